@@ -3,8 +3,6 @@
 import argparse
 import math
 import re
-import shutil
-import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,74 +15,12 @@ Command: TypeAlias = Callable[[argparse.Namespace], int]
 Number = TypeVar("Number", int, float)
 
 
-class HelpFormatter(argparse.HelpFormatter):
-    """Help as wide as the terminal: sentences are wrapped anew.
-
-    What is laid out stays as it is where it fits; else its lines are broken below their own text.
-    """
-
-    def __init__(self, prog: str, **kwargs: Any) -> None:
-        columns = shutil.get_terminal_size().columns
-        super().__init__(prog, **{"width": max(columns - 2, 20), **kwargs})
-
-    def _format_usage(self, *args: Any, **kwargs: Any) -> str:
-        """Break a usage anew, anywhere, if argparse leaves lines that are too long."""
-        usage = super()._format_usage(*args, **kwargs)
-        if max(map(len, usage.split("\n"))) <= self._width:
-            return usage
-        words = " ".join(usage.split())
-        return textwrap.fill(words, self._width, subsequent_indent="    ") + "\n\n"
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        """Wrap each paragraph; one with indented lines, or with columns, keeps its layout."""
-        paragraphs = text.strip("\n").split("\n\n")
-        return "\n\n".join(
-            _laid_out(paragraph, width)
-            if re.search(r"^ |\S {2,}\S", paragraph, re.MULTILINE)
-            else _filled(paragraph, width)
-            for paragraph in paragraphs
-        )
-
-
-def _filled(text: str, width: int) -> str:
-    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
-
-
-def _laid_out(paragraph: str, width: int) -> str:
-    """Break lines that are too long below the text that they begin with, behind its term.
-
-    Lines that go on with the sentence of the line before are joined to it first.
-    """
-    lines = paragraph.split("\n")
-    if max(map(len, lines)) <= width:
-        return paragraph
-    joined: list[str] = []
-    for line in lines:
-        indent = len(line) - len(line.lstrip())
-        if joined and indent == _text_column(joined[-1]) and not joined[-1].endswith("}"):
-            joined[-1] += " " + line.strip()
-        else:
-            joined.append(line)
-    return "\n".join(_hanging(line, width) for line in joined)
-
-
-def _hanging(line: str, width: int) -> str:
-    column = _text_column(line)
-    text = _filled(line[column:], max(width - column, 20))
-    return line[:column] + text.replace("\n", "\n" + " " * column)
-
-
-def _text_column(line: str) -> int:
-    """Return where the text of a line begins: behind its indentation, or behind its term."""
-    match = re.match(r" +|\S+ {2,}", line)
-    return match.end() if match else 0
-
-
 class Parser(argparse.ArgumentParser):
     """A parser whose errors say what was probably meant."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"formatter_class": HelpFormatter, **kwargs})
+        kind = argparse.RawDescriptionHelpFormatter
+        super().__init__(*args, **{"formatter_class": kind, **kwargs})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, and refuse unknown arguments here, where the options of the command are known."""

@@ -96,26 +96,20 @@ def drawn_lines(
     Yields for each record its line number, its id as text and its picture, or what is wrong with
     it. With `only` other ids are left out.
     """
-    for number, task in read_records(lines, _read_drawing):
-        name = str(number if task.id is None else task.id)
+    for number, drawing in read_records(lines, _read_drawing):
+        id = drawing.id if isinstance(drawing, RecordError) else drawing[0].id
+        name = str(number if id is None else id)
         if only is None or name == only:
-            yield number, name, task if isinstance(task, RecordError) else _picture(*task.drawn)
+            yield number, name, drawing if isinstance(drawing, RecordError) else _picture(*drawing)
 
 
-class _Drawing(NamedTuple):
-    """One record to draw."""
-
-    id: Any
-    drawn: tuple[_Task, bool]  # the task, and whether there is a plan or an answer
-
-
-def _read_drawing(record: Record) -> _Drawing:
+def _read_drawing(record: Record) -> tuple[_Task, bool]:
+    """Read a task, and whether there is a plan or an answer."""
     if "error" in record and "grid" not in record:
         raise RecordError(f"error: {clipped_json(record['error'])}, so there is no board to draw")
     # `jaxlake solve` writes null for the plan of a board for which it has none.
     planned = record.get("plan") is not None or "text" in record
-    task = _read_plan(record) if planned else _read_task(record)
-    return _Drawing(task.id, (task, planned))
+    return _read_plan(record) if planned else _read_task(record), planned
 
 
 def _picture(task: _Task, planned: bool) -> Picture:

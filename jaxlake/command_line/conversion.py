@@ -49,49 +49,64 @@ def write_boards(args: argparse.Namespace) -> int:
 
 
 def _boards(args: argparse.Namespace) -> Iterator[tuple[str, "Instance"]]:
-    """(id, board) of every board of the source."""
-    import jax
-
-    from jaxlake import GridError, datasets, parse_grid
+    """Yield (id, board) for every board of the source."""
+    from jaxlake import datasets
     from jaxlake.datasets.board_sets import MANIFEST
-    from jaxlake.datasets.source_files import read_rows
 
     source = Path(args.source)
     if source.suffix == ".scen":
-        grid_map, scenarios = datasets.read_map(args.map), datasets.read_scen(source)
-        K = args.agents
-        if (rows := len(scenarios)) < K:
-            raise UserError(
-                f"--agents: got {K}, {source} has {rows} rows, so 1 to {rows} are allowed"
-            )
-        if rest := len(scenarios) % K:
-            print(f"jaxlake: {source}: no board of the last {rest} rows", file=sys.stderr)
-        for number in range(len(scenarios) // K):
-            tasks = scenarios[number * K : (number + 1) * K]
-            try:
-                board = datasets.instance_from_scenarios(grid_map, tasks, K)
-            except datasets.DatasetError as error:
-                place = f"{source}: board {number}, of the {K} rows from row {number * K} on"
-                raise UserError(f"{place}: {error}") from None
-            yield f"{source.stem}-{number:05d}", board
+        yield from _boards_of_scenarios(source, args.map, args.agents)
     elif (source / MANIFEST).exists():
-        numbers = itertools.count()
-        for made in datasets.read_parts(source):
-            for row in range(len(made.cell)):
-                board = jax.tree.map(lambda leaf, row=row: leaf[row], made.instances)
-                yield f"{next(numbers):08d}", board
+        yield from _boards_of_set(source)
     elif _holds_board_lines(source):
-        for place, record in read_rows(source):
-            if not {"id", "grid"} <= record.keys():
-                raise UserError(f"{place}: an object with id and grid is needed")
-            try:
-                yield str(record["id"]), parse_grid(record["grid"])
-            except GridError as error:
-                raise UserError(f"{place}: {error}") from None
+        yield from _boards_of_lines(source)
     else:
         for published in datasets.read_published(args.source):
             config, name = published.config, published.sample_id
             yield name if config is None else f"{config}_{name}", published.instance
+
+
+def _boards_of_scenarios(source: Path, map_file: Path, K: int) -> Iterator[tuple[str, "Instance"]]:
+    from jaxlake import datasets
+
+    grid_map, scenarios = datasets.read_map(map_file), datasets.read_scen(source)
+    if (rows := len(scenarios)) < K:
+        raise UserError(f"--agents: got {K}, {source} has {rows} rows, so 1 to {rows} are allowed")
+    if rest := rows % K:
+        print(f"jaxlake: {source}: no board of the last {rest} rows", file=sys.stderr)
+    for number in range(rows // K):
+        tasks = scenarios[number * K : (number + 1) * K]
+        try:
+            board = datasets.instance_from_scenarios(grid_map, tasks, K)
+        except datasets.DatasetError as error:
+            place = f"{source}: board {number}, of the {K} rows from row {number * K} on"
+            raise UserError(f"{place}: {error}") from None
+        yield f"{source.stem}-{number:05d}", board
+
+
+def _boards_of_set(source: Path) -> Iterator[tuple[str, "Instance"]]:
+    import jax
+
+    from jaxlake import datasets
+
+    numbers = itertools.count()
+    for made in datasets.read_parts(source):
+        for row in range(len(made.cell)):
+            board = jax.tree.map(lambda leaf, row=row: leaf[row], made.instances)
+            yield f"{next(numbers):08d}", board
+
+
+def _boards_of_lines(source: Path) -> Iterator[tuple[str, "Instance"]]:
+    from jaxlake import GridError, parse_grid
+    from jaxlake.datasets.source_files import read_rows
+
+    for place, record in read_rows(source):
+        if not {"id", "grid"} <= record.keys():
+            raise UserError(f"{place}: an object with id and grid is needed")
+        try:
+            yield str(record["id"]), parse_grid(record["grid"])
+        except GridError as error:
+            raise UserError(f"{place}: {error}") from None
 
 
 def _holds_board_lines(source: Path) -> bool:

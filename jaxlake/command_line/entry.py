@@ -1,11 +1,8 @@
 """Where the command line begins: one command is run, and the process ends as it should."""
 
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import jaxlake
 from jaxlake.command_line.arguments import Parser
@@ -15,6 +12,7 @@ from jaxlake.command_line.endings import INTERRUPTED as INTERRUPTED
 from jaxlake.command_line.endings import end_children, ending_of
 from jaxlake.command_line.termination import TERMINATED, unwound_by_sigterm
 from jaxlake.errors import UserError
+from jaxlake.runtime.search_flags import add_search_flags
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,16 +24,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: From argparse, with status 2 for wrong arguments and 0 after `--help`.
     """
-    _occupy_closed_descriptors()
     try:
         args = make_parser().parse_args(argv)
         if sys.stdout is None:
             raise UserError("standard output is closed; /dev/null discards it")
         keep_compiled_programs()
         if args.command in LAKE:
-            _speed_up_searches()
-        with _resend_lost_interrupts():
-            status: int = args.run(args)
+            add_search_flags(os.environ)
+        status: int = args.run(args)
         sys.stdout.flush()
         return status
     except (KeyboardInterrupt, Exception) as error:
@@ -77,7 +73,6 @@ def entry() -> None:
     once: Python crashes if it has to tear down a vLLM that is only half imported. Nothing is lost,
     because files are written whole.
     """
-    _search_the_current_folder_no_more_than_now()
     try:
         with unwound_by_sigterm():
             status = main()
@@ -91,62 +86,6 @@ def entry() -> None:
         sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
-
-
-def _speed_up_searches() -> None:
-    from jaxlake.runtime.search_flags import add_search_flags
-
-    add_search_flags(os.environ)
-
-
-def _search_the_current_folder_no_more_than_now() -> None:
-    """Let Python processes that this one starts by `-m` leave the current folder out, if it does.
-
-    Else a user's folder `training` would stand in the way of a study's runs, though not of the
-    study.
-    """
-    if sys.path and sys.path[0] not in ("", os.getcwd()):
-        os.environ.setdefault("PYTHONSAFEPATH", "1")
-
-
-def _occupy_closed_descriptors() -> None:
-    """Give the standard streams' numbers to something that can't be used, where they are closed.
-
-    The next file to be opened would have such a number, and whatever a library prints would be
-    written into it.
-    """
-    for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, mode)  # the lowest number that is free
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-
-
-@contextmanager
-def _resend_lost_interrupts() -> Iterator[None]:
-    """Send an interrupt again if it came where Python only prints exceptions and goes on.
-
-    JAX runs a callback at each garbage collection, and a Ctrl-C in there would be lost. So would
-    SIGTERM, where it raises SystemExit.
-    """
-    before = sys.unraisablehook
-    signals = {KeyboardInterrupt: signal.SIGINT, SystemExit: signal.SIGTERM}
-
-    def hook(unraisable: "sys.UnraisableHookArgs", /) -> None:
-        if (number := signals.get(unraisable.exc_type)) is not None:
-            again = threading.Timer(0.01, os.kill, (os.getpid(), number))
-            again.daemon = True
-            again.start()
-        else:
-            before(unraisable)
-
-    sys.unraisablehook = hook
-    try:
-        yield
-    finally:
-        sys.unraisablehook = before
 
 
 def _discard_output() -> None:

@@ -2,7 +2,6 @@
 
 import re
 from importlib import metadata
-from importlib.util import find_spec
 
 _DISTRIBUTIONS = {"PIL": "pillow", "yaml": "pyyaml", "orbax": "orbax-checkpoint"}
 """Packages whose distributions have other names."""
@@ -38,12 +37,6 @@ def installation(package: str) -> str:
     if extras:
         return " or ".join(f"pip install 'jaxlake[{extra}]'" for extra in extras)
     return f"pip install {distribution}"
-
-
-def require_package(name: str) -> None:
-    """Raise a `ModuleNotFoundError` if a package is not installed, before heavy imports."""
-    if find_spec(name) is None:
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def _normalised(name: str) -> str:

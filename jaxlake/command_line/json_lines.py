@@ -31,7 +31,6 @@ _STDIN = "-"
 _SECONDS_ON_TERMINAL = 0.5
 _SECONDS_IN_LOG = 30.0
 _WIPE = "\r\x1b[K"
-_MOVINGAI_SUFFIXES = (".map", ".scen")
 
 
 class RecordError(ValueError):
@@ -57,27 +56,17 @@ def answer_file(
     The exit status is 1 if some lines were invalid, whose answers have the field `error`, else 0.
     `answer` is called when both files are known to be there, so that what is heavy waits till then.
     """
-    require_json_lines(file)
+    require_readable(file)
     name = input_name(file)
     invalid = 0
     with open_output(output) as out:
         answers = answer(read_lines(file))
-        for number, record in report_progress(answers, what, total=lambda: _count_lines(file)):
+        for number, record in report_progress(answers, what):
             out.write(json.dumps(record) + "\n")
             if "error" in record:
                 invalid += 1
                 print(f"jaxlake: {name}:{number}: {record['error']}", file=sys.stderr)
     return 1 if invalid else 0
-
-
-def require_json_lines(file: str) -> None:
-    """Raise a `UserError` if a file can't be read, or is by its name one of MovingAI's."""
-    if Path(file).suffix in _MOVINGAI_SUFFIXES:
-        raise UserError(
-            f"{file}: is a MovingAI file by its name, and JSON lines are needed; `jaxlake dataset "
-            "convert FILE.scen FILE.jsonl --map FILE.map --agents K` writes them"
-        )
-    require_readable(file)
 
 
 def require_readable(file: str) -> None:
@@ -97,14 +86,6 @@ def read_lines(file: str) -> Iterator[bytes]:
             yield from lines
     except OSError as error:
         raise UserError(f"{input_name(file)}: can't be read: {error.strerror or error}") from None
-
-
-def _count_lines(file: str) -> int | None:
-    """Count the lines of a file that are not blank; None if it is no regular file."""
-    if file == _STDIN or not os.path.isfile(file):
-        return None
-    with open(file, "rb") as lines:
-        return sum(1 for line in lines if line.strip())
 
 
 def input_name(file: str) -> str:
@@ -169,7 +150,7 @@ def open_output(path: str | None) -> Iterator[IO[str]]:
 
 
 class ProgressLine:
-    """A line on stderr that is written anew: often on a terminal, rarely in a log."""
+    """A line on stderr that is replaced: often on a terminal, rarely in a log."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
@@ -186,34 +167,26 @@ class ProgressLine:
         """Whether it is time for the next line."""
         return time.monotonic() - self._last >= self._pause
 
-    def write(self, text: str, *, last: bool = False) -> None:
-        """Write the line; on a terminal the next one takes its place, unless it is the last."""
+    def write(self, text: str) -> None:
+        """Write the line; on a terminal the next one takes its place."""
         self._last = time.monotonic()
-        before, after = (_WIPE, "\n" if last else "") if self._terminal else ("", "\n")
+        before, after = (_WIPE, "") if self._terminal else ("", "\n")
         print(before + text, end=after, file=sys.stderr, flush=True)
 
     def wipe(self) -> None:
-        """Leave nothing of it on a terminal."""
+        """Remove the line from a terminal."""
         if self._terminal:
             print(_WIPE, end="", file=sys.stderr, flush=True)
 
 
 def report_progress(
-    answers: Answers,
-    what: str = "boards",
-    total: int | Callable[[], int | None] | None = None,
-) -> Answers:
-    """Pass answers on and report their number on stderr, their rate, and how many there will be.
-
-    A `total` that has to be found out first is a function, which is called with the first report.
-    """
+    answers: Iterable[Task], what: str = "boards", total: int | None = None
+) -> Iterator[Task]:
+    """Yield the answers and report their number and rate on stderr."""
     line = ProgressLine()
-    of: str | None = None
+    of = "" if total is None else f" of {total:,}"
     for count, answer in enumerate(answers, start=1):
         if line.due:
-            if of is None:
-                found = total() if callable(total) else total
-                of = "" if found is None else f" of {found:,}"
             line.write(f"{count:,}{of} {what}, {count / line.seconds:,.0f}/s")
         yield answer
     line.wipe()

@@ -3,7 +3,6 @@
 import errno
 import os
 import re
-import tempfile
 from pathlib import Path
 
 from jaxlake.errors import UserError
@@ -34,7 +33,7 @@ def require_writable(path: str | Path | None, *, make_folders: bool = False) -> 
 
 
 def usable_folder(option: str, path: Path) -> Path:
-    """Give back the folder that a command is going to write to; a `UserError` if it can't be one.
+    """Return the folder that a command is going to write to; a `UserError` if it can't be one.
 
     `option` names it in the message.
     """
@@ -46,12 +45,6 @@ def usable_folder(option: str, path: Path) -> Path:
         raise UserError(f"{option}: got {path}, {problem}; a folder, or a new one, is allowed")
     if not os.access(above, os.W_OK | os.X_OK):
         raise UserError(f"{option}: got {path}, nothing can be written in {above}")
-    if above != path.absolute():
-        try:  # The rights may be there where no folder can be made, as in /proc, or on a full disk.
-            os.rmdir(tempfile.mkdtemp(prefix=".jaxlake-", dir=above))
-        except OSError as error:
-            problem = f"no folder can be made in {above}: {error.strerror}"
-            raise UserError(f"{option}: got {path}, {problem}") from None
     return path
 
 

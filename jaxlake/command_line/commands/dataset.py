@@ -225,7 +225,9 @@ def _progress_line(part_size: int) -> Callable[[int, int], None]:
             each = line.seconds / (done - begun)
             left = timedelta(seconds=round(each * (parts - done)))
             rate = f"{part_size / each:,.0f} boards/s, {left} left"
-            line.write(f"{done} of {parts} parts, {rate}", last=done == parts)
+            line.write(f"{done} of {parts} parts, {rate}")
+        if done == parts:
+            line.wipe()
 
     return report
 

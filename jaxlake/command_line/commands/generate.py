@@ -67,8 +67,7 @@ def run(args: argparse.Namespace) -> int:
     wanted[False] = args.count - wanted[True]
     made: Counter[bool] = Counter()
     with open_output(args.output) as out:
-        records = enumerate(_records(args, wanted))
-        for _, record in report_progress(records, total=args.count):
+        for record in report_progress(_records(args, wanted), total=args.count):
             out.write(json.dumps(record) + "\n")
             made[record["needs_wait"]] += 1
     missing = wanted - made

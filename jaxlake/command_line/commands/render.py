@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from jaxlake.command_line.arguments import describe
-from jaxlake.command_line.json_lines import input_name, read_lines, require_json_lines
+from jaxlake.command_line.json_lines import input_name, read_lines, require_readable
 from jaxlake.command_line.paths import file_name
 from jaxlake.errors import UserError
 
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Draw every record of the file."""
-    require_json_lines(args.file)
+    require_readable(args.file)
     single = args.output is not None and args.output.suffix.lstrip(".").lower() in _FORMATS
     _check_output(args.output, args.format, single=single)
     kind = args.output.suffix.lower() if single else f".{args.format or 'svg'}"

@@ -106,33 +106,11 @@ def _shell(command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_closed_standard_output_is_refused_by_every_command(command, cli, monkeypatch):
-    needed = {"run": ["c.yaml"], "pretrain": ["c.yaml"], "study": ["s.yaml"], "report": ["r"]}
-    needed |= {"engineer": ["context", "r", "--stage", "1"], "audit": ["r"], "solve": ["f"]}
-    needed |= {"render": ["f"], "completion": ["bash"]}
-    needed |= {"evaluate": ["c.yaml", "--model", "m"], "check": ["f"], "dataset": ["info", "d"]}
-    needed |= {"generate": ["--count", "1", "--size", "3", "--seed", "0"]}
-    needed["generate"] += ["--hole-ratio", "0.1", "--wait-ratio", "0"]
+def test_closed_standard_output_is_refused(cli, monkeypatch):
     monkeypatch.setattr("sys.stdout", None)
-    status, _, err = cli(command, *needed.get(command, []))
+    status, _, err = cli("solve", "file")
     assert status == 2
     assert err == "jaxlake: error: standard output is closed; /dev/null discards it\n"
-
-
-def test_files_never_get_the_number_of_a_closed_stream(tmp_path):
-    program = "import os; from jaxlake.command_line import entry; "
-    program += "entry._occupy_closed_descriptors(); "
-    program += f"print(os.open({str(tmp_path)!r}, os.O_RDONLY), file=open({str(tmp_path / 'n')!r},"
-    program += " 'w'))"
-    command = [sys.executable, "-c", program]
-    subprocess.run(["bash", "-c", '"$@" <&- >&- 2>&-', "_", *command], check=True, cwd=ROOT)
-    assert int((tmp_path / "n").read_text()) > 2
-
-
-def test_a_closed_error_output_does_not_put_errors_among_the_answers():
-    ended = _shell("jaxlake report /nowhere 2>&-")
-    assert (ended.returncode, ended.stdout) == (2, "")
 
 
 @pytest.mark.slow

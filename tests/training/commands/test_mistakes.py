@@ -70,7 +70,6 @@ MISTAKES = {
     f"{NEW} model.pretrained=jaxlake-bse": "did you mean jaxlake-base?",
     "run configs/miniature.yaml --run-dir README.md": "--run-dir: got README.md, is a file",
     "run configs/miniature.yaml --run-dir README.md/a/b": "README.md is a file; a folder",
-    "run configs/miniature.yaml --run-dir /proc/x": "/proc/x, no folder can be made in /proc: ",
     "run configs/miniature.yaml --run-dir docs": "docs: is not empty and holds no run",
     "pretrain configs/base.yaml --run-dir README.md": "--run-dir: got README.md, is a file",
     "pretrain configs/base.yaml --run-dir docs": "docs: is not empty and holds no pretraining",
