@@ -55,19 +55,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--candidates", metavar="M", type=count, default=2048, help=boards)
     parser.add_argument("--seed", metavar="S", type=seed, default=0, help="0 to 2**32 - 1 (0)")
     parser.add_argument("--json", metavar="FILE", help="write the rows of the map, JSON")
-    parser.add_argument("--svg", metavar="FILE", help="write the map as a picture")
     table = "write the counts that jaxlake ships for look-ups, for --agents and its own grid"
     parser.add_argument("--table", metavar="FILE", help=table)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the map, and write it where it is wanted."""
-    if args.table is not None and (args.json or args.svg):
-        raise UserError("--table: has a grid of its own; make --json and --svg in another call")
+    if args.table is not None and args.json:
+        raise UserError("--table: has a grid of its own; make --json in another call")
     if args.table is not None:
         refuse_ignored(args, "--table", ("--sizes", "--hole-ratios", "--wait-ratios"))
     grid: dict[str, Any] = {name: getattr(args, name) or _GRID[name] for name in _GRID}
-    for path in (args.table, args.json, args.svg):
+    for path in (args.table, args.json):
         require_writable(path)
 
     from jaxlake.generator.feasibility import feasibility_map, survey, table_kinds, table_text
@@ -93,11 +92,6 @@ def run(args: argparse.Namespace) -> int:
         with open_output(args.json) as out:
             json.dump([asdict(row) for row in rows], out, indent=1)
             out.write("\n")
-    if args.svg is not None:
-        from jaxlake.render.feasibility_map import feasibility_figure
-
-        with open_output(args.svg) as out:
-            out.write(feasibility_figure(rows))
     _print_map(rows)
     return 0
 

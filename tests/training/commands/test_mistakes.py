@@ -101,7 +101,7 @@ MISTAKES = {
     "feasibility --sizes 1": "--sizes: got 1, 2 to 32 are allowed",
     "feasibility --hole-ratios nan": "--hole-ratios: got nan, 0 to 1 are allowed",
     "feasibility --candidates 0": "--candidates: got 0, 1 to 1048576 are allowed",
-    "feasibility --svg nowhere/map.svg": "nowhere/map.svg: can't be written",
+    "feasibility --json nowhere/map.json": "nowhere/map.json: can't be written",
     f"{MAKE} --size 40": "size: got 40, 2 to 32 are allowed",
     f"{MAKE} --size 3 --hole-ratio 0.9": "but 2 agents need 4 for their starts and goals",
     f"{MAKE} --size 3 4 --hole-ratio 0.1 0.2 0.3": "size: got 2 values, 1 or 3 are allowed",
