@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import compress
 from numbers import Real
 from operator import index
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,26 +29,6 @@ _STAND_IN = ("S G", "F F")  # for rows without a board, which are not paid
 
 TextRewardFunction = Callable[..., list[float | None]]
 """`f(prompts, completions, **columns)`; see `lake_reward`."""
-
-
-class RewardTable(Protocol):
-    """What answers are paid; `RewardValues`, and the section `reward` of a run's configuration."""
-
-    @property
-    def optimal(self) -> float:
-        """Pays a valid plan of the least sum of costs."""
-
-    @property
-    def valid(self) -> float:
-        """Pays a valid plan that is suboptimal."""
-
-    @property
-    def parsed(self) -> float:
-        """Pays a plan that breaks a rule or misses a goal."""
-
-    @property
-    def unparsable(self) -> float:
-        """Pays a text that can't be read as a plan."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +58,7 @@ class RewardValues:
 _LOOP_VALUES = RewardValues()
 
 
-def reward(outcome: Outcome, values: RewardTable = _LOOP_VALUES) -> jax.Array:
+def reward(outcome: Outcome, values: RewardValues = _LOOP_VALUES) -> jax.Array:
     """Reward verified answers: float32, of the batch shape of `outcome`.
 
     | answer                                        | reward       |
@@ -91,7 +71,7 @@ def reward(outcome: Outcome, values: RewardTable = _LOOP_VALUES) -> jax.Array:
     return jnp.asarray(_paid(values), jnp.float32)[_level(outcome)]
 
 
-def _paid(values: RewardTable) -> list[float]:
+def _paid(values: RewardValues) -> list[float]:
     """What is paid at each `_level`."""
     if isinstance(values, Mapping):
         raise TypeError(f"values: got {type(values).__name__}, RewardValues(...) is needed")
@@ -126,7 +106,7 @@ def score(
     board: Board,
     optimum: int | Solution | None = None,
     *,
-    values: RewardTable = _LOOP_VALUES,
+    values: RewardValues = _LOOP_VALUES,
     max_steps: int = DEFAULT_MAX_STEPS,
     find_optimum: bool = True,
 ) -> Score:
@@ -167,7 +147,7 @@ def score_batch(
     boards: Sequence[Board],
     optima: Sequence[int | Solution | None] | None = None,
     *,
-    values: RewardTable = _LOOP_VALUES,
+    values: RewardValues = _LOOP_VALUES,
     max_steps: int = DEFAULT_MAX_STEPS,
 ) -> list[Score]:
     """Score B answers, one per board, by one program whatever B is.
@@ -261,7 +241,7 @@ def reward_function(
     *,
     board: str = "grid",
     optimum: str | None = "sum_of_costs",
-    values: RewardTable = _LOOP_VALUES,
+    values: RewardValues = _LOOP_VALUES,
     max_steps: int = DEFAULT_MAX_STEPS,
     name: str = "lake_reward",
 ) -> TextRewardFunction:
@@ -294,7 +274,7 @@ class _Columns(NamedTuple):
 
     board: str
     optimum: str | None
-    values: RewardTable = _LOOP_VALUES
+    values: RewardValues = _LOOP_VALUES
     max_steps: int = DEFAULT_MAX_STEPS
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.solver import DEFAULT_HORIZON, solve
 from jaxlake.solver.bitboard import cell_numbers, pack_rows
 from jaxlake.solver.certificates import plan_in_order
-from jaxlake.solver.space_time import NOBODY, actions_of, search_buffers
+from jaxlake.solver.space_time import NOBODY, actions_of, by_board, search_buffers
 
 Planner = Callable[[jax.Array, Instance], jax.Array]
 """(key, instance) -> plan int8 (T, K); negative entries count as WAIT."""
@@ -44,65 +45,51 @@ class PlanFollowingPolicy:
 
 @dataclass(frozen=True)
 class OptimalPlanner:
-    """The plan of `solve` with the least sum of costs, or of least makespan; WAIT without one."""
+    """The plan of `solve` with the least sum of costs; WAIT without one."""
 
     horizon: int = DEFAULT_HORIZON
-    makespan: bool = False
 
     def __call__(self, key: jax.Array, instance: Instance) -> jax.Array:
         """Plan int8 (horizon, K)."""
-        solution = solve(instance, horizon=self.horizon)
-        return solution.makespan_plan if self.makespan else solution.plan
+        return solve(instance, horizon=self.horizon).plan
 
 
-def optimal_policy(
-    horizon: int = DEFAULT_HORIZON, *, makespan: bool = False
-) -> PlanFollowingPolicy:
+def optimal_policy(horizon: int = DEFAULT_HORIZON) -> PlanFollowingPolicy:
     """Carry out an optimal plan; agents of boards without one, or with none found, wait."""
-    return PlanFollowingPolicy(OptimalPlanner(horizon, makespan))
+    return PlanFollowingPolicy(OptimalPlanner(horizon))
 
 
 @dataclass(frozen=True)
 class PrioritisedPlanner:
-    """One space-time search per agent (Erdmann and Lozano-Perez 1987), without backtracking.
+    """One space-time search per agent, by index, without backtracking.
 
-    Agents that find no path within the horizon wait at their starts, and so do all after them;
-    `shuffled` draws the order at random instead of by index.
+    This is prioritised planning (Erdmann and Lozano-Perez 1987). Agents that find no path within
+    the horizon wait at their starts, and so do all after them.
     """
 
     horizon: int = DEFAULT_HORIZON
-    shuffled: bool = False
 
     def __call__(self, key: jax.Array, instance: Instance) -> jax.Array:
         """Plan int8 (horizon, K)."""
-        K = instance.agent_mask.shape[-1]
-        order = jax.random.permutation(key, K) if self.shuffled else jnp.arange(K)
         # Vmapped, the planning of one board is the planning of one batch.
-        planned = merge_batch_axes(lambda boards, orders: _plan_batch(boards, orders, self.horizon))
-        return planned(*jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (instance, order)))[0]
+        planned = merge_batch_axes(partial(_plan_batch, horizon=self.horizon))
+        return planned(jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], instance))[0]
 
 
-def prioritised_policy(
-    horizon: int = DEFAULT_HORIZON, *, shuffled: bool = False
-) -> PlanFollowingPolicy:
+def prioritised_policy(horizon: int = DEFAULT_HORIZON) -> PlanFollowingPolicy:
     """Plan with priorities at the start, then carry the plan out."""
-    return PlanFollowingPolicy(PrioritisedPlanner(horizon, shuffled))
+    return PlanFollowingPolicy(PrioritisedPlanner(horizon))
 
 
-def _plan_batch(instances: Instance, orders: jax.Array, horizon: int) -> jax.Array:
-    """Plans int8 (B, horizon, K) of boards (B, ...) whose agents plan in the orders int (B, K)."""
+def _plan_batch(instances: Instance, horizon: int) -> jax.Array:
+    """Plan boards (B, ...), agent after agent: int8 (B, horizon, K)."""
     free = pack_rows(~instances.holes)
     rows, boards = free.shape
-    mask = instances.agent_mask
-
-    def ranked(places: jax.Array) -> jax.Array:
-        cells = jnp.where(mask, cell_numbers(places), jnp.int16(NOBODY))
-        return jnp.take_along_axis(cells, orders, axis=1).T
-
-    starts, goals = ranked(instances.starts), ranked(instances.goals)
+    starts, goals = (
+        jnp.where(instances.agent_mask, cell_numbers(places), jnp.int16(NOBODY)).T
+        for places in (instances.starts, instances.goals)
+    )
     latest = jnp.full(starts.shape, horizon, jnp.int16)
     buffers = search_buffers(horizon, rows, boards, levels=1)
     plans, _ = plan_in_order(free, starts, goals, latest, buffers)
-    by_rank = jnp.moveaxis(actions_of(plans.paths), -1, 0)
-    ranks = jnp.argsort(orders, axis=1)
-    return jnp.take_along_axis(by_rank, ranks[:, :, None], axis=1).swapaxes(1, 2)
+    return by_board(actions_of(plans.paths))

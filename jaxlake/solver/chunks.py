@@ -27,8 +27,8 @@ SHARED_SPLITS = 6
 EXPANSIONS_BEFORE_TEAM = 64
 """Expansions of one lane after which a team takes over."""
 
-NODE_LANES = (1, 8)
-"""Lanes that a kernel may have for one node of a constraint tree."""
+NODE_LANES = 8
+"""Lanes of a kernel for each node of a team's constraint tree; the results are those of one."""
 
 OCCUPANCY_BLOCK = 32
 """Sets of occupied cells whose moves `permutations` looks at together."""
@@ -54,14 +54,11 @@ class Widths:
     loop_bytes: int  # memory for the sets of each of these loops; long plans leave fewer boards
     kernels: Kernels | None = None  # Pallas kernels in place of XLA's loops where there are some
     crowded_boards: int = 1  # boards at which `permutations` looks together
-    node_lanes: int = 1  # lanes of a kernel for each node of a team's constraint tree: 1 or 8
 
     def __post_init__(self) -> None:
         numbers = {name: value for name, value in vars(self).items() if name != "kernels"}
         if wrong := [name for name, value in numbers.items() if value < 1]:
             raise ValueError(f"{wrong[0]}: got {vars(self)[wrong[0]]}, at least 1 is allowed")
-        if self.node_lanes not in NODE_LANES:
-            raise ValueError(f"node_lanes: got {self.node_lanes}, allowed are 1 and 8")
 
     def fitting(self, most: int, bytes_each: int) -> int:
         """Return how many sets of so many bytes a loop holds: at most `most`, at least one."""
@@ -89,9 +86,7 @@ def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Wid
     if platform == "cpu":
         return Widths(512, 32, 32, 64 << 20)
     kernels = {"gpu": Kernels.GPU, "cuda": Kernels.GPU, "tpu": Kernels.TPU}.get(platform)
-    # Elsewhere loops search the trees, which have one lane per node.
-    lanes = NODE_LANES[-1] if kernels is Kernels.GPU else NODE_LANES[0]
-    return Widths(1 << 16, 1 << 12, 1 << 16, memory_bytes // 8, kernels, 1 << 5, lanes)
+    return Widths(1 << 16, 1 << 12, 1 << 16, memory_bytes // 8, kernels, 1 << 5)
 
 
 class Rows(NamedTuple):

@@ -16,7 +16,7 @@ from jaxlake import Action, Failure
 from jaxlake.generator.board_digests import DigestSet
 from jaxlake.language.judging import Verdict, judge_texts
 from jaxlake.language.prompts import render, target
-from jaxlake.language.rewards import reward
+from jaxlake.language.rewards import RewardValues, reward
 from jaxlake.runtime.random_keys import threefry_key
 from training.environments.protocol import Judged, Scores
 from training.rollout.instances import (
@@ -92,9 +92,10 @@ class Lake:
         """Read the plans and verify them in batches on the device."""
         boards, max_steps = instances.instances, self.config.prompt.max_steps
         verdict = judge_texts(texts, boards, instances.solutions, max_steps=max_steps)
-        outcomes = verdict.outcomes
+        outcomes, paid = verdict.outcomes, self.config.reward
+        values = RewardValues(optimal=paid.optimal, valid=paid.valid, parsed=paid.parsed)
         scores = Scores(
-            rewards=np.asarray(reward(outcomes, self.config.reward)),
+            rewards=np.asarray(reward(outcomes, values)),
             valid=np.asarray(outcomes.valid),
             best=np.asarray(outcomes.optimal_sum_of_costs),
             parsed=np.asarray(outcomes.parsed),

@@ -53,8 +53,8 @@ def search_with_teams(queries: TreeQueries, horizon: int, widths: Widths) -> Tre
         ), None
 
     nothing = no_answers(queries, horizon)._replace(gave_up=queries.wanted)
-    if machine is not None and widths.node_lanes > 1:
+    if machine is not None:
         by_one, by_team = _EFFORTS
-        return go_on(go_on(nothing, by_one)[0], by_team, helpers=widths.node_lanes)[0]
+        return go_on(go_on(nothing, by_one)[0], by_team, helpers=chunks.NODE_LANES)[0]
     # One loop for both, so that the search compiles once.
     return jax.lax.scan(go_on, nothing, tuple(map(jnp.array, zip(*_EFFORTS, strict=True))))[0]

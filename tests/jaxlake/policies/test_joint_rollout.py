@@ -126,16 +126,14 @@ def test_the_optimal_policy_is_optimal_wherever_there_is_a_plan(solved):
     assert (played.actions[~solved] == 0).all()
 
 
-@pytest.mark.parametrize("shuffled", [False, True])
-def test_prioritised_plans_are_valid_and_the_first_agent_goes_straight(shuffled):
+def test_prioritised_plans_are_valid_and_the_first_agent_goes_straight():
     grids = _grids(5, 60, 3, holes=0.2)
     boards = _boards(grids)
-    played = _played(policies.prioritised_policy(T, shuffled=shuffled), boards)
+    played = _played(policies.prioritised_policy(T), boards)
     _assert_outcomes_are_those_of_a_walk(grids, played)
     valid = played.outcome.valid
     assert valid.mean() > 0.6
     assert not np.isin(played.outcome.failure, (Failure.OFF_BOARD, Failure.HOLE)).any()
-    straight = 0
     for i in np.flatnonzero(valid):
         board = oracles.read(grids[i])
         alone = oracles.distances_to(board, board.goals[0])[board.starts[0]]
@@ -145,8 +143,7 @@ def test_prioritised_plans_are_valid_and_the_first_agent_goes_straight(shuffled)
             if action:
                 arrival = t + 1
         assert cells == board.goals[0]
-        straight += arrival == alone
-    assert straight == valid.sum() if not shuffled else straight > valid.sum() / 2
+        assert arrival == alone
 
 
 def test_a_replayed_plan_that_is_too_short_ends_in_waiting():

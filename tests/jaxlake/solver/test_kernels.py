@@ -223,7 +223,7 @@ def _compare_searches_of_trees(queries):
     kernel = jax.jit(by_kernel, static_argnames="helpers")
     for team, split in [(1, 0), (TEAM_LANES, SHARED_SPLITS), (TEAM_LANES, 1)]:
         expected = loops(queries, team, split)
-        for helpers in NODE_LANES if team > 1 else (1,):
+        for helpers in (1, NODE_LANES) if team > 1 else (1,):
             found = kernel(queries, team, split, helpers=helpers)
             case = (team, split, helpers)
             for name in ("found", "gave_up", "bound", "expansions"):
@@ -258,9 +258,7 @@ def test_the_solver_gives_the_same_with_kernels_and_without(size, agents, count)
     boards = instances(random_grids(3, count, sizes, agents=(2, agents)), size, agents)
     widths = Widths(1 << 13, 1 << 7, 1 << 13, 1 << 30)
     expected = solve(boards, count, widths=widths)
-    for lanes in NODE_LANES if agents > 2 else (1,):
-        by_kernels = replace(widths, kernels=MACHINE, node_lanes=lanes)
-        assert_same(solve(boards, count, widths=by_kernels), expected)
+    assert_same(solve(boards, count, widths=replace(widths, kernels=MACHINE)), expected)
     assert set(expected.status.tolist()) >= {Status.OPTIMAL, Status.UNSOLVABLE}
 
 
@@ -284,14 +282,7 @@ def test_lanes_wait_for_each_other_only_where_one_reads_what_another_wrote():
 
         return str(jax.make_jaxpr(search)(queries)).count("debug_barrier")
 
-    assert [barriers(lanes) > 0 for lanes in NODE_LANES] == [False, True]
-
-
-def test_a_node_has_one_lane_or_eight_and_eight_where_a_kernel_searches_the_trees():
-    lanes = [widths_for(platform).node_lanes for platform in ("cpu", "gpu", "cuda", "tpu")]
-    assert lanes == [1, 8, 8, 1]
-    with pytest.raises(ValueError, match="node_lanes: got 2, allowed are 1 and 8"):
-        Widths(1, 1, 1, 1, node_lanes=2)
+    assert [barriers(lanes) > 0 for lanes in (1, NODE_LANES)] == [False, True]
 
 
 def test_large_boards_and_long_plans_are_left_to_the_loops():
