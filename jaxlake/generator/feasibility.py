@@ -5,8 +5,8 @@ board, where p and q are the shares of all candidates that are solvable and do a
 Its inverse is the acceptance rate. It tends to that for large sets; where few distinct boards
 exist (`FeasibilityRow.boards`), duplicates lower it further.
 
-For two agents the package ships the counts, to look acceptance up without a device. `jaxlake
-feasibility --agents 2 --table jaxlake/generator/feasibility_table.json` makes the file.
+For two agents the package ships the counts, to look acceptance up without a device
+(`python -m tools.feasibility_table` makes the file).
 """
 
 import functools
@@ -14,9 +14,8 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import resources
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,11 +28,7 @@ from jaxlake.solver import DEFAULT_HORIZON, Status, solve_batch
 from jaxlake.solver.many_slots import candidate_budgets
 from jaxlake.statistics.tables import wilson_interval
 
-TABLE_SIZES = tuple(range(2, 11))
-TABLE_HOLE_RATIOS = tuple(percent / 100 for percent in range(0, 51, 5))
-
 _FILE = "feasibility_table.json"
-_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -282,32 +277,12 @@ def acceptance(
     return None
 
 
-def table_kinds(num_agents: Iterable[int]) -> list[tuple[int, int, int]]:
-    """The feasible kinds (num_agents, size, holes) that the table holds."""
-    kinds = [
-        (agents, size, mixture.holes_on_board(size, ratio))
-        for agents, size, ratio in itertools.product(num_agents, TABLE_SIZES, TABLE_HOLE_RATIOS)
-        if mixture.infeasibility(size, ratio, agents) is None
-    ]
-    return list(dict.fromkeys(kinds))
-
-
-def table_text(strata: Iterable[KindSurvey], *, seed: int, horizon: int) -> str:
-    """Write the table as JSON text, one kind per line."""
-    lines = ",\n".join(json.dumps(asdict(stratum)) for stratum in strata)
-    head = f'"version": {_VERSION}, "seed": {seed}, "horizon": {horizon}'
-    return f'{{{head}, "strata": [\n{lines}\n]}}\n'
-
-
 @functools.cache
 def _table() -> dict[tuple[int, int], tuple[KindSurvey, ...]]:
     """By (num_agents, size), holes ascending."""
     text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
-    content: dict[str, Any] = json.loads(text)
-    if content.get("version") != _VERSION:
-        raise ValueError(f"{_FILE}: got version {content.get('version')}, {_VERSION} is needed")
     table: dict[tuple[int, int], list[KindSurvey]] = {}
-    for fields in content["strata"]:
+    for fields in json.loads(text)["strata"]:
         stratum = KindSurvey(**fields)
         table.setdefault((stratum.num_agents, stratum.size), []).append(stratum)
     return {kind: tuple(sorted(rows, key=lambda row: row.holes)) for kind, rows in table.items()}

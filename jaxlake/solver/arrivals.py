@@ -100,16 +100,15 @@ def staircases(
     free: jax.Array,
     starts: jax.Array,
     goals: jax.Array,
+    alone: jax.Array,
     wanted: jax.Array,
     widths: Widths,
-    alone: jax.Array | None = None,
 ) -> jax.Array:
     """Compute the staircases of the wanted pairs, uint32 (2, B); 0 where not wanted.
 
     Cells that can be entered are `free`, bool (F, N, N), and pair i is on board i % F; starts and
-    goals int8 (B, 2, 2), (row, column) of both agents, that can both reach their goals. The
-    distances `alone`, int16 (2, B), are computed unless they are known. Entry e has four bits, from
-    the lowest ones of word 0 on.
+    goals int8 (B, 2, 2), (row, column) of both agents, that can both reach their goals, the
+    distances `alone` int16 (2, B). Entry e has four bits, from the lowest ones of word 0 on.
     """
     B = wanted.shape[0]
     if B == 0:
@@ -121,7 +120,7 @@ def staircases(
     else:
         width = stairs.pairs_at_once(board, widths)
     width = min(B, width)
-    pairs = joint_search.two_agent_lanes(free, starts, goals, wanted, board, widths, alone)
+    pairs = joint_search.two_agent_lanes(free, starts, goals, wanted, board, alone)
 
     def climb(chunk: TwoAgentLanes, _: None) -> tuple[jax.Array, None]:
         boards, running = chunk.on(free, board), chunk.connected

@@ -28,8 +28,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.solver.bitboard import cell_numbers, pack_rows
-from jaxlake.solver.certificates import distances_alone
 from jaxlake.solver.chunks import Widths
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.space_time import NEVER
@@ -145,14 +143,13 @@ def two_agent_lanes(
     goals: jax.Array,
     playing: jax.Array,
     board: Geometry,
-    widths: Widths,
-    alone: jax.Array | None = None,
+    alone: jax.Array,
 ) -> TwoAgentLanes:
     """Bring pairs of agents on some boards into the form from which a search begins.
 
     Cells that can be entered are bool (F, N, N), and lane i is on board i % F. Starts and goals are
-    int8 (B, 2, 2), (row, column) of both agents. Lanes not `playing`, bool (B,), are never
-    connected. The distances `alone`, int16 (2, B), are computed unless they are known.
+    int8 (B, 2, 2), (row, column) of both agents, and the distances `alone` int16 (2, B). Lanes not
+    `playing`, bool (B,), are never connected.
     """
 
     def flat_cells(places: jax.Array) -> jax.Array:
@@ -160,9 +157,6 @@ def two_agent_lanes(
         return (wide[..., 0] * board.pitch + wide[..., 1]).T
 
     number = jnp.arange(len(playing), dtype=jnp.int32) % max(len(free), 1)
-    if alone is None:
-        cells = cell_numbers(starts).T, cell_numbers(goals).T
-        alone = distances_alone(pack_rows(free)[:, number], *cells, widths)
     return TwoAgentLanes(
         board=number,
         starts=flat_cells(starts),

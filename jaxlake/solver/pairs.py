@@ -42,17 +42,17 @@ def pair_optima(
     free: jax.Array,
     starts: jax.Array,
     goals: jax.Array,
+    alone: jax.Array,
     wanted: jax.Array,
     horizon: int,
     widths: Widths,
-    alone: jax.Array | None = None,
 ) -> PairOptima:
     """Compute exact costs of pairs of agents, by the joint search of `joint_search`.
 
     Time is spent on the wanted pairs only. The others, and those whose makespan is longer than
     `horizon` steps (static), are neither known nor proved unsolvable. Cells that can be entered are
     `free`, bool (F, N, N), and pair i is on board i % F; starts and goals int8 (B, 2, 2), (row,
-    column) of both agents. The distances `alone`, int16 (2, B), are computed unless they are known.
+    column) of both agents, the distances `alone` int16 (2, B).
     """
     B = wanted.shape[0]
     if B == 0:
@@ -65,7 +65,7 @@ def pair_optima(
     else:
         width = joint.boards_at_once(board, widths, None)
     width = min(B, width)
-    pairs = joint_search.two_agent_lanes(free, starts, goals, wanted, board, widths, alone)
+    pairs = joint_search.two_agent_lanes(free, starts, goals, wanted, board, alone)
     far = jnp.full(B, FAR, jnp.int32)
 
     def search(
@@ -145,7 +145,7 @@ def pair_bounds(
     )
     settled = undisturbed(pairs, exist.reshape(-1), horizon, widths).reshape(P, B)
     searched = exist & ~settled
-    optima = pair_optima(*_places(batch), searched.reshape(-1), horizon, widths, alone=pairs.alone)
+    optima = pair_optima(*_places(batch), pairs.alone, searched.reshape(-1), horizon, widths)
     optima = jax.tree.map(lambda leaf: leaf.reshape(P, B), optima)
     known = searched & optima.known & optima.solvable
     one, other = pairs.alone.reshape(2, P, B)
@@ -171,7 +171,7 @@ def pair_staircases(
     exist = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & wanted[:, None]).T
     searched = exist & (costs > boards.alone[i] + boards.alone[j])
     alone = jnp.stack([boards.alone[i], boards.alone[j]]).reshape(2, -1)
-    words = arrivals.staircases(*_places(batch), searched.reshape(-1), widths, alone=alone)
+    words = arrivals.staircases(*_places(batch), alone, searched.reshape(-1), widths)
     return words.reshape(2, len(i), B)
 
 

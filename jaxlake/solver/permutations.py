@@ -39,6 +39,9 @@ from jaxlake.solver.chunks import OCCUPANCY_BLOCK, wanted_first
 MAX_TOGETHER = 5
 """Agents looked at together: with six, cycles of six would have to be moves as well."""
 
+MAX_SETS = 1 << 18
+"""The most sets of cells to look at, of 11 bytes for 5 slots."""
+
 REPEATING_SIZE = 4
 """The largest N at which a batch is expected to hold many boards with the same free cells."""
 
@@ -50,31 +53,24 @@ def proved_unsolvable(
     mask: jax.Array,
     wanted: jax.Array,
     *,
-    capacity: int = 1 << 18,
     together: int = 1,
 ) -> jax.Array:
     """Look for a proof that no plan of any length exists.
 
-    It finds one wherever there is one, for every component with at most five agents whose sets of
-    cells fit into `capacity`: with 2**18 those are 5 agents on 33 cells, 4 on 51, 3 on 117. In
-    larger components it tries every subset of agents that does fit: agents that can't reach their
-    goals when the others are away can't when they are there. Boards are looked at `together`
-    (static): one after the other on a CPU, and as many as have memory where each operation is a
-    launch. Those that are not wanted cost nothing. False, of bool (B,), proves nothing.
+    It finds one wherever there is one, for every component with at most five agents and `MAX_SETS`
+    sets of cells: those are 5 agents on 33 cells, 4 on 51, 3 on 117. In larger components it tries
+    every subset of agents that does fit: agents that can't reach their goals when the others are
+    away can't when they are there. Boards are looked at `together` (static): one after the other on
+    a CPU, and as many as have memory where each operation is a launch. Those that are not wanted
+    cost nothing. False, of bool (B,), proves nothing.
 
     Cells that can be entered are `free`, bool (B, N, N); starts and goals int8 (B, K, 2), (row,
-    column), distinct free cells where `mask`, bool (B, K), says that an agent exists. `capacity` is
-    the most sets of cells to look at (static, 1 to 2**24), of 11 bytes for 5 slots.
-
-    Raises:
-        ValueError: `capacity` is out of range.
+    column), distinct free cells where `mask`, bool (B, K), says that an agent exists.
     """
-    if not 1 <= capacity <= 1 << 24:
-        raise ValueError(f"capacity: got {capacity}, 1 to {1 << 24} are allowed")
     free, starts, goals, mask, wanted = map(jnp.asarray, (free, starts, goals, mask, wanted))
     cells, slots = free.shape[-1] ** 2, min(starts.shape[1], MAX_TOGETHER)
     # Small boards have fewer sets, and every board clears an entry for each.
-    capacity = min(capacity, max(comb(cells, m) for m in range(slots + 1)))
+    capacity = min(MAX_SETS, max(comb(cells, m) for m in range(slots + 1)))
     count = jnp.sum(wanted, dtype=jnp.int32)
     order = _same_cells_together(free, wanted)
     last = _no_search(free.shape[-1], slots, capacity)

@@ -58,9 +58,7 @@ def solve_two(
     playing = wanted & batch.agent_mask[:, 0] & batch.agent_mask[:, 1]
     board = joint_search.geometry(batch.holes.shape[-1])
     free = ~batch.holes
-    lanes = joint_search.two_agent_lanes(
-        free, batch.starts, batch.goals, playing, board, widths, alone
-    )
+    lanes = joint_search.two_agent_lanes(free, batch.starts, batch.goals, playing, board, alone)
     kernels = joint.serves(widths.kernels, horizon, board)
     history: JointHistory | None = None  # a kernel has its own
     if kernels is None:

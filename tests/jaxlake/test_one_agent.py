@@ -106,31 +106,3 @@ def test_one_and_two_slots_give_one_answer(solutions):
     padded = jax.device_get(solver(horizon=T)(instances(GRIDS, max_size=7, max_agents=2)))
     for name in ANSWER:
         assert np.array_equal(getattr(padded, name), getattr(solutions, name)), name
-
-
-def test_a_plan_of_one_agent_on_a_board_of_two_slots_is_refused_with_what_makes_it_fit():
-    rows, plan = ["S G", "F F"], np.array([[4]], np.int8)
-    board = jaxlake.parse_grid(rows)
-    message = r"got shape \(1, 1\), \(T, 2\) is needed: .* each of the board's 2 slots, 0 \(WAIT\)"
-    with pytest.raises(ValueError, match=message):
-        jaxlake.verify(board, plan)
-    assert jaxlake.verify(board, np.pad(plan, [(0, 0), (0, 1)])).valid
-    assert jaxlake.verify(jaxlake.parse_grid(rows, max_agents=1), plan).valid
-
-
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"num_agents": 6}, "num_agents: got 6, 1 to 5 are allowed"),
-        ({"num_agents": 0}, "num_agents: got 0, 1 to 5 are allowed"),
-        (
-            {"num_agents": [1, 2], "wait_ratio": [0.5, 0.5]},
-            "wait_ratio: got 0.5 for one agent, which never waits: only 0 fits",
-        ),
-    ],
-)
-def test_what_no_generator_can_make_is_refused_by_name(fields, said):
-    with pytest.raises(ValueError, match=said):
-        jaxlake.lake_params(4, **fields)
-    with pytest.raises(ValueError, match="max_agents: got 6, 1 to 5 are allowed"):
-        jaxlake.generate(jax.random.key(0), jaxlake.lake_params(4), 8, max_size=4, max_agents=6)

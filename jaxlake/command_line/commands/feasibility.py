@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from jaxlake.command_line.arguments import describe, number, refuse_ignored, seed, user_errors
+from jaxlake.command_line.arguments import describe, number, seed, user_errors
 from jaxlake.command_line.json_lines import open_output
 from jaxlake.command_line.paths import require_writable
-from jaxlake.errors import UserError
 from jaxlake.text_tables import aligned_text
 
 if TYPE_CHECKING:
@@ -55,35 +54,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--candidates", metavar="M", type=count, default=2048, help=boards)
     parser.add_argument("--seed", metavar="S", type=seed, default=0, help="0 to 2**32 - 1 (0)")
     parser.add_argument("--json", metavar="FILE", help="write the rows of the map, JSON")
-    table = "write the counts that jaxlake ships for look-ups, for --agents and its own grid"
-    parser.add_argument("--table", metavar="FILE", help=table)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the map, and write it where it is wanted."""
-    if args.table is not None and args.json:
-        raise UserError("--table: has a grid of its own; make --json in another call")
-    if args.table is not None:
-        refuse_ignored(args, "--table", ("--sizes", "--hole-ratios", "--wait-ratios"))
     grid: dict[str, Any] = {name: getattr(args, name) or _GRID[name] for name in _GRID}
-    for path in (args.table, args.json):
-        require_writable(path)
+    require_writable(args.json)
 
-    from jaxlake.generator.feasibility import feasibility_map, survey, table_kinds, table_text
+    from jaxlake.generator.feasibility import feasibility_map
     from jaxlake.runtime.random_keys import threefry_key
-    from jaxlake.solver import DEFAULT_HORIZON
 
     key = threefry_key(args.seed)
     with user_errors(ValueError):
-        if args.table is not None:
-            strata = []
-            for agents in args.agents:
-                kinds = table_kinds([agents])
-                _say(args, agents, len(kinds))
-                strata += survey(key, kinds, candidates=args.candidates)
-            with open_output(args.table) as out:
-                out.write(table_text(strata, seed=args.seed, horizon=DEFAULT_HORIZON))
-            return 0
         rows = []
         for agents in args.agents:
             _say(args, agents, len(grid["sizes"]) * len(grid["hole_ratios"]))

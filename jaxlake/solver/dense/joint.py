@@ -31,7 +31,6 @@ from jaxlake.board.distance_fields import flood
 from jaxlake.board.dynamics import ACTION_DELTAS
 from jaxlake.solver.chunks import Kernels, Widths, in_chunks
 from jaxlake.solver.dense.blocks import (
-    INNER,
     PLANES,
     BlockBuffers,
     BlockSearch,
@@ -83,7 +82,7 @@ def solve_dense(
     # Sets of so many states are work enough for a core, where more would leave its cache.
     most = max(1, widths.joint_boards // 32)
     width = min(B, widths.fitting(most, bytes_per_board(K, radix, widths.kernels)))
-    by_blocks = most == 1 and K >= INNER
+    by_blocks = most == 1
 
     Buffers = BlockBuffers | None
 

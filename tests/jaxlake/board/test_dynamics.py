@@ -66,18 +66,6 @@ def test_rules_are_told_apart(grid, actions, flags):
     assert moved.positions[0].tolist() == [0, 1]
 
 
-def test_agents_outside_the_mask_break_no_rule():
-    instance = jaxlake.parse_grid(["S G", "F F"], max_size=3, max_agents=4)
-    moved = jaxlake.step(instance, instance.starts, np.array([0, 1, 4, 2], np.int8))
-    assert _flags(jax.tree.map(np.asarray, moved)) == NO_FLAGS
-
-
-def test_states_keep_shapes_and_dtypes():
-    moved = _step(["S s", "G g"], [0, 0], max_agents=2)
-    assert (moved.positions.shape, moved.positions.dtype) == ((2, 2), np.int8)
-    assert (moved.off_board.shape, moved.off_board.dtype) == ((2,), np.bool_)
-
-
 def test_every_joint_action_agrees_with_a_plain_walk():
     rng = random.Random(3)
     every = np.array(list(itertools.product(range(5), repeat=3)), np.int8)

@@ -113,11 +113,6 @@ def test_a_batch_is_not_formatted_as_if_it_were_one_board_and_is_not_empty():
         jaxlake.stack_instances([one, jaxlake.stack_instances([one, one])])
 
 
-def test_rows_may_come_one_by_one():
-    rows = ["S G", "s g"]
-    assert jaxlake.format_grid(jaxlake.parse_grid(row for row in rows)) == rows
-
-
 def test_boards_whose_places_int8_cannot_hold_are_refused():
     rows = [" ".join("F" * 129)] * 129
     with pytest.raises(GridError, match="grid: got 129 rows, at most 128 are allowed"):

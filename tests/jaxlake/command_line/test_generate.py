@@ -86,7 +86,6 @@ def test_the_feasibility_map_is_printed_and_written(cli, tmp_path):
         (generate(count=0), "--count: got 0, 1 to 1000000 are allowed"),
         (generate(seed=-1), "--seed: got -1, 0 to 4294967295 are allowed"),
         (["feasibility", "--sizes", "1"], "sizes: got 1, 2 to 32 are allowed"),
-        (["feasibility", "--table", "a", "--json", "b"], "--table: has a grid of its own"),
     ],
 )
 def test_a_request_that_cannot_be_met_is_refused_with_its_reason(arguments, message, cli):

@@ -61,32 +61,6 @@ def test_gymnaxs_own_step_over_our_step_env_is_our_step(lake):
         state = ours[1]
 
 
-def test_flatten_observation_wrapper_flattens_rows_of_agents():
-    from gymnax.wrappers import FlattenObservationWrapper
-
-    lake = _lake("gymnax", FlatAgents())
-    flat = FlattenObservationWrapper(lake)
-    rows, state = lake.reset(jax.random.key(0))
-    seen, _ = flat.reset(jax.random.key(0))
-    assert rows.ndim == 2
-    assert np.array_equal(seen, rows.reshape(-1))
-    assert flat.observation_space(flat.default_params).shape == seen.shape
-    seen, *_, info = flat.step(jax.random.key(1), state, 7, flat.default_params)
-    assert info["final_observation"].shape == seen.shape
-
-
-def test_sticky_action_wrapper_repeats_the_last_joint_action(lake):
-    from gymnax.wrappers import StickyActionWrapper
-
-    sticky = StickyActionWrapper(lake, sticky_action_prob=1.0)
-    _, state = sticky.reset(jax.random.key(0))
-    *_, info = sticky.step(jax.random.key(1), state, 24, None)
-    assert info["executed"].tolist() == [0, 0]  # WAIT is what it begins with
-    sticky = StickyActionWrapper(lake)
-    *_, info = sticky.step(jax.random.key(1), state, 24, None)
-    assert info["executed"].tolist() == [4, 4]
-
-
 def test_log_wrapper_counts_returns_and_lengths_of_episodes(lake):
     from gymnax.wrappers import LogWrapper
 
@@ -120,18 +94,6 @@ def test_gymnaxs_gym_wrapper_plays_the_lake(lake):
     limit = PARAMS.replace(max_steps_in_episode=1)
     gym.reset(options={"env_params": limit})
     assert bool(gym.step(0)[3])
-
-
-def test_gymnaxs_vector_wrapper_plays_several_lakes(lake):
-    from gymnax.wrappers import GymnaxToVectorGymWrapper
-
-    gym = GymnaxToVectorGymWrapper(lake, num_envs=3, seed=1)
-    seen, _ = gym.reset(seed=2)
-    assert seen.shape == (3, *gym.single_observation_space.shape)
-    for _ in range(4):
-        seen, reward, terminated, truncated, _ = gym.step(gym.action_space.sample())
-        assert gym.observation_space.contains(np.asarray(seen))
-        assert reward.shape == terminated.shape == truncated.shape == (3,)
 
 
 def test_gymnasiums_check_env_passes_without_a_warning_but_of_the_missing_spec():
@@ -234,12 +196,6 @@ def test_jaxmarls_wrappers_take_the_lake_for_one_of_their_own():
     both = dict.fromkeys(lake.agents, actions)
     seen, *_ = manager.batch_step(jax.random.key(3), states, both)
     assert seen["agent_1"].shape[0] == 4
-
-
-@pytest.mark.slow
-def test_an_id_is_made_under_an_interface():
-    lake = make_for("gymnax", NAME, num_instances=8)
-    assert lake.default_params.instances.holes.shape == (8, 4, 4)
 
 
 def test_options_go_to_make_or_to_the_adapter_whichever_knows_them():

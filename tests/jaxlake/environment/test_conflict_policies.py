@@ -126,32 +126,6 @@ def _check_from(grid, here, actions):
     return verdict.failure, verdict.agent
 
 
-IN_A_ROW = ["S s A B C F", *["F F F F F F"] * 4, "G g a b c F"]
-
-
-@pytest.mark.parametrize(
-    ("policy", "actions", "expected"),
-    [
-        # The first waits: a chain of followers stands still behind it, however long.
-        ("block_both", [0, 3, 3, 3, 3], [0, 0, 0, 0, 0]),
-        ("priority", [0, 3, 3, 3, 3], [0, 0, 0, 0, 0]),
-        # The first leaves: all follow.
-        ("block_both", [2, 3, 3, 3, 3], [2, 3, 3, 3, 3]),
-        # Agents 0 and 2 want the cell that 1 leaves.
-        ("block_both", [4, 2, 3, 0, 0], [0, 2, 0, 0, 0]),
-        ("priority", [4, 2, 3, 0, 0], [4, 2, 0, 0, 0]),
-        # The same with followers of the one that is held back.
-        ("priority", [4, 2, 3, 3, 3], [4, 2, 0, 0, 0]),
-        # A swap stops both, whoever has priority, and the board's edge stops the first.
-        ("priority", [4, 3, 0, 0, 1], [0, 0, 0, 0, 0]),
-    ],
-)
-def test_chains_contests_and_swaps_in_a_row(policy, actions, expected):
-    board = jaxlake.parse_grid(IN_A_ROW, max_size=N, max_agents=K)
-    result = resolve(ConflictPolicy(policy), board, board.starts, np.array(actions, np.int8))
-    assert result.executed.tolist() == expected
-
-
 @pytest.mark.parametrize("agents", [1, 2, 5])
 @pytest.mark.parametrize("policy", ConflictPolicy)
 def test_the_form_for_gpus_gives_the_same_to_the_bit(policy, agents):

@@ -110,35 +110,6 @@ def test_a_second_observation_is_computed_only_if_an_episode_of_the_batch_ends()
     assert counts == [8, 8, 16]
 
 
-def test_final_observation_shows_the_failure_and_the_next_episode_starts_afresh():
-    _, boards = pool_of(3, 6, [4], [2], 4, 2, holes=0.0)
-    environment, params = LakeEnvironment(), env_params(boards)
-    keys = jax.random.split(jax.random.key(1), 64)
-    _, state = jax.vmap(environment.reset, (0, None))(keys, params)
-    # Both agents go up for good: within four steps one leaves the board, unless they collide.
-    step = jax.jit(jax.vmap(environment.step, (0, 0, None, None)))
-    ended = 0
-    for t in range(4):
-        before = state
-        keys = jax.vmap(jax.random.fold_in, (0, None))(keys, t)
-        seen, state, reward, terminated, truncated, info = step(
-            keys, state, jnp.full(2, jaxlake.Action.UP, jnp.int8), params
-        )
-        over = np.asarray(terminated)
-        ended += over.sum()
-        assert not truncated.any()
-        assert (np.asarray(reward)[over & ~np.asarray(info["solved"])] == -1).all()
-        assert (np.asarray(state.time) == np.where(over, 0, np.asarray(before.time) + 1)).all()
-        starts = np.asarray(boards.starts)[np.asarray(state.index)]
-        assert (np.asarray(seen.positions)[over] == starts[over]).all()
-        final = np.asarray(info["final_observation"].positions)
-        top = np.asarray(before.positions)[..., 0] == 0
-        expected = np.asarray(before.positions) - np.stack([~top, np.zeros_like(top)], axis=-1)
-        assert (final == expected).all()
-        assert_same(row_of(seen, ~over), row_of(info["final_observation"], ~over))
-    assert ended >= 64
-
-
 def test_termination_and_truncation_can_come_together_and_are_told_apart():
     board = jaxlake.parse_grid(["S F s", "F F F", "G F g"], max_size=5, max_agents=3)
     params = env_params(board, max_steps=2)

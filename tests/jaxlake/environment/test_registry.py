@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import jaxlake
-from benchmarks import oracles
-from jaxlake.environment import ConflictPolicy, LakeSpec, make, register, registered, spec
+from jaxlake.environment import LakeSpec, make, register, registered, spec
 from tests.jaxlake.solver.boards import row_of
 from tests.paths import ROOT
 
@@ -21,24 +20,6 @@ POOLS = {
 }
 """How SHA-256 of the grids of small pools begins. A version that makes other pools says so in
 CHANGELOG.md, and has other digests here."""
-
-
-@pytest.mark.slow
-def test_a_generated_pool_holds_distinct_solvable_boards_of_the_ids_kind():
-    environment, params = make(
-        "MAPF-FrozenLake-4x4-2ag-v0", num_instances=16, key=jax.random.key(3), conflict="priority"
-    )
-    assert environment.conflict is ConflictPolicy.PRIORITY
-    boards = params.instances
-    assert boards.holes.shape == (16, 4, 4)
-    assert int(params.count) == 16
-    assert (np.asarray(boards.holes).sum(axis=(1, 2)) == 3).all()
-    boards = jax.device_get(boards)
-    grids = [jaxlake.format_grid(row_of(boards, i)) for i in range(16)]
-    assert len({"".join(grid) for grid in grids}) == 16
-    optima = [oracles.least_sum_of_costs(grid) for grid in grids]
-    assert None not in optima
-    assert sum(needs_wait for _, needs_wait in optima) == 4
 
 
 def test_the_first_call_for_an_id_says_what_takes_long(monkeypatch, capsys):
@@ -71,17 +52,6 @@ def test_the_table_of_the_docs_is_the_registry():
             str(kind.size),
             str(kind.num_agents),
         )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("id", [id for id in registered() if spec(id).num_agents < 3])
-def test_the_boards_of_an_id_can_all_be_made(id):
-    _, params = make(id, num_instances=32)
-    assert int(params.count) == 32
-    assert params.instances.holes.shape == (32, spec(id).size, spec(id).size)
-    assert (
-        np.asarray(params.instances.agent_mask).sum(axis=1).tolist() == [spec(id).num_agents] * 32
-    )
 
 
 @pytest.mark.slow

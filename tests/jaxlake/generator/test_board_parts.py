@@ -110,21 +110,6 @@ def test_every_board_of_a_part_comes_equally_often():
     assert ((counts - expected) ** 2 / expected).sum() < 1762.0
 
 
-def test_no_place_of_agent_0_is_commoner_in_a_part_than_in_all_boards():
-    _, boards, _ = jax.device_get(_drawn(10, 30, 2, (3, 8), 10, 2, 1 << 14))
-    for places in (boards.starts[:, 0], boards.goals[:, 0]):
-        counts = np.zeros((10, 10))
-        np.add.at(counts, tuple(places.T.astype(int)), 1)
-        expected = counts.sum() / 100
-        assert ((counts - expected) ** 2 / expected).sum() < 180.0
-    # As many steps apart on the grid are even as odd: the numbers of the ways leave no pattern.
-    steps = np.abs(boards.starts[:, 0].astype(int) - boards.goals[:, 0]).sum(axis=1)
-    # Of all ordered pairs of distinct cells of 10x10, 50 * 49 * 2 / 9900 are an even number apart.
-    share = 50 * 49 * 2 / 9900
-    deviation = np.sqrt(len(steps) * share * (1 - share))
-    assert abs((steps % 2 == 0).sum() - len(steps) * share) < 4.5 * deviation
-
-
 def test_words_are_scaled_as_whole_numbers():
     rng = np.random.default_rng(0)
     edge = np.array([0, 1, 2**16 - 1, 2**16, 2**31, 2**32 - 1], np.uint32)

@@ -11,7 +11,7 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake.generator import KindSurvey, acceptance, feasibility_map
-from jaxlake.generator.feasibility import TABLE_HOLE_RATIOS, TABLE_SIZES, table_kinds
+from tools import feasibility_table
 
 CANDIDATES = 512
 GRID = {"sizes": (2, 3), "hole_ratios": (0.0, 0.3, 0.5), "wait_ratios": (0.0, 0.5)}
@@ -20,20 +20,6 @@ GRID = {"sizes": (2, 3), "hole_ratios": (0.0, 0.3, 0.5), "wait_ratios": (0.0, 0.
 @pytest.fixture(scope="module")
 def rows():
     return feasibility_map(jax.random.key(0), **GRID, candidates=CANDIDATES, horizon=32)
-
-
-def test_every_combination_has_a_row_in_order(rows):
-    kinds = [(row.num_agents, row.size, row.hole_ratio, row.wait_ratio) for row in rows]
-    assert kinds == [
-        (2, size, holes, waits)
-        for size in GRID["sizes"]
-        for holes in GRID["hole_ratios"]
-        for waits in GRID["wait_ratios"]
-    ]
-    for row in rows:
-        assert row.optimal + row.unsolvable + row.unknown == row.candidates
-        assert row.wait_share_low <= row.wait_share <= row.wait_share_high
-        assert row.acceptance_low <= row.acceptance <= row.acceptance_high
 
 
 def test_what_cannot_be_made_says_why(rows):
@@ -102,12 +88,11 @@ def test_the_shipped_table_is_whole_and_the_lookup_reads_it():
         resources.files("jaxlake.generator").joinpath("feasibility_table.json").read_text()
     )
     strata = [KindSurvey(**fields) for fields in content["strata"]]
-    agents = sorted({stratum.num_agents for stratum in strata})
-    assert [(s.num_agents, s.size, s.holes) for s in strata] == table_kinds(agents)
+    assert [(s.num_agents, s.size, s.holes) for s in strata] == feasibility_table.kinds()
     for s in strata:
         assert s.wait + s.no_wait + s.unsolvable + s.unknown == s.candidates > 0
-    for size in TABLE_SIZES:
-        for ratio in TABLE_HOLE_RATIOS:
+    for size in feasibility_table.SIZES:
+        for ratio in feasibility_table.HOLE_RATIOS:
             rate = acceptance(size, ratio, 0.25, 2)
             assert rate is not None
             assert (rate == 0) == (size == 2)

@@ -16,16 +16,6 @@ from jaxlake.generator.mixture import board_counts, wait_counts
 _counts = jax.jit(board_counts, static_argnums=1)
 
 
-@pytest.mark.parametrize(
-    ("size", "hole_ratio", "holes"),
-    [(10, 0.3, 30), (10, 0.29, 29), (3, 0.5, 4), (7, 0.35, 17), (10, 0.07, 7), (5, 0.0, 0)],
-)
-def test_hole_count_is_floored_without_float_error(size, hole_ratio, holes):
-    count = jaxlake.hole_count(size, hole_ratio)
-    assert int(count) == holes
-    assert count.dtype == jnp.int32
-
-
 def test_hole_count_is_exact_for_every_hundredth_and_size():
     hundredths = np.arange(101)
     sizes = np.arange(2, 33)[:, None]
@@ -65,6 +55,7 @@ def test_scalars_stand_for_all_cells():
         ({"wait_ratio": float("nan")}, "wait_ratio: got nan, 0 to 1 are allowed"),
         ({"wait_ratio": "0.5"}, "wait_ratio: got '0.5', a number or a sequence of them is needed"),
         ({"num_agents": 6}, "num_agents: got 6, 1 to 5 are allowed"),
+        ({"num_agents": [1, 2], "wait_ratio": 0.5}, "wait_ratio: got 0.5 for one agent"),
         ({"data_ratio": -1}, r"data_ratio: got -1, 0 to 1e\+06 are allowed"),
         ({"data_ratio": float("inf")}, "data_ratio: got inf, 0 to"),
         ({"data_ratio": [0, 0]}, "data_ratio: got 0 for every cell"),
@@ -123,14 +114,6 @@ def test_weights_that_are_no_numbers_count_as_zero():
     ):
         odd = jaxlake.LakeParams(**(vars(params) | {"data_ratio": jnp.array(ratios)}))
         assert board_counts(odd, 9).tolist() == counts
-
-
-def test_waits_are_rounded_with_halves_up_for_every_hundredth():
-    hundredths = np.arange(101)
-    for count in (1, 2, 10, 30, 50, 512, 4000):
-        params = jaxlake.lake_params(4, wait_ratio=(hundredths / 100).tolist())
-        waits = wait_counts(params, jnp.full(101, count, jnp.int32))
-        assert (waits == (2 * hundredths * count + 100) // 200).all()
 
 
 def test_waits_are_the_same_for_every_hundredth_and_up_to_4000_boards():

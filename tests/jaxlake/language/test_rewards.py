@@ -174,10 +174,6 @@ def test_a_reward_function_reads_the_columns_it_was_made_for():
     assert lake_reward([], [], grid=[], sum_of_costs=[]) == []
 
 
-def test_two_functions_of_one_trainer_have_two_names():
-    assert reward_function(name="strict").__name__ == "strict"
-
-
 def test_rows_of_other_tasks_are_left_to_other_reward_functions():
     metrics, extra = {}, {}
     paid = lake_reward(
@@ -289,8 +285,3 @@ def test_a_missing_column_is_named_with_those_that_are_there():
 def test_rewards_that_pay_more_for_worse_are_refused(wrong):
     with pytest.raises(ValueError, match="descending order"):
         RewardValues(**wrong)
-
-
-def test_a_dictionary_of_rewards_is_refused_before_the_first_answer():
-    with pytest.raises(TypeError, match=r"values: got dict, RewardValues\(\.\.\.\) is needed"):
-        reward_function(values={"valid": 1.0})

@@ -12,7 +12,6 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake import Failure, Status, policies
-from jaxlake.environment import ConflictPolicy
 from jaxlake.policies import RandomPolicy, ShortestPathPolicy, roll_out, sweep
 from tests.jaxlake.solver.boards import assert_same, instances, row_of
 
@@ -97,7 +96,7 @@ def test_ties_between_shortest_paths_are_broken_evenly():
 )
 def test_outcomes_are_those_of_a_plain_walk(policy, conflict):
     grids = _grids(2, 60, 3) + _grids(3, 40, 2)
-    played = _played(policy, _boards(grids), conflict=ConflictPolicy(conflict))
+    played = _played(policy, _boards(grids), conflict=conflict)
     _assert_outcomes_are_those_of_a_walk(grids, played)
     kinds = set(played.outcome.failure.tolist())
     if conflict != "fail":
@@ -209,14 +208,6 @@ def test_a_sweep_is_the_tables_of_single_rollouts_and_traces_once_for_all_config
         outcome = jax.device_get(single(jax.random.fold_in(key, c), row_of(boards, c)))
         kinds = np.bincount(outcome.failure[mask[c]], minlength=len(Failure))
         assert np.array_equal(table.failures[1, c].sum(axis=(0, 1, 2, 3)), kinds)
-
-
-@pytest.mark.parametrize("conflict", ConflictPolicy)
-def test_a_conflict_policy_may_be_given_by_its_name(conflict):
-    boards = _boards(_grids(5, 30, 3))
-    policy = RandomPolicy(masked=False)
-    by_name, by_value = (_played(policy, boards, conflict=c) for c in (conflict.value, conflict))
-    assert_same(by_name, by_value)
 
 
 def test_wrong_arguments_are_refused_by_name():

@@ -72,9 +72,10 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, machine=MA
     """Search by loops and by the kernel; give what the kernel found and the boards asked for."""
     count, size = batch.holes.shape[:2]
     board = joint_search.geometry(size)
-    arguments = ~batch.holes, batch.starts, batch.goals, playing, board
-    lanes = joint_search.two_agent_lanes(*arguments, Widths(1, 1, 1, 1))
-    pairs = lanes.on(arguments[0], arguments[4])
+    alone = certificates.prepare_boards(batch, Widths(1, 1, 1, 1)).alone
+    places = ~batch.holes, batch.starts, batch.goals
+    lanes = joint_search.two_agent_lanes(*places, playing, board, alone)
+    pairs = lanes.on(places[0], board)
     layers = jnp.zeros((horizon + 1, board.words, board.cells, count), jnp.uint32)
     walks = jnp.zeros((2 * horizon + 2, board.words, 2, count), jnp.uint32)
     history = joint_search.JointHistory(layers, walks)
@@ -141,8 +142,9 @@ def test_what_a_joint_search_does_for_one_machine_only_is_what_the_loops_do(mach
 
 def _compare_staircases(batch, wanted, machine=MACHINE):
     """Climb by loops and by the kernel; give the words, uint32 (2, B)."""
-    arguments = ~batch.holes, batch.starts, batch.goals, wanted
-    climb = jax.jit(arrivals.staircases, static_argnums=4)
+    alone = certificates.prepare_boards(batch, Widths(1, 1, 1, 1)).alone
+    arguments = ~batch.holes, batch.starts, batch.goals, alone, wanted
+    climb = jax.jit(arrivals.staircases, static_argnums=5)
     expected = climb(*arguments, Widths(64, 64, 64, 1 << 26))
     found = climb(*arguments, Widths(64, 64, 1 << 12, 1 << 26, machine))
     assert (found == expected).all()

@@ -12,14 +12,11 @@ from jaxlake.solver.permutations import proved_unsolvable
 from tests.jaxlake.solver.boards import instances
 
 COUNT, SIZE, SLOTS = 220, 5, 5
-_prove = partial(jax.jit, static_argnames=("capacity", "together"))(proved_unsolvable)
+_prove = partial(jax.jit, static_argnames="together")(proved_unsolvable)
 
 
 def _proved(
-    grids: list[list[str]],
-    capacity: int = 1 << 18,
-    wanted: np.ndarray | None = None,
-    together: int = 1,
+    grids: list[list[str]], wanted: np.ndarray | None = None, together: int = 1
 ) -> np.ndarray:
     """Proofs in batches of one shape, filled up with boards that are not wanted."""
     parts = []
@@ -28,8 +25,7 @@ def _proved(
         boards = instances(part + part[:1] * (COUNT - len(part)), SIZE, SLOTS)
         asked = np.arange(COUNT) < len(part) if wanted is None else wanted
         arguments = ~boards.holes, boards.starts, boards.goals, boards.agent_mask, asked
-        answers = _prove(*arguments, capacity=capacity, together=together)
-        parts.append(np.asarray(answers)[: len(part)])
+        parts.append(np.asarray(_prove(*arguments, together=together))[: len(part)])
     return np.concatenate(parts)
 
 
@@ -122,42 +118,9 @@ def test_a_search_that_goes_on_for_boards_of_the_same_cells_proves_the_same(toge
         assert 20 < unsolvable.sum() < len(grids) - 20, N
 
 
-def test_little_capacity_proves_less_but_never_anything_wrong(tight):
+@pytest.mark.parametrize("together", [1, 9])
+def test_boards_that_are_not_wanted_are_not_proved_anything(tight, together):
     grids, full = tight
-    little = _proved(grids, capacity=60)
-    assert (full | ~little).all()
-    assert little.sum() < full.sum()
-    # Pairs and triples of agents still fit where the whole does not.
-    assert little.any()
-
-
-def test_boards_that_are_not_wanted_are_not_proved_anything(tight):
-    grids, full = tight
-    wanted = np.arange(COUNT) % 2 == 0
-    assert (_proved(grids, wanted=wanted) == (full & wanted)).all()
-    assert full[~wanted].any()
-
-
-def test_boards_looked_at_together_are_proved_the_same(tight):
-    grids, _ = tight
     wanted = np.arange(COUNT) % 3 > 0
-    one_by_one = _proved(grids, capacity=1 << 12, wanted=wanted)
-    assert (_proved(grids, capacity=1 << 12, wanted=wanted, together=9) == one_by_one).all()
-    assert one_by_one.any()
-
-
-def test_small_boards_hold_no_more_sets_than_they_have():
-    def memory(capacity):
-        boards = instances([["S F G", "F F F", "F F F"]], 3, 3)
-        arguments = ~boards.holes, boards.starts, boards.goals, boards.agent_mask, np.ones(1, bool)
-        compiled = _prove.lower(*arguments, capacity=capacity).compile()
-        return compiled.memory_analysis().temp_size_in_bytes
-
-    # 9 cells have 84 sets of three.
-    assert memory(1 << 18) == memory(84) > memory(40)
-
-
-def test_a_capacity_out_of_range_is_named():
-    places, yes = np.zeros((1, 2, 2), np.int8), np.ones((1, 2), bool)
-    with pytest.raises(ValueError, match="capacity: got 0"):
-        proved_unsolvable(yes[..., None], places, places, yes, yes[:, 0], capacity=0)
+    assert (_proved(grids, wanted, together) == (full & wanted)).all()
+    assert full[~wanted].any()

@@ -1,4 +1,4 @@
-"""The two-agent tier by itself: any slots, both plans, what it counts, short horizons."""
+"""The two-agent tier by itself: what it counts, and short horizons."""
 
 from functools import partial
 
@@ -12,9 +12,9 @@ from jaxlake import Status
 from jaxlake.solver import widths_for
 from jaxlake.solver.certificates import prepare_boards
 from jaxlake.solver.two_agents import solve_two
-from tests.jaxlake.solver.boards import ANSWER, compare, in_slots, instances, random_grids
+from tests.jaxlake.solver.boards import ANSWER, instances, random_grids
 
-COUNT, SIZE, SLOTS = 500, 8, 2
+COUNT, SIZE = 500, 8
 
 
 @partial(jax.jit, static_argnames="horizon")
@@ -29,44 +29,14 @@ def _solve(boards: jaxlake.Instance, horizon: int = 64) -> jaxlake.Solution:
 
 @pytest.fixture(scope="module")
 def solved():
-    """Boards with two agents in any two slots, those slots, and the solutions."""
+    """Boards and their solutions."""
     grids = random_grids(0, COUNT, sizes=tuple(range(2, SIZE + 1)), agents=(2,))
-    slots = np.random.default_rng(0).permuted(np.tile(np.arange(SLOTS), (COUNT, 1)), axis=1)
-    boards = in_slots(instances(grids, SIZE, SLOTS), slots)
-    return grids, boards, np.argsort(slots), _solve(boards)
-
-
-def _truth(grid: list[str]) -> oracles.Truth:
-    makespan = oracles.least_makespan(grid)
-    if makespan is None:
-        return oracles.Truth(solvable=False)
-    cost, needs_wait = oracles.least_sum_of_costs(grid)
-    return oracles.Truth(True, cost, makespan, needs_wait)
-
-
-def test_agents_in_any_two_slots_get_both_optima_and_a_plan_for_each(solved):
-    grids, _, slots, solutions = solved
-    truths = [_truth(grid) for grid in grids]
-    kinds = compare(grids, solutions, truths, slots)
-    assert min(kinds[name] for name in ("OPTIMAL", "UNSOLVABLE", "optima in different plans")) > 0
-    assert kinds["UNKNOWN"] == 0
-    for i in np.flatnonzero(solutions.status == Status.OPTIMAL):
-        waits = oracles.waits_before_arrival(grids[i], solutions.plan[i][:, slots[i, :2]].tolist())
-        assert (waits > 0) == truths[i].needs_wait, grids[i]
-
-
-def test_other_numbers_of_agents_are_unknown_and_expand_nothing():
-    grids = random_grids(1, COUNT - 2, (5, 6), agents=(1,)) + random_grids(5, 2, (5, 6), (2,))
-    solutions = _solve(instances(grids, SIZE, SLOTS))
-    others = np.arange(COUNT) < COUNT - 2
-    assert (solutions.status[others] == Status.UNKNOWN).all()
-    assert (solutions.plan[others] == -1).all()
-    assert (solutions.expansions[others] == 0).all()
-    assert (solutions.status[~others] != Status.UNKNOWN).all()
+    boards = instances(grids, SIZE, 2)
+    return grids, boards, _solve(boards)
 
 
 def test_expansions_belong_to_the_board_and_not_to_its_batch(solved):
-    grids, boards, _, solutions = solved
+    grids, boards, solutions = solved
     order = np.random.default_rng(1).permutation(COUNT)
     shuffled = _solve(jax.tree.map(lambda leaf: leaf[order], boards))
     assert (shuffled.expansions == solutions.expansions[order]).all()
@@ -87,7 +57,7 @@ def test_expansions_belong_to_the_board_and_not_to_its_batch(solved):
 
 
 def test_the_horizon_cuts_off_exactly_and_never_changes_an_answer(solved):
-    _, boards, _, full = solved
+    _, boards, full = solved
     cut = _solve(boards, horizon=7)
     known = cut.status != Status.UNKNOWN
     for name in ANSWER:

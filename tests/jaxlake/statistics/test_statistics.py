@@ -1,10 +1,6 @@
 """Counts and sums of outcomes, and intervals of rates."""
 
-import json
-import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from fractions import Fraction
 from functools import partial
@@ -19,7 +15,6 @@ from benchmarks import oracles
 from jaxlake import Failure, Outcome, Solution, Status
 from jaxlake.statistics.tables import AXES, join_words, merge_statistics
 from tests.jaxlake.solver.boards import assert_same, instances, row_of
-from tests.paths import ROOT
 
 B, K = 240, 4
 
@@ -129,15 +124,6 @@ def test_every_number_agrees_with_counting_by_hand(batch):
     assert histogram[:, 64].sum() > 0
 
 
-def test_individual_success_is_a_mean_over_plans_not_over_agents(batch):
-    _, _, outcomes, _, _ = batch
-    (total,) = jaxlake.statistics_rows(_tabulate(batch), by=())
-    agents = batch[1].agent_mask.sum(axis=1)
-    assert total["isr"] == pytest.approx(np.mean(outcomes.at_goal.sum(axis=1) / agents))
-    assert total["isr"] != pytest.approx(outcomes.at_goal.sum() / agents.sum(), rel=1e-4)
-    assert total["isr"] > total["csr"] > 0
-
-
 def test_parts_add_up_to_the_whole(batch):
     mask = batch[-1]
     whole = _tabulate(batch, np.ones(B, bool))
@@ -188,14 +174,6 @@ def _costly(plans):
     return wide, ~yes, Outcome(yes, yes, ~yes, ~yes, kind, nobody, never, most, most, there)
 
 
-def test_sums_of_one_large_batch_do_not_overflow():
-    """70,000 plans of the largest cost that an outcome can hold, 2.3e9 in all."""
-    many = 70_000
-    (row,) = jaxlake.statistics_rows(jaxlake.tabulate(*_costly(many)))
-    assert (row["total"], row["mean_sum_of_costs"], row["mean_makespan"]) == (many, 32767, 32767)
-    assert (row["isr"], row["compared"], row["mean_excess_makespan"]) == (1.0, 0, None)
-
-
 def test_low_words_are_carried_in_a_batch_over_chunks_and_over_a_named_axis():
     """129 plans cost 64 * 2**16 + 32,639, and four times as many 257 * 2**16 + 65,020."""
     chunks = jax.tree.map(lambda leaf: leaf.reshape(4, 129, *leaf.shape[1:]), _costly(516))
@@ -232,78 +210,6 @@ def test_rows_can_be_grouped_in_any_order_and_add_up(batch):
 def test_unknown_groups_are_refused(batch, by):
     with pytest.raises(ValueError, match="by: got"):
         jaxlake.statistics_rows(_tabulate(batch), by=by)
-
-
-DEVICES = """
-import json
-import random
-import sys
-from functools import partial
-
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
-
-import jaxlake
-from jaxlake.statistics.tables import AXES
-from benchmarks import oracles
-
-boards, devices = 44, jax.devices()
-rng = random.Random(3)
-grids = [oracles.random_grid(rng, rng.randint(2, 4), rng.uniform(0, 0.4)) for _ in range(boards)]
-instances = jaxlake.stack_instances([jaxlake.parse_grid(grid, max_size=4) for grid in grids])
-changed = np.random.default_rng(3).random((boards, 16, 2)) < 0.04
-
-
-def table(instances, changed, mask, axis_name=None):
-    solutions = jax.vmap(partial(jaxlake.solve, horizon=16))(instances)
-    plans = jnp.where(changed, (solutions.plan + 1) % 6, solutions.plan)
-    lengths = jnp.maximum(solutions.makespan, 0).astype(jnp.int32)
-    outcomes = jax.vmap(jaxlake.verify)(instances, plans, lengths, lengths > 1, solutions)
-    return jaxlake.tabulate(
-        instances, solutions.needs_wait, outcomes, mask, solutions, axis_name=axis_name
-    )
-
-
-padded = jax.tree.map(lambda x: np.concatenate([x, x[: -boards % 8]]), (instances, changed))
-arguments = (*padded, np.arange(len(padded[1])) < boards)
-mesh = Mesh(np.array(devices), ("devices",))
-one = jax.jit(table)(instances, changed, np.ones(boards, bool))
-specs = {"in_specs": P("devices"), "out_specs": P(), "check_vma": False}
-mapped = jax.shard_map(partial(table, axis_name="devices"), mesh=mesh, **specs)
-mapped = jax.jit(mapped)(*arguments)
-spread = jax.device_put(arguments, NamedSharding(mesh, P("devices")))
-sharded = jax.jit(table)(*spread)
-answer = {"devices": len(devices), "places": len(spread[1].sharding.device_set)}
-for name, got in (("one", one), ("mapped", mapped), ("sharded", sharded)):
-    leaves = [np.asarray(leaf).ravel().nonzero()[0].tolist() for leaf in jax.tree.leaves(got)]
-    answer[name] = [jaxlake.statistics_rows(got, by=AXES), leaves]
-json.dump(answer, sys.stdout)
-"""
-
-
-@pytest.mark.slow
-def test_eight_devices_give_the_table_of_one():
-    """44 boards on 8 devices, so that some rows are padding, solved, verified and tabulated."""
-    flags = "--xla_force_host_platform_device_count=8"
-    done = subprocess.run(
-        [sys.executable, "-c", DEVICES],
-        cwd=ROOT,
-        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    answer = json.loads(done.stdout)
-    assert (answer["devices"], answer["places"]) == (8, 8)
-    assert answer["one"] == answer["mapped"] == answer["sharded"]
-    rows, _ = answer["one"]
-    assert sum(row["total"] for row in rows) == 44
-    assert 0 < sum(row["valid"] for row in rows) < 44
 
 
 def test_wilson_bounds_solve_the_score_equation():

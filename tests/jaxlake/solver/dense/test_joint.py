@@ -107,14 +107,6 @@ def test_sizes_of_components_are_those_of_a_plain_search(solved):
         assert sizes[i] == largest
 
 
-@pytest.mark.slow
-def test_boards_searched_side_by_side_get_the_same_answers(solved):
-    grids, _, _, expected = solved
-    _, _, answers = _solve(grids[:40], 5, 3, platform="gpu")
-    for one, other in zip(answers, expected, strict=True):
-        np.testing.assert_array_equal(one, other[..., :40])
-
-
 def test_nothing_is_said_where_plans_are_longer_than_the_horizon(solved):
     grids, wanted, sizes, expected = solved
     _, _, cut = _solve(grids, 5, 3, horizon=5)
@@ -126,19 +118,6 @@ def test_nothing_is_said_where_plans_are_longer_than_the_horizon(solved):
     same = cut.optimal
     np.testing.assert_array_equal(cut.sum_of_costs[same], expected.sum_of_costs[same])
     assert (fit & expected.optimal & ~short).any()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("radix", [64, 96])
-def test_larger_sets_of_three_agents_by_blocks_are_whole_sets(radix):
-    grids = random_grids(11, 60, sizes=(6, 7, 8), agents=(2, 3), holes=0.3)
-    boards, wanted, sizes = _prepare(grids, 8, 3)
-    answers = _solver(radix, horizon=60)(boards, wanted)
-    assert ((answers.optimal | answers.unsolvable) == (wanted & (sizes <= radix - 2))).all()
-    assert answers.optimal.sum() > 12
-    whole_sets = _solver(radix, horizon=60, platform="gpu")
-    for one, other in zip(answers, whole_sets(boards, wanted), strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.slow

@@ -1,0 +1,41 @@
+"""Make the counts that jaxlake ships for look-ups of acceptance rates.
+
+python -m tools.feasibility_table > jaxlake/generator/feasibility_table.json
+"""
+
+import json
+import sys
+from dataclasses import asdict
+from itertools import product
+
+import jaxlake
+from jaxlake.board.limits import holes_on_board
+from jaxlake.generator import survey
+from jaxlake.runtime.random_keys import threefry_key
+from jaxlake.solver import DEFAULT_HORIZON
+
+SIZES = tuple(range(2, 11))
+HOLE_RATIOS = tuple(percent / 100 for percent in range(0, 51, 5))
+SEED, AGENTS, CANDIDATES = 0, 2, 4096
+
+
+def kinds() -> list[tuple[int, int, int]]:
+    """List the feasible kinds (num_agents, size, holes) that the table holds."""
+    feasible = [
+        (AGENTS, size, holes_on_board(size, ratio))
+        for size, ratio in product(SIZES, HOLE_RATIOS)
+        if jaxlake.infeasibility(size, ratio, AGENTS) is None
+    ]
+    return list(dict.fromkeys(feasible))
+
+
+def main() -> None:
+    """Write the table as JSON text, one kind per line."""
+    strata = survey(threefry_key(SEED), kinds(), candidates=CANDIDATES)
+    lines = ",\n".join(json.dumps(asdict(stratum)) for stratum in strata)
+    head = f'"version": 1, "seed": {SEED}, "horizon": {DEFAULT_HORIZON}'
+    sys.stdout.write(f'{{{head}, "strata": [\n{lines}\n]}}\n')
+
+
+if __name__ == "__main__":
+    main()
