@@ -37,29 +37,19 @@ class EnvParams:
         return self.max_steps
 
     def replace(self, **changes: Any) -> "EnvParams":
-        """Give these parameters with another time limit or other boards, as gymnax's code does.
+        """Return these parameters with another time limit, as gymnax's code asks for it.
 
         Args:
-            changes: `max_steps` or, by gymnax's name, `max_steps_in_episode`; `instances`, whose
-                tables are made anew, and with them `filled`, the boards to draw from.
+            changes: `max_steps` or, by gymnax's name, `max_steps_in_episode`.
 
         Raises:
-            TypeError: a name is none of these, or both names of the time limit are given.
-            ValueError: as `env_params` does.
+            TypeError: Another name is given, or both.
+            ValueError: The limit is a number below 1.
         """
-        if "max_steps_in_episode" in changes:
-            limit = changes.pop("max_steps_in_episode")
-            if "max_steps" in changes:
-                raise TypeError("replace: max_steps and max_steps_in_episode are one number")
-            changes["max_steps"] = limit
-        known = {"max_steps", "instances"} | ({"filled"} if "instances" in changes else set())
-        if unknown := changes.keys() - known:
-            allowed = "max_steps, max_steps_in_episode, instances, and filled beside instances"
-            raise TypeError(f"replace: got {', '.join(sorted(unknown))}, allowed are {allowed}")
-        limit = changes.get("max_steps", self.max_steps)
-        if "instances" in changes:
-            filled = changes.get("filled")
-            return env_params(changes["instances"], max_steps=limit, filled=filled)
+        if len(changes) != 1 or not changes.keys() <= {"max_steps", "max_steps_in_episode"}:
+            names = ", ".join(sorted(changes))
+            raise TypeError(f"replace: got {names}, max_steps or max_steps_in_episode is allowed")
+        (limit,) = changes.values()
         if isinstance(limit, int | np.integer) and limit < 1:
             raise ValueError(f"max_steps: got {limit}, at least 1 is allowed")
         return replace(self, max_steps=jnp.asarray(limit, jnp.int32))

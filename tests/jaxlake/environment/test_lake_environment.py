@@ -256,10 +256,8 @@ def test_wrong_pools_are_refused_by_name():
     with pytest.raises(ValueError, match=r"1 of 3 .* no agent; filled=Generated"):
         env_params(empty)
     with pytest.raises(ValueError, match=r"1 of 2 boards have no agent$"):
-        env_params(boards).replace(instances=empty, filled=np.array([True, True, False]))
+        env_params(empty, filled=np.array([True, True, False]))
     assert int(env_params(empty, filled=np.array([True, False, True])).count) == 2
-    with pytest.raises(TypeError, match="replace: got filled"):
-        env_params(boards).replace(filled=np.ones(3, bool))
     with pytest.raises(ValueError, match="at most 32x32"):
         env_params(jaxlake.parse_grid(["S G", "F F"], max_size=33))
     with pytest.raises(ValueError, match="empty pool"):

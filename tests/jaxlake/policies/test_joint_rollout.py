@@ -15,7 +15,7 @@ from jaxlake import Failure, Status, policies
 from jaxlake.policies import RandomPolicy, ShortestPathPolicy, roll_out, sweep
 from tests.jaxlake.solver.boards import assert_same, instances, row_of
 
-N, K, T = 6, 3, 20
+N, K, T, B = 6, 3, 20, 1000
 
 
 def _grids(seed, count, agents, holes=0.3):
@@ -31,8 +31,11 @@ def _boards(grids):
 
 
 def _played(policy, boards, **options):
+    """Play boards as the first of a batch that is as large for all tests, so that few compile."""
+    count = len(boards.size)
     play = jax.jit(partial(roll_out, policy=policy, max_steps=T, **options))
-    return jax.device_get(play(jax.random.key(0), instances=boards))
+    filled = row_of(boards, np.arange(B) % count)
+    return row_of(play(jax.random.key(0), instances=filled), slice(count))
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +79,12 @@ def test_an_agent_alone_walks_a_shortest_path_or_waits():
 
 
 def test_ties_between_shortest_paths_are_broken_evenly():
-    boards = _boards([["S F", "F G"]] * 2000)
+    boards = _boards([["S F", "F G"]] * B)
     first = _played(ShortestPathPolicy(), boards).actions[:, 0, 0]
     down = (first == jaxlake.Action.DOWN).sum()
-    assert down + (first == jaxlake.Action.RIGHT).sum() == 2000
+    assert down + (first == jaxlake.Action.RIGHT).sum() == B
     # Four standard deviations of a fair coin.
-    assert abs(down - 1000) < 4 * np.sqrt(500)
+    assert abs(down - B / 2) < 4 * np.sqrt(B / 4)
 
 
 @pytest.mark.parametrize(
@@ -108,16 +111,17 @@ def test_outcomes_are_those_of_a_plain_walk(policy, conflict):
 
 
 def test_the_random_policy_takes_every_allowed_action_equally_often():
-    boards = _boards([["S H F", "F F F", "F F G"]] * 3000)
+    boards = _boards([["S H F", "F F F", "F F G"]] * B)
     first = _played(RandomPolicy(), boards).actions[:, 0, 0]
     assert set(first.tolist()) == {jaxlake.Action.WAIT, jaxlake.Action.DOWN}
-    assert abs((first == 0).sum() - 1500) < 4 * np.sqrt(750)
+    assert abs((first == 0).sum() - B / 2) < 4 * np.sqrt(B / 4)
 
 
 @pytest.mark.slow
 def test_the_optimal_policy_is_optimal_wherever_there_is_a_plan(solved):
     boards, solutions = solved
-    played = _played(policies.optimal_policy(T), boards, solutions=solutions)
+    play = jax.jit(partial(roll_out, policy=policies.optimal_policy(T), max_steps=T))
+    played = jax.device_get(play(jax.random.key(0), instances=boards, solutions=solutions))
     solved = np.asarray(solutions.status) == Status.OPTIMAL
     assert 40 < solved.sum() < 80
     assert np.array_equal(played.outcome.optimal_sum_of_costs, solved)

@@ -106,14 +106,14 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, machine=MA
 
 @pytest.mark.slow
 @pytest.mark.parametrize("waiting", [True, False])
-def test_joint_searches_and_their_plans_are_those_of_the_loops(waiting):
-    playing = jnp.arange(700) % 9 > 0
-    found, running = _compare_joint_searches(
-        _boards(2, 700, 4, 2), playing, HORIZON, waiting=waiting
-    )
+@pytest.mark.parametrize(("size", "count", "horizon"), [(4, 700, HORIZON), (10, 3000, 64)])
+def test_joint_searches_and_their_plans_are_those_of_the_loops(size, count, horizon, waiting):
+    playing = jnp.arange(count) % 9 > 0
+    boards = _boards(2, count, size, 2)
+    found, running = _compare_joint_searches(boards, playing, horizon, waiting=waiting)
     settled = (found.sum_of_costs < joint_search.FAR) & running
     assert jnp.sum(settled) >= (300 if waiting else 20)
-    if waiting:
+    if waiting and size == 4:
         assert jnp.sum(found.stuck) >= 5
         assert jnp.sum(jnp.any(found.plan != found.makespan_plan, axis=(0, 1))) >= 3
 
@@ -151,9 +151,12 @@ def _compare_staircases(batch, wanted, machine=MACHINE):
     return found
 
 
-def test_staircases_are_those_of_the_loops():
-    grids = random_grids(11, 900, sizes=(3, 5), agents=(2,), holes=0.6)
-    words = _compare_staircases(instances(grids, 5, 2), jnp.arange(900) % 9 > 0)
+@pytest.mark.parametrize(
+    ("sizes", "count"), [((3, 5), 900), pytest.param((10,), 3000, marks=pytest.mark.slow)]
+)
+def test_staircases_are_those_of_the_loops(sizes, count):
+    batch = instances(random_grids(11, count, sizes, agents=(2,), holes=0.6), sizes[-1], 2)
+    words = _compare_staircases(batch, jnp.arange(count) % 9 > 0)
     assert len({tuple(row) for row in words.T.tolist()}) >= 30
     assert jnp.sum(jnp.any(words != 0, axis=0)) > 100
 
@@ -165,22 +168,6 @@ def test_what_a_climb_does_for_one_machine_only_is_what_the_loops_do(machine, mo
     batch = instances(random_grids(12, 60, sizes=(4,), agents=(2,), holes=0.6), 4, 2)
     words = _compare_staircases(batch, jnp.ones(60, bool), machine)
     assert jnp.sum(jnp.any(words != 0, axis=0)) >= 10
-
-
-@pytest.mark.slow
-def test_staircases_on_the_largest_boards_are_those_of_the_loops():
-    batch = instances(random_grids(13, 3000, sizes=(10,), agents=(2,), holes=0.5), 10, 2)
-    words = _compare_staircases(batch, jnp.ones(3000, bool))
-    assert jnp.sum(jnp.any(words != 0, axis=0)) >= 100
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("waiting", [True, False])
-def test_joint_searches_on_the_largest_boards_are_those_of_the_loops(waiting):
-    playing = jnp.ones(3000, bool)
-    found, running = _compare_joint_searches(_boards(8, 3000, 10, 2), playing, 64, waiting=waiting)
-    settled = (found.sum_of_costs < joint_search.FAR) & running
-    assert jnp.sum(settled) >= (1000 if waiting else 20)
 
 
 def _tree_queries(seed, count, size, agents):

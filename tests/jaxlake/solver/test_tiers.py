@@ -15,6 +15,7 @@ import jaxlake
 from benchmarks import oracles
 from jaxlake import Status
 from jaxlake.solver import Widths, many_slots, solve_batch, widths_for
+from jaxlake.solver.solution import unknown_solution
 from tests.jaxlake.solver.boards import (
     ANSWER,
     assert_same,
@@ -234,7 +235,7 @@ def test_arguments_out_of_range_are_named():
 def test_no_boards_have_no_solutions(slots):
     grid = ["S G F", "F F F", "F F F"]
     none = jax.tree.map(lambda leaf: leaf[:0], instances([grid], 3, slots))
-    one = jax.eval_shape(jaxlake.solve, jaxlake.parse_grid(grid, max_agents=slots))
+    one = unknown_solution(jaxlake.DEFAULT_HORIZON, slots)
     for solve_all in (solve_batch, jax.jit(solve_batch), jax.vmap(jaxlake.solve)):
         solutions = solve_all(none)
         for leaf, expected in zip(*map(jax.tree.leaves, (solutions, one)), strict=True):
