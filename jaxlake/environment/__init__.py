@@ -26,7 +26,6 @@ from jaxlake.environment.observations import Compact as Compact
 from jaxlake.environment.observations import CompactView as CompactView
 from jaxlake.environment.observations import Observation as Observation
 from jaxlake.environment.observations import Planes as Planes
-from jaxlake.environment.observations import Symbols as Symbols
 from jaxlake.environment.observations import unpack_rows as unpack_rows
 from jaxlake.environment.params import EnvParams as EnvParams
 from jaxlake.environment.params import EnvState as EnvState

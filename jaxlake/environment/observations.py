@@ -68,7 +68,7 @@ class Compact:
 class BoardView:
     """A picture of the whole board, with what a picture can't show."""
 
-    board: Any  # bool (N, N, 1 + 2K) of `Planes`, or uint8 (2, N, N) of `Symbols`
+    board: Any  # bool (N, N, 1 + 2K)
     action_mask: Any  # bool (K, 5)
     steps_left: Any  # int32 (), steps until the episode is truncated
 
@@ -93,33 +93,6 @@ class Planes:
         N, K = _dimensions(params)
         planes = Box(0, 1, (N, N, 1 + 2 * K), bool)
         return Tree(BoardView(planes, **_mask_and_time_spaces(K)))
-
-
-@dataclass(frozen=True)
-class Symbols:
-    """The board as two layers of small numbers.
-
-    Layer 0 has 0 for frozen cells, 1 for holes and cells outside the board, 2 + k for the goal of
-    agent k. Layer 1 has 1 + k where agent k stands and 0 elsewhere.
-    """
-
-    def __call__(self, state: EnvState, params: EnvParams) -> BoardView:
-        """One `BoardView` with `board` uint8 (2, N, N)."""
-        N, K = _dimensions(params)
-        mask = params.instances.agent_mask[state.index]
-        goals = params.instances.goals[state.index]
-        ground = unpack_rows(params.hole_rows[state.index], N).astype(jnp.uint8)
-        agents = jnp.zeros((N, N), jnp.uint8)
-        for k in range(K):
-            ground = jnp.where(_at(goals[k], N) & mask[k], jnp.uint8(2 + k), ground)
-            agents = jnp.where(_at(state.positions[k], N) & mask[k], jnp.uint8(1 + k), agents)
-        return BoardView(jnp.stack([ground, agents]), **_mask_and_time(state, params))
-
-    def space(self, params: EnvParams) -> Tree:
-        """A `Tree` of the shape of `BoardView`."""
-        N, K = _dimensions(params)
-        layers = Box(0, 1 + K, (2, N, N), jnp.uint8)
-        return Tree(BoardView(layers, **_mask_and_time_spaces(K)))
 
 
 @jax.tree_util.register_dataclass
@@ -213,12 +186,6 @@ def _bit(place: jax.Array) -> jax.Array:
 def _shift(distance: jax.Array) -> jax.Array:
     """A distance as a number of bits to shift by; what it isn't fit for is overruled elsewhere."""
     return (distance & 31).astype(jnp.uint32)
-
-
-def _at(place: jax.Array, size: int) -> jax.Array:
-    """True in one place: bool (size, size)."""
-    cells = np.arange(size, dtype=np.int8)
-    return (cells[:, None] == place[0]) & (cells == place[1])
 
 
 def _mask_and_time(state: EnvState, params: EnvParams) -> dict[str, jax.Array]:

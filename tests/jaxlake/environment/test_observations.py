@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import oracles
-from jaxlake.environment import AgentCentred, Compact, LakeEnvironment, Planes, Symbols, unpack_rows
+from jaxlake.environment import AgentCentred, Compact, LakeEnvironment, Planes, unpack_rows
 from jaxlake.environment.params import EnvState, env_params
 from tests.jaxlake.solver.boards import assert_same, pool_of
 
@@ -69,24 +69,18 @@ def test_compact_holds_the_board_and_the_actions_of_a_lone_agent(scene):
         assert seen.goals[i][: len(here)].tolist() == [list(goal) for goal in board.goals]
 
 
-def test_planes_and_symbols_say_the_same_as_the_letters(scene):
-    planes, symbols = _seen(Planes(), scene), _seen(Symbols(), scene)
+def test_planes_say_the_same_as_the_letters(scene):
+    planes = _seen(Planes(), scene)
     for i in range(len(scene[0])):
         board, here = _here(scene, i)
         expected = np.zeros((N, N, 1 + 2 * K), bool)
-        ground = np.ones((N, N), np.uint8)
-        agents = np.zeros((N, N), np.uint8)
         expected[..., 0] = True
         for r, c in board.free:
             expected[r, c, 0] = False
-            ground[r, c] = 0
         for k, (place, goal) in enumerate(zip(here, board.goals, strict=True)):
             expected[(*place, 1 + k)] = True
             expected[(*goal, 1 + K + k)] = True
-            ground[goal] = 2 + k
-            agents[place] = 1 + k
         assert np.array_equal(planes.board[i], expected)
-        assert np.array_equal(symbols.board[i], np.stack([ground, agents]))
         assert np.array_equal(planes.action_mask[i], _expected_mask(board, here))
 
 
@@ -115,7 +109,7 @@ def test_windows_show_what_lies_around_each_agent_and_blocked_cells_beyond_the_e
         assert np.array_equal(seen.to_goal[i], to_goal)
 
 
-@pytest.mark.parametrize("observation", [AgentCentred(2), Planes(), Symbols()], ids=repr)
+@pytest.mark.parametrize("observation", [AgentCentred(2), Planes()], ids=repr)
 def test_what_the_slots_of_agents_outside_the_mask_hold_is_not_seen(scene, observation):
     _, params, states = scene
     outside = ~np.asarray(params.instances.agent_mask)[..., None]
