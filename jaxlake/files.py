@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-_MOST_LINKS = 40  # as Linux follows
-
 
 @contextmanager
 def open_whole(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
@@ -29,13 +27,11 @@ def open_whole(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     encoding = None if "b" in mode else "utf-8"
-    path = _end_of_links(path)
-    if path.is_symlink():  # what the descriptor's file holds already is kept
-        mode = mode.replace("w", "a")
-    if path.is_symlink() or (path.exists() and not path.is_file()):
+    if path.exists() and not path.is_file():
         with path.open(mode, encoding=encoding) as file:
             yield file
         return
+    path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open(mode, encoding=encoding) as file:
@@ -45,16 +41,6 @@ def open_whole(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _end_of_links(path: Path) -> Path:
-    """Follow links up to what is none, or is the name of an open descriptor of a process."""
-    for _ in range(_MOST_LINKS):
-        descriptors = re.fullmatch(r"/proc/[0-9]+(/task/[0-9]+)?/fd", os.path.realpath(path.parent))
-        if descriptors or not path.is_symlink():
-            return path
-        path = path.parent / path.readlink()
-    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
 def write_bytes_whole(path: Path, content: bytes) -> None:

@@ -1,6 +1,5 @@
 """Files appear whole or not at all, whatever ends their writer; JSON lines are read with places."""
 
-import json
 import os
 import signal
 import stat
@@ -59,39 +58,11 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path, mode, content):
     assert written == (content if isinstance(content, bytes) else content.encode())
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_link_is_kept_and_its_target_written_whole(there, tmp_path):
-    (tmp_path / "folder").mkdir()
-    target, link, other = tmp_path / "folder/file", tmp_path / "link", tmp_path / "other"
-    if there:
-        target.write_text("old")
-    link.symlink_to("folder/file")
-    other.symlink_to(link)
-    with files.open_whole(other) as file:
-        file.write("new")
-        assert not target.exists() or target.read_text() == "old"
-    assert (os.readlink(link), os.readlink(other)) == ("folder/file", str(link))
-    assert target.read_text() == "new"
-    assert os.listdir(tmp_path / "folder") == ["file"]
-
-
-def test_a_link_to_itself_is_an_error_and_is_kept(tmp_path):
-    (tmp_path / "link").symlink_to("link")
-    with pytest.raises(OSError, match=r"symbolic links.*link"):
-        files.write_text_whole(tmp_path / "link", "text")
-    assert os.readlink(tmp_path / "link") == "link"
-
-
-def test_a_name_of_an_open_descriptor_is_written_to(tmp_path):
-    """Such as /dev/stdout, when the output goes to a file that holds something already."""
-    with (tmp_path / "log").open("a") as log:
-        log.write("before\n")
-        log.flush()
-        (tmp_path / "stdout").symlink_to(f"/proc/{os.getpid()}/fd/{log.fileno()}")
-        files.write_text_whole(tmp_path / "stdout", "within\n")
-        log.write("after\n")
-    assert (tmp_path / "log").read_text() == "before\nwithin\nafter\n"
-    assert (tmp_path / "stdout").is_symlink()
+def test_open_whole_keeps_a_link_and_writes_its_target(tmp_path):
+    (tmp_path / "link").symlink_to("file")
+    files.write_text_whole(tmp_path / "link", "new")
+    assert os.readlink(tmp_path / "link") == "file"
+    assert (tmp_path / "file").read_text() == "new"
 
 
 def test_a_killed_writer_leaves_the_old_file_and_a_file_that_is_told_from_others(tmp_path):
@@ -150,16 +121,6 @@ def test_a_line_that_repeats_a_key_is_refused(line, tmp_path):
     path.write_text(f'{{"a": 1}}\n{line}\n')
     with pytest.raises(files.RepeatedKeyError, match=r"lines\.jsonl:2: the key 'a' stands twice"):
         list(files.read_json_lines(path))
-
-
-def test_a_file_that_grows_can_be_cut_anywhere(tmp_path):
-    path = tmp_path / "lines.jsonl"
-    records = [{"run": "a/1", "status": -9}, {"run": "b"}]
-    content = "".join(json.dumps(record) + "\n" for record in records).encode()
-    for cut in range(len(content) + 1):
-        path.write_bytes(content[:cut])
-        values = [value for _, value in files.read_json_lines(path, {})]
-        assert values == records[: len(values)]
 
 
 def test_only_the_first_of_two_writers_makes_a_file(tmp_path, monkeypatch):

@@ -1,11 +1,9 @@
 """`jaxlake solve` and `jaxlake check`: solved boards check as optimal, failures are named."""
 
-import itertools
 import json
 import random
 from functools import partial
 
-import numpy as np
 import pytest
 
 from benchmarks import oracles
@@ -108,15 +106,6 @@ def test_every_plan_of_the_solver_checks_as_valid_and_optimal(solved, which, cos
     assert 0 < sum(outcome[f"optimal_{other}"] for outcome in outcomes) < len(outcomes)
 
 
-@pytest.mark.slow
-def test_other_boards_of_the_file_change_nothing(solved):
-    order = np.random.default_rng(1).permutation(len(solved))
-    again = answer(solve_lines, [solved[i][0] for i in order])
-    fields = ("id", "status", "sum_of_costs", "makespan", "needs_wait")
-    for i, solution in zip(order, again, strict=True):
-        assert [solution[name] for name in fields] == [solved[i][1][name] for name in fields]
-
-
 def test_a_text_and_the_plan_it_says_have_the_same_outcome():
     plan = [["RIGHT", "RIGHT"], ["WAIT", "DOWN"]]
     text = "<think>hm</think>**Agent 0:** right, right\n**Agent 1:** wait, down"
@@ -165,15 +154,6 @@ def test_the_last_of_five_agents_is_named_too():
     assert failure(grid=CROWD, plan=[*plan[:3], ["LEFT"], ["UP"]]) == ("off_board", 3, 0)
 
 
-@pytest.mark.slow
-def test_optimality_is_told_for_five_agents():
-    grid = ["S s A B C", *["F F F F F"] * 3, "G g a b c"]
-    for first, optimal in ((["DOWN"] * 4, True), (["WAIT"] + ["DOWN"] * 4, False)):
-        outcome = check(grid=grid, plan=[first] + [["DOWN"] * 4] * 4)
-        assert (outcome["sum_of_costs"], outcome["makespan"]) == (16 + len(first), len(first))
-        assert outcome["optimal_sum_of_costs"] is outcome["optimal_makespan"] is optimal
-
-
 def test_without_the_optimum_a_plan_is_checked_and_no_board_is_solved(monkeypatch):
     board = {"id": 1, "grid": ["S F G", "s F g", "F F F"]}
     plans = [board | {"plan": [["RIGHT"] * 2] * 2}, board | {"plan": [["RIGHT"], ["RIGHT"]]}]
@@ -218,19 +198,14 @@ LISTS_NEEDED = "a list of actions for each agent is needed"
     [
         ({"plan": [["RIGHT", "JUMP"], ["DOWN"]]}, f'agent 0, step 1: got "JUMP", {ALLOWED}'),
         ({"plan": [["RIGHT", "UP"], ["DOWN", 4]]}, f"agent 1, step 1: got 4, {ALLOWED}"),
-        ({"plan": [["R"], ["D"]]}, f'agent 0, step 0: got "R", {ALLOWED}'),
         ({"plan": [["RIGHT"]]}, "got 1 lists of actions, the board has 2 agents"),
-        ({"plan": [["RIGHT"], ["DOWN"], []]}, "got 3 lists of actions, the board has 2 agents"),
         ({"plan": ["RIGHT", "DOWN"]}, f'got ["RIGHT", "DOWN"], {LISTS_NEEDED}'),
-        ({"plan": "RIGHT DOWN"}, f'got "RIGHT DOWN", {LISTS_NEEDED}'),
         ({"plan": {"0": ["UP"], "1": []}}, f'got {{"0": ["UP"], "1": []}}, {LISTS_NEEDED}'),
         ({"plan": None}, f"got null, {LISTS_NEEDED}"),
         ({"plan": []}, "got 0 lists of actions, the board has 2 agents"),
         ({"plan": [["R\u0131GHT"], ["DOWN"]]}, "agent 0, step 0: got "),
         ({"text": ""}, ""),
-        ({"text": "Agent 0: RIGHT"}, ""),
         ({"text": "x" * 10_000}, ""),
-        ({"text": "Agent 0: " * 1_200}, ""),
     ],
 )
 def test_what_is_no_plan_is_a_parse_error_of_nobody_at_no_time_with_a_reason(fields, reason):
@@ -255,16 +230,12 @@ def test_plans_of_any_length_up_to_the_limit_are_checked_and_longer_ones_are_err
     ("record", "message"),
     [
         ({"grid": ["S G", "s g"]}, 'id: missing, got the fields ["grid"]'),
-        ({}, "id: missing, got the fields []"),
         ({"id": 3}, "grid: missing"),
         ({"id": 3, "grid": "S G"}, 'grid: got "S G", a list of strings is needed'),
-        ({"id": 3, "grid": [["S", "G"]]}, "a list of strings is needed"),
         ({"id": 3, "grid": ["S"]}, "grid: got 1 rows, 2 to 32 are allowed"),
         ({"id": 3, "grid": ["F"] * 33}, "grid: got 33 rows, 2 to 32 are allowed"),
-        ({"id": 3, "grid": ["S G", "s"]}, "row 1: got 1 cells"),
         ({"id": 3, "grid": ["S G", "s x"]}, "row 1, column 1: got 'x'"),
         ({"id": 3, "grid": ["S G", "s F"]}, "'s' without its partner 'g'"),
-        ({"id": 3, "grid": ["S G", "S F"]}, "'S' again"),
         ({"id": 3, "grid": ["F F", "F F"]}, "grid: got no agents"),
         ({"id": {"a": 1}, "grid": ["A a", "F F"]}, "without gaps"),
     ],
@@ -296,13 +267,6 @@ def test_a_record_without_a_board_is_answered_with_what_is_wrong(record, message
 def test_a_record_to_check_has_one_of_plan_and_text(fields, said):
     (record,) = answer(check_lines, [{"id": 5, "grid": ISSUE_GRID, **fields}])
     assert record == {"id": 5, "error": said}
-
-
-def test_an_endless_stream_is_answered_as_it_comes():
-    endless = (json.dumps({"id": n, "grid": ISSUE_GRID}).encode() for n in itertools.count())
-    taken = list(itertools.islice(solve_lines(endless), 100))
-    assert [record["id"] for _, record in taken] == list(range(100))
-    assert {record["sum_of_costs"] for _, record in taken} == {3}
 
 
 def test_a_handful_of_boards_does_not_pay_for_a_large_batch(monkeypatch):

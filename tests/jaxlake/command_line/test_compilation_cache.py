@@ -27,13 +27,6 @@ def test_the_variables_of_jax_win(setting, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_processor_has_another_folder(tmp_path, monkeypatch):
-    environment = {"XDG_CACHE_HOME": str(tmp_path)}
-    here = compilation_cache_folder(environment)
-    monkeypatch.setattr("platform.machine", lambda: "another")
-    assert compilation_cache_folder(environment) != here
-
-
 def test_without_a_folder_that_can_be_made_nothing_is_kept(tmp_path):
     file = tmp_path / "file"
     file.touch()
@@ -67,10 +60,3 @@ def test_a_second_process_keeps_nothing_new_and_answers_the_same(tmp_path):
     assert kept
     assert _solve(environment, lines) == first
     assert sorted((tmp_path / "cache").rglob("*-cache")) == kept
-
-
-@pytest.mark.slow
-def test_commands_go_on_where_nothing_can_be_kept(tmp_path):
-    lines = _one_board(tmp_path)
-    (tmp_path / "file").touch()
-    assert "OPTIMAL" in _solve(_cli_environment(tmp_path / "file"), lines)

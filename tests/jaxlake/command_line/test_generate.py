@@ -79,13 +79,8 @@ def test_the_feasibility_map_is_printed_and_written(cli, tmp_path):
             generate(agents=1),
             "--wait-ratio: got 0.5, a single agent never needs a wait: only 0 is allowed",
         ),
-        (generate(agents=6), "--agents: got 6, 1 to 5 are allowed"),
         (generate(size=11), "--size: got 11, 2 to 10 are allowed"),
-        (generate(hole_ratio=1.5), "--hole-ratio: got 1.5, 0 to 1 are allowed"),
         (generate(wait_ratio="nan"), "--wait-ratio: got nan, 0 to 1 are allowed"),
-        (generate(count=0), "--count: got 0, 1 to 1000000 are allowed"),
-        (generate(seed=-1), "--seed: got -1, 0 to 4294967295 are allowed"),
-        (["feasibility", "--sizes", "1"], "sizes: got 1, 2 to 32 are allowed"),
     ],
 )
 def test_a_request_that_cannot_be_met_is_refused_with_its_reason(arguments, message, cli):

@@ -27,10 +27,8 @@ def process(*arguments, **options):
     [
         (b"{", None, "not JSON: Expecting property name"),
         (b"[" * 100_000, None, "not JSON: maximum recursion depth"),
-        (b"\x00", None, "not JSON"),
         (b'{"id": "\xe9"}', None, "not JSON: 'utf-8' codec can't decode byte 0xe9"),
         (b'{"id": NaN}', None, "not JSON: NaN is not a JSON value"),
-        (b'{"id": [-Infinity]}', None, "not JSON: -Infinity is not a JSON value"),
         (b'{"id": 1e999}', None, "not JSON: Out of range float values"),
         (b'{"id": ' + b"9" * 5_000 + b"}", None, "not JSON: Exceeds the limit"),
         (b'[1, "' + b"x" * 99 + b'"]', None, 'got [1, "' + "x" * 55 + "..., a JSON object"),
@@ -73,16 +71,10 @@ def test_the_output_file_appears_whole_beside_nothing_else(cli, write, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answers.jsonl", "lines.jsonl"]
 
 
-@pytest.mark.parametrize("command", ["solve", "check"])
-def test_an_empty_file_has_no_answers(command, cli, write):
-    assert cli(command, write()) == (0, "", "")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["missing.jsonl"], "missing.jsonl: can't be read: No such file or directory"),
-        (["."], ".: can't be read: Is a directory"),
         (["lines.jsonl", "--output", "."], ".: can't be written: Is a directory"),
         (["lines.jsonl", "--output", "no/such/file"], "no/such/file: can't be written: No such"),
     ],

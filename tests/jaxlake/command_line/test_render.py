@@ -1,7 +1,5 @@
 """`jaxlake render`: a picture of each record, in the form that its file's name asks for."""
 
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -45,13 +43,6 @@ def test_a_folder_gets_a_file_for_each_record(cli, write, tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == ["a_b.svg", "hole.svg", "hole_3.svg"]
     for path in folder.iterdir():
         assert ElementTree.parse(path).getroot().tag.endswith("svg")
-
-
-def test_standard_input_is_called_as_solve_and_check_call_it():
-    command = [sys.executable, "-m", "jaxlake", "render", "-"]
-    done = subprocess.run(command, input=b"junk\n", capture_output=True)
-    assert done.returncode == 1
-    assert done.stderr.startswith(b"jaxlake: <stdin>:1: not JSON")
 
 
 @pytest.mark.parametrize(("kind", "frames"), [("gif", 2), ("png", 1)])

@@ -23,18 +23,6 @@ def write(path, text):
     return path
 
 
-def test_files_are_the_same_after_reading_and_writing(tmp_path):
-    for name, text, read_file, write_file in (
-        ("a.map", MAP, movingai.read_map, movingai.write_map),
-        ("a.scen", SCEN, movingai.read_scen, movingai.write_scen),
-    ):
-        path = write(tmp_path / name, text)
-        value = read_file(path)
-        write_file(path, value)
-        assert path.read_text() == text
-        assert read_file(path) == value
-
-
 def test_values_are_the_same_after_writing_and_reading(tmp_path):
     rng = random.Random(0)
     for _ in range(30):
@@ -95,13 +83,11 @@ def test_windows_line_ends_and_blank_last_lines_are_read(tmp_path):
         ("octile", "hex", r"a.map: the first lines must be 'type octile'"),
         ("height 3", "height x", r"a.map: the first lines must be"),
         ("height 3", "height 4", r"a.map: got 3 rows, height 4 says otherwise"),
-        ("height 3\n", "", r"a.map: the first lines must be"),
         ("SO.W", "SO.", r"a.map:6: got 3 cells, width 4 is needed"),
         ("SO.W", "SO.x", r"a.map:6: got 'x', allowed are \. G S \(passable\)"),
         ("version 1", "version 2", r"a.scen:1: got 'version 2', 'version 1' is needed"),
         ("\t4.00000000", "", r"a.scen:3: got 8 fields, 9 are needed: bucket, map"),
         ("\t3\t2\t0", "\t-3\t2\t0", r"a.scen:3: start x: got '-3'"),
-        ("3.41421356", "near", r"a.scen:2: optimal length: got 'near'"),
         ("3.41421356", "nan", r"a.scen:2: optimal length: got 'nan'"),
     ],
 )
@@ -112,11 +98,6 @@ def test_a_wrong_file_is_named_with_its_line_and_field(tmp_path, old, new, said)
     assert old in text
     with pytest.raises(DatasetError, match=said):
         read_file(write(tmp_path / name, text.replace(old, new, 1)))
-
-
-def test_a_missing_file_is_one_clear_message(tmp_path):
-    with pytest.raises(DatasetError, match=r"no.map: can't be read: No such file"):
-        movingai.read_map(tmp_path / "no.map")
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ import csv
 from fractions import Fraction
 from pathlib import Path
 
-import pytest
-
 import jaxlake.datasets
 from jaxlake.datasets import published_models, published_results
 from jaxlake.datasets.paper_benchmark import V2
@@ -53,14 +51,3 @@ def test_the_marks_are_those_that_exact_arithmetic_on_the_file_gives():
     }
     assert found == expected
     assert ("5", "Kimi-K2.5", "all", "valid") in found
-
-
-def test_the_known_misprint_is_marked_with_what_its_cells_average():
-    (kimi,) = (
-        one
-        for one in published_results()
-        if (one.num_agents, one.model, one.size) == (5, "Kimi-K2.5", None)
-    )
-    assert (kimi.valid, kimi.misprinted) == (13.47, ("valid",))
-    assert kimi.means is not None
-    assert kimi.means[0] == pytest.approx(14.22, abs=0.005)

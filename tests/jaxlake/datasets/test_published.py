@@ -80,13 +80,6 @@ def test_the_four_known_rows_are_read_and_agree_with_their_own_sentence():
         assert (row.num_agents, row.text, row.config) == (3, "", None)
 
 
-def test_the_known_boards_are_found_in_prompts_around_them():
-    for line in PUBLISHED.read_text().splitlines():
-        record = json.loads(line)
-        text = prompt(record["grid"], sentences=False) + record["first_pair"]
-        assert format_grid(find_board(text, num_agents=3)) == record["grid"]
-
-
 def test_the_board_is_found_among_legends_and_examples(grids):
     for grid in grids:
         for sentences in (True, False):
@@ -105,11 +98,6 @@ def test_sentences_decide_between_boards_wherever_they_stand():
         text = "\n\n".join("\n".join(board) for board in boards)
         assert format_grid(find_board(f"{text}\n{tasks(real)}")) == real
         assert format_grid(find_board(f"{tasks(decoy)}{text}")) == decoy
-
-
-def test_without_sentences_the_last_board_counts():
-    text = "S F\nF G\n\nF S\nG F\n\nS G\n"
-    assert format_grid(find_board(text)) == ["F S", "G F"]
 
 
 def test_a_legend_right_above_a_board_is_not_a_part_of_it():
@@ -174,10 +162,8 @@ ROW = {"sample_id": "2ag_3x3_hr0.1_007", "num_agents": 2, "text": "S F G\ns H F\
         ({"num_agents": 3}, "num_agents: got 3, the id says 2"),
         ({"sum_of_costs": True}, "sum_of_costs: got True, allowed are whole numbers from 0"),
         ({"text": ""}, "text: missing, got the fields"),
-        ({"text": 5}, "text: got int, a string is needed"),
         ({"text": "S F\nF G"}, "no board of 2 agents of side 3 in it; found 2x2 with 1 agents"),
         ({"text": "", "grid": ["S G", "F F"]}, "the board has 1 agents and side 2, the row says 2"),
-        ({"text": "", "grid": ["S x", "F F"]}, "row 0, column 1: got 'x'"),
     ],
 )
 def test_a_wrong_row_is_named_with_file_line_and_id(tmp_path, changes, said):
@@ -191,7 +177,6 @@ def test_a_wrong_row_is_named_with_file_line_and_id(tmp_path, changes, said):
     ("name", "content", "said"),
     [
         ("rows.jsonl", b"{", "rows.jsonl:1: not JSON"),
-        ("rows.jsonl", b"[]", "rows.jsonl:1: got list, an object is needed"),
         ("rows.txt", b"", "rows.txt: got '.txt', allowed are .jsonl, .parquet"),
         ("rows.parquet", b"PAR1", "rows.parquet: can't be read as Parquet"),
     ],
