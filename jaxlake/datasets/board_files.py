@@ -2,6 +2,8 @@
 
 import zipfile
 import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -37,36 +39,25 @@ def write_boards(path: Path, made: Generated, **texts: str) -> None:
 
 def read_boards(path: Path) -> Generated:
     """Read what `write_boards` wrote, with NumPy leaves; a `DatasetError` names a damaged file."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            nested = {
-                name: kind(**{one.name: arrays[f"{name}.{one.name}"] for one in fields(kind)})
-                for name, kind in _NESTED.items()
-            }
-            others = {
-                one.name: arrays[one.name] for one in fields(Generated) if one.name not in nested
-            }
-    except _UNREADABLE as error:
-        raise _unreadable(path, error) from None
+    with _opened(path) as arrays:
+        nested = {
+            name: kind(**{one.name: arrays[f"{name}.{one.name}"] for one in fields(kind)})
+            for name, kind in _NESTED.items()
+        }
+        others = {one.name: arrays[one.name] for one in fields(Generated) if one.name not in nested}
     return Generated(**nested, **others)
 
 
 def read_text_of(path: Path, name: str) -> str:
     """Read one text of a file of boards; a `DatasetError` names a damaged file."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return str(arrays[name])
-    except _UNREADABLE as error:
-        raise _unreadable(path, error) from None
+    with _opened(path) as arrays:
+        return str(arrays[name])
 
 
 def read_counts_of(path: Path) -> dict[str, np.ndarray]:
     """Read the counts of a file of boards by name; a `DatasetError` names a damaged file."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in COUNTS}
-    except _UNREADABLE as error:
-        raise _unreadable(path, error) from None
+    with _opened(path) as arrays:
+        return {name: arrays[name] for name in COUNTS}
 
 
 def concatenate(parts: list[Generated]) -> Generated:
@@ -87,7 +78,12 @@ def concatenate(parts: list[Generated]) -> Generated:
     return Generated(**leaves)
 
 
-def _unreadable(path: Path, error: Exception) -> DatasetError:
-    if isinstance(error, FileNotFoundError):
-        return DatasetError(f"{path}: is missing")
-    return DatasetError(f"{path}: is damaged, or not a file of boards: {error}")
+@contextmanager
+def _opened(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            yield arrays
+    except FileNotFoundError:
+        raise DatasetError(f"{path}: is missing") from None
+    except _UNREADABLE as error:
+        raise DatasetError(f"{path}: is damaged, or not a file of boards: {error}") from None

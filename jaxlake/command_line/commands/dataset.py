@@ -30,10 +30,10 @@ exit status: 0 done, 1 boards are missing or differ, 2 invalid input or configur
 _MAKE = """\
 Make distinct, solved boards: a folder with a manifest and a file per part.
 
-The knobs take one value, or one for each cell of a mixture: --size 4 6 8 --hole-ratio 0.2. Boards
-are shared out by --data-ratio (equally unless given). The same command resumes an interrupted set
-and ends with the same files. Several processes share the parts of a set by --worker I/W, with I
-from 0 to W - 1 and all else alike; they need not run at the same time.
+The knobs take one value, or one for each cell of a mixture, which have equal shares of the boards:
+--size 4 6 8 --hole-ratio 0.2. The same command resumes an interrupted set and ends with the same
+files. Several processes share the parts of a set by --worker I/W, with I from 0 to W - 1 and all
+else alike; they need not run at the same time.
 
 exit status: 0 all boards were made, 1 some are missing, 2 invalid input or configuration
 """
@@ -96,9 +96,6 @@ def _add_make(parser: argparse.ArgumentParser) -> None:
     ):
         parser.add_argument(name, metavar="X", type=kind, nargs="+", required=True, help=what)
     parser.add_argument(
-        "--data-ratio", metavar="X", type=float, nargs="+", default=[1.0], help="weights of cells"
-    )
-    parser.add_argument(
         "--count", metavar="C", type=number(int, 1, 1 << 32), required=True, help="boards in all"
     )
     add_seed(parser)
@@ -128,9 +125,7 @@ def _make(args: argparse.Namespace) -> int:
     from jaxlake.runtime.random_keys import threefry_key
 
     with user_errors(ValueError):
-        params = lake_params(
-            args.size, args.hole_ratio, args.wait_ratio, args.agents, args.data_ratio
-        )
+        params = lake_params(args.size, args.hole_ratio, args.wait_ratio, args.agents)
         make_set(
             args.directory,
             threefry_key(args.seed),
@@ -190,9 +185,7 @@ def _check_request(args: argparse.Namespace) -> None:
     from jaxlake.board.limits import checked_mixture, infeasibility
 
     with user_errors(ValueError):
-        fields = checked_mixture(
-            args.size, args.hole_ratio, args.wait_ratio, args.agents, args.data_ratio
-        )
+        fields = checked_mixture(args.size, args.hole_ratio, args.wait_ratio, args.agents, 1.0)
     cells = max(map(len, fields.values()))
     names = ("size", "hole_ratio", "num_agents")
     columns = [(fields[name].tolist() * cells)[:cells] for name in names]

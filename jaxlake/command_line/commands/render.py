@@ -18,7 +18,7 @@ in   {"id": ..., "grid": ["S F G", "s H F", "g F F"], "plan": [["RIGHT", "WAIT"]
      are passed over, so that what `jaxlake solve` and `jaxlake generate` write can be drawn as it
      is: jaxlake solve boards.jsonl | jaxlake render - --output pictures
 out  FILE.svg (animated), FILE.gif, FILE.png (how it ends) or FILE.txt for one record; for many a
-     folder, which gets ID.svg for each, or --format. Without --output text goes to standard output.
+     folder, which gets ID.svg for each. Without --output text goes to standard output.
 
 GIF and PNG need Pillow: pip install 'jaxlake[pictures]'.
 
@@ -34,8 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="JSON lines; - reads standard input")
     where = "a file for one picture, or a folder"
     parser.add_argument("--output", metavar="PATH", type=Path, help=where)
-    kind = "of the files in a folder (default: svg)"
-    parser.add_argument("--format", choices=_FORMATS, help=kind)
     which = "draw only the record of this id"
     parser.add_argument("--id", metavar="ID", help=which)
 
@@ -44,9 +42,13 @@ def run(args: argparse.Namespace) -> int:
     """Draw every record of the file."""
     require_readable(args.file)
     single = args.output is not None and args.output.suffix.lstrip(".").lower() in _FORMATS
-    _check_output(args.output, args.format, single=single)
-    kind = args.output.suffix.lower() if single else f".{args.format or 'svg'}"
-    if args.output is not None and kind in (".gif", ".png"):
+    if args.output is not None and args.output.suffix and not (single or args.output.is_dir()):
+        endings = ", ".join(f".{one}" for one in _FORMATS)
+        raise UserError(
+            f"--output: got {args.output}, allowed are a file that ends in {endings}, and a "
+            "folder; a new folder's name has no ending"
+        )
+    if single and args.output.suffix.lower() in (".gif", ".png"):
         import PIL  # noqa: F401  # what is missing is said before anything is drawn
     from jaxlake.command_line.board_records import drawn_lines
     from jaxlake.command_line.json_lines import RecordError
@@ -67,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
                 f"--output: got {args.output} for several records, of which it holds the first; "
                 "allowed are a folder, and one record chosen by --id"
             )
-        path = args.output if single else args.output / (file_name(name, number, names) + kind)
+        path = args.output if single else args.output / f"{file_name(name, number, names)}.svg"
         path.parent.mkdir(parents=True, exist_ok=True)
         picture.save(path)
     if args.id is not None and not drawn and not invalid:
@@ -81,18 +83,3 @@ def _printable(text: str) -> str:
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in text
     )
-
-
-def _check_output(output: Path | None, kind: str | None, *, single: bool) -> None:
-    """Raise a `UserError` where --output names what can't be drawn, or --format says nothing."""
-    if kind is not None and (output is None or single):
-        given = "goes to standard output as text" if output is None else f"is in {output}"
-        raise UserError(
-            f"--format: got {kind}, allowed with --output FOLDER; what is drawn {given}"
-        )
-    if output is not None and output.suffix and not single and not output.is_dir():
-        endings = ", ".join(f".{one}" for one in _FORMATS)
-        raise UserError(
-            f"--output: got {output}, allowed are a file that ends in {endings}, and a folder; a "
-            "new folder's name has no ending"
-        )

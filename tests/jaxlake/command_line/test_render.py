@@ -84,8 +84,6 @@ def test_what_solve_writes_is_drawn_as_it_is(cli, write):
         (["--output", "one.svg"], "for several records"),
         (["--id", "nobody"], "--id: got nobody"),
         (["--output", "one.jpg"], "--output: got one.jpg, allowed are a file that ends in .svg,"),
-        (["--format", "gif"], "--format: got gif, allowed with --output FOLDER"),
-        (["--format", "gif", "--output", "one.svg"], "--format: got gif, allowed with --output"),
     ],
 )
 def test_a_request_that_cannot_be_met_is_refused(arguments, said, cli, write, monkeypatch):

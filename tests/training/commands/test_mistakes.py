@@ -88,7 +88,6 @@ MISTAKES = {
     "report configs": "configs: is not a run's directory, it has no config.yaml",
     "report README.md": "README.md: is not a run's directory",
     "render nowhere.jsonl": "nowhere.jsonl: can't be read: No such file",
-    "render README.md --output nowhere.svg --format pdf": "invalid choice: 'pdf'",
     "check tests": "tests: can't be read: Is a directory",
     "completion bsh": "did you mean bash?",
     "doctor now": "unrecognized arguments: now",
