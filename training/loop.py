@@ -14,7 +14,7 @@ from typing import Any
 
 from training.analysis.atlas import print_atlas, score_stage
 from training.analysis.report import build_report
-from training.audit import records_digests, require_sealed_weights, seal
+from training.audit import record_digests, require_sealed_weights, seal
 from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
@@ -192,9 +192,9 @@ def _learned_to_design(
 
 
 def _close_stage(run: ActiveRun, stage: int, boards: Any = None) -> None:
-    """Write the stage's link of the chain; several processes must have come to the same files."""
+    """Write the digests of a stage; several processes must have come to the same files."""
     if not alone():
-        require_same(f"the end of stage {stage}", records_digests(run.directory, stage))
+        require_same(f"the end of stage {stage}", record_digests(run.directory.stage(stage)))
     if is_first():
         seal(run.config, run.directory, run.validation, stage, boards)
 

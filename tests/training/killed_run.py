@@ -6,23 +6,24 @@
 
 import os
 import pkgutil
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from unittest import mock
 
 POINTS = {
     # between two checkpoints, after optimizer steps that are not saved
     "warm_start": ("training.learner.imitation.pad_sequences", 15),
     # completions are drawn, nothing is learned from them yet; once in the second update
-    "rollout": ("training.rollout.rollout.judge", 2),
+    "rollout": ("training.rollout.rollout.overlong_penalty", 2),
     # weights are updated and handed to vLLM, the metrics not written
     "update": ("training.phases.train.check_rollout", 3),
     # answers are verified, nothing is written
-    "validation": ("training.phases.validate.judge", 1),
+    "validation": ("training.phases.validate.judge_answers", 1),
     # the answer is reviewed, nothing is written
     "design": ("training.phases.design._ask", 1),
 }
@@ -48,6 +49,34 @@ def dying_at(point: str, die: Callable[[], None]) -> Iterator[None]:
 
     with mock.patch(name, counted):
         yield
+
+
+class KilledError(BaseException):
+    """Ends a run in this process; nothing catches it."""
+
+
+def stop() -> NoReturn:
+    raise KilledError
+
+
+NOT_COMPARED = ("timings.jsonl", "report.html", "checkpoints", "engine")
+
+
+def files_of(run_dir: Path) -> dict[str, bytes]:
+    """Everything that a run leaves and that must be equal for equal runs."""
+    paths = {str(path.relative_to(run_dir)): path for path in run_dir.rglob("*") if path.is_file()}
+    return {
+        name: re.sub(rb'"seconds": [0-9.e-]+', b"", path.read_bytes())
+        for name, path in paths.items()
+        if not name.startswith(NOT_COMPARED)
+    }
+
+
+def assert_same_files(run_dir: Path, other: Path) -> None:
+    """Compare all files of two runs, and name those that differ."""
+    expected, found = files_of(run_dir), files_of(other)
+    assert sorted(found) == sorted(expected)
+    assert [name for name in expected if found[name] != expected[name]] == []
 
 
 def main(config: str, run_dir: str, point: str, *overrides: str) -> None:

@@ -1,116 +1,174 @@
-"""The audit of a run: its chain is followed link by link, up to the first part that is broken."""
+"""The audit of a run: its files have their digests, and what can be made again is the same."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from training.audit import chain
-from training.audit.checks import BrokenPartError, Check, Checker
-from training.audit.rederivation import Rederivation
+from engineer import review_answer
+from training.audit.digests import (
+    file_digest,
+    instances_digest,
+    metrics_digest,
+    record_digests,
+    weight_digests,
+)
 from training.errors import UserError
-from training.phases.stage_results import read_stage_results
+from training.phases.picking import stage_boards
+from training.phases.stage_results import (
+    StageResult,
+    configuration_for,
+    design_settings,
+    gate_record,
+    read_stage_results,
+    view_of,
+)
+from training.phases.validate import judge_answers, validation_set
 from training.run.directory import RunDirectory
-from training.run.records import ChainLink, Metrics, UpdateMetrics
+from training.run.records import StageDigests
 from training.run.summary import summary_of
-from training.run.typed_files import TextFile
 from training.schema import RunConfig
 
 
-def audit_run(path: Path, *, deep: bool = True) -> Iterator[Check]:
-    """Check a run part by part, in order, up to the first part that does not hold.
+@dataclass(frozen=True)
+class StageAudit:
+    """What was found of one stage; None: of the run as a whole."""
 
-    A run in progress is checked as far as its chain goes. If `deep`, what follows from other files
-    is derived again; otherwise hashes are compared.
+    stage: int | None
+    files: int  # how many files were compared with their digests
+    problems: tuple[str, ...]
+
+
+def audit_run(path: Path, *, deep: bool = True) -> Iterator[StageAudit]:
+    """Audit the stages of a run that are complete, one after the other.
+
+    If `deep`, boards, scores, gates and reviews are made again; otherwise only digests are
+    compared. Nothing is trained.
     """
     directory = RunDirectory(path)
-    if not directory.config_file.exists() and not directory.chain_file.exists():
-        raise UserError(f"{path}: is not a run's directory, it has no {directory.config_file.name}")
+    config = directory.config()
+    audit = _Audit(config, directory)
+    stages = [one for one in directory.stage_numbers() if directory.stage(one).digests.exists()]
+    for stage in stages:
+        yield audit.stage(stage, deep=deep)
+    problems = []
+    expected = range(config.stages.count + 1 if directory.finished() else len(stages))
+    if stages != list(expected):
+        missing = sorted(set(expected) - set(stages)) or "too many"
+        problems.append(f"digests.json: stages {missing} of {config.name} are missing or extra")
+    if not problems and directory.finished():
+        problems += _named("summary.json", audit.summary_problems)
+    yield StageAudit(None, 1, tuple(problems))
+
+
+@dataclass(frozen=True)
+class _Audit:
+    config: RunConfig
+    directory: RunDirectory
+    boards: list[Any] = field(default_factory=list)  # of stages 1, 2 and so on, drawn again
+
+    @cached_property
+    def validation(self) -> Any:
+        return validation_set(self.config)
+
+    @cached_property
+    def results(self) -> list[StageResult]:
+        return read_stage_results(self.directory, self.config)
+
+    def stage(self, stage: int, *, deep: bool) -> StageAudit:
+        """Compare the digests of a stage, and make again what follows from other files."""
+        files = self.directory.stage(stage)
+        try:
+            sealed = files.digests.read()
+            problems = list(self._digest_problems(stage, sealed))
+            if deep and not problems:
+                problems += self._answer_problems(stage, sealed)
+                if stage > 0:
+                    problems += self._board_problems(stage, sealed)
+                    problems += self._design_problems(stage)
+            return StageAudit(stage, len(sealed.files), tuple(problems))
+        except UserError as error:
+            problem = str(error).replace(f"{self.directory.path}/", "")
+            return StageAudit(stage, 0, (problem,))
+
+    def _digest_problems(self, stage: int, sealed: StageDigests) -> Iterator[str]:
+        files = self.directory.stage(stage)
+        found = record_digests(files) | weight_digests(files)
+        for name in sorted({*sealed.files, *found}):
+            if name not in sealed.files:
+                yield f"{name}: has no digest"
+            elif name not in found:
+                yield f"{name}: is missing"
+            elif found[name] != sealed.files[name]:
+                yield f"{name}: was changed"
+        if sealed.stage != stage:
+            yield f"digests.json: is of stage {sealed.stage}"
+        if sealed.config != file_digest(self.directory.config_file):
+            yield "config.yaml: was changed, or the stage is another run's"
+        if sealed.metrics != metrics_digest(self.directory.metrics.read(), stage):
+            yield "metrics.jsonl: the stage's lines were changed"
+
+    def _answer_problems(self, stage: int, sealed: StageDigests) -> Iterator[str]:
+        """Draw the validation set again, and score the answers to it."""
+        if instances_digest(self.config, self.validation) != sealed.validation_set:
+            yield "validation set: another one is drawn"
+            return
+        episodes = self.results[stage].episodes
+        texts = [one.text for one in episodes]
+        if len(texts) != len(self.validation):
+            yield f"episodes.jsonl: {len(texts)} answers to {len(self.validation)} instances"
+        elif (again := judge_answers(self.config, self.validation, texts)) != episodes:
+            pairs = zip(again, episodes, strict=True)
+            row = next(row for row, (one, other) in enumerate(pairs) if one != other)
+            yield f"episodes.jsonl:{row + 1}: the answer is scored otherwise"
+
+    def _board_problems(self, stage: int, sealed: StageDigests) -> Iterator[str]:
+        """Draw the training instances of a stage again."""
+        config, files = self.config, self.directory.stage(stage)
+        configuration = configuration_for(config, self.results, stage)
+        if configuration != files.configuration.read():
+            yield "configuration.json: is not what was decided"
+        drawn = stage_boards(
+            config, self.directory, stage, configuration, self.validation, known=self.boards
+        )
+        if len(self.boards) == stage - 1:
+            self.boards.append(drawn.boards)
+        if instances_digest(config, drawn.boards) != sealed.instances:
+            yield "training instances: others are drawn"
+        if drawn.environment != files.environment.read():
+            yield "environment.json: differs from the instances that are drawn again"
+        if drawn.shortfalls != files.shortfalls.read():
+            yield "shortfalls.json: differs from the instances that are drawn again"
+
+    def _design_problems(self, stage: int) -> Iterator[str]:
+        """Compare the stage with the one before it again, and review the engineer's answers."""
+        results, files = self.results, self.directory.stage(stage)
+        if gate_record(self.config, results, stage) != results[stage].gate:
+            yield "gate.json: the gate says something else"
+        view = view_of(self.config, results, stage)
+        guard, configuration = design_settings(self.config, view).guard, view.current
+        for number, answer in enumerate(files.answers.read()):
+            if answer.text is None:
+                continue
+            review = review_answer(answer.text, view.current, view.domain, guard)
+            if (review.kind, review.reason) != (answer.kind, answer.reason):
+                yield f"answers.jsonl:{number + 1}: the review says {review.kind}"
+            configuration = review.configuration or view.current
+        decision = results[stage].decision
+        if decision is None or decision.configuration.values() != configuration.values():
+            yield "decision.json: is not what the engineer's answers lead to"
+
+    def summary_problems(self) -> Sequence[str]:
+        """Compare the end result with the results of the stages."""
+        same = summary_of(self.config, self.results) == self.directory.summary.read()
+        return [] if same else ["summary.json: differs from the results of the stages"]
+
+
+def _named(part: str, find: Any) -> Sequence[str]:
     try:
-        for check in _all_checks(directory, deep=deep):
-            yield check
-            if not check.holds:
-                return
-    except BrokenPartError as broken:
-        yield broken.check
-
-
-def _all_checks(directory: RunDirectory, *, deep: bool) -> Iterator[Check]:
-    """Check everything, whether or not what came before holds."""
-    for path in sorted(directory.path.rglob("*")):
-        if path.exists() and not path.is_file() and not path.is_dir():
-            # A pipe or a device: a reader would wait for it without end.
-            name = str(path.relative_to(directory.path))
-            yield Check(None, name, problem="is neither a file nor a folder")
-    checker = Checker(directory)
-    with checker.naming(directory.config_file.name):
-        config = directory.config()
-        previous = chain.file_digest(directory.config_file)
-    with checker.naming(directory.chain_file.name):
-        lines = chain.read_lines(directory)
-    with checker.naming(directory.metrics.path.name):
-        metrics = directory.metrics.read()
-    updates = [one for one in metrics if isinstance(one, UpdateMetrics)]
-    again = Rederivation(config, directory, updates)
-    for stage in range(len(lines)):
-        checker = Checker(directory, stage)
-        with checker.naming("link"):
-            link = chain.read_link(directory, lines, stage)
-        if stage > config.stages.count:
-            yield checker.compare("link", "the end of the chain", "a link")
-        yield checker.compare("stage", stage, link.stage)
-        yield checker.compare("hash", chain.link_hash(link), link.hash)
-        yield checker.compare("previous", previous, link.previous)
-        yield from _file_checks(checker, link)
-        yield checker.compare("metrics", link.metrics, chain.metrics_digest(metrics, stage))
-        digest = partial(chain.weights_digest, directory.stage(stage).policy)
-        yield checker.compare_read("checkpoint", link.checkpoint, digest)
-        if link.adapters is not None:
-            digest = partial(chain.adapters_digest, directory.stage(stage).adapters)
-            yield checker.compare_read("adapters", link.adapters, digest)
-        if deep:
-            yield from again.checks(link)
-        previous = link.hash
-    yield from _end_checks(directory, config, metrics, len(lines))
-
-
-def _file_checks(checker: Checker, link: ChainLink) -> Iterator[Check]:
-    """Compare the files of a stage with the hashes in its link."""
-    files = checker.directory.stage(link.stage)
-    linked = {file.path.name: file for file in chain.linked_files(files, link.stage)}
-    # The warm start has no gate and the like; if they were there, later stages would read them.
-    there = {file.path.name for file in chain.linked_files(files, 1) if file.exists()}
-    found = dict.fromkeys(there - set(linked), "a file") | dict.fromkeys(link.files, "a hash")
-    yield checker.compare("files", dict.fromkeys(linked, "a hash"), found)
-    for name, file in linked.items():
-        digest = partial(chain.stage_file_digest, files, file)
-        yield checker.compare_read(name, link.files[name], digest)
-
-
-def _end_checks(
-    directory: RunDirectory, config: RunConfig, metrics: Sequence[Metrics], links: int
-) -> Iterator[Check]:
-    """Check that the chain goes as far as the run, and that nothing is there besides."""
-    stages, checker, finished = config.stages.count, Checker(directory), directory.finished()
-    folders = directory.stage_numbers()
-    trained = {one.stage for one in metrics}
-    begun = {stage for stage in folders if directory.stage(stage).configuration.exists()}
-    # A stage begins when the one before it has its link.
-    if links < (stages + 1 if finished else max(trained | begun, default=0)):
-        problem = "expected a link, found the end: the chain is truncated"
-        yield Check(links, directory.chain_file.name, problem=problem)
-    for stage in (one for one in folders if one > stages):
-        problem = f"expected none after stage {stages}, found stages/{stage}"
-        yield Check(stage, "folder", problem=problem)
-    for stage in sorted(trained - begun - {0}):
-        yield Check(stage, "configuration", problem="is missing, but the stage has metrics")
-    if finished:
-        expected = map(directory.metrics.line, (one for one in metrics if one.stage < links))
-        yield checker.compare_file(TextFile(directory.metrics.path), "".join(expected))
-        with checker.naming(directory.summary.path.name):
-            summary = summary_of(config, read_stage_results(directory, config))
-        yield checker.compare_file(directory.summary, summary)
-    elif links > stages:
-        problem = "is missing, but every stage is complete"
-        yield Check(None, directory.summary.path.name, problem=problem)
+        return find()
+    except UserError as error:
+        return [f"{part}: {error}"]

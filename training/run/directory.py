@@ -5,10 +5,9 @@ config.yaml              the resolved configuration (training/schema)
 metrics.jsonl            one line per logged warm-start step and per GRPO update
 timings.jsonl            seconds spent, apart, so that metrics of equal runs are equal files
 settings.jsonl           with which other settings than config.yaml's the run went on, if it did
-chain.jsonl              one link per stage: the hashes of all of this (training/audit)
 tensorboard/, wandb/     what trackers were told, if any (training/run/trackers.py)
 profile/U/               a profiler trace of update U, if it was asked for
-atlases/S.json           an atlas that was measured when stage S was over; no part of the chain
+atlases/S.json           an atlas that was measured when stage S was over; it has no digest
 checkpoints/             Orbax: weights, optimizer state, progress
 prefetched/STEP.json     with grpo.prefetch: the rollout after a checkpoint, drawn before it
 stages/S/                what stage S left; 0 is what stood before the first (`StageDirectory`)
@@ -93,6 +92,12 @@ class StageDirectory:
         self.notes_prompt = TextFile(path / "summary_prompt.txt")
         # The configuration of the next stage, written last in the Design phase.
         self.decision = JsonFile(path / "decision.json", TypeAdapter(records.DecisionRecord))
+        # Digests of all of this, written when the stage is complete (training/audit).
+        self.digests = JsonFile(path / "digests.json", TypeAdapter(records.StageDigests))
+
+    def records(self) -> list[File]:
+        """List all files but weights, whether they exist or not."""
+        return [part for part in vars(self).values() if isinstance(part, File)]
 
     def before_design(self) -> list[File]:
         """List the files of a trained stage that don't depend on who designs: up to its validation.
@@ -109,7 +114,8 @@ class StageDirectory:
     def designed(self) -> list[File]:
         """List the files that follow from the weights that designed after a stage."""
         asked: list[File] = [self.design_learning, self.context, self.answers, self.probes]
-        return [*asked, self.reading, self.notes, self.notes_prompt, self.decision]
+        noted: list[File] = [self.reading, self.notes, self.notes_prompt]
+        return [*asked, *noted, self.decision, self.digests]
 
 
 class RunDirectory:
@@ -126,7 +132,6 @@ class RunDirectory:
         self.metrics = JsonLog(path / "metrics.jsonl", _METRICS)
         self.timings = JsonLog(path / "timings.jsonl", TypeAdapter(records.TimingRecord))
         self.settings = JsonLog(path / "settings.jsonl", TypeAdapter(records.SettingsRecord))
-        self.chain_file = path / "chain.jsonl"
         self.checkpoints = weights / "checkpoints"
         self.prefetched = path / "prefetched"
         self.initial_policy = weights / "initial"  # made from scratch
@@ -173,22 +178,17 @@ class RunDirectory:
         """Drop what was made of weights that are gone, of a stage and of all after it.
 
         Of the stage that is its validation and what followed, or only what was `designed`; of those
-        after it everything. Their links leave the chain. Folders of weights stay until they are
+        after it everything. Folders of weights stay until they are
         written again. Returns whether there was anything.
         """
         files = self.stage(stage).designed() if designed else self.stage(stage).after_training()
         for number in self.stage_numbers():
             if number > stage:
-                parts = vars(self.stage(number)).values()
-                files += [part for part in parts if isinstance(part, File)]
+                files += self.stage(number).records()
         first = stage + 1 if designed else stage
         atlases = (self.path / "atlases").glob("*.json")
         later = [path for path in atlases if path.stem.isdecimal() and int(path.stem) >= first]
         files += [File(path) for path in later]
-        chain = TextFile(self.chain_file)
-        lines = chain.read().splitlines(keepends=True) if chain.exists() else []
-        if len(lines) > stage:
-            chain.write("".join(lines[:stage]))
         there = [file for file in files if file.exists()]
         for file in there:
             file.remove()

@@ -60,7 +60,10 @@ def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> N
     folders = [source.checkpoints, source.stage(0).path, trained.policy, trained.adapters]
     for folder in (*folders, source.initial_policy):
         if folder.exists():
-            shutil.copytree(folder, partial / folder.relative_to(source.path))
+            without_digests = shutil.ignore_patterns("digests.json")  # which name the other run
+            shutil.copytree(
+                folder, partial / folder.relative_to(source.path), ignore=without_digests
+            )
     for file in filter(File.exists, source.stage(1).before_design()):
         shutil.copyfile(file.path, made.stage(1).path / file.path.name)
     made.metrics.write(source.metrics.read())

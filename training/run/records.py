@@ -344,26 +344,14 @@ class SummaryRecord(Record):
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class BoardSource(Record):
-    """What a stage's training instances are drawn from."""
-
-    key: str = Field(pattern=r"^[0-9a-f]+$", description="data of the JAX key, hexadecimal")
-    configuration: StoredConfiguration
-    count: int = Field(ge=1, description="instances asked for")
-
-
-class ChainLink(Record):
-    """One line of `chain.jsonl`: a stage by the hashes of all that decided it and came of it."""
-
-    left_out_if_none = frozenset({"adapters"})
+class StageDigests(Record):
+    """`digests.json`: SHA-256 of what decided a stage and of what came of it."""
 
     stage: Count
-    previous: Digest = Field(description="hash of the link before; of config.yaml for the first")
-    generator: BoardSource | None = Field(description="null for stage 0")
+    config: Digest = Field(description="of the run's config.yaml")
     instances: Digest | None = Field(description="training instances in the order of training")
     validation_set: Digest
-    files: dict[str, Digest] = Field(description="by name in the stage's folder")
     metrics: Digest = Field(description="the stage's records of metrics.jsonl")
-    checkpoint: Digest = Field(description="weights of the policy that the stage ended with")
-    adapters: Digest | None = Field(None, description="its adapters, if they are what is trained")
-    hash: Digest = Field(description="of all the other fields")
+    files: dict[str, Digest] = Field(
+        description="by name in the stage's folder, such as gate.json and policy/config.json"
+    )

@@ -1,0 +1,110 @@
+"""Digests of what a stage decided and left, in the `digests.json` of its folder.
+
+Digests are SHA-256 in hexadecimal, over bytes or over JSON with sorted keys and no blanks. Equal
+runs leave equal digests: no time and no path is part of them. docs/how_to/audit.md has every field.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from training.environments.catalogue import environment_of
+from training.errors import UserError
+from training.run.directory import RunDirectory, StageDirectory
+from training.run.records import Metrics, StageDigests
+from training.schema import RunConfig
+
+
+def seal(
+    config: RunConfig,
+    directory: RunDirectory,  # the files of the stage are there, its exported policy included
+    validation: Any,  # `Instances`
+    stage: int,
+    boards: Any = None,  # `Instances` in the order of training; None for stage 0
+) -> None:
+    """Write the digests of a stage that is complete; digests that are there stay."""
+    files = directory.stage(stage)
+    if files.digests.exists():
+        return
+    if not list(files.policy.glob("*.safetensors")):
+        raise UserError(f"{files.policy}: holds no *.safetensors")
+    files.digests.write(
+        StageDigests(
+            stage=stage,
+            config=file_digest(directory.config_file),
+            instances=None if boards is None else instances_digest(config, boards),
+            validation_set=instances_digest(config, validation),
+            metrics=metrics_digest(directory.metrics.read(), stage),
+            files=record_digests(files) | weight_digests(files),
+        )
+    )
+
+
+def record_digests(files: StageDirectory) -> dict[str, str]:
+    """Hash the records of a stage, by their names."""
+    return {
+        file.path.name: file_digest(file.path)
+        for file in files.records()
+        if file.exists() and file != files.digests
+    }
+
+
+def weight_digests(files: StageDirectory) -> dict[str, str]:
+    """Hash the files in the folders of a stage's weights, by names such as `policy/config.json`."""
+    paths = [path for folder in (files.policy, files.adapters) for path in folder.glob("[!.]*")]
+    return {f"{path.parent.name}/{path.name}": file_digest(path) for path in sorted(paths)}
+
+
+def require_sealed_weights(directory: RunDirectory, stage: int) -> None:
+    """Raise a `UserError` if the weights of a stage are not those of its digests.
+
+    Call it before computing with weights of an earlier stage. A stage without digests passes.
+    """
+    files = directory.stage(stage)
+    if not files.digests.exists():
+        return
+    sealed, found = files.digests.read().files, weight_digests(files)
+    for name in sorted({name for name in sealed if "/" in name} | set(found)):
+        if sealed.get(name) != found.get(name):
+            raise UserError(
+                f"{files.path / name}: is not the file that stage {stage} left (by "
+                f"{files.digests.path.name}). Restore it"
+            )
+
+
+def instances_digest(config: RunConfig, instances: Any) -> str:
+    """Hash instances in their order, by what tells each from any other (`digest_lines`)."""
+    return _lines_digest(environment_of(config).digest_lines(instances))
+
+
+def metrics_digest(metrics: Iterable[Metrics], stage: int) -> str:
+    """Hash those records of `metrics.jsonl` that belong to a stage."""
+    return _lines_digest(one.model_dump(mode="json") for one in metrics if one.stage == stage)
+
+
+def file_digest(path: Path) -> str:
+    """Hash the bytes of a file; of `answers.jsonl` its lines without seconds."""
+    try:
+        with path.open("rb") as file:
+            if path.name != "answers.jsonl":
+                return hashlib.file_digest(file, "sha256").hexdigest()
+            return _lines_digest(_without_seconds(json.loads(line)) for line in file)
+    except OSError as error:
+        raise UserError(f"{path}: can't be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"{path}: is not JSON: {error}") from error
+
+
+def _without_seconds(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_seconds(one) for key, one in value.items() if key != "seconds"}
+    return [_without_seconds(one) for one in value] if isinstance(value, list) else value
+
+
+def _lines_digest(values: Iterable[Any]) -> str:
+    lines = (json.dumps(value, sort_keys=True, separators=(",", ":")) for value in values)
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode("ascii")).hexdigest()
