@@ -14,6 +14,7 @@ from typing import Any
 
 from training.environments.catalogue import environment_of
 from training.errors import UserError
+from training.run import digests
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.records import Metrics, StageDigests
 from training.schema import RunConfig
@@ -89,9 +90,9 @@ def metrics_digest(metrics: Iterable[Metrics], stage: int) -> str:
 def file_digest(path: Path) -> str:
     """Hash the bytes of a file; of `answers.jsonl` its lines without seconds."""
     try:
+        if path.name != "answers.jsonl":
+            return digests.file_digest(path)
         with path.open("rb") as file:
-            if path.name != "answers.jsonl":
-                return hashlib.file_digest(file, "sha256").hexdigest()
             return _lines_digest(_without_seconds(json.loads(line)) for line in file)
     except OSError as error:
         raise UserError(f"{path}: can't be read: {error.strerror}") from error

@@ -1,9 +1,9 @@
 """Typed files: a handle knows where one file stands and which values it holds.
 
-Every handle reads and checks its file in one way and writes it whole: a reader, and a restart after
-a kill, sees all of the new content or all of the old one. A log is the exception: it grows line by
-line. Whatever goes wrong is a `UserError` that names the file, and in a file that holds something
-else than it should, the line, the field, the value that came and what is allowed.
+Every handle writes its file whole: a reader, and a restart after a kill, sees all of the new
+content or all of the old one. A log is the exception: it grows line by line. Whatever goes wrong is
+a `UserError` that names the file and, in a file that holds something else than it should, the line,
+the field, the value and what is allowed.
 """
 
 from __future__ import annotations
@@ -39,24 +39,21 @@ class File:
         self.path.unlink(missing_ok=True)
 
     def _write(self, text: str) -> None:
-        try:
+        with self._naming("written"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_text_whole(self.path, text)
-        except OSError as error:
-            raise UserError(f"{self.path}: can't be written: {error.strerror}") from error
-
-    def _read(self) -> str:
-        with self._errors_of_reading():
-            return self.path.read_bytes().decode("utf-8")
 
     @contextmanager
-    def _errors_of_reading(self) -> Iterator[None]:
+    def _naming(self, how: str) -> Iterator[None]:
+        """Name the file in errors of the block, in which it is read or written."""
         try:
             yield
         except FileNotFoundError as error:
-            raise UserError(f"{self.path}: is missing") from error
+            missing = how == "read"
+            problem = "is missing" if missing else f"can't be {how}: {error.strerror}"
+            raise UserError(f"{self.path}: {problem}") from error
         except OSError as error:
-            raise UserError(f"{self.path}: can't be read: {error.strerror}") from error
+            raise UserError(f"{self.path}: can't be {how}: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise UserError(f"{self.path}: is not UTF-8 text: {error}") from error
 
@@ -67,7 +64,8 @@ class TextFile(File):
 
     def read(self) -> str:
         """Return the text, with its line ends as they are."""
-        return self._read()
+        with self._naming("read"):
+            return self.path.read_bytes().decode("utf-8")
 
     def write(self, text: str) -> None:
         """Write the text whole; missing folders are made."""
@@ -82,7 +80,7 @@ class JsonFile(File, Generic[T]):
 
     def read(self) -> T:
         """Return the value."""
-        text = self._read()
+        text = TextFile(self.path).read()
         try:
             return self.type.validate_python(load_json(text))
         except ValidationError as error:
@@ -101,25 +99,15 @@ class JsonLinesFile(File, Generic[T]):
     """A file of JSON lines; `type` checks the value of each and says how it is written."""
 
     type: TypeAdapter[T]
-    names_damaged: ClassVar[bool] = True
+    may_be_cut: ClassVar[bool] = False  # whether a kill may cut a line, which then is passed over
 
     def read(self) -> list[T]:
         """Return all values, in the order of the lines."""
-        return self._values(None)
-
-    def _values(self, damaged: dict[int, ValueError] | None) -> list[T]:
-        try:
-            with self._errors_of_reading():
-                lines = list(read_json_lines(self.path, damaged))
-        except ValueError as error:
-            raise UserError(str(error)) from error
-        return [self._checked(number, value) for number, value in lines]
-
-    def _checked(self, number: int, value: Any) -> T:
-        try:
-            return self.type.validate_python(value)
-        except ValidationError as error:
-            raise UserError(f"{self.path}:{number}: {'; '.join(problems_of(error))}") from error
+        problems: list[str] = []
+        values = self.readable(problems)
+        if problems:
+            raise UserError(problems[0])
+        return values
 
     def readable(self, problems: list[str]) -> list[T]:
         """Return what can be read, and add to `problems` what is wrong with each other line.
@@ -127,19 +115,21 @@ class JsonLinesFile(File, Generic[T]):
         A `UserError` says that the file is missing or can't be read.
         """
         damaged: dict[int, ValueError] = {}
-        with self._errors_of_reading():
+        with self._naming("read"):
             lines = list(read_json_lines(self.path, damaged))
+        found: dict[int, str] = {}
         for number, problem in damaged.items():
-            if isinstance(problem, RepeatedKeyError):
-                problems.append(str(problem))
-            elif self.names_damaged:
-                problems.append(f"{self.path}:{number}: not JSON")
+            if isinstance(problem, RepeatedKeyError):  # no kill cuts a line like that
+                found[number] = str(problem)
+            elif not self.may_be_cut:
+                found[number] = f"{self.path}:{number}: not JSON"
         values = []
         for number, value in lines:
             try:
-                values.append(self._checked(number, value))
-            except UserError as error:
-                problems.append(str(error))
+                values.append(self.type.validate_python(value))
+            except ValidationError as error:
+                found[number] = f"{self.path}:{number}: {'; '.join(problems_of(error))}"
+        problems += [found[number] for number in sorted(found)]
         return values
 
     def write(self, values: Iterable[T]) -> None:
@@ -155,36 +145,24 @@ class JsonLinesFile(File, Generic[T]):
 class JsonLog(JsonLinesFile[T]):
     """A file of JSON lines that grows; a line that a kill cut costs nothing but itself."""
 
-    names_damaged = False
+    may_be_cut: ClassVar[bool] = True
 
     def read(self) -> list[T]:
         """Return all values but those of lines that a kill cut; none if there is no file yet."""
-        damaged: dict[int, ValueError] = {}
-        values = self._values(damaged) if self.exists() else []
-        for problem in damaged.values():
-            if isinstance(problem, RepeatedKeyError):  # no kill cuts a line like that
-                raise UserError(str(problem)) from problem
-        return values
+        return super().read() if self.exists() else []
 
     def append(self, value: T) -> None:
         """Add one line, on a line of its own even after one that was cut."""
         line = self.line(value).encode()
-        try:
-            with self.path.open("a+b") as file:
-                if file.tell():
-                    file.seek(-1, os.SEEK_END)
-                    if file.read() != b"\n":
-                        line = b"\n" + line
-                file.write(line)
-        except OSError as error:
-            raise UserError(f"{self.path}: can't be written: {error.strerror}") from error
+        with self._naming("written"), self.path.open("a+b") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read() != b"\n":
+                    line = b"\n" + line
+            file.write(line)
 
     def sync(self) -> None:
         """Wait until all lines are on the disk, so that a power cut leaves them."""
-        if not self.exists():
-            return
-        try:
-            with self.path.open("rb") as file:
+        if self.exists():
+            with self._naming("written"), self.path.open("rb") as file:
                 os.fsync(file.fileno())
-        except OSError as error:
-            raise UserError(f"{self.path}: can't be written: {error.strerror}") from error
