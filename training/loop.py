@@ -16,8 +16,7 @@ from training.analysis.atlas import print_atlas, score_stage
 from training.analysis.report import build_report
 from training.audit import record_digests, require_sealed_weights, seal
 from training.errors import UserError
-from training.learner.grpo_step import grpo_optimizer
-from training.learner.optimizer import LearnerState, initial_state
+from training.learner.optimizer import LearnerState
 from training.memory import full_memory_told, require_memory
 from training.phases import warm_start
 from training.phases.adapters import export_stage, stage_adapters
@@ -28,8 +27,9 @@ from training.phases.endpoint_key import check_key
 from training.phases.gate import gate
 from training.phases.probe import Prober
 from training.phases.reading import read
+from training.phases.resume import logged_progress, restore
 from training.phases.stage_results import StageResult, read_stage_results, reference_of
-from training.phases.train import lost_updates, starting_state, train
+from training.phases.train import starting_state, train
 from training.phases.validate import encode_prompts, validate, validation_set
 from training.phases.weight_sync import check_engine
 from training.policy import huggingface
@@ -113,13 +113,11 @@ def _run_stages(
     """Run what is missing of the warm start and of the stages up to `last`."""
     policy, params = _load_policy(config, directory)
     with closing(Checkpoints(directory.checkpoints)) as checkpoints:
-        progress = _logged_progress(directory, checkpoints)
-        step = 0 if progress is None else progress.step
-        with open_trackers(config, directory, step) as trackers:
+        progress = logged_progress(directory, checkpoints)
+        with open_trackers(config, directory, progress.step if progress else 0) as trackers:
             prompts = encode_prompts(config, policy, validation)
             run = ActiveRun(config, directory, checkpoints, policy, validation, trackers, prompts)
-            _note_settings(run, step)
-            state, first, done, learned = _restore(run, params)
+            state, first, done, learned = restore(run, params)
             del params  # a checkpoint's state has weights of its own
             with closing(_start_engine(run, state)) as sampler:
                 return _stages_with(run, sampler, state, first, done, last, learned=learned)
@@ -212,89 +210,6 @@ def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, An
                 make_policy(folder, config.model, texts, max_len=length, seed=config.seed)
             wait_for_all("the first policy")
     return load_policy(folder, config)
-
-
-def _restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int, bool]:
-    """Return the learner as the newest checkpoint has it, its stage, and the updates done there.
-
-    The last value says whether the policy has learned to design after them.
-    """
-    progress = run.checkpoints.progress()
-    _drop_what_is_made_again(run, progress)
-    if progress is not None and progress.phase in ("train", "learn_to_design"):
-        run.directory.rewind(progress.step)
-        state = run.checkpoints.restore(
-            initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
-        )
-        return state, progress.stage, progress.update, progress.phase == "learn_to_design"
-    if run.config.warm_start is not None:
-        params = warm_start.warm_start(run, params)
-    run.directory.rewind(run.step(1, 0))
-    state = initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
-    return state, 1, 0, False
-
-
-def _drop_what_is_made_again(run: ActiveRun, progress: RunProgress | None) -> None:
-    """Drop what was written of weights after the newest checkpoint, whose updates come again.
-
-    There is such only if a later checkpoint was lost: nothing is written of weights before their
-    checkpoint is complete. Updates that are taken again may give other weights where sums have no
-    fixed order, and files of the first ones would be taken for theirs.
-    """
-    config, designed = run.config, False
-    if progress is None or progress.phase == "warm_start":
-        steps = 0 if config.warm_start is None else config.warm_start.steps
-        stage = 0 if steps > (0 if progress is None else progress.step) else 1
-    elif progress.update < config.updates_per_stage:
-        stage = progress.stage
-    else:
-        designed = config.engineer.learning is not None and progress.phase == "train"
-        stage = progress.stage + (not designed)
-    if run.directory.drop_later(stage, designed=designed):
-        what = "what was designed" if designed else "the validation"
-        console.print(
-            f"Stage {stage}: {what} and all after it is made again: it was of weights that came "
-            "after the newest checkpoint.",
-            style="yellow",
-            soft_wrap=True,
-        )
-
-
-def _logged_progress(directory: RunDirectory, checkpoints: Checkpoints) -> RunProgress | None:
-    """Return how far the newest checkpoint is of whose stage metrics.jsonl has all updates.
-
-    If it has those of the checkpoint before the newest one, and the newest one's stage was not
-    validated, the updates between them are all that is lost: they are taken again. Otherwise the
-    newest one stays, and whoever reads its updates says which are missing.
-    """
-    newest = checkpoints.progress()
-    if newest is None or newest.stage == 0:
-        return newest
-    lost = lost_updates(directory, newest.stage, newest.update)
-    if not lost or directory.stage(newest.stage).episodes.exists():
-        return newest
-    before = checkpoints.progress_before()
-    if before is None or (before.stage and lost_updates(directory, before.stage, before.update)):
-        return newest
-    console.print(
-        f"{directory.metrics.path} lacks updates {lost} of stage {newest.stage}, which checkpoint "
-        f"{newest.number} has. Going on from checkpoint {before.number}.",
-        style="yellow",
-        soft_wrap=True,
-    )
-    wait_for_all("the choice of a checkpoint")  # nobody looks at it any more
-    checkpoints.remove_newest()
-    return before
-
-
-def _note_settings(run: ActiveRun, step: int) -> None:
-    """Write down, and say, with which other settings than config.yaml's the run goes on."""
-    changed = run.directory.note_settings(run.config, step)
-    if changed:
-        settings = ", ".join(f"{key}={value}" for key, value in changed.items())
-        console.print(
-            f"After step {step} with {settings}, other than in config.yaml.", soft_wrap=True
-        )
 
 
 def _reference(config: RunConfig, directory: RunDirectory, params: Any) -> Any:

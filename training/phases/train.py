@@ -25,7 +25,7 @@ from training.rollout.instances import write_stage_boards
 from training.rollout.rollout import question_of
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import RunProgress
-from training.run.directory import RunDirectory, StageDirectory
+from training.run.directory import StageDirectory
 from training.run.progress import console, track
 from training.run.records import TimingRecord, UpdateMetrics, measured
 from training.run.throughput import UpdateWork, timing_fields
@@ -170,16 +170,6 @@ def starting_state(
         adapters = stage_adapters(run.directory, state.params, origin)
         params = with_trainable(state.params, adapters)
     return initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
-
-
-def lost_updates(directory: RunDirectory, stage: int, done: int) -> list[int]:
-    """List the updates that a stage has done and metrics.jsonl lacks."""
-    found = {
-        one.update
-        for one in directory.metrics.read()
-        if isinstance(one, UpdateMetrics) and one.stage == stage
-    }
-    return sorted(set(range(1, done + 1)) - found)
 
 
 def _logged_updates(run: ActiveRun, stage: int, done: int) -> list[UpdateMetrics]:

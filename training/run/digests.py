@@ -52,7 +52,8 @@ def damage_of(folder: Path, *, left_out: tuple[str, ...] = ()) -> str | None:
     except FileNotFoundError as error:
         return f"{error.filename} is missing"
     except OSError as error:
-        raise OSError(error.errno, error.strerror, error.filename or str(folder / HASHES)) from error
+        name = error.filename or str(folder / HASHES)
+        raise OSError(error.errno, error.strerror, name) from error
     return None
 
 

@@ -4,7 +4,6 @@
 config.yaml              the resolved configuration (training/schema)
 metrics.jsonl            one line per logged warm-start step and per GRPO update
 timings.jsonl            seconds spent, apart, so that metrics of equal runs are equal files
-settings.jsonl           with which other settings than config.yaml's the run went on, if it did
 tensorboard/, wandb/     what trackers were told, if any (training/run/trackers.py)
 profile/U/               a profiler trace of update U, if it was asked for
 atlases/S.json           an atlas that was measured when stage S was over; it has no digest
@@ -37,9 +36,8 @@ _CONFIGURATION: TypeAdapter[Configuration] = TypeAdapter(records.StoredConfigura
 _SHORTFALLS = TypeAdapter(list[records.RequestOutcome])
 _METRICS: TypeAdapter[records.Metrics] = TypeAdapter(records.Metrics)
 
-# What a run may go on with, whatever it began with. It decides where and in which order numbers are
-# added up, at most, or what the check of a sync compares and allows, and nothing that is learned.
-_PLACES = (
+# Keys that may change when a run is resumed: they decide rounding at most.
+_MAY_CHANGE = (
     "model.mesh",
     "model.remat",
     "model.attention",
@@ -49,9 +47,10 @@ _PLACES = (
     "sampling.tensor_parallel_size",
     "sampling.devices",
     "sampling.gap_tolerance",
+    "sampling.servers",
+    "engineer.atlas.after_last",
+    "tracking",
 )
-# The same, of which nobody need know later.
-_UNRECORDED = ("tracking", "sampling.servers", "engineer.atlas.after_last")
 
 
 class StageDirectory:
@@ -131,7 +130,6 @@ class RunDirectory:
         self.config_file = path / "config.yaml"
         self.metrics = JsonLog(path / "metrics.jsonl", _METRICS)
         self.timings = JsonLog(path / "timings.jsonl", TypeAdapter(records.TimingRecord))
-        self.settings = JsonLog(path / "settings.jsonl", TypeAdapter(records.SettingsRecord))
         self.checkpoints = weights / "checkpoints"
         self.prefetched = path / "prefetched"
         self.initial_policy = weights / "initial"  # made from scratch
@@ -197,9 +195,8 @@ class RunDirectory:
     def belongs_to(self, config: RunConfig) -> bool:
         """Whether the directory is this configuration's; False if it is nobody's yet.
 
-        On which devices a run goes on (`model.mesh`) may change from call to call, unless the
-        policy learns to design, where every device adds a group. So may what decides memory and
-        rounding alone (`_PLACES`), its vLLM servers, and `tracking`.
+        Devices and what else decides rounding alone (`_MAY_CHANGE`) may differ. If the policy
+        learns to design, `model.mesh` may not, since every device adds a group.
 
         Raises:
             UserError: It belongs to another configuration (the message names the keys that
@@ -215,8 +212,9 @@ class RunDirectory:
         theirs = read_yaml(self.config_file)
         ours = parse_yaml(dump(config))
         for tree in (theirs, ours):
-            for key in (*_places(config), *_UNRECORDED):
-                _pop(tree, key)
+            for key in _MAY_CHANGE:
+                if key != "model.mesh" or config.engineer.learning is None:
+                    _pop(tree, key)
         if theirs != ours:
             raise UserError(
                 f"{self.path}: holds a run of another configuration, which differs in "
@@ -224,20 +222,6 @@ class RunDirectory:
                 "or remove it"
             )
         return True
-
-    def note_settings(self, config: RunConfig, step: int) -> dict[str, Any]:
-        """Return the settings that are others than those of config.yaml, by their dotted keys.
-
-        Where they are not those of before, it is written to settings.jsonl that they hold from the
-        update after `step` on.
-        """
-        theirs, ours = read_yaml(self.config_file), parse_yaml(dump(config))
-        pairs = {key: (_pop(theirs, key), _pop(ours, key)) for key in _places(config)}
-        values = {key: new for key, (old, new) in pairs.items() if new != old}
-        known = self.settings.read()
-        if values != (known[-1].values if known else {}):
-            self.settings.append(records.SettingsRecord(step=step, values=values))
-        return values
 
     def claim(self, config: RunConfig) -> bool:
         """Make the directory this configuration's, and say whether it already was.
@@ -255,21 +239,13 @@ class RunDirectory:
         return False if first else self.claim(config)
 
 
-def _places(config: RunConfig) -> tuple[str, ...]:
-    """List the keys that say where a run computes, and how much of it at once."""
-    fixed = set() if config.engineer.learning is None else {"model.mesh"}
-    return tuple(key for key in _PLACES if key not in fixed)
-
-
-def _pop(tree: dict[Any, Any], key: str) -> Any:
-    """Remove a dotted key from a tree of mappings, and return its value; None: it had none."""
+def _pop(tree: dict[Any, Any], key: str) -> None:
+    """Remove a dotted key from a tree of mappings."""
     *parents, leaf = key.split(".")
     for parent in parents:
         below = tree.get(parent)
-        if not isinstance(below, dict):
-            return None
-        tree = below
-    return tree.pop(leaf, None)
+        tree = below if isinstance(below, dict) else {}
+    tree.pop(leaf, None)
 
 
 def differing_keys(theirs: Any, ours: Any, key: str = "") -> list[str]:

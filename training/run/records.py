@@ -322,15 +322,6 @@ class TimingRecord(Record):
     host_gib: NonNegative | None = Field(None, description="the same of the process's own memory")
 
 
-class SettingsRecord(Record):
-    """A line of `settings.jsonl`: with which settings the run went on after a step."""
-
-    step: Count
-    values: dict[str, Any] = Field(
-        description="by dotted keys, those that are others than config.yaml's; none: it is as there"
-    )
-
-
 class SummaryRecord(Record):
     """`summary.json`: the end result, which only a finished run has."""
 

@@ -1,0 +1,98 @@
+"""Resume: the learner as the newest usable checkpoint has it, without what came after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from training.learner.grpo_step import grpo_optimizer
+from training.learner.optimizer import LearnerState, initial_state
+from training.phases import warm_start
+from training.processes import wait_for_all
+from training.run.active_run import ActiveRun
+from training.run.checkpoints import Checkpoints, RunProgress
+from training.run.directory import RunDirectory
+from training.run.progress import console
+from training.run.records import UpdateMetrics
+
+
+def restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int, bool]:
+    """Return the learner as the newest checkpoint has it, its stage, and the updates done there.
+
+    The last value says whether the policy has learned to design after them.
+    """
+    progress = run.checkpoints.progress()
+    _drop_later(run, progress)
+    if progress is not None and progress.phase in ("train", "learn_to_design"):
+        run.directory.rewind(progress.step)
+        state = run.checkpoints.restore(
+            initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
+        )
+        return state, progress.stage, progress.update, progress.phase == "learn_to_design"
+    if run.config.warm_start is not None:
+        params = warm_start.warm_start(run, params)
+    run.directory.rewind(run.step(1, 0))
+    state = initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
+    return state, 1, 0, False
+
+
+def logged_progress(directory: RunDirectory, checkpoints: Checkpoints) -> RunProgress | None:
+    """Return how far the newest checkpoint is of whose stage metrics.jsonl has all updates.
+
+    If it has those of the checkpoint before the newest one, and the newest one's stage was not
+    validated, the updates between them are all that is lost: they are taken again. Otherwise the
+    newest one stays, and whoever reads its updates says which are missing.
+    """
+    newest = checkpoints.progress()
+    if newest is None or newest.stage == 0:
+        return newest
+    lost = _lost_updates(directory, newest.stage, newest.update)
+    if not lost or directory.stage(newest.stage).episodes.exists():
+        return newest
+    before = checkpoints.progress_before()
+    if before is None or (before.stage and _lost_updates(directory, before.stage, before.update)):
+        return newest
+    console.print(
+        f"{directory.metrics.path} lacks updates {lost} of stage {newest.stage}, which checkpoint "
+        f"{newest.number} has. Going on from checkpoint {before.number}.",
+        style="yellow",
+        soft_wrap=True,
+    )
+    wait_for_all("the choice of a checkpoint")  # nobody looks at it any more
+    checkpoints.remove_newest()
+    return before
+
+
+def _drop_later(run: ActiveRun, progress: RunProgress | None) -> None:
+    """Drop what was written of weights after the newest checkpoint, whose updates come again.
+
+    There is such only if a later checkpoint was lost: nothing is written of weights before their
+    checkpoint is complete. Updates that are taken again may give other weights where sums have no
+    fixed order, and files of the first ones would be taken for theirs.
+    """
+    config, designed = run.config, False
+    if progress is None or progress.phase == "warm_start":
+        steps = 0 if config.warm_start is None else config.warm_start.steps
+        stage = 0 if steps > (0 if progress is None else progress.step) else 1
+    elif progress.update < config.updates_per_stage:
+        stage = progress.stage
+    else:
+        designed = config.engineer.learning is not None and progress.phase == "train"
+        stage = progress.stage + (not designed)
+    if run.directory.drop_later(stage, designed=designed):
+        what = "what was designed" if designed else "the validation"
+        console.print(
+            f"Stage {stage}: {what} and all after it is made again: it was of weights that came "
+            "after the newest checkpoint.",
+            style="yellow",
+            soft_wrap=True,
+        )
+
+
+def _lost_updates(directory: RunDirectory, stage: int, done: int) -> list[int]:
+    """List the updates that a stage has done and metrics.jsonl lacks."""
+    found = {
+        one.update
+        for one in directory.metrics.read()
+        if isinstance(one, UpdateMetrics) and one.stage == stage
+    }
+    return sorted(set(range(1, done + 1)) - found)
