@@ -15,6 +15,7 @@ from typing import Any
 from training.analysis.atlas import print_atlas, score_stage
 from training.analysis.report import build_report
 from training.audit import record_digests, require_sealed_weights, seal
+from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.learner.optimizer import LearnerState
 from training.memory import full_memory_told, require_memory
@@ -29,6 +30,7 @@ from training.phases.probe import Prober
 from training.phases.reading import read
 from training.phases.resume import logged_progress, restore
 from training.phases.stage_results import StageResult, read_stage_results, reference_of
+from training.phases.summary import print_summary, summary_of
 from training.phases.train import starting_state, train
 from training.phases.validate import encode_prompts, validate, validation_set
 from training.phases.weight_sync import check_engine
@@ -41,7 +43,6 @@ from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.directory import RunDirectory
 from training.run.progress import console, working
 from training.run.shared import open_run
-from training.run.summary import print_summary, summary_of
 from training.run.trackers import open_trackers
 from training.sampling.engines import start_sampler
 from training.sampling.sampler import Sampler
@@ -87,7 +88,7 @@ def _run(
         stages = config.stages.count
         last = stages if stop_after is None else min(stop_after, stages)
         validation = validation_set(config)
-        count, things = len(validation), f"{config.domain.instance}s"
+        count, things = len(validation), f"{domain_of(config).instance}s"
         console.print(f"Validation set: {count} {things}, the same after every stage.")
         results = _run_stages(config, directory, validation, last)
         if last < stages:

@@ -31,6 +31,7 @@ from jaxlake.language.prompts import target
 from training.audit import seal
 from training.phases.design import charged, write_design
 from training.phases.gate import gate
+from training.phases.picking import stage_boards
 from training.phases.probe import rollouts_per_probe
 from training.phases.stage_results import (
     configuration_for,
@@ -38,15 +39,15 @@ from training.phases.stage_results import (
     read_stage_results,
     view_of,
 )
+from training.phases.summary import summary_of
 from training.phases.train import write_configuration
 from training.phases.validate import judge_answers, validation_set
 from training.policy.adapter_files import save_adapters
 from training.policy.tokenizer import train_tokenizer
-from training.rollout.instances import InstanceSet, draw_stage_boards, write_stage_boards
+from training.rollout.instances import InstanceSet
 from training.run import records
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.seeds import seed_for
-from training.run.summary import summary_of
 from training.schema import ORACLE, RunConfig
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp; \u202e \ud800"
@@ -167,8 +168,9 @@ def write_sample_run(
             configuration = configuration_for(config, read_stage_results(directory, config), stage)
             write_configuration(files, configuration)
             if tokenizer is not None:
-                drawn = draw_stage_boards(config, stage, configuration, boards)
-                write_stage_boards(files, drawn)
+                drawn = stage_boards(config, directory, stage, configuration, boards)
+                files.shortfalls.write(drawn.shortfalls)
+                files.environment.write(drawn.environment)
                 trained_on = drawn.boards
         texts = _answers(rng, boards, skill[stage])
         files.episodes.write(judge_answers(config, boards, texts))

@@ -19,6 +19,7 @@ from engineer.synthetic import FACTS
 from jaxlake.statistics.intervals import wilson_interval
 from tests.engineer.scoring.test_reading import parse
 from tests.paths import ROOT
+from training.environments.catalogue import domain_of
 from training.phases.reading import EngineReader
 from training.policy.huggingface import SHIPPED, resolve
 from training.policy.policy import open_policy
@@ -97,8 +98,8 @@ def test_its_edits_follow_single_words_of_a_context_as_text(tmp_path: Path):
     reader = EngineReader(policy, sampler, config.engineer.max_tokens)
     rng = np.random.default_rng(5)
     pairs = []
-    for readout in reading_set(config.domain, 60, seed=77).plain:
-        text = symbols_text(readout, config.domain)
+    for readout in reading_set(domain_of(config), 60, seed=77).plain:
+        text = symbols_text(readout, domain_of(config))
         lines = text.split("\n")
         row = int(rng.integers(1, 5))
         place = list(WORDS)[int(rng.integers(len(WORDS)))]
@@ -108,13 +109,15 @@ def test_its_edits_follow_single_words_of_a_context_as_text(tmp_path: Path):
         pairs.append((text, changed))
 
     def edits(text: str) -> list[int]:
-        found = read_edits(text, config.domain)
+        found = read_edits(text, domain_of(config))
         assert found is not None, text
         return [found[group][knob] for group in sorted(found) for knob in sorted(found[group])]
 
     def rule(text: str) -> list[int]:
         return edits(
-            edits_text(teacher_edits(parse(text, config.domain), config.domain), config.domain)
+            edits_text(
+                teacher_edits(parse(text, domain_of(config)), domain_of(config)), domain_of(config)
+            )
         )
 
     before, after = (reader.answers([pair[side] for pair in pairs]) for side in (0, 1))

@@ -28,6 +28,7 @@ from engineer.scoring.atlas import DesignAtlas
 from engineer.space import apportion
 from training.analysis.counterfactual import results_until
 from training.analysis.evaluation import frozen_policy
+from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.phases.atlas import known_atlas, measure_atlas, rollouts_per_atlas
 from training.phases.stage_results import (
@@ -80,7 +81,7 @@ def score_stage(path: Path, stage: int) -> ScoredAtlas:
         results[stage] = replace(results[stage], gate=gate_record(config, results, stage))
     record = _atlas_of(directory, config, results)
     try:
-        best = record.atlas.best(config.domain)
+        best = record.atlas.best(domain_of(config))
     except ValueError as error:
         raise UserError(f"stage {stage}: {error}") from error
     return ScoredAtlas(config, record, best, list(_scores(config, results, record)))
@@ -108,7 +109,7 @@ def _scores(
     config: RunConfig, results: Sequence[StageResult], record: AtlasRecord
 ) -> Iterator[ScoredConfiguration]:
     """Score the stage's configuration, the decided one, and what baselines would have decided."""
-    atlas, domain, result = record.atlas, config.domain, results[-1]
+    atlas, domain, result = record.atlas, domain_of(config), results[-1]
     if result.stage == 0:
         yield _scored(atlas, domain, "initial", config.environment.initial)
         yield _scored(atlas, domain, "atlas", atlas.best(domain))

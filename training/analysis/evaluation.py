@@ -12,6 +12,7 @@ from pathlib import Path
 
 from jaxlake.board.grids import HOLE_SYMBOL
 from training.analysis import METRIC_NAMES
+from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.memory import full_memory_told
 from training.phases.validate import answer, judge_answers, validation_set
@@ -63,7 +64,7 @@ def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
     with frozen_policy(config, folder) as (policy, sampler):
         texts = answer(config, policy, sampler, boards, title="evaluate")
     episodes = judge_answers(config, boards, texts)
-    rates, domain = count_answers(0, episodes), config.domain
+    rates, domain = count_answers(0, episodes), domain_of(config)
     on_lake = rates.total.isr is not None
     metrics = {"valid": VALID if on_lake else "valid"}
     metrics |= {term.key: METRIC_NAMES.get(term.key, term.name) for term in domain.scores}

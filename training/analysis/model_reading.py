@@ -9,6 +9,7 @@ from typing import NamedTuple
 from engineer.lake import Bounds, lake_domain
 from engineer.scoring.reading import Reading, ReadingSet, measure_reading, reading_set
 from training.analysis.counterfactual import results_until
+from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.phases.reading import SEED, EngineReader, real_contexts
 from training.phases.stage_results import read_stage_results, reference_of
@@ -55,7 +56,7 @@ def read_run(path: Path, stage: int | None, count: int) -> Reading:
             style="yellow",
             soft_wrap=True,
         )
-    contexts = reading_set(config.domain, count, SEED, real_contexts(config, results))
+    contexts = reading_set(domain_of(config), count, SEED, real_contexts(config, results))
     settings = _Settings(config.model, config.prompt, config.sampling, config.engineer.max_tokens)
     return _measure(folder, contexts, settings)
 

@@ -26,10 +26,10 @@ from training.phases.stage_results import (
     read_stage_results,
     view_of,
 )
+from training.phases.summary import summary_of
 from training.phases.validate import judge_answers, validation_set
 from training.run.directory import RunDirectory
 from training.run.records import StageDigests
-from training.run.summary import summary_of
 from training.schema import RunConfig
 
 

@@ -27,6 +27,7 @@ from jaxlake.command_line.json_lines import (
     require_readable,
 )
 from jaxlake.command_line.paths import require_writable
+from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.runtime import set_library_defaults
 
@@ -149,7 +150,7 @@ def _apply(args: argparse.Namespace) -> int:
     guard = Guard(max_step=config.engineer.max_step)
 
     def review(record: Record) -> Record:
-        decision = review_answer(record["answer"], current, config.domain, guard)
+        decision = review_answer(record["answer"], current, domain_of(config), guard)
         configuration = decision.configuration or current
         return {
             "id": record.get("id"),

@@ -4,6 +4,6 @@ A user's environment derives from `UserEnvironment` and scores answers with `Sco
 `training.environments.conformance` checks it. `protocol.py` says what the loop asks of either.
 """
 
-from training.environments.user_environment import Score, UserEnvironment
+from training.user_environment import Score, UserEnvironment
 
 __all__ = ["Score", "UserEnvironment"]

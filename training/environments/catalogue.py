@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engineer import Domain
 from training.environments.lake import Lake
 from training.environments.one_by_one import one_by_one
 from training.environments.protocol import TrainingEnvironment
@@ -14,3 +15,8 @@ def environment_of(config: RunConfig) -> TrainingEnvironment:
     if isinstance(config.environment, OtherEnvironment):
         return one_by_one(config)
     return Lake(config)
+
+
+def domain_of(config: RunConfig) -> Domain:
+    """Return the environment within the run's bounds, as the engineer sees it."""
+    return environment_of(config).domain

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from engineer import Configuration, Domain
-from engineer.lake import LakeConfiguration
+from engineer.lake import LakeConfiguration, lake_domain
 from engineer.lake.domain import SCORES
 from jaxlake import Action, Failure
 from jaxlake.generator.board_digests import DigestSet
@@ -22,8 +22,9 @@ from training.environments.protocol import Judged, Scores
 from training.rollout.instances import (
     InstanceSet,
     StageBoards,
+    draw_training_boards,
     draw_validation_cells,
-    fill_stage,
+    fill_budget,
 )
 from training.run.progress import console
 from training.run.records import EpisodeRecord, LakeAnswer, six_digits
@@ -43,7 +44,8 @@ class Lake:
     @property
     def domain(self) -> Domain:
         """The lake within the run's bounds."""
-        return self.config.domain
+        lake = self.config.lake
+        return lake_domain(lake.bounds, lake.num_agents)
 
     def validation_set(self) -> InstanceSet:
         """Draw the boards of every cell; they depend on `validation` and the number of agents."""
@@ -71,10 +73,17 @@ class Lake:
     def stage_set(
         self, key: jax.Array, configuration: Configuration, count: int, held_out: InstanceSet
     ) -> StageBoards:
-        """Draw the boards of a stage; see `fill_stage`."""
+        """Draw the boards of a stage, in an order that follows from the key.
+
+        Boards that the generator can't make are replaced by others that come again (see
+        `fill_budget`), so that every stage has its budget.
+        """
         lake = LakeConfiguration.model_validate(configuration.model_dump())
+        seen = DigestSet(held_out.instances)
+        distinct, outcomes = draw_training_boards(key, self.config, lake, count, seen=seen)
         rng = np.random.default_rng(seed_of(key))
-        return fill_stage(self.config, key, rng, lake, count, DigestSet(held_out.instances))
+        rows = rng.permutation(fill_budget(distinct, outcomes, rng))
+        return StageBoards(distinct.take(rows), distinct, tuple(outcomes))
 
     def groups(self, instances: InstanceSet) -> np.ndarray:
         """Return the map sizes, int (B,)."""

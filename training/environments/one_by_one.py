@@ -18,11 +18,11 @@ from pydantic_core import PydanticSerializationError, ValidationError, to_jsonab
 from engineer import Configuration, Domain, KnobConfiguration
 from jaxlake.runtime.random_keys import threefry_key
 from training.environments.protocol import Instances, Judged, Scores
-from training.environments.user_environment import Score, UserEnvironment
 from training.errors import UserError, did_you_mean, problems_of, shortened
 from training.run.answer_records import EpisodeRecord
 from training.run.record_model import six_digits
 from training.run.seeds import seed_of
+from training.user_environment import Score, UserEnvironment
 
 if TYPE_CHECKING:
     from training.run.records import RequestOutcome

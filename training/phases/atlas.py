@@ -15,7 +15,7 @@ import numpy as np
 from engineer.scoring.atlas import AtlasCell, DesignAtlas, atlas_grid
 from jaxlake import infeasibility
 from jaxlake.generator.board_digests import DigestSet
-from training.environments.catalogue import environment_of
+from training.environments.catalogue import domain_of, environment_of
 from training.errors import UserError
 from training.learner.optimizer import LearnerState
 from training.phases.stage_results import StageResult, reference_of
@@ -44,7 +44,7 @@ def rollouts_per_atlas(config: RunConfig) -> int:
 
 def cells_of(config: RunConfig) -> Cells:
     """Return the cells of an atlas, map sizes in their order."""
-    return atlas_grid(config.domain, config.engineer.atlas.levels)
+    return atlas_grid(domain_of(config), config.engineer.atlas.levels)
 
 
 def draw_atlas_boards(

@@ -13,6 +13,7 @@ from engineer.engineers.endpoint import Pace
 from engineer.engineers.language_model import GeneratedText, GenerateText
 from engineer.engineers.oracle import OracleEngineer, Probe
 from engineer.space import AnswerForm
+from training.environments.catalogue import domain_of
 from training.phases.asking import asked_by_first
 from training.phases.stage_results import StageResult, reference_of
 from training.policy.policy import Policy
@@ -67,7 +68,7 @@ def make_engineer(
         else:
             initial, stages = config.environment.initial, config.stages.count
             made = scripted_engineer(
-                inner, RunSettings(config.domain.space, initial, stages, config.seed)
+                inner, RunSettings(domain_of(config).space, initial, stages, config.seed)
             )
         return control(made) if control else made
 

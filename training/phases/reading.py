@@ -10,6 +10,7 @@ import numpy as np
 from engineer import BLOCKS
 from engineer.context.symbols import Readout, read_out
 from engineer.scoring.reading import Reading, measure_reading, reading_set
+from training.environments.catalogue import domain_of
 from training.phases.stage_results import StageResult, view_of
 from training.policy.policy import Policy
 from training.processes import from_first
@@ -71,7 +72,7 @@ def read(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> Re
     with run.timed("reading", stage), working(f"stage {stage}: reading"):
         reader = EngineReader(run.policy, sampler, choice.max_tokens)
         contexts = reading_set(
-            run.config.domain, choice.reading, SEED, real_contexts(run.config, results)
+            domain_of(run.config), choice.reading, SEED, real_contexts(run.config, results)
         )
         reading = measure_reading(contexts, reader)
         sampler.drop_cache()  # a run that is resumed here finds it empty

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from engineer.synthetic import DesignExample, contrast, design_example, synthetic_readouts
+from training.environments.catalogue import domain_of
 from training.learner.batching import Sequences, pad_sequences, round_up
 from training.learner.imitation import LENGTH_STEP
 from training.run.active_run import ActiveRun
@@ -23,11 +24,11 @@ def design_examples(config: RunConfig, count: int) -> list[DesignExample]:
     rng = np.random.default_rng(config.seed)
     examples: list[DesignExample] = []
     while len(examples) < count:
-        readouts = synthetic_readouts(rng, config.domain, stages=config.stages.count)
+        readouts = synthetic_readouts(rng, domain_of(config), stages=config.stages.count)
         for readout in readouts:
-            for one in (readout, contrast(rng, readout, readouts, config.domain)):
+            for one in (readout, contrast(rng, readout, readouts, domain_of(config))):
                 if one is not None:
-                    examples.append(design_example(one, config.domain))
+                    examples.append(design_example(one, domain_of(config)))
     return examples[:count]
 
 

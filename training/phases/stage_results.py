@@ -26,6 +26,7 @@ from engineer import (
 )
 from engineer.gate import has_fallen, protected_floors, rollback_notice
 from jaxlake.statistics.paired import PairedComparison, compare
+from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.run.answer_records import count_answers, evidence_of
 from training.run.directory import RunDirectory
@@ -194,7 +195,7 @@ def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> St
     before = results[stage - 1].gate if stage > 1 else None
     reference = results[reference_of(results, stage)] if stage else results[0]
     return StageView(
-        domain=config.domain,
+        domain=domain_of(config),
         evidence=evidence,
         current=gate.configuration,
         history=tuple(_history_before(config, results, stage)),
@@ -278,7 +279,7 @@ def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> T
 
 
 def _in_order(config: RunConfig, groups: Container[str]) -> list[str]:
-    return [group for group in config.domain.space.groups if group in groups]
+    return [group for group in domain_of(config).space.groups if group in groups]
 
 
 def _rollout_tallies(config: RunConfig, updates: Sequence[UpdateMetrics]) -> dict[str, Tally]:

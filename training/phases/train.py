@@ -21,7 +21,6 @@ from training.phases.stage_results import StageResult, configuration_for, refere
 from training.phases.weight_sync import check_rollout
 from training.policy.lora import with_trainable
 from training.policy.policy import load_policy
-from training.rollout.instances import write_stage_boards
 from training.rollout.rollout import question_of
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import RunProgress
@@ -207,5 +206,6 @@ def _draw(run: ActiveRun, stage: int, configuration: Configuration) -> StageInst
     drawn = stage_boards(run.config, run.directory, stage, configuration, run.validation)
     for shortfall in drawn.shortfalls:
         console.print(f"stage {stage}: {shortfall}", style="yellow")
-    write_stage_boards(files, drawn)
+    files.shortfalls.write(drawn.shortfalls)
+    files.environment.write(drawn.environment)
     return drawn

@@ -1,7 +1,4 @@
-"""Sets of solved boards, drawn to order: to train on, to imitate, or to validate with.
-
-A stage's training boards follow from the run's configuration and the stage alone.
-"""
+"""Sets of solved boards, drawn to order: to train on, to imitate, or to validate with."""
 
 from __future__ import annotations
 
@@ -20,12 +17,10 @@ from jaxlake import Instance, Solution, format_grid, lake_params
 from jaxlake.board.distance_fields import distances
 from jaxlake.generator.board_digests import DigestSet
 from jaxlake.generator.quotas import BATCH_SIZE, CAPACITY, HORIZON, DrawOptions, fill_quotas
-from training.environments.protocol import Instances, StageInstances
+from training.environments.protocol import Instances
 from training.errors import UserError
 from training.processes import from_first
-from training.run.directory import StageDirectory
 from training.run.records import RequestOutcome, six_digits
-from training.run.seeds import key_for, seed_for
 from training.schema import RunConfig
 
 
@@ -253,34 +248,6 @@ class StageBoards:
         return statistics
 
 
-def draw_stage_boards(
-    config: RunConfig, stage: int, configuration: LakeConfiguration, validation: InstanceSet
-) -> StageBoards:
-    """Draw the `config.stages.instances` boards of a stage; none of them is a validation board.
-
-    Every stage has the same budget: boards that the generator can't make are replaced by others
-    that come again (see `fill_budget`). Equal arguments give equal boards; see `draw_boards`.
-    """
-    key = key_for(config.seed, "train", stage)
-    rng = np.random.default_rng(seed_for(config.seed, "train", stage))
-    seen = DigestSet(validation.instances)
-    return fill_stage(config, key, rng, configuration, config.stages.instances, seen)
-
-
-def fill_stage(
-    config: RunConfig,
-    key: jax.Array,
-    rng: np.random.Generator,
-    configuration: LakeConfiguration,
-    count: int,
-    seen: DigestSet,
-) -> StageBoards:
-    """Draw `count` boards by the key, in an order by the generator; see `draw_stage_boards`."""
-    distinct, outcomes = draw_training_boards(key, config, configuration, count, seen=seen)
-    rows = rng.permutation(fill_budget(distinct, outcomes, rng))
-    return StageBoards(distinct.take(rows), distinct, tuple(outcomes))
-
-
 def fill_budget(
     boards: InstanceSet, outcomes: Sequence[RequestOutcome], rng: np.random.Generator
 ) -> np.ndarray:
@@ -302,12 +269,6 @@ def fill_budget(
     if without_own:
         rows.append(np.resize(rng.permutation(every), without_own))
     return np.concatenate(rows)
-
-
-def write_stage_boards(files: StageDirectory, drawn: StageInstances) -> None:
-    """Write what is known of a stage's instances, which can be drawn again at any time."""
-    files.shortfalls.write(drawn.shortfalls)
-    files.environment.write(drawn.environment)
 
 
 @jax.jit

@@ -10,7 +10,7 @@ from engineer.context.token_limit import estimate_tokens
 from engineer.scoring.reading import ANSWERS_PER_CONTEXT
 from jaxlake import parse_grid
 from jaxlake.language.prompts import render
-from training.environments.catalogue import environment_of
+from training.environments.catalogue import domain_of, environment_of
 from training.errors import UserError
 from training.learner.batching import round_up
 from training.phases.atlas import rollouts_per_atlas
@@ -209,7 +209,7 @@ def _print_stages(config: RunConfig) -> None:
             designs = f"{config.rehearsal.contexts} designs per update"
             table.add_row(f"stage {stage}: rehearse", "", updates, designs)
         table.add_row(
-            f"stage {stage}: validate", f"{boards}", "", f"1 per {config.domain.instance}"
+            f"stage {stage}: validate", f"{boards}", "", f"1 per {domain_of(config).instance}"
         )
         if learning := config.engineer.learning:
             steps, designs = f"{learning.updates} updates", f"{learning.designs} designs"
@@ -247,7 +247,7 @@ def _print_batches(config: RunConfig, prompt: int) -> None:
             "Boards whose rewards are all equal are replaced by others, in at most "
             f"{grpo.resamples} rounds: an update answers up to {most}."
         )
-    domain = config.domain
+    domain = domain_of(config)
     shares = ", ".join(
         f"{domain.called(group)} {knobs[domain.space.share]:.0%}"
         for group, knobs in config.environment.initial.values().items()

@@ -12,10 +12,10 @@ from typing import Any
 from pydantic import Field, InstanceOf, SerializeAsAny, ValidationError, model_validator
 
 from engineer import KnobConfiguration, KnobSpace
-from training.environments.loading import environment_class, make_environment
-from training.environments.user_environment import UserEnvironment
 from training.errors import problems_of, shortened
+from training.schema.environment_loading import environment_class, make_environment
 from training.schema.section import NonNegative, Positive, Section
+from training.user_environment import UserEnvironment
 
 
 class OtherEnvironment(Section):

@@ -17,13 +17,12 @@ from pydantic import (
     model_validator,
 )
 
-from engineer import Domain
 from engineer.engineers.plans import random_configuration
 from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
 from jaxlake.board.limits import infeasibility
-from training.environments.loading import LAKE
 from training.errors import UserError
 from training.schema.engineer_section import ATLAS, ORACLE, EngineerChoice
+from training.schema.environment_loading import LAKE
 from training.schema.environment_sections import OtherEnvironment, OtherValidation
 from training.schema.lake_sections import Environment, Prompt, Validation
 from training.schema.learning_sections import Grpo, Rehearsal, Reward, WarmStart
@@ -96,15 +95,6 @@ class RunConfig(Section):
     tracking: Tracking = Tracking()
 
     left_out_if_default = frozenset({"tracking"})
-
-    @property
-    def domain(self) -> Domain:
-        """The environment within this run's bounds, as its engineer sees it."""
-        if isinstance(self.environment, OtherEnvironment):
-            from training.environments.one_by_one import one_by_one
-
-            return one_by_one(self).domain
-        return lake_domain(self.environment.bounds, self.environment.num_agents)
 
     @property
     def lake(self) -> Environment:

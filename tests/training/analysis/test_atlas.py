@@ -16,6 +16,7 @@ from jaxlake.command_line.entry import main
 from tests.training.analysis.test_report import page_of
 from tests.training.sample_run import CONFIG, write_sample_run
 from training.analysis import atlas as analysis
+from training.environments.catalogue import domain_of
 from training.phases.atlas import cells_of
 from training.run.directory import RunDirectory
 from training.run.records import AtlasRecord
@@ -79,7 +80,7 @@ def test_an_atlas_is_measured_once_with_the_weights_in_force(run, measured, tmp_
     assert record == AtlasRecord(stage=2, weights=2, atlas=some_atlas(config, 2))
     out = json.loads(files[0].read_text())
     assert (out["stage"], out["weights"], len(out["cells"])) == (2, 2, 3 * 4 * 2)
-    best = record.atlas.best(config.domain)
+    best = record.atlas.best(domain_of(config))
     assert out["best"] == best.model_dump(mode="json")
     scores = {row["name"]: row for row in out["scores"]}
     assert next(iter(scores)) == "trained on"
@@ -92,7 +93,7 @@ def test_an_atlas_is_measured_once_with_the_weights_in_force(run, measured, tmp_
     for name, configuration in (("trained on", trained), ("decided", decided)):
         expected, regret = scores[name]["expected"], scores[name]["regret"]
         assert expected == record.atlas.expected(configuration).model_dump()
-        assert regret == record.atlas.regret(config.domain, configuration).model_dump()
+        assert regret == record.atlas.regret(domain_of(config), configuration).model_dump()
     assert scores["atlas"]["configurations"] == [out["best"]]
     assert scores["atlas"]["regret"]["value"] == pytest.approx(0.0, abs=1e-12)
     random = next(row for name, row in scores.items() if name.startswith("random (mean of 64)"))
@@ -205,7 +206,10 @@ def test_the_report_draws_the_atlas_of_each_stage_that_has_one(run, measured):
     config, record = directory.config(), directory.later_atlas(2).read()
     page = page_of(run)
     decided = directory.stage(2).decision.read().configuration
-    regret, best = record.atlas.regret(config.domain, decided), record.atlas.best(config.domain)
+    regret, best = (
+        record.atlas.regret(domain_of(config), decided),
+        record.atlas.best(domain_of(config)),
+    )
     assert f"a regret of {regret}." in page.text
     assert f"(rings) is expected to teach {record.atlas.expected(best)}" in page.text
     for cell in record.atlas.cells:

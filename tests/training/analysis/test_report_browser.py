@@ -10,6 +10,7 @@ from tests.training.analysis.test_atlas import some_atlas
 from training.analysis.pages.charts import tile_chart
 from training.analysis.pages.tiles import Mark, Tile, TileTable
 from training.analysis.report import build_report
+from training.environments.catalogue import domain_of
 from training.run.answer_records import EpisodeRecord
 from training.run.directory import RunDirectory
 from training.run.records import AtlasRecord
@@ -192,7 +193,7 @@ def test_an_atlas_names_the_shares_of_the_decided_and_of_the_best_configuration(
     atlas = some_atlas(config)
     directory.stage(1).atlas.write(AtlasRecord(stage=1, weights=1, atlas=atlas))
     page = build_report(run_copy).read_text(encoding="utf-8")
-    best = atlas.best(config.domain).values()
+    best = atlas.best(domain_of(config)).values()
     for group, knobs in directory.stage(1).decision.read().configuration.values().items():
         shares = [100 * one["data_ratio"] for one in (knobs, best[group])]
         words = "{} × {}, decided {:.0f}% of the data, best {:.0f}%"  # noqa: RUF001

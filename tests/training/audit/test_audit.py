@@ -14,9 +14,9 @@ from jaxlake.command_line.entry import main
 from tests.training.sample_run import write_run
 from training.audit import audit_run, require_sealed_weights, seal
 from training.errors import UserError
+from training.phases.picking import stage_boards
 from training.phases.stage_results import configuration_for, read_stage_results
 from training.phases.validate import validation_set
-from training.rollout.instances import draw_stage_boards
 from training.run.directory import RunDirectory
 
 Damage = Callable[[Path], object]
@@ -157,7 +157,7 @@ def test_a_stage_is_sealed_once_and_equal_but_for_seconds(run: Path, finished: P
     config = directory.config()
     validation = validation_set(config)
     configuration = configuration_for(config, read_stage_results(directory, config), 3)
-    boards = draw_stage_boards(config, 3, configuration, validation).boards
+    boards = stage_boards(config, directory, 3, configuration, validation).boards
     put("3/answers.jsonl", 0, "seconds", value=99.0)(run)
     seal(config, directory, validation, 3, boards)
     assert in_run(run, "3/digests.json").read_bytes() == expected

@@ -21,6 +21,7 @@ from tests.training.sample_run import CONFIG
 from tests.training.stand_in_sampler import StandInSampler, without_vllm
 from training import loop
 from training.audit import audit_run
+from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.phases import atlas as phase
 from training.phases import stage_results
@@ -155,7 +156,7 @@ def test_cells_of_which_no_board_can_be_made_are_empty_and_no_error(monkeypatch)
     assert counts["2", 0.0, 0.0] > 0
     assert counts["3", 0.0, 1.0] == 6
     assert atlas.rollouts < rollouts_per_atlas(config)
-    assert atlas.best(config.domain).values()["2"]["wait_ratio"] == 0.0
+    assert atlas.best(domain_of(config)).values()["2"]["wait_ratio"] == 0.0
 
 
 def test_an_atlas_that_is_there_is_read_and_one_of_other_settings_is_refused(
@@ -342,7 +343,7 @@ def test_a_run_trains_on_the_best_of_its_atlas_and_the_audit_finds_it_again(kind
     for stage in (1, 2):
         record = directory.stage(stage).atlas.read()
         decision = directory.stage(stage).decision.read()
-        best = record.atlas.best(config.domain)
+        best = record.atlas.best(domain_of(config))
         if kind == "atlas":
             found = record.atlas.expected(decision.configuration)
             assert found.value == pytest.approx(record.atlas.expected(best).value)

@@ -16,6 +16,7 @@ from tests.paths import TINY
 from tests.training.killed_run import KilledError, dying_at, stop
 from tests.training.stand_in_sampler import without_vllm
 from training import loop
+from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import initial_state
@@ -51,18 +52,18 @@ def atlas_of(config: RunConfig, valid: Any) -> DesignAtlas:
             knobs={"hole_ratio": holes, "wait_ratio": waits},
             boards=tuple(10 * (k == valid(group, holes)) for k in range(5)),
         )
-        for group, holes, waits in product(config.domain.space.groups, (0.0, 1.0), (0.0, 1.0))
+        for group, holes, waits in product(domain_of(config).space.groups, (0.0, 1.0), (0.0, 1.0))
     ]
     return DesignAtlas(cells=tuple(cells))
 
 
 def edits(config: RunConfig, holes: str) -> str:
-    return "\n".join(f"n{group} = {holes} =" for group in config.domain.space.groups)
+    return "\n".join(f"n{group} = {holes} =" for group in domain_of(config).space.groups)
 
 
 def test_a_design_is_worth_the_learnability_that_the_atlas_measured():
     config = tiny()
-    view = SimpleNamespace(current=config.environment.initial, domain=config.domain)
+    view = SimpleNamespace(current=config.environment.initial, domain=domain_of(config))
     atlas = atlas_of(config, lambda group, holes: 2)
     # Of 4 answers 2 are valid: k(n-k) / n(n-1) = 1/3 of the boards' pairs differ.
     score = design_score(edits(config, "+"), view, Guard(), atlas)
@@ -126,7 +127,7 @@ def started(
     run: Any = ActiveRun(config, RunDirectory(tmp_path / "run"), None, policy, None)
     run.directory.path.mkdir()
     atlas = atlas_of(config, lambda group, holes: 2 if holes else 0)
-    view = SimpleNamespace(current=config.environment.initial, domain=config.domain)
+    view = SimpleNamespace(current=config.environment.initial, domain=domain_of(config))
     settings = SimpleNamespace(guard=Guard())
     monkeypatch.setattr(phase, "check_rollout", lambda *_: None)
     monkeypatch.setattr(phase, "measured_atlas", lambda *_: SimpleNamespace(atlas=atlas))

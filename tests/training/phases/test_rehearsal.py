@@ -12,6 +12,7 @@ from engineer.synthetic import design_example, synthetic_readouts
 from tests.paths import TINY
 from tests.training.phases.test_grpo_update import ToldSampler
 from tests.training.small_lakes import small_lakes, untrained_policy
+from training.environments.catalogue import domain_of
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import gradient_step, initial_state
 from training.phases.grpo_update import take_update
@@ -72,8 +73,8 @@ def test_a_context_without_a_contrast_stands_alone_and_the_next_one_follows():
     options = [f"environment.bounds={bounds}", f"environment.initial.sizes={sizes}", "seed=1"]
     config = load(TINY, [*options, "validation.sizes=[3]", "validation.wait_ratios=[0.0]"])
     rng = np.random.default_rng(1)
-    readouts = synthetic_readouts(rng, config.domain, stages=config.stages.count)
-    contexts = [design_example(one, config.domain) for one in readouts]
+    readouts = synthetic_readouts(rng, domain_of(config), stages=config.stages.count)
+    contexts = [design_example(one, domain_of(config)) for one in readouts]
     examples = design_examples(config, 40)
     assert len(examples) == 40
     places = [examples.index(one) for one in contexts]

@@ -1,7 +1,6 @@
 """A stage's training boards: always as many as its budget, whatever the generator can't make."""
 
 from collections import Counter
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from engineer.lake import LakeConfiguration
 from jaxlake.generator.board_digests import DigestSet, board_digests
 from tests.paths import SCRATCH
+from training.environments.lake import Lake
 from training.errors import UserError
 from training.phases.validate import validation_set
 from training.rollout.instances import (
@@ -17,12 +17,9 @@ from training.rollout.instances import (
     InstanceSet,
     StageBoards,
     draw_boards,
-    draw_stage_boards,
     draw_training_boards,
     requests_for,
-    write_stage_boards,
 )
-from training.run.directory import StageDirectory
 from training.run.seeds import key_for, seed_for
 from training.schema import load
 
@@ -37,6 +34,13 @@ def lake(sizes: dict[int, tuple[float, float, float]]) -> LakeConfiguration:
     return LakeConfiguration.model_validate({"sizes": ratios})
 
 
+def drawn_boards(
+    stage: int, configuration: LakeConfiguration, validation: InstanceSet
+) -> StageBoards:
+    key, count = key_for(CONFIG.seed, "train", stage), CONFIG.stages.instances
+    return Lake(CONFIG).stage_set(key, configuration, count, validation)
+
+
 @pytest.fixture(scope="module")
 def validation() -> InstanceSet:
     return validation_set(CONFIG)
@@ -44,7 +48,7 @@ def validation() -> InstanceSet:
 
 @pytest.fixture(scope="module")
 def short(validation: InstanceSet) -> StageBoards:
-    return draw_stage_boards(CONFIG, 1, lake(SHORT), validation)
+    return drawn_boards(1, lake(SHORT), validation)
 
 
 @pytest.fixture(scope="module")
@@ -94,21 +98,19 @@ def test_a_repeated_board_has_its_own_instance_and_solution(short: StageBoards) 
 def test_equal_arguments_give_equal_boards_and_other_stages_other_boards(
     validation: InstanceSet, short: StageBoards
 ) -> None:
-    again = draw_stage_boards(CONFIG, 1, lake(SHORT), validation).boards
+    again = drawn_boards(1, lake(SHORT), validation).boards
     assert digests_of(again) == digests_of(short.boards)
     assert not set(digests_of(again)) & set(digests_of(validation))
-    other = draw_stage_boards(CONFIG, 2, lake(SHORT), validation).boards
+    other = drawn_boards(2, lake(SHORT), validation).boards
     assert digests_of(other) != digests_of(short.boards)
 
 
-def test_the_files_tell_what_is_missing_and_describe_distinct_boards(
-    short: StageBoards, tmp_path: Path
+def test_shortfalls_and_statistics_describe_distinct_boards(
+    short: StageBoards,
 ) -> None:
-    files = StageDirectory(tmp_path)
-    write_stage_boards(files, short)
-    (shortfall,) = files.shortfalls.read()
+    (shortfall,) = short.shortfalls
     assert shortfall.size == 3
-    told = files.environment.read()["3"]
+    told = short.environment["3"]
     assert told["missing"] == shortfall.missing_wait + shortfall.missing_no_wait > 0
     rows = np.unique(digests_of(short.boards), return_index=True)[1]
     distinct = short.boards.take(rows)
@@ -118,7 +120,7 @@ def test_the_files_tell_what_is_missing_and_describe_distinct_boards(
 
 def test_boards_of_all_other_sizes_replace_a_size_without_any(smallest: InstanceSet) -> None:
     configuration = lake({2: (0.5, 0.0, 0.0), 4: (0.3, 0.1, 0.1), 5: (0.2, 0.1, 0.1)})
-    drawn = draw_stage_boards(CONFIG, 1, configuration, smallest)
+    drawn = drawn_boards(1, configuration, smallest)
     assert {one.size for one in drawn.outcomes if one.missing} == {2}
     times = Counter(digests_of(drawn.boards))
     assert len(times) == CONFIG.stages.instances // 2
@@ -130,7 +132,7 @@ def test_where_nothing_is_missing_each_board_comes_once_in_the_seeded_order(
     validation: InstanceSet,
 ) -> None:
     initial = CONFIG.environment.initial
-    drawn = draw_stage_boards(CONFIG, 1, initial, validation)
+    drawn = drawn_boards(1, initial, validation)
     key, seen = key_for(CONFIG.seed, "train", 1), DigestSet(validation.instances)
     made, _ = draw_training_boards(key, CONFIG, initial, CONFIG.stages.instances, seen=seen)
     order = np.random.default_rng(seed_for(CONFIG.seed, "train", 1)).permutation(len(made))
@@ -141,4 +143,4 @@ def test_where_nothing_is_missing_each_board_comes_once_in_the_seeded_order(
 
 def test_a_stage_without_any_board_is_refused(smallest: InstanceSet) -> None:
     with pytest.raises(UserError, match="no board could be made: 2x2"):
-        draw_stage_boards(CONFIG, 1, lake({2: (1.0, 0.0, 0.0)}), smallest)
+        drawn_boards(1, lake({2: (1.0, 0.0, 0.0)}), smallest)

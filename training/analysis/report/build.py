@@ -23,6 +23,7 @@ from training.analysis.report import figures
 from training.analysis.report.answers import NO_ANSWERS, answers_json
 from training.analysis.report.gallery import shown_episodes
 from training.analysis.report.reading import ReportedRun, ReportedStage, read_run
+from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.run.answer_records import in_order
 from training.run.directory import RunDirectory
@@ -314,7 +315,7 @@ def _facts(run: ReportedRun) -> dict[str, object]:
 def _where(config: RunConfig) -> dict[str, object]:
     """Say what the run is on."""
     if isinstance(config.environment, OtherEnvironment):
-        space = config.domain.space
+        space = domain_of(config).space
         label = f"{space.group_label}s"
         return {"Environment": config.environment.kind, label.capitalize(): ", ".join(space.groups)}
     return {

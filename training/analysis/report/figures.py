@@ -18,6 +18,7 @@ from training.analysis.pages.charts import bar_chart, line_chart, rate_chart, ti
 from training.analysis.pages.document import PageFigure
 from training.analysis.pages.tiles import Mark, Tile, TileTable
 from training.analysis.report.reading import ReportedRun
+from training.environments.catalogue import domain_of
 from training.run.answer_records import in_order
 from training.run.progress import duration
 from training.run.records import GroupMetrics
@@ -288,7 +289,7 @@ def _atlas_tile(cell: AtlasCell) -> Tile:
 def _best_of(run: ReportedRun, atlas: DesignAtlas) -> Configuration | None:
     """Return the best configuration of an atlas, where there is one."""
     try:
-        return None if run.config is None else atlas.best(run.config.domain)
+        return None if run.config is None else atlas.best(domain_of(run.config))
     except ValueError:
         return None
 
@@ -305,7 +306,7 @@ def _regret_note(
     most = f"The best configuration (rings) is expected to teach {atlas.expected(best)}"
     if decided is None:
         return f"{most}; none is decided yet."
-    expected, regret = atlas.expected(decided), atlas.regret(run.config.domain, decided)
+    expected, regret = atlas.expected(decided), atlas.regret(domain_of(run.config), decided)
     if expected is None:
         return f"{most}; the decided one (diamonds) has boards that were not measured."
     return f"{most}, the decided one (diamonds) {expected}: a regret of {regret}."

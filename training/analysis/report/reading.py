@@ -16,6 +16,7 @@ from engineer.scoring.reading import Reading
 from jaxlake.statistics.paired import PairedComparison
 from training.analysis import RATE_NAMES
 from training.analysis.pages.chart_drawing import COLOURS
+from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.run import records
 from training.run.answer_records import count_answers, in_order
@@ -127,7 +128,7 @@ class ReportedRun:
             return "All sizes" if self.on_the_lake else "All"
         if self.on_the_lake:
             return f"{group} × {group}"  # noqa: RUF001
-        return group if self.config is None else self.config.domain.called(group)
+        return group if self.config is None else domain_of(self.config).called(group)
 
     @property
     def words(self) -> PageWords:
@@ -136,7 +137,7 @@ class ReportedRun:
             return LAKE_WORDS
         label, instance, knobs, failures = "group", "instance", None, {}
         if self.config is not None:
-            domain = self.config.domain
+            domain = domain_of(self.config)
             label, instance = domain.space.group_label, domain.instance
             knobs = domain.space.knobs
             failures = {term.key: rank for rank, term in enumerate(domain.failures)}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from engineer.space import KnobValues
 from jaxlake.statistics.paired import PairedComparison
+from training.environments.catalogue import domain_of
 from training.phases.stage_results import StageResult, decision_of
 from training.run.progress import console, new_table, print_table
 from training.run.rates import ISR, VALID, isr_text, rate
@@ -30,7 +31,7 @@ def print_summary(
 
     `changes` compare each stage with the one that its weights came from.
     """
-    stages, domain = summary.stages, config.domain
+    stages, domain = summary.stages, domain_of(config)
     label = domain.space.group_label
     first = "warm start" if config.warm_start is not None else "before"
     heads = [f"stage {stage.stage}" if stage.stage else first for stage in stages]

@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from training.environments.user_environment import UserEnvironment
 from training.errors import did_you_mean, problems_of, shortened
+from training.user_environment import UserEnvironment
 
 LAKE = "lake"
 """The kind of the environment that the library brings."""
