@@ -228,6 +228,11 @@ def _grpo_step(
     return {**result, "step": step_metrics, "weights": _tensors(policy, state.params)}
 
 
+def _answer(one: Any) -> list[Any]:
+    own = [one.lake.agent, one.lake.sum_of_costs]
+    return [one.text, one.valid, one.failure, one.time, *own]
+
+
 def _run_stages(folder: Path) -> Iterator[tuple[str, Any]]:
     """Run the whole loop, and yield its validation answers and designs by stage."""
     from training import loop
@@ -240,10 +245,7 @@ def _run_stages(folder: Path) -> Iterator[tuple[str, Any]]:
         files = directory.stage(stage)
         yield (
             f"answers {stage}",
-            [
-                [one.text, one.valid, one.failure, one.time, one.agent, one.sum_of_costs]
-                for one in files.episodes.read()
-            ],
+            [_answer(one) for one in files.episodes.read()],
         )
         if stage:
             yield (

@@ -27,7 +27,6 @@ from jaxlake.command_line.json_lines import (
     require_readable,
 )
 from jaxlake.command_line.paths import require_writable
-from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.runtime import set_library_defaults
 
@@ -147,10 +146,12 @@ def _apply(args: argparse.Namespace) -> int:
 
     config = load(args.config, args.set)
     current = _read_configuration(args.current, config)
-    guard = Guard(max_step=config.engineer.max_step)
+    from training.environments.catalogue import domain_of
+
+    domain, guard = domain_of(config), Guard(max_step=config.engineer.max_step)
 
     def review(record: Record) -> Record:
-        decision = review_answer(record["answer"], current, domain_of(config), guard)
+        decision = review_answer(record["answer"], current, domain, guard)
         configuration = decision.configuration or current
         return {
             "id": record.get("id"),

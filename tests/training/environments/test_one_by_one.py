@@ -6,6 +6,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from engineer import KnobConfiguration
 from tests.training.environments.parity import Counted, parity_of
@@ -13,7 +14,7 @@ from training.environments.catalogue import environment_of
 from training.environments.one_by_one import OneByOne
 from training.errors import UserError
 from training.run.answer_records import count_answers, evidence_of
-from training.run.records import BoardSource, DecisionRecord
+from training.run.records import DecisionRecord, StoredConfiguration
 from training.schema import load
 
 PARITY = Path(__file__).with_name("parity.yaml")
@@ -124,9 +125,8 @@ def test_a_configuration_is_the_same_in_whatever_order_a_file_has_its_knobs():
     }
     given = KnobConfiguration(share="data_ratio", groups=groups)
     assert [next(iter(knobs)) for knobs in given.values().values()] == ["data_ratio"] * 2
-    source = BoardSource(key="00", configuration=given, count=4)
-    again = BoardSource.model_validate(source.model_dump(mode="json"))
-    assert again.configuration == given
+    stored = TypeAdapter(StoredConfiguration)
+    assert stored.validate_python(stored.dump_python(given, mode="json")) == given
     with pytest.raises(ValueError, match=r"must sum to 1, they sum to 1\.3"):
         KnobConfiguration(share="odd_ratio", groups=groups)
     with pytest.raises(ValueError, match="8: has odd_ratio, data_ratio, but not its share, size"):
