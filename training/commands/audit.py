@@ -24,10 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Audit a run, and print its problems and the result."""
-    from training.audit import audit_run
     from training.commands.runs import known_run
 
     directory, broken = known_run(args.run_dir), False
+    from training.audit import audit_run
+
     for audited in audit_run(args.run_dir, deep=not args.shallow):
         name = "run" if audited.stage is None else f"stage {audited.stage}"
         for problem in audited.problems:
