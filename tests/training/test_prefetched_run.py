@@ -34,7 +34,6 @@ def test_answers_that_were_drawn_ahead_are_of_the_weights_before(
     engine: str, tmp_path: Path
 ) -> None:
     loop.run(load(TINY, [*OPTIONS, f"sampling.engine={engine}"]), tmp_path)
-    metrics = RunDirectory(tmp_path).metrics.read()
-    updates = [one for one in metrics if isinstance(one, UpdateMetrics)]
+    updates = RunDirectory(tmp_path).updates()
     assert [one.rollout_lag for one in updates] == [0, 1, 1, 1, 1, 1]
     assert_versions_follow(updates)

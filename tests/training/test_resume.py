@@ -21,7 +21,6 @@ from training.errors import UserError
 from training.phases import stage_results, train
 from training.run.checkpoints import Checkpoints
 from training.run.directory import RunDirectory
-from training.run.records import UpdateMetrics
 from training.run.typed_files import JsonLog
 from training.schema import load
 
@@ -75,11 +74,6 @@ CASES: dict[str, tuple[Path, list[str]]] = {
 }
 
 
-def updates_of(run_dir: Path) -> list[UpdateMetrics]:
-    metrics = RunDirectory(run_dir).metrics.read()
-    return [one for one in metrics if isinstance(one, UpdateMetrics)]
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_killed_run_leaves_the_same_files(case: str, tmp_path: Path) -> None:
     path, options = CASES[case]
@@ -95,7 +89,7 @@ def test_killed_run_leaves_the_same_files(case: str, tmp_path: Path) -> None:
     assert_same_files(tmp_path / "whole", tmp_path / "run")
     assert [one.problems for one in audit_run(tmp_path / "run") if one.problems] == []
     # Otherwise a lost update would not be seen.
-    updates = updates_of(tmp_path / "run")
+    updates = RunDirectory(tmp_path / "run").updates()
     assert sum(one.grad_norm > 0 for one in updates) >= len(updates) // 2
     files = [tmp_path / f"run/stages/{stage}/policy/model.safetensors" for stage in (0, 1, 2)]
     assert len({file.read_bytes() for file in files}) == 3
@@ -170,7 +164,14 @@ def test_run_whose_last_updates_are_not_logged_resumes_from_the_checkpoint_befor
     monkeypatch.setitem(POINTS, "update", (POINTS["update"][0], 7))
     with pytest.raises(KilledError):
         run_here(run_dir, "update")
-    assert [one.update for one in updates_of(run_dir)] == [1, 2, 3, 4, 1, 2]  # and a checkpoint
+    assert [one.update for one in RunDirectory(run_dir).updates()] == [
+        1,
+        2,
+        3,
+        4,
+        1,
+        2,
+    ]  # and a checkpoint
     # A power cut may take lines that were not yet on the disk, and leave a later checkpoint.
     metrics = RunDirectory(run_dir).metrics
     metrics.write(metrics.read()[:-2])
@@ -212,7 +213,7 @@ def test_run_with_vllm_killed_in_every_phase_leaves_the_same_files(tmp_path: Pat
     assert run(tmp_path / "killed") == 0
     assert_same_files(whole, tmp_path / "killed")
     # What a real engine answers, and so whether all rewards are equal, depends on the processor.
-    assert sum(one.grad_norm > 0 for one in updates_of(whole)) >= 5
+    assert sum(one.grad_norm > 0 for one in RunDirectory(whole).updates()) >= 5
     # The checkpoint that is loaded again answers as it did in the run.
     scores = tmp_path / "scores.json"
     command = [sys.executable, "-m", "jaxlake", "engineer", "replay", str(whole)]

@@ -9,7 +9,6 @@ from tests.paths import TINY
 from tests.training.test_prefetched_run import assert_versions_follow
 from training import loop
 from training.run.directory import RunDirectory
-from training.run.records import UpdateMetrics
 from training.sampling.servers.process import COMMAND
 from training.schema import load
 
@@ -30,7 +29,7 @@ def test_a_run_with_a_server_updates_its_weights_and_ends_it(tmp_path: Path) -> 
     loop.run(load(TINY, OPTIONS), tmp_path / "run")
     directory = RunDirectory(tmp_path / "run")
     assert directory.finished()
-    updates = [one for one in directory.metrics.read() if isinstance(one, UpdateMetrics)]
+    updates = directory.updates()
     assert [one.rollout_lag for one in updates] == [0, 1, 1, 1]
     assert_versions_follow(updates)
     assert updates[0].sampler_gap < 1e-3

@@ -12,7 +12,6 @@ from safetensors.numpy import load_file
 from jaxlake.command_line.entry import main
 from tests.paths import ROOT
 from training.run.directory import RunDirectory
-from training.run.records import UpdateMetrics
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
 
@@ -34,7 +33,7 @@ def test_three_rounds_were_finished_and_can_be_derived_again(run: RunDirectory):
 
 
 def test_updates_learned_and_only_adapters_moved(run: RunDirectory):
-    updates = [one for one in run.metrics.read() if isinstance(one, UpdateMetrics)]
+    updates = run.updates()
     assert len(updates) == 12
     assert max(one.grad_norm for one in updates) > 0
     first, last = (load_file(adapters_of(run.stage(stage).path)) for stage in (0, 3))

@@ -10,7 +10,6 @@ import pytest
 from tests.training import one_of_several
 from training.audit import audit_run
 from training.run.directory import RunDirectory
-from training.run.records import UpdateMetrics
 
 STARTED = "tests.training.one_of_several"
 
@@ -30,7 +29,7 @@ def run(run_dir: Path, processes: int, **environment: str) -> list[int]:
 def outcomes(run_dir: Path) -> list[object]:
     """What may not differ by rounding: rewards, answers, decisions."""
     directory = RunDirectory(run_dir)
-    updates = [one for one in directory.metrics.read() if isinstance(one, UpdateMetrics)]
+    updates = directory.updates()
     stages = [directory.stage(stage) for stage in (0, 1, 2)]
     return [
         [(one.step, one.reward_mean, one.completion_length, one.by_group) for one in updates],

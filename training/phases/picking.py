@@ -32,7 +32,7 @@ from training.rollout.instances import (
 )
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory, StageDirectory
-from training.run.records import PicksRecord, RequestOutcome, UpdateMetrics
+from training.run.records import PicksRecord, RequestOutcome
 from training.run.seeds import key_for, seed_for
 from training.sampling.sampler import Sampler
 from training.schema import Picking, RunConfig
@@ -163,7 +163,7 @@ def _trained_on(
 
     `boards` are those of stages 0, which has none, 1, 2 and so on. Each comes once in the result.
     """
-    updates = [one for one in directory.metrics.read() if isinstance(one, UpdateMetrics)]
+    updates = directory.updates()
     used = config.updates_per_stage * config.grpo.prompts_per_update
     valid: list[int] = []
     for stage in range(1, len(boards)):

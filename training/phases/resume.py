@@ -12,7 +12,6 @@ from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.directory import RunDirectory
 from training.run.progress import console
-from training.run.records import UpdateMetrics
 
 
 def restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int, bool]:
@@ -90,9 +89,5 @@ def _drop_later(run: ActiveRun, progress: RunProgress | None) -> None:
 
 def _lost_updates(directory: RunDirectory, stage: int, done: int) -> list[int]:
     """List the updates that a stage has done and metrics.jsonl lacks."""
-    found = {
-        one.update
-        for one in directory.metrics.read()
-        if isinstance(one, UpdateMetrics) and one.stage == stage
-    }
-    return sorted(set(range(1, done + 1)) - found)
+    logged = {one.update for one in directory.updates(stage)}
+    return sorted(set(range(1, done + 1)) - logged)

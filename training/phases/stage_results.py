@@ -64,7 +64,7 @@ class StageResult:
 
 def read_stage_results(directory: RunDirectory, config: RunConfig) -> list[StageResult]:
     """Read what the validated stages left, from stage 0 up to the first that is not validated."""
-    updates = [one for one in directory.metrics.read() if isinstance(one, UpdateMetrics)]
+    updates = directory.updates()
     results: list[StageResult] = []
     while (files := directory.stage(len(results))).episodes.exists():
         stage = len(results)

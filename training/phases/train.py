@@ -178,10 +178,7 @@ def _logged_updates(run: ActiveRun, stage: int, done: int) -> list[UpdateMetrics
     """
     if done == 0:
         return []
-    metrics = run.directory.metrics
-    updates = [
-        one for one in metrics.read() if isinstance(one, UpdateMetrics) and one.stage == stage
-    ]
+    metrics, updates = run.directory.metrics, run.directory.updates(stage)
     found = [one.update for one in updates]
     if found != (needed := list(range(1, done + 1))):
         lost = sorted(set(needed) - set(found))

@@ -165,6 +165,11 @@ class RunDirectory:
             raise UserError(f"{self.path}: is not a run's directory, {why}")
         return load(self.config_file)
 
+    def updates(self, stage: int | None = None) -> list[records.UpdateMetrics]:
+        """Read what was logged of the updates of a stage, or of all (None)."""
+        updates = (one for one in self.metrics.read() if isinstance(one, records.UpdateMetrics))
+        return [one for one in updates if stage in (None, one.stage)]
+
     def rewind(self, step: int) -> None:
         """Drop what is logged beyond `step`: a resumed run writes it again."""
         if self.metrics.exists():

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from training.errors import UserError
 from training.run.directory import RunDirectory
-from training.run.records import UpdateMetrics
 from training.run.typed_files import File, TextFile
 from training.schema import EngineerChoice, RunConfig, Tracking, dump
 
@@ -46,8 +45,7 @@ def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> N
     """
     if not same_first_round(source.config(), config):
         raise UserError(f"{source.path}: its first round is not that of {config.name}")
-    updates = [one for one in source.metrics.read() if isinstance(one, UpdateMetrics)]
-    if {one.stage for one in updates} != {1} or not source.stage(1).episodes.exists():
+    if {one.stage for one in source.updates()} != {1} or not source.stage(1).episodes.exists():
         raise UserError(f"{source.path}: was not stopped after its first stage")
     if target.exists():
         raise UserError(f"{target}: is there already")

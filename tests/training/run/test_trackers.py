@@ -18,7 +18,7 @@ from training import loop
 from training.errors import UserError
 from training.run.answer_records import count_answers
 from training.run.directory import RunDirectory
-from training.run.records import Rates, UpdateMetrics, ValidationRecord
+from training.run.records import Rates, ValidationRecord
 from training.run.trackers import open_trackers, profiled
 from training.schema import dump, load
 
@@ -106,7 +106,7 @@ def test_tracked_run_leaves_the_same_files_and_logs_what_they_hold(tmp_path: Pat
     same = [name for name in expected if not name.endswith(("config.yaml", "digests.json"))]
     assert [name for name in same if found[name] != expected[name]] == []
     logged = scalars_of(directory.tensorboard)
-    updates = [one for one in directory.metrics.read() if isinstance(one, UpdateMetrics)]
+    updates = directory.updates()
     for update in updates:
         assert logged["train/reward_mean", update.step] == pytest.approx(update.reward_mean)
         group, row = next(iter(update.by_group.items()))
