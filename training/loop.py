@@ -28,7 +28,7 @@ from training.phases.endpoint_key import check_key
 from training.phases.gate import gate
 from training.phases.probe import Prober
 from training.phases.reading import read
-from training.phases.resume import logged_progress, restore
+from training.phases.resume import restore
 from training.phases.stage_results import StageResult, read_stage_results, reference_of
 from training.phases.summary import print_summary, summary_of
 from training.phases.train import starting_state, train
@@ -114,7 +114,7 @@ def _run_stages(
     """Run what is missing of the warm start and of the stages up to `last`."""
     policy, params = _load_policy(config, directory)
     with closing(Checkpoints(directory.checkpoints)) as checkpoints:
-        progress = logged_progress(directory, checkpoints)
+        progress = checkpoints.progress()
         with open_trackers(config, directory, progress.step if progress else 0) as trackers:
             prompts = encode_prompts(config, policy, validation)
             run = ActiveRun(config, directory, checkpoints, policy, validation, trackers, prompts)

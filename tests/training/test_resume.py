@@ -154,31 +154,6 @@ def test_files_after_a_lost_checkpoint_are_made_again(
     assert_same_files(uninterrupted, run_dir)
 
 
-def test_run_whose_last_updates_are_not_logged_resumes_from_the_checkpoint_before(
-    run_here: Callable[..., None],
-    uninterrupted: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run_dir = tmp_path / "run"
-    monkeypatch.setitem(POINTS, "update", (POINTS["update"][0], 7))
-    with pytest.raises(KilledError):
-        run_here(run_dir, "update")
-    assert [one.update for one in RunDirectory(run_dir).updates()] == [
-        1,
-        2,
-        3,
-        4,
-        1,
-        2,
-    ]  # and a checkpoint
-    # A power cut may take lines that were not yet on the disk, and leave a later checkpoint.
-    metrics = RunDirectory(run_dir).metrics
-    metrics.write(metrics.read()[:-2])
-    run_here(run_dir)
-    assert_same_files(uninterrupted, run_dir)
-
-
 def test_sigterm_releases_the_directory_and_the_same_command_resumes(tmp_path: Path) -> None:
     def start(run_dir: Path) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "jaxlake", "run", str(TINY), "--run-dir", str(run_dir)]

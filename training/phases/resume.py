@@ -1,4 +1,4 @@
-"""Resume: the learner as the newest usable checkpoint has it, without what came after."""
+"""Resume: the learner as the newest checkpoint has it, without what came after."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import Any
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
 from training.phases import warm_start
-from training.processes import wait_for_all
 from training.run.active_run import ActiveRun
-from training.run.checkpoints import Checkpoints, RunProgress
-from training.run.directory import RunDirectory
+from training.run.checkpoints import RunProgress
 from training.run.progress import console
 
 
@@ -32,33 +30,6 @@ def restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int, bool]:
     run.directory.rewind(run.step(1, 0))
     state = initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
     return state, 1, 0, False
-
-
-def logged_progress(directory: RunDirectory, checkpoints: Checkpoints) -> RunProgress | None:
-    """Return how far the newest checkpoint is of whose stage metrics.jsonl has all updates.
-
-    If it has those of the checkpoint before the newest one, and the newest one's stage was not
-    validated, the updates between them are all that is lost: they are taken again. Otherwise the
-    newest one stays, and whoever reads its updates says which are missing.
-    """
-    newest = checkpoints.progress()
-    if newest is None or newest.stage == 0:
-        return newest
-    lost = _lost_updates(directory, newest.stage, newest.update)
-    if not lost or directory.stage(newest.stage).episodes.exists():
-        return newest
-    before = checkpoints.progress_before()
-    if before is None or (before.stage and _lost_updates(directory, before.stage, before.update)):
-        return newest
-    console.print(
-        f"{directory.metrics.path} lacks updates {lost} of stage {newest.stage}, which checkpoint "
-        f"{newest.number} has. Going on from checkpoint {before.number}.",
-        style="yellow",
-        soft_wrap=True,
-    )
-    wait_for_all("the choice of a checkpoint")  # nobody looks at it any more
-    checkpoints.remove_newest()
-    return before
 
 
 def _drop_later(run: ActiveRun, progress: RunProgress | None) -> None:
@@ -85,9 +56,3 @@ def _drop_later(run: ActiveRun, progress: RunProgress | None) -> None:
             style="yellow",
             soft_wrap=True,
         )
-
-
-def _lost_updates(directory: RunDirectory, stage: int, done: int) -> list[int]:
-    """List the updates that a stage has done and metrics.jsonl lacks."""
-    logged = {one.update for one in directory.updates(stage)}
-    return sorted(set(range(1, done + 1)) - logged)

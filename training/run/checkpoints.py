@@ -101,37 +101,20 @@ class Checkpoints:
         parts = ocp.args.Composite(
             state=ocp.args.StandardSave(state), progress=ocp.args.JsonSave(asdict(progress))
         )
-        with self._errors_of_saving():
+        with self._naming_failures():
             self._manager.save(progress.number, args=parts)
 
     def wait(self) -> None:
         """Wait until the newest checkpoint is complete; a `UserError` says that it has failed."""
-        with self._errors_of_saving():
+        with self._naming_failures():
             self._manager.wait_until_finished()
 
     def progress(self) -> RunProgress | None:
         """Return how far the newest checkpoint is; None if there is none."""
         self.wait()
         step = self._manager.latest_step()
-        return None if step is None else self._progress_at(step)
-
-    def progress_before(self) -> RunProgress | None:
-        """Return how far the checkpoint before the newest one is; None if no intact one is there.
-
-        A `UserError` says that a file of it can't be read.
-        """
-        self.wait()
-        steps = sorted(self._manager.all_steps())
-        if len(steps) < 2 or _damage_of(self._folder / str(steps[-2])) is not None:
+        if step is None:
             return None
-        return self._progress_at(steps[-2])
-
-    def remove_newest(self) -> None:
-        """Remove the newest checkpoint, of which there is one; all processes do so together."""
-        self.wait()
-        self._manager.delete(self._manager.latest_step())
-
-    def _progress_at(self, step: int) -> RunProgress:
         parts = ocp.args.Composite(progress=ocp.args.JsonRestore())
         return RunProgress(**self._manager.restore(step, args=parts)["progress"])
 
@@ -163,26 +146,27 @@ class Checkpoints:
             self._manager.close()
 
     def _clean(self) -> None:
-        if self._folder.exists():
-            _remove_unfinished(self._folder)
-            _remove_damaged(self._folder)
+        for unfinished in self._folder.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
+            shutil.rmtree(unfinished)
+        _remove_damaged(self._folder)
 
     def _require_room(self, needed: int) -> None:
         if needed > (free := shutil.disk_usage(self._folder).free):
-            problem = f"it takes about {needed:,} bytes, {free:,} are free on the disk"
-            raise UserError(self._not_saved(problem))
+            raise self._failure(f"it takes about {needed:,} bytes, {free:,} are free on the disk")
 
     @contextmanager
-    def _errors_of_saving(self) -> Iterator[None]:
+    def _naming_failures(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:  # Orbax passes on whatever its libraries raise
             what = " ".join(str(error).split())
-            raise UserError(self._not_saved(f"{type(error).__name__}: {what:.300}")) from error
+            raise self._failure(f"{type(error).__name__}: {what:.300}") from error
 
-    def _not_saved(self, problem: str) -> str:
-        kept = "those before it are kept"
-        return f"{self._folder}/{self._saving}: the checkpoint can't be saved: {problem}; {kept}"
+    def _failure(self, problem: str) -> UserError:
+        path = self._folder / str(self._saving)
+        return UserError(
+            f"{path}: the checkpoint can't be saved: {problem}; those before it are kept"
+        )
 
     def _write_digests(self) -> None:
         """Write the digests of the checkpoint that is being saved, before it gets its name."""
@@ -195,16 +179,10 @@ def _learned(state: LearnerState) -> LearnerState:
     return replace(state, params=trainable(state.params))
 
 
-def _remove_unfinished(folder: Path) -> None:
-    for unnamed in folder.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
-        shutil.rmtree(unnamed)
-
-
 def _remove_damaged(folder: Path) -> None:
     """Remove the checkpoints that are newer than the newest intact one, and name what is wrong."""
-    steps = sorted(
-        (int(one.name) for one in folder.iterdir() if one.name.isdecimal()), reverse=True
-    )
+    names = (one.name for one in folder.glob("*"))
+    steps = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
     damage: dict[int, str] = {}
     for step in steps:
         problem = _damage_of(folder / str(step))

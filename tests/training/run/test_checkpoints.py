@@ -1,8 +1,6 @@
 """Checkpoints are whole or absent, damage in them is found, and the state may go on at once."""
 
-import errno
 import functools
-import os
 import shutil
 import signal
 import subprocess
@@ -136,20 +134,6 @@ def size(folder: Path, name: str) -> int:
     return (folder / "2" / name).stat().st_size
 
 
-def test_newest_checkpoint_can_be_left_for_the_one_before_if_that_is_intact(copy: Path) -> None:
-    with closing(Checkpoints(copy)) as checkpoints:
-        assert checkpoints.progress_before() == progress_at(1)
-        checkpoints.remove_newest()
-        assert checkpoints.progress() == progress_at(1)
-        assert checkpoints.progress_before() is None
-    assert_restores(copy, 1)
-    fill(copy, 2)
-    (copy / "1/progress/metadata").unlink()
-    with closing(Checkpoints(copy)) as checkpoints:
-        assert checkpoints.progress_before() is None
-        assert checkpoints.progress() == progress_at(2)
-
-
 def cut(folder: Path) -> None:
     file = folder / "state/_METADATA"
     file.write_bytes(file.read_bytes()[:100])
@@ -204,23 +188,6 @@ def test_checkpoint_with_a_file_that_cannot_be_read_is_kept_and_the_file_named(
     assert_restores(copy, 2)
 
 
-def test_checkpoint_with_a_folder_that_cannot_be_listed_is_kept_and_the_folder_named(
-    copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scan, stale = os.scandir, str(copy / "2/state")
-
-    def scandir(path: object) -> object:
-        if str(path) == stale:
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), stale)
-        return scan(path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "scandir", scandir)
-        with pytest.raises(UserError, match=rf"^{stale}: can't be read: Stale file handle\. No "):
-            Checkpoints(copy)
-    assert_restores(copy, 2)
-
-
 def test_after_a_stage_what_learned_to_design_is_newer_and_the_next_update_newer_still(
     tmp_path: Path,
 ) -> None:
@@ -239,7 +206,6 @@ def test_after_a_stage_what_learned_to_design_is_newer_and_the_next_update_newer
         for one in taken:
             checkpoints.save(state_at(one.number), one)
             assert checkpoints.progress() == one
-        assert checkpoints.progress_before() == taken[-2]
         assert_equal(checkpoints.restore(state_at(0)), state_at(9))
 
 
