@@ -58,12 +58,6 @@ def test_it_was_made_by_the_committed_configuration():
     assert load_pretrain(FOLDER / "pretraining.yaml") == committed
 
 
-def test_the_miniature_starts_from_it():
-    config = load(ROOT / "configs/miniature.yaml")
-    assert config.model.pretrained == "jaxlake-base"
-    assert config.warm_start is None
-
-
 @pytest.mark.parametrize("seed", [71, 72])
 def test_it_reads_every_fact_of_contexts_that_it_never_saw(seed):
     settings = load_pretrain(ROOT / "configs/base.yaml").designs
@@ -149,41 +143,10 @@ def test_its_first_steps_are_made_again(tmp_path: Path):
     assert line.design_loss == pytest.approx(recorded.design_loss, rel=2e-3)
 
 
-MEASURED_WEIGHTS = "4dfff01132398f856d0eff20b014c5c018f8f5859f75082f2d36f51b5fd4c0d2"
-"""The weights whose cells were measured. Others have to be measured again."""
-
-
-@pytest.mark.parametrize(
-    ("name", "outside"),
-    [
-        ("base-model-cells", set()),
-        # Of 46 boards; docs/reading.md says so, and that 2,000 others of the kind have 9.3%.
-        ("base-model-cells-studies", {(6, 14, True)}),
-        ("base-model-cells-hardest", set()),
-    ],
-)
-def test_every_measured_cell_can_be_learned_from(name: str, outside: set[tuple[int, int, bool]]):
-    """Of at least eight answers to each board, from 5 to 85% are valid: p(1-p) is nowhere dead."""
-    weights = (FOLDER / "model.safetensors").read_bytes()
-    assert hashlib.sha256(weights).hexdigest() == MEASURED_WEIGHTS
-    found = json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())
-    assert found["model"] == "jaxlake-base"
-    assert found["answers"] >= 8
-    rates = {(one["size"], one["holes"], one["needs_wait"]): one["valid"] for one in found["cells"]}
-    if name != "base-model-cells-hardest":
-        assert len(rates) == 24
-        assert {(size, waits) for size, _, waits in rates} == set(
-            product((3, 4, 5, 6), (False, True))
-        )
-    assert {cell for cell, rate in rates.items() if not 0.05 <= rate <= 0.85} == outside
-
-
 @pytest.mark.vllm
 @pytest.mark.slow
 def test_no_cell_is_dead(tmp_path: Path):
     """On sizes 3 to 6, with and without waits, neither nothing nor everything is solved.
-
-    One answer to each board says little of a cell; those that were measured with many are above.
 
     A process of its own: vLLM writes to the streams of the process that it is in.
     """
