@@ -16,7 +16,7 @@ LOOP = {
     "engineer": "review answers, show contexts, replay, ablate, measure an atlas or reading",
     "evaluate": "measure a checkpoint, a model folder or an endpoint",
     "report": "write report.html from a run directory",
-    "audit": "check a run's chain of hashes, and derive again what can be derived",
+    "audit": "compare a run with its digests, and review its designs again",
 }
 """The commands of the loop by name, as modules of `training.commands`."""
 

@@ -119,4 +119,4 @@ class TrainingEnvironment(Protocol):
         """Make the records of answers that were judged."""
 
     def digest_lines(self, instances: Any) -> Iterable[Any]:
-        """Yield a JSON value for each instance that tells it from any other, for the chain."""
+        """Yield a JSON value for each instance that tells it from any other, for digests."""
