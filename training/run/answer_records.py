@@ -53,8 +53,6 @@ class LakeAnswer(Record):
 class EpisodeRecord(Record):
     """One line of `episodes.jsonl`: a validation instance, the answer to it and its score."""
 
-    left_out_if_none = frozenset({"instance", "lake"})
-
     id: Count = Field(description="the instance's number in the validation set")
     group: str
     lines: tuple[str, ...] = Field(description="the instance in short lines; of a board its grid")

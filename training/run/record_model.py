@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -28,15 +28,17 @@ class Record(BaseModel):
     """What one file, or one line of it, holds: frozen, and strict about names and numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    left_out_if_none: ClassVar[frozenset[str]] = frozenset()
 
     @model_serializer(mode="wrap")
     def _without_missing(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is None and may be missing."""
+        fields = type(self).model_fields
         plain: dict[str, Any] = dump(self)
-        for name in self.left_out_if_none:
-            if plain[name] is None:
-                del plain[name]
-        return plain
+        return {
+            name: value
+            for name, value in plain.items()
+            if value is not None or fields[name].default is not None
+        }
 
 
 def six_digits(value: Any) -> float:

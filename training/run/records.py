@@ -149,12 +149,6 @@ class ProbeRecord(Record):
     rollouts: Count = Field(description="answers drawn in all")
 
 
-# Metrics of options that are off unless they are asked for.
-_GRPO_OPTIONS = frozenset(
-    {"kl", "overlong_penalty", "resampled_boards", "replaced_boards", "rollout_lag"}
-)
-
-
 class DesignUpdateRecord(Record):
     """One line of `design_learning.jsonl`: an update on the policy's designs and their scores."""
 
@@ -203,8 +197,6 @@ def measured(record: type[R], /, **values: Any) -> R:
 class WarmStartMetrics(Record):
     """A line of `metrics.jsonl` for ten warm-start steps; a loss without a step is left out."""
 
-    left_out_if_none = frozenset({"loss", "engineer_loss"})
-
     phase: Literal["warm_start"] = "warm_start"
     step: Count
     loss: float | None = Field(None, description="mean nats per token of plans")
@@ -235,16 +227,6 @@ class PicksRecord(Record):
 
 class UpdateMetrics(Record):
     """A line of `metrics.jsonl` for one GRPO update."""
-
-    left_out_if_none = frozenset(
-        {
-            "rehearsal_loss",
-            "board_valid",
-            "weight_version",
-            "rollout_lag",
-            *_GRPO_OPTIONS,
-        }
-    )
 
     phase: Literal["train"] = "train"
     stage: Count
@@ -297,10 +279,6 @@ class TimingRecord(Record):
 
     An update's line also says how fast it was, and the most memory up to its end.
     """
-
-    left_out_if_none = frozenset(
-        {"update", "generated_tokens", "tokens_per_second", "mfu", "device_gib", "host_gib"}
-    )
 
     phase: Literal[
         "warm_start", "pool", "train", "validate", "learn_to_design", "design", "reading"
