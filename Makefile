@@ -1,5 +1,5 @@
 # make demo      the main job: an LLM learns, fails, and redesigns its own lake (FRESH=1: from scratch)
-# make smollm    a real LLM in the same loop: SmolLM2-135M with adapters, and what it writes as an engineer
+# make smollm    a real LLM in the same loop: SmolLM2-135M with adapters
 # make test      the tests but for the slow ones (WORKERS=2: that many processes)
 # make test-all  all tests; make test-slow: the slow ones only (PART=1/8: the first of eight parts)
 # make test-nightly  three rounds of SmolLM2-135M, checked (about ten minutes; 90 MB are fetched)
@@ -46,8 +46,6 @@ smollm: $(STAMP)
 	@PYTHONPATH=. .venv/bin/python tools/smollm.py runs/models/SmolLM2-135M-Instruct
 	@$(if $(FRESH),rm -rf $(SMOLLM_DIR))
 	@.venv/bin/jaxlake run configs/smollm.yaml --run-dir $(SMOLLM_DIR) $(if $(SMOLLM_SET),--set $(SMOLLM_SET))
-	@echo "What it wrote as an engineer:"
-	@PYTHONPATH=. .venv/bin/python tools/written_designs.py $(SMOLLM_DIR)
 
 PYTEST := .venv/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 

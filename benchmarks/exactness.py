@@ -10,8 +10,6 @@ The oracles (`benchmarks.oracles`) are CBS in C++, SAT, joint searches in plain 
 boards, and permutation groups for unsolvable boards. Boards that they can't decide are listed apart
 and count neither way. After that the solver alone answers more boards of full size, in five slots,
 for the rate of UNKNOWN.
-
-Results are kept, chunk by chunk, beside the JSON file; `--resume` continues from there.
 """
 
 import argparse
@@ -20,9 +18,8 @@ import operator
 import platform
 import random
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -36,7 +33,7 @@ import numpy as np
 import jaxlake
 from benchmarks import oracles
 from benchmarks.machine import git_commit
-from jaxlake.files import read_json_lines, write_text_whole
+from benchmarks.results_file import write_result
 
 AGENTS = (2, 3, 4, 5)
 SIZES = tuple(range(2, 11))
@@ -159,10 +156,8 @@ def compare_chunk(
     chosen = [kinds[index % len(kinds)] for index in range(start, stop)]
     grids = [board(seed, start + n, kind) for n, kind in enumerate(chosen)]
     truths = pool.map(judge, grids, chunksize=8)
-    began = time.perf_counter()
     slots = [slots_of(index, kinds) for index in range(start, stop)]
     answers = solve_each(grids, slots)
-    solver_seconds = time.perf_counter() - began
     counts: dict[str, Counter[str]] = {}
     disputes = []
     for n, (grid, answer, truth) in enumerate(zip(grids, answers, truths, strict=True)):
@@ -183,9 +178,7 @@ def compare_chunk(
             disputes.append(dispute | {"mismatches": wrong})
         if truth.undecided:
             disputes.append(dispute | {"undecided": truth.undecided})
-    seconds = round(solver_seconds, 3)
-    found = {"counts": counts, "disputes": disputes, "solver_seconds": seconds}
-    return {"start": start, "stop": stop, **found}
+    return {"counts": counts, "disputes": disputes}
 
 
 def unknown_rates(seed: int, boards: int) -> list[Json]:
@@ -226,9 +219,46 @@ def _interval(successes: int, total: int) -> list[float]:
     return [round(float(end), 6) for end in jaxlake.wilson_interval(successes, total)]
 
 
-def settings(args: argparse.Namespace) -> Json:
-    """Collect what a result depends on; a run resumes only chunks with the same settings."""
+def summary(kinds: Sequence[BoardKind], chunks: Sequence[Json]) -> Json:
+    """Return the totals, the counts of all strata, and the boards in dispute."""
+    counts: dict[str, Counter[str]] = {}
+    for chunk in chunks:
+        for name, row in chunk["counts"].items():
+            counts.setdefault(name, Counter()).update(row)
+    strata = [
+        asdict(kind) | {field: counts.get(kind.name, Counter())[field] for field in COUNTS}
+        for kind in kinds
+    ]
+    total = {field: sum(row[field] for row in strata) for field in COUNTS}
     return {
+        "total": total | {"unknown_interval_95": _interval(total["unknown"], total["boards"])},
+        "disputes": [dispute for chunk in chunks for dispute in chunk["disputes"]],
+        "strata": strata,
+    }
+
+
+def main() -> int:
+    """Compare, print and write; return 1 if there is a dispute that the oracles decided."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--boards", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the result here, too")
+    parser.add_argument("--workers", type=int, default=2, help="processes for the oracles")
+    parser.add_argument(
+        "--unknown-boards", type=int, default=5_000, help="boards for the rates of UNKNOWN"
+    )
+    args = parser.parse_args()
+    kinds, chunks = strata(), []
+    with oracles.judging_pool(args.workers) as pool:
+        for start in range(0, args.boards, CHUNK):
+            stop = min(start + CHUNK, args.boards)
+            chunks.append(compare_chunk(args.seed, start, stop, kinds, pool))
+            for dispute in chunks[-1]["disputes"]:
+                print(json.dumps(dispute), flush=True)
+            print(f"{stop:,} of {args.boards:,} boards", flush=True)
+    settings = {
         "commit": git_commit(),
         "boards": args.boards,
         "seed": args.seed,
@@ -239,116 +269,13 @@ def settings(args: argparse.Namespace) -> Json:
         "python": platform.python_version(),
         **{package: version(package) for package in PACKAGES},
     }
-
-
-def read_chunks(path: Path, wanted: Json) -> list[Json]:
-    """Read the chunks of an interrupted run. A line that the interruption cut short is ignored.
-
-    Raises:
-        SystemExit: The file has other settings.
-    """
-    lines = [line for _, line in read_json_lines(path, damaged={})]
-    if lines and lines[0] != wanted:
-        sys.exit(f"{path}: its settings differ from those of this run; run without --resume")
-    return lines[1:]
-
-
-def run(args: argparse.Namespace) -> int:
-    """Compare, print and write; return 1 if there is a dispute that oracles did decide."""
-    target = Path(args.json)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_suffix(".partial.jsonl")
-    wanted = settings(args)
-    chunks = read_chunks(partial, wanted) if args.resume and partial.exists() else []
-    write_text_whole(partial, "".join(json.dumps(line) + "\n" for line in [wanted, *chunks]))
-    kinds = strata()
-    began = time.monotonic()
-    first = chunks[-1]["stop"] if chunks else 0
-    with oracles.judging_pool(args.workers) as pool, partial.open("a", encoding="utf-8") as out:
-        for start in range(first, args.boards, CHUNK):
-            stop = min(start + CHUNK, args.boards)
-            chunks.append(compare_chunk(args.seed, start, stop, kinds, pool))
-            out.write(json.dumps(chunks[-1]) + "\n")
-            out.flush()
-            for dispute in chunks[-1]["disputes"]:
-                print(json.dumps(dispute), flush=True)
-            pace = (stop - first) / (time.monotonic() - began)
-            print(f"{stop:,} of {args.boards:,} boards, {pace:,.0f}/s", flush=True)
     rates = unknown_rates(args.seed, args.unknown_boards)
-    report = summary(wanted, kinds, chunks, rates)
-    write_text_whole(target, "\n".join(_one_record_per_line(report)) + "\n")
-    partial.unlink()
-    print("\n".join(table(report)))
-    return 1 if any("undecided" not in dispute for dispute in report["disputes"]) else 0
-
-
-def summary(wanted: Json, kinds: Sequence[BoardKind], chunks: Sequence[Json], rates: Any) -> Json:
-    """Build the result file: totals, strata, boards in dispute, the rates of UNKNOWN."""
-    counts: dict[str, Counter[str]] = {}
-    for chunk in chunks:
-        for name, row in chunk["counts"].items():
-            counts.setdefault(name, Counter()).update(row)
-    rows: list[Json] = [
-        asdict(kind) | {field: counts.get(kind.name, Counter())[field] for field in COUNTS}
-        for kind in kinds
-    ]
-    total: dict[str, int] = {field: sum(row[field] for row in rows) for field in COUNTS}
-    interval = _interval(total["unknown"], total["boards"])
     full_size = {"size": UNKNOWN_SIZE, "hole_ratio": UNKNOWN_HOLE_RATIO, "rows": rates}
-    return {
-        "settings": wanted,
-        "total": {**total, "unknown_interval_95": interval},
-        "unknown_at_full_size": full_size,
-        "disputes": [dispute for chunk in chunks for dispute in chunk["disputes"]],
-        "strata": rows,
-    }
-
-
-def table(report: Json) -> Iterator[str]:
-    """Yield the lines of a table by agents and size; UNKNOWN has its 95% interval."""
-    strata = report["strata"]
-    yield f"{'agents':>6} {'size':>5} " + " ".join(f"{name:>12}" for name in COUNTS) + "   UNKNOWN"
-    groups = [*dict.fromkeys((row["agents"], row["size"]) for row in strata)]
-    for agents, size in [*groups, *((agents, "all") for agents in AGENTS), ("all", "all")]:
-        rows = [
-            row
-            for row in strata
-            if agents in (row["agents"], "all") and size in (row["size"], "all")
-        ]
-        sums = {name: sum(row[name] for row in rows) for name in COUNTS}
-        low, high = _interval(sums["unknown"], sums["boards"])
-        numbers = " ".join(f"{sums[name]:>12,}" for name in COUNTS)
-        yield f"{agents:>6} {size:>5} {numbers}   {low:.2%} to {high:.2%}"
-
-
-def _one_record_per_line(report: Json) -> Iterator[str]:
-    """Yield JSON in which each record of a list has a line, so that changes can be read."""
-    yield "{"
-    for n, (name, value) in enumerate(report.items()):
-        comma = "," if n < len(report) - 1 else ""
-        if isinstance(value, list):
-            yield f"  {json.dumps(name)}: ["
-            yield ",\n".join(f"    {json.dumps(row)}" for row in value)
-            yield f"  ]{comma}"
-        else:
-            yield f"  {json.dumps(name)}: {json.dumps(value)}{comma}"
-    yield "}"
-
-
-def main() -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--boards", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/exactness.json")
-    parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
-    parser.add_argument("--workers", type=int, default=2, help="processes for the oracles")
-    parser.add_argument(
-        "--unknown-boards", type=int, default=5_000, help="boards for the rates of UNKNOWN"
-    )
-    return run(parser.parse_args())
+    report = {"settings": settings, "unknown_at_full_size": full_size, **summary(kinds, chunks)}
+    if args.json is not None:
+        write_result(args.json, report)
+    print(json.dumps(report["total"], indent=1))
+    return 1 if any("undecided" not in dispute for dispute in report["disputes"]) else 0
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from benchmarks.results_file import write_result
 from jaxlake.command_line.arguments import number
 
 _DESCRIPTION = """\
-Measure the lake on CPUs next to its peers: solving, generating, environment steps, verification.
+Measure the lake on CPUs next to its peers: solving, generating, environment steps.
 
 Both sides of a row run in processes of their own and are measured in turns. Compilation is timed
 separately. tools/peers.sh installs POGEMA; the row of a missing peer says how to install it.
@@ -77,7 +77,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "|" + " --- |" * len(_HEADINGS)
     for row in rows:
         ours, peer = (
-            f"{side['median']:,.3g}" if side and "median" in side else ""
+            f"{side['median']:,.3g}" if "median" in side else ""
             for side in (row["ours"], row["peer"])
         )
         ratio = row["ratio"]
@@ -86,7 +86,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             ratios = [f"{ratio['median']:.3g}x", f"{ratio['min']:.3g} to {ratio['max']:.3g}"]
         yield "| " + " | ".join([f"{row['name']} ({row['unit']}s)", ours, peer, *ratios]) + " |"
     for row in rows:
-        if row["peer"] and "error" in row["peer"]:
+        if "error" in row["peer"]:
             yield f"{row['name']}: {row['peer']['name']}: {row['peer']['error']}"
 
 

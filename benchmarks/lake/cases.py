@@ -13,7 +13,6 @@ FLAGS_FOR_SEARCHES = "--xla_cpu_use_fusion_emitters=false"
 _WORKERS = "benchmarks.lake.workers"
 _GRID = f"{BOARD_SIZE}x{BOARD_SIZE}"
 _EPISODE_STEPS = 64
-_VERIFIED_STEPS = 32
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,8 @@ class Case:
     unit: str
     setting: str
     ours: Side
-    peer: Side | None = None
-    boards: Boards | None = None
+    peer: Side
+    boards: Boards
 
 
 @dataclass(frozen=True)
@@ -60,11 +59,10 @@ class Sizes:
     generate: int
     environments: int
     steps: int
-    verify: int
 
 
-FULL = Sizes(solve=1 << 14, generate=1 << 14, environments=4096, steps=128, verify=1 << 16)
-QUICK = Sizes(solve=1 << 9, generate=1 << 8, environments=256, steps=16, verify=1 << 12)
+FULL = Sizes(solve=1 << 14, generate=1 << 14, environments=4096, steps=128)
+QUICK = Sizes(solve=1 << 9, generate=1 << 8, environments=256, steps=16)
 
 _CBS = Side(
     "w9-pathfinding CBS",
@@ -77,8 +75,6 @@ _CBS = Side(
 
 def cases(sizes: Sizes) -> list[Case]:
     """Return all rows, in the order in which they are shown."""
-    solved = min(1024, sizes.verify)
-    verified = {"solve": solved, "count": sizes.verify, "steps": _VERIFIED_STEPS}
     return [
         _solving(2, 0.30, sizes.solve),
         _solving(4, 0.20, sizes.solve),
@@ -89,13 +85,6 @@ def cases(sizes: Sizes) -> list[Case]:
         _generating(4, 0.20, 0.2, sizes),
         _stepping("pogema", "compact", sizes),
         _stepping("pogema-same-view", "agent_centred", sizes),
-        Case(
-            name="verify-4-agents",
-            unit="plan",
-            setting=f"{_GRID}, plans of up to {_VERIFIED_STEPS} steps, every second wrong",
-            ours=_own("lake_verify", verified, takes_boards=True),
-            boards=Boards(solved, 4, 0.2),
-        ),
     ]
 
 

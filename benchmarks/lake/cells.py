@@ -8,18 +8,12 @@ ratio (0.1 to 0.5); two agents, which that benchmark does not have, play on 10x1
 the same boards and the same cores. With two cores, two processes of the peer take every second
 board each, and our batch is shared out over two devices.
 
-Boards that are proved unsolvable are left out, since the peer does not end on them. Three times are
-taken of each side: ours for one batch, the peer's as the sum over its boards, with two cores that
-of the process that ends last.
+Left out are boards that are proved unsolvable, since the peer does not end on them, and boards on
+which the peer gives up. On the others ours may give up, and its time until then counts. Ours is the
+time of one batch; copies of one of its boards fill it up to its fixed shape. The peer's is the sum
+over its boards, with two cores that of the process that ends last.
 
-- all: all boards, once. Where a side gives up, the time until then counts. So the ratio is a lower
-  bound where only the peer gave up, and no bound where boards are UNKNOWN, too.
-- shared: the boards that the peer solves. On some of them ours may give up.
-- easy: of these, each side leaves out the hundredth that it finds hardest itself (ours by
-  expansions, the peer by time).
-
-Our batches all have one shape: copies of one of their boards fill them up. Each cell is written to
-the file when it is done. Cells in the file are not measured again.
+Each cell is written to the file when it is done. Cells in the file are not measured again.
 """
 
 import argparse
@@ -46,7 +40,6 @@ from jaxlake.command_line.arguments import number
 from jaxlake.datasets.paper_benchmark import V2
 
 RESULT = ROOT / "benchmarks" / "results" / "cells-cpu.json"
-EASY_SHARE = 0.99
 
 _OURS = Side("jaxlake.solve", "benchmarks.lake.workers.lake_cells", xla_flags=FLAGS_FOR_SEARCHES)
 _PEER = Side("w9-pathfinding CBS", "benchmarks.lake.workers.w9_cells")
@@ -111,9 +104,6 @@ def _compare(
         share = {"core": core, "share": [core, cores], "max_time": options.max_time}
         peer.ask("prepare", _TIMEOUT, boards=str(boards), **share)
     solvable = {i for i, status in enumerate(prepared["status"]) if status != 1}
-    seconds: dict[str, dict[str, list[float]]] = {
-        kind: {"ours": [], "peer": []} for kind in ("all", "shared", "easy")
-    }
 
     def ask_peers(chosen: Set[int]) -> list[Share]:
         def ask(peer: Worker) -> Share:
@@ -122,22 +112,14 @@ def _compare(
         with ThreadPoolExecutor(cores) as pool:
             return list(pool.map(ask, peers))
 
-    # Boards on which the peer gives up would take most of the time of every repeat.
     shares = ask_peers(solvable)
-    shared = {i for share in shares for i, _, cost in share if cost is not None}
-    sets = {"all": sorted(solvable), "shared": sorted(shared)}
-    ours.ask("choose", _TIMEOUT, **sets, easy_share=EASY_SHARE)
     costs = sorted((index, cost) for share in shares for index, _, cost in share)
-    for repeat in range(options.repeats):
-        kinds = [("shared", shared, 1.0), ("easy", shared, EASY_SHARE)]
-        if repeat == 0:
-            kinds.append(("all", solvable, 1.0))
-        else:
-            shares = ask_peers(shared)
-        answer = ours.ask("solve_batches", _TIMEOUT, names=[kind for kind, *_ in kinds])
-        for kind, boards_of, kept in kinds:
-            seconds[kind]["ours"].append(answer[kind])
-            seconds[kind]["peer"].append(longest_share(shares, boards_of, kept))
+    shared = {index for index, cost in costs if cost is not None}
+    seconds: dict[str, list[float]] = {"ours": [], "peer": []}
+    ours.ask("choose", _TIMEOUT, boards=sorted(shared))
+    for _ in range(options.repeats):
+        seconds["ours"].append(ours.ask("solve_chosen", _TIMEOUT)["seconds"])
+        seconds["peer"].append(longest_share(ask_peers(shared)))
     same = agreement(prepared, {"costs": costs})
     return {
         "cell": cell.name,
@@ -147,8 +129,8 @@ def _compare(
         "cores": cores,
         "boards": options.boards,
         "compile_seconds": prepared["compile_seconds"],
-        **{f"{kind}_seconds": taken for kind, taken in seconds.items()},
-        **{f"ratio_{kind}": ratio(taken) for kind, taken in seconds.items()},
+        "seconds": seconds,
+        "ratio": ratio(seconds),
         "unknown": prepared["status"].count(2),
         "unsolvable": prepared["status"].count(1),
         "gave_up": len(solvable - shared),
@@ -160,17 +142,9 @@ def _compare(
     }
 
 
-def longest_share(shares: Sequence[Share], chosen: Set[int], kept: float) -> float:
-    """Return the time of the process that ends last, over the fastest of the chosen boards.
-
-    Of all processes together, the share `kept` of these boards counts. It is 0 if there are none.
-    """
-    taken = [[s for i, s, _ in share if i in chosen] for share in shares]
-    times = sorted(seconds for share in taken for seconds in share)
-    if not times:
-        return 0.0
-    last = times[math.ceil(kept * len(times)) - 1]
-    return max(math.fsum(s for s in share if s <= last) for share in taken)
+def longest_share(shares: Sequence[Share]) -> float:
+    """Return the seconds of the process that ends last."""
+    return max(math.fsum(seconds for _, seconds, _ in share) for share in shares)
 
 
 def ratio(seconds: Mapping[str, Sequence[float]]) -> float:
@@ -180,12 +154,12 @@ def ratio(seconds: Mapping[str, Sequence[float]]) -> float:
 
 
 def table(rows: Sequence[Json]) -> Iterator[str]:
-    """Yield a summary in Markdown: smallest, median and largest ratio on shared boards."""
+    """Yield a summary in Markdown: smallest, median and largest ratio."""
     yield "| agents | cores | cells | ratio | optima compared | different |"
     yield "|" + " --- |" * 6
     for agents, cores in sorted({(row["agents"], row["cores"]) for row in rows}):
         chosen = [row for row in rows if (row["agents"], row["cores"]) == (agents, cores)]
-        ratios = sorted(row["ratio_shared"] for row in chosen)
+        ratios = sorted(row["ratio"] for row in chosen)
         ends = (ratios[0], statistics.median(ratios), ratios[-1])
         counts = [sum(row[name] for row in chosen) for name in ("compared", "different")]
         cells = [agents, cores, len(chosen), ", ".join(f"{one:.1f}x" for one in ends)]
@@ -211,8 +185,7 @@ def run(options: argparse.Namespace) -> int:
                 rows.append(row)
                 write_result(options.json, result)
                 print(
-                    f"{row['cell']}, {cores} cores: {row['ratio_shared']:.2f}x on shared boards, "
-                    f"{row['ratio_easy']:.2f}x on 99% of these, {row['ratio_all']:.2f}x on all; "
+                    f"{row['cell']}, {cores} cores: {row['ratio']:.2f}x, "
                     f"{row['unknown']} UNKNOWN, peer gave up on {row['gave_up']}, "
                     f"{row['different']} of {row['compared']} optima differ",
                     flush=True,

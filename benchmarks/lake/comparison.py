@@ -63,17 +63,14 @@ def compare(case: Case, seconds: float, repeats: int, devices: int) -> dict[str,
         "unit": case.unit,
         "setting": case.setting,
         "ours": {"name": case.ours.name},
-        "peer": None if case.peer is None else {"name": case.peer.name},
+        "peer": {"name": case.peer.name},
     }
     answers: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         boards = Path(folder) / "boards.npz"
-        if case.boards is not None:
-            write_boards(boards, **vars(case.boards), seed=_SEED)
+        write_boards(boards, **vars(case.boards), seed=_SEED)
         workers: dict[str, Worker] = {}
         for name, side in (("ours", case.ours), ("peer", case.peer)):
-            if side is None:
-                continue
             fields = dict(side.fields)
             if side.takes_boards:
                 fields["boards"] = str(boards)
@@ -147,7 +144,7 @@ def agreement(ours: Mapping[str, Any], peer: Mapping[str, Any]) -> dict[str, int
 def _ratio(row: Mapping[str, Any]) -> dict[str, float] | None:
     """Divide our median rate by the peer's; `min` and `max` are over repeats taken in pairs."""
     ours, peer = row["ours"], row["peer"]
-    if peer is None or "median" not in ours or "median" not in peer:
+    if "median" not in ours or "median" not in peer:
         return None
     if len(ours["rates"]) != len(peer["rates"]) or not all(peer["rates"]):
         return None

@@ -12,8 +12,7 @@ import jax
 from benchmarks.machine import git_commit
 from benchmarks.results_file import put_record, write_result
 from benchmarks.trainee.beside import measure_beside_trl, table_beside
-from benchmarks.trainee.measuring import measure_update
-from benchmarks.trainee.update import MODELS, Work
+from benchmarks.trainee.update import MODELS, Work, measure_update
 from jaxlake.command_line.arguments import number
 
 _DESCRIPTION = """\
@@ -33,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     positive = number(int, 1)
     mode = parser.add_mutually_exclusive_group(required=True)
-    mode.add_argument("--measure", action="store_true", help="updates of --model, on all devices")
+    mode.add_argument("--measure", action="store_true", help="updates of --model, on a device")
     mode.add_argument("--beside-trl", action="store_true", help="an update of configs/scratch.yaml")
     parser.add_argument("--model", nargs="+", choices=MODELS, default=["4B"])
     parser.add_argument("--prompt", type=positive, default=512, help="tokens of a prompt")
@@ -56,21 +55,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _measured(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Measure the update of one model; print the result and put it into the file."""
-    work = Work(
-        MODELS[name],
-        groups=1,
-        prompt=args.prompt,
-        rows=args.rows,
-        width=args.width,
-        micro_batches=args.micro_batches,
-        fsdp=len(jax.devices()),
-        tensor=1,
-        remat={"true": True, "false": False}.get(args.remat, args.remat),
-    )
-    shape = {key: value for key, value in dataclasses.asdict(work).items() if key != "model"}
-    record = {"name": name, "work": shape, "commit": git_commit(), "jax": jax.__version__}
+    remat = {"true": True, "false": False}.get(args.remat, args.remat)
+    work = Work(args.prompt, args.rows, args.width, args.micro_batches, remat)
+    record: dict[str, Any] = {"name": name, "work": dataclasses.asdict(work)}
+    record |= {"commit": git_commit(), "jax": jax.__version__}
     try:
-        record |= measure_update(work)
+        record |= measure_update(MODELS[name], work)
         print(
             f"{name}: {record['seconds']:.2f} s per update on {record['device']}, MFU"
             f" {record.get('mfu', float('nan')):.0%}, {record['peak_bytes'] / 1e9:.1f} GB,"

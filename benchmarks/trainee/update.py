@@ -1,7 +1,10 @@
-"""The GRPO update of a model, with drawn weights and tokens."""
+"""The GRPO update of a Qwen3 model on this machine's devices, with drawn weights and tokens."""
 
 from __future__ import annotations
 
+import math
+import statistics
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,17 +12,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from benchmarks.accelerators.measuring import kernels_of, seconds_of
 from training.learner.flops import update_flops
 from training.learner.grpo import GrpoBatch
 from training.learner.grpo_step import compiled_step, grpo_optimizer
-from training.learner.optimizer import LearnerState, initial_state
+from training.learner.optimizer import initial_state
 from training.learner.packing import PackedGroups
-from training.learner.placement import placement_of
 from training.policy.architectures import DecoderConfig
 from training.policy.decoder import Decoder
 from training.policy.kernels import kind_for
+from training.run.throughput import known_peak
 from training.schema import Grpo
 
 MODELS = {
@@ -27,92 +30,100 @@ MODELS = {
     "1.7B": DecoderConfig(151_936, 2048, 6144, 28, 16, 8, tie_word_embeddings=True),
     "4B": DecoderConfig(151_936, 2560, 9728, 36, 32, 8, tie_word_embeddings=True),
     "8B": DecoderConfig(151_936, 4096, 12_288, 36, 32, 8),
-    "14B": DecoderConfig(151_936, 5120, 17_408, 40, 40, 8),
-    "32B": DecoderConfig(151_936, 5120, 25_600, 64, 64, 8),
 }
+UPDATES = 5
+"""Timed updates after the first one; the median counts."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """The shape of an update: what each device of the fsdp axis gets in each micro-batch."""
+    """The shape of an update on one device: one prompt per micro-batch, rows of one answer each."""
 
-    model: DecoderConfig
-    groups: int  # prompts of a bundle
-    prompt: int  # tokens of each, padded
-    rows: int  # of a bundle
-    width: int  # tokens of each
+    prompt: int  # tokens
+    rows: int  # of a micro-batch
+    width: int  # tokens of a row
     micro_batches: int
-    fsdp: int
-    tensor: int
-    dtype: str = "bfloat16"  # of the products
-    remat: bool | str = True  # the setting of `model.remat`
-    temperature: float = 1.0
-    attention: str = "auto"  # the setting of `model.attention`
-
-    def attention_on(self, platform: str) -> str:
-        """Return the kind of attention that a run with these settings has on a platform."""
-        return kind_for(
-            self.attention,
-            platform=platform,
-            dtype=jnp.dtype(self.dtype),
-            head_dim=self.model.head_dim,
-            key_heads=self.model.num_key_value_heads,
-            tensor=self.tensor,
-        )
-
-    def model_flops(self) -> float:
-        """Count the operations that loss and gradient need."""
-        bundles = self.micro_batches * self.fsdp
-        prompts = [float(self.prompt)] * (bundles * self.groups)
-        answers = [[float(self.width)] * (self.rows // self.groups)] * len(prompts)
-        return update_flops(self.model, prompts, answers)
+    remat: bool | str = "all_but_attention"  # as `model.remat`
 
 
-def shapes_of(work: Work, chips: list[Any]) -> tuple[Any, LearnerState, GrpoBatch]:
-    """Return the compiled step, and the shapes of its arguments with where they are."""
-    mesh = Mesh(
-        np.array(chips).reshape(work.fsdp, work.tensor),
-        ("fsdp", "tensor"),
-        axis_types=(AxisType.Auto, AxisType.Auto),
+def measure_update(shape: DecoderConfig, work: Work, updates: int = UPDATES) -> dict[str, Any]:
+    """Compile an update in bfloat16 for JAX's default device and time it.
+
+    Returns:
+        `device`, its kind; `compile_seconds`; `first_update_seconds`; the median `seconds` of the
+        later updates; `mfu`, where the device's peak is known; `peak_bytes` of its memory, 0 where
+        it does not say; `loss` and `grad_norm` of the last timed update; and the fields of
+        `kernels_of`.
+    """
+    device, dtype = jax.devices()[0], jnp.bfloat16
+    attention = kind_for(
+        "auto",
+        platform=device.platform,
+        dtype=jnp.dtype(dtype),
+        head_dim=shape.head_dim,
+        key_heads=shape.num_key_value_heads,
+        tensor=1,
     )
-    model = nnx.eval_shape(
-        lambda: Decoder(work.model, rngs=nnx.Rngs(0), dtype=jnp.dtype(work.dtype), remat=work.remat)
-    )
-    model.mesh = mesh if len(chips) > 1 else None
-    model.attention = work.attention_on(chips[0].platform)
+    model = Decoder(shape, rngs=nnx.Rngs(0), dtype=dtype, remat=work.remat)
+    model.attention = attention
     graphdef, params = nnx.split(model)
     settings = Grpo()
-    step = compiled_step(graphdef, settings, None, work.temperature, 100)
-    optimizer = grpo_optimizer(settings, 100)
-    state = jax.eval_shape(lambda params: initial_state(params, optimizer), params)
-    placement = placement_of(graphdef, params)
-    everywhere = NamedSharding(mesh, PartitionSpec())
-    shardings = (
-        jax.tree.map(lambda _: everywhere, state) if placement is None else placement.of(state)
-    )
+    step = compiled_step(graphdef, settings, None, 1.0, 100)
+    states = [initial_state(params, grpo_optimizer(settings, 100))]
+    batch = jax.device_put(_drawn_batch(shape.vocab_size, work))
+    del model, params
+    began = time.perf_counter()
+    compiled = step.lower(states[0], batch).compile()
+    compile_seconds = time.perf_counter() - began
 
-    def shaped(leaf: Any, sharding: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+    def update() -> Any:
+        state, metrics = compiled(states.pop(), batch)
+        states.append(state)
+        return metrics
 
-    def array(dtype: Any, *sizes: int) -> jax.ShapeDtypeStruct:
-        lead = (work.micro_batches, work.fsdp)
-        return jax.ShapeDtypeStruct((*lead, *sizes), dtype, sharding=everywhere)
+    first, *later = seconds_of(update, updates + 1)
+    metrics = jax.device_get(update())
+    record: dict[str, Any] = {
+        "device": device.device_kind,
+        "compile_seconds": compile_seconds,
+        "first_update_seconds": first,
+        "seconds": statistics.median(later),
+        "peak_bytes": int((device.memory_stats() or {}).get("peak_bytes_in_use", 0)),
+        "loss": float(metrics["loss"]),
+        "grad_norm": float(metrics["grad_norm"]),
+        **kernels_of(update),
+    }
+    if (peak := known_peak(device, "bfloat16")) is not None:
+        answers = [[float(work.width)] * work.rows] * work.micro_batches
+        flops = update_flops(shape, [float(work.prompt)] * work.micro_batches, answers)
+        record["mfu"] = flops / (peak * 1e12 * record["seconds"])
+    return record
 
-    prompts, rows = (work.groups, work.prompt), (work.rows, work.width)
-    whole, number = np.int32, np.float32
-    batch = GrpoBatch(
+
+def _drawn_batch(vocabulary: int, work: Work) -> GrpoBatch:
+    """Draw tokens and advantages of answers that have the full length."""
+    rng = np.random.default_rng(0)
+    lead = (work.micro_batches, 1)
+    rows = (*lead, work.rows, work.width)
+
+    def tokens(*shape: int) -> np.ndarray:
+        return rng.integers(0, vocabulary, (*lead, *shape), dtype=np.int32)
+
+    even = np.full(rows, -math.log(vocabulary), np.float32)
+    answers = np.broadcast_to(np.arange(work.rows, dtype=np.int32)[:, None], rows)
+    positions = work.prompt + np.arange(work.width, dtype=np.int32)
+    return GrpoBatch(
         groups=PackedGroups(
-            prompt_ids=array(whole, *prompts),
-            prompt_mask=array(bool, *prompts),
-            row_prompts=array(whole, work.rows),
-            input_ids=array(whole, *rows),
-            target_ids=array(whole, *rows),
-            positions=array(whole, *rows),
-            completions=array(whole, *rows),
+            prompt_ids=tokens(1, work.prompt),
+            prompt_mask=np.ones((*lead, 1, work.prompt), bool),
+            row_prompts=np.zeros((*lead, work.rows), np.int32),
+            input_ids=tokens(work.rows, work.width),
+            target_ids=tokens(work.rows, work.width),
+            positions=np.broadcast_to(positions, rows),
+            completions=answers,
         ),
-        sampler_logprobs=array(number, *rows),
-        old_logprobs=array(number, *rows),
-        advantages=array(number, *rows),
-        copies=array(number, *rows),
+        sampler_logprobs=even,
+        old_logprobs=even,
+        advantages=rng.standard_normal(rows).astype(np.float32),
+        copies=np.ones(rows, np.float32),
     )
-    return step, jax.tree.map(shaped, state, shardings), batch

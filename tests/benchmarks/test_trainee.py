@@ -9,13 +9,12 @@ import pytest
 
 from benchmarks.trainee.batches import LENGTHS, make_rollout, miniature
 from benchmarks.trainee.beside import refuse_different_updates
-from benchmarks.trainee.measuring import measure_update
-from benchmarks.trainee.update import MODELS, Work
+from benchmarks.trainee.update import MODELS, Work, measure_update
 from tests.paths import ROOT
 from training.policy.architectures import DecoderConfig
 from training.run.dry_run import KNOWN_SHAPES
 
-TINY = Work(DecoderConfig(64, 32, 48, 2, 4, 2, head_dim=8), 1, 8, 2, 16, 2, 1, 1)
+TINY = DecoderConfig(64, 32, 48, 2, 4, 2, head_dim=8)
 
 
 def test_models_have_the_shapes_that_the_dry_run_knows():
@@ -26,7 +25,7 @@ def test_models_have_the_shapes_that_the_dry_run_knows():
 
 @pytest.mark.slow
 def test_an_update_is_measured_with_weights_that_learn():
-    measured = measure_update(TINY, updates=2)
+    measured = measure_update(TINY, Work(8, 2, 16, 2), updates=2)
     assert measured["device"] == jax.devices()[0].device_kind
     assert measured["seconds"] > 0
     assert measured["grad_norm"] > 0

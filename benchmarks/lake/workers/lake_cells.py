@@ -1,6 +1,5 @@
-"""`jaxlake.solve` on one file of boards after another, timed batch by batch."""
+"""`jaxlake.solve` on some boards of one file after another."""
 
-import math
 import os
 import time
 from typing import Any
@@ -21,7 +20,7 @@ def effort(status: np.ndarray, expansions: np.ndarray) -> np.ndarray:
 
 
 class _CellSolver:
-    """The compiled solver, and batches of one shape."""
+    """The compiled solver, and a batch of its shape."""
 
     def __init__(self) -> None:
         self._programs: dict[tuple[int, ...], Program] = {}
@@ -48,31 +47,19 @@ class _CellSolver:
             "costs": solutions.sum_of_costs.tolist(),
         }
 
-    def choose(self, all: list[int], shared: list[int], easy_share: float) -> dict[str, Any]:
-        """Make a batch of each list of boards, and one of the easiest of those that are shared.
-
-        Boards that took the fewest expansions are the easiest, those left UNKNOWN the hardest.
-        """
-        by_effort = sorted(shared, key=lambda index: int(self._effort[index]))
-        easy = sorted(by_effort[: math.ceil(easy_share * len(shared))])
-        self._batches = {"all": all, "shared": shared, "easy": easy}
+    def choose(self, boards: list[int]) -> dict[str, Any]:
+        """Put a batch of some boards in place; copies of the easiest one fill it up."""
+        spare = min(boards, key=lambda index: int(self._effort[index])) if boards else 0
+        rows = np.array(boards + [spare] * (len(self._effort) - len(boards)))
+        chosen = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], self._boards)
+        self._batch = jax.block_until_ready(self._placed(chosen))
         return {}
 
-    def solve_batches(self, names: list[str]) -> dict[str, Any]:
-        """Solve some of the batches; return the seconds of each, 0 for one without boards."""
-        seconds = {}
-        for name in names:
-            indices, seconds[name] = self._batches[name], 0.0
-            if indices:
-                by_effort = sorted(indices, key=lambda index: int(self._effort[index]))
-                spare = [by_effort[0]] * (len(self._effort) - len(indices))
-                rows = np.array(indices + spare)
-                chosen = jax.tree.map(lambda leaf, rows=rows: np.asarray(leaf)[rows], self._boards)
-                batch = jax.block_until_ready(self._placed(chosen))
-                began = time.perf_counter()
-                jax.block_until_ready(self._compiled(batch))
-                seconds[name] = time.perf_counter() - began
-        return seconds
+    def solve_chosen(self) -> dict[str, Any]:
+        """Solve the batch; return the seconds."""
+        began = time.perf_counter()
+        jax.block_until_ready(self._compiled(self._batch))
+        return {"seconds": time.perf_counter() - began}
 
     def _placed(self, batch: jaxlake.Instance) -> jaxlake.Instance:
         """Put a batch where the arguments of the compiled program are."""

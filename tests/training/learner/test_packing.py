@@ -1,6 +1,6 @@
 """Shared prompts against the plain computation, in which every completion has a prompt of its own.
 
-The plain side is `benchmarks.plain_grpo`: sequences padded one by one, and one causal attention.
+The plain side is `plain_grpo`: sequences padded one by one, and one causal attention.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from benchmarks.plain_grpo import PlainBatch, plain_batch, plain_summed_loss
+from tests.training.learner.plain_grpo import PlainBatch, plain_batch, plain_summed_loss
 from training.learner import grpo
 from training.learner.batching import split_rows
 from training.learner.optimizer import adamw, gradient_step, initial_state

@@ -1,6 +1,6 @@
 """The loss and its gradient beside those of TRL's GRPOTrainer, a published trainer.
 
-`python -m benchmarks.trainee.trl_values` has written what TRL computed.
+`python -m tests.training.learner.trl_values` has written what TRL computed.
 """
 
 import json
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from benchmarks.trainee.trl_values import (
+from tests.training.learner.trl_values import (
     COMBINATIONS,
     LIMIT,
     TEMPERATURE,

@@ -1,6 +1,6 @@
 """Compute TRL's losses and gradients for each option, for a test to compare the trainer's with.
 
-python -m benchmarks.trainee.trl_values          # writes tests/training/learner/trl_values.json
+python -m tests.training.learner.trl_values     # writes tests/training/learner/trl_values.json
 
 A tiny Qwen3 and a batch of random numbers follow from seeds. TRL's GRPOTrainer computes the loss,
 and PyTorch its gradient. Of the gradient of each tensor two numbers are kept: its norm and its
@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from flax import nnx
 
-from benchmarks.lake.protocol import ROOT
 from jaxlake.files import write_text_whole
+from tests.paths import ROOT
 from training.policy import huggingface
 from training.policy.architectures import DecoderConfig
 from training.policy.decoder import Decoder
@@ -148,7 +148,7 @@ def trl_values() -> dict[str, Any]:
 
 def main() -> None:
     """Write the file."""
-    argparse.ArgumentParser(prog="python -m benchmarks.trainee.trl_values").parse_args()
+    argparse.ArgumentParser(prog="python -m tests.training.learner.trl_values").parse_args()
     write_text_whole(VALUES, json.dumps(trl_values(), indent=1) + "\n")
 
 

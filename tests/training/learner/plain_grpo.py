@@ -1,8 +1,6 @@
 """The plain GRPO update: each completion is a sequence of its own, prompt included.
 
-What the trainer did until 0.2.0, kept as the independent reference of the update that shares
-prompts: `benchmarks.grpo_update` times the two side by side, and
-`tests/training/learner/test_packing.py` compares them.
+The independent reference of the update that shares prompts.
 """
 
 from __future__ import annotations
