@@ -38,14 +38,3 @@ def test_the_data_set_is_what_is_shown_and_trains_a_model(tmp_path, monkeypatch)
     monkeypatch.chdir(ROOT)
     exec(code, names)
     assert names["trainer"].state.global_step == 1
-
-
-def test_every_file_that_the_page_names_is_there():
-    links = re.findall(r"\]\((?!http)([^)#]+)\)", PAGE)
-    files = re.findall(r"`((?:jaxlake|tests|tools|examples)/[\w/.]+)`", PAGE)
-    assert len(links) == 2
-    assert len(files) >= 2
-    for link in links:
-        assert (FILE.parent / link).exists(), link
-    for file in files:
-        assert (ROOT / file).exists(), file

@@ -1,0 +1,49 @@
+"""The tables of docs/findings.md hold the numbers of the committed answers."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks import study_contrasts
+from tests.paths import ROOT
+
+CONTRAST = re.compile(r"`(\w+)` less `(\w+)`")
+
+
+def sections() -> Iterator[tuple[list[str], list[list[str]]]]:
+    """Yield the files and the scale of each section's command, and the rows of its tables."""
+    page = (ROOT / "docs/findings.md").read_text(encoding="utf-8")
+    for part in re.split(r"^##+ ", page, flags=re.MULTILINE)[1:]:
+        command = re.search(r"^python -m benchmarks\.study_contrasts (.*?)^```$", part, re.S | re.M)
+        if command:
+            words = command[1].replace("\\\n", " ").split()
+            rows = [line.split("|")[1:-1] for line in part.splitlines() if line.startswith("| `")]
+            yield words, [[cell.strip() for cell in row] for row in rows]
+
+
+@pytest.mark.slow
+def test_tables_of_the_findings_hold_what_the_command_prints(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(ROOT)
+    compared = 0
+    for words, rows in sections():
+        files = [word for word in words if word.endswith(".json.gz")]
+        pairs = [match.groups() for row in rows if (match := CONTRAST.match(row[0]))]
+        options = [word for pair in pairs for word in ("--contrast", *pair)]
+        assert study_contrasts.main([*files, *options]) == 0
+        lines = capsys.readouterr().out.replace("+0.0", "0.0").splitlines()
+        for name, *cells in rows:
+            if match := CONTRAST.match(name):
+                begin, numbers = (
+                    "  {} - {}: ".format(*match.groups()),
+                    " ".join(cells[:2]).replace("+0.0", "0.0"),
+                )
+            elif "→" in cells[0]:
+                begin, numbers = f"  {re.findall('`(.+?)`', name)[0]} ", cells[0].replace("→", "->")
+            else:
+                continue
+            assert any(line.startswith(begin) and numbers in line for line in lines), name
+            compared += 1
+    assert compared > 50

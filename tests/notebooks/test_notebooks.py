@@ -1,0 +1,114 @@
+"""Notebooks as they are committed, and as they run from top to bottom in a real kernel."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nbclient")
+
+from tests.paths import ROOT
+from tests.training.sample_run import write_run
+from tools import run_notebook
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def execute(name: str, folder: Path, **environment: str):
+    """Return a notebook as it is after running in a folder; an error in a cell is raised."""
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in environment.items():
+            patch.setenv(variable, value)
+        return run_notebook.execute(ROOT / f"notebooks/{name}.ipynb", folder)
+
+
+def outputs(notebook) -> list:
+    """Return all outputs of all cells."""
+    return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+
+def printed(notebook) -> str:
+    """Return what all cells print."""
+    return "".join(one.text for one in outputs(notebook) if one.output_type == "stream")
+
+
+def pictures(notebook) -> int:
+    """Return how many plots are drawn."""
+    return sum("image/png" in output.get("data", {}) for output in outputs(notebook))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_hold_light_outputs_of_one_run_from_top_to_bottom(path: Path):
+    assert path.stat().st_size < 300_000
+    cells = [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
+    counts = [cell["execution_count"] for cell in cells]
+    assert counts == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert outputs
+    assert not [
+        one for one in outputs if one["output_type"] == "error" or one.get("name") == "stderr"
+    ]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_install_what_is_missing_and_name_no_place_of_a_machine(path: Path):
+    text = path.read_text()
+    first = next(c for c in json.loads(text)["cells"] if c["cell_type"] == "code")
+    assert 'find_spec("jaxlake") is None' in "".join(first["source"])
+    assert not re.search(r"/(home|root|work|tmp|usr|opt)/", text)
+
+
+@pytest.mark.slow
+def test_the_anatomy_says_what_the_files_of_the_run_say(tmp_path: Path):
+    run = write_run(tmp_path / "run", {"kind": "checkpoint"})
+    (run / "checkpoints/1").mkdir(parents=True)
+    (run / "checkpoints/1/an-array").touch()
+    executed = execute("anatomy_of_a_run", tmp_path, JAXLAKE_RUN=str(run))
+    text = printed(executed)
+    validation = json.loads((run / "stages/3/validation.json").read_text())
+    valid = sum(row["valid"] for row in validation["rows"])
+    count = sum(row["count"] for row in validation["rows"])
+    shown = re.search(r"^stage 3: ([\d.]+)% valid", text, flags=re.MULTILINE)
+    assert shown[1] == f"{100 * valid / count:.1f}"
+    assert (run / "stages/1/context.txt").read_text() in text
+    assert "stages/1/decision.json" in text
+    assert "an-array" not in text
+    assert pictures(executed) == 2
+    assert any("<svg" in one.get("data", {}).get("text/html", "") for one in outputs(executed))
+
+
+@pytest.mark.slow
+def test_the_conclusions_about_throughput_say_what_was_measured():
+    executed = execute("generator_throughput", ROOT, JAXLAKE_NOTEBOOK_SIZE="small")
+    text = printed(executed)
+    assert pictures(executed) == 3
+    traces, shapes = re.search(r"(\d+) traces for (\d+) shapes", text).groups()
+    assert traces == shapes
+    conclusions = [line for line in text.splitlines() if line.startswith("- ")]
+    assert len(conclusions) == 7
+    made = re.search(r"(\d+) boards for 64 configurations", text)
+    assert int(made[1]) == 64 * 8
+    whole, *parts = [float(part) for part in re.findall(r"(-?[\d.]+) µs a kept board", text)]
+    assert len(parts) == 4
+    assert abs(sum(parts) - whole) < 0.1
+    if parts[-1] >= 0:
+        share = re.search(r"Most of the time, (\d+)%", text)
+        assert abs(float(share[1]) - 100 * max(parts) / whole) < 1
+    else:
+        apart = re.search(r"take ([\d.]+) times the time of the whole: no shares", text)
+        assert abs(float(apart[1]) - sum(parts[:-1]) / whole) < 0.01
+
+
+@pytest.mark.slow
+def test_the_sweep_runs_and_paths_cross_where_boards_need_waits():
+    executed = execute("sweep", ROOT, JAXLAKE_NOTEBOOK_SIZE="small")
+    text = printed(executed)
+    made = int(re.search(r"(\d+) boards in", text)[1])
+    assert 500 < made <= 64 * 16
+    random, paths = map(float, re.search(r"random: ([\d.]+)% valid.*: ([\d.]+)%", text).groups())
+    assert random < 5 < 50 < paths
+    optimal, valid = map(int, re.search(r"(\d+) of (\d+) valid plans", text).groups())
+    assert optimal == valid > 0
+    assert pictures(executed) == 1
+    assert any("<svg" in one.get("data", {}).get("text/html", "") for one in outputs(executed))
