@@ -11,7 +11,6 @@ from jaxlake.command_line.arguments import Parser
 
 LOOP = {
     "run": "run Train -> Validate -> Design on a configuration",
-    "pretrain": "make the base model that runs start from",
     "study": "compare engineers over seeds",
     "engineer": "review answers, show contexts, replay, ablate, measure an atlas or reading",
     "evaluate": "measure a checkpoint, a model folder or an endpoint",

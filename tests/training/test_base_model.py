@@ -10,12 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from engineer.context.symbols import symbols_text
 from engineer.edits import edits_text, read_edits
 from engineer.engineers.rule import teacher_edits
 from engineer.scoring.reading import reading_set
 from engineer.synthetic import FACTS
+from examples.base_model import train as loop
+from examples.base_model.designs import draw_swaps
+from examples.base_model.recipe import Recipe
+from examples.base_model.scores import ReadingTest
 from jaxlake.statistics.intervals import wilson_interval
 from tests.engineer.scoring.test_reading import parse
 from tests.paths import ROOT
@@ -23,18 +28,12 @@ from training.environments.catalogue import domain_of
 from training.phases.reading import EngineReader
 from training.policy.huggingface import SHIPPED, resolve
 from training.policy.policy import open_policy
-from training.pretraining import pretrain as loop
-from training.pretraining.boards import PROMPT_STYLE
-from training.pretraining.designs import draw_swaps
-from training.pretraining.files import PretrainDirectory
-from training.pretraining.schema import load_pretrain
-from training.pretraining.scores import ReadingTest
 from training.run.digests import HASHES
 from training.sampling.engines import start_sampler
-from training.schema import Model, Prompt, load
+from training.schema import Model, Prompt, Sampling, load, load_as, parse_yaml, read_yaml
 
 FOLDER = SHIPPED["jaxlake-base"]
-RECORD = PretrainDirectory(FOLDER)
+RECIPE = load_as(Recipe, ROOT / "examples/base_model/recipe.yaml", ())
 
 
 def test_every_file_is_the_one_that_was_hashed():
@@ -54,19 +53,20 @@ def test_it_is_packaged_by_its_name():
 
 
 def test_it_was_made_by_the_committed_configuration():
-    committed = load_pretrain(ROOT / "configs/base.yaml")
-    assert load_pretrain(FOLDER / "pretraining.yaml") == committed
+    made_by = read_yaml(FOLDER / "pretraining.yaml")
+    ours = RECIPE.model_dump(mode="json")
+    for section in ("scratch", "boards", "designs", "optimization", "goal", "max_tokens", "seed"):
+        assert made_by[section] == parse_yaml(yaml.safe_dump(ours[section])), section
 
 
 @pytest.mark.parametrize("seed", [71, 72])
 def test_it_reads_every_fact_of_contexts_that_it_never_saw(seed):
-    settings = load_pretrain(ROOT / "configs/base.yaml").designs
-    policy, params = open_policy(FOLDER, Model(), Prompt(style=PROMPT_STYLE), length_bucket=16)
-    pairs = draw_swaps(np.random.default_rng(seed), settings, 48)
-    scores = ReadingTest(policy, pairs).scores(params)
-    assert scores.flips.keys() == set(FACTS)
-    assert min(scores.flips.values()) >= 0.9, scores.flips
-    assert scores.edits_right >= 0.95
+    policy, params = open_policy(FOLDER, Model(), Prompt(style="compact"), length_bucket=16)
+    pairs = draw_swaps(np.random.default_rng(seed), RECIPE.designs, 48)
+    edits_right, flips = ReadingTest(policy, pairs).scores(params)
+    assert flips.keys() == set(FACTS)
+    assert min(flips.values()) >= 0.9, flips
+    assert edits_right >= 0.95
 
 
 WORDS = {
@@ -132,15 +132,18 @@ def test_its_edits_follow_single_words_of_a_context_as_text(tmp_path: Path):
 @pytest.mark.slow
 def test_its_first_steps_are_made_again(tmp_path: Path):
     """The same random weights to the bit, and the same losses but for rounding."""
-    config = load_pretrain(ROOT / "configs/base.yaml")
-    assert loop.pretrain(config, tmp_path / "base", stop_after=loop.LOG_EVERY) is None
-    made = PretrainDirectory(tmp_path / "base")
+    made = tmp_path / "base"
+    recipe = RECIPE.model_copy(update={"sampling": Sampling(engine="jax")})
+    assert loop.train(recipe, made, stop_after=loop.LOG_EVERY) is None
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        assert (made.initial / name).read_bytes() == (FOLDER / name).read_bytes()
-    (line,), recorded = made.metrics.read(), RECORD.metrics.read()[0]
-    assert line.step == recorded.step == loop.LOG_EVERY
-    assert line.plan_loss == pytest.approx(recorded.plan_loss, rel=2e-3)
-    assert line.design_loss == pytest.approx(recorded.design_loss, rel=2e-3)
+        assert (made / "initial" / name).read_bytes() == (FOLDER / name).read_bytes()
+    line, recorded = (
+        json.loads((folder / "metrics.jsonl").read_text().split("\n")[0])
+        for folder in (made, FOLDER)
+    )
+    assert line["step"] == recorded["step"] == loop.LOG_EVERY
+    assert line["plan_loss"] == pytest.approx(recorded["plan_loss"], rel=2e-3)
+    assert line["design_loss"] == pytest.approx(recorded["design_loss"], rel=2e-3)
 
 
 @pytest.mark.vllm

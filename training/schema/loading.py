@@ -45,7 +45,6 @@ def load_as(schema: type[Configuration], path: Path, overrides: Sequence[str]) -
 _MARKS = {
     "RunConfig": ("run", {"environment", "validation"}),
     "StudyConfig": ("study", {"base", "engineers"}),
-    "PretrainConfig": ("pretrain", {"boards", "scratch"}),
 }
 """By schema, the command that reads such a file, and keys that no other file has together."""
 

@@ -11,7 +11,7 @@ import jaxlake
 from tests.paths import ROOT
 
 COMMANDS = (
-    *("run", "pretrain", "study", "engineer", "evaluate", "report", "audit"),
+    *("run", "study", "engineer", "evaluate", "report", "audit"),
     *("solve", "check", "render", "doctor", "generate", "feasibility", "completion", "dataset"),
 )
 

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from engineer.scoring.reading import Reading, reading_set
+from examples.base_model.designs import draw_examples
+from examples.base_model.recipe import Designs
 from jaxlake.command_line.entry import main
 from tests.paths import TINY
 from tests.training.sample_run import reading_with, write_run
@@ -15,8 +17,6 @@ from training.analysis import model_reading
 from training.analysis.model_reading import read_run
 from training.phases.reading import EngineReader
 from training.policy.policy import make_policy, open_policy
-from training.pretraining.designs import draw_examples
-from training.pretraining.schema import Designs
 from training.run.directory import RunDirectory
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import Model, Prompt, Sampling, load

@@ -25,9 +25,7 @@ MAKE = "dataset make nowhere --agents 2 --hole-ratio 0.2 --wait-ratio 0 --seed 1
 
 MISTAKES = {
     "run configs/study_sizes.yaml": "so it is a file for `jaxlake study`",
-    "run configs/base.yaml": "so it is a file for `jaxlake pretrain`",
     "study configs/miniature.yaml": "so it is a file for `jaxlake run`",
-    "pretrain configs/miniature.yaml": "so it is a file for `jaxlake run`",
     "run nowhere.yaml": "nowhere.yaml: can't be read: No such file or directory\n",
     "run configs/minature.yaml": "did you mean configs/miniature.yaml?",
     "check REDME.md": "did you mean README.md?",
@@ -68,13 +66,9 @@ MISTAKES = {
     "run configs/miniature.yaml --run-dir README.md": "--run-dir: got README.md, is a file",
     "run configs/miniature.yaml --run-dir README.md/a/b": "README.md is a file; a folder",
     "run configs/miniature.yaml --run-dir docs": "docs: is not empty and holds no run",
-    "pretrain configs/base.yaml --run-dir README.md": "--run-dir: got README.md, is a file",
-    "pretrain configs/base.yaml --run-dir docs": "docs: is not empty and holds no pretraining",
     "study configs/study_sizes.yaml --study-dir docs": "docs: is not empty and holds no study",
     REPORT: "docs: holds no study",
     "study configs/study_sizes.yaml --study-dir README.md": "--study-dir: got README.md, is a file",
-    "pretrain configs/base.yaml --set wdth=3": "wdth: unknown key",
-    "pretrain configs/base.yaml --stop-after -3": "got -3, at least 0 is allowed",
     "evaluate configs/miniature.yaml --model nowhere": "model 'nowhere': no such folder",
     "evaluate configs/miniature.yaml --model jaxlake-base --output docs": "docs: can't be written",
     "evaluate configs/miniature.yaml --model jaxlake-base --benchmark nowhere": "--benchmark: got",

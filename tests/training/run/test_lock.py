@@ -10,12 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.paths import ROOT, TINY
-from tests.training.pretraining.conftest import TINY as TINY_PRETRAINING
 from training import loop
 from training.errors import UserError
-from training.pretraining.files import PretrainDirectory
-from training.pretraining.pretrain import pretrain
-from training.pretraining.schema import PretrainConfig
 from training.run.directory import RunDirectory
 from training.run.lock import hold
 from training.schema import load
@@ -51,7 +47,7 @@ def test_a_folder_is_released_however_the_block_ends(tmp_path: Path) -> None:
         pass
 
 
-def test_a_run_and_a_pretraining_refuse_a_directory_that_is_in_use(tmp_path: Path) -> None:
+def test_a_run_refuses_a_directory_that_is_in_use(tmp_path: Path) -> None:
     config = load(TINY)
     directory = RunDirectory(tmp_path / "run")
     directory.claim(config)
@@ -61,8 +57,3 @@ def test_a_run_and_a_pretraining_refuse_a_directory_that_is_in_use(tmp_path: Pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "_run", lambda *_, **__: None)
         loop.run(config, directory.path)
-
-    base, made = PretrainConfig.model_validate(TINY_PRETRAINING), tmp_path / "base"
-    PretrainDirectory(made).claim(base)
-    with hold(made), pytest.raises(UserError, match="is in use by process"):
-        pretrain(base, made)

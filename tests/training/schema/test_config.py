@@ -9,7 +9,6 @@ from jaxlake.command_line.entry import main
 from tests.paths import ROOT, SCRATCH
 from training.errors import UserError
 from training.phases.engineer_factory import make_engineer
-from training.pretraining.schema import load_pretrain
 from training.run.directory import RunDirectory
 from training.sampling.servers.model_server import OtherModels
 from training.schema import Sampling, dump, load, read_yaml
@@ -21,9 +20,8 @@ INFEASIBLE = (
 )
 SPLIT = "model.mesh.fsdp=4; grpo.micro_batch_size=32"
 LEARNS = "engineer.kind=checkpoint; engineer.learning.anchor.contexts=6"
-BASE = ROOT / "configs/base.yaml"
 STUDIES = (ROOT / "configs").glob("study_*")
-CONFIGS = sorted(set((ROOT / "configs").glob("*.yaml")) - set(STUDIES) - {BASE})
+CONFIGS = sorted(set((ROOT / "configs").glob("*.yaml")) - set(STUDIES))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -38,13 +36,6 @@ def test_adapters_stand_in_a_dump_only_where_they_are_set():
     """So the directory of a run that was begun before they existed is still its own."""
     assert "lora" not in dump(load(SCRATCH))
     assert "lora:\n    rank: 4\n" in dump(load(SCRATCH, ["model.lora={rank: 4}"]))
-
-
-def test_the_base_model_s_configuration_reads_back_from_its_own_dump(tmp_path: Path):
-    config = load_pretrain(BASE)
-    copy = tmp_path / "copy.yaml"
-    copy.write_text(dump(config))
-    assert load_pretrain(copy) == config
 
 
 @pytest.mark.parametrize(

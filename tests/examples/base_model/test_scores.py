@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from examples.base_model.designs import draw_swaps
+from examples.base_model.recipe import Designs
+from examples.base_model.scores import ReadingTest
 from training.policy.policy import make_policy, open_policy
-from training.pretraining.designs import draw_swaps
-from training.pretraining.schema import Designs
-from training.pretraining.scores import ReadingTest
 from training.schema import Model, Prompt
 
 SETTINGS = Designs(sizes=(3, 4, 5), groups=(1, 3), count=100)
@@ -40,31 +40,21 @@ def writes(reading: ReadingTest, monkeypatch, change) -> None:
 
 def test_who_writes_the_rule_s_answers_has_all_edits_right_and_all_flips(reading, monkeypatch):
     writes(reading, monkeypatch, lambda truth: truth)
-    scores = reading.scores(None)
-    assert scores.edits_right == 1.0
-    assert set(scores.flips.values()) == {1.0}
-    assert len(scores.flips) == 6
-
-
-def test_flips_are_shares_of_the_edits_of_the_rule_that_change(reading, monkeypatch, pairs):
-    writes(reading, monkeypatch, lambda truth: truth)
-    expected = dict.fromkeys((pair.fact for pair in pairs), 0)
-    for pair in pairs:
-        words = zip(pair.plain.answer.split(), pair.swapped.answer.split(), strict=True)
-        expected[pair.fact] += sum(one != other for one, other in words)
-    assert reading.scores(None).turned == expected
-    assert min(expected.values()) > 0
+    edits_right, flips = reading.scores(None)
+    assert edits_right == 1.0
+    assert set(flips.values()) == {1.0}
+    assert len(flips) == 6
 
 
 def test_who_does_not_see_the_swap_flips_nothing(reading, monkeypatch, pairs):
     count = len(pairs)
     writes(reading, monkeypatch, lambda truth: np.concatenate([truth[:count], truth[:count]]))
-    scores = reading.scores(None)
-    assert set(scores.flips.values()) == {0.0}
+    edits_right, flips = reading.scores(None)
+    assert set(flips.values()) == {0.0}
     # All edits of one side are right, and those of the other that the swap left alone.
     signs = [[side.answer.split() for side in (pair.plain, pair.swapped)] for pair in pairs]
     right = [a == b for one, other in signs for a, b in zip(one, other, strict=True) if a in "-=+"]
-    assert scores.edits_right == pytest.approx((len(right) + sum(right)) / (2 * len(right)))
+    assert edits_right == pytest.approx((len(right) + sum(right)) / (2 * len(right)))
 
 
 def test_a_flip_to_a_wrong_edit_is_a_flip_and_no_right_edit(reading, monkeypatch, opened, pairs):
@@ -79,33 +69,9 @@ def test_a_flip_to_a_wrong_edit_is_a_flip_and_no_right_edit(reading, monkeypatch
         return truth
 
     writes(reading, monkeypatch, change)
-    scores = reading.scores(None)
-    assert scores.edits_right == 0.0
-    assert set(scores.flips.values()) == {1.0}
-
-
-def test_what_is_written_outside_of_edits_does_not_count(reading, monkeypatch):
-    edits = np.asarray(reading._edits)
-    writes(reading, monkeypatch, lambda truth: np.where(edits, truth, 7))
-    scores = reading.scores(None)
-    assert scores.edits_right == 1.0
-    assert set(scores.flips.values()) == {1.0}
-    writes(reading, monkeypatch, lambda truth: np.where(edits, 7, truth))
-    assert reading.scores(None)[:2] == (0.0, dict.fromkeys(scores.flips, 0.0))
-
-
-def test_the_places_of_edits_are_those_of_the_answers_alone(reading, pairs):
-    sides = [pair.plain for pair in pairs] + [pair.swapped for pair in pairs]
-    for row, side in zip(np.asarray(reading._edits), sides, strict=True):
-        assert row.sum() == sum(word in ("-", "=", "+") for word in side.answer.split())
-
-
-def test_a_model_with_random_weights_neither_reads_nor_knows(reading, opened):
-    scores = reading.scores(opened[1])
-    assert scores.edits_right < 0.4
-    # What it writes hangs on the context somehow, as a hash does.
-    assert np.mean(list(scores.flips.values())) < 0.5
-    assert reading.scores(opened[1]) == scores
+    edits_right, flips = reading.scores(None)
+    assert edits_right == 0.0
+    assert set(flips.values()) == {1.0}
 
 
 def test_what_is_written_is_the_most_probable_token_after_each_prefix(reading, opened):

@@ -1,11 +1,11 @@
-"""A pretraining as small as it can be, and the boards of it, which are drawn once."""
+"""A recipe as small as it can be, and its boards, which are drawn once."""
 
 from typing import Any
 
 import pytest
 
-from training.pretraining.boards import CellBoards, draw_held_out, draw_plans
-from training.pretraining.schema import PretrainConfig
+from examples.base_model.boards import HeldOut, draw_held_out, draw_plans
+from examples.base_model.recipe import Recipe
 
 PER_CELL = 6
 TINY: dict[str, Any] = {
@@ -37,20 +37,20 @@ TINY: dict[str, Any] = {
         "checkpoint_every": 10,
     },
     "goal": {"contexts": 4, "boards_per_cell": PER_CELL, "validate_every": 40},
-    "sampling": {"max_model_len": 512, "max_num_seqs": 64, "max_num_batched_tokens": 2048},
+    "sampling": {"engine": "jax", "max_model_len": 512, "max_num_seqs": 64},
 }
 
 
 @pytest.fixture(scope="session")
-def tiny() -> PretrainConfig:
-    return PretrainConfig.model_validate(TINY)
+def tiny() -> Recipe:
+    return Recipe.model_validate(TINY)
 
 
 @pytest.fixture(scope="session")
-def held_out(tiny: PretrainConfig) -> CellBoards:
+def held_out(tiny: Recipe) -> HeldOut:
     return draw_held_out(tiny, PER_CELL)
 
 
 @pytest.fixture(scope="session")
-def plans(tiny: PretrainConfig, held_out: CellBoards) -> list[tuple[str, str]]:
+def plans(tiny: Recipe, held_out: HeldOut) -> list[tuple[str, str]]:
     return draw_plans(tiny, held_out)

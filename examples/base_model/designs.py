@@ -20,7 +20,7 @@ from engineer.synthetic import (
     synthetic_readouts,
     with_fact_of,
 )
-from training.pretraining.schema import Designs
+from examples.base_model.recipe import Designs
 
 RUNS_OF_ONE_LAKE = 4
 """Simulated runs of each made-up lake, whose stages lend each other facts for contrasts."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,25 +17,11 @@ import numpy as np
 from flax import nnx
 
 from engineer.edits import SIGNS
+from examples.base_model.designs import SwapPair
 from training.learner.batching import Sequences, pad_sequences
 from training.learner.imitation import LENGTH_STEP
 from training.policy.decoder import Decoder
 from training.policy.policy import Policy
-from training.pretraining.designs import SwapPair
-
-_ROWS = 64
-
-
-class ReadingScores(NamedTuple):
-    """What a model's edits are like, each edit given the rule's edits before it.
-
-    On the swapped side these are the rule's edits of the swapped context. A model that writes whole
-    answers of its own may do worse: `engineer.scoring.reading` measures that.
-    """
-
-    edits_right: float  # share of edits that equal the rule's
-    flips: dict[str, float]  # by fact: share of edits that change where the rule's change with it
-    turned: dict[str, int]  # by fact: how many edits of the rule change, of which that is the share
 
 
 class ReadingTest:
@@ -58,8 +44,11 @@ class ReadingTest:
         self._signs = np.array([tokens[0] for tokens in signs])
         self._edits = self._sequences.targets & np.isin(self._sequences.input_ids, self._signs)
 
-    def scores(self, params: Any) -> ReadingScores:
-        """Score weights by what they would write at each place."""
+    def scores(self, params: Any) -> tuple[float, dict[str, float]]:
+        """Return the share of edits that equal the rule's, and of edits that flip, by fact.
+
+        An edit flips if it changes where the rule's changes with the swapped fact.
+        """
         written = self._written(params)
         truth = np.asarray(self._sequences.input_ids)
         right = (written == truth)[self._edits].mean()
@@ -72,20 +61,12 @@ class ReadingTest:
             both = np.isin(before, self._signs) & np.isin(after, self._signs)
             moved = both & (before != after)
             changes[fact].append(moved[turned])
-        every = {fact: np.concatenate(found) for fact, found in changes.items()}
-        flips = {fact: float(found.mean()) for fact, found in every.items()}
-        turned = {fact: len(found) for fact, found in every.items()}
-        return ReadingScores(float(right), flips, turned)
+        flips = {fact: float(np.concatenate(found).mean()) for fact, found in changes.items()}
+        return float(right), flips
 
     def _written(self, params: Any) -> np.ndarray:
         """Return the most probable token at each place, int (B, L)."""
-        parts = []
-        sequences = self._sequences
-        for start in range(0, len(sequences.input_ids), _ROWS):
-            rows = np.minimum(np.arange(start, start + _ROWS), len(sequences.input_ids) - 1)
-            part = jax.tree.map(lambda leaf: leaf[rows], sequences)  # noqa: B023
-            parts.append(np.asarray(_most_probable(params, part, self._policy.graphdef)))
-        return np.concatenate(parts)[: len(sequences.input_ids)]
+        return np.asarray(_most_probable(params, self._sequences, self._policy.graphdef))
 
 
 @functools.partial(jax.jit, static_argnames="graphdef")

@@ -1,0 +1,71 @@
+"""Solved boards whose plans are imitated, and held-out ones that are answered."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from examples.base_model.recipe import Recipe
+from jaxlake.generator.board_digests import DigestSet
+from jaxlake.language.prompts import render, target
+from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
+from training.run.seeds import key_for
+
+HELD_OUT_CANDIDATES = 500
+"""The most boards drawn per held-out board of a cell."""
+
+
+class HeldOut(NamedTuple):
+    """Boards, and the rows of each cell of size, holes and need of a wait: `5x5_hr0.2_wait`."""
+
+    boards: InstanceSet
+    cells: dict[str, np.ndarray]
+
+
+def draw_held_out(recipe: Recipe, per_cell: int) -> HeldOut:
+    """Draw up to `per_cell` boards for each cell; cells without any board are left out."""
+    lake = recipe.boards
+    kinds = list(product(lake.sizes, lake.hole_ratios))
+    boards, outcomes = draw_boards(
+        key_for(recipe.seed, "pretrain", 0),
+        [BoardRequest(*kind, 0.5, 2 * per_cell, lake.num_agents) for kind in kinds],
+        max_size=max(lake.sizes),
+        max_candidates=HELD_OUT_CANDIDATES * per_cell,
+    )
+    drawn = [outcome.count - outcome.missing for outcome in outcomes]
+    kind_of_board = np.repeat(np.arange(len(kinds)), drawn)
+    needs_wait = np.asarray(boards.solutions.needs_wait)
+    cells = {
+        f"{size}x{size}_hr{holes:g}_{'wait' if waits else 'go'}": np.flatnonzero(
+            (kind_of_board == number) & (needs_wait == waits)
+        )
+        for number, (size, holes) in enumerate(kinds)
+        for waits in (False, True)
+    }
+    return HeldOut(boards, {name: rows for name, rows in cells.items() if len(rows)})
+
+
+def draw_plans(recipe: Recipe, held_out: HeldOut) -> list[tuple[str, str]]:
+    """Draw boards that are not held out, and pair each one's prompt with its optimal plan.
+
+    Kinds of boards that run out are fewer than their share.
+    """
+    lake = recipe.boards
+    boards, _ = draw_boards(
+        key_for(recipe.seed, "pretrain", 1),
+        [
+            BoardRequest(size, holes, lake.wait_ratio, count, lake.num_agents)
+            for size in lake.sizes
+            for holes, share in lake.hole_ratios.items()
+            if (count := round(lake.count * lake.shares[size] * share))
+        ],
+        max_size=max(lake.sizes),
+        max_candidates=lake.max_candidates,
+        seen=DigestSet(held_out.boards.instances),
+    )
+    return [
+        (render(board, "compact"), target(plan))
+        for board, plan in zip(boards, boards.solutions.plan, strict=True)
+    ]

@@ -1,0 +1,80 @@
+"""The schema of `recipe.yaml`: everything that decides a base model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from training.schema.model_sections import Scratch
+from training.schema.sampling_sections import Sampling
+from training.schema.section import Count, NonNegative, Positive, PositiveFloat, Section, Share
+
+BoardSize = Annotated[int, Field(ge=2, le=10)]
+HoleRatio = Annotated[float, Field(ge=0.0, le=0.5)]
+
+
+class Boards(Section):
+    """The solved boards whose plans are imitated."""
+
+    num_agents: Annotated[int, Field(ge=2, le=5)] = 2
+    shares: dict[BoardSize, Share] = Field(min_length=1)  # of the boards, by map size
+    hole_ratios: dict[HoleRatio, Share] = Field(min_length=1)  # shares of each size's boards
+    wait_ratio: Share = 0.5
+    count: Positive = 100_000
+    max_candidates: Positive = 400_000  # for one size and hole ratio
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The map sizes, ascending."""
+        return tuple(sorted(self.shares))
+
+
+class Designs(Section):
+    """The simulated contexts whose answers are imitated."""
+
+    sizes: tuple[BoardSize, ...] = Field((2, 3, 4, 5, 6, 7, 8, 9, 10), min_length=1)
+    groups: tuple[Positive, Positive] = (2, 5)  # least and largest number of sizes in a context
+    count: Positive = 60_000  # half of them contrasts
+    share: Share = 0.15  # of the examples of a batch
+    first_share: Share = 0.6  # in the first steps: reading is learned fastest in few steps
+    first_steps: Count = 1_000
+    last_share: Share = 0.5  # while the learning rate decays
+
+
+class Optimization(Section):
+    """Muon, at a constant rate that falls to 0 over the last steps."""
+
+    batch_size: Positive = 32
+    learning_rate: PositiveFloat = 4e-3
+    warmup_steps: Positive = 100
+    weight_decay: NonNegative = 0.1
+    most_steps: Positive = 10_000
+    decay_steps: Positive = 1_500
+    evaluate_every: Positive = 250
+    checkpoint_every: Positive = 100
+
+
+class Goal(Section):
+    """The training ends once all of this holds on held-out contexts and boards."""
+
+    edits_right: Share = 0.97  # edits that equal the rule's
+    flips: Share = 0.95  # by fact: edits that change where the rule's change with the fact
+    least_valid: Share = 0.1  # in every cell of size, holes and waits, at temperature 1
+    contexts: Positive = 64  # pairs of held-out contexts per fact
+    boards_per_cell: Positive = 32
+    validate_every: Positive = 1_000  # steps; a multiple of optimization.evaluate_every
+
+
+class Recipe(Section):
+    """Everything that decides a base model."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    scratch: Scratch = Scratch()
+    boards: Boards
+    designs: Designs = Designs()
+    optimization: Optimization = Optimization()
+    goal: Goal = Goal()
+    sampling: Sampling = Sampling()
+    max_tokens: Positive = 48  # of an answered plan

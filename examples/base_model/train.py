@@ -1,0 +1,281 @@
+"""The loop: imitate plans and designs until held-out ones are mastered.
+
+A training that is killed resumes with the same command, and ends with the same model.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from examples.base_model.boards import HeldOut, draw_held_out, draw_plans
+from examples.base_model.designs import draw_examples, draw_swaps
+from examples.base_model.recipe import Designs, Goal, Optimization, Recipe
+from examples.base_model.scores import ReadingTest
+from jaxlake.language.judging import judge_texts
+from training.errors import UserError
+from training.learner.batching import split_rows
+from training.learner.imitation import LENGTH_STEP, Batch, ExamplePool, answer_nats
+from training.learner.optimizer import LearnerState, Metrics, gradient_step, initial_state, muon
+from training.learner.placement import placement_of
+from training.policy.policy import Policy, make_policy, open_policy
+from training.run.checkpoints import Checkpoints, RunProgress
+from training.run.progress import console, track, working
+from training.run.records import six_digits
+from training.run.seeds import seed_for
+from training.sampling.engines import start_sampler
+from training.sampling.sampler import Sampler
+from training.schema import Model, Prompt, dump
+
+LOG_EVERY = 50
+MAX_STEPS = 32
+"""The longest plan of an agent, steps."""
+TOKENIZER_PLANS = 2048
+TOKENIZER_DESIGNS = 4096
+
+
+@dataclass
+class _Training:
+    """What does not change from step to step."""
+
+    recipe: Recipe
+    path: Path  # of its files; model/ is the result, in the Hugging Face layout
+    policy: Policy
+    pool: ExamplePool
+    held_out: HeldOut
+    reading: ReadingTest
+    sampler: Sampler | None = None
+
+    def seed(self, *place: int) -> int:
+        return seed_for(self.recipe.seed, "pretrain", *place)
+
+
+def train(recipe: Recipe, path: Path, *, stop_after: int | None = None) -> Path | None:
+    """Train the base model in the directory `path`, or resume there; return its folder.
+
+    With `stop_after` it stops after this step, as if killed there, and returns None. After a kill
+    the lines of `metrics.jsonl` and `evaluations.jsonl` since the last checkpoint are repeated.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    copy = path / "recipe.yaml"
+    if copy.exists() and copy.read_text() != dump(recipe):
+        raise UserError(f"{path}: holds a training of another recipe")
+    copy.write_text(dump(recipe))
+    run, params = _prepare(recipe, path)
+    settings = recipe.sampling
+    run.sampler = start_sampler(run.policy, params, settings, path / "engine", seed=recipe.seed)
+    with closing(run.sampler), closing(Checkpoints(path / "checkpoints")) as checkpoints:
+        ended = _take_steps(run, checkpoints, params, stop_after)
+        return None if ended is None else _finish(run, *ended)
+
+
+def _take_steps(
+    run: _Training, checkpoints: Checkpoints, params: Any, stop_after: int | None
+) -> tuple[Any, int] | None:
+    """Take steps from the newest checkpoint on; return the last weights and the steps taken.
+
+    None: it stopped after the step `stop_after`, before the end.
+    """
+    recipe, settings = run.recipe, run.recipe.optimization
+    progress = checkpoints.progress()
+    done = progress.step if progress else 0
+    state = initial_state(params, _optimizer(settings))
+    if progress:
+        state = checkpoints.restore(state)
+
+    step = _compiled_step(run.policy, settings)
+    recent: list[Any] = []
+    mastered = False
+    with track("training", settings.most_steps, start=done, unit="steps") as advance:
+        while done < settings.most_steps and not mastered:
+            if done == stop_after:
+                return None
+            done += 1
+            rng = np.random.default_rng(run.seed(10, done))
+            share = _design_share(recipe.designs, settings, done)
+            state, metrics = step(state, run.pool.draw(rng, settings.batch_size, share))
+            recent.append(metrics)
+            last = done == settings.most_steps
+            saves = last or done % settings.checkpoint_every == 0
+            if saves or done % LOG_EVERY == 0:
+                line = _metrics(done, recent, _schedule(settings))
+                recent.clear()
+                _append(run.path / "metrics.jsonl", line)
+                losses = f"plans {line['plan_loss']:.3f}  designs {line['design_loss']:.3f} nats"
+                advance(done, losses)
+            if done % settings.evaluate_every == 0 or last:
+                validate = last or done % recipe.goal.validate_every == 0
+                evaluation = _evaluate(run, state.params, done, validate=validate)
+                mastered = validate and not shortfalls(evaluation, recipe.goal)
+            if saves or mastered:
+                checkpoints.save(state, RunProgress("pretrain", 0, done, done))
+    return state.params, done
+
+
+def _append(file: Path, record: dict[str, Any]) -> None:
+    with file.open("a") as lines:
+        print(json.dumps(record), file=lines)
+
+
+def _prepare(recipe: Recipe, path: Path) -> tuple[_Training, Any]:
+    """Draw the examples and the held-out ones, and make the model with random weights."""
+    with working("drawing boards and contexts"):
+        held_out = draw_held_out(recipe, recipe.goal.boards_per_cell)
+        plans = draw_plans(recipe, held_out)
+        examples, swaps = (
+            np.random.default_rng(seed_for(recipe.seed, "pretrain", place)) for place in (2, 3)
+        )
+        designs = draw_examples(examples, recipe.designs)
+        pairs = draw_swaps(swaps, recipe.designs, recipe.goal.contexts)
+    console.print(f"{len(plans)} plans, {len(designs)} contexts, {len(held_out.boards)} held out.")
+    model, initial = Model(scratch=recipe.scratch), path / "initial"
+    if not initial.exists():
+        texts = [*_spread(plans, TOKENIZER_PLANS), *_spread(designs, TOKENIZER_DESIGNS)]
+        joined = [text for example in texts for text in example]
+        make_policy(initial, model, joined, max_len=recipe.sampling.max_model_len, seed=recipe.seed)
+    prompt = Prompt(max_tokens=recipe.max_tokens, max_steps=MAX_STEPS)
+    policy, params = open_policy(initial, model, prompt, length_bucket=LENGTH_STEP)
+    encoded = map(policy.encode_examples, (plans, designs))
+    pool = ExamplePool(*encoded, pad_id=policy.pad_id)
+    return _Training(recipe, path, policy, pool, held_out, ReadingTest(policy, pairs)), params
+
+
+def _spread(examples: Sequence[Any], count: int) -> list[Any]:
+    rows = np.linspace(0, len(examples) - 1, min(count, len(examples))).astype(int)
+    return [examples[row] for row in rows]
+
+
+def _design_share(designs: Designs, settings: Optimization, step: int) -> float:
+    if step > settings.most_steps - settings.decay_steps:
+        return designs.last_share
+    return designs.first_share if step <= designs.first_steps else designs.share
+
+
+def _schedule(settings: Optimization) -> optax.Schedule:
+    """Rise linearly, stay, and fall linearly to 0 over the last steps."""
+
+    def rate(count: Any) -> Any:
+        risen = jnp.minimum((count + 1) / settings.warmup_steps, 1.0)
+        left = (settings.most_steps - count) / settings.decay_steps
+        return settings.learning_rate * risen * jnp.clip(left, 0.0, 1.0)
+
+    return rate
+
+
+def _optimizer(settings: Optimization) -> optax.GradientTransformation:
+    schedule = _schedule(settings)
+    return muon(schedule, weight_decay=settings.weight_decay, max_grad_norm=1.0)
+
+
+@functools.cache
+def _compiled_step(policy: Policy, settings: Optimization) -> Any:
+    optimizer = _optimizer(settings)
+
+    def loss(params: Any, batch: Batch) -> tuple[jax.Array, Metrics]:
+        """Sum the negative log-likelihood of the answers' tokens, nats, also by kind."""
+        tokens = batch.sequences
+        nats = answer_nats(params, tokens, graphdef=policy.graphdef)
+        counts = jnp.sum(tokens.targets, axis=1).astype(jnp.float32)
+        designs = batch.designs.astype(jnp.float32)
+        return jnp.sum(nats), {
+            "plan_nats": jnp.sum(nats * (1.0 - designs)),
+            "plan_tokens": jnp.sum(counts * (1.0 - designs)),
+            "design_nats": jnp.sum(nats * designs),
+            "design_tokens": jnp.sum(counts * designs),
+        }
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def step(state: LearnerState, batch: Batch) -> tuple[LearnerState, Metrics]:
+        weight = batch.sequences.targets.sum().astype(np.float32)
+        batches, placement = split_rows(batch, 1), placement_of(policy.graphdef, state.params)
+        options: Any = {"loss": loss, "optimizer": optimizer, "placement": placement}
+        return gradient_step(state, batches, 1, weight, **options)
+
+    return step
+
+
+def _metrics(step: int, recent: Sequence[Any], schedule: optax.Schedule) -> dict[str, Any]:
+    """Return the mean losses, nats per token, since the last line."""
+    total = {name: sum(float(one[name]) for one in recent) for name in recent[0]}
+    return {
+        "step": step,
+        "plan_loss": six_digits(total["plan_nats"] / max(total["plan_tokens"], 1e-9)),
+        "design_loss": six_digits(total["design_nats"] / max(total["design_tokens"], 1e-9)),
+        "learning_rate": six_digits(schedule(step - 1)),
+    }
+
+
+class Evaluation(NamedTuple):
+    """A line of `evaluations.jsonl`."""
+
+    step: int
+    edits_right: float  # share of edits that equal the rule's
+    flips: dict[str, float]  # by fact: share of edits that change with it
+    valid: dict[str, float] | None  # by cell, at temperature 1
+
+
+def _evaluate(run: _Training, params: Any, step: int, *, validate: bool) -> Evaluation:
+    """Measure the weights, with answers to the held-out boards if asked, and write a line."""
+    edits_right, flips = run.reading.scores(params)
+    flips = {fact: six_digits(share) for fact, share in flips.items()}
+    valid = _valid_rates(run, params, step) if validate else None
+    evaluation = Evaluation(step, six_digits(edits_right), flips, valid)
+    _append(run.path / "evaluations.jsonl", evaluation._asdict())
+    least = f", valid from {min(valid.values()):.0%}" if valid else ""
+    console.print(
+        f"step {step}: edits right {edits_right:.1%}, flips from {min(flips.values()):.1%}{least}"
+    )
+    return evaluation
+
+
+def _valid_rates(run: _Training, params: Any, step: int) -> dict[str, float]:
+    """Sample an answer to each held-out board at temperature 1; the valid rate by cell."""
+    assert run.sampler is not None
+    run.sampler.sync(run.policy.tensors(params))
+    groups = run.sampler.sample(
+        [run.policy.encode_board(board) for board in run.held_out.boards],
+        n=1,
+        temperature=1.0,
+        max_tokens=run.recipe.max_tokens,
+        stop_token_ids=run.policy.stop_ids,
+        seed=run.seed(11, step),
+    )
+    texts = [run.policy.decode(completion.token_ids) for (completion,) in groups]
+    boards, max_steps = run.held_out.boards, run.policy.prompt.max_steps
+    verdict = judge_texts(texts, boards.instances, boards.solutions, max_steps=max_steps)
+    valid = verdict.outcomes.valid
+    return {name: six_digits(valid[rows].mean()) for name, rows in run.held_out.cells.items()}
+
+
+def _finish(run: _Training, params: Any, step: int) -> Path:
+    """Write the model in bfloat16, and evaluate it after rounding."""
+    rounded = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+    exact = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), rounded)
+    if missed := shortfalls(_evaluate(run, exact, step, validate=True), run.recipe.goal):
+        console.print(f"It falls short of its goal: {', '.join(missed)}.", soft_wrap=True)
+    run.policy.export(rounded, run.path / "model")
+    console.print(f"{run.path / 'model'}: the model after {step} steps.")
+    return run.path / "model"
+
+
+def shortfalls(evaluation: Evaluation, goal: Goal) -> list[str]:
+    """Name where an evaluation is below a goal, without cells that were not answered."""
+    measured = [("edits right", evaluation.edits_right, goal.edits_right)]
+    measured += [
+        (f"flips with {fact}", rate, goal.flips) for fact, rate in evaluation.flips.items()
+    ]
+    cells = (evaluation.valid or {}).items()
+    measured += [(f"valid in {cell}", rate, goal.least_valid) for cell, rate in cells]
+    return [
+        f"{name} {rate:.1%} (goal {least:.0%})" for name, rate, least in measured if rate < least
+    ]

@@ -1,0 +1,65 @@
+"""A stopped training ends as an uninterrupted one, and its model loads."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.flax import load_file
+
+from examples.base_model import train as loop
+from examples.base_model.__main__ import main
+from examples.base_model.recipe import Recipe
+from tests.examples.base_model.conftest import TINY
+from training.errors import UserError
+from training.policy.policy import open_policy
+from training.schema import Model, Prompt
+
+
+def lines_of(file: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_train_resumes_with_the_same_result(
+    tiny: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(loop, "LOG_EVERY", 10)
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    assert loop.train(tiny, whole) == whole / "model"
+    assert loop.train(tiny, stopped, stop_after=20) is None
+    assert not (stopped / "model").exists()
+    assert loop.train(tiny, stopped) == stopped / "model"
+    expected, actual = (load_file(one / "model/model.safetensors") for one in (whole, stopped))
+    assert expected.keys() == actual.keys()
+    for name, leaf in expected.items():
+        assert leaf.dtype == "bfloat16"
+        np.testing.assert_array_equal(leaf, actual[name], err_msg=name)
+    for name in ("metrics.jsonl", "evaluations.jsonl", "model/tokenizer.json"):
+        assert (whole / name).read_text() == (stopped / name).read_text(), name
+
+    lines = lines_of(whole / "metrics.jsonl")
+    assert [line["step"] for line in lines] == [10, 20, 30, 40]
+    assert lines[-1]["plan_loss"] < lines[0]["plan_loss"]
+    assert lines[-1]["design_loss"] < lines[0]["design_loss"]
+    assert lines[-1]["learning_rate"] == pytest.approx(5e-4)
+    evaluations = lines_of(whole / "evaluations.jsonl")
+    assert [one["step"] for one in evaluations] == [40, 40]  # before and after rounding
+    assert len(evaluations[-1]["valid"]) == 8
+    prompt = Prompt(max_tokens=48, max_steps=32)
+    policy, _ = open_policy(
+        whole / "model", Model(pretrained=str(whole / "model")), prompt, length_bucket=16
+    )
+    text = "stage next\nn3 valid8 hole swap + learn4 data5 + hole4 = wait3 =\nedits\n"
+    assert policy.decode(policy.encode_prompt(text)) == text
+    with pytest.raises(UserError, match="holds a training of another recipe"):
+        loop.train(tiny.model_copy(update={"seed": 6}), whole)
+
+
+def test_command_names_an_unknown_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(yaml.safe_dump(TINY))
+    with pytest.raises(SystemExit):
+        main([str(recipe), "--set", "optimization.learning_rte=1"])
+    assert "optimization.learning_rte" in capsys.readouterr().err
