@@ -1,19 +1,16 @@
-"""What a run of a configuration would do, and what it would take, without starting it."""
+"""The plan of a run, its tokens and its memory per device, without starting it."""
 
 from __future__ import annotations
 
-import shutil
 from math import prod
 from pathlib import Path
 
 from engineer.context.token_limit import estimate_tokens
-from engineer.scoring.reading import ANSWERS_PER_CONTEXT
 from jaxlake import parse_grid
 from jaxlake.language.prompts import render
 from training.environments.catalogue import domain_of, environment_of
 from training.errors import UserError
 from training.learner.batching import round_up
-from training.phases.atlas import rollouts_per_atlas
 from training.policy.architectures import DecoderConfig
 from training.policy.attention import BLOCKWISE_ABOVE
 from training.policy.blockwise import BLOCK
@@ -21,10 +18,8 @@ from training.policy.huggingface import SHIPPED, read_config, resolve
 from training.policy.kernels import KERNELS, kind_for
 from training.policy.logprobs import LOGITS_BYTES, LOGITS_BYTES_BESIDE_KERNELS
 from training.policy.parameters import parameter_shapes, require_shareable_weights
-from training.run.kv_cache import bytes_per_token, kv_caches
-from training.run.progress import console, duration, new_table, print_table
-from training.run.time_estimate import estimated_time
-from training.schema import ATLAS, ORACLE, RunConfig
+from training.run.progress import console, new_table, print_table
+from training.schema import RunConfig
 from training.schema.environment_sections import OtherEnvironment, OtherValidation
 
 _BYTES = {"float32": 4, "bfloat16": 2}
@@ -142,29 +137,8 @@ def _scores_at_once(queries: int, keys: int) -> int:
     return BLOCK * BLOCK if keys > BLOCKWISE_ABOVE else queries * keys
 
 
-def run_disk(config: RunConfig, shape: DecoderConfig) -> dict[str, int]:
-    """Estimate the bytes that a run's weights take on disk; all other files are small beside them.
-
-    A checkpoint has the weights (with `model.lora` the adapters) and Adam's two moments in
-    `param_dtype`. Two are kept, and the oldest goes when the next one is complete, so there are
-    three for a while. With adapters each stage keeps them, too. vLLM's folder has
-    an output layer of its own, also where it is tied to the embeddings.
-    """
-    weights = parameters(shape) * _BYTES[config.model.param_dtype]
-    head = shape.vocab_size * shape.hidden_size * _BYTES[config.model.param_dtype]
-    learned = learned_parameters(config, shape) * _BYTES[config.model.param_dtype]
-    kept = weights if config.model.lora is None else weights + learned
-    disk = {
-        "three checkpoints": 3 * 3 * learned,
-        f"the policies of stages 0 to {config.stages.count}": (config.stages.count + 1) * kept,
-    }
-    if config.sampling.engine != "jax":
-        disk["the engine's folder"] = weights + head * shape.tie_word_embeddings
-    return disk
-
-
-def print_plan(config: RunConfig, run_dir: Path) -> None:
-    """Print stages, batch shapes, steps, memory, and disk beside what is free for `run_dir`.
+def print_plan(config: RunConfig) -> None:
+    """Print the stages, the shapes of batches with their tokens, and the memory per device.
 
     A `UserError` says that the policy, where its shape is known here, does not fit `model.mesh`.
     """
@@ -177,84 +151,44 @@ def print_plan(config: RunConfig, run_dir: Path) -> None:
     _print_batches(config, prompt)
     if shape is None:
         console.print(
-            f"\nThe shape of {config.model.pretrained} is not known here, so device memory and "
-            "disk can't be estimated; give a local folder to have them estimated."
+            f"\nThe shape of {config.model.pretrained} is unknown here, so device memory cannot "
+            "be estimated; give a local folder."
         )
     else:
         _print_memory(config, shape, prompt)
-        if config.sampling.runs_vllm_here:
-            _print_cache(config, shape)
-        _print_disk(config, shape, run_dir)
-    print_time(config, run_dir, run_dir.absolute().parent)
 
 
 def _print_stages(config: RunConfig) -> None:
-    grpo, warm_start = config.grpo, config.warm_start
+    grpo, warm_start, engineer = config.grpo, config.warm_start, config.engineer
     table = new_table("Stages", "phase", "instances", "steps", "completions")
     if warm_start is not None:
-        other = isinstance(config.environment, OtherEnvironment)
-        shown = "demonstrations" if other else "plans"
-        steps, batch = f"{warm_start.steps}", f"{warm_start.batch_size} {shown} per step"
-        table.add_row("warm start", f"{warm_start.instances}", steps, batch)
-    boards = validation_instances(config)
+        batch = f"{warm_start.batch_size} demonstrations per step"
+        table.add_row("warm start", f"{warm_start.instances}", f"{warm_start.steps}", batch)
     used = f"{config.updates_per_stage * grpo.prompts_per_update} of {config.stages.instances}"
     updates = f"{config.updates_per_stage} updates"
-    completions = f"{grpo.prompts_per_update} x {grpo.completions}"
+    each = f"1 per {domain_of(config).instance}"
     for stage in range(1, config.stages.count + 1):
-        if (picking := config.engineer.picking) and picking.method == "sfl":
-            answers = f"{picking.answers} per board"
-            table.add_row(f"stage {stage}: pool", f"{picking.pool}", "", answers)
+        completions = f"{grpo.prompts_per_update} x {grpo.completions}"
         table.add_row(f"stage {stage}: train", used, updates, completions)
-        if config.rehearsal is not None:
-            designs = f"{config.rehearsal.contexts} designs per update"
-            table.add_row(f"stage {stage}: rehearse", "", updates, designs)
-        table.add_row(
-            f"stage {stage}: validate", f"{boards}", "", f"1 per {domain_of(config).instance}"
-        )
-        if learning := config.engineer.learning:
-            steps, designs = f"{learning.updates} updates", f"{learning.designs} designs"
-            table.add_row(f"stage {stage}: learn to design", "", steps, designs)
-        attempts = f"<= {config.engineer.attempts} attempts"
-        table.add_row(f"stage {stage}: design", "", attempts, config.engineer.kind)
-        last = stage == config.stages.count and config.engineer.atlas.after_last
-        if ATLAS in config.engineer.asked or config.engineer.learning or last:
-            atlas = config.engineer.atlas
-            measured = f"<= {rollouts_per_atlas(config) // atlas.answers}"
-            table.add_row(f"stage {stage}: atlas", measured, "", f"{atlas.answers} per board")
-        if reading := config.engineer.reading:
-            table.add_row(f"stage {stage}: reading", "", "", f"{reading} x {ANSWERS_PER_CONTEXT}")
-        if config.engineer.kind == ORACLE:
-            oracle = config.engineer.oracle
-            probed = f"<= {oracle.max_probes} x {oracle.updates * grpo.prompts_per_update}"
-            steps = f"<= {oracle.max_probes} x {oracle.updates} updates"
-            table.add_row(f"stage {stage}: probes", probed, steps, completions)
+        table.add_row(f"stage {stage}: validate", f"{validation_instances(config)}", "", each)
+        attempts = f"<= {engineer.attempts} attempts"
+        table.add_row(f"stage {stage}: design", "", attempts, engineer.kind)
     print_table(table)
 
 
 def _print_batches(config: RunConfig, prompt: int) -> None:
-    grpo = config.grpo
+    grpo, answer = config.grpo, config.prompt.max_tokens
     batch = grpo.prompts_per_update * grpo.completions
     groups = grpo.micro_batch_size // grpo.completions
     console.print(
         f"\nAn update: {batch} completions in {grpo.minibatches} minibatch(es) of at most "
         f"{config.micro_batches} micro-batches. In each are {groups} prompts of {prompt} tokens at "
-        f"most, padded to a multiple of {grpo.length_bucket}, and at most {grpo.micro_batch_size} "
-        f"rows of {config.prompt.max_tokens} tokens, in which their completions are packed."
+        f"most, and at most {grpo.micro_batch_size} rows of {answer} tokens, in which their "
+        f"completions are packed. Rollouts have at most {batch * answer:,} tokens."
     )
     if grpo.resamples:
         most = grpo.prompts_per_update * (1 + grpo.resamples)
-        console.print(
-            "Boards whose rewards are all equal are replaced by others, in at most "
-            f"{grpo.resamples} rounds: an update answers up to {most}."
-        )
-    domain = domain_of(config)
-    shares = ", ".join(
-        f"{domain.called(group)} {knobs[domain.space.share]:.0%}"
-        for group, knobs in config.environment.initial.values().items()
-    )
-    other = isinstance(config.environment, OtherEnvironment)
-    what = domain.name if other else f"{config.lake.num_agents} agents"
-    console.print(f"Stage 1 trains on {what}: {shares}.")
+        console.print(f"With grpo.resamples, an update answers up to {most} prompts.")
 
 
 def _print_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> None:
@@ -274,71 +208,6 @@ def _print_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> None:
     print_table(table)
 
 
-def _print_cache(config: RunConfig, shape: DecoderConfig) -> None:
-    sampling = config.engine_sampling
-    weights = parameters(shape) * _BYTES[sampling.dtype] // sampling.tensor_parallel_size
-    title = "\nvLLM's cache of keys and values, of each worker"
-    table = new_table(title, "where", "GiB", "tokens", f"sequences of {sampling.max_model_len:,}")
-    for cache in kv_caches(sampling, shape, weights):
-        most = "<= " if cache.at_most else ""
-        table.add_row(
-            cache.where,
-            f"{most}{cache.gib:.2f}",
-            f"{most}{cache.tokens:,}",
-            f"{most}{cache.sequences:,.1f}",
-        )
-    print_table(table)
-    console.print(
-        f"A token takes {bytes_per_token(sampling, shape):,} bytes. vLLM decodes at most "
-        f"{sampling.max_num_seqs} sequences at once (sampling.max_num_seqs); more wait. On an "
-        "accelerator its activations and graphs, which it measures when it starts, take a part of "
-        "the cache that is not counted here."
-    )
-
-
-def print_time(config: RunConfig, run_dir: Path, within: Path, *, runs: int = 1) -> None:
-    """Print how long a run will take, or `runs` of them in turn, where one was measured."""
-    estimate = estimated_time(config, run_dir, within)
-    if estimate is None:
-        console.print(
-            f"\nTime: not estimated. No run in {within} has updates of this "
-            "model, prompt, sampling and grpo, from which it could be. `--stop-after 1` measures "
-            "one stage, and a dry run says then what all of them take."
-        )
-        return
-    table = new_table("\nEstimated time", "phase", "all stages")
-    for phase, seconds in estimate.seconds.items():
-        table.add_row(phase.replace("_", " "), duration(seconds))
-    for phase in estimate.unknown:
-        table.add_row(phase.replace("_", " "), "not measured")
-    table.add_section()
-    table.add_row("in all", duration(estimate.total))
-    if runs > 1:
-        table.add_row(f"{runs} such runs in turn", duration(runs * estimate.total))
-    print_table(table)
-    console.print(
-        f"It is what {estimate.source} took ({estimate.updates} updates there), compilation "
-        "included, scaled by counts. It holds for the machine that it ran on; the start of the "
-        "engine comes on top."
-    )
-
-
-def _print_disk(config: RunConfig, shape: DecoderConfig, run_dir: Path) -> None:
-    disk = run_disk(config, shape)
-    needed = sum(disk.values())
-    folder = next(place for place in (run_dir, *run_dir.absolute().parents) if place.exists())
-    free = shutil.disk_usage(folder).free
-    table = new_table("\nEstimated disk", f"in {run_dir}", "GiB")
-    for name, size in disk.items():
-        table.add_row(name, f"{size / _GIB:.2f}")
-    table.add_section()
-    table.add_row("in all", f"{needed / _GIB:.2f}")
-    table.add_row("free there now", f"{free / _GIB:.2f}")
-    print_table(table)
-    if free < needed:
-        console.print(f"There is not enough room for this run in {run_dir}.")
-
-
 def validation_instances(config: RunConfig) -> int:
     """Return the size of the validation set."""
     if isinstance(config.validation, OtherValidation):
@@ -346,27 +215,19 @@ def validation_instances(config: RunConfig) -> int:
     return config.validation.cells * config.validation.per_cell
 
 
-def _long_prompts(config: RunConfig) -> list[str]:
-    """Return prompts of which one is about the longest: a board of the largest size.
-
-    Of other environments they are those of the validation set.
-    """
-    if isinstance(config.environment, OtherEnvironment):
-        environment = environment_of(config)
-        return environment.prompts(environment.validation_set())
-    size = max((*config.lake.bounds.sizes, *config.cells.sizes))
-    rows = [["F"] * size for _ in range(size)]
-    rows[0][:2] = "G", "g"
-    rows[-1][:2] = "S", "s"
-    board = parse_grid([" ".join(row) for row in rows], max_size=size)
-    return [render(board, config.prompt.style)]
-
-
 def longest_prompt(config: RunConfig) -> int:
     """Estimate the most tokens of a prompt, rounded up as batches are padded."""
-    texts = list(_long_prompts(config))
-    prompt = 2 * max(len(text.split()) for text in texts)  # few words take more than two tokens
-    if isinstance(config.environment, OtherEnvironment):  # nobody knows what its words are like
-        prompt = max(prompt, *map(estimate_tokens, texts))
-    prompt += 32  # for a chat template
+    if isinstance(config.environment, OtherEnvironment):
+        environment = environment_of(config)
+        texts = environment.prompts(environment.validation_set())
+        tokens = max(estimate_tokens(text) for text in texts)
+    else:
+        size = max((*config.lake.bounds.sizes, *config.cells.sizes))
+        rows = [["F"] * size for _ in range(size)]
+        rows[0][:2] = "G", "g"
+        rows[-1][:2] = "S", "s"
+        board = parse_grid([" ".join(row) for row in rows], max_size=size)
+        texts, tokens = [render(board, config.prompt.style)], 0
+    words = max(len(text.split()) for text in texts)
+    prompt = max(2 * words, tokens) + 32  # few words take more than two tokens; a chat template
     return min(config.sampling.max_model_len, round_up(prompt, config.grpo.length_bucket))

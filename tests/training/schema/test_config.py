@@ -262,26 +262,6 @@ def test_the_dry_run_refuses_a_mesh_that_the_model_does_not_fit(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", ["atlas", "oracle"])
-def test_the_dry_run_counts_the_boards_and_answers_of_an_atlas(
-    kind: str, capsys: pytest.CaptureFixture[str]
-):
-    choice = ["engineer.oracle.candidates=[fixed,atlas]", "engineer.atlas.boards_per_cell=10"]
-    arguments = ["--set", f"engineer.kind={kind}", *choice, "--dry-run"]
-    assert main(["run", str(SCRATCH), *arguments]) == 0
-    (row,) = (line for line in capsys.readouterr().out.splitlines() if "stage 2: atlas" in line)
-    assert "<= 240" in row  # three sizes, four hole levels, with and without waits
-    assert "8 per board" in row
-
-
-def test_the_dry_run_counts_the_atlas_of_the_last_stage(capsys: pytest.CaptureFixture[str]):
-    arguments = ["--set", "engineer.atlas.after_last=true", "engineer.kind=rule", "--dry-run"]
-    assert main(["run", str(SCRATCH), *arguments]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    (row,) = (line for line in lines if ": atlas" in line)
-    assert f"stage {load(SCRATCH).stages.count}: atlas" in row
-
-
 def test_a_random_first_configuration_follows_from_the_seed_and_keeps_to_the_bounds(tmp_path: Path):
     drawn = []
     for seed in range(8):

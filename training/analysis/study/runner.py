@@ -31,7 +31,6 @@ from training.analysis.study.workers import Worker, WorkerRun
 from training.errors import UserError
 from training.run.answer_records import count_answers
 from training.run.directory import RunDirectory
-from training.run.dry_run import print_time
 from training.run.forking import fork_first_round
 from training.run.progress import (
     console,
@@ -91,10 +90,6 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
             f"\n{len(left)} of {len(runs)} runs are left; at {duration(each)} per run, as so far, "
             f"they take about {duration(len(left) * each)}."
         )
-    elif left:
-        first = study.config_of(left[0], directory.policy)
-        within = directory.path.absolute().parent
-        print_time(first, directory.run(left[0]).path, within, runs=len(left))
 
 
 def run_study(
