@@ -9,8 +9,8 @@ from training.errors import UserError
 
 _HELP = """\
 Run every engineer of a study with every seed, each run in a process of its own and all from one
-shared warm start; then write report.md, its figures and results.json. The same command goes on
-where it was stopped: finished runs are kept. A run that fails is reported, and the others go on.
+shared warm start; then write report.html and results.json. The same command resumes a study:
+finished runs are kept. A run that fails is reported, and the others go on.
 
 docs/how_to/studies.md says how a study is written and what its numbers mean.
 
@@ -74,10 +74,7 @@ def run(args: argparse.Namespace) -> int:
     directory = StudyDirectory(usable_folder("--study-dir", study_dir))
     if args.output is not None:
         usable_folder("--output", args.output)
-    if args.report_only:
-        directory.check(study)
-    elif not args.dry_run:
-        directory.belongs_to(study)  # `claim` asks again, after imports that take seconds
+    directory.check(study)
     from training.analysis.study.report import write_report
     from training.analysis.study.runner import print_study_plan, run_study
     from training.run.progress import console
@@ -87,9 +84,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     complete, cluster, jobs = True, None, args.jobs or 1
     if not args.report_only:
-        known = directory.claim(study)
-        verb = "Going on with" if known else "Starting"
-        console.print(f"{verb} {study.config.name} in {directory.path}: {len(study.runs)} runs.")
+        console.print(f"{study.config.name} in {directory.path}: {len(study.runs)} runs.")
         if args.cluster:
             parameters = {**study.config.cluster, **given}
             cluster = Cluster(args.cluster, directory.path / "jobs", parameters)

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from jaxlake.command_line.entry import main
+from tests.training.analysis.pages import Page
 from tests.training.sample_run import CONFIG
 from training.run.directory import RunDirectory
 
@@ -20,8 +21,6 @@ STUDY: dict[str, Any] = {
     ],
     "seeds": [1, 2],
     "baseline": "steady",
-    "resamples": 4000,
-    "slice_boards": 10,
 }
 SKILLS = {
     ("steady", 1): (0.25, 0.3, 0.35, 0.4),
@@ -32,10 +31,6 @@ SKILLS = {
 ROUNDS = ["first_rounds/steady/1", "first_rounds/steady/2"]
 """The first rounds that both engineers of a seed share."""
 RUNS = [f"{engineer}/{seed}" for engineer, seed in SKILLS]
-
-
-CALLS = [ROUNDS[0], *RUNS[:2], ROUNDS[1], *RUNS[2:]]
-"""The processes after the warm start, in their order."""
 
 
 def write_study(folder: Path, **changes: Any) -> Path:
@@ -59,8 +54,8 @@ def results_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "out/report/results.json").read_text())
 
 
-def report_of(folder: Path) -> str:
-    return (folder / "out/report/report.md").read_text(encoding="utf-8")
+def page_of_study(folder: Path) -> Page:
+    return Page((folder / "out/report/report.html").read_text(encoding="utf-8"))
 
 
 def run_of(folder: Path, engineer: str, seed: int) -> RunDirectory:

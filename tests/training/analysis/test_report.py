@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import jaxlake
 from jaxlake import wilson_interval
 from tests.training.analysis.pages import Page, page_of
 from tests.training.sample_run import DESIGNS, HOSTILE, reading_with
-from training.analysis import INDIVIDUAL_RATE, RATE_NAMES, SUCCESS_RATES
+from training.analysis import RATE_NAMES
 from training.analysis.report import answers as report_answers
 from training.analysis.report import build_report
 from training.analysis.report.answers import answers_json
@@ -28,7 +27,6 @@ from training.phases.validate import validation_set
 from training.run.answer_records import Rates, count_answers
 from training.run.directory import RunDirectory
 from training.run.records import DecisionRecord, DesignUpdateRecord
-from training.run.typed_files import TextFile
 
 
 @pytest.fixture(scope="module")
@@ -69,15 +67,6 @@ def test_validation_table_shows_counts_and_intervals_of_the_files(finished_run, 
     assert shown == expected
 
 
-def test_validation_table_shows_the_individual_success_rate_and_says_what_it_is(finished_run, page):
-    shown = [row[-4:] for row in page.rows if len(row) in (5, 6) and INDIVIDUAL_RATE in row[:2]]
-    rates = {(stage, name): row.isr for stage, name, row in validated_rows(finished_run)}
-    names = [name for stage, name in rates if stage == 0]
-    expected = [[f"{100 * rates[stage, name]:.1f}" for stage in range(4)] for name in names]
-    assert [[cell.strip() for cell in row] for row in shown] == expected
-    assert SUCCESS_RATES in page.text
-
-
 def test_configuration_table_shows_every_stage_and_marks_changes(finished_run, page):
     directory, decisions = RunDirectory(finished_run), decisions_of(finished_run)
     trained = [directory.stage(stage).configuration.read().values() for stage in (1, 2, 3)]
@@ -102,7 +91,7 @@ def test_every_decision_shows_its_kind_answers_and_context(finished_run, page):
         assert f"After stage {stage} {decision.kind}" in page.text
         assert RunDirectory(finished_run).stage(stage).context.read() in "".join(page.words)
         for answer in DESIGNS[stage - 1]:
-            assert answer.encode("utf-8", "replace").decode() in "".join(page.words)
+            assert answer.encode("utf-8", "backslashreplace").decode() in "".join(page.words)
 
 
 def test_every_decision_shows_its_costs_and_what_the_gate_took_back(run_copy):
@@ -137,21 +126,6 @@ def test_it_is_said_whether_the_policy_reads_or_why_that_is_not_known(run_copy):
     file.write(reading_with(flips=0.5))
     assert "Reading : It reads part of its evidence" in page_of(run_copy).text
     assert "but not valid (50.0%)" in page_of(run_copy).text
-
-
-def test_answers_are_counted_as_they_were_written_apart_from_what_was_mended(run_copy):
-    kinds = Counter(
-        answer.kind
-        for stage in (1, 2, 3)
-        for answer in RunDirectory(run_copy).stage(stage).answers.read()
-    )
-    assert kinds["repaired"] > 0
-    said = (
-        f"The engineer's {kinds.total()} answers: {kinds['accepted']} valid as written"
-        f" (shares that sum to 1 included), {kinds['repaired']} valid after repairs,"
-        f" {kinds['rejected']} refused, {kinds['failed']} never came."
-    )
-    assert said in page_of(run_copy).text
 
 
 def test_what_was_learned_of_designs_is_said_where_it_was(run_copy):
@@ -204,17 +178,6 @@ def test_page_needs_no_other_file(page):
     assert "@import" not in page.source
 
 
-def test_no_style_may_be_applied_but_the_style_sheets_of_the_page(page):
-    [policy] = [value for _, value in page.attributes if value and "default-src" in value]
-    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
-    sheets = re.findall(r"<style>(.*?)</style>", page.source, flags=re.DOTALL)
-    assert len(sheets) == 13, "the page's, and one in each of 12 pictures"
-    assert page.source.count("<style") == len(sheets)
-    digests = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in sheets]
-    assert set(rules["style-src"].split()) == {f"'sha256-{digest}'" for digest in digests}
-    assert "style" not in {name for name, _ in page.attributes}
-
-
 def test_only_the_one_script_of_the_page_may_run(page):
     [policy] = [value for _, value in page.attributes if value and "default-src" in value]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
@@ -234,9 +197,9 @@ def test_every_answer_is_embedded_as_the_files_say(finished_run, page):
     def names(plan: list[str] | None) -> list[list[str]] | None:
         return None if plan is None else [[letters[one] for one in moves] for moves in plan]
 
-    assert [stage["number"] for stage in data["stages"]] == [0, 1, 2, 3]
-    for stage in data["stages"]:
-        episodes = RunDirectory(finished_run).stage(stage["number"]).episodes.read()
+    assert len(data["stages"]) == 4
+    for number, stage in enumerate(data["stages"]):
+        episodes = RunDirectory(finished_run).stage(number).episodes.read()
         assert len(stage["answers"]) == len(episodes)
         for answer, episode in zip(stage["answers"], episodes, strict=True):
             number, result, plan, time, agents, text, _, about = answer + [None] * (8 - len(answer))
@@ -264,11 +227,11 @@ def test_every_answer_is_embedded_as_the_files_say(finished_run, page):
 def test_plans_that_are_known_are_taken_and_no_board_is_solved_again(
     finished_run, page, tmp_path, monkeypatch
 ):
-    def solve(grids):
-        assert not list(grids)
+    def solve(lines):
+        assert not list(lines)
         return []
 
-    monkeypatch.setattr(report_answers, "solver_plans", solve)
+    monkeypatch.setattr(report_answers, "solve_lines", solve)
     config = RunDirectory(finished_run).config()
     target = tmp_path / "report.html"
     build_report(finished_run, target, validation=validation_set(config))
@@ -295,40 +258,18 @@ def test_solver_plans_of_the_page_are_valid_and_cost_the_optimum(page):
 def test_texts_are_cut_and_old_stages_left_out_where_answers_are_too_many(finished_run):
     run = read_run(finished_run)
     whole = answers_json(run)
-    assert whole.left_out == ""
+    assert (whole.validations_left_out, whole.one_in) == (0, 1)
     part = answers_json(run, most_characters=len(whole.text) // 2)
     count = part.validations_left_out
     assert 0 < count < 4
     assert len(part.text) <= len(whole.text) // 2
-    assert [one["number"] for one in json.loads(part.text)["stages"]] == [0, 1, 2, 3][count:]
-    assert "left out" in part.left_out
+    assert len(json.loads(part.text)["stages"]) == 4 - count
     least = answers_json(run, most_characters=len(whole.text) // 12)
     assert len(least.text) <= len(whole.text) // 12
     assert least.one_in > 1
     [stage] = json.loads(least.text)["stages"]
     assert len(stage["answers"]) == -(-120 // least.one_in)
-    assert f"one in {least.one_in} answers of the last validation" in least.left_out
     assert answers_json(run, most_characters=100).text == ""
-
-
-def test_page_of_many_and_long_texts_stays_below_5_mb_and_says_what_was_left_out(run_copy):
-    directory = RunDirectory(run_copy)
-    for number in range(4):
-        file = directory.stage(number).episodes
-        file.write(
-            one.model_copy(update={"id": 120 * copy + one.id, "text": "<" * 5_000})
-            for copy in range(8)
-            for one in file.read()
-        )
-    for number in (1, 2, 3):
-        TextFile(directory.stage(number).path / "context.txt").write("&" * 2_000_000)
-    source = build_report(run_copy).read_text(encoding="utf-8")
-    assert 1_000_000 < len(source.encode()) < 5_000_000
-    assert "so that the page stays below 5 MB" in source
-    assert re.search(r"… \d+ characters more", source)
-    data = json.loads(Page(source).scripts[0])
-    assert data["stages"][-1]["number"] == 3
-    assert all(answer[6] == 4_750 for answer in data["stages"][-1]["answers"])
 
 
 def test_unchanged_configuration_is_said_and_repairs_are_named(finished_run, page):
@@ -336,8 +277,8 @@ def test_unchanged_configuration_is_said_and_repairs_are_named(finished_run, pag
     repairs = [repair for decision in decisions for repair in decision.repairs]
     assert repairs
     for repair in repairs:
-        said = f"{repair.name.replace('_', ' ')} {repair.old:.4g} {repair.new:.4g}"
-        assert any(said in " ".join(row[-1].split()) for row in page.rows if len(row) == 5)
+        words = f"{repair.field} {repair.name.replace('_', ' ')} {repair.old:.4g} {repair.new:.4g}"
+        assert words in page.text
     kept = sum(not decision.diff for decision in decisions)
     assert page.text.count("Nothing changed: stage") == kept
 
@@ -359,30 +300,6 @@ def test_charts_take_their_colours_from_the_page_so_that_they_follow_dark_mode(p
     assert used <= set(re.findall(r"--[\w-]+(?=:)", light)) & set(
         re.findall(r"--[\w-]+(?=:)", dark)
     )
-
-
-def test_values_of_the_rate_charts_have_tooltips_with_their_intervals(finished_run, page):
-    for stage, name, row in validated_rows(finished_run):
-        if name == "All sizes":
-            low, high = wilson_interval(row.valid, row.count)
-            said = f"valid {100 * row.valid / row.count:.1f}% [{100 * low:.1f}, {100 * high:.1f}]"
-            assert f"<title>{said}, stage {stage or 'start'}</title>" in page.source
-
-
-def test_failed_and_solved_episodes_of_the_last_stage_are_drawn(finished_run, page):
-    episodes = RunDirectory(finished_run).stage(3).episodes.read()
-    labels = [value or "" for name, value in page.attributes if name == "aria-label"]
-    boards = [label for label in labels if " on a " in label]
-    kinds = {one.failure for one in episodes if one.failure}
-    assert kinds
-    for kind in kinds:
-        assert any(kind.replace("_", " ") in label for label in boards)
-    shown = re.findall(r"<b>([\w ,]+)</b><span>Board (\d+)", page.source)
-    assert len(shown) == 12
-    for outcome, number in shown:
-        episode = episodes[int(number)]
-        solved = "optimal" if episode.best else "valid, not optimal"
-        assert outcome == (episode.failure or solved).replace("_", " ")
 
 
 @pytest.mark.parametrize("make", [lambda path: None, Path.mkdir, Path.touch])

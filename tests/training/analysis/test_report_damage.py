@@ -6,7 +6,6 @@ import pytest
 
 from tests.training.analysis.pages import page_of
 from training.analysis.report.reading import read_run
-from training.run.directory import RunDirectory
 
 
 @pytest.mark.parametrize(
@@ -69,34 +68,6 @@ def test_cut_line_of_a_log_that_grows_is_passed_over(run_copy):
     assert len(run.updates) == 120
 
 
-def test_episodes_that_cannot_be_drawn_or_shown_whole_do_not_stop_the_page(run_copy):
-    file = RunDirectory(run_copy).stage(3).episodes
-    first = file.read()[0].model_copy(update={"valid": False, "scores": {}, "failure": "hole"})
-    changes = (
-        {"lines": ("S G",)},
-        {"failure": "boredom"},
-        {"lake": first.lake.model_copy(update={"plan": (("LEFT",) * 500, ("LEFT",))})},
-        {"text": "x" * 9999},
-        {"lake": first.lake.model_copy(update={"agent": 9}), "time": 99},
-    )
-    file.write([first.model_copy(update=change) for change in changes])
-    text = page_of(run_copy).text
-    assert "It can't be drawn" in text
-    assert "more than 60 steps" in text
-    assert "8499 characters more" in text
-
-
-def test_run_without_a_warm_start_is_not_said_to_have_one(run_copy):
-    config = run_copy / "config.yaml"
-    text = config.read_text()
-    start, end = text.index("warm_start:"), text.index("\nstages:")
-    config.write_text(text[:start] + "warm_start: null" + text[end:])
-    (run_copy / "metrics.jsonl").write_text("")
-    shown = page_of(run_copy).text
-    assert "Warm start" not in shown
-    assert "before training: 44 of" in shown
-
-
 def test_the_command_writes_a_page_of_a_run_whose_last_validation_is_damaged(run_copy, cli):
     damaged = run_copy / "stages/3/episodes.jsonl"
     damaged.write_text(damaged.read_text()[:40])
@@ -110,11 +81,3 @@ def test_the_command_writes_a_page_of_a_run_that_lost_its_configuration(run_copy
     (run_copy / "config.yaml").unlink()
     assert cli("report", run_copy).status == 0
     assert "config.yaml: is missing" in (run_copy / "report.html").read_text()
-
-
-def test_a_context_that_is_missing_is_not_said_to_be_an_answer_that_never_came(run_copy):
-    (run_copy / "stages/1/context.txt").unlink()
-    shown = page_of(run_copy).text
-    assert "stages/1/context.txt: is missing" in shown
-    assert "(no answer)" not in shown
-    assert shown.count("It can't be shown: the page says what is missing.") == 1

@@ -4,14 +4,15 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from tests.paths import ROOT
 from training.analysis.study.bootstrap import (
+    Interval,
     mean_interval,
-    misses_by_chance,
     paired_interval,
     resampled_means,
 )
+from training.analysis.study.contrasts import Contrast, contrast
 
 
 def simulated_coverage(
@@ -35,8 +36,8 @@ def simulated_coverage(
         shared, other = rng.beta(rate / 3, (1 - rate) / 3, size=(2, boards))
         ours = answers(shared)
         theirs = answers(np.where(rng.random(boards) < own_share, other, shared))
-        one = mean_interval(ours, resamples=400, confidence=0.95)
-        two = paired_interval(ours, theirs, resamples=400, confidence=0.95)
+        one = mean_interval(ours, resamples=400)
+        two = paired_interval(ours, theirs, resamples=400)
         rates += one.low <= rate <= one.high
         differences += two.low <= 0 <= two.high
     return rates / repeats, differences / repeats
@@ -52,29 +53,6 @@ def test_intervals_know_that_all_seeds_answer_the_same_boards(own_share):
     rates, differences = simulated_coverage(3, 0.0, 900, own_share)
     assert rates >= 0.91
     assert differences >= 0.93
-
-
-def documented_coverage() -> dict[int, list[float]]:
-    """By number of seeds, the first table of coverage in the documentation, from top to bottom."""
-    text = (ROOT / "docs/how_to/studies.md").read_text(encoding="utf-8")
-    title = "standard deviation of a run's true rate between seeds"
-    lines = text[text.index(f"| {title} |") :].split("\n\n", 1)[0].splitlines()
-    heads, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
-    return {
-        int(head.split()[0]): [int(row[column].rstrip("%")) / 100 for row in rows]
-        for column, head in enumerate(heads)
-        if column
-    }
-
-
-def test_misses_by_chance_come_from_the_documented_coverage():
-    for seeds, shares in documented_coverage().items():
-        least, most = misses_by_chance(100, seeds=seeds, confidence=0.95)
-        assert (least, most) == pytest.approx((100 * (1 - max(shares)), 100 * (1 - min(shares))))
-    # For a number of seeds that was not measured, the next lower one; 0.5 was not measured at all.
-    four, three = (misses_by_chance(9, seeds=seeds, confidence=0.95) for seeds in (4, 3))
-    assert four == three
-    assert misses_by_chance(10, seeds=3, confidence=0.5) == (5, 5)
 
 
 def test_resamples_vary_as_crossed_draws_of_seeds_and_boards_do():
@@ -109,6 +87,39 @@ def test_resamples_vary_as_crossed_draws_of_seeds_and_boards_do():
     ],
 )
 def test_an_interval_that_ends_at_0_is_not_beyond_it(values, low, high, beyond):
-    found = mean_interval(np.array([values]), resamples=500, confidence=0.95)
+    found = mean_interval(np.array([values]), resamples=500)
     assert (found.low, found.high, found.beyond) == (low, high, beyond)
     assert found.value == sum(values) / 2
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 8])
+def test_power_is_how_often_a_t_test_over_seeds_finds_the_difference(seeds: int):
+    deviation = 0.01
+    one = Contrast(tuple(range(seeds)), Interval(0.0, 0.0, 0.0, 0), deviation)
+    rng = np.random.default_rng(seeds)
+    for difference in (one.detectable, 0.02):
+        drawn = rng.normal(difference, deviation, (20_000, seeds))
+        found = np.mean(stats.ttest_1samp(drawn, 0.0, axis=1).pvalue < 0.05)
+        assert one.power(difference) == pytest.approx(found, abs=0.015)
+    assert one.power(one.detectable) == pytest.approx(0.8)
+    assert one.power(0.0) == pytest.approx(0.05, rel=1e-3)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 8])
+def test_interval_over_seeds_is_that_of_the_paired_t_test(seeds: int):
+    rng = np.random.default_rng(seeds)
+    ours, theirs = (dict(enumerate(rng.random((seeds, 50)) < rate)) for rate in (0.6, 0.5))
+    del theirs[0], ours[seeds - 1]
+    if seeds == 2:
+        with pytest.raises(ValueError, match="no seed in common"):
+            contrast(ours, theirs)
+        return
+    one = contrast(ours, theirs)
+    assert one.seeds == tuple(range(1, seeds - 1))
+    if seeds == 3:
+        assert np.isnan([*one.over_seeds, one.detectable, one.power(0.02)]).all()
+        return
+    rates = [[answers[seed].mean() for seed in one.seeds] for answers in (ours, theirs)]
+    expected = stats.ttest_rel(*rates).confidence_interval(0.95)
+    assert one.over_seeds == pytest.approx((expected.low, expected.high))
+    assert one.difference.value == pytest.approx(np.mean(rates[0]) - np.mean(rates[1]))

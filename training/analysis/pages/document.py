@@ -1,9 +1,11 @@
-"""A page as one file: its template, its styles and its script, and the policy that allows these."""
+"""A page as one file: its template, its styles, its script, and the policy that allows them."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,19 +13,24 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from training.analysis.pages.content_policy import content_policy
-
 _HERE = Path(__file__).parent
-STYLE, SCRIPT = "page.css", "charts.js"
 
 
 @dataclass(frozen=True)
 class PageFigure:
-    """A chart with the words above it."""
+    """A chart with its heading and a note."""
 
     heading: str
     chart: Markup
     note: str = ""
+
+
+def page_figures(heading: str, chart: str | None, note: str = "") -> list[PageFigure]:
+    """Return the figure of a chart, or nothing if there is no chart.
+
+    The markup passes the template as it is: charts escape every text.
+    """
+    return [] if chart is None else [PageFigure(heading, Markup(chart), note)]
 
 
 def page_environment(folder: Path) -> jinja2.Environment:
@@ -39,23 +46,41 @@ def page_environment(folder: Path) -> jinja2.Environment:
     return environment
 
 
-def page_sources(
-    style: Path, script: Path | None = None, *, pictures: Iterable[str] = ()
-) -> dict[str, Any]:
-    """Return `style`, `script` and `policy` of a page: what all pages have, and then its own files.
+def page_sources(style: Path, script: Path | None = None) -> dict[str, Any]:
+    """Return `style`, `script` and `policy` of a page, made of `page.css` and its own files.
 
-    `pictures` are the texts of further style sheets, of pictures that the page holds.
+    The policy allows this style sheet, this script and the style attributes of charts. Nothing is
+    loaded, and no other script runs.
     """
-    sheet = _text(_HERE / STYLE) + _text(style)
-    code = _text(_HERE / SCRIPT) + ("" if script is None else _text(script))
-    policy = content_policy([sheet, *pictures], code)
-    return {"style": Markup(sheet), "script": Markup(code), "policy": policy}
+    sheet = _text(_HERE / "page.css") + _text(style)
+    code = "" if script is None else _text(script)
+    rules = [
+        "default-src 'none'",
+        f"style-src '{hash_source(sheet)}'",
+        "style-src-attr 'unsafe-inline'",
+        f"script-src '{hash_source(code)}'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    return {"style": Markup(sheet), "script": Markup(code), "policy": Markup("; ".join(rules))}
 
 
-def _text(file: Path) -> str:
-    return file.read_text(encoding="utf-8")
+def hash_source(text: str) -> str:
+    """Return the name of a style sheet or script in a policy: `sha256-` and its base-64 digest."""
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return f"sha256-{base64.b64encode(digest).decode('ascii')}"
 
 
 def breakable(value: object) -> Markup:
     """Let a long name break after its punctuation, and not within a word."""
     return Markup("<wbr>").join(re.split(r"(?<=[._:/])(?=\w)", str(value)))
+
+
+def listed(names: Sequence[object]) -> str:
+    """Join names with commas and "and"."""
+    *others, last = map(str, names)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8")

@@ -7,47 +7,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from jaxlake.board.grids import HOLE_SYMBOL, GridError, parse_grid
+from jaxlake.command_line.board_records import solve_lines
+from jaxlake.language.prompts import action_names
 from jaxlake.render.palette import AGENT_COLOURS
-from jaxlake.render.playback import Fault, actions_of_agents, board_of_instance, play
+from jaxlake.render.playback import actions_of_agents, board_of_instance, play
+from jaxlake.solver import Status
 from training.analysis.report.reading import ReportedRun, ReportedStage
-from training.analysis.report.solver_plans import known_plans, solver_plans
 from training.rollout.instances import InstanceSet
 from training.run.records import EpisodeRecord, LakeAnswer
 
 MOST_CHARACTERS = 3_500_000
-"""Of the JSON, unless a page says how much room it has."""
+"""Of the JSON."""
 
 TEXT_LIMITS = (4000, 1000, 250)
 """Characters kept of an answer's text: the first limit with which all answers fit."""
 
 LETTERS = {"LEFT": "L", "DOWN": "D", "RIGHT": "R", "UP": "U", "WAIT": "W"}
 
-BoardKey = tuple[int, tuple[str, ...]]
-PlansByBoard = Mapping[tuple[str, ...], Sequence[Sequence[str]] | None]
+_VALID = ("best", "valid")
+
+Grid = tuple[str, ...]
+PlansByBoard = Mapping[Grid, Sequence[Sequence[str]] | None]
 
 
 @dataclass(frozen=True)
 class EmbeddedAnswers:
-    """The JSON that report.js reads, and what was left out of it for its size."""
+    """The JSON that report.js reads, and how much was left out of it."""
 
-    text: str  # "": no answers
+    text: str = ""  # "": no answers
     validations_left_out: int = 0  # the oldest ones
-    one_in: int = 1  # of the answers of the last validation, one in so many is there
-
-    @property
-    def left_out(self) -> str:
-        """Say in a sentence what is left out; nothing if nothing is."""
-        if self.one_in > 1:
-            return f"Only one in {self.one_in} answers of the last validation is listed"
-        if self.validations_left_out > 1:
-            return f"The answers of the first {self.validations_left_out} validations are left out"
-        if self.validations_left_out:
-            return "The answers of the first validation are left out"
-        return ""
-
-
-NO_ANSWERS = EmbeddedAnswers("")
+    one_in: int = 1  # of the answers of the last validation, every so many-th is there
 
 
 def answers_json(
@@ -55,28 +47,21 @@ def answers_json(
 ) -> EmbeddedAnswers:
     """Return all answers of a run for report.js, or as many as `most_characters` of ASCII hold.
 
-    The text can stand inside of an element `<script>`: nothing in it can end that, or begin a
-    comment. If the answers are too many, texts are cut; if they still are, the oldest validations
-    are left out, and then every other answer of the last one, as often as it takes. For the
-    solver's plans see `build_report`.
+    The text can stand inside an element `<script>`. If the answers are too many, texts are cut;
+    then the oldest validations are left out, and then answers of the last one. For the solver's
+    plans see `build_report`.
     """
     stages = [stage for stage in run.stages if stage.episodes]
     plans = _plans_by_board(stages, validation)
-    for left_out in range(len(stages)):
-        for limit in TEXT_LIMITS if left_out == 0 else TEXT_LIMITS[-1:]:
-            text = escaped_json(answers(run, stages[left_out:], plans, limit))
-            if len(text) <= most_characters:
-                return EmbeddedAnswers(text, left_out)
-    if not stages:
-        return NO_ANSWERS
-    last, one_in = stages[-1], 2
-    while one_in < 2 * len(last.episodes):
-        some = [replace(last, episodes=last.episodes[::one_in])]
-        text = escaped_json(answers(run, some, plans, TEXT_LIMITS[-1]))
+    choices = [(limit, 0, 1) for limit in TEXT_LIMITS]
+    choices += [(TEXT_LIMITS[-1], number, 1) for number in range(1, len(stages))]
+    choices += [(TEXT_LIMITS[-1], len(stages) - 1, 2**power) for power in range(1, 20)]
+    for limit, left_out, one_in in choices if stages else ():
+        chosen = [replace(one, episodes=one.episodes[::one_in]) for one in stages[left_out:]]
+        text = escaped_json(answers(run, chosen, plans, limit))
         if len(text) <= most_characters:
-            return EmbeddedAnswers(text, len(stages) - 1, one_in)
-        one_in *= 2
-    return NO_ANSWERS
+            return EmbeddedAnswers(text, left_out, one_in)
+    return EmbeddedAnswers()
 
 
 def escaped_json(value: object) -> str:
@@ -102,12 +87,14 @@ def answers(
     A text is null where it is what the plan says, in the usual words, and `cut` counts characters
     left out. `about` is the reason of an unreadable answer, or a reward in other environments.
     """
-    boards: dict[BoardKey, tuple[int, EpisodeRecord]] = {}
+    boards: dict[tuple[int, Grid], tuple[int, EpisodeRecord]] = {}
     for stage in stages:
         for one in stage.episodes:
             boards.setdefault((one.id, one.lines), (len(boards), one))
     groups = list(dict.fromkeys([*run.groups, *(one.group for _, one in boards.values())]))
-    results = {name: place for place, name in enumerate(_results(run, stages))}
+    kinds = dict.fromkeys([*_VALID, *run.words.failures])
+    kinds |= dict.fromkeys(_result(one) for stage in stages for one in stage.episodes)
+    results = {name: place for place, name in enumerate(kinds)}
     return {
         "lake": run.on_the_lake,
         "label": run.words.label,
@@ -115,12 +102,11 @@ def answers(
         "colours": AGENT_COLOURS,
         "groups": [run.called(group) for group in groups],
         "results": [_result_words(run, name) for name in results],
-        "valid_results": sum(name in _VALID for name in results),
+        "valid_results": len(_VALID),
         "boards": [_board(one, groups, plans) for _, one in boards.values()],
         "stages": [
             {
                 "name": run.stage_name(stage.number),
-                "number": stage.number,
                 "answers": [
                     [boards[one.id, one.lines][0], *_answer(one, results, text_limit)]
                     for one in stage.episodes
@@ -131,17 +117,6 @@ def answers(
     }
 
 
-_VALID = ("best", "valid")
-
-
-def _results(run: ReportedRun, stages: Sequence[ReportedStage]) -> list[str]:
-    """How answers may turn out: the valid ones first, then kinds of failure in their order."""
-    kinds = dict.fromkeys([*_VALID, *run.words.failures])
-    for stage in stages:
-        kinds |= dict.fromkeys(_result(one) for one in stage.episodes)
-    return list(kinds)
-
-
 def _result(episode: EpisodeRecord) -> str:
     if episode.valid:
         return "best" if episode.best else "valid"
@@ -149,19 +124,35 @@ def _result(episode: EpisodeRecord) -> str:
 
 
 def _result_words(run: ReportedRun, result: str) -> str:
-    best = "optimal" if run.on_the_lake else "best possible"
     known = {"best": "valid", "valid": "valid"}
     if run.tells_best:
-        known = {"best": best, "valid": f"valid, not {best}"}
+        known = {"best": run.words.best, "valid": f"valid, not {run.words.best}"}
     return known.get(result, result.replace("_", " "))
 
 
 def _plans_by_board(stages: Sequence[ReportedStage], validation: Any) -> PlansByBoard:
-    """Take the plans of a solved set of boards, and solve every other one that was answered."""
-    grids = {one.lines: None for stage in stages for one in stage.episodes if one.lake is not None}
-    known = known_plans(validation) if isinstance(validation, InstanceSet) else {}
-    others = [grid for grid in grids if grid not in known]
-    return known | dict(zip(others, solver_plans(others), strict=True))
+    """Take the plans of a solved set of boards, and solve every other board that was answered."""
+    plans = known_plans(validation) if isinstance(validation, InstanceSet) else {}
+    others = {
+        one.lines: None
+        for stage in stages
+        for one in stage.episodes
+        if one.lake is not None and one.lines not in plans
+    }
+    lines = (json.dumps({"id": row, "grid": grid}).encode() for row, grid in enumerate(others))
+    solved = (record.get("plan") for _, record in solve_lines(lines))
+    return plans | dict(zip(others, solved, strict=True))
+
+
+def known_plans(boards: InstanceSet) -> dict[Grid, list[list[str]] | None]:
+    """Return the plans of least sum of costs of solved boards, by the rows of the board."""
+    status, moves = np.asarray(boards.solutions.status), np.asarray(boards.solutions.plan)
+    plans: dict[Grid, list[list[str]] | None] = {}
+    for row, board in enumerate(boards):
+        agents = int(np.sum(board.agent_mask))
+        solved = status[row] == Status.OPTIMAL
+        plans[tuple(boards.grid(row))] = action_names(moves[row, :, :agents]) if solved else None
+    return plans
 
 
 def _board(episode: EpisodeRecord, groups: Sequence[str], plans: PlansByBoard) -> list[Any]:
@@ -170,16 +161,16 @@ def _board(episode: EpisodeRecord, groups: Sequence[str], plans: PlansByBoard) -
         return [*row, "\n".join(episode.lines)]
     holes = sum(line.split().count(HOLE_SYMBOL) for line in episode.lines)
     facts = [holes, int(lake.needs_wait), lake.optimum]
-    return [*row, _cells(episode), *facts, _letters(plans[episode.lines])]
+    return [*row, _cells(episode.lines), *facts, _letters(plans[episode.lines])]
 
 
-def _cells(episode: EpisodeRecord) -> list[str] | None:
+def _cells(grid: Grid) -> list[str] | None:
     """Return the rows of a grid without spaces; None if it is no board."""
     try:
-        parse_grid(episode.lines)
+        parse_grid(grid)
     except GridError:
         return None
-    return ["".join(row.split()) for row in episode.lines]
+    return ["".join(row.split()) for row in grid]
 
 
 def _letters(plan: Sequence[Sequence[str]] | None) -> list[str] | None:
@@ -192,40 +183,39 @@ def _letters(plan: Sequence[Sequence[str]] | None) -> list[str] | None:
 def _answer(episode: EpisodeRecord, results: Mapping[str, int], text_limit: int) -> list[Any]:
     """Return an answer without its board, its last fields left out if they are null or empty."""
     plan: list[str] | None = None
-    agents: list[int] = []
+    agents: Sequence[int] = ()
     text: str | None = episode.text[:text_limit]
     cut, about = len(episode.text) - text_limit, episode.reason
     if (lake := episode.lake) is not None:
-        fault = _fault(episode, lake)
-        plan, agents = _letters(lake.plan), list(fault.agents) if fault else []
-        if lake.agent is not None and _cells(episode) is None:
-            agents = [lake.agent]  # which no board can be asked for
+        plan, agents = _letters(lake.plan), _failing_agents(episode, lake)
         if lake.plan is not None and episode.text == _usual_words(lake.plan):
             text, cut = None, 0
     elif about is None:
         about = f"reward {episode.reward:g}"
-    row = [results[_result(episode)], plan, episode.time, agents, text, max(cut, 0) or None, about]
+    row = [results[_result(episode)], plan, episode.time, [*agents], text, max(cut, 0) or None]
+    row.append(about)
     while row[-1] is None or row[-1] == []:
         row.pop()
     return row
 
 
 def _usual_words(plan: Sequence[Sequence[str]]) -> str:
-    """Write a plan as policies are taught to write it; report.js does the same."""
+    """Write a plan in the words that policies are taught; report.js does the same."""
     return "\n".join(f"Agent {k}: {' '.join(moves)}" for k, moves in enumerate(plan))
 
 
-def _fault(episode: EpisodeRecord, lake: LakeAnswer) -> Fault | None:
-    """Return the first failure with all its agents; None where the record makes no sense."""
+def _failing_agents(episode: EpisodeRecord, lake: LakeAnswer) -> Sequence[int]:
+    """Return all agents of the first failure."""
     if episode.failure is None:
-        return None
+        return ()
+    known = () if lake.agent is None else (lake.agent,)
     try:
         board = board_of_instance(parse_grid(episode.lines))
-        actions = None
+        moves = None
         if lake.plan is not None:
-            actions = actions_of_agents(lake.plan, len(board.starts))
-        return play(
-            board, actions, failure=episode.failure, agent=lake.agent, time=episode.time
-        ).fault
-    except ValueError:
-        return None
+            moves = actions_of_agents(lake.plan, len(board.starts))
+        place = {"agent": lake.agent, "time": episode.time}
+        fault = play(board, moves, failure=episode.failure, **place).fault
+    except ValueError:  # the record makes no sense
+        return known
+    return known if fault is None else fault.agents

@@ -15,7 +15,7 @@ from engineer import Configuration
 from engineer.scoring.reading import Reading
 from jaxlake.statistics.paired import PairedComparison
 from training.analysis import RATE_NAMES
-from training.analysis.pages.chart_drawing import COLOURS
+from training.analysis.pages.charts import COLOURS
 from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.run import records
@@ -40,6 +40,7 @@ class PageWords:
     knobs: tuple[str, ...]
     metrics: Mapping[str, str]  # rates: their field and their words
     failures: Mapping[str, int]  # kinds of failure and the numbers of their colours
+    best: str = "best possible"  # an answer than which none is better
 
 
 LAKE_WORDS = PageWords(
@@ -55,6 +56,7 @@ LAKE_WORDS = PageWords(
         "swapping_conflict": 3,
         "goal_not_reached": 4,
     },
+    best="optimal",
 )
 
 
@@ -81,7 +83,8 @@ class ReportedStage:
             return {}
         counted = count_answers(self.number, self.episodes)
         rates: dict[str | None, records.Rates] = dict(counted.groups)
-        return rates | {None: counted.total}
+        rates[None] = counted.total
+        return rates
 
 
 @dataclass(frozen=True)

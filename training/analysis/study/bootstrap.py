@@ -18,19 +18,8 @@ SEED = 0
 _MOST_NUMBERS = 2**22
 """How many numbers are drawn at once: memory stays small for any number of boards and resamples."""
 
-MEASURED_CONFIDENCE = 0.95
-MEASURED_COVERAGE = {
-    1: (0.45, 0.96),
-    2: (0.74, 1.0),
-    3: (0.83, 1.0),
-    5: (0.89, 1.0),
-    10: (0.93, 1.0),
-}
-"""By number of seeds, how often a 95% interval of the difference of equal engineers contains 0.
-
-Simulated with 900 boards and 2,000 repeats, for seeds that lie 3 and 0 points apart: the smallest
-and the largest share in the first table of `docs/how_to/studies.md`.
-"""
+RESAMPLES = 10_000
+CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -62,33 +51,18 @@ def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator
     return np.concatenate(sums) / (seeds * boards)
 
 
-def mean_interval(values: np.ndarray, *, resamples: int, confidence: float) -> Interval:
-    """Return the mean of (S, B) values with the interval of a share `confidence` of the resamples.
+def mean_interval(values: np.ndarray, resamples: int = RESAMPLES) -> Interval:
+    """Return the mean of (S, B) values with its 95% interval over seeds and boards.
 
     The values are whether each answer is valid, for example, or that minus the same for another
     engineer's answer of the same seed to the same board.
     """
     means = resampled_means(values, resamples, np.random.default_rng(SEED))
-    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     beyond = int(low > 0) - int(high < 0)
     return Interval(float(values.mean()), float(low), float(high), beyond)
 
 
-def paired_interval(
-    ours: np.ndarray, theirs: np.ndarray, *, resamples: int, confidence: float
-) -> Interval:
+def paired_interval(ours: np.ndarray, theirs: np.ndarray, resamples: int = RESAMPLES) -> Interval:
     """Return the mean of bool (S, B) answers minus others of the same seeds to the same boards."""
-    difference = ours.astype(np.int64) - theirs.astype(np.int64)
-    return mean_interval(difference, resamples=resamples, confidence=confidence)
-
-
-def misses_by_chance(count: int, *, seeds: int, confidence: float) -> tuple[float, float]:
-    """Say how many of `count` intervals would not contain 0 if all were equal: at least, at most.
-
-    A number of seeds that was not measured counts as the next lower one that was; intervals of a
-    confidence that was not measured are trusted to be right.
-    """
-    if confidence != MEASURED_CONFIDENCE:
-        return count * (1 - confidence), count * (1 - confidence)
-    low, high = MEASURED_COVERAGE[max(known for known in MEASURED_COVERAGE if known <= seeds)]
-    return count * (1 - high), count * (1 - low)
+    return mean_interval(ours.astype(np.int64) - theirs.astype(np.int64), resamples)

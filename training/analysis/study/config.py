@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from training.errors import Location, UserError, did_you_mean, problems_of
 from training.run.forking import same_first_round
-from training.schema import Positive, RunConfig, Section, load, read_yaml
+from training.schema import RunConfig, Section, load, read_yaml
 from training.schema.loading import refuse_other_kinds
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
@@ -40,15 +40,6 @@ class StudyConfig(Section):
     engineers: Annotated[tuple[ComparedEngineer, ...], Field(min_length=1)]
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
     baseline: str = Field(description="the engineer that the others are compared with")
-    resamples: Annotated[int, Field(ge=100, le=1_000_000)] = Field(
-        10_000, description="of the bootstrap; limited, for all their means are held in memory"
-    )
-    confidence: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
-        0.95, description="of each interval by itself"
-    )
-    slice_boards: Positive = Field(
-        20, description="boards that a slice needs to count as the worst one"
-    )
     cluster: dict[str, Any] = Field(
         default={}, description="submitit's parameters of a run's job, with `--cluster`"
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from jaxlake.board.grids import HOLE_SYMBOL
 from jaxlake.statistics.paired import compare
 from training.analysis import METRIC_NAMES
 from training.analysis.study.config import Study, StudyRun
-from training.analysis.study.directory import StudyDirectory
+from training.analysis.study.directory import StudyDirectory, check_configuration
 from training.errors import UserError
 from training.run.answer_records import EpisodeRecord, count_answers
 from training.run.directory import RunDirectory, StageDirectory
@@ -113,17 +112,11 @@ def _percent(run: FinishedRun) -> str:
 
 
 def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> FinishedRun:
-    """Read one finished run, which must have been one of this configuration.
-
-    The place of the model may differ, so that a study can be moved.
-    """
-    config = directory.config()
-    here = config.model.model_copy(update={"pretrained": expected.model.pretrained})
-    if config.model_copy(update={"model": here}) != expected:
-        raise UserError(f"{directory.path}: its configuration is not that of {run} of this study")
+    """Read one finished run, which must have been one of this configuration."""
+    config = check_configuration(directory, run, expected)
     stages = [directory.stage(stage) for stage in range(config.stages.count + 1)]
     answers = [_episodes(stage) for stage in stages]
-    boards = _validation_set(answers[0], stages[0].episodes.path)
+    boards = _validation_set(answers[0])
     for stage, episodes in zip(stages, answers, strict=True):
         if tuple(one.lines for one in episodes) != boards.grids:
             raise UserError(f"{stage.path}: was validated on other boards than {stages[0].path}")
@@ -137,7 +130,7 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
         ),
         kinds=np.array([[KINDS.index(one.failure or "valid") for one in row] for row in answers]),
         isr=tuple(count_answers(0, episodes).total.isr or 0.0 for episodes in answers),
-        configurations=tuple(_configuration(stage, config) for stage in stages[1:]),
+        configurations=tuple(stage.configuration.read().values() for stage in stages[1:]),
         ledger=_ledger(directory, config, sum((one.spent for one in decisions), Spent())),
         designs=tuple(decision.kind for decision in decisions[:-1]),
         rolled_back=sum(
@@ -149,16 +142,10 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
 
 
 def _episodes(files: StageDirectory) -> list[EpisodeRecord]:
-    """Read the answers of one stage, which must be the lake's."""
-    path, episodes = files.episodes.path, files.episodes.read()
+    """Read the answers of one stage."""
+    episodes = files.episodes.read()
     if not episodes:
-        raise UserError(f"{path}: holds no answers")
-    for one in episodes:
-        if one.lake is None:
-            raise UserError(f"{path}: is another environment's, allowed is the lake's")
-        if (one.failure or "valid") not in KINDS:
-            allowed = ", ".join(KINDS[1:])
-            raise UserError(f"{path}: failure: got {one.failure!r}, allowed are null, {allowed}")
+        raise UserError(f"{files.episodes.path}: holds no answers")
     return episodes
 
 
@@ -166,28 +153,14 @@ def _scored(episode: EpisodeRecord, metric: str) -> bool:
     return episode.valid if metric == "valid" else episode.scores.get(metric, False)
 
 
-def _validation_set(episodes: list[EpisodeRecord], path: Path) -> ValidationSet:
-    tenths = []
-    for one in episodes:
-        symbols = [symbol for row in one.lines for symbol in row.split()]
-        if one.group != str(len(one.lines)):
-            raise UserError(f"{path}: group: got {one.group}, the board has {len(one.lines)} rows")
-        tenths.append(10 * symbols.count(HOLE_SYMBOL) // len(symbols))
+def _validation_set(episodes: list[EpisodeRecord]) -> ValidationSet:
+    symbols = [[symbol for row in one.lines for symbol in row.split()] for one in episodes]
     return ValidationSet(
         grids=tuple(one.lines for one in episodes),
         size=np.array([int(one.group) for one in episodes]),
-        hole_tenth=np.array(tenths),
+        hole_tenth=np.array([10 * one.count(HOLE_SYMBOL) // len(one) for one in symbols]),
         needs_wait=np.array([one.lake is not None and one.lake.needs_wait for one in episodes]),
     )
-
-
-def _configuration(files: StageDirectory, config: RunConfig) -> KnobValues:
-    configuration = files.configuration.read()
-    sizes, allowed = sorted(map(int, configuration.values())), sorted(config.lake.bounds.sizes)
-    if sizes != allowed:
-        problem = f"got {sizes}, environment.bounds.sizes has {allowed}"
-        raise UserError(f"{files.configuration.path}: sizes: {problem}")
-    return configuration.values()
 
 
 def _ledger(directory: RunDirectory, config: RunConfig, spent: Spent) -> dict[str, float]:

@@ -5,6 +5,7 @@ Shapes: S seeds, M metrics, T validations, B boards. Rates lie in 0..1.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -13,19 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engineer.space import KnobValues
-from training.analysis.study.bootstrap import SEED, mean_interval, misses_by_chance, paired_interval
-from training.analysis.study.config import Study, StudyConfig
-from training.analysis.study.directory import MachineRecord
+from training.analysis.study.bootstrap import mean_interval
+from training.analysis.study.config import Study
+from training.analysis.study.contrasts import Contrast, contrast
 from training.analysis.study.reading import KINDS, METRICS, FinishedRun, ValidationSet
 from training.schema import RunConfig
-
-SCHEMA = 4
-"""Grows when a key changes its name or its meaning."""
 
 Results = dict[str, Any]
 
 REVIEWS = ("accepted", "repaired", "rejected", "failed")
-"""What the review says of an engineer's answer; `failed`: there was none."""
+"""Kinds of reviews of an engineer's answer; `failed`: there was none."""
+
+SLICE_BOARDS = 20
+"""Boards that a slice needs to count as the worst one."""
 
 _VALID = METRICS.index("valid")
 
@@ -41,52 +42,33 @@ def build_results(
     study: Study,
     runs: Sequence[FinishedRun],  # at least one, all validated on the same boards
     unfinished: Sequence[Results],  # the others, and why each has no result
-    machines: Sequence[MachineRecord],
-    seconds: Mapping[str, float],  # that the processes of each run took
 ) -> Results:
     """Compute everything that the report shows, and each run's own numbers."""
     config = study.config
     slices = slices_of(runs[0].boards)
-    there: dict[str, list[FinishedRun]] = {}
+    by_engineer: dict[str, list[FinishedRun]] = {}
     for engineer in config.engineers:
         if rows := [run for run in runs if run.engineer == engineer.name]:
-            there[engineer.name] = rows
-    baseline = there.get(config.baseline, [])
-    engineers = {name: _engineer(config, rows, slices, baseline) for name, rows in there.items()}
+            by_engineer[engineer.name] = rows
+    baseline = by_engineer.get(config.baseline, [])
     first = np.stack([run.scores[:, 0] for run in runs])
     return {
-        "schema": SCHEMA,
-        "study": _study(config),
-        "start": _start(study.warm_start),
+        "study": {
+            "name": config.name,
+            "engineers": {one.name: list(one.set) for one in config.engineers},
+            "seeds": list(config.seeds),
+            "baseline": config.baseline,
+            "kinds": list(KINDS),
+        },
         "budget": _budget(study.warm_start, len(runs[0].boards)),
-        "machines": [machine.model_dump() for machine in machines],
-        "process_seconds": dict(seconds),
         "missing": list(unfinished),
-        "comparisons": _comparisons(config, engineers),
-        # What all runs began with, as each of them measured it.
-        "warm_start": {"rates": _rates(first), "slices": [_slice(one, first) for one in slices]},
-        "engineers": engineers,
+        # The rates that all runs began with, as each of them measured them.
+        "start": {"rates": _rates(first), "slices": [_slice(one, first) for one in slices]},
+        "engineers": {
+            name: _engineer(rows, slices, [] if name == config.baseline else baseline)
+            for name, rows in by_engineer.items()
+        },
     }
-
-
-def _study(config: StudyConfig) -> Results:
-    return {
-        "name": config.name,
-        "engineers": {one.name: list(one.set) for one in config.engineers},
-        "seeds": list(config.seeds),
-        "baseline": config.baseline,
-        "resamples": config.resamples,
-        "bootstrap_seed": SEED,
-        "confidence": config.confidence,
-        "slice_boards": config.slice_boards,
-        "metrics": list(METRICS),
-        "kinds": list(KINDS),
-    }
-
-
-def _start(config: RunConfig) -> str:
-    """Say what every run starts from."""
-    return "one shared warm start" if config.warm_start else f"the model {config.model.pretrained}"
 
 
 def _budget(config: RunConfig, boards: int) -> Results:
@@ -102,39 +84,25 @@ def _budget(config: RunConfig, boards: int) -> Results:
     }
 
 
-def _comparisons(config: StudyConfig, engineers: Mapping[str, Results]) -> Results:
-    """How many differences are shown, and how many would leave out 0 by chance alone."""
-    differences = [one["difference"] for one in engineers.values() if one["difference"] is not None]
-    count = len(differences) * len(METRICS)
-    seeds = min((len(one["seeds"]) for one in differences), default=1)
-    least, most = misses_by_chance(count, seeds=seeds, confidence=config.confidence)
-    return {"count": count, "seeds": seeds, "expected_by_chance": {"least": least, "most": most}}
-
-
 def _engineer(
-    config: StudyConfig,
-    runs: Sequence[FinishedRun],
-    slices: Sequence[BoardSlice],
-    baseline: Sequence[FinishedRun],
+    runs: Sequence[FinishedRun], slices: Sequence[BoardSlice], baseline: Sequence[FinishedRun]
 ) -> Results:
     scores = np.stack([run.scores for run in runs])  # (S, M, T, B)
     final = scores[:, :, -1]
-    kinds = np.stack([run.kinds for run in runs])
-    large = [one for one in slices if len(one.rows) >= config.slice_boards]
+    large = [one for one in slices if len(one.rows) >= SLICE_BOARDS]
     worst = min(large, key=lambda one: final[:, _VALID, one.rows].mean(), default=None)
-    settings: Any = {"resamples": config.resamples, "confidence": config.confidence}
     return {
         "seeds": [run.seed for run in runs],
-        "rates": _by_metric(lambda m: asdict(mean_interval(final[:, m], **settings))),
+        "rates": _by_metric(lambda m: asdict(mean_interval(final[:, m].astype(int)))),
         "isr": spread([run.isr[-1] for run in runs]),
-        "difference": _difference(config, runs, baseline, settings),
+        "difference": _difference(runs, baseline),
         "slices": [_slice(one, final) for one in slices],
         "worst_slice": None if worst is None else _slice(worst, final),
         "learning_curve": _by_metric(
             lambda m: [rate_spread(stage) for stage in np.moveaxis(scores[:, m], 1, 0)]
         ),
         "mixture": _mixture([run.configurations for run in runs]),
-        "flow": flow(kinds[:, 0], kinds[:, -1], len(KINDS)).tolist(),
+        "kinds": [_kinds([run.kinds[stage] for run in runs]) for stage in (0, -1)],
         "designs": {
             "trained_on": sum(len(run.designs) for run in runs),
             "by_kind": dict(Counter(kind for run in runs for kind in run.designs)),
@@ -143,45 +111,48 @@ def _engineer(
         },
         "reading": _reading(runs),
         "ledger": {name: spread([run.ledger[name] for run in runs]) for name in runs[0].ledger},
-        "runs": {str(run.seed): _run(run, slices) for run in runs},
+        "runs": {str(run.seed): _run(run) for run in runs},
     }
 
 
-def _difference(
-    config: StudyConfig, runs: Sequence[FinishedRun], baseline: Sequence[FinishedRun], settings: Any
-) -> Results | None:
-    """The difference to the baseline over the seeds that both have; None for the baseline."""
-    theirs = {run.seed: run for run in baseline}
-    pairs = [(run, theirs[run.seed]) for run in runs if run.seed in theirs]
-    if not pairs or runs[0].engineer == config.baseline:
+def _difference(runs: Sequence[FinishedRun], baseline: Sequence[FinishedRun]) -> Results | None:
+    """Return the differences to the baseline over the seeds that both have, if there are any."""
+    if not {run.seed for run in runs} & {run.seed for run in baseline}:
         return None
-    ours, base = (np.stack([pair[side].scores[:, -1] for pair in pairs]) for side in (0, 1))
-    return {
-        "seeds": [run.seed for run, _ in pairs],
-        **_by_metric(lambda m: asdict(paired_interval(ours[:, m], base[:, m], **settings))),
+    by_metric = {
+        metric: contrast(
+            {run.seed: run.scores[m, -1] for run in runs},
+            {run.seed: run.scores[m, -1] for run in baseline},
+        )
+        for m, metric in enumerate(METRICS)
     }
+    seeds = list(by_metric["valid"].seeds)
+    return {"seeds": seeds, **{name: _contrast(one) for name, one in by_metric.items()}}
 
 
-def _run(run: FinishedRun, slices: Sequence[BoardSlice]) -> Results:
-    """One run's own numbers, as counts, so that nothing is rounded."""
+def _contrast(one: Contrast) -> Results:
+    low, high = one.over_seeds
+    over_seeds = {"low": low, "high": high, "deviation": one.deviation}
+    over_seeds["detectable"] = one.detectable
+    finite = {key: None if math.isnan(value) else value for key, value in over_seeds.items()}
+    return {**asdict(one.difference), "over_seeds": finite}
+
+
+def _run(run: FinishedRun) -> Results:
+    """Return one run's own numbers, as counts."""
     return {
-        "stages": [
-            {"count": len(run.boards), **_counts(scores)}
-            for scores in np.moveaxis(run.scores, 1, 0)
-        ],
+        "count": len(run.boards),
+        "stages": [_counts(scores) for scores in np.moveaxis(run.scores, 1, 0)],
         "isr": list(run.isr),
-        "slices": [{**one.key, **_counts(run.scores[:, -1, one.rows])} for one in slices],
         "configurations": list(run.configurations),
-        "flow": flow(run.kinds[0], run.kinds[-1], len(KINDS)).tolist(),
         "ledger": dict(run.ledger),
-        "reading": None if run.reads is None else {one.fact: one.flips for one in run.reads.facts},
     }
 
 
 def _reading(runs: Sequence[FinishedRun]) -> Results:
-    """In how many runs reading was measured, in how many all is read, and what is read least.
+    """Count the runs in which reading was measured and complete; also the fact read least.
 
-    Only facts count whose swap changes edits of the rule. Of equal ones the first is the least.
+    Only facts count whose swap changes edits of the rule.
     """
     read = [(run.seed, run.reads) for run in runs if run.reads is not None]
     known = [
@@ -198,7 +169,7 @@ def _reading(runs: Sequence[FinishedRun]) -> Results:
 
 
 def _mixture(configurations: Sequence[Sequence[KnobValues]]) -> list[Results]:
-    """The spread of each knob over the seeds, by stage, size and knob."""
+    """Return the spread of each knob over the seeds, by stage, size and knob."""
     return [
         {
             size: {knob: spread([one[size][knob] for one in stage]) for knob in stage[0][size]}
@@ -208,19 +179,24 @@ def _mixture(configurations: Sequence[Sequence[KnobValues]]) -> list[Results]:
     ]
 
 
+def _kinds(answers: Sequence[np.ndarray]) -> dict[str, float]:
+    """Return the share of each kind of answer that occurs."""
+    counts = np.bincount(np.concatenate(answers), minlength=len(KINDS))
+    return {kind: count / counts.sum() for kind, count in zip(KINDS, counts.tolist(), strict=True)}
+
+
 def _slice(one: BoardSlice, answers: np.ndarray) -> Results:
-    """Rates and learnability of bool (S, M, B) answers in one slice."""
-    chosen = answers[:, :, one.rows]
-    return {**one.key, **_rates(chosen), "learnability": learnability(chosen[:, _VALID])}
+    """Return the rates of bool (S, M, B) answers in one slice."""
+    return {**one.key, **_rates(answers[:, :, one.rows])}
 
 
 def _counts(answers: np.ndarray) -> Results:
-    """Sums of bool (M, B) answers."""
+    """Return the sums of bool (M, B) answers."""
     return _by_metric(lambda m: int(answers[m].sum()))
 
 
 def _rates(answers: np.ndarray) -> Results:
-    """Rates over seeds of bool (S, M, B) answers."""
+    """Return the rates over seeds of bool (S, M, B) answers."""
     return _by_metric(lambda m: rate_spread(answers[:, m]))
 
 
@@ -229,7 +205,7 @@ def _by_metric(value: Callable[[int], Any]) -> Results:
 
 
 def slices_of(boards: ValidationSet) -> list[BoardSlice]:
-    """All slices that hold a board, by size, holes and waits."""
+    """Return all slices that hold a board, by size, holes and waits."""
     kinds = np.stack([boards.size, boards.hole_tenth, boards.needs_wait], axis=1)
     slices = []
     for kind in np.unique(kinds, axis=0):
@@ -240,27 +216,11 @@ def slices_of(boards: ValidationSet) -> list[BoardSlice]:
     return slices
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """The mean, the least and the largest of one value per seed."""
+def spread(values: Sequence[float]) -> Mapping[str, float]:
+    """Return the mean, the least and the largest of one value per seed."""
     return {"mean": float(np.mean(values)), "low": float(min(values)), "high": float(max(values))}
 
 
-def rate_spread(answers: np.ndarray) -> dict[str, float]:
-    """The rates of bool (S, n) answers: a rate for each seed."""
+def rate_spread(answers: np.ndarray) -> Mapping[str, float]:
+    """Return the spread of the rates of bool (S, n) answers: a rate for each seed."""
     return spread(answers.mean(axis=1).tolist())
-
-
-def learnability(answers: np.ndarray) -> dict[str, float]:
-    """p(1-p) for each seed, where p is the rate of bool (S, n) answers in one slice."""
-    rates = answers.mean(axis=1)
-    return spread((rates * (1 - rates)).tolist())
-
-
-def flow(before: np.ndarray, after: np.ndarray, kinds: int) -> np.ndarray:
-    """Count how answers of the same seeds and boards moved between kinds, 0 to `kinds` - 1.
-
-    The int (kinds, kinds) table holds at [i, j] the answers of kind i before and j after.
-    """
-    table = np.zeros((kinds, kinds), np.int64)
-    np.add.at(table, (before.ravel(), after.ravel()), 1)
-    return table
