@@ -34,7 +34,7 @@ from training.run.progress import console, track, working
 from training.run.records import six_digits
 from training.run.seeds import seed_for
 from training.sampling.engines import start_sampler
-from training.sampling.sampler import Sampler
+from training.sampling.sampler import Question, Sampler
 from training.schema import Model, Prompt, dump
 
 LOG_EVERY = 50
@@ -242,14 +242,15 @@ def _valid_rates(run: _Training, params: Any, step: int) -> dict[str, float]:
     """Sample an answer to each held-out board at temperature 1; the valid rate by cell."""
     assert run.sampler is not None
     run.sampler.sync(run.policy.tensors(params))
-    groups = run.sampler.sample(
-        [run.policy.encode_board(board) for board in run.held_out.boards],
+    question = Question(
+        prompts=[run.policy.encode_board(board) for board in run.held_out.boards],
         n=1,
         temperature=1.0,
         max_tokens=run.recipe.max_tokens,
         stop_token_ids=run.policy.stop_ids,
         seed=run.seed(11, step),
     )
+    groups = run.sampler.sample(question)
     texts = [run.policy.decode(completion.token_ids) for (completion,) in groups]
     boards, max_steps = run.held_out.boards, run.policy.prompt.max_steps
     verdict = judge_texts(texts, boards.instances, boards.solutions, max_steps=max_steps)

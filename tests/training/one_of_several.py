@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from training.phases.asking import asked_by_first
 from training.phases.reading import EngineReader
 from training.policy.parameters import make_mesh
 from training.processes import PeerError, Peers
-from training.sampling.sampler import Completion
+from training.sampling.sampler import Completion, Question
 from training.sampling.shared_sampler import SharedSampler
 
 PROMPTS = [[number, number + 1] for number in range(5)]
@@ -111,8 +112,9 @@ def slurm(processes: int, nodes: int = 1) -> dict[str, str]:
 class PlaceSampler:
     """Draws completions that tell the place of their prompt, with odd bits and lengths."""
 
-    def sample(self, prompts: Any, *, n: int, chosen: Any, **_: Any) -> list[list[Completion]]:
-        return [[completion(place, number) for number in range(n)] for place in chosen]
+    def sample(self, question: Question) -> list[list[Completion]]:
+        numbers = range(question.n)
+        return [[completion(place, number) for number in numbers] for place in question.places]
 
 
 class OneByte:
@@ -147,8 +149,8 @@ def completion(place: int, number: int) -> Completion:
 
 
 def ask(sampler: SharedSampler, **changes: Any) -> list[list[Completion]]:
-    arguments = {"n": 2, "temperature": 1.0, "max_tokens": 40, "stop_token_ids": [2], "seed": 1}
-    return sampler.sample(changes.pop("prompts", PROMPTS), **(arguments | changes))
+    question = Question(PROMPTS, 2, temperature=1.0, max_tokens=40, stop_token_ids=[2], seed=1)
+    return sampler.sample(replace(question, **changes))
 
 
 def exchange(output: Path) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +19,7 @@ from jaxlake.language.prompts import target
 from training import loop
 from training.phases import design_learning, rehearsal, train, warm_start
 from training.sampling import engines
-from training.sampling.sampler import Completion
+from training.sampling.sampler import Completion, Question
 
 
 @contextmanager
@@ -63,29 +63,19 @@ class StandInSampler:
     def close(self) -> None:
         StandInSampler.open_ones -= 1
 
-    def sample(
-        self,
-        prompts: Sequence[Sequence[int]],
-        *,
-        n: int,
-        temperature: float,
-        max_tokens: int,
-        stop_token_ids: Sequence[int],
-        seed: int,
-        form: AnswerForm | None = None,
-    ) -> list[list[Completion]]:
+    def sample(self, question: Question) -> list[list[Completion]]:
         groups = []
-        for place, prompt in enumerate(prompts):
-            known = json.dumps([self.weights, list(prompt), seed, place])
+        for place, prompt in enumerate(question.prompts):
+            known = json.dumps([self.weights, list(prompt), question.seed, place])
             rng = np.random.default_rng(list(hashlib.sha256(known.encode()).digest()))
             task = self._tokenizer.decode(prompt)
-            texts = [_answer(rng, task, form) for _ in range(n)]
-            groups.append([self._completion(text, max_tokens, stop_token_ids) for text in texts])
+            texts = [_answer(rng, task, question.form) for _ in range(question.n)]
+            groups.append([self._completion(text, question) for text in texts])
         return groups
 
-    def _completion(self, text: str, max_tokens: int, stop_token_ids: Sequence[int]) -> Completion:
-        ids = [*self._tokenizer.encode(text, add_special_tokens=False), *stop_token_ids]
-        kept = tuple(ids[:max_tokens])
+    def _completion(self, text: str, question: Question) -> Completion:
+        ids = [*self._tokenizer.encode(text, add_special_tokens=False), *question.stop_token_ids]
+        kept = tuple(ids[: question.max_tokens])
         return Completion(kept, np.full(len(kept), -0.5, np.float32), len(kept) < len(ids))
 
 

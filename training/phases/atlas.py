@@ -26,7 +26,7 @@ from training.run.directory import RunDirectory
 from training.run.progress import console, duration, track
 from training.run.records import AtlasRecord
 from training.run.seeds import key_for, seed_for
-from training.sampling.sampler import Sampler
+from training.sampling.sampler import Question, Sampler
 from training.schema import RunConfig
 
 CHUNK = 4096
@@ -189,14 +189,15 @@ def answer_often(
     texts: list[str] = []
     with track(f"stage {stage}: {stream}", len(prompts) * answers, unit="answers") as advance:
         for number, first in enumerate(range(0, len(prompts), per_call)):
-            groups = sampler.sample(
-                prompts[first : first + per_call],
+            question = Question(
+                prompts=prompts[first : first + per_call],
                 n=answers,
                 temperature=config.sampling.temperature,
                 max_tokens=config.prompt.max_tokens,
                 stop_token_ids=policy.stop_ids,
                 seed=seed_for(config.seed, stream, stage, 1, number),
             )
+            groups = sampler.sample(question)
             texts += [policy.decode(one.token_ids) for group in groups for one in group]
             advance(len(texts))
     return texts

@@ -27,7 +27,7 @@ from training.phases.weight_sync import check_rollout
 from training.run.active_run import ActiveRun
 from training.run.progress import track
 from training.run.records import DesignUpdateRecord, measured, six_digits
-from training.sampling.sampler import Sampler
+from training.sampling.sampler import Question, Sampler
 
 MOST_LEARNABILITY = 0.25
 """The largest p(1-p)."""
@@ -71,14 +71,15 @@ def learn_to_design(
         track(f"stage {stage}: learn to design", choice.updates, unit="updates") as advance,
     ):
         for number in range(1, choice.updates + 1):
-            groups = sampler.sample(
-                prompts,
+            question = Question(
+                prompts=prompts,
                 n=choice.designs,
                 temperature=run.config.sampling.temperature,
                 max_tokens=run.config.engineer.max_tokens,
                 stop_token_ids=run.policy.stop_ids,
                 seed=run.seed("design_learning", stage, number),
             )
+            groups = sampler.sample(question)
             completions = [completion for group in groups for completion in group]
             texts = [run.policy.decode(completion.token_ids) for completion in completions]
             scores = [design_score(text, view, settings.guard, atlas) for text in texts]

@@ -18,8 +18,8 @@ from training.phases.asking import asked_by_first
 from training.phases.stage_results import StageResult, reference_of
 from training.policy.policy import Policy
 from training.run.directory import RunDirectory
-from training.sampling.sampler import PromptTooLongError, Sampler
-from training.sampling.servers.model_server import OtherModels, Question
+from training.sampling.sampler import PromptTooLongError, Question, Sampler
+from training.sampling.servers.model_server import OtherModels, TextQuestion
 from training.schema import ATLAS, ORACLE, EngineerChoice, RunConfig
 
 
@@ -114,7 +114,7 @@ def _language_model(
     def generate(
         prompt: str, form: AnswerForm | None, seed: int, token_limit: int | None
     ) -> GeneratedText:
-        return models.ask(weights, Question(prompt, chat, thinking, seed, form, token_limit))
+        return models.ask(weights, TextQuestion(prompt, chat, thinking, seed, form, token_limit))
 
     return LanguageModelEngineer(generate, name=kind if policy else weights)
 
@@ -147,8 +147,8 @@ def checkpoint_in_use(policy: Policy, sampler: Sampler, choice: EngineerChoice) 
         prompt: str, form: AnswerForm | None, seed: int, token_limit: int | None
     ) -> GeneratedText:
         try:
-            ((completion,),) = sampler.sample(
-                [policy.encode_prompt(prompt)],
+            question = Question(
+                prompts=[policy.encode_prompt(prompt)],
                 n=1,
                 temperature=choice.temperature,
                 max_tokens=choice.token_limit(form is not None, token_limit),
@@ -156,6 +156,7 @@ def checkpoint_in_use(policy: Policy, sampler: Sampler, choice: EngineerChoice) 
                 seed=seed,
                 form=form,
             )
+            ((completion,),) = sampler.sample(question)
         except PromptTooLongError as error:
             raise EngineerError(f"{error}; engineer.max_context_tokens cuts prompts") from error
         return GeneratedText(policy.decode(completion.token_ids), len(completion.token_ids))

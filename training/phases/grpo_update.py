@@ -33,7 +33,7 @@ from training.rollout.rollout import Rollout, roll_out, rollout_metrics
 from training.run.active_run import ActiveRun
 from training.run.records import six_digits
 from training.run.throughput import UpdateWork
-from training.sampling.sampler import Completion, Sampler
+from training.sampling.sampler import Completion, Question, Sampler
 from training.schema import Grpo
 
 # The metrics of an update in which no group's rewards differ, so that no step is taken.
@@ -46,8 +46,8 @@ def take_update(
     state: LearnerState,
     sampler: Sampler,
     boards: Any,  # `Instances`
+    question: Question,
     *,
-    seed: int,
     step: int,
     seconds: dict[str, float],
     rehearsed: Sequences | None = None,
@@ -70,12 +70,12 @@ def take_update(
     """
     settings, graphdef = run.config.grpo, run.policy.graphdef
     temperature = run.config.sampling.temperature
-    rollout = drawn = roll_out(run, sampler, boards, seed=seed, seconds=seconds, work=work)
+    rollout = drawn = roll_out(run, sampler, boards, question, seconds=seconds, work=work)
     metrics = rollout_metrics(run, drawn)
     metrics["weight_version"] = sampler.weight_version
     if settings.resamples and spare is not None:
         rollout, counts = resample(
-            run, sampler, drawn, spare, seed=seed, seconds=seconds, work=work
+            run, sampler, drawn, spare, seed=question.seed, seconds=seconds, work=work
         )
         metrics |= counts
     if work is not None:

@@ -22,6 +22,7 @@ from training.rollout.instances import (
     draw_validation_cells,
     fill_budget,
 )
+from training.rollout.rollout import question_of
 from training.run.active_run import ActiveRun
 from training.run.records import ProbeRecord
 from training.sampling.sampler import Sampler
@@ -76,7 +77,7 @@ class Prober:
                     state,
                     self.sampler,
                     chosen,
-                    seed=seed,
+                    question_of(run, chosen, seed=seed),
                     step=run.optimizer_step(self.stage + 1, number + 1),
                     seconds={},
                     spare=spare,

@@ -16,7 +16,7 @@ from training.policy.policy import Policy
 from training.processes import from_first
 from training.run.active_run import ActiveRun
 from training.run.progress import console, working
-from training.sampling.sampler import Sampler
+from training.sampling.sampler import Question, Sampler
 from training.schema import RunConfig
 
 SEED = 12
@@ -33,14 +33,15 @@ class EngineReader:
 
     def answers(self, contexts: Sequence[str]) -> list[str]:
         """Answer greedily and without constraints."""
-        groups = self.sampler.sample(
-            [self.policy.encode_prompt(context) for context in contexts],
+        question = Question(
+            prompts=[self.policy.encode_prompt(context) for context in contexts],
             n=1,
             temperature=0.0,
             max_tokens=self.max_tokens,
             stop_token_ids=self.policy.stop_ids,
             seed=0,
         )
+        groups = self.sampler.sample(question)
         return [self.policy.decode(completion.token_ids) for (completion,) in groups]
 
     def nats(self, contexts: Sequence[str], answers: Sequence[str]) -> list[float]:

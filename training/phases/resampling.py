@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from training.learner.grpo import has_reward_variance
-from training.rollout.rollout import Rollout, roll_out
+from training.rollout.rollout import Rollout, question_of, roll_out
 from training.run.active_run import ActiveRun
 from training.run.throughput import UpdateWork
 from training.sampling.sampler import Sampler
@@ -46,7 +46,8 @@ def resample(
         answered += len(chosen)
         own_seed = int(rng.integers(2**63))
         boards = spare.take(chosen)
-        other = roll_out(run, sampler, boards, seed=own_seed, seconds=seconds, work=work)
+        question = question_of(run, boards, seed=own_seed)
+        other = roll_out(run, sampler, boards, question, seconds=seconds, work=work)
         found = np.flatnonzero(has_reward_variance(other.rewards))
         replaced += len(found)
         rollout = rollout.with_groups(equal[: len(found)], other, found)

@@ -28,8 +28,8 @@ from training.run.directory import StageDirectory
 from training.run.progress import console, track
 from training.run.records import TimingRecord, UpdateMetrics, measured
 from training.run.throughput import UpdateWork, timing_fields
-from training.sampling.prefetching import PrefetchingSampler, RolloutQuestion
-from training.sampling.sampler import Sampler
+from training.sampling.prefetching import PrefetchingSampler
+from training.sampling.sampler import Question, Sampler
 from training.threads import XLA_WORKERS, let_others_go_first
 
 
@@ -69,21 +69,28 @@ def train(
     rehearsal = (
         None if run.config.rehearsal is None else Rehearsal(run, run.config.rehearsal.contexts)
     )
+    per_update = settings.prompts_per_update
+
+    def ask(number: int) -> Question:
+        part, seed = boards.boards.part(number - 1, per_update), run.seed("sample", stage, number)
+        return question_of(run, part, seed=seed)
+
+    following: Question | None = None
     with ExitStack() as stack:
         advance = stack.enter_context(track(f"stage {stage}: train", count, start=done))
         if ahead is not None:
             stack.enter_context(ahead)
         for number in range(done + 1, count + 1):
             step = run.step(stage, number)
-            chosen = boards.boards.part(number - 1, settings.prompts_per_update)
-            seed = run.seed("sample", stage, number)
+            chosen = boards.boards.part(number - 1, per_update)
+            question = following or ask(number)
             place = range((number - 1) * len(chosen), number * len(chosen))
             spare = boards.boards.without(place) if settings.resamples else None
             designs = None if rehearsal is None else rehearsal.batch("rehearsal", stage, number)
+            following = None
             if ahead is not None and number < count:
-                following = boards.boards.part(number, settings.prompts_per_update)
-                question = question_of(run, following, seed=run.seed("sample", stage, number + 1))
-                ahead.expect(RolloutQuestion.of(**question))
+                following = ask(number + 1)
+                ahead.expect(following)
             work = UpdateWork()
             with run.profiled(stage, number):
                 state, metrics = take_update(
@@ -91,7 +98,7 @@ def train(
                     state,
                     ahead or sampler,
                     chosen,
-                    seed=seed,
+                    question,
                     step=run.optimizer_step(stage, number),
                     seconds=seconds,
                     rehearsed=designs,

@@ -13,7 +13,7 @@ from training.run.active_run import ActiveRun
 from training.run.answer_records import EpisodeRecord, count_answers
 from training.run.progress import console, track
 from training.run.rates import success_rates
-from training.sampling.sampler import Sampler, Tokens
+from training.sampling.sampler import Question, Sampler, Tokens
 from training.schema import RunConfig
 
 CHUNK = 512
@@ -82,14 +82,15 @@ def answer(
     texts: list[str] = []
     with track(title, len(prompts), unit="answers") as advance:
         for first in range(0, len(prompts), CHUNK):
-            groups = sampler.sample(
-                prompts[first : first + CHUNK],
+            question = Question(
+                prompts=prompts[first : first + CHUNK],
                 n=1,
                 temperature=config.validation.temperature,
                 max_tokens=config.prompt.max_tokens,
                 stop_token_ids=policy.stop_ids,
                 seed=config.validation.seed + first,
             )
+            groups = sampler.sample(question)
             texts += [policy.decode(completion.token_ids) for (completion,) in groups]
             advance(len(texts))
     return texts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from training.learner.grpo import has_reward_variance
 from training.run.active_run import ActiveRun
 from training.run.records import GroupMetrics
 from training.run.throughput import UpdateWork
-from training.sampling.sampler import Completion, Sampler
+from training.sampling.sampler import Completion, Question, Sampler, Tokens
 from training.schema import Reward
 
 
@@ -22,7 +23,7 @@ class Rollout:
     """P instances with n completions each."""
 
     boards: Any  # P `Instances`
-    prompts: list[list[int]]  # token ids of P prompts
+    prompts: Sequence[Tokens]  # token ids of P prompts
     completions: list[Completion]  # P * n, those of the first prompt first
     scores: Scores  # of the P * n answers, in the same order
     rewards: np.ndarray  # float32 (P, n)
@@ -52,36 +53,35 @@ class Rollout:
         )
 
 
-def question_of(run: ActiveRun, boards: Any, *, seed: int) -> dict[str, Any]:
-    """Return what a sampler is asked for a rollout, as the arguments of `Sampler.sample`."""
-    return {
-        "prompts": [run.policy.encode_prompt(text) for text in run.environment.prompts(boards)],
-        "n": run.config.grpo.completions,
-        "temperature": run.config.sampling.temperature,
-        "max_tokens": run.config.prompt.max_tokens,
-        "stop_token_ids": run.policy.stop_ids,
-        "seed": seed,
-    }
+def question_of(run: ActiveRun, boards: Any, *, seed: int) -> Question:
+    """Return what a sampler is asked for a rollout on these instances."""
+    prompts = run.environment.prompts(boards)
+    return Question(
+        prompts=[run.policy.encode_prompt(text) for text in prompts],
+        n=run.config.grpo.completions,
+        temperature=run.config.sampling.temperature,
+        max_tokens=run.config.prompt.max_tokens,
+        stop_token_ids=run.policy.stop_ids,
+        seed=seed,
+    )
 
 
 def roll_out(
     run: ActiveRun,
     sampler: Sampler,
     boards: Any,
+    question: Question,
     *,
-    seed: int,
     seconds: dict[str, float],
     work: UpdateWork | None = None,
 ) -> Rollout:
-    """Let the policy answer each instance `grpo.completions` times, verify and reward the answers.
+    """Let the policy answer instances, whose `question` it is; verify and reward the answers.
 
-    The seed decides what is sampled. The time that each took is added to `seconds`, and what was
-    generated to `work`.
+    The time that each took is added to `seconds`, and what was generated to `work`.
     """
-    count = run.config.grpo.completions
+    count = question.n
     with run.clock(seconds, "rollout"):
-        question = question_of(run, boards, seed=seed)
-        groups = sampler.sample(**question)
+        groups = sampler.sample(question)
     completions = [completion for group in groups for completion in group]
     if work is not None:
         work.generated_tokens += sum(len(one.token_ids) for one in completions)
@@ -94,7 +94,7 @@ def roll_out(
         overlong = overlong_penalty(lengths, run.config.prompt.max_tokens, run.config.reward)
         rewards = scores.rewards.reshape(shape) - overlong
         own = run.environment.groups(boards)
-    return Rollout(boards, question["prompts"], completions, scores, rewards, overlong, own)
+    return Rollout(boards, question.prompts, completions, scores, rewards, overlong, own)
 
 
 def overlong_penalty(lengths: np.ndarray, limit: int, settings: Reward) -> np.ndarray:

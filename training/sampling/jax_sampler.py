@@ -26,7 +26,7 @@ from training.policy.attention import KeyValues
 from training.policy.logprobs import token_logprobs
 from training.policy.lora import remove_adapters
 from training.policy.policy import Policy
-from training.sampling.sampler import Completion, Tokens, require_room
+from training.sampling.sampler import Completion, Question, Tokens
 from training.schema import Sampling
 from training.weight_transfer.checksums import fetch_checksums, version_of, with_checksums
 
@@ -52,30 +52,20 @@ class JaxSampler:
         self._sums: dict[str, jax.Array] = {}  # checksums of the weights, by tensor
         self.sync(policy.tensors(params))
 
-    def sample(
-        self,
-        prompts: Sequence[Tokens],
-        *,
-        n: int,
-        temperature: float,
-        max_tokens: int,
-        stop_token_ids: Sequence[int],
-        seed: int,
-        form: AnswerForm | None = None,
-        chosen: Sequence[int] | None = None,
-    ) -> list[list[Completion]]:
+    def sample(self, question: Question) -> list[list[Completion]]:
         """Draw `n` completions for each prompt; see `Sampler.sample`.
 
         A completion depends on the weights, its prompt, the seed, the prompt's place among
-        `prompts` and its own among the n, and on nothing else.
+        the prompts and its own among the n, and on nothing else.
         """
-        require_room(prompts, max_tokens, self._settings.max_model_len)
+        question.require_room(self._settings.max_model_len)
+        prompts, n = question.prompts, question.n
         completions: list[list[Completion]] = [[] for _ in prompts]
-        words = np.random.SeedSequence(seed).generate_state(2)
+        words = np.random.SeedSequence(question.seed).generate_state(2)
         root = jax.random.wrap_key_data(jnp.asarray(words, jnp.uint32))
-        stops = np.array(sorted(stop_token_ids), np.int32)
-        asked = range(len(prompts)) if chosen is None else chosen
-        for places in self._batches(prompts, asked, n):
+        stops = np.array(sorted(question.stop_token_ids), np.int32)
+        temperature = np.float32(question.temperature)
+        for places in self._batches(question):
             padded = pad_sequences(
                 [prompts[place] for place in places],
                 [()] * len(places),
@@ -83,13 +73,13 @@ class JaxSampler:
                 pad_id=self._policy.pad_id,
             )
             keys = _keys(root, np.array(places, np.int32), n)
-            batch = _Batch(padded.input_ids, padded.mask, keys, np.float32(temperature), stops)
-            if form is None:
-                drawn = _draw(self._graphdef, self._params, batch, max_tokens)
+            batch = _Batch(padded.input_ids, padded.mask, keys, temperature, stops)
+            if question.form is None:
+                drawn = _draw(self._graphdef, self._params, batch, question.max_tokens)
             else:
-                constraint = self._constraint(form, len(places) * n, stops)
+                constraint = self._constraint(question.form, len(places) * n, stops)
                 drawn = _draw_constrained(
-                    self._graphdef, self._params, batch, max_tokens, constraint
+                    self._graphdef, self._params, batch, question.max_tokens, constraint
                 )
             answers = [
                 Completion(tuple(tokens[:count].tolist()), logprobs[:count], not ended)
@@ -97,7 +87,7 @@ class JaxSampler:
             ]
             for row, place in enumerate(places):  # some stand there twice, to fill the batch
                 completions[place] = answers[row * n : (row + 1) * n]
-        return [completions[place] for place in asked]
+        return [completions[place] for place in question.places]
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
         """Score tokens with the sampler's weights, at temperature 1; see `Sampler.score`."""
@@ -135,16 +125,14 @@ class JaxSampler:
         self._params = None
         self._compilers.clear()
 
-    def _batches(
-        self, prompts: Sequence[Tokens], asked: Sequence[int], n: int
-    ) -> Iterator[list[int]]:
+    def _batches(self, question: Question) -> Iterator[list[int]]:
         """Yield places of prompts that are asked for, in batches of which few sizes are compiled.
 
         Prompts of similar length stand together: their answers tend to be of similar length, too,
         and a batch takes as many steps as its longest answer.
         """
-        order = sorted(asked, key=lambda place: len(prompts[place]))
-        size = max(self._settings.max_num_seqs // n, 1)
+        order = sorted(question.places, key=lambda place: len(question.prompts[place]))
+        size = max(self._settings.max_num_seqs // question.n, 1)
         for first in range(0, len(order), size):
             places = order[first : first + size]
             full = min(1 << (len(places) - 1).bit_length(), size)

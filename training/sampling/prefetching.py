@@ -19,11 +19,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from engineer.space import AnswerForm
 from jaxlake.files import write_text_whole
 from training.errors import UserError
 from training.sampling.jax_sampler import JaxSampler
-from training.sampling.sampler import Completion, Sampler, Tokens
+from training.sampling.sampler import Completion, Question, Sampler, Tokens
 from training.threads import in_thread
 
 _SECONDS_TO_END = 5.0
@@ -34,30 +33,10 @@ _FILES_KEPT = 4
 
 
 @dataclass(frozen=True)
-class RolloutQuestion:
-    """The arguments of `Sampler.sample`, as plain values that can be compared and written."""
-
-    prompts: tuple[tuple[int, ...], ...]
-    n: int
-    temperature: float
-    max_tokens: int
-    stop_token_ids: tuple[int, ...]
-    seed: int
-
-    @classmethod
-    def of(
-        cls, prompts: Sequence[Tokens], stop_token_ids: Sequence[int], **others: Any
-    ) -> RolloutQuestion:
-        """Make plain integers of all token ids."""
-        ids = tuple(tuple(int(token) for token in prompt) for prompt in prompts)
-        return cls(prompts=ids, stop_token_ids=tuple(map(int, stop_token_ids)), **others)
-
-
-@dataclass(frozen=True)
 class _Drawn:
     """Answers to a question, and which weights they are of."""
 
-    question: RolloutQuestion
+    question: Question
     answers: list[list[Completion]]
     version: str
     syncs: int  # how many the engine had seen then
@@ -73,7 +52,7 @@ class PrefetchingSampler:
     def __init__(self, engine: Sampler) -> None:
         """Draw with this engine; nobody else may ask it meanwhile."""
         self._engine = engine
-        self._expected: RolloutQuestion | None = None
+        self._expected: Question | None = None
         self._ahead: Future[_Drawn] | None = None
         self._syncs = 0
         self._last: _Drawn | None = None
@@ -81,39 +60,16 @@ class PrefetchingSampler:
         self.lag = 0
         """How many updates older than the engine's weights those of the last answers were."""
 
-    def expect(self, question: RolloutQuestion | None) -> None:
+    def expect(self, question: Question | None) -> None:
         """Announce what is asked after the next question; None: nothing."""
         self._expected = question
 
-    def sample(
-        self,
-        prompts: Sequence[Tokens],
-        *,
-        n: int,
-        temperature: float,
-        max_tokens: int,
-        stop_token_ids: Sequence[int],
-        seed: int,
-        form: AnswerForm | None = None,
-        chosen: Sequence[int] | None = None,
-    ) -> list[list[Completion]]:
+    def sample(self, question: Question) -> list[list[Completion]]:
         """Return the answers that were drawn ahead, or draw them; see `Sampler.sample`.
-
-        Forms and chosen places are not drawn ahead, and are refused.
 
         Raises:
             UserError: `take_back` read answers to another question.
         """
-        assert form is None
-        assert chosen is None
-        question = RolloutQuestion.of(
-            prompts,
-            stop_token_ids,
-            n=n,
-            temperature=temperature,
-            max_tokens=max_tokens,
-            seed=seed,
-        )
         drawn = self._wait()
         if drawn is None or drawn.question != question:
             if self._kept_in is not None:
@@ -130,16 +86,9 @@ class PrefetchingSampler:
             self._expected = None
         return drawn.answers
 
-    def _draw(self, question: RolloutQuestion) -> _Drawn:
+    def _draw(self, question: Question) -> _Drawn:
         version = self._engine.weight_version
-        answers = self._engine.sample(
-            question.prompts,
-            n=question.n,
-            temperature=question.temperature,
-            max_tokens=question.max_tokens,
-            stop_token_ids=question.stop_token_ids,
-            seed=question.seed,
-        )
+        answers = self._engine.sample(question)
         return _Drawn(question, answers, version, self._syncs)
 
     def _wait(self) -> _Drawn | None:
@@ -257,7 +206,7 @@ def _read(tree: Any, syncs: int) -> _Drawn:
         ]
         for group in tree["answers"]
     ]
-    question = RolloutQuestion.of(**asked)
+    question = Question(**asked)
     if [len(group) for group in answers] != [question.n] * len(question.prompts):
         raise ValueError(f"not {question.n} answers to each of {len(question.prompts)} prompts")
     if any(len(one.logprobs) != len(one.token_ids) for group in answers for one in group):

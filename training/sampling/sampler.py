@@ -31,26 +31,48 @@ class Completion:
     truncated: bool  # the token limit ended it, not the model
 
 
+@dataclass(frozen=True)
+class Question:
+    """What a sampler is asked. Token ids become plain integers, so that questions can be compared.
+
+    No other truncation of the distribution than greedy decoding is applied (top-p, top-k).
+    """
+
+    prompts: Sequence[Tokens]
+    n: int  # answers to each prompt
+    temperature: float  # 0 is greedy
+    max_tokens: int  # of an answer
+    stop_token_ids: Sequence[int]
+    seed: int
+    form: AnswerForm | None = None  # only texts that it allows are drawn
+    chosen: Sequence[int] | None = None  # only prompts in these places, answered as among all
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prompts", tuple(tuple(map(int, one)) for one in self.prompts))
+        object.__setattr__(self, "stop_token_ids", tuple(map(int, self.stop_token_ids)))
+        if self.chosen is not None:
+            object.__setattr__(self, "chosen", tuple(map(int, self.chosen)))
+
+    @property
+    def places(self) -> Sequence[int]:
+        """The places of the prompts that are answered, in the order of the answers."""
+        return range(len(self.prompts)) if self.chosen is None else self.chosen
+
+    def require_room(self, max_model_len: int) -> None:
+        """Raise a `PromptTooLongError` if a prompt and its answer may not fit the engine."""
+        longest = max(len(prompt) for prompt in self.prompts)
+        if longest + self.max_tokens > max_model_len:
+            raise PromptTooLongError(
+                f"sampling.max_model_len: {max_model_len} is too small for a prompt of {longest} "
+                f"tokens and {self.max_tokens} more"
+            )
+
+
 class Sampler(Protocol):
     """An engine that holds weights of the policy and answers prompts with them."""
 
-    def sample(
-        self,
-        prompts: Sequence[Tokens],
-        *,
-        n: int,
-        temperature: float,
-        max_tokens: int,
-        stop_token_ids: Sequence[int],
-        seed: int,
-        form: AnswerForm | None = None,
-        chosen: Sequence[int] | None = None,
-    ) -> list[list[Completion]]:
-        """Draw `n` completions for each prompt; equal arguments and weights give equal answers.
-
-        Temperature 0 is greedy; no other truncation (top-p, top-k) is applied. With a `form`
-        decoding is constrained to the texts that it allows. With `chosen`, places of prompts, only
-        these are answered, in that order, and with what they are answered with among all.
+    def sample(self, question: Question) -> list[list[Completion]]:
+        """Draw `n` completions for each prompt; equal questions and weights give equal answers.
 
         Raises:
             PromptTooLongError: A prompt and `max_tokens` don't fit `sampling.max_model_len`.
@@ -87,16 +109,6 @@ class Sampler(Protocol):
     def close(self) -> None:
         """Free the engine's memory."""
         ...
-
-
-def require_room(prompts: Sequence[Tokens], max_tokens: int, max_model_len: int) -> None:
-    """Raise a `PromptTooLongError` if a prompt and its answer may not fit the engine."""
-    longest = max(len(prompt) for prompt in prompts)
-    if longest + max_tokens > max_model_len:
-        raise PromptTooLongError(
-            f"sampling.max_model_len: {max_model_len} is too small for a prompt of {longest} "
-            f"tokens and {max_tokens} more"
-        )
 
 
 _FAR_OUT = 10

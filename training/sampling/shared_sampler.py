@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from engineer.space import AnswerForm
 from training.processes import gather, require_same
-from training.sampling.sampler import Completion, Sampler, Tokens
+from training.sampling.sampler import Completion, Question, Sampler, Tokens
 
 _LEAST = 1024
 """Exchanged arrays have a power of two of entries and at least so many: few programs."""
@@ -29,41 +29,20 @@ class SharedSampler:
         """Share the work with the engines of the other processes."""
         self._engine = engine
 
-    def sample(
-        self,
-        prompts: Sequence[Tokens],
-        *,
-        n: int,
-        temperature: float,
-        max_tokens: int,
-        stop_token_ids: Sequence[int],
-        seed: int,
-        form: AnswerForm | None = None,
-        chosen: Sequence[int] | None = None,
-    ) -> list[list[Completion]]:
+    def sample(self, question: Question) -> list[list[Completion]]:
         """Draw `n` completions for each prompt; see `Sampler.sample`.
 
         A `PeerError` says that another process is asked something else, or is gone.
         """
-        question = [list(map(list, prompts)), n, temperature, max_tokens, seed, form]
-        require_same("the prompts of a rollout", json.dumps(question))
-        places = list(range(len(prompts)) if chosen is None else chosen)
+        require_same("the prompts of a rollout", json.dumps(asdict(question)))
+        places = question.places
         mine = places[jax.process_index() :: jax.process_count()]
-        drawn = self._engine.sample(
-            prompts,
-            n=n,
-            temperature=temperature,
-            max_tokens=max_tokens,
-            stop_token_ids=stop_token_ids,
-            seed=seed,
-            form=form,
-            chosen=mine,
-        )
+        drawn = self._engine.sample(replace(question, chosen=mine))
         shares = [iter(share) for share in exchange([one for group in drawn for one in group])]
         groups = []
         for number in range(len(places)):  # as they were dealt
             share = shares[number % len(shares)]
-            groups.append([next(share) for _ in range(n)])
+            groups.append([next(share) for _ in range(question.n)])
         return groups
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:

@@ -19,11 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from engineer.space import AnswerForm
 from training.errors import UserError
 from training.runtime import set_library_defaults
 from training.sampling.engine_watch import call_watched, engine_processes
-from training.sampling.sampler import Completion, Tokens, require_room
+from training.sampling.sampler import Completion, Question, Tokens
 from training.schema import Sampling
 from training.weight_transfer.checksums import (
     SyncError,
@@ -94,36 +93,26 @@ class VllmSampler:
         self._dtype = jnp.dtype(settings.dtype)
         self.max_model_len = settings.max_model_len
 
-    def sample(
-        self,
-        prompts: Sequence[Tokens],
-        *,
-        n: int,
-        temperature: float,
-        max_tokens: int,
-        stop_token_ids: Sequence[int],
-        seed: int,
-        form: AnswerForm | None = None,
-        chosen: Sequence[int] | None = None,
-    ) -> list[list[Completion]]:
+    def sample(self, question: Question) -> list[list[Completion]]:
         """Draw `n` completions for each prompt; see `Sampler.sample`."""
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
 
+        question.require_room(self.max_model_len)
+        if not question.places:
+            return []
         allowed = None
-        if isinstance(form, str):
-            allowed = StructuredOutputsParams(regex=form)
-        elif form is not None:
-            allowed = StructuredOutputsParams(json=json.dumps(form))
-        require_room(prompts, max_tokens, self.max_model_len)
-        places = range(len(prompts)) if chosen is None else chosen
-        seeds = sampling_seeds(seed, len(prompts), n)
+        if isinstance(question.form, str):
+            allowed = StructuredOutputsParams(regex=question.form)
+        elif question.form is not None:
+            allowed = StructuredOutputsParams(json=json.dumps(question.form))
+        seeds = sampling_seeds(question.seed, len(question.prompts), question.n)
         requests = [
             SamplingParams(
-                n=n,
-                temperature=temperature,
-                max_tokens=max_tokens,
-                stop_token_ids=list(stop_token_ids),
+                n=question.n,
+                temperature=question.temperature,
+                max_tokens=question.max_tokens,
+                stop_token_ids=list(question.stop_token_ids),
                 ignore_eos=False,
                 seed=seeds[place],
                 logprobs=0,
@@ -131,11 +120,10 @@ class VllmSampler:
                 detokenize=False,
                 structured_outputs=allowed,
             )
-            for place in places
+            for place in question.places
         ]
-        if not (asked := _inputs([prompts[place] for place in places])):
-            return []
-        outputs = self._generate("answer", asked, requests)
+        prompts = _inputs([question.prompts[place] for place in question.places])
+        outputs = self._generate("answer", prompts, requests)
         return [[_completion(one) for one in output.outputs] for output in outputs]
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:

@@ -37,6 +37,7 @@ from training.phases.atlas import (
 from training.phases.validate import validation_set
 from training.rollout.instances import InstanceSet
 from training.run.directory import RunDirectory
+from training.sampling.sampler import Question
 from training.schema import RunConfig
 
 CHOICE = {"levels": 2, "boards_per_cell": 6, "answers": 4}
@@ -101,14 +102,14 @@ class Solver:
     def encode_board(self, board: object) -> list[int]:
         return [next(self.rows)]
 
-    def sample(self, prompts: list[list[int]], *, n: int, **options: Any) -> list[list[Any]]:
-        self.calls.append((len(prompts), n, options["temperature"], options["seed"]))
+    def sample(self, question: Question) -> list[list[Any]]:
+        self.calls.append((len(question.prompts), question.n, question.temperature, question.seed))
         return [
             [
                 SimpleNamespace(token_ids=(row, one < self.solved(int(self.cell_of[row]))))
-                for one in range(n)
+                for one in range(question.n)
             ]
-            for (row,) in prompts
+            for (row,) in question.prompts
         ]
 
     def decode(self, token_ids: tuple[int, bool]) -> str:

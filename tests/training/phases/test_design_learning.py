@@ -28,7 +28,7 @@ from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.directory import RunDirectory
 from training.run.records import DesignUpdateRecord
-from training.sampling.sampler import Completion
+from training.sampling.sampler import Completion, Question
 from training.schema import RunConfig
 
 LEARNING = {"updates": 3, "designs": 8, "anchor": {"contexts": 4, "weight": 0.1}}
@@ -90,15 +90,15 @@ class ToldDesigns:
 
     def __init__(self, policy: Any, texts: list[str]) -> None:
         self._answers = [tuple(policy.encode_answer(text)) for text in texts]
-        self.calls: list[dict[str, Any]] = []
+        self.calls: list[Question] = []
         self.weights: dict[str, np.ndarray] = {}
 
-    def sample(self, prompts: list[list[int]], *, n: int, **how: Any) -> list[list[Completion]]:
-        self.calls.append(how | {"prompts": prompts})
-        chosen = (self._answers * n)[:n]
+    def sample(self, question: Question) -> list[list[Completion]]:
+        self.calls.append(question)
+        chosen = (self._answers * question.n)[: question.n]
         return [
             [Completion(ids, np.full(len(ids), -3, np.float32), truncated=False) for ids in chosen]
-            for _ in prompts
+            for _ in question.prompts
         ]
 
     def sync(self, tensors: Any) -> None:
@@ -161,9 +161,9 @@ def test_what_the_atlas_prefers_becomes_more_probable(folder: Path, tmp_path: Pa
     assert int(state.steps) == 3
     for name, tensor in policy.tensors(state.params):
         np.testing.assert_array_equal(sampler.weights[name], tensor)
-    assert [call["prompts"] for call in sampler.calls] == [[prompt]] * 3
-    assert len({call["seed"] for call in sampler.calls}) == 3
-    assert {call["temperature"] for call in sampler.calls} == {config.sampling.temperature}
+    assert [call.prompts for call in sampler.calls] == [(tuple(prompt),)] * 3
+    assert len({call.seed for call in sampler.calls}) == 3
+    assert {call.temperature for call in sampler.calls} == {config.sampling.temperature}
 
     records = run.directory.stage(1).design_learning.read()
     assert [one.update for one in records] == [1, 2, 3]

@@ -22,11 +22,11 @@ from training.phases.resampling import resample
 from training.policy.lora import trainable
 from training.policy.policy import Policy, load_policy
 from training.rollout.instances import InstanceSet
-from training.rollout.rollout import roll_out
+from training.rollout.rollout import question_of, roll_out
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
 from training.run.throughput import UpdateWork
-from training.sampling.sampler import Completion
+from training.sampling.sampler import Completion, Question
 from training.schema import load
 from training.schema.model_sections import Scratch
 
@@ -39,13 +39,13 @@ class ToldSampler:
         self.weights: dict[str, np.ndarray] = {}
         self.weight_version = "0" * 8
 
-    def sample(self, prompts: Sequence[Any], *, n: int, **_: Any) -> list[list[Completion]]:
+    def sample(self, question: Question) -> list[list[Completion]]:
         return [
             [
                 Completion(tuple(ids), np.full(len(ids), -3, np.float32), truncated=False)
-                for ids in ([plan, prompt[-4:]] * n)[:n]
+                for ids in ([plan, prompt[-4:]] * question.n)[: question.n]
             ]
-            for prompt, plan in zip(prompts, self._plans, strict=True)
+            for prompt, plan in zip(question.prompts, self._plans, strict=True)
         ]
 
     def sync(self, tensors: Any) -> None:
@@ -79,8 +79,10 @@ def test_an_update_moves_the_weights_towards_the_rewarded_answers_and_syncs_them
     before = [scores.sum() for scores in policy.logprobs(params, answers)]
     seconds: dict[str, float] = {}
     for seed in range(2):
-        where: Any = {"seed": seed, "step": seed * minibatches}
-        state, metrics = take_update(run, state, sampler, boards, **where, seconds=seconds)  # type: ignore[arg-type]
+        question, step = question_of(run, boards, seed=seed), seed * minibatches
+        state, metrics = take_update(
+            run, state, sampler, boards, question, step=step, seconds=seconds
+        )
     after = [scores.sum() for scores in policy.logprobs(state.params, answers)]
     assert np.mean(after) > np.mean(before) + 0.5
     assert int(state.steps) == 2 * minibatches
@@ -100,8 +102,8 @@ def test_an_update_counts_failures_and_what_it_generated_and_computed(
     run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
     state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
     sampler, work = ToldSampler(policy, boards), UpdateWork()
-    where: Any = {"seed": 0, "step": 0, "seconds": {}}
-    _, metrics = take_update(run, state, sampler, boards, **where, work=work)  # type: ignore[arg-type]
+    question = question_of(run, boards, seed=0)
+    _, metrics = take_update(run, state, sampler, boards, question, step=0, seconds={}, work=work)
     assert metrics["by_group"]["3"].failures == {"parse_error": 16}
     tokens = [2 * len(plan) + 2 * 4 for plan in sampler._plans]
     assert work.generated_tokens == sum(tokens)
@@ -166,7 +168,9 @@ def test_a_new_optimizer_goes_on_with_the_rate_of_its_place_in_the_run(
     before = jax.tree.map(np.array, params)
     state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
     sampler: Any = ToldSampler(policy, boards)
-    state, _ = take_update(run, state, sampler, boards, seed=0, step=7, seconds={})
+    state, _ = take_update(
+        run, state, sampler, boards, question_of(run, boards, seed=0), step=7, seconds={}
+    )
     pairs = zip(jax.tree.leaves(before), jax.tree.leaves(state.params), strict=True)
     moved = max(float(np.abs(np.asarray(new) - old).max()) for old, new in pairs)
     # Adam's first step moves a weight by the rate, whatever its gradient is.
@@ -199,16 +203,14 @@ class UnevenSampler(ToldSampler):
         self.asked: list[int] = []
         self.seeds: list[int] = []
 
-    def sample(
-        self, prompts: Sequence[Any], *, n: int, seed: int = 0, **_: Any
-    ) -> list[list[Completion]]:
-        self.asked.append(len(prompts))
-        self.seeds.append(seed)
-        self._plans = [self._plan_of[tuple(prompt)] for prompt in prompts]
-        groups = super().sample(prompts, n=n)
+    def sample(self, question: Question) -> list[list[Completion]]:
+        self.asked.append(len(question.prompts))
+        self.seeds.append(question.seed)
+        self._plans = [self._plan_of[tuple(prompt)] for prompt in question.prompts]
+        groups = super().sample(question)
         return [
-            [group[0]] * n if tuple(prompt) in self._same else group
-            for prompt, group in zip(prompts, groups, strict=True)
+            [group[0]] * question.n if tuple(prompt) in self._same else group
+            for prompt, group in zip(question.prompts, groups, strict=True)
         ]
 
 
@@ -228,7 +230,8 @@ def test_boards_with_equal_rewards_are_replaced_by_others_as_often_as_allowed(
     other, first, again = [], [], []
     for results, seed in ((other, 6), (first, 5), (again, 5)):
         sampler = UnevenSampler(policy, many, same)
-        drawn = roll_out(run, sampler, many.take(range(8)), seed=seed, seconds={})  # type: ignore[arg-type]
+        given = many.take(range(8))
+        drawn = roll_out(run, sampler, given, question_of(run, given, seed=seed), seconds={})
         learned, counts = resample(run, sampler, drawn, spare, seed=seed, seconds={})  # type: ignore[arg-type]
         results += [sampler.seeds, learned.prompts, learned.rewards.tolist(), counts, sampler.asked]
     assert first == again
@@ -241,7 +244,7 @@ def test_boards_with_equal_rewards_are_replaced_by_others_as_often_as_allowed(
     # Who stays is where it was; a replaced group has the board, the answers and the verdict of the
     # other one.
     for place, prompt in enumerate(learned.prompts):
-        assert prompt == policy.encode_board(list(learned.boards)[place])
+        assert list(prompt) == policy.encode_board(list(learned.boards)[place])
         if place not in same:
             assert prompt == drawn.prompts[place]
         rows = slice(place * 4, place * 4 + 4)
@@ -261,8 +264,8 @@ class CutSampler(ToldSampler):
         super().__init__(policy, boards)
         self._cut = cut  # bool (prompts, completions)
 
-    def sample(self, prompts: Sequence[Any], *, n: int, **options: Any) -> list[list[Completion]]:
-        groups = super().sample(prompts, n=n, **options)
+    def sample(self, question: Question) -> list[list[Completion]]:
+        groups = super().sample(question)
         return [
             [replace(one, truncated=bool(cut)) for one, cut in zip(group, row, strict=True)]
             for group, row in zip(groups, self._cut, strict=True)
@@ -279,7 +282,7 @@ def test_answers_that_the_limit_cut_are_learned_from_unless_they_are_masked(
     cut = np.zeros((8, 4), bool)
     cut[0, 1] = cut[2, 3] = cut[3, [1, 3]] = cut[4, 2] = True
     sampler: Any = CutSampler(policy, boards, cut)
-    rollout = roll_out(run, sampler, boards, seed=0, seconds={})
+    rollout = roll_out(run, sampler, boards, question_of(run, boards, seed=0), seconds={})
     batch = rollout_batch(run, params, rollout)
     learned = set(np.unique(batch.groups.completions).tolist()) - {-1}
     counted = {row: batch.copies[batch.groups.completions == row].tolist() for row in learned}
@@ -302,7 +305,9 @@ def test_answers_that_the_limit_cut_are_learned_from_unless_they_are_masked(
     prompts = [len(prompt) for prompt in rollout.prompts]
     state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
     work = UpdateWork()
-    take_update(run, state, sampler, boards, seed=0, step=0, seconds={}, work=work)
+    take_update(
+        run, state, sampler, boards, question_of(run, boards, seed=0), step=0, seconds={}, work=work
+    )
     expected = slow_flops(config.model.scratch, len(policy.tokenizer), prompts, lengths)
     assert work.model_flops == pytest.approx(expected, rel=1e-12)
 
@@ -310,8 +315,8 @@ def test_answers_that_the_limit_cut_are_learned_from_unless_they_are_masked(
 class WaveringSampler(ToldSampler):
     """Has other log-probabilities for the third answer to each prompt than for the first."""
 
-    def sample(self, prompts: Sequence[Any], *, n: int, **options: Any) -> list[list[Completion]]:
-        groups = super().sample(prompts, n=n, **options)
+    def sample(self, question: Question) -> list[list[Completion]]:
+        groups = super().sample(question)
         for group in groups:
             group[2] = replace(group[2], logprobs=np.nextafter(group[2].logprobs, np.float32(0)))
         return groups
@@ -324,7 +329,9 @@ def test_equal_answers_are_computed_as_one_if_all_that_is_known_of_them_is_equal
     config = load(TINY, ["prompt.max_tokens=40"])
     policy, params = load_policy(folder, config)
     run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
-    rollout = roll_out(run, told(policy, boards), boards, seed=0, seconds={})  # type: ignore[arg-type]
+    rollout = roll_out(
+        run, told(policy, boards), boards, question_of(run, boards, seed=0), seconds={}
+    )  # type: ignore[arg-type]
     rollout.rewards[1] = [1, 0, 1, 0.5]  # the same answers, paid otherwise
     batch = rollout_batch(run, params, rollout)
     plans = {0: 2} if told is ToldSampler else {0: 1, 2: 1}
@@ -346,7 +353,9 @@ def test_an_update_whose_answers_were_all_cut_takes_no_step(
     run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
     state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
     sampler: Any = CutSampler(policy, boards, np.ones((8, 4), bool))
-    after, metrics = take_update(run, state, sampler, boards, seed=0, step=0, seconds={})
+    after, metrics = take_update(
+        run, state, sampler, boards, question_of(run, boards, seed=0), step=0, seconds={}
+    )
     assert int(after.steps) == 0
     jax.tree.map(np.testing.assert_array_equal, after.params, params)
     assert (metrics["truncated_share"], metrics["zero_variance_share"]) == (1.0, 0.0)
@@ -371,7 +380,8 @@ def test_a_kl_divergence_holds_the_weights_near_the_reference(
         state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
         divergences = []
         for seed in range(3):
-            state, metrics = take_update(run, state, sampler, boards, seed=seed, step=0, seconds={})  # type: ignore[arg-type]
+            question = question_of(run, boards, seed=seed)
+            state, metrics = take_update(run, state, sampler, boards, question, step=0, seconds={})
             divergences.append(metrics["kl"])
         answers = [policy.encode_board(board) for board in boards]
         ours, theirs = (policy.logprobs(one, answers) for one in (state.params, reference))
@@ -394,5 +404,7 @@ def test_an_update_that_is_not_finite_is_refused_before_the_engine_gets_it(
     broken = state.params | {"norm": jax.tree.map(lambda leaf: leaf * jnp.nan, params["norm"])}
     state = replace(state, params=broken)
     with pytest.raises(UserError, match=r"can't be used: .*loss nan.*learning_rate"):
-        take_update(run, state, sampler, boards, seed=0, step=0, seconds={})  # type: ignore[arg-type]
+        take_update(
+            run, state, sampler, boards, question_of(run, boards, seed=0), step=0, seconds={}
+        )  # type: ignore[arg-type]
     assert sampler.weights == {}

@@ -18,6 +18,7 @@ from training.learner.optimizer import gradient_step, initial_state
 from training.phases.grpo_update import take_update
 from training.phases.rehearsal import Rehearsal, design_examples, rehearsed_designs
 from training.policy.policy import load_policy
+from training.rollout.rollout import question_of
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
 from training.schema import load
@@ -113,15 +114,16 @@ def test_an_update_with_rehearsal_learns_designs_too(folder, boards, tmp_path, s
     sampler = ToldSampler(run.policy, boards)
     if silent:  # every answer is the same, so that GRPO learns nothing
         told = sampler.sample
-        sampler.sample = lambda prompts, *, n, **rest: [  # type: ignore[method-assign]
-            [group[0]] * n for group in told(prompts, n=n, **rest)
+        sampler.sample = lambda question: [  # type: ignore[method-assign]
+            [group[0]] * question.n for group in told(question)
         ]
     designs = Rehearsal(run, 4).batch("rehearsal", 1, 1)
     before = design_nats(run.policy, params, designs)
     state = initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
     for seed in range(2):
+        question = question_of(run, boards, seed=seed)
         state, metrics = take_update(
-            run, state, sampler, boards, seed=seed, step=0, seconds={}, rehearsed=designs
+            run, state, sampler, boards, question, step=0, seconds={}, rehearsed=designs
         )
     assert int(state.steps) == 2
     assert metrics["rehearsal_loss"] < before - 0.05
@@ -134,8 +136,9 @@ def test_the_first_loss_is_that_of_the_weights_before(folder, boards, tmp_path):
     before = design_nats(run.policy, params, designs)
     state = initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
     sampler = ToldSampler(run.policy, boards)
+    question = question_of(run, boards, seed=0)
     _, metrics = take_update(
-        run, state, sampler, boards, seed=0, step=0, seconds={}, rehearsed=designs
+        run, state, sampler, boards, question, step=0, seconds={}, rehearsed=designs
     )
     assert metrics["rehearsal_loss"] == pytest.approx(before, rel=1e-4)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.paths import TINY
 from training.phases import validate as phase
 from training.phases.validate import CHUNK, answer, encode_prompts
-from training.sampling.sampler import Completion
+from training.sampling.sampler import Completion, Question
 from training.schema import load
 
 CONFIG = load(TINY)
@@ -37,13 +37,13 @@ class _Echo:
     """Answers each prompt with its own tokens and the seed, and keeps what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[list[list[int]], dict[str, Any]]] = []
+        self.asked: list[Question] = []
 
-    def sample(self, prompts: Any, **options: Any) -> list[list[Completion]]:
-        self.asked.append((list(prompts), options))
+    def sample(self, question: Question) -> list[list[Completion]]:
+        self.asked.append(question)
         return [
-            [Completion((*prompt, options["seed"]), np.zeros(3, np.float32), truncated=False)]
-            for prompt in prompts
+            [Completion((*prompt, question.seed), np.zeros(3, np.float32), truncated=False)]
+            for prompt in question.prompts
         ]
 
 
@@ -63,7 +63,7 @@ def test_prompts_that_were_encoded_before_give_the_same_questions_and_answers(bo
     assert policy.encoded == 2 * COUNT
     assert given == alone
     assert engine.asked == other.asked
-    assert [len(prompts) for prompts, _ in engine.asked] == [CHUNK, 3]
+    assert [len(question.prompts) for question in engine.asked] == [CHUNK, 3]
     assert len(set(given)) == COUNT
 
 
@@ -75,7 +75,7 @@ def test_the_engine_is_asked_as_the_validation_s_settings_say_and_with_a_seed_fo
     assert config.sampling.temperature != 0.3
     engine = _Echo()
     answer(config, _Policy(), engine, boards, title="")  # type: ignore[arg-type]
-    asked = [(options["seed"], options["temperature"], options["n"]) for _, options in engine.asked]
+    asked = [(one.seed, one.temperature, one.n) for one in engine.asked]
     assert asked == [(70, 0.3, 1), (70 + CHUNK, 0.3, 1)]
 
 

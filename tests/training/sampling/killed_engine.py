@@ -18,6 +18,7 @@ from tests.paths import TINY as TINY_FILE
 from training.errors import UserError
 from training.policy.policy import load_policy, make_policy
 from training.sampling.engine_watch import engine_processes
+from training.sampling.sampler import Question
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import Sampling, load
 
@@ -47,12 +48,14 @@ def main(folder: Path) -> None:
     try:
         while True:
             sampler.sample(
-                [[5, 30, 31]] * 64,
-                n=4,
-                temperature=1.0,
-                max_tokens=500,
-                stop_token_ids=[],
-                seed=1,
+                Question(
+                    prompts=[[5, 30, 31]] * 64,
+                    n=4,
+                    temperature=1.0,
+                    max_tokens=500,
+                    stop_token_ids=[],
+                    seed=1,
+                )
             )
     except UserError as error:
         message = str(error)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from training.learner import grpo
 from training.learner.batching import pad_sequences
 from training.policy.policy import Policy, load_policy, make_policy
 from training.sampling.jax_sampler import JaxSampler
-from training.sampling.sampler import PromptTooLongError, check_agreement
+from training.sampling.sampler import PromptTooLongError, Question, check_agreement
 from training.schema import Sampling, load
 from training.weight_transfer.checksums import SyncError
 
@@ -41,9 +42,8 @@ def sampler(policy: tuple[Policy, Any]) -> JaxSampler:
 
 
 def _sample(sampler: JaxSampler, prompts: Any = PROMPTS, **changes: Any) -> list:
-    arguments: dict[str, Any] = {"n": 4, "temperature": 1.0, "max_tokens": 12, "seed": 2**40}
-    arguments["stop_token_ids"] = [2]
-    return sampler.sample(prompts, **(arguments | changes))
+    question = Question(prompts, 4, temperature=1.0, max_tokens=12, stop_token_ids=[2], seed=2**40)
+    return sampler.sample(replace(question, **changes))
 
 
 def _tokens(groups: list) -> list:

@@ -11,8 +11,8 @@ import pytest
 from training.errors import UserError
 from training.sampling import prefetching
 from training.sampling.jax_sampler import JaxSampler
-from training.sampling.prefetching import PrefetchingSampler, RolloutQuestion
-from training.sampling.sampler import Completion
+from training.sampling.prefetching import PrefetchingSampler
+from training.sampling.sampler import Completion, Question
 
 ARGUMENTS: dict[str, Any] = {"n": 2, "temperature": 0.7, "max_tokens": 9, "stop_token_ids": [2]}
 
@@ -28,13 +28,15 @@ class Engine:
         self.closed = False
         self.gives_up = True  # a rollout, once it is closed
 
-    def sample(self, prompts: Any, *, n: int, seed: int, **_: Any) -> list[list[Completion]]:
+    def sample(self, question: Question) -> list[list[Completion]]:
         here = threading.current_thread()
         assert here is threading.main_thread() or self.held.wait(20)
-        self.asked.append((seed, here.name))
+        self.asked.append((question.seed, here.name))
         number = float(np.pi) * (1 + int(self.weight_version))
-        one = Completion((seed, int(self.weight_version)), np.float32([-number, -0.1]), False)
-        return [[one] * n for _ in prompts]
+        one = Completion(
+            (question.seed, int(self.weight_version)), np.float32([-number, -0.1]), False
+        )
+        return [[one] * question.n for _ in question.prompts]
 
     def close(self) -> None:
         self.closed = True
@@ -47,8 +49,8 @@ class Engine:
 
 def ask(sampler: PrefetchingSampler, seed: int, ahead: int | None = None) -> Completion:
     if ahead is not None:
-        sampler.expect(RolloutQuestion.of([[3, 4]], seed=ahead, **ARGUMENTS))
-    groups = sampler.sample([np.array([3, 4])], seed=seed, **ARGUMENTS)
+        sampler.expect(Question([[3, 4]], seed=ahead, **ARGUMENTS))
+    groups = sampler.sample(Question([np.array([3, 4])], seed=seed, **ARGUMENTS))
     assert [len(group) for group in groups] == [2]
     return groups[0][0]
 
@@ -93,13 +95,13 @@ def test_a_question_that_was_not_announced_is_answered_with_the_weights_of_now()
 def test_an_error_of_the_engine_reaches_whoever_asks_next() -> None:
     engine = Engine()
     sampler = PrefetchingSampler(engine)
-    sampler.expect(RolloutQuestion.of([[3, 4]], seed=11, **ARGUMENTS))
+    sampler.expect(Question([[3, 4]], seed=11, **ARGUMENTS))
     first = engine.sample
 
-    def fail(prompts: Any, **others: Any) -> Any:
-        if others["seed"] == 11:
+    def fail(question: Question) -> Any:
+        if question.seed == 11:
             raise UserError("the servers are gone")
-        return first(prompts, **others)
+        return first(question)
 
     engine.sample = fail  # type: ignore[method-assign]
     ask(sampler, 10)

@@ -27,8 +27,8 @@ from training.errors import UserError
 from training.learner import grpo
 from training.learner.batching import pad_sequences
 from training.policy.policy import Policy, load_policy, make_policy
-from training.sampling.sampler import check_agreement
-from training.sampling.servers.model_server import OtherModels, Question
+from training.sampling.sampler import Question, check_agreement
+from training.sampling.servers.model_server import OtherModels, TextQuestion
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import EngineerChoice, Sampling, load
 from training.threads import in_thread
@@ -69,9 +69,9 @@ def synced(sampler: VllmSampler, policy: tuple[Policy, Any]) -> VllmSampler:
 
 
 def _sample(sampler: VllmSampler, **changes: Any) -> list:
-    arguments: dict[str, Any] = {"n": 4, "temperature": 1.0, "max_tokens": 12, "seed": 5}
-    arguments["stop_token_ids"] = [2]
-    return sampler.sample([PROMPT, PROMPT[:4], PROMPT * 3], **(arguments | changes))
+    prompts = [PROMPT, PROMPT[:4], PROMPT * 3]
+    question = Question(prompts, 4, temperature=1.0, max_tokens=12, stop_token_ids=[2], seed=5)
+    return sampler.sample(replace(question, **changes))
 
 
 def _moved(params: Any, scale: float, only: str = "") -> Any:
@@ -91,7 +91,7 @@ def test_another_model_answers_in_one_process_of_its_own_as_the_policy_would(
     schema = answer_schema(Bounds(sizes=(3,)))
     choice = EngineerChoice(kind="model", model=str(folder), max_tokens=200, summary_tokens=7)
     assert policy[0].tokenizer.chat_template
-    plain = Question("edits\n", chat=False, seed=1, form=schema)
+    plain = TextQuestion("edits\n", chat=False, seed=1, form=schema)
     with OtherModels(TINY.sampling, choice) as models:
         first = models.ask(str(folder), plain)
         jsonschema.validate(json.loads(first.text), schema)

@@ -17,7 +17,7 @@ from training.errors import UserError
 from training.phases.validate import CHUNK
 from training.policy.policy import Policy
 from training.run.progress import console
-from training.sampling.sampler import Sampler
+from training.sampling.sampler import Question, Sampler
 from training.sampling.vllm_sampler import sampling_seeds
 from training.schema import RunConfig
 
@@ -80,8 +80,8 @@ class SamplerAnswerer:
         batch = max(CHUNK, _ROUNDS_OF_AN_ENGINE * self._config.sampling.max_num_seqs)
         for first in range(0, len(places), batch):
             asked = places[first : first + batch]
-            groups = self._sampler.sample(
-                self._prompts,
+            question = Question(
+                prompts=self._prompts,
                 n=1,
                 temperature=self._config.validation.temperature,
                 max_tokens=self._config.prompt.max_tokens,
@@ -89,6 +89,7 @@ class SamplerAnswerer:
                 seed=self._config.validation.seed,
                 chosen=asked,
             )
+            groups = self._sampler.sample(question)
             for place, (completion,) in zip(asked, groups, strict=True):
                 text = self._policy.decode(completion.token_ids)
                 yield Answered(place, text, len(completion.token_ids))

@@ -24,7 +24,7 @@ from training.schema import EngineerChoice, Sampling
 
 
 @dataclass(frozen=True)
-class Question:
+class TextQuestion:
     """What is asked of a model."""
 
     text: str
@@ -50,7 +50,7 @@ class OtherModels(AbstractContextManager["OtherModels"]):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def ask(self, model: str, question: Question) -> GeneratedText:
+    def ask(self, model: str, question: TextQuestion) -> GeneratedText:
         """Let a model (hub name or folder) answer; it is loaded unless it answered last.
 
         Raises:
@@ -101,7 +101,7 @@ class ModelServer:
             self.kill()
             raise
 
-    def answer(self, question: Question, choice: EngineerChoice) -> GeneratedText:
+    def answer(self, question: TextQuestion, choice: EngineerChoice) -> GeneratedText:
         """Ask the model; an `EngineerError` says that it did not answer, and what that cost."""
         from engineer.engineers.chat_client import ChatClient  # imports openai
 

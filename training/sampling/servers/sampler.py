@@ -16,9 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from engineer.space import AnswerForm
 from training.errors import UserError
-from training.sampling.sampler import Completion, Tokens, require_room
+from training.sampling.sampler import Completion, Question, Tokens
 from training.sampling.servers.client import VllmServer, read_completions, read_score
 from training.sampling.servers.fleet import AllServersGoneError, ServerFleet
 from training.sampling.servers.process import NO_TRUNCATION, ServerProcess, devices_of
@@ -69,30 +68,19 @@ class ServerSampler:
             return FolderTransport(self._fleet, Path(shared))
         return SharedMemoryTransport(self._fleet)
 
-    def sample(
-        self,
-        prompts: Sequence[Tokens],
-        *,
-        n: int,
-        temperature: float,
-        max_tokens: int,
-        stop_token_ids: Sequence[int],
-        seed: int,
-        form: AnswerForm | None = None,
-        chosen: Sequence[int] | None = None,
-    ) -> list[list[Completion]]:
+    def sample(self, question: Question) -> list[list[Completion]]:
         """Draw `n` completions for each prompt; see `Sampler.sample`.
 
         Prompts are divided over the servers. All n answers to a prompt come from one of them.
         """
-        require_room(prompts, max_tokens, self._settings.max_model_len)
-        places = list(range(len(prompts)) if chosen is None else chosen)
-        seeds = sampling_seeds(seed, len(prompts), n)
+        question.require_room(self._settings.max_model_len)
+        places, n, form = question.places, question.n, question.form
+        seeds = sampling_seeds(question.seed, len(question.prompts), n)
         common: dict[str, Any] = {
             "n": n,
-            "temperature": temperature,
-            "max_tokens": max_tokens,
-            "stop_token_ids": list(stop_token_ids),
+            "temperature": question.temperature,
+            "max_tokens": question.max_tokens,
+            "stop_token_ids": list(question.stop_token_ids),
             **NO_TRUNCATION,
             **_AS_TOKENS,
         }
@@ -100,7 +88,7 @@ class ServerSampler:
             common["structured_outputs"] = {"regex": form}
         elif form is not None:
             common["structured_outputs"] = {"json": json.dumps(form)}
-        asked = [[int(token) for token in prompts[place]] for place in places]
+        asked = [list(question.prompts[place]) for place in places]
         requests = [
             {"prompt": prompt, "seed": seeds[place], **common}
             for prompt, place in zip(asked, places, strict=True)

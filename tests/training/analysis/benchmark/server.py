@@ -15,6 +15,7 @@ from typing import Any
 from jaxlake.files import write_text_whole
 from tests.paths import ROOT
 from training.analysis.evaluation import frozen_policy, model_folder
+from training.sampling.sampler import Question
 from training.schema import load
 
 SETTINGS = ["sampling.engine=jax", "validation.temperature=0", "sampling.max_num_seqs=32"]
@@ -54,14 +55,15 @@ class ModelServer(ThreadingHTTPServer):
                 return 400, {"error": f"the model of {authorization} was taken away"}
             if path != "/v1/completions":
                 return 404, {"error": path}
-            ((completion,),) = self.sampler.sample(
-                [self.policy.encode_prompt(body["prompt"])],
+            question = Question(
+                prompts=[self.policy.encode_prompt(body["prompt"])],
                 n=1,
                 temperature=body["temperature"],
                 max_tokens=body["max_tokens"],
                 stop_token_ids=self.policy.stop_ids,
                 seed=body["seed"],
             )
+            ((completion,),) = self.sampler.sample(question)
             self.answered += 1
         text = self.policy.decode(completion.token_ids)
         usage = {"completion_tokens": len(completion.token_ids)}

@@ -18,7 +18,7 @@ from engineer.engineers.language_model import GeneratedText
 from tests.paths import TINY
 from training.policy.tokenizer import train_tokenizer
 from training.sampling.servers import process
-from training.sampling.servers.model_server import OtherModels, Question
+from training.sampling.servers.model_server import OtherModels, TextQuestion
 from training.sampling.servers.process import COMMAND
 from training.schema import EngineerChoice, Sampling, load
 
@@ -116,7 +116,7 @@ def test_an_answer_comes_back_from_one_server_for_all_questions(
     chat: bool, path: str, field: str, stand_in: StandIn, models: OtherModels, model: str
 ) -> None:
     stand_in.does(ECHO)
-    question = Question("# board\n", chat=chat, form={"type": "object"})
+    question = TextQuestion("# board\n", chat=chat, form={"type": "object"})
     answer = models.ask(model, question)
     assert answer.text.startswith(f"{path} é ")
     asked = json.loads(answer.text.partition(" é ")[2])
@@ -134,7 +134,7 @@ def test_an_answer_comes_back_from_one_server_for_all_questions(
     free = json.loads(models.ask(model, replace(question, form=None)).text.partition(" é ")[2])
     assert not {"response_format", "structured_outputs"} & set(free)
     if chat:  # the tokenizer has a template
-        assert models.ask(model, Question("", chat=None)).text.startswith(path)
+        assert models.ask(model, TextQuestion("", chat=None)).text.startswith(path)
     assert stand_in.pids == pids
     models.close()
     assert not stand_in.alive
@@ -150,7 +150,7 @@ def test_a_model_is_loaded_where_the_policys_engine_is(
     sampling = load(TINY, ["sampling.devices=[3]"]).sampling
     choice = EngineerChoice(kind="model", model=model, load_seconds=60, timeout_seconds=60)
     with OtherModels(sampling, choice) as models:
-        assert models.ask(model, Question("")).text == "7"
+        assert models.ask(model, TextQuestion("")).text == "7"
 
 
 @pytest.mark.parametrize(
@@ -177,13 +177,13 @@ def test_a_server_that_fails_is_ended_and_the_next_question_starts_another(
     # A server of tests starts within seconds, and a machine that does other things may take more.
     with open_models(model, load_seconds=15, timeout_seconds=1) as models:
         with pytest.raises(EngineerError) as caught:
-            models.ask(model, Question("# board\n", token_limit=9))
+            models.ask(model, TextQuestion("# board\n", token_limit=9))
         assert str(caught.value).startswith(f"{model}: ")
         assert words in str(caught.value)
         assert caught.value.spent.engineer_tokens == (9 if "reply" in steps else 0)
         assert not stand_in.alive
         stand_in.does("def reply(to, asked): to.complete('UP')\nserve()")
-        assert models.ask(model, Question("")) == GeneratedText("UP", 3)
+        assert models.ask(model, TextQuestion("")) == GeneratedText("UP", 3)
 
 
 @pytest.mark.parametrize("steps", ["time.sleep(300)", "def reply(*_): time.sleep(300)\nserve()"])
@@ -202,14 +202,14 @@ def test_an_interrupt_kills_the_server_at_once(
     threading.Thread(target=interrupt, daemon=True).start()
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        models.ask(model, Question(""))
+        models.ask(model, TextQuestion(""))
     assert not stand_in.alive
     assert time.monotonic() - began < 30
 
 
 def test_a_model_that_is_not_there_is_named(models: OtherModels, tmp_path: Path) -> None:
     with pytest.raises(EngineerError, match="nowhere"):
-        models.ask(str(tmp_path / "nowhere"), Question(""))
+        models.ask(str(tmp_path / "nowhere"), TextQuestion(""))
 
 
 def test_the_server_ends_with_whoever_started_it(model: str) -> None:
