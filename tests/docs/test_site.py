@@ -49,7 +49,7 @@ def test_the_page_of_all_keys_has_every_key_of_a_run(site: Site):
         for key in keys if isinstance(keys, dict) else ():
             assert f"| `{key}` |" in page, f"{section}.{key}"
     assert "| `learning_rate` | number > 0 | `1e-06` | learning rate of AdamW |" in page
-    assert '| `engine` | `vllm` or `servers` or `jax` | `"vllm"` |' in page
+    assert '| `engine` | `vllm` or `server` or `jax` | `"vllm"` |' in page
 
 
 def test_the_page_of_all_commands_has_the_help_of_each_and_of_its_actions(site: Site):

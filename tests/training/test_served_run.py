@@ -9,12 +9,12 @@ from tests.paths import TINY
 from tests.training.test_prefetched_run import assert_versions_follow
 from training import loop
 from training.run.directory import RunDirectory
-from training.sampling.servers.process import COMMAND
+from training.sampling.server_process import COMMAND
 from training.schema import load
 
 OPTIONS = [
-    "sampling.engine=servers",
-    "sampling.servers={start_seconds: 1200}",
+    "sampling.engine=server",
+    "sampling.server.start_seconds=1200",
     "grpo.prefetch=1",
     "model.pretrained=jaxlake-base",
     "warm_start.learning_rate=1e-4",

@@ -30,7 +30,7 @@ from training.phases.engineer_factory import make_engineer
 from training.phases.stage_results import StageResult, design_settings, read_stage_results, view_of
 from training.run.directory import RunDirectory
 from training.run.seeds import seed_for
-from training.sampling.servers.model_server import OtherModels
+from training.sampling.model_server import OtherModels
 from training.schema import ATLAS, RunConfig, known_engineer
 
 

@@ -31,8 +31,8 @@ from training.run.active_run import ActiveRun
 from training.run.directory import StageDirectory
 from training.run.progress import console, working
 from training.run.records import DecisionRecord, attempt_records
+from training.sampling.model_server import OtherModels
 from training.sampling.sampler import Sampler
-from training.sampling.servers.model_server import OtherModels
 from training.schema import RunConfig
 
 

@@ -18,8 +18,8 @@ from training.phases.asking import asked_by_first
 from training.phases.stage_results import StageResult, reference_of
 from training.policy.policy import Policy
 from training.run.directory import RunDirectory
+from training.sampling.model_server import OtherModels, TextQuestion
 from training.sampling.sampler import PromptTooLongError, Question, Sampler
-from training.sampling.servers.model_server import OtherModels, TextQuestion
 from training.schema import ATLAS, ORACLE, EngineerChoice, RunConfig
 
 

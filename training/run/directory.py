@@ -47,7 +47,7 @@ _MAY_CHANGE = (
     "sampling.tensor_parallel_size",
     "sampling.devices",
     "sampling.gap_tolerance",
-    "sampling.servers",
+    "sampling.server",
     "engineer.atlas.after_last",
     "tracking",
 )

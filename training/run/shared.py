@@ -60,10 +60,10 @@ def require_shareable(config: RunConfig) -> None:
         )
     if config.grpo.prefetch:
         raise UserError("grpo.prefetch: got 1, allowed is 0 where several processes run together")
-    if addresses := config.sampling.served.addresses:
+    if address := config.sampling.server.address:
         raise UserError(
-            f"sampling.servers.addresses: got {list(addresses)}, allowed is null where several "
-            "processes run together: each would give the same servers its weights"
+            f"sampling.server.address: got {address}, allowed is null where several "
+            "processes run together: each would give the same server its weights"
         )
 
 

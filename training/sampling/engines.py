@@ -1,4 +1,4 @@
-"""Start the engine that a run samples with: vLLM, here or as servers, or the trainer's decoder."""
+"""Start the engine that a run samples with: vLLM, here or as a server, or the trainer's decoder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from training.policy.policy import Policy
 from training.processes import alone
 from training.sampling.jax_sampler import JaxSampler
 from training.sampling.sampler import Sampler
-from training.sampling.servers.sampler import ServerSampler
 from training.sampling.shared_sampler import SharedSampler
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import Sampling
@@ -34,7 +33,9 @@ def start_sampler(
     sampler: Sampler
     if settings.engine == "jax":
         sampler = JaxSampler(policy, params, settings)
-    elif settings.engine == "servers":
+    elif settings.engine == "server":
+        from training.sampling.server_sampler import ServerSampler  # imports openai
+
         policy.export(params, folder, untied=True)
         sampler = ServerSampler(folder, settings)
         try:
@@ -57,8 +58,7 @@ def _require_own_accelerators(settings: Sampling, params: Any) -> None:
         return
     if settings.devices is not None:
         return
-    engines = settings.served.started if settings.engine == "servers" else 1
-    taken = range(settings.tensor_parallel_size * engines)
+    taken = range(settings.tensor_parallel_size)
     weights = jax.tree.leaves(params)[0]
     own = sorted(device.local_hardware_id for device in weights.sharding.addressable_devices)
     if not set(taken) <= set(own):

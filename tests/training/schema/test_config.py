@@ -10,10 +10,10 @@ from tests.paths import ROOT, SCRATCH
 from training.errors import UserError
 from training.phases.engineer_factory import make_engineer
 from training.run.directory import RunDirectory
-from training.sampling.servers.model_server import OtherModels
+from training.sampling.model_server import OtherModels
 from training.schema import Sampling, dump, load, read_yaml
 
-SERVERS = "sampling.engine=servers; sampling.servers"
+SERVER = "sampling.engine=server; sampling.server"
 INFEASIBLE = (
     "environment.num_agents=3; environment.bounds.max_hole_ratio=0.5; "
     "environment.initial.sizes.3.hole_ratio=0.5"
@@ -98,16 +98,14 @@ def test_adapters_stand_in_a_dump_only_where_they_are_set():
         ("²=1", ["²", "unknown key", "validation"]),
         ("environment.initial.sizes.³.hole_ratio=0.1", ["environment.initial.sizes.³", "integer"]),
         ("environment.initial.sizes.٣.hole_ratio=0.1", ["environment.initial.sizes.٣"]),
-        ("sampling.engine=server", ["sampling.engine", "'server'", "'servers'"]),
-        ("sampling.servers={count: 2}", ["servers: set, but engine is vllm", "engine servers"]),
-        (f"{SERVERS}={{count: 0}}", ["sampling.servers.count", "got 0"]),
-        (f"{SERVERS}={{count: 2, addresses: ['http://a']}}", ["count: got 2 beside addresses"]),
-        (f"{SERVERS}={{addresses: []}}", ["addresses: got []", "one or more different ones"]),
-        (f"{SERVERS}={{addresses: ['http://a', 'http://a']}}", ["allowed are one or more diff"]),
-        (f"{SERVERS}={{addresses: ['host:8000']}}", ["sampling.servers.addresses", "host:8000"]),
-        (f"{SERVERS}={{addresses: ['http://a/']}}", ["sampling.servers.addresses", "http://a/"]),
-        (f"{SERVERS}={{silence_seconds: 0}}", ["sampling.servers.silence_seconds", "got 0"]),
-        (f"{SERVERS}={{count: 2}}; sampling.devices=[0]", ["[0]", "size * 2 servers = 2"]),
+        ("sampling.engine=serve", ["sampling.engine", "'serve'", "'server'"]),
+        (
+            "sampling.server={start_seconds: 2}",
+            ["server: set, but engine is vllm", "engine server"],
+        ),
+        (f"{SERVER}={{address: 'host:8000'}}", ["sampling.server.address", "host:8000"]),
+        (f"{SERVER}={{address: 'http://a/'}}", ["sampling.server.address", "http://a/"]),
+        (f"{SERVER}={{start_seconds: 0}}", ["sampling.server.start_seconds", "got 0"]),
         (INFEASIBLE, ["3x3 board with hole_ratio 0.5", "3 agents need 6"]),
     ],
 )
@@ -171,8 +169,8 @@ def test_a_secret_in_the_wrong_place_is_not_said(override: str, capsys: pytest.C
         (["engineer.kind=shuffled:stale"], 0.2),
         (["engineer.kind=oracle", "engineer.oracle.candidates=[rule,base]"], 0.2),
         (["engineer.kind=base", "sampling.engine=jax"], 0.4),
-        (["engineer.kind=base", "sampling.engine=servers"], 0.2),
-        (["engineer.kind=base", f"{SERVERS}={{addresses: ['http://host:8000']}}"], 0.4),
+        (["engineer.kind=base", "sampling.engine=server"], 0.2),
+        (["engineer.kind=base", f"{SERVER}={{address: 'http://host:8000'}}"], 0.4),
     ],
 )
 def test_vllm_engines_that_live_side_by_side_divide_the_memory(overrides: list[str], share: float):
@@ -208,10 +206,9 @@ def test_engine_and_trainer_may_differ_by_what_their_dtypes_round(
 
 def test_the_newest_keys_are_written_only_where_they_are_set(tmp_path: Path):
     """Else a run of before it could not go on in its directory."""
-    assert "servers" not in dump(load(SCRATCH))
     assert "prefetch" not in dump(load(SCRATCH))
     assert "prefetch: 1" in dump(load(SCRATCH, ["grpo.prefetch=1"]))
-    config = load(SCRATCH, f"{SERVERS}={{count: 2, folder: /shared}}".split("; "))
+    config = load(SCRATCH, f"{SERVER}={{folder: /shared}}".split("; "))
     copy = tmp_path / "copy.yaml"
     copy.write_text(dump(config))
     assert load(copy) == config

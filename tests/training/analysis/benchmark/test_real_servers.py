@@ -15,7 +15,7 @@ from tests.paths import ROOT
 from tests.training.analysis.benchmark.boards import write_rows
 from tests.training.analysis.benchmark.server import KEY, SETTINGS, serving
 from training.policy.huggingface import resolve
-from training.sampling.servers.model_server import ModelServer
+from training.sampling.model_server import ModelServer
 from training.schema import load
 
 MINIATURE = str(ROOT / "configs/miniature.yaml")

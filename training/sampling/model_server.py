@@ -1,4 +1,4 @@
-"""Models other than the policy, each behind vLLM's own server (`process.py`).
+"""Models other than the policy, each behind vLLM's own server (`server_process.py`).
 
 `OtherModels` keeps one server at a time and asks it through the client that asks any endpoint
 (`engineer.engineers.chat_client`). Once the server has ended its memory is free again.
@@ -18,7 +18,7 @@ from engineer.space import AnswerForm
 from training.errors import UserError
 from training.policy import huggingface
 from training.policy.tokenizer import load_tokenizer
-from training.sampling.servers.process import NO_TRUNCATION, ServerProcess, devices_of
+from training.sampling.server_process import NO_TRUNCATION, ServerProcess, devices_of
 from training.sampling.vllm_sampler import sampling_seeds
 from training.schema import EngineerChoice, Sampling
 
@@ -93,7 +93,7 @@ class ModelServer:
             raise EngineerError(f"{model}: {error}") from None
         self._folder = str(folder)
         self._process = ServerProcess(
-            self._folder, settings, environment=devices_of(0, settings, os.environ)
+            self._folder, settings, environment=devices_of(settings, os.environ)
         )
         try:
             self._wait_until_loaded(load_seconds)

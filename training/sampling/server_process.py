@@ -1,6 +1,6 @@
 """vLLM's OpenAI-compatible server, in a process group of its own on a port of this machine.
 
-The process, `python -m training.sampling.servers.process`, has the settings of the run. It ends
+The process, `python -m training.sampling.server_process`, has the settings of the run. It ends
 with its standard input, and so with whoever started it.
 """
 
@@ -26,7 +26,7 @@ from training.errors import UserError
 from training.sampling.vllm_sampler import engine_arguments, prepare_environment
 from training.schema import Sampling
 
-COMMAND = (sys.executable, "-m", "training.sampling.servers.process")
+COMMAND = (sys.executable, "-m", "training.sampling.server_process")
 """Starts the server; `main` says what its arguments are."""
 
 HOST = "127.0.0.1"
@@ -131,17 +131,15 @@ class ServerProcess:
         self._log.close()
 
 
-def devices_of(number: int, settings: Sampling, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable that gives a server, from 0, its accelerators.
+def devices_of(settings: Sampling, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variable that gives a server its accelerators.
 
     They are counted among those that CUDA_VISIBLE_DEVICES leaves to this process, if it is set.
 
     Raises:
         UserError: `sampling.devices` names one that this leaves out.
     """
-    width = settings.tensor_parallel_size
-    numbers = settings.devices or range((number + 1) * width)
-    mine = list(numbers[number * width : (number + 1) * width])
+    mine = list(settings.devices or range(settings.tensor_parallel_size))
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, mine))}
@@ -150,7 +148,7 @@ def devices_of(number: int, settings: Sampling, environ: Mapping[str, str]) -> d
     names = [name.strip() for name in visible.split(",")]
     if max(mine) >= len(names):
         raise UserError(
-            f"sampling.devices: server {number} needs accelerators {mine}, and "
+            f"sampling.devices: a vLLM server needs accelerators {mine}, and "
             f"CUDA_VISIBLE_DEVICES={visible} leaves {len(names)}: allowed are 0 to {len(names) - 1}"
         )
     return {"CUDA_VISIBLE_DEVICES": ",".join(names[one] for one in mine)}

@@ -17,9 +17,9 @@ from engineer import EngineerError
 from engineer.engineers.language_model import GeneratedText
 from tests.paths import TINY
 from training.policy.tokenizer import train_tokenizer
-from training.sampling.servers import process
-from training.sampling.servers.model_server import OtherModels, TextQuestion
-from training.sampling.servers.process import COMMAND
+from training.sampling import server_process as process
+from training.sampling.model_server import OtherModels, TextQuestion
+from training.sampling.server_process import COMMAND
 from training.schema import EngineerChoice, Sampling, load
 
 SERVER = """\

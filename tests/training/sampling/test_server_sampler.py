@@ -1,0 +1,177 @@
+"""A real vLLM server on this machine: the engine's answers, its weights, and its death.
+
+The server is started once. The test that kills it is the last one.
+"""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import jax
+import numpy as np
+import psutil
+import pytest
+
+from tests.paths import TINY as TINY_FILE
+from training.errors import UserError
+from training.policy.policy import Policy, load_policy, make_policy
+from training.sampling.sampler import Completion, Question, check_agreement
+from training.sampling.server_sampler import ServerSampler
+from training.sampling.vllm_sampler import VllmSampler
+from training.schema import Sampling, load
+from training.weight_transfer.checksums import SyncError
+from training.weight_transfer.transport import FolderTransport
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+TINY = load(TINY_FILE)
+PROMPTS = [[5, 30, 31, 90, 120, 7, 8], [5, 30, 31, 90], [44, 3], [9, 10, 11] * 7, [12], [13, 14]]
+QUESTION = Question(PROMPTS, 3, temperature=1.0, max_tokens=24, stop_token_ids=[2], seed=5)
+SEQUENCES = [PROMPTS[0] * times for times in (1, 4)]
+ENGINE = {"max_model_len": 512, "max_num_seqs": 64}
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Any]:
+    folder = tmp_path_factory.mktemp("policy") / "initial"
+    texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT", '{"3":{"data_ratio":0.5,"hole_ratio":0.25}}'] * 4
+    make_policy(folder, TINY.model, texts, max_len=512, seed=0)
+    return load_policy(folder, TINY)
+
+
+@pytest.fixture(scope="module")
+def folder(policy: tuple[Policy, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made, params = policy
+    folder = tmp_path_factory.mktemp("engine") / "engine"
+    made.export(params, folder, untied=True)
+    return folder
+
+
+def server_settings(**section: Any) -> Sampling:
+    return Sampling.model_validate({"engine": "server", "server": section, **ENGINE})
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[ServerSampler]:
+    sampler = ServerSampler(folder, server_settings(start_seconds=1200))
+    yield sampler
+    sampler.close()
+
+
+@pytest.fixture(scope="module")
+def in_process(folder: Path) -> Iterator[VllmSampler]:
+    engine = VllmSampler(folder, Sampling.model_validate(ENGINE))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def synced(server: ServerSampler, policy: tuple[Policy, Any]) -> ServerSampler:
+    """The server with the policy's weights."""
+    made, params = policy
+    server.sync(made.tensors(params))
+    return server
+
+
+def tokens(groups: list[list[Completion]]) -> list[list[tuple[int, ...]]]:
+    return [[one.token_ids for one in group] for group in groups]
+
+
+def moved(params: Any, scale: float = 0.2) -> Any:
+    keys = iter(jax.random.split(jax.random.key(9), 64))
+    return jax.tree.map(
+        lambda leaf: leaf + scale * jax.random.normal(next(keys), leaf.shape), params
+    )
+
+
+@pytest.mark.parametrize("changes", [{"n": 1, "temperature": 0.0}, {}, {"temperature": 0.7}])
+def test_the_server_answers_as_the_engine_in_process(
+    changes: dict[str, Any], synced: ServerSampler, in_process: VllmSampler
+) -> None:
+    question = replace(QUESTION, **changes)
+    ours, theirs = in_process.sample(question), synced.sample(question)
+    assert tokens(theirs) == tokens(ours)
+    for one, other in zip(ours, theirs, strict=True):
+        for completion, served in zip(one, other, strict=True):
+            np.testing.assert_allclose(served.logprobs, completion.logprobs, atol=1e-4)
+            assert served.truncated == completion.truncated
+
+
+def test_chosen_places_are_answered_as_among_all(synced: ServerSampler) -> None:
+    everything = tokens(synced.sample(QUESTION))
+    chosen = tokens(synced.sample(replace(QUESTION, chosen=[4, 1])))
+    assert chosen == [everything[4], everything[1]]
+    assert synced.sample(replace(QUESTION, chosen=[])) == []
+
+
+def test_a_form_is_kept_to(synced: ServerSampler, policy: tuple[Policy, Any]) -> None:
+    groups = synced.sample(replace(QUESTION, form="(UP|DOWN)"))
+    texts = {policy[0].decode(one.token_ids) for group in groups for one in group}
+    assert texts == {"UP", "DOWN"}
+
+
+def test_new_weights_reach_the_server_bit_by_bit(
+    synced: ServerSampler, policy: tuple[Policy, Any]
+) -> None:
+    made, params = policy
+    first, new = synced.weight_version, moved(params)
+    synced.sync(made.tensors(new))
+    assert synced.weight_version != first
+    assert check_agreement(synced, SEQUENCES, made.logprobs(new, SEQUENCES), 1e-3) <= 1e-3
+
+
+def test_a_lost_update_stops_the_sync_and_every_answer_after_it(
+    synced: ServerSampler, policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, params = policy
+    with monkeypatch.context() as patch:
+        patch.setattr(synced._server, "update_weights", lambda request: None)
+        with pytest.raises(SyncError):
+            synced.sync(made.tensors(moved(params)))
+    with pytest.raises(SyncError, match="was not given weights, or a sync of them failed"):
+        synced.sample(QUESTION)
+    synced.sync(made.tensors(params))
+    synced.sample(QUESTION)
+
+
+def test_weights_that_somebody_else_gave_the_server_are_refused(synced: ServerSampler) -> None:
+    address, held = synced._server.address, synced.weight_version
+    body = {"new_version": "of another run"}
+    httpx2.post(f"{address}/update_weight_version", json=body, timeout=60).raise_for_status()
+    with pytest.raises(SyncError, match=f"version of another run, expected is {held}"):
+        synced.sample(QUESTION)
+
+
+def test_a_server_elsewhere_gets_its_weights_through_a_folder(
+    server: ServerSampler, policy: tuple[Policy, Any], folder: Path, tmp_path: Path
+) -> None:
+    """It is the one that was started here, found by its address."""
+    made, params = policy
+    settings = server_settings(address=server._server.address, folder=str(tmp_path / "shared"))
+    elsewhere = ServerSampler(folder, settings)
+    assert isinstance(elsewhere._transport, FolderTransport)
+    new = moved(params, 0.1)
+    elsewhere.sync(made.tensors(new))
+    assert check_agreement(elsewhere, SEQUENCES, made.logprobs(new, SEQUENCES), 1e-3) <= 1e-3
+    elsewhere.close()
+
+
+def test_a_server_that_dies_while_it_answers_is_named(synced: ServerSampler) -> None:
+    """Its engine is killed, and the process that speaks HTTP is not."""
+    process = synced._server.process
+    assert process is not None
+
+    def kill() -> None:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            child.kill()
+
+    def ask_for_ever() -> None:
+        while True:
+            synced.sample(replace(QUESTION, max_tokens=300, stop_token_ids=[]))
+
+    threading.Timer(0.5, kill).start()
+    with pytest.raises(UserError, match=r"is gone: .* goes on from its last checkpoint"):
+        ask_for_ever()

@@ -1,0 +1,178 @@
+"""The client of a vLLM server: its answers, retries, and a server that dies. No model is run."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.training.sampling.stand_in_server import StandInServer, choice
+from training.errors import UserError
+from training.sampling import vllm_server
+from training.sampling.server_process import devices_of
+from training.sampling.server_sampler import (
+    read_completions,
+    read_score,
+    require_equal_replicas,
+)
+from training.sampling.vllm_server import VllmServer
+from training.schema import Sampling
+from training.weight_transfer.checksums import SyncError
+
+REQUESTS = [{"prompt": [place, 7], "n": 1} for place in range(12)]
+
+
+@pytest.fixture
+def stand_in() -> Iterator[StandInServer]:
+    with StandInServer() as server:
+        yield server
+        server.closing = True
+        server.shutdown()
+
+
+@pytest.fixture
+def server(stand_in: StandInServer) -> VllmServer:
+    return VllmServer(stand_in.address)
+
+
+def first_tokens(answers: list[Any]) -> list[int]:
+    return [answer["choices"][0]["token_ids"][0] for answer in answers]
+
+
+def test_answers_come_in_the_order_of_the_requests(server) -> None:
+    assert first_tokens(server.answer(REQUESTS)) == list(range(12))
+
+
+@pytest.mark.parametrize("status", [0, 503])
+def test_a_completion_that_fails_is_asked_for_again(status: int, stand_in, server) -> None:
+    failed: list[Any] = []
+
+    def fail_once(path: str, body: Any) -> int | None:
+        if path == "/v1/completions" and body["prompt"][0] == 3 and not failed:
+            failed.append(body)
+            return status
+        return None
+
+    stand_in.fails = fail_once
+    assert first_tokens(server.answer(REQUESTS)) == list(range(12))
+    assert failed
+
+
+def test_a_call_that_changes_the_server_is_made_once(stand_in, server) -> None:
+    stand_in.fails = lambda path, body: 400 if path == "/start_weight_update" else None
+    with pytest.raises(UserError, match=r"POST /start_weight_update: HTTP 400 .*refused"):
+        server.start_weight_update()
+    assert len(stand_in.asked("/start_weight_update")) == 1
+
+
+@pytest.mark.parametrize("status", [0, 500])
+def test_a_server_whose_engine_has_died_is_named(status: int, stand_in, server) -> None:
+    stand_in.fails = lambda path, body: status
+    with pytest.raises(UserError, match=f"{stand_in.address} is gone: .* last checkpoint") as error:
+        server.answer(REQUESTS)
+    assert "\n" not in str(error.value)
+
+
+def test_a_server_that_is_silent_is_given_up(
+    stand_in, server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_server, "_SECONDS_BETWEEN_CHECKS", 0.05)
+    monkeypatch.setattr(vllm_server, "_SECONDS_OF_SILENCE", 0.3)
+    stand_in.silent = True
+    with pytest.raises(UserError, match=r"is gone: GET /health: (Read|Connect)Timeout"):
+        server.answer(REQUESTS)
+
+
+def test_weights_of_another_version_are_refused(stand_in, server) -> None:
+    server.require_version("v1")
+    stand_in.said["/weight_info"] = {"weight_version": "v0"}
+    with pytest.raises(SyncError, match=f"{stand_in.address}.*version v0, expected is v1"):
+        server.require_version("v1")
+
+
+def test_an_update_that_a_killed_run_left_open_is_ended(stand_in, server) -> None:
+    server.init_weight_transfer_engine({"init_info": {}})
+    assert [path for path, _ in stand_in.calls][-1] == "/finish_weight_update"
+    stand_in.fails = lambda path, body: 400 if path == "/finish_weight_update" else None
+    server.init_weight_transfer_engine({"init_info": {}})  # none was open
+
+
+@pytest.mark.parametrize(
+    ("settings", "room", "words"),
+    [
+        ({"dtype": "torch.bfloat16"}, 1024, "has dtype bfloat16; start it with --dtype float32"),
+        ({"logprobs_mode": "raw_logprobs"}, 1024, "with --logprobs-mode processed_logprobs"),
+        ({}, 100, "takes 100 tokens; start it with at least --max-model-len 1024"),
+    ],
+)
+def test_a_server_with_other_settings_is_refused(
+    settings: dict[str, Any], room: int, words: str, stand_in, server
+) -> None:
+    server.require_settings(Sampling())
+    stand_in.settings |= settings
+    stand_in.said["/v1/models"]["data"][0]["max_model_len"] = room
+    with pytest.raises(UserError, match=f"^{stand_in.address}: .*{words}"):
+        server.require_settings(Sampling())
+    stand_in.said["/server_info"] = {}
+    with pytest.raises(UserError, match="started with VLLM_SERVER_DEV_MODE=1"):
+        server.require_settings(Sampling())
+
+
+def test_a_server_that_is_not_ready_in_time_is_named(stand_in, server) -> None:
+    server.wait_until_ready(5)
+    stand_in.fails = lambda path, body: 404
+    with pytest.raises(UserError, match=f"{stand_in.address} is not ready within .*HTTP 404"):
+        server.wait_until_ready(0.3)
+
+
+def test_replicas_with_different_weights_are_refused() -> None:
+    same = {f"dp{replica}:tp0:norm": "a" for replica in range(3)}
+    require_equal_replicas(same)
+    with pytest.raises(SyncError, match="hold different weights"):
+        require_equal_replicas(same | {"dp2:tp0:norm": "b"})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"prompt_token_ids": [4]}, "another prompt was answered"),
+        ({"finish_reason": "abort"}, "finish_reason abort"),
+        ({"logprobs": {"token_logprobs": [-0.5]}}, "2 tokens, log-probabilities of shape"),
+        ({"token_ids": None}, "not whole answers with token ids"),
+    ],
+)
+def test_an_answer_that_is_not_whole_is_refused(change: dict[str, Any], words: str) -> None:
+    whole = [choice([3, 4], index) for index in (1, 0)]
+    first, second = read_completions({"choices": whole}, [3, 4], 2)
+    assert (first.token_ids, second.token_ids) == ((3, 0), (3, 1))  # by index
+    with pytest.raises(UserError, match=words):
+        read_completions({"choices": [whole[0], whole[1] | change]}, [3, 4], 2)
+    with pytest.raises(UserError, match="2 answers came, asked was for 3"):
+        read_completions({"choices": whole}, [3, 4], 3)
+
+
+def test_a_score_has_the_prompts_log_probabilities_and_the_last_tokens() -> None:
+    tables = [None, {"4": {"logprob": -1.0}, "9": {"logprob": -0.1}}]
+    last = {"top_logprobs": [{"token_id:2": -0.1, "token_id:5": -3.0}]}
+    answer = {"choices": [{"prompt_logprobs": tables, "logprobs": last}]}
+    np.testing.assert_array_equal(read_score(answer, [3, 4, 5]), np.float32([0, -1, -3]))
+    with pytest.raises(UserError, match="lacks prompt_logprobs"):
+        read_score(answer, [3, 6, 5])
+
+
+@pytest.mark.parametrize(
+    ("devices", "visible", "expected"),
+    [(None, None, "0,1"), ((7, 6), None, "7,6"), ((3, 2), "4,5,6,7", "7,6"), (None, "", None)],
+)
+def test_a_server_has_the_accelerators_of_the_policy(
+    devices: tuple[int, ...] | None, visible: str | None, expected: str | None
+) -> None:
+    settings = Sampling(tensor_parallel_size=2, devices=devices)
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    found = devices_of(settings, environ)
+    assert found == ({} if expected is None else {"CUDA_VISIBLE_DEVICES": expected})
+
+
+def test_an_accelerator_that_is_not_visible_is_named() -> None:
+    with pytest.raises(UserError, match=r"needs accelerators \[0, 1\].*leaves 1"):
+        devices_of(Sampling(tensor_parallel_size=2), {"CUDA_VISIBLE_DEVICES": "5"})

@@ -1,0 +1,270 @@
+"""Completions from a vLLM server, on this machine or elsewhere, whose weights follow the trainer's.
+
+Seeds belong to the places of prompts, so an answer doesn't depend on when it is asked for, nor on
+the replica that gives it, but for rounding.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from training.errors import UserError
+from training.sampling.sampler import Completion, Question, Tokens
+from training.sampling.server_process import NO_TRUNCATION, ServerProcess, devices_of
+from training.sampling.vllm_sampler import TRANSFER_CONFIG, WORKER_EXTENSION, sampling_seeds
+from training.sampling.vllm_server import VllmServer
+from training.schema import Sampling
+from training.weight_transfer.checksums import (
+    SyncError,
+    fetch_checksums,
+    require_equal_checksums,
+    version_of,
+    with_checksums,
+)
+from training.weight_transfer.transport import (
+    FolderTransport,
+    SharedMemoryTransport,
+    WeightTransport,
+)
+
+# What is asked for with every answer: tokens as ids, each with its log-probability.
+_AS_TOKENS = {"logprobs": 0, "return_token_ids": True, "return_tokens_as_token_ids": True}
+
+
+class ServerSampler:
+    """A vLLM server behind the protocol of a `Sampler`; it has no weights before `sync`."""
+
+    def __init__(self, folder: Path, settings: Sampling) -> None:
+        """Start a server on a folder, or find the one that `sampling.server` names.
+
+        The folder's config.json says tie_word_embeddings false, as for `VllmSampler`.
+
+        Raises:
+            UserError: The server can't start, isn't there, or has other settings than the run.
+        """
+        self._settings = settings
+        self._dtype = jnp.dtype(settings.dtype)
+        self._version: str | None = None
+        self._server = _open_server(folder, settings)
+        try:
+            self._server.wait_until_ready(settings.server.start_seconds)
+            if self._server.process is None:
+                self._server.require_settings(settings)
+            self._replicas = _replicas(self._server)
+            self._transport = self._open_transport()
+        except BaseException:
+            self._server.close()
+            raise
+
+    def _open_transport(self) -> WeightTransport:
+        if (shared := self._settings.server.folder) is not None:
+            return FolderTransport(self._server, Path(shared))
+        return SharedMemoryTransport(self._server)
+
+    def sample(self, question: Question) -> list[list[Completion]]:
+        """Draw `n` completions for each prompt; see `Sampler.sample`.
+
+        A `SyncError` says that the server held other weights before or afterwards.
+        """
+        question.require_room(self._settings.max_model_len)
+        seeds = sampling_seeds(question.seed, len(question.prompts), question.n)
+        common: dict[str, Any] = {
+            "n": question.n,
+            "temperature": question.temperature,
+            "max_tokens": question.max_tokens,
+            "stop_token_ids": list(question.stop_token_ids),
+            **NO_TRUNCATION,
+            **_AS_TOKENS,
+        }
+        if isinstance(question.form, str):
+            common["structured_outputs"] = {"regex": question.form}
+        elif question.form is not None:
+            common["structured_outputs"] = {"json": json.dumps(question.form)}
+        requests = [
+            {"prompt": list(question.prompts[place]), "seed": seeds[place], **common}
+            for place in question.places
+        ]
+        return [
+            read_completions(said, request["prompt"], question.n)
+            for request, said in zip(requests, self._answers(requests), strict=True)
+        ]
+
+    def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
+        """Score tokens with the server's weights, at temperature 1; see `Sampler.score`."""
+        asked = [[int(token) for token in sequence] for sequence in sequences if len(sequence) > 1]
+        # A sequence may be as long as a server allows, so its last token is asked for as the next.
+        requests = [
+            {
+                "prompt": sequence[:-1],
+                "max_tokens": 1,
+                "temperature": 1.0,
+                "prompt_logprobs": 0,
+                "logprob_token_ids": [sequence[-1]],
+                **NO_TRUNCATION,
+                **_AS_TOKENS,
+            }
+            for sequence in asked
+        ]
+        scores = map(read_score, self._answers(requests), asked)
+        return [
+            next(scores) if len(sequence) > 1 else np.zeros(len(sequence), np.float32)
+            for sequence in sequences
+        ]
+
+    def _answers(self, requests: Sequence[dict[str, Any]]) -> list[Any]:
+        held = self.weight_version
+        answers = self._server.answer(requests)
+        self._server.require_version(held)
+        return answers
+
+    def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
+        """Replace the server's weights; see `Sampler.sync`.
+
+        A `SyncError` says that it computes with other weights afterwards, by the checksums of all
+        tensors.
+        """
+        self._version = None  # until all is compared, no answer counts
+        sums: dict[str, jax.Array] = {}
+        self._transport.send(with_checksums(tensors, self._dtype, sums))
+        expected = fetch_checksums(sums)
+        try:
+            workers = self._server.collective_rpc("weight_checksums")
+        except UserError as error:
+            raise SyncError(
+                f"{error}: weights can't be compared; a server that others start needs "
+                f"--worker-extension-cls {WORKER_EXTENSION}"
+            ) from None
+        require_equal_checksums(expected, workers)
+        if self._replicas > 1:  # only the first one's workers have answered
+            said = self._server.call("POST", "/weight_checker", {"action": "checksum"})
+            require_equal_replicas(said["checksums"])
+        version = version_of(expected)
+        self._server.call("POST", "/update_weight_version", {"new_version": version})
+        self._version = version
+        self.drop_cache()
+
+    @property
+    def weight_version(self) -> str:
+        """What the server says it holds; see `Sampler.weight_version`."""
+        if self._version is None:
+            raise SyncError("the vLLM server was not given weights, or a sync of them failed")
+        self._server.require_version(self._version)
+        return self._version
+
+    def drop_cache(self) -> None:
+        """Drop the keys and values of earlier prompts; a `SyncError` if some are in use."""
+        if not self._server.call("POST", "/reset_prefix_cache")["success"]:
+            raise SyncError(
+                f"{self._server.address}: did not drop its prefix cache: some of its blocks are in "
+                "use, maybe because somebody else asks it, too"
+            )
+
+    def close(self) -> None:
+        """End the server if it was started here, and let go of it otherwise."""
+        try:
+            self._transport.close()
+        except UserError:
+            pass  # nothing can be let go of where it is gone
+        finally:
+            self._server.close()
+
+
+def _open_server(folder: Path, settings: Sampling) -> VllmServer:
+    """Name the server that is there, or start one."""
+    if (address := settings.server.address) is not None:
+        return VllmServer(address)
+    process = ServerProcess(
+        str(folder),
+        settings,
+        arguments={
+            "worker_extension_cls": WORKER_EXTENSION,
+            "weight_transfer_config": TRANSFER_CONFIG,
+            "disable_uvicorn_access_log": True,
+        },
+        environment={"VLLM_SERVER_DEV_MODE": "1", **devices_of(settings, os.environ)},
+    )
+    return VllmServer(process.address, process)
+
+
+def _replicas(server: VllmServer) -> int:
+    """Return how many replicas of the model vLLM has behind the address."""
+    every, one = (
+        int(server.call("GET", f"/get_world_size?include_dp={kind}")["world_size"])
+        for kind in ("true", "false")
+    )
+    return every // one
+
+
+def require_equal_replicas(digests: dict[str, str]) -> None:
+    """Compare vLLM's own digests of weights, by names such as `dp1:tp0:lm_head.weight`.
+
+    Raises:
+        SyncError: A replica has other weights than the first.
+    """
+    replicas: dict[str, dict[str, str]] = defaultdict(dict)
+    for name, digest in digests.items():
+        replica, _, tensor = name.partition(":")
+        replicas[replica][tensor] = digest
+    first, *others = replicas.values()
+    if any(other != first for other in others):
+        raise SyncError("the replicas of the vLLM server hold different weights after a sync")
+
+
+def read_completions(answer: Any, prompt: Tokens, n: int) -> list[Completion]:
+    """Read what /v1/completions says about one prompt with `return_token_ids` and `logprobs` 0.
+
+    Raises:
+        UserError: It isn't n whole answers to this prompt.
+    """
+    try:
+        choices = sorted(answer["choices"], key=lambda choice: int(choice["index"]))
+        completions = [_read_choice(choice, prompt) for choice in choices]
+        if len(completions) != n:
+            raise ValueError(f"{len(completions)} answers came, asked was for {n}")
+    except (LookupError, TypeError, ValueError) as error:
+        raise UserError(
+            f"/v1/completions: not whole answers with token ids and log-probabilities ({error}); "
+            "allowed is vLLM as of 0.32"
+        ) from None
+    return completions
+
+
+def _read_choice(choice: Any, prompt: Tokens) -> Completion:
+    if list(choice["prompt_token_ids"]) != list(prompt):
+        raise ValueError("another prompt was answered")
+    if (reason := choice["finish_reason"]) not in ("stop", "length"):
+        raise ValueError(f"finish_reason {reason}")
+    tokens = tuple(int(token) for token in choice["token_ids"])
+    logprobs = np.array(choice["logprobs"]["token_logprobs"], np.float32)
+    if logprobs.shape != (len(tokens),):
+        raise ValueError(f"{len(tokens)} tokens, log-probabilities of shape {logprobs.shape}")
+    return Completion(tokens, logprobs, truncated=reason == "length")
+
+
+def read_score(answer: Any, sequence: Tokens) -> np.ndarray:
+    """Read the log-probabilities of a sequence of two or more tokens, nats; see `Sampler.score`.
+
+    The prompt was all but the last token, whose log-probability was asked for as the next one.
+    Raises as `read_completions`.
+    """
+    try:
+        (choice,) = answer["choices"]
+        tables = choice["prompt_logprobs"][1:]
+        inner = zip(sequence[1:-1], tables, strict=True)
+        values = [table[str(token)]["logprob"] for token, table in inner]
+        values.append(choice["logprobs"]["top_logprobs"][0][f"token_id:{sequence[-1]}"])
+        return np.array([0.0, *values], np.float32)
+    except (LookupError, TypeError, ValueError) as error:
+        raise UserError(
+            f"/v1/completions: the answer lacks prompt_logprobs ({error}); allowed is vLLM as of "
+            "0.32"
+        ) from None

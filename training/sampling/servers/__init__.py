@@ -1,1 +1,0 @@
-"""vLLM servers: of the policy as a fleet, and of other models."""
