@@ -60,7 +60,7 @@ def _calls() -> dict[str, Callable[[int], Any]]:
         return jaxlake.generate(jax.random.key(0), params, 800 + number, max_agents=agents)
 
     def verify(number: int) -> Any:
-        plan = np.zeros((64, 4), np.int8)
+        plan: Any = np.zeros((64, 4), np.int8)
         steps: Any = np.int32(64)
         parsed: Any = np.bool_(True)
         return jaxlake.verify(board(4, number), plan, steps, parsed, unknown_solution(64, 4))

@@ -48,12 +48,14 @@ def compile_for(program: Program, device: Any) -> dict[str, Any]:
     began = time.perf_counter()
     compiled = jax.jit(function).lower(*shapes).compile()
     seconds = time.perf_counter() - began
-    memory = compiled.memory_analysis()
+    memory, text = compiled.memory_analysis(), compiled.as_text()
+    assert memory is not None
+    assert text is not None
     return {
         "compile_seconds": seconds,
         "argument_bytes": memory.argument_size_in_bytes,
         "temporary_bytes": memory.temp_size_in_bytes,
-        "launches": launches(compiled.as_text()),
+        "launches": launches(text),
     }
 
 

@@ -43,7 +43,6 @@ RESULT = ROOT / "benchmarks" / "results" / "cells-cpu.json"
 
 _OURS = Side("jaxlake.solve", "benchmarks.lake.workers.lake_cells", xla_flags=FLAGS_FOR_SEARCHES)
 _PEER = Side("w9-pathfinding CBS", "benchmarks.lake.workers.w9_cells")
-_TIMEOUT = 3600.0
 _SEED = 20261122
 
 Json = dict[str, Any]
@@ -99,15 +98,15 @@ def _compare(
     cell: Cell, boards: Path, ours: Worker, peers: Sequence[Worker], options: argparse.Namespace
 ) -> Json:
     cores = len(peers)
-    prepared = ours.ask("prepare", _TIMEOUT, boards=str(boards), cores=cores)
+    prepared = ours.ask("prepare", boards=str(boards), cores=cores)
     for core, peer in enumerate(peers):
         share = {"core": core, "share": [core, cores], "max_time": options.max_time}
-        peer.ask("prepare", _TIMEOUT, boards=str(boards), **share)
+        peer.ask("prepare", boards=str(boards), **share)
     solvable = {i for i, status in enumerate(prepared["status"]) if status != 1}
 
     def ask_peers(chosen: Set[int]) -> list[Share]:
         def ask(peer: Worker) -> Share:
-            return peer.ask("solve_some", _TIMEOUT, boards=sorted(chosen))["boards"]
+            return peer.ask("solve_some", boards=sorted(chosen))["boards"]
 
         with ThreadPoolExecutor(cores) as pool:
             return list(pool.map(ask, peers))
@@ -116,9 +115,9 @@ def _compare(
     costs = sorted((index, cost) for share in shares for index, _, cost in share)
     shared = {index for index, cost in costs if cost is not None}
     seconds: dict[str, list[float]] = {"ours": [], "peer": []}
-    ours.ask("choose", _TIMEOUT, boards=sorted(shared))
+    ours.ask("choose", boards=sorted(shared))
     for _ in range(options.repeats):
-        seconds["ours"].append(ours.ask("solve_chosen", _TIMEOUT)["seconds"])
+        seconds["ours"].append(ours.ask("solve_chosen")["seconds"])
         seconds["peer"].append(longest_share(ask_peers(shared)))
     same = agreement(prepared, {"costs": costs})
     return {

@@ -13,8 +13,6 @@ from benchmarks.lake.cases import OWN, Case, Side
 from benchmarks.lake.protocol import ROOT, Worker, WorkerError
 from benchmarks.lake.random_boards import write_boards
 
-_PREPARE_TIMEOUT = 900.0
-_GRACE = 300.0
 _SEED = 20260617
 
 
@@ -78,7 +76,7 @@ def compare(case: Case, seconds: float, repeats: int, devices: int) -> dict[str,
                 fields["devices"] = devices
             try:
                 worker = stack.enter_context(start(side, devices))
-                row[name] |= worker.ask("prepare", _PREPARE_TIMEOUT, **fields)
+                row[name] |= worker.ask("prepare", **fields)
             except WorkerError as error:
                 row[name]["error"] = _explain(side, str(error))
             else:
@@ -86,9 +84,9 @@ def compare(case: Case, seconds: float, repeats: int, devices: int) -> dict[str,
                 workers[name] = worker
         for _ in range(repeats):
             for name, worker in workers.items():
-                measured = worker.ask("measure", seconds + _GRACE, seconds=seconds)
+                measured = worker.ask("measure", seconds=seconds)
                 _add_measurement(row[name], measured)
-        answers = {name: worker.ask("finish", _GRACE) for name, worker in workers.items()}
+        answers = {name: worker.ask("finish") for name, worker in workers.items()}
     for name, answer in answers.items():
         row[name]["peak_host_bytes"] = answer["peak_host_bytes"]
         row[name]["median"] = statistics.median(row[name]["rates"])

@@ -11,7 +11,6 @@ import resource
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -37,7 +36,7 @@ class Contestant(Protocol):
 
 
 class WorkerError(RuntimeError):
-    """A worker raised an error, died or took too long; the message says which and why."""
+    """A worker raised an error or died; the message says which and why."""
 
 
 class Worker:
@@ -84,31 +83,18 @@ class Worker:
         self._answers.close()
         self._log.close()
 
-    def ask(self, question: str, timeout: float, **fields: Any) -> dict[str, Any]:
+    def ask(self, question: str, **fields: Any) -> dict[str, Any]:
         """Ask one question, a method of the contestant with its arguments, and wait for the answer.
 
         Raises:
-            WorkerError: The worker raised an error, died, or did not answer in time; it is killed
-                after `timeout` seconds.
+            WorkerError: The worker raised an error or died.
         """
-        late = threading.Event()
-
-        def give_up() -> None:
-            late.set()
-            self._process.kill()
-
-        timer = threading.Timer(timeout, give_up)
-        timer.start()
         try:
             self._questions.write(json.dumps({"question": question, **fields}) + "\n")
             self._questions.flush()
             line = self._answers.readline()
         except BrokenPipeError:
             line = ""
-        finally:
-            timer.cancel()
-        if late.is_set():
-            raise WorkerError(f"{self._name}: no answer to {question!r} within {timeout:g} s")
         if not line:
             status = self._process.wait()
             self._log.seek(0)

@@ -37,7 +37,9 @@ class Update:
         pairs = zip(self.completions, self.sampler_logprobs, strict=True)
         answers = [Completion(tuple(ids), scores, truncated=False) for ids, scores in pairs]
         no_penalty = np.zeros_like(self.rewards)
-        return Rollout(None, self.prompts, answers, None, self.rewards, no_penalty)  # type: ignore[arg-type]
+        groups = np.zeros(len(self.prompts), int)
+        scores: Any = None  # the update reads rewards alone
+        return Rollout(None, self.prompts, answers, scores, self.rewards, no_penalty, groups)
 
     def advantages(self, settings: Grpo) -> np.ndarray:
         """Return the advantages, float32 (P, n)."""
@@ -62,22 +64,20 @@ def miniature(folder: Path) -> tuple[RunConfig, Policy, Any, list[tuple[list[int
     return config, policy, params, chosen
 
 
-def make_rollout(config: RunConfig, boards: list[tuple[list[int], int]], lengths: str) -> Rollout:
-    """Draw completions of random tokens, and rewards that differ within every group."""
+def draw_answers(
+    config: RunConfig, lengths_of_plans: list[int], lengths: str
+) -> tuple[list[list[int]], np.ndarray]:
+    """Draw answers of random tokens, and rewards, float32 (P, n), that differ in every group."""
     rng = np.random.default_rng(1)
     count, limit = config.grpo.completions, config.prompt.max_tokens
-    completions, rewards = [], []
-    for _, length in boards:
+    answers, rewards = [], []
+    for length in lengths_of_plans:
         drawn = np.clip(length + rng.integers(-4, 5, count), 1, limit)
         drawn[(rng.random(count) < 1 / 32) | (lengths == "limit")] = limit
-        for tokens in drawn.tolist():
-            ids = tuple(rng.integers(0, config.model.scratch.vocab_size, tokens).tolist())
-            sampled = rng.normal(-1, 0.1, tokens).astype(np.float32)
-            completions.append(Completion(ids, sampled, truncated=tokens == limit))
+        size = config.model.scratch.vocab_size
+        answers += [rng.integers(0, size, tokens).tolist() for tokens in drawn.tolist()]
         rewards.append(rng.permutation([0.0, 1.0, *rng.choice([0.0, 0.6, 1.0], count - 2)]))
-    prompts = [prompt for prompt, _ in boards]
-    paid = np.array(rewards, np.float32)
-    return Rollout(None, prompts, completions, None, paid, 0 * paid)  # type: ignore[arg-type]
+    return answers, np.array(rewards, np.float32)
 
 
 def write_case(folder: Path) -> tuple[RunConfig, dict[str, int]]:
@@ -87,10 +87,11 @@ def write_case(folder: Path) -> tuple[RunConfig, dict[str, int]]:
     counts: dict[str, int] = {}
     size = len(policy.tokenizer)
     for lengths in LENGTHS:
-        rollout = make_rollout(config, boards, lengths)
-        repeated = [prompt for prompt in rollout.prompts for _ in range(config.grpo.completions)]
+        drawn, rewards = draw_answers(config, [length for _, length in boards], lengths)
+        prompts = [prompt for prompt, _ in boards]
+        repeated = [prompt for prompt in prompts for _ in range(config.grpo.completions)]
         # The tokenizer has fewer tokens than were asked for; PyTorch refuses others.
-        answers = [[token % size for token in one.token_ids] for one in rollout.completions]
+        answers = [[token % size for token in tokens] for tokens in drawn]
         pairs = list(zip(repeated, answers, strict=True))
         scores: list[np.ndarray] = []
         for first in range(0, len(pairs), 32):  # as many as the memory of a small machine holds
@@ -103,11 +104,11 @@ def write_case(folder: Path) -> tuple[RunConfig, dict[str, int]]:
             for a, b in zip(own, sampler, strict=True)
         ]
         fields: dict[str, Any] = {
-            "prompts": rollout.prompts,
+            "prompts": prompts,
             "completions": answers,
             "sampler_logprobs": [row.tolist() for row in sampler],
             "importance": [row.tolist() for row in factors],
-            "rewards": np.asarray(rollout.rewards).tolist(),
+            "rewards": rewards.tolist(),
         }
         write_text_whole(folder / f"{lengths}.json", json.dumps(fields))
         counts[f"{lengths}_tokens"] = sum(map(len, own))

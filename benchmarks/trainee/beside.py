@@ -21,7 +21,6 @@ _MEMORY = {
     "ours": {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
     "TRL": {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"},
 }
-_LONGEST = 1200.0  # seconds that an answer may take: compilation on a machine that is busy
 _CLOSEST = 1e-3  # relative difference that loss and gradient norm of the first updates may have
 
 
@@ -42,16 +41,14 @@ def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
             side: stack.enter_context(Worker(Path(sys.executable), module, _MEMORY[side]))
             for side, module in SIDES.items()
         }
-        first = {
-            side: worker.ask("prepare", _LONGEST, folder=folder) for side, worker in workers.items()
-        }
+        first = {side: worker.ask("prepare", folder=folder) for side, worker in workers.items()}
         refuse_different_updates(first)
         for _ in range(repeats):
             for lengths in LENGTHS:
                 for side, worker in workers.items():
-                    done = worker.ask("measure", _LONGEST, lengths=lengths, seconds=seconds)
+                    done = worker.ask("measure", lengths=lengths, seconds=seconds)
                     times[lengths][side].append(done["seconds"] / done["units"])
-        peaks = {side: worker.ask("finish", 60)["peak_bytes"] for side, worker in workers.items()}
+        peaks = {side: worker.ask("finish")["peak_bytes"] for side, worker in workers.items()}
     return {
         "unit": "seconds per update",
         "repeats": repeats,

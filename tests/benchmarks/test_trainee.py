@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.trainee.batches import LENGTHS, make_rollout, miniature
+from benchmarks.trainee.batches import LENGTHS, draw_answers, miniature
 from benchmarks.trainee.beside import refuse_different_updates
 from benchmarks.trainee.update import MODELS, Work, measure_update
 from tests.paths import ROOT
@@ -51,9 +51,9 @@ def test_both_sides_of_the_committed_comparison_took_the_same_update():
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_every_group_of_a_rollout_has_something_to_learn(lengths, tmp_path):
     config, _, _, boards = miniature(tmp_path / "model")
-    rollout = make_rollout(config, boards, lengths)
+    answers, rewards = draw_answers(config, [length for _, length in boards], lengths)
     limit = config.prompt.max_tokens
-    assert (rollout.rewards.max(axis=1) > rollout.rewards.min(axis=1)).all()
-    assert all(1 <= len(one.token_ids) <= limit for one in rollout.completions)
-    cut = np.mean([len(one.token_ids) == limit for one in rollout.completions])
+    assert (rewards.max(axis=1) > rewards.min(axis=1)).all()
+    assert all(1 <= len(tokens) <= limit for tokens in answers)
+    cut = np.mean([len(tokens) == limit for tokens in answers])
     assert cut == 1 if lengths == "limit" else cut < 0.2
