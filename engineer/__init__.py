@@ -8,20 +8,15 @@ The package works for any environment; only `engineer.lake` names the lake.
 - `design` puts these together; `scoring/` compares proposals without training.
 """
 
-from engineer.attempt import Attempt
-from engineer.budget import Budget, Spent
 from engineer.context.build import BLOCKS, BlockName, Context, build_context
 from engineer.context.token_limit import CUTS
 from engineer.context.view import ContextStyle, StageView
-from engineer.design import DesignRecord, DesignSettings, run_design
+from engineer.design import Attempt, DesignRecord, DesignSettings, run_design
 from engineer.domain import Domain, InfeasibleError, Slices, Term
-from engineer.engineers.atlas import AtlasEngineer, AtlasSource
 from engineer.engineers.base import Engineer, EngineerError, NoteWriter, Proposal, Task
 from engineer.engineers.catalogue import SCRIPTED, RunSettings, scripted_engineer
 from engineer.engineers.controls import ShuffledEngineer, SimulatedEngineer
-from engineer.engineers.endpoint import EndpointEngineer
 from engineer.engineers.language_model import GeneratedText, LanguageModelEngineer
-from engineer.engineers.oracle import OracleEngineer, ProbeResult
 from engineer.engineers.rule import RuleEngineer
 from engineer.evidence import (
     FailedCase,
@@ -39,11 +34,11 @@ from engineer.space import (
     Configuration,
     KnobConfiguration,
     KnobSpace,
-    answer_pattern,
     answer_schema,
     answer_text,
     configuration_yaml,
 )
+from engineer.spent import Spent
 
 __all__ = ["Configuration", "Domain", "InfeasibleError", "KnobConfiguration", "KnobSpace"]
 __all__ += ["Slices", "Term"]
@@ -51,11 +46,10 @@ __all__ += ["FailedCase", "FailureTime", "GroupEvidence", "StageEvidence", "Stag
 __all__ += ["StageView", "TrainingEvidence"]
 __all__ += ["BLOCKS", "CUTS", "BlockName", "Context", "ContextStyle", "build_context"]
 __all__ += ["Engineer", "EngineerError", "GeneratedText", "NoteWriter", "Proposal", "Task"]
-__all__ += ["AtlasEngineer", "AtlasSource"]
-__all__ += ["EndpointEngineer", "LanguageModelEngineer", "OracleEngineer", "ProbeResult"]
+__all__ += ["LanguageModelEngineer"]
 __all__ += ["SCRIPTED", "RuleEngineer", "RunSettings", "ShuffledEngineer"]
 __all__ += ["SimulatedEngineer", "scripted_engineer"]
-__all__ += ["answer_pattern", "answer_schema", "answer_text", "configuration_yaml"]
+__all__ += ["answer_schema", "answer_text", "configuration_yaml"]
 __all__ += ["Change", "GateSettings", "Guard", "Repair", "Review", "review_answer"]
 __all__ += ["AtlasCell", "DesignAtlas", "Estimate", "atlas_grid"]
-__all__ += ["Attempt", "Budget", "DesignRecord", "DesignSettings", "Spent", "run_design"]
+__all__ += ["Attempt", "DesignRecord", "DesignSettings", "Spent", "run_design"]

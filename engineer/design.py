@@ -4,12 +4,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
-from pydantic import Field, SerializeAsAny
+from pydantic import Field, SerializeAsAny, field_serializer
 
-from engineer.attempt import Attempt
-from engineer.budget import Budget, Spent
 from engineer.context.build import (
     BLOCKS,
     BlockName,
@@ -20,10 +18,13 @@ from engineer.context.build import (
 )
 from engineer.context.token_limit import CountTokens, estimate_tokens
 from engineer.context.view import FULL_DETAIL, Detail, StageView
-from engineer.engineers.asking import ask_engineer
-from engineer.engineers.base import Engineer, Task
-from engineer.review import Change, Guard, Repair
+from engineer.engineers.base import ControlEngineer, Engineer, EngineerError, Task
+from engineer.quoting import escape_surrogates
+from engineer.review import Change, Guard, Repair, Review, review_answer
 from engineer.space import Configuration, FrozenModel
+from engineer.spent import Count, Seconds, Spent
+
+C = TypeVar("C", bound=Configuration)
 
 SeedOfAttempt = Callable[[int], int]
 """Maps the number of an attempt to its seed."""
@@ -40,11 +41,29 @@ class DesignSettings(FrozenModel):
     )
     detail: Detail = Field(default=FULL_DETAIL, description="how much the blocks show at most")
     guard: Guard = Guard()
-    budget: Budget = Budget()
 
 
-class DesignRecord(FrozenModel):
-    """The outcome of a Design phase and everything that led to it."""
+class Attempt(FrozenModel):
+    """One question and its answer, as they were: a line of `answers.jsonl`."""
+
+    attempt: Count = Field(description="from 0 in each design phase")
+    context: str = Field(description="the prompt that was answered, byte for byte")
+    cut: tuple[str, ...] = Field(default=(), description="what was left out to fit the prompt")
+    text: str | None = Field(description="the raw answer; None if there was none")
+    kind: Literal["accepted", "repaired", "rejected", "failed"] = Field(
+        description="failed: the engineer gave no answer"
+    )
+    repairs: tuple[Repair, ...]
+    reason: str
+    seconds: Seconds
+    tokens: Count | None
+
+
+class DesignRecord(FrozenModel, Generic[C]):
+    """The outcome of a Design phase: `decision.json`, which leaves out the attempts and all times.
+
+    Without times, equal runs write equal files.
+    """
 
     stage: int = Field(description="the stage whose evidence was read")
     engineer: str
@@ -52,17 +71,21 @@ class DesignRecord(FrozenModel):
         description="retried: a later answer was used, as written or repaired; "
         "kept: no answer was usable, the configuration stays"
     )
-    configuration: SerializeAsAny[Configuration] = Field(description="of the next stage")
+    configuration: SerializeAsAny[C] = Field(description="of the next stage")
     diff: tuple[Change, ...]
     repairs: tuple[Repair, ...]
     reason: str
-    attempts: tuple[Attempt, ...]
     spent: Spent
+    attempts: tuple[Attempt, ...] = Field(default=(), exclude=True)
+
+    @field_serializer("spent")
+    def _without_seconds(self, spent: Spent) -> dict[str, int]:
+        return spent.model_dump(exclude={"seconds"})
 
     @property
     def context(self) -> str:
         """The first prompt; the prompts of retries also hold the reason of the refusal."""
-        return self.attempts[0].context if self.attempts else ""
+        return self.attempts[0].context
 
 
 def context_for(
@@ -86,7 +109,7 @@ def run_design(
     *,
     seed: SeedOfAttempt = lambda attempt: attempt,
     count_tokens: CountTokens = estimate_tokens,
-) -> DesignRecord:
+) -> DesignRecord[Configuration]:
     """Let an engineer write the next configuration, in at most `settings.attempts` answers.
 
     An `EngineerError` counts as a failed attempt; other errors of the engineer are passed on.
@@ -103,20 +126,18 @@ def run_design(
     first_seed = seed(0)
     rebuild = partial(context_for, settings=settings, count_tokens=count_tokens)
     attempts: list[Attempt] = []
-    spent, problem = Spent(), ""
 
-    def record(**outcome: Any) -> DesignRecord:
+    def record(**outcome: Any) -> DesignRecord[Configuration]:
+        tokens = sum(attempt.tokens or 0 for attempt in attempts)
         return DesignRecord(
             stage=view.evidence.stage,
             engineer=engineer.name,
             attempts=tuple(attempts),
-            spent=spent.model_copy(update={"seconds": time.perf_counter() - start}),
+            spent=Spent(engineer_tokens=tokens, seconds=time.perf_counter() - start),
             **outcome,
         )
 
     for number in range(settings.attempts):
-        if problem := settings.budget.exhausted(spent) or "":
-            break
         task = Task(
             context=rebuild(view),
             view=view,
@@ -124,12 +145,10 @@ def run_design(
             seed=seed(number) if number else first_seed,
             attempt=number,
             first_seed=first_seed,
-            budget=settings.budget.left(spent),
             rebuild=rebuild,
         )
-        attempt, review, cost = ask_engineer(engineer, task, settings.guard)
+        attempt, review = _ask(engineer, task, settings.guard)
         attempts.append(attempt)
-        spent = spent + cost
         if review is None:
             continue
         if review.kind != "rejected":
@@ -141,11 +160,39 @@ def run_design(
                 reason=review.reason,
             )
         view = replace(view, refusal=review.reason)
-    why = f"the budget is spent, {problem}" if problem else f"the last: {attempts[-1].reason}"
     return record(
         kind="kept",
         configuration=view.current,
         diff=(),
         repairs=(),
-        reason=f"kept after {len(attempts)} attempts, {why}",
+        reason=f"kept after {len(attempts)} attempts, the last: {attempts[-1].reason}",
     )
+
+
+def _ask(engineer: Engineer, task: Task, guard: Guard) -> tuple[Attempt, Review | None]:
+    """Ask an engineer and review its answer, if there is one."""
+    seen = engineer.altered_task(task) if isinstance(engineer, ControlEngineer) else task
+    start = time.perf_counter()
+    text, review = None, None
+    try:
+        proposal = engineer.propose(task)
+    except EngineerError as error:
+        reason = str(error)
+        tokens = error.spent.engineer_tokens or None
+        seconds = error.spent.seconds or time.perf_counter() - start
+    else:
+        text = escape_surrogates(proposal.text)
+        review = review_answer(text, task.view.current, task.view.domain, guard)
+        reason, tokens, seconds = review.reason, proposal.tokens, proposal.seconds
+    attempt = Attempt(
+        attempt=task.attempt,
+        context=seen.context.text,
+        cut=seen.context.cut,
+        text=text,
+        kind=review.kind if review else "failed",
+        repairs=review.repairs if review else (),
+        reason=escape_surrogates(reason),
+        seconds=seconds,
+        tokens=tokens,
+    )
+    return attempt, review

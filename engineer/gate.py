@@ -1,17 +1,16 @@
-"""Keeps what already works: rollbacks when the valid rate falls, floors for mastered groups."""
+"""Keeps what already works: rollbacks when the valid rate falls."""
 
 import math
 from typing import Literal
 
 from pydantic import Field
 
-from engineer.evidence import StageEvidence
-from engineer.space import Configuration, FrozenModel, KnobSpace, Ratio, answer_text
+from engineer.space import Configuration, FrozenModel, answer_text
 from jaxlake.statistics.paired import PairedComparison
 
 
 class GateSettings(FrozenModel):
-    """When a stage is rolled back and which groups are protected."""
+    """When a stage is rolled back."""
 
     rollback: Literal["off", "configuration", "checkpoint"] = Field(
         default="configuration",
@@ -24,10 +23,6 @@ class GateSettings(FrozenModel):
         description="noise: a fall counts if its one-sided exact McNemar p-value is below that of z"
         " standard deviations",
     )
-    protect_from: Ratio = Field(
-        default=1.0, description="valid rate from which on a group is protected; 1: no group is"
-    )
-    protect_share: Ratio = Field(default=0.0, description="least share of a protected group")
 
 
 def has_fallen(comparison: PairedComparison, z: float) -> bool:
@@ -59,16 +54,3 @@ def rollback_notice(
         f"{told} The configuration before was restored. Write something else than what"
         f" was tried: {answer_text(tried)}"
     )
-
-
-def protected_floors(
-    evidence: StageEvidence, current: Configuration, space: KnobSpace, settings: GateSettings
-) -> dict[str, float]:
-    """Return the floors of the protected groups: `protect_share`, or their share if it is less."""
-    values = current.values()
-    protected = {}
-    for group, tally in evidence.validation.items():
-        mastered = tally.count and tally.valid / tally.count >= settings.protect_from
-        if group in values and mastered and settings.protect_from < 1.0:
-            protected[group] = min(settings.protect_share, values[group][space.share])
-    return protected

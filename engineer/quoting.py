@@ -1,4 +1,4 @@
-"""Makes text that a model wrote safe to stand inside a context."""
+"""Makes text that a model wrote safe to stand inside a context, or in a file."""
 
 import json
 import re
@@ -21,3 +21,8 @@ def quote(text: str, limit: int = 160) -> str:
         head, tail = text[: limit - limit // 3], text[len(text) - limit // 3 :]
         text = f"{head} [{len(text) - limit} characters cut] {tail}"
     return _BRACKETED.sub(r"\\u005b", json.dumps(text).translate(_STRUCTURAL))
+
+
+def escape_surrogates(text: str) -> str:
+    """Escape lone surrogates, which JSON can carry but files can't."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

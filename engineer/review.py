@@ -72,9 +72,6 @@ class Guard(FrozenModel):
         description="largest change of any knob, rounded down to whole grid steps and at least one"
         " step; None: any change",
     )
-    floors: dict[str, Ratio] = Field(
-        default_factory=dict, description="by protected group: the least share it keeps"
-    )
 
 
 class _RejectedError(Exception):
@@ -123,12 +120,12 @@ def review_answer(
             # A value above 1 is never read as per cents.
             high = 1.0 if knob == space.share else space.maximum(knob)
             draft.change("clamp", group, knob, min(max(draft.values[group][knob], 0.0), high))
-        _share(draft, guard)
+        _share(draft)
         for group, knob in product(space.groups, space.difficulty_knobs):
             nearest = space.from_units(space.to_units(draft.values[group][knob]))
             draft.change("round", group, knob, nearest)
         if guard.max_step is not None:
-            _bound_steps(draft, current, guard, guard.max_step)
+            _bound_steps(draft, current, guard.max_step)
         _make_feasible(draft, domain)
     except _RejectedError as rejection:
         return Review(
@@ -276,7 +273,7 @@ def _described(value: object) -> str:
     return json.dumps(value)
 
 
-def _share(draft: _Draft, guard: Guard) -> None:
+def _share(draft: _Draft) -> None:
     space, knob = draft.space, draft.space.share
     asked = draft.column(knob)
     total = math.fsum(asked)
@@ -285,25 +282,14 @@ def _share(draft: _Draft, guard: Guard) -> None:
             f"{knob} is 0 for every {space.group_label}, some {space.group_label} needs a share"
         )
     plain = apportion(asked, space.units)
-    lifted = apportion(asked, space.units, _floors(space, guard))
+    lifted = apportion(asked, space.units, space.to_units(space.min_share))
     scaled: RepairName = "round" if abs(total - 1.0) <= _SAME else "normalise"
     for group, scaled_share, share in zip(space.groups, plain, lifted, strict=True):
         draft.change(scaled, group, knob, space.from_units(scaled_share))
         draft.change("minimum_share", group, knob, space.from_units(share))
 
 
-def _floors(space: KnobSpace, guard: Guard) -> list[int]:
-    """The least share of each group in grid steps; the guard's floors as far as all of them fit."""
-    least = space.to_units(space.min_share)
-    asked = [guard.floors.get(group, 0.0) for group in space.groups]
-    floors = [max(least, math.ceil(floor * space.units - _SAME)) for floor in asked]
-    if sum(floors) <= space.units:
-        return floors
-    spare = space.units - least * len(floors)
-    return [least + part for part in apportion([floor - least for floor in floors], spare)]
-
-
-def _bound_steps(draft: _Draft, current: Configuration, guard: Guard, max_step: float) -> None:
+def _bound_steps(draft: _Draft, current: Configuration, max_step: float) -> None:
     space, before = draft.space, current.values()
     most = max(1, math.floor(max_step * space.units + _SAME))
     for group, knob in product(space.groups, space.difficulty_knobs):
@@ -313,18 +299,19 @@ def _bound_steps(draft: _Draft, current: Configuration, guard: Guard, max_step: 
             least = min(here - most, space.to_units(space.maximum(knob)))
             steps = min(max(space.to_units(draft.values[group][knob]), least), here + most)
             draft.change("bounded_step", group, knob, space.from_units(steps))
-    _bound_shares(draft, before, _floors(space, guard), most)
+    _bound_shares(draft, before, most)
 
 
-def _bound_shares(draft: _Draft, before: KnobValues, floors: list[int], most: int) -> None:
+def _bound_shares(draft: _Draft, before: KnobValues, most: int) -> None:
     """Move the shares within `most` steps of those in force, as near as possible to those asked."""
     space, knob = draft.space, draft.space.share
     held = [before.get(group, {}).get(knob, 0.0) for group in space.groups]
     if not any(held):
         return  # none of these groups is in force
-    here = apportion(held, space.units, floors)
+    least = space.to_units(space.min_share)
+    here = apportion(held, space.units, least)
     asked = [space.to_units(share) for share in draft.column(knob)]
-    low = [max(n - most, floor) for n, floor in zip(here, floors, strict=True)]
+    low = [max(n - most, least) for n in here]
     high = [n + most for n in here]
     shares = [min(max(n, a), b) for n, a, b in zip(asked, low, high, strict=True)]
     # The shares in force lie between both limits and sum to the whole, so this ends.

@@ -7,7 +7,6 @@ so that answers stay short and at most two decimals write every reviewed configu
 """
 
 import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Self
@@ -252,14 +251,6 @@ def answer_text(configuration: Configuration) -> str:
     return "{" + groups + "}"
 
 
-def format_configuration(configuration: Configuration) -> str:
-    """Return one row per group with its knobs in whole per cents, for people."""
-    return "\n".join(
-        f"{group} " + " ".join(f"{percent(value):02d}" for value in knobs.values())
-        for group, knobs in configuration.values().items()
-    )
-
-
 def configuration_yaml(configuration: Configuration) -> str:
     """Return the configuration in the layout of `configs/*.yaml`, for people."""
     return yaml.safe_dump(configuration.model_dump(), sort_keys=False)
@@ -270,8 +261,8 @@ def answer_schema(space: KnobSpace) -> dict[str, Any]:
 
     It has exactly the space's groups, each with all its knobs in bounds. Numbers are given by range
     and not by their grid points, because xgrammar prints the members of a float enum with 17 digits
-    and would force "0.050000000000000003". `answer_pattern` also holds an answer to the grid.
-    There are no references and no titles, because not all decoders know them.
+    and would force "0.050000000000000003". There are no references and no titles, because not all
+    decoders know them.
     """
     knobs = {}
     for knob in space.knobs:
@@ -287,19 +278,3 @@ def _closed_object(properties: dict[str, Any]) -> dict[str, Any]:
         "required": list(properties),
         "type": "object",
     }
-
-
-def answer_pattern(space: KnobSpace) -> str:
-    """Return a regular expression that matches exactly the canonical answers on the grid.
-
-    It is for decoders that take one (vLLM's `StructuredOutputsParams(regex=...)`) and is tighter
-    than the schema. Neither can fix the sum of the shares, so answers are reviewed nevertheless.
-    """
-    knobs = ",".join(f'"{knob}":({_alternatives(space, knob)})' for knob in space.knobs)
-    groups = ",".join(rf'"{re.escape(group)}":\{{{knobs}\}}' for group in space.groups)
-    return r"\{" + groups + r"\}"
-
-
-def _alternatives(space: KnobSpace, knob: str) -> str:
-    low, high = (space.to_units(limit) for limit in space.limits(knob))
-    return "|".join(re.escape(f"{space.from_units(n):.2f}") for n in range(low, high + 1))

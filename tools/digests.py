@@ -136,7 +136,7 @@ def _rule_answers(view: Any) -> list[str]:
 def _review(text: str, view: Any, max_step: float | None) -> Any:
     from engineer import Guard, review_answer
 
-    guard = Guard(max_step=max_step, floors={"4": 0.2} if max_step else {})
+    guard = Guard(max_step=max_step)
     review = review_answer(text, view.current, view.domain, guard)
     repairs = [(one.name, one.field, one.old, one.new) for one in review.repairs]
     values = None if review.configuration is None else review.configuration.values()

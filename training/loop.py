@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from training.analysis.atlas import print_atlas, score_stage
+from training.analysis.atlas import print_atlas, stage_atlas
 from training.analysis.report import build_report
 from training.audit import record_digests, require_sealed_weights, seal
 from training.environments.catalogue import domain_of
@@ -24,9 +24,7 @@ from training.phases.adapters import export_stage, stage_adapters
 from training.phases.atlas import measure_last_atlas
 from training.phases.design import design
 from training.phases.design_learning import learn_to_design
-from training.phases.endpoint_key import check_key
 from training.phases.gate import gate
-from training.phases.probe import Prober
 from training.phases.reading import read
 from training.phases.resume import restore
 from training.phases.stage_results import StageResult, read_stage_results, reference_of
@@ -47,6 +45,7 @@ from training.run.trackers import open_trackers
 from training.sampling.engines import start_sampler
 from training.sampling.sampler import Sampler
 from training.schema import RunConfig
+from training.schema.endpoints import check_key
 
 _LESS_MEMORY = (
     "a smaller grpo.micro_batch_size, model.remat, more devices in model.mesh and a smaller "
@@ -99,7 +98,7 @@ def _run(
     if not is_first():
         return
     last, wanted = config.stages.count, config.engineer.atlas.after_last
-    atlas = score_stage(directory.path, last) if wanted else None
+    atlas = stage_atlas(directory.path, last) if wanted else None
     report = build_report(directory.path, validation=validation)
     gates = [directory.stage(stage).gate for stage in range(1, len(summary.stages))]
     print_summary(config, summary, [file.read().comparison for file in gates])
@@ -167,7 +166,7 @@ def _stages_with(
         del trained  # if the gate has taken the stage back, it holds another learner
         if not learned:
             state = _learned_to_design(run, sampler, state, results)
-        results[stage] = design(run, sampler, results, Prober(run, sampler, state, stage))
+        results[stage] = design(run, sampler, results)
         read(run, sampler, results)
         _close_stage(run, stage, boards)
         done, learned = 0, False

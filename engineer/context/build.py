@@ -18,7 +18,6 @@ from engineer.context.view import FULL_DETAIL, ContextStyle, Detail, StageView
 from engineer.domain import Domain
 from engineer.edits import edits_pattern
 from engineer.space import AnswerForm, answer_schema
-from jaxlake.errors import did_you_mean
 
 BlockName = Literal[
     "failure_breakdown",
@@ -61,16 +60,8 @@ def build_context(
     most `max_tokens`, which are counted as the model that will read the prompt counts them.
 
     Raises:
-        ValueError: a block or the style is unknown.
         ContextTooLongError: even with everything cut the prompt has more than `max_tokens`.
     """
-    unknown = sorted(set(blocks) - set(BLOCKS))
-    if unknown:
-        meant = did_you_mean(unknown[0], BLOCKS)
-        raise ValueError(f"blocks: got {unknown}, allowed are {list(BLOCKS)}{meant}")
-    if style not in STYLES:
-        meant = did_you_mean(style, STYLES)
-        raise ValueError(f"style: got {style!r}, allowed are {list(STYLES)}{meant}")
     text = _render(view, detail, blocks, style)
     tokens = count_tokens(text)
     made: dict[str, None] = {}

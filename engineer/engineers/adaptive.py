@@ -1,58 +1,25 @@
-"""Engineers that follow the latest evidence by a formula."""
+"""Engineers that follow the evidence by a formula."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from engineer.context.view import StageView
 from engineer.engineers.base import Task
 from engineer.engineers.computed import (
     ComputedEngineer,
-    by_group,
     compose_configuration,
     moved_knobs,
     split_data,
     valid_rates,
     variance,
 )
-from engineer.space import Configuration, apportion
+from engineer.space import Configuration
 
 FLOOR = 0.05
 """The least share of a group, so that no group is forgotten or disappears from the evidence."""
-LOWER, UPPER = 0.2, 0.8
-"""The valid rates below and above which the threshold engineer moves a group's knobs."""
 HARD, EASY = 0.2, 0.6
-"""The valid rates below and from which the learnability engineer moves them."""
-
-
-@dataclass(frozen=True)
-class FailureProportionalEngineer(ComputedEngineer):
-    """Gives shares in proportion to the failure rates on the validation set; other knobs stay."""
-
-    name: str = "failure_proportional"
-
-    def _configuration(self, task: Task) -> Configuration:
-        rates = valid_rates(task.view)
-        failing = {group: None if rate is None else 1.0 - rate for group, rate in rates.items()}
-        return compose_configuration(task.view, split_data(failing, task.view, FLOOR))
-
-
-@dataclass(frozen=True)
-class ThresholdEngineer(ComputedEngineer):
-    """Controls each group's difficulty by two thresholds on its valid rate.
-
-    This is the controller of automatic domain randomisation (Akkaya et al. 2019). Above the upper
-    threshold the group's knobs go up by one edit, and below the lower one down. Between them,
-    and without validation answers, they stay. Shares are equal (they differ by one step at most,
-    larger ones first), so that the engineer controls nothing else.
-    """
-
-    name: str = "threshold"
-
-    def _configuration(self, task: Task) -> Configuration:
-        space = task.view.domain.space
-        rates = valid_rates(task.view).items()
-        steps = {g: (rate > UPPER) - (rate < LOWER) for g, rate in rates if rate is not None}
-        equal = apportion([1.0] * len(space.groups), space.units, space.to_units(space.min_share))
-        knobs = moved_knobs(task.view, steps)
-        return compose_configuration(task.view, by_group(space, equal), knobs)
+"""The valid rates below and from which the learnability engineer moves a group's knobs."""
 
 
 @dataclass(frozen=True)
@@ -78,3 +45,68 @@ class LearnabilityEngineer(ComputedEngineer):
         steps = {g: (rate >= EASY) - (rate < HARD) for g, rate in rates.items() if rate is not None}
         knobs = moved_knobs(view, steps)
         return compose_configuration(view, split_data(weights, view, FLOOR), knobs)
+
+
+@dataclass(frozen=True)
+class SecBanditEngineer(ComputedEngineer):
+    """Self-Evolving Curriculum (Chen et al. 2025, arXiv 2505.14970), stage by stage.
+
+    The paper samples the group of each prompt at each update and rewards it with the mean absolute
+    advantage of its rollouts. Here the bandit decides once per stage, about the shares of all
+    groups, and is recomputed from the view each time; difficulty knobs stay.
+
+    Q starts at 0 and follows the rewards by TD(0), Q <- (1 - alpha) Q + alpha r. Shares are the
+    Boltzmann distribution softmax(Q / tau). A group without a reward in a stage keeps its Q.
+    """
+
+    alpha: float = 0.5  # learning rate of Q, above 0 and at most 1; 0.5 in the paper's experiments
+    tau: float = 0.4  # temperature; 0.2 to 1 in the paper, 0.4 for its mathematics
+    name: str = "sec_bandit"
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.alpha <= 1.0:
+            raise ValueError(f"alpha must lie in 0..1 and above 0, got {self.alpha:g}")
+        if not self.tau > 0.0:
+            raise ValueError(f"tau must be above 0, got {self.tau:g}")
+
+    def values(self, view: StageView) -> dict[str, float]:
+        """Return Q of each group after the stage that just ended."""
+        values = dict.fromkeys(view.domain.space.groups, 0.0)
+        for rewards in _stage_rewards(view):
+            for group, reward in rewards.items():
+                values[group] += self.alpha * (reward - values[group])
+        return values
+
+    def _configuration(self, task: Task) -> Configuration:
+        values = self.values(task.view)
+        most = max(values.values())
+        weights = {group: math.exp((value - most) / self.tau) for group, value in values.items()}
+        return compose_configuration(task.view, split_data(weights, task.view))
+
+
+def _stage_rewards(view: StageView) -> list[dict[str, float]]:
+    """Return the rewards by group, one dictionary per stage, the one that just ended last.
+
+    For a binary reward and GRPO's normalisation the mean absolute advantage is 2 sqrt(p(1-p)). For
+    the stage that just ended, p(1-p) is the learnability measured in training, or else that of the
+    validation rate. Of earlier stages a view holds valid rates only: there p is the mean of the
+    rates before and after the stage. A group of which a stage says nothing is missing.
+    """
+    stages: list[dict[str, float]] = []
+    for past in view.history:
+        both = (past.valid_before, past.valid_after)
+        stages.append({g: variance(_mean(both, g)) for rates in both for g in rates})
+    training = view.evidence.training
+    measured = training.learnability if training else {}
+    validated = {group: variance(rate) for group, rate in view.evidence.valid_rates().items()}
+    stages.append(validated | measured)
+    groups = view.domain.space.groups
+    return [
+        {group: 2.0 * math.sqrt(stage[group]) for group in groups if group in stage}
+        for stage in stages
+    ]
+
+
+def _mean(sides: tuple[Mapping[str, float], ...], group: str) -> float:
+    rates = [rates[group] for rates in sides if group in rates]
+    return math.fsum(rates) / len(rates)

@@ -4,26 +4,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from engineer.attempt import Candidate
-from engineer.budget import Budget, Spent
 from engineer.context.build import Context
 from engineer.context.view import StageView
 from engineer.space import AnswerForm
+from engineer.spent import Spent
 
 
 class EngineerError(RuntimeError):
     """An engineer could not answer. The message is fit for logs: it holds no key.
 
-    `spent` is what the attempt cost nevertheless (its time is measured if none is given), and
-    `candidates` what other engineers answered, if it asked any.
+    `spent` is what the attempt cost nevertheless (its time is measured if none is given).
     """
 
-    def __init__(
-        self, message: str, spent: Spent | None = None, candidates: tuple[Candidate, ...] = ()
-    ) -> None:
+    def __init__(self, message: str, spent: Spent | None = None) -> None:
         super().__init__(message)
         self.spent = spent or Spent()
-        self.candidates = candidates
 
 
 @dataclass(frozen=True)
@@ -36,7 +31,6 @@ class Task:
     seed: int = 0  # decides everything random about the answer; differs by run, stage and attempt
     attempt: int = 0  # from 0, so that a model can sample anew on a retry
     first_seed: int = 0  # the seed of the first attempt, for what stays the same on a retry
-    budget: Budget = field(default_factory=Budget)  # still to spend; no answer may exceed it
     rebuild: Callable[[StageView], Context] | None = field(default=None, repr=False)
     """Makes the prompt of another view in the same style, for engineers that alter the evidence."""
 
@@ -48,9 +42,6 @@ class Proposal:
     text: str
     seconds: float  # wall-clock time spent on it
     tokens: int | None = 0  # tokens generated; None if unknown
-    probe_rollouts: int = 0  # answers drawn to try configurations out
-    probe_instances: int = 0  # training instances used to try configurations out
-    candidates: tuple[Candidate, ...] = ()  # what other engineers answered, if it asked any
 
 
 class Engineer(Protocol):
@@ -80,8 +71,5 @@ class ControlEngineer(Protocol):
 class NoteWriter(Protocol):
     """An engineer that can also write free text, for the Summary block."""
 
-    def write(self, prompt: str, seed: int, max_tokens: int | None = None) -> Proposal:
-        """Answer a prompt freely, in at most `max_tokens` (None: the engineer's own limit).
-
-        Raises as `Engineer.propose`.
-        """
+    def write(self, prompt: str, seed: int) -> Proposal:
+        """Answer a prompt freely; raises as `Engineer.propose`."""

@@ -3,20 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engineer.engineers.adaptive import (
-    FailureProportionalEngineer,
-    LearnabilityEngineer,
-    ThresholdEngineer,
-)
-from engineer.engineers.bandit import DumpBanditEngineer, SecBanditEngineer
+from engineer.engineers.adaptive import LearnabilityEngineer, SecBanditEngineer
 from engineer.engineers.base import Engineer
 from engineer.engineers.controls import CONTROL_NAMES, split_control
-from engineer.engineers.plans import (
-    CopyPreviousEngineer,
-    EasyToHardEngineer,
-    FixedEngineer,
-    RandomEngineer,
-)
+from engineer.engineers.plans import EasyToHardEngineer, FixedEngineer, RandomEngineer
 from engineer.engineers.rule import RuleEngineer
 from engineer.space import Configuration, KnobSpace
 from jaxlake.errors import did_you_mean
@@ -42,16 +32,12 @@ class RunSettings:
 
 SCRIPTED: dict[str, Callable[[RunSettings], Engineer]] = {
     "fixed": lambda run: FixedEngineer(run.initial),
-    "copy_previous": lambda run: CopyPreviousEngineer(),
     "fixed_random": lambda run: RandomEngineer(run.seed, "fixed_random"),
     "random": lambda run: RandomEngineer(),
     "easy_to_hard": lambda run: EasyToHardEngineer(run.stages),
     "hard_only": lambda run: EasyToHardEngineer(1, "hard_only"),
-    "failure_proportional": lambda run: FailureProportionalEngineer(),
-    "threshold": lambda run: ThresholdEngineer(),
     "learnability": lambda run: LearnabilityEngineer(),
     "sec_bandit": lambda run: SecBanditEngineer(),
-    "dump_bandit": lambda run: DumpBanditEngineer(),
     "rule": lambda run: RuleEngineer(),
 }
 

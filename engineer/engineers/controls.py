@@ -20,94 +20,6 @@ _BY_GROUP = ("valid_before", "valid_after", "failures_before")
 """The fields of a `StageHistory` that tell groups apart."""
 
 
-@dataclass(frozen=True)
-class AlteredEvidence:
-    """Asks another engineer about evidence that is not the true one.
-
-    The seed (>= 0) of the task's first attempt decides what it is shown. It writes no notes: those
-    of the inner engineer would be about the true evidence.
-    """
-
-    prefix: ClassVar[str]
-    inner: Engineer
-
-    @property
-    def name(self) -> str:
-        """The name in a catalogue, such as `shuffled:learnability`."""
-        return f"{self.prefix}:{self.inner.name}"
-
-    @staticmethod
-    def altered_view(view: StageView, seed: int) -> StageView:
-        """Return what the inner engineer is told."""
-        raise NotImplementedError
-
-    def propose(self, task: Task) -> Proposal:
-        """Ask about the altered view; a ValueError if the task can't rebuild its prompt."""
-        return self.inner.propose(self._altered(task))
-
-    def altered_task(self, task: Task) -> Task:
-        """Return the task with its evidence altered; raises as `propose`."""
-        task = self._altered(task)
-        return self.inner.altered_task(task) if isinstance(self.inner, ControlEngineer) else task
-
-    def _altered(self, task: Task) -> Task:
-        if task.rebuild is None:
-            raise ValueError(f"task.rebuild: got None, a {self.prefix} engineer needs a function")
-        view = self.altered_view(task.view, task.first_seed)
-        return replace(task, view=view, context=task.rebuild(view))
-
-
-@dataclass(frozen=True)
-class ShuffledEngineer(AlteredEvidence):
-    """Asks another engineer about evidence that is permuted across groups.
-
-    Each group gets the evidence of another one: its tallies and slices, environment statistics,
-    learnability and rates in the history, all by one random cycle through all groups. Failed
-    cases are left out, since an instance shows its group. With a single group nothing else changes.
-    Configurations, totals over groups, times of failures and notes stay. An engineer that does as
-    well like this does not use which group the evidence is of.
-    """
-
-    prefix: ClassVar[str] = "shuffled"
-
-    @staticmethod
-    def altered_view(view: StageView, seed: int) -> StageView:
-        """Permute the evidence of a view, see `shuffle`."""
-        return shuffle(view, seed)
-
-
-@dataclass(frozen=True)
-class SimulatedEngineer(AlteredEvidence):
-    """Asks another engineer about the evidence of a run that never was.
-
-    Where all groups need the same, permuting them changes nothing: this control replaces all that
-    was seen. Validation, training and the rates of the history come from a simulated run
-    (`engineer.synthetic`) of as many stages and as many answers. Configurations, statistics of the
-    environment and notices stay; slices, failed cases, times of failures and notes are left out. An
-    engineer that does as well like this does not use what was seen.
-    """
-
-    prefix: ClassVar[str] = "simulated"
-
-    @staticmethod
-    def altered_view(view: StageView, seed: int) -> StageView:
-        """Replace the evidence of a view, see `simulate`."""
-        return simulate(view, seed)
-
-
-CONTROLS: dict[str, type[AlteredEvidence]] = {
-    control.prefix: control for control in (ShuffledEngineer, SimulatedEngineer)
-}
-"""By the prefix of an engineer's name."""
-CONTROL_NAMES = ", ".join(f"{prefix}:NAME" for prefix in CONTROLS)
-
-
-def split_control(name: str) -> tuple[type[AlteredEvidence] | None, str]:
-    """Return the control that a name such as `shuffled:rule` asks for, if any, and the rest."""
-    prefix, colon, rest = name.partition(":")
-    return (CONTROLS[prefix], rest) if colon and prefix in CONTROLS else (None, name)
-
-
 def simulate(view: StageView, seed: int) -> StageView:
     """Replace what a view says was seen by a simulated run's; the seed (>= 0) decides which."""
     counts = [tally.count for tally in view.evidence.validation.values() if tally.count]
@@ -170,3 +82,83 @@ def shuffle(view: StageView, seed: int) -> StageView:
         valid_before=renamed(view.valid_before),
         taken_back=renamed(view.taken_back),
     )
+
+
+@dataclass(frozen=True)
+class AlteredEvidence:
+    """Asks another engineer about evidence that is not the true one.
+
+    The seed (>= 0) of the task's first attempt decides what it is shown. It writes no notes: those
+    of the inner engineer would be about the true evidence.
+    """
+
+    prefix: ClassVar[str]
+    inner: Engineer
+
+    @property
+    def name(self) -> str:
+        """The name in a catalogue, such as `shuffled:learnability`."""
+        return f"{self.prefix}:{self.inner.name}"
+
+    @staticmethod
+    def altered_view(view: StageView, seed: int) -> StageView:
+        """Return what the inner engineer is told."""
+        raise NotImplementedError
+
+    def propose(self, task: Task) -> Proposal:
+        """Ask about the altered view; a ValueError if the task can't rebuild its prompt."""
+        return self.inner.propose(self._altered(task))
+
+    def altered_task(self, task: Task) -> Task:
+        """Return the task with its evidence altered; raises as `propose`."""
+        task = self._altered(task)
+        return self.inner.altered_task(task) if isinstance(self.inner, ControlEngineer) else task
+
+    def _altered(self, task: Task) -> Task:
+        if task.rebuild is None:
+            raise ValueError(f"task.rebuild: got None, a {self.prefix} engineer needs a function")
+        view = self.altered_view(task.view, task.first_seed)
+        return replace(task, view=view, context=task.rebuild(view))
+
+
+@dataclass(frozen=True)
+class ShuffledEngineer(AlteredEvidence):
+    """Asks another engineer about evidence that is permuted across groups.
+
+    Each group gets the evidence of another one: its tallies and slices, environment statistics,
+    learnability and rates in the history, all by one random cycle through all groups. Failed
+    cases are left out, since an instance shows its group. With a single group nothing else changes.
+    Configurations, totals over groups, times of failures and notes stay. An engineer that does as
+    well like this does not use which group the evidence is of.
+    """
+
+    prefix: ClassVar[str] = "shuffled"
+    altered_view = staticmethod(shuffle)
+
+
+@dataclass(frozen=True)
+class SimulatedEngineer(AlteredEvidence):
+    """Asks another engineer about the evidence of a run that never was.
+
+    Where all groups need the same, permuting them changes nothing: this control replaces all that
+    was seen. Validation, training and the rates of the history come from a simulated run
+    (`engineer.synthetic`) of as many stages and as many answers. Configurations, statistics of the
+    environment and notices stay; slices, failed cases, times of failures and notes are left out. An
+    engineer that does as well like this does not use what was seen.
+    """
+
+    prefix: ClassVar[str] = "simulated"
+    altered_view = staticmethod(simulate)
+
+
+CONTROLS: dict[str, type[AlteredEvidence]] = {
+    control.prefix: control for control in (ShuffledEngineer, SimulatedEngineer)
+}
+"""By the prefix of an engineer's name."""
+CONTROL_NAMES = ", ".join(f"{prefix}:NAME" for prefix in CONTROLS)
+
+
+def split_control(name: str) -> tuple[type[AlteredEvidence] | None, str]:
+    """Return the control that a name such as `shuffled:rule` asks for, if any, and the rest."""
+    prefix, colon, rest = name.partition(":")
+    return (CONTROLS[prefix], rest) if colon and prefix in CONTROLS else (None, name)

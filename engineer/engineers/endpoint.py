@@ -1,28 +1,107 @@
-"""A model behind an OpenAI-compatible server: its address, the pace of requests, its engineer."""
+"""A model behind an OpenAI-compatible server, and the engineer that asks it.
+
+The `openai` client speaks the protocol and tries again: after 408, 409, 429, 5xx, timeouts and
+broken connections, with growing waits or the server's Retry-After. Importing it takes a second.
+"""
 
 from __future__ import annotations
 
-import re
-import threading
+import json
+import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+import httpx2
+import openai
+
+from engineer.engineers.base import EngineerError
 from engineer.engineers.language_model import GeneratedText, TextEngineer
+from engineer.quoting import quote
 from engineer.space import AnswerForm
+from engineer.spent import Spent
 
-if TYPE_CHECKING:
-    from engineer.engineers.chat_client import ChatClient  # imports openai
+MAX_BYTES = 1 << 20
+"""The longest response that is read."""
+_MAX_TOKENS = 10**9
+"""Larger counts of tokens in a response are not believed."""
+_PART_OF_KEY = 6
+"""Parts of the key of at least so many characters appear in no message and no answer."""
 
-LONGEST_WAIT = 30.0
-"""The longest wait for the next request, in seconds; a slower pace is refused."""
 
-_SECRET = re.compile(
-    r"key|token|secret|passw|auth|credential|signature|^(code|sig)$", re.IGNORECASE
-)
-"""Matches names of query parameters that hold what nobody else may read."""
+@dataclass(frozen=True)
+class ChatClient:
+    """Asks one model of one server, one question at a time.
+
+    The key is read from the environment at each call and is not kept.
+    """
+
+    base_url: str = field(repr=False)  # such as https://host/v1; a query stays at its end
+    model: str  # its name on the server
+    api_key_env: str | None = None  # the variable that holds the key; None sends no key
+    timeout: float = 120.0  # seconds for one request
+    retries: int = 3  # requests after the first
+    proxies: bool = True  # whether the proxy that the environment names is used
+
+    def complete(
+        self,
+        prompt: str,
+        *,
+        max_tokens: int,
+        chat: bool = True,
+        fields: Mapping[str, Any] | None = None,
+    ) -> GeneratedText:
+        """Let the model answer a prompt, or continue it as a text (`chat=False`).
+
+        `fields` are further fields of the request, such as `temperature`. Where the server does not
+        say how many tokens it generated, `max_tokens` count.
+
+        Raises:
+            EngineerError: The key is not set, the server can't be reached or refuses, or its
+                response holds no text. The message holds neither the key nor the path of the
+                address; `spent` holds the tokens.
+        """
+        asked = {"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt}
+        body = {"model": self.model, **asked, "max_tokens": max_tokens, **(fields or {})}
+        path = "/chat/completions" if chat else "/completions"
+        key = _read_key(self.api_key_env)
+        tokens = 0
+        try:
+            content = self._post(path, body, key)
+            tokens = _tokens(content, max_tokens)
+            return GeneratedText(_without(_text(content), key), tokens)
+        except openai.APITimeoutError:
+            problem, tokens = f"no answer within {self.timeout:g} s", max_tokens
+        except openai.APIStatusError as error:
+            problem = f"HTTP {error.status_code}{_said_by(error, key)}"
+        except openai.APIConnectionError as error:
+            problem = f"{type(error.__cause__).__name__}: {error.__cause__}"
+        except (openai.OpenAIError, httpx2.InvalidURL, ValueError, OSError, ImportError) as error:
+            problem = str(error)
+        message = (
+            f"model {self.model} at {_host(self.base_url)}: {quote(_without(problem, key))[1:-1]}"
+        )
+        raise EngineerError(message, Spent(engineer_tokens=tokens)) from None
+
+    def _post(self, path: str, body: dict[str, Any], key: str | None) -> Any:
+        """Return the JSON of the response."""
+        parts = urlsplit(self.base_url)
+        with openai.OpenAI(
+            base_url=parts._replace(query="", fragment="").geturl(),
+            default_query=dict(parse_qsl(parts.query, keep_blank_values=True)),
+            default_headers={"accept-encoding": "identity"},  # so that its size is that of the body
+            api_key=key or "none",
+            max_retries=self.retries,
+            http_client=_BoundedClient(timeout=self.timeout, trust_env=self.proxies),
+        ) as client:
+            response = client.post(path, cast_to=httpx2.Response, body=body)
+        try:
+            return json.loads(response.content)
+        except (ValueError, RecursionError):
+            raise ValueError("the response is not JSON") from None
 
 
 @dataclass(frozen=True)
@@ -39,100 +118,94 @@ class EndpointEngineer(TextEngineer):
         """The model's name."""
         return self.client.model
 
-    def generate(
-        self, prompt: str, form: AnswerForm | None, seed: int, limit: int | None
-    ) -> GeneratedText:
+    def generate(self, prompt: str, form: AnswerForm | None, seed: int) -> GeneratedText:
         """Ask for an answer, or for notes without a form; raises as `ChatClient.complete`.
 
-        Not every server takes a regular expression, so none is sent.
+        Not every server takes a regular expression or a seed, so neither is sent.
         """
-        del seed  # few servers keep their promise about it
-        longest = self.note_tokens or self.max_tokens
+        del seed
+        longest = self.max_tokens if form is not None else self.note_tokens or self.max_tokens
         fields: dict[str, Any] = {"temperature": self.temperature}
         if isinstance(form, dict):
             schema = {"name": "configuration", "strict": True, "schema": form}
             fields["response_format"] = {"type": "json_schema", "json_schema": schema}
-        if form is not None:
-            longest = self.max_tokens
-        return self.client.complete(prompt, max_tokens=longest, budget=limit, fields=fields)
+        return self.client.complete(prompt, max_tokens=longest, fields=fields)
 
 
-class Pace:
-    """Spaces requests evenly, over all calls and threads that share it.
+class _BoundedClient(httpx2.Client):
+    """Bounds the size of each response, and the time for all of its pieces together."""
 
-    A ValueError says that the rate is not positive, or needs waits above `LONGEST_WAIT`.
-    """
-
-    def __init__(
-        self,
-        requests_per_minute: float,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        if not requests_per_minute > 0.0:
-            raise ValueError(f"requests_per_minute must be above 0, got {requests_per_minute:g}")
-        self._interval = 60.0 / requests_per_minute
-        if self._interval > LONGEST_WAIT:
-            raise ValueError(
-                f"requests_per_minute: got {requests_per_minute:g}, which needs waits of"
-                f" {self._interval:g} s; at most {LONGEST_WAIT:g} s are allowed"
-            )
-        self._rate, self._sleep, self._clock = requests_per_minute, sleep, clock
-        self._lock = threading.Lock()
-        self._next_place = float("-inf")
-
-    def wait(self) -> None:
-        """Wait for the next free place; a TimeoutError leaves it if it is past `LONGEST_WAIT`."""
-        with self._lock:
-            now = self._clock()
-            wait = max(0.0, self._next_place - now)
-            if wait > LONGEST_WAIT + 1e-6:
-                raise TimeoutError(
-                    f"{self._rate:g} requests per minute leave no place within {LONGEST_WAIT:g} s"
-                )
-            self._next_place = now + wait + self._interval
-        if wait > 0.0:
-            self._sleep(wait)
+    def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request and read its response."""
+        deadline = time.monotonic() + (self.timeout.read or 0.0)
+        body = bytearray()
+        with closing(super().send(request, **(options | {"stream": True}))) as response:
+            for piece in response.iter_raw():
+                body += piece
+                if len(body) > MAX_BYTES:
+                    raise openai.OpenAIError(f"response of more than {MAX_BYTES} bytes")
+                if time.monotonic() > deadline:
+                    raise httpx2.ReadTimeout("the response takes too long", request=request)
+        names = ("content-type", "retry-after", "retry-after-ms")
+        headers = {name: response.headers[name] for name in names if name in response.headers}
+        return httpx2.Response(
+            response.status_code, headers=headers, content=bytes(body), request=request
+        )
 
 
-def split_url(base_url: str) -> tuple[str, dict[str, str]]:
-    """Split the address of an API into the address without its query, and the query.
-
-    The ValueError about one that is not http or https does not quote it: it may hold a password.
-    """
+def _host(base_url: str) -> str:
+    """Return the host of an address; the rest of it may hold a password."""
     try:
-        parts = urlsplit(base_url)
-        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        return urlsplit(base_url).netloc.rpartition("@")[2]
     except ValueError:
-        valid = False
-    if not valid:
-        raise ValueError("base_url is no http or https URL")
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
-    return parts._replace(query="", fragment="").geturl(), query
+        return "?"
 
 
-def check_url(base_url: str) -> None:
-    """Raise a ValueError unless an address can be asked and holds nothing secret.
-
-    Secret are a user, a password, and a query parameter that is called like a key; the message
-    does not quote their values.
-    """
-    url, query = split_url(base_url)
-    if "@" in urlsplit(url).netloc:
-        raise ValueError("base_url holds a user or a password; keys come from the environment")
-    if secret := [name for name in query if _SECRET.search(name)]:
-        raise ValueError(
-            f"base_url holds {secret[0]!r} in its query; keys come from the environment"
-        )
+def _text(answer: Any) -> str:
+    with suppress(KeyError, IndexError, TypeError):
+        choice = answer["choices"][0]
+        text = choice["message"]["content"] if "message" in choice else choice["text"]
+        if text is None and choice.get("finish_reason") == "length":
+            return ""  # all of its tokens went into what it thought before the answer
+        if isinstance(text, str):
+            return text
+    raise ValueError("the response holds no completion with text")
 
 
-def check_variable(name: str) -> None:
-    """Raise a ValueError unless a name can be that of an environment variable.
+def _tokens(answer: Any, allowed: int) -> int:
+    tokens = None
+    with suppress(KeyError, TypeError):
+        tokens = answer["usage"]["completion_tokens"]
+    return tokens if type(tokens) is int and 0 <= tokens <= _MAX_TOKENS else allowed
 
-    It may be the key itself, so it is not quoted.
-    """
-    if not (name.isascii() and name.isidentifier()):
-        raise ValueError(
-            "api_key_env must be the name of an environment variable, of letters, digits and _;"
-            " the key itself stands only there"
-        )
+
+def _said_by(error: openai.APIStatusError, key: str | None) -> str:
+    """Return what an error says; text that is not JSON may spell the key in other ways."""
+    said: object = error.body
+    if isinstance(said, dict):
+        said = said.get("message")
+    elif key is not None and said == error.response.text.strip():
+        said = None
+    return f": {said}" if isinstance(said, str) and said else ""
+
+
+def _read_key(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise EngineerError(f"environment variable {variable} holds no key")
+    if not (key.isascii() and key.isprintable()):
+        raise EngineerError(f"environment variable {variable} holds unprintable characters")
+    return key
+
+
+def _without(text: str, key: str | None) -> str:
+    """Replace the key by asterisks, and all of its parts of `_PART_OF_KEY` characters or more."""
+    if key is None:
+        return text
+    width = min(_PART_OF_KEY, len(key))
+    parts = {key[at : at + width] for at in range(len(key) - width + 1)}
+    starts = [at for at in range(len(text) - width + 1) if text[at : at + width] in parts]
+    hidden = {at + offset for at in starts for offset in range(width)}
+    return "".join("*" if at in hidden else character for at, character in enumerate(text))

@@ -16,9 +16,8 @@ class GeneratedText(NamedTuple):
     tokens: int  # generated, those that end the text included
 
 
-GenerateText = Callable[[str, AnswerForm | None, int, int | None], GeneratedText]
-"""Maps (prompt, form of an answer or None for free text, seed, token limit or None) to what a model
-generates."""
+GenerateText = Callable[[str, AnswerForm | None, int], GeneratedText]
+"""Maps (prompt, form of an answer or None for free text, seed) to what a model generates."""
 
 
 class TextEngineer:
@@ -28,18 +27,15 @@ class TextEngineer:
 
     def propose(self, task: Task) -> Proposal:
         """Generate an answer that follows the form."""
-        limit = task.budget.engineer_tokens
-        return self._timed(task.context.text, task.form, task.seed, limit)
+        return self._timed(task.context.text, task.form, task.seed)
 
-    def write(self, prompt: str, seed: int, max_tokens: int | None = None) -> Proposal:
+    def write(self, prompt: str, seed: int) -> Proposal:
         """Generate free text."""
-        return self._timed(prompt, None, seed, max_tokens)
+        return self._timed(prompt, None, seed)
 
-    def _timed(
-        self, prompt: str, form: AnswerForm | None, seed: int, limit: int | None
-    ) -> Proposal:
+    def _timed(self, prompt: str, form: AnswerForm | None, seed: int) -> Proposal:
         start = time.perf_counter()
-        generated = self.generate(prompt, form, seed, limit)
+        generated = self.generate(prompt, form, seed)
         return Proposal(generated.text, time.perf_counter() - start, generated.tokens)
 
 

@@ -30,16 +30,6 @@ class FixedEngineer(ComputedEngineer):
         return self.configuration
 
 
-@dataclass(frozen=True)
-class CopyPreviousEngineer(ComputedEngineer):
-    """Answers the configuration in force, whatever it is."""
-
-    name: str = "copy_previous"
-
-    def _configuration(self, task: Task) -> Configuration:
-        return task.view.current
-
-
 def random_configuration(rng: np.random.Generator, domain: Domain) -> Configuration:
     """Draw a configuration from the grid: domain randomisation (Tobin et al. 2017).
 

@@ -1,1 +1,1 @@
-"""Scores proposals without training: five behaviours, expected learnability, replay."""
+"""What is measured beside designs: where can be learned, and whether a model reads."""

@@ -17,27 +17,16 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from engineer.domain import Domain, Knobs
-from engineer.scoring.atlas_choice import Choice
 from engineer.space import Configuration, FrozenModel, Ratio
 
 Z = 1.96
 """Half the width of a 95% interval, in standard errors."""
-_ROUNDING = 1e-9
-"""Differences of sums of rates below this are none."""
-
-DRAWS = 2_000
-"""How many times the errors of all cells are drawn for the interval of a regret."""
-_SIDE, _SIDE_Z = 0.98, 2.054
-"""Confidence in each end of a regret's interval, also as a number of standard errors; with
-`atlas_choice.KEPT` together at least 95%."""
-
-
 # Far from where sums of counts leave the integers of NumPy.
 Boards = Annotated[int, Field(ge=0, lt=2**40, strict=True)]
 
 
 class Estimate(FrozenModel):
-    """A mean of p(1-p), or a difference of two, with its 95% interval."""
+    """A mean of p(1-p) with its 95% interval."""
 
     value: float
     low: float
@@ -124,69 +113,21 @@ class DesignAtlas(FrozenModel):
         """The number of answers in all cells."""
         return self.answers * self.count
 
-    def expected(self, *configurations: Configuration) -> Estimate | None:
-        """Return the mean of p(1-p) over the instances of a configuration, or of several.
+    def expected(self, configuration: Configuration) -> Estimate | None:
+        """Return the mean of p(1-p) over the instances of a configuration.
 
         The interval is that of a weighted sum of independent cells (delta method, which is exact
         for a sum). None: some instances are of cells without boards, or of a group that is unknown.
         """
-        weights = self._mixed(configurations)
-        return None if weights is None else _estimate(*self._measured, weights)
-
-    def best(self, domain: Domain) -> Configuration:
-        """Return the configuration with the largest `expected` on the grid and within the bounds.
-
-        Each group has the least share and the knobs that are best for it, and the group with the
-        largest value has what is left. Of equal values the lowest knobs and the earlier group
-        count. Only knobs are looked at of which instances can be made (`Domain.nearest`) at the
-        group's least and largest share, and that lie between cells with boards.
-
-        Raises:
-            ValueError: There is no such configuration; the message says why.
-        """
-        choice, space = Choice.of(self, domain), domain.space
-        leading, knobs = choice.leading(self._measured[0])
-        least, largest = space.limits(space.share)
-        values = {}
-        for group in space.groups:
-            share = {space.share: largest if group == leading else least}
-            if group in knobs:
-                values[group] = share | knobs[group]
-            else:  # a share of 0, and whatever can be made
-                nothing = dict.fromkeys(space.difficulty_knobs, 0.0)
-                values[group] = domain.nearest_or_same(group, share | nothing)
-        return space.make(values)
-
-    def regret(self, domain: Domain, *configurations: Configuration) -> Estimate | None:
-        """Return how much more the best configuration is expected to teach than this one.
-
-        Of several configurations it is the mean. It is at least 0 for a configuration that could be
-        `best`. The best is the largest of many estimates, and so tends to be estimated too high.
-        The lower end of the 95% interval allows for that: it is simultaneous over all
-        configurations that may be the best. The upper end is that of whichever of them has the
-        largest error (`docs/replay.md`).
-
-        Returns:
-            None as `expected`.
-
-        Raises:
-            ValueError: as `best`.
-        """
-        weights = self._mixed(configurations)
-        if weights is None:
-            return None
-        cells, _, errors = self._measured
-        choice = Choice.of(self, domain)
-        value = float(choice.largest(cells) - weights @ cells)
-        if abs(value) < _ROUNDING:
-            value = 0.0  # the best itself, whose two sums are rounded differently
-        # The same errors for every configuration: float (cells, draws).
-        noise = np.random.default_rng(0).standard_normal((DRAWS, len(errors))).T * errors[:, None]
-        kept = choice.kept(cells, noise)
-        too_high = float(np.quantile(kept.largest(noise) - weights @ noise, _SIDE))
-        too_low = _SIDE_Z * kept.largest_error(weights, errors)
-        low = min(value, max(value - too_high, 0.0))
-        return Estimate(value=value, low=low, high=value + too_low)
+        total = np.zeros(len(self.cells))
+        for group, knobs in configuration.values().items():
+            share = next(iter(knobs.values()))
+            if share > 0.0:
+                weights = self.weights(group, knobs)
+                if weights is None:
+                    return None
+                total += share * weights
+        return _estimate(*self._measured, total)
 
     @cached_property
     def _grids(self) -> dict[str, "_Grid"]:
@@ -223,19 +164,6 @@ class DesignAtlas(FrozenModel):
                 return None
             weights[row] = weight
         return weights
-
-    def _mixed(self, configurations: Sequence[Configuration]) -> np.ndarray | None:
-        """Float (cells,): how much each cell counts for all of them; None as `expected`."""
-        total = np.zeros(len(self.cells))
-        for configuration in configurations:
-            for group, knobs in configuration.values().items():
-                share = next(iter(knobs.values()))
-                if share > 0.0:
-                    weights = self.weights(group, knobs)
-                    if weights is None:
-                        return None
-                    total += share / len(configurations) * weights
-        return total
 
 
 def atlas_grid(domain: Domain, levels: int) -> list[tuple[str, dict[str, float]]]:

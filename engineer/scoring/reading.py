@@ -9,19 +9,18 @@ beside that of two baselines which read nothing.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 import numpy as np
 from pydantic import Field
 
-from engineer.context.symbols import TENTHS, GroupReadout, Readout, symbols_text
+from engineer.context.symbols import GroupReadout, Readout, symbols_text
 from engineer.domain import Domain
 from engineer.edits import EditError, Edits, edits_text, read_edits
 from engineer.engineers.rule import teacher_edits
 from engineer.space import FrozenModel
 from engineer.synthetic import FACTS, Fact, synthetic_readouts, with_fact_of
-from jaxlake.text_tables import aligned_text
 
 READS_FROM = 0.9
 """A model reads a fact if at least this share of edits flips with it."""
@@ -55,14 +54,6 @@ class FactReading(FrozenModel):
     )
 
 
-class ValidStep(FrozenModel):
-    """Where the knobs go if all groups are shown with one valid rate."""
-
-    valid: Share
-    rule: float = Field(ge=-1.0, le=1.0, description="mean edit of the rule, shares left out")
-    model: float = Field(ge=-1.0, le=1.0, description="mean edit of the model")
-
-
 class Agreement(FrozenModel):
     """How far edits agree with the rule's, beside what agrees without reading anything."""
 
@@ -78,16 +69,13 @@ class Reading(FrozenModel):
     contexts: int = Field(ge=1, description="contexts shown as they are")
     nats: float = Field(ge=0.0, description="mean cost of the rule's answer to these")
     well_formed: Share = Field(description="share of answers that hold edits, sums included")
-    agreement: Share = Field(description="share of edits that equal the rule's")
-    agreement_copying: Share = Field(description="the same for no edits at all")
-    agreement_marginals: Share = Field(description="the same for each knob's most frequent edit")
+    agreement: Agreement = Field(description="on all of them")
     own: Agreement | None = Field(
         default=None,
         description="agreement on the contexts of the run itself, each with one fact of another;"
         " null: there are none",
     )
     facts: tuple[FactReading, ...]
-    by_valid: tuple[ValidStep, ...]
 
     @property
     def unread(self) -> tuple[Fact, ...]:
@@ -159,20 +147,20 @@ def reading_set(domain: Domain, count: int, seed: int, real: Sequence[Readout] =
     return ReadingSet(domain, tuple(plain), swapped, tuple(own))
 
 
-ANSWERS_PER_CONTEXT = 1 + len(FACTS) + TENTHS + 1
-"""How often a model answers each context: as it is, with each fact swapped, at each valid rate."""
+ANSWERS_PER_CONTEXT = 1 + len(FACTS)
+"""How often a model answers each context: as it is, and with each fact swapped."""
 
 
 def measure_reading(contexts: ReadingSet, reader: Reader) -> Reading:
     """Ask a model about all contexts of a set; what the reader raises is passed on."""
     domain, space = contexts.domain, contexts.domain.space
     truth = [teacher_edits(one, domain) for one in contexts.plain]
-    facts_shown, valid_shown = list(contexts.swapped.values()), _swept(contexts)
-    plain, *asked = _ask_all(reader, [contexts.plain, *facts_shown, *valid_shown], domain)
-    cost, *costs = _costs(reader, truth, [contexts.plain, *facts_shown], domain)
+    shown = [contexts.plain, *contexts.swapped.values()]
+    plain, *asked = _ask_all(reader, shown, domain)
+    cost, *costs = _costs(reader, truth, shown, domain)
     facts = []
-    of_facts = zip(contexts.swapped, facts_shown, asked[: len(costs)], costs, strict=True)
-    for fact, swapped, moved, swapped_cost in of_facts:
+    of_facts = zip(contexts.swapped.items(), asked, costs, strict=True)
+    for (fact, swapped), moved, swapped_cost in of_facts:
         increase = swapped_cost - cost
         turned = [teacher_edits(one, domain) for one in swapped]
         flips = [
@@ -193,18 +181,14 @@ def measure_reading(contexts: ReadingSet, reader: Reader) -> Reading:
             )
         )
     well_formed = [_balanced(one, domain) for one in plain]
-    every = _agreement(plain, truth, domain)
     own_edits, own_truth = ([edits[place] for place in contexts.own] for edits in (plain, truth))
     return Reading(
         contexts=len(truth),
         nats=float(cost.mean()),
         well_formed=float(np.mean(well_formed)),
-        agreement=every.right,
-        agreement_copying=every.copying,
-        agreement_marginals=every.marginals,
+        agreement=_agreement(plain, truth, domain),
         own=_agreement(own_edits, own_truth, domain) if contexts.own else None,
         facts=tuple(facts),
-        by_valid=tuple(_valid_steps(valid_shown, asked[len(costs) :], domain)),
     )
 
 
@@ -257,10 +241,6 @@ def _every(domain: Domain, edit: int) -> Edits:
     return {group: dict.fromkeys(domain.space.knobs, edit) for group in domain.space.groups}
 
 
-def _nothing(domain: Domain) -> Edits:
-    return _every(domain, 0)
-
-
 def _most_frequent(truth: Sequence[Edits], domain: Domain) -> Edits:
     counts = {
         knob: Counter(one[group][knob] for one in truth for group in domain.space.groups)
@@ -275,7 +255,7 @@ def _agreement(edits: Sequence[Edits], truth: Sequence[Edits], domain: Domain) -
     return Agreement(
         contexts=len(truth),
         right=_share_right(edits, truth),
-        copying=_share_right([_nothing(domain)] * len(truth), truth),
+        copying=_share_right([_every(domain, 0)] * len(truth), truth),
         marginals=_share_right([most_frequent] * len(truth), truth),
     )
 
@@ -296,75 +276,27 @@ def _balanced(edits: Edits, domain: Domain) -> bool:
     return _MALFORMED not in moves and (1 in moves) == (-1 in moves)
 
 
-def _swept(contexts: ReadingSet) -> list[list[Readout]]:
-    """Show every context with one valid rate in all groups, from none to all in tenths."""
-    return [
-        [
-            replace(one, groups={g: replace(row, valid=valid) for g, row in one.groups.items()})
-            for one in contexts.plain
-        ]
-        for valid in range(TENTHS + 1)
-    ]
-
-
-def _valid_steps(
-    shown: Sequence[Sequence[Readout]], edits: Sequence[Sequence[Edits]], domain: Domain
-) -> list[ValidStep]:
-    """Compare the rule's edits of `_swept` contexts with the model's."""
-    return [
-        ValidStep(
-            valid=valid / TENTHS,
-            rule=_mean_edit([teacher_edits(one, domain) for one in readouts], domain),
-            model=_mean_edit(own, domain),
-        )
-        for valid, (readouts, own) in enumerate(zip(shown, edits, strict=True))
-    ]
-
-
-def _mean_edit(edits: Sequence[Edits], domain: Domain) -> float:
-    values = [
-        one[group][knob]
-        for one in edits
-        for group in domain.space.groups
-        for knob in domain.space.difficulty_knobs
-        if one[group][knob] != _MALFORMED
-    ]
-    return float(np.mean(values)) if values else 0.0
-
-
 def format_reading(reading: Reading) -> str:
-    """Return a reading as tables and sentences."""
+    """Write a reading as a table and sentences."""
     lines = [
         f"{reading.contexts} contexts, {reading.nats:.2f} nats per answer of the rule",
         f"well-formed answers {reading.well_formed:.1%}",
-        f"edits as the rule's {reading.agreement:.1%}"
-        f" (no edits at all {reading.agreement_copying:.1%},"
-        f" each knob's most frequent {reading.agreement_marginals:.1%})",
+        f"edits as the rule's {_shares(reading.agreement)}",
     ]
     if own := reading.own:
         lines.append(
-            f"on the run's own {own.contexts} contexts, one fact swapped in each, {own.right:.1%}"
-            f" (no edits at all {own.copying:.1%}, most frequent {own.marginals:.1%})"
+            f"on the run's own {own.contexts} contexts, one fact swapped in each, {_shares(own)}"
         )
-    facts = [
-        (
-            one.fact,
-            f"{one.gap:.2f} +- {one.gap_error:.2f}",
-            "-" if one.flips is None else f"{one.flips:.1%}",
-            f"{one.turned}",
-        )
-        for one in reading.facts
-    ]
-    steps = [
-        (f"{step.valid:.0%}", f"{step.rule:+.2f}", f"{step.model:+.2f}")
-        for step in reading.by_valid
-    ]
-    heads = ("mean edit of knobs, by valid rate", "rule", "model")
-    return "\n\n".join(
-        [
-            "\n".join(lines),
-            aligned_text(("fact", "gap, nats", "flips", "edits"), facts, left=1),
-            aligned_text(heads, steps, left=1),
-            reading.sentence(),
-        ]
+    lines += ["", f"{'fact':<14}{'gap, nats':>16}{'flips':>8}{'edits':>7}"]
+    for one in reading.facts:
+        gap = f"{one.gap:.2f} +- {one.gap_error:.2f}"
+        flips = "-" if one.flips is None else f"{one.flips:.1%}"
+        lines.append(f"{one.fact:<14}{gap:>16}{flips:>8}{one.turned:>7}")
+    return "\n".join([*lines, "", reading.sentence()])
+
+
+def _shares(agreement: Agreement) -> str:
+    return (
+        f"{agreement.right:.1%} (no edits at all {agreement.copying:.1%},"
+        f" each knob's most frequent {agreement.marginals:.1%})"
     )

@@ -23,7 +23,7 @@ from engineer import (
     scripted_engineer,
 )
 from engineer.evidence import HowDecided
-from engineer.space import format_configuration, number_text
+from engineer.space import number_text, percent
 from examples.column_addition.engineer_side import addition_domain, addition_evidence
 from examples.column_addition.environment import (
     AdditionConfiguration,
@@ -164,7 +164,10 @@ def _show(outcome: StageOutcome, context: bool) -> None:
     evidence, record = outcome.evidence, outcome.record
     print(f"\nstage {evidence.stage}" if evidence.stage else "warm start")
     if outcome.configuration:
-        rows = format_configuration(outcome.configuration).replace("\n", ", ")
+        rows = ", ".join(
+            f"{group} " + " ".join(f"{percent(value):02d}" for value in knobs.values())
+            for group, knobs in outcome.configuration.values().items()
+        )
         print(f"  trained on (digits, data %, carry %): {rows}")
     for group, tally in evidence.validation.items():
         failures = ", ".join(f"{kind} {count}" for kind, count in tally.failures.items())

@@ -31,7 +31,7 @@ CONSTANTS = {
     "constant:even": addition(d1=(0.4, 0.5), d2=(0.3, 0.5), d3=(0.3, 0.5)),
     "constant:middle": addition(d1=(0.1, 0.5), d2=(0.8, 0.5), d3=(0.1, 0.5)),
 }
-SHUFFLED = ("shuffled:rule", "shuffled:learnability", "shuffled:failure_proportional")
+SHUFFLED = ("shuffled:rule", "shuffled:learnability")
 ARMS = (*SCRIPTED, *SHUFFLED, *CONSTANTS)
 CONTRASTS = (
     ("best constant", "worst constant"),

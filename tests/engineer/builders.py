@@ -1,14 +1,36 @@
-"""Values and strategies that several tests of the engineer start from."""
+"""Values, views, tasks and strategies that the tests of the engineer start from."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
-from engineer import Configuration, Domain, GroupEvidence, KnobSpace, Review
+from engineer import (
+    Configuration,
+    Context,
+    Domain,
+    Engineer,
+    FailedCase,
+    GroupEvidence,
+    KnobSpace,
+    Proposal,
+    Review,
+    StageEvidence,
+    StageHistory,
+    StageView,
+    Task,
+    TrainingEvidence,
+    answer_text,
+    review_answer,
+)
 from engineer.lake import Bounds, LakeConfiguration, lake_domain
-from engineer.space import apportion
+from engineer.space import answer_schema, apportion
+from examples.column_addition.engineer_side import addition_domain
+from examples.column_addition.environment import AdditionSpace
+from tests.engineer import words
 
 SIZES = (3, 4, 5)
 BOUNDS = Bounds(sizes=SIZES)
@@ -85,3 +107,181 @@ boundses = st.builds(
     min_share=st.sampled_from([0.0, 0.1, 0.3]),
     step=st.sampled_from([0.05, 0.1]),
 )
+
+
+def training(learnability: Mapping[str, float] | None = None, instances: int = 100):
+    return TrainingEvidence(
+        updates=4,
+        instances=instances,
+        reward_first=0.1,
+        reward_last=0.2,
+        groups_without_variance=0.5,
+        clip_share=0.0,
+        entropy=1.0,
+        completion_length=9.0,
+        learnability=learnability or {},
+    )
+
+
+def view_of(
+    valid: Mapping[str, int],
+    *,
+    domain: Domain | None = None,
+    current: Configuration = CURRENT,
+    stage: int = 1,
+    **more,
+) -> StageView:
+    """A view in which so many per cent of each group's validation answers are valid."""
+    history = more.pop("history", ())
+    evidence = StageEvidence(
+        stage=stage, validation={group: tally(n) for group, n in valid.items()}, **more
+    )
+    return StageView(domain or roomy(), evidence, current, history)
+
+
+def past(before: Mapping[str, float], after: Mapping[str, float], stage: int = 1, **more):
+    return StageHistory(
+        stage=stage,
+        configuration=more.pop("configuration", CURRENT),
+        decision="accepted",
+        valid_before=before,
+        valid_after=after,
+        **more,
+    )
+
+
+def task_of(view: StageView, seed: int = 0) -> Task:
+    """With a prompt that says nothing: scripted engineers don't read it."""
+    prompt = Context("the prompt", cut=(), tokens=2)
+    schema = answer_schema(view.domain.space)
+    return Task(prompt, view, schema, seed, first_seed=seed, rebuild=lambda other: prompt)
+
+
+def proposed(engineer: Engineer, view: StageView, seed: int = 0) -> Configuration:
+    """What an engineer proposes, which must pass as written."""
+    decision = review_answer(engineer.propose(task_of(view, seed)).text, view.current, view.domain)
+    assert decision.kind == "accepted", decision.reason
+    assert decision.repairs == ()
+    assert decision.configuration is not None
+    return decision.configuration
+
+
+@dataclass
+class Spy:
+    """Keeps the tasks that it is given and answers with the configuration in force."""
+
+    seen: list[Task] = field(default_factory=list)
+    name: str = "spy"
+
+    def propose(self, task: Task) -> Proposal:
+        self.seen.append(task)
+        return Proposal(answer_text(task.view.current), 0.0, tokens=3)
+
+    def write(self, prompt: str, seed: int) -> Proposal:
+        return Proposal("notes", 0.0)
+
+
+@st.composite
+def views(draw, bounds: Bounds) -> StageView:
+    groups = (*bounds.groups, "99")  # one that is validated, but not trained on
+    some = st.sampled_from(groups)
+
+    def answers() -> GroupEvidence:
+        count = draw(st.integers(0, 60))
+        valid = draw(st.sampled_from([0, count]) | st.integers(0, count))
+        return tally(valid, count)
+
+    rates = st.dictionaries(some, st.sampled_from([0.0, 1.0]) | st.floats(0, 1))
+    validated = draw(st.just(list(groups)) | st.lists(some, min_size=1, unique=True))
+    learnability = draw(st.dictionaries(some, st.sampled_from([0.0, 0.25]) | st.floats(0, 0.25)))
+    evidence = StageEvidence(
+        stage=draw(st.integers(0, 9)),
+        validation={group: answers() for group in validated},
+        training=draw(st.none() | st.just(training(learnability, draw(st.integers(0, 10**7))))),
+        environment=draw(
+            st.dictionaries(some, st.just({"acceptance": 0.5, "mean_sum_of_costs": 4.0}))
+        ),
+        failed_cases=tuple(
+            FailedCase(group=group, failure="hole", completion="R")
+            for group in draw(st.lists(some, max_size=3))
+        ),
+    )
+    history = [
+        past(
+            draw(rates),
+            draw(rates),
+            stage,
+            configuration=draw(on_grid(bounds)),
+            failures_before=draw(st.dictionaries(some, st.just({"hole": 0.5}))),
+        )
+        for stage in range(1, draw(st.integers(1, 4)))
+    ]
+    return StageView(lake_domain(bounds), evidence, draw(on_grid(bounds)), history)
+
+
+DOMAINS: tuple[Domain, ...] = (
+    lake_domain(Bounds(sizes=(3,))),
+    lake_domain(Bounds(sizes=(3, 4, 5), max_wait_ratio=0.0)),
+    lake_domain(Bounds(sizes=(3, 4, 7, 10), step=0.1, min_share=0.1, max_hole_ratio=0.3)),
+    words.DOMAIN,
+)
+
+ADDITION = addition_domain(AdditionSpace(digits=(1, 2, 3)), instances=50)
+
+
+def random_configuration(rng: np.random.Generator, space: KnobSpace) -> Configuration:
+    """As `configuration`, drawn by numpy."""
+    return configuration(lambda most: int(rng.integers(most + 1)), space)
+
+
+def group_evidence(rng: np.random.Generator, domain: Domain) -> GroupEvidence:
+    """Counts from none to hundreds."""
+    count = int(rng.choice([0, 1, 16, 300]))
+    valid = int(rng.binomial(count, rng.choice([0.0, rng.random(), 1.0])))
+    kinds = rng.multinomial(count - valid, rng.dirichlet([0.5] * len(domain.failures))).tolist()
+    return GroupEvidence(
+        count=count,
+        valid=valid,
+        failures={term.key: n for term, n in zip(domain.failures, kinds, strict=True)},
+    )
+
+
+def readable_view(rng: np.random.Generator) -> StageView:
+    """A view of any of several environments in which anything may be unknown."""
+    domain = (*DOMAINS, ADDITION)[int(rng.integers(len(DOMAINS) + 1))]
+    space = domain.space
+
+    def rates() -> dict[str, float]:
+        values = {g: float(rng.choice([0.0, 1.0, rng.random()])) for g in space.groups}
+        return {group: rate for group, rate in values.items() if rng.random() < 0.9}
+
+    def perhaps(make: Callable[[], Any]) -> Any:
+        return make() if rng.random() < 0.8 else None
+
+    history = [
+        StageHistory(
+            stage=stage + 1,
+            configuration=random_configuration(rng, space),
+            decision=("initial", "accepted", "rolled_back")[int(rng.integers(3))],
+            valid_before=rates(),
+            valid_after=rates(),
+        )
+        for stage in range(int(rng.integers(4)))
+    ]
+    groups = [group for group in space.groups if rng.random() < 0.9] or space.groups[:1]
+    evidence = StageEvidence(
+        stage=len(history) + 1,
+        validation={group: group_evidence(rng, domain) for group in groups},
+        training=perhaps(lambda: training({g: round(r / 4, 3) for g, r in rates().items()})),
+    )
+    return StageView(
+        domain,
+        evidence,
+        random_configuration(rng, space),
+        history,
+        notice="The valid rate fell." if rng.random() < 0.2 else "",
+        valid_before=rates(),
+        designed_from=perhaps(lambda: random_configuration(rng, space)),
+        trained=perhaps(lambda: random_configuration(rng, space)),
+        refusal="no" if rng.random() < 0.3 else "",
+    )

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from engineer import (
-    Budget,
+    Attempt,
     DesignRecord,
     DesignSettings,
     EngineerError,
     GeneratedText,
-    Guard,
     LanguageModelEngineer,
     Proposal,
     RuleEngineer,
@@ -26,7 +25,6 @@ from engineer.context import STYLES, ContextTooLongError
 from engineer.edits import edits_pattern
 from engineer.lake import Bounds, LakeConfiguration, lake_domain
 from engineer.space import AnswerForm, answer_schema, answer_text
-from tests.engineer.builders import lake
 
 SETTINGS = DesignSettings(attempts=3)
 
@@ -38,9 +36,7 @@ class Script:
         self.answers = answers
         self.asked: list[tuple[str, AnswerForm | None, int]] = []
 
-    def __call__(
-        self, context: str, form: AnswerForm | None, seed: int, most: int | None
-    ) -> GeneratedText:
+    def __call__(self, context: str, form: AnswerForm | None, seed: int) -> GeneratedText:
         self.asked.append((context, form, seed))
         answer = self.answers[len(self.asked) - 1]
         if isinstance(answer, Exception):
@@ -66,24 +62,6 @@ def test_a_good_answer_is_taken_and_all_is_recorded(view, style):
     assert record.attempts[0].tokens == record.spent.engineer_tokens == len(str(script.answers[0]))
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_edits_are_taken_as_the_knobs_that_they_lead_to(view, style):
-    script = Script(["n3 - = +\nn4 + - =\nn5 = + -"])
-    record = run(script, view, style=style)
-    rows = (0.45, 0.2, 0.3), (0.35, 0.05, 0.5), (0.2, 0.05, 0.95)
-    assert (record.kind, record.configuration) == ("accepted", lake(*rows))
-    assert record.attempts[0].text == script.answers[0]
-
-
-def test_a_compact_prompt_says_that_the_last_answer_was_refused_and_not_why(view):
-    script = Script(["n3 = = =", answer_text(view.current)])
-    record = run(script, view, style="compact")
-    assert [attempt.kind for attempt in record.attempts] == ["rejected", "accepted"]
-    assert record.attempts[0].reason == "map size 4, 5 are missing"
-    first, again = (asked[0] for asked in script.asked)
-    assert again == first.replace("stage first\n", "stage first refused\n") != first
-
-
 @pytest.mark.parametrize(("before", "kind"), [([], "repaired"), (["no idea"], "retried")])
 def test_repairs_stand_in_the_record_of_whatever_answer_they_are(view, before, kind):
     text = answer_text(view.current).replace('"hole_ratio":0.2', '"hole_ratio":0.9')
@@ -94,14 +72,6 @@ def test_repairs_stand_in_the_record_of_whatever_answer_they_are(view, before, k
     ]
     assert record.repairs == record.attempts[-1].repairs
     assert [change.field for change in record.diff] == ["3.hole_ratio"]
-
-
-def test_the_guard_of_the_settings_holds(view):
-    text = answer_text(view.current).replace('"hole_ratio":0.20', '"hole_ratio":0.50')
-    record = run(Script([text]), view, guard=Guard(max_step=0.05))
-    assert record.kind == "repaired"
-    assert isinstance(record.configuration, LakeConfiguration)
-    assert record.configuration.sizes[3].hole_ratio == 0.25
 
 
 def test_a_refused_engineer_is_told_why_and_asked_again(view):
@@ -140,18 +110,6 @@ def test_an_engineer_that_fails_costs_an_attempt(view):
     assert (record.kind, record.reason) == ("kept", "kept after 2 attempts, the last: down")
 
 
-def test_a_failure_does_not_make_an_engineer_forget_why_it_was_refused(view):
-    script = Script(["no idea", EngineerError("down"), answer_text(view.current)])
-    run(script, view)
-    assert "no complete JSON object" in script.asked[1][0]
-    assert script.asked[2][0] == script.asked[1][0]
-
-
-def test_a_bug_in_the_engineer_is_not_swallowed(view):
-    with pytest.raises(ZeroDivisionError):
-        run(Script([ZeroDivisionError()]), view)
-
-
 def test_each_attempt_has_a_seed_of_its_own(view):
     script = Script(["a", EngineerError("down"), "c"])
     called: list[int] = []
@@ -178,53 +136,9 @@ class Spender:
         return self.proposal
 
 
-@pytest.mark.parametrize(
-    ("budget", "asked", "reason"),
-    [
-        (Budget(), 6, "last: the answer holds no complete"),
-        (Budget(engineer_tokens=25), 3, "budget is spent, engineer_tokens: 30 of 25 are spent"),
-        (Budget(engineer_tokens=20), 2, "budget is spent, engineer_tokens"),
-        (Budget(engineer_tokens=0), 0, "budget is spent, engineer_tokens"),
-        (Budget(probe_rollouts=7), 2, "budget is spent, probe_rollouts: 8 of 7 are spent"),
-        (Budget(seconds=100.0), 2, "budget is spent, seconds: 100.0 of 100.0 are spent"),
-        (Budget(engineer_tokens=60, probe_rollouts=24, seconds=300.0), 6, ""),
-    ],
-)
-def test_nothing_more_is_asked_once_the_budget_is_spent(view, budget, asked, reason):
-    proposal = Proposal("no", seconds=50.0, tokens=10, probe_rollouts=4, probe_instances=32)
-    engineer = Spender(proposal)
-    record = run_design(engineer, view, DesignSettings(attempts=6, budget=budget))
-    assert len(engineer.tasks) == len(record.attempts) == asked
-    assert (record.kind, record.configuration, record.diff) == ("kept", view.current, ())
-    assert record.reason.startswith(f"kept after {asked} attempts, the {reason}")
-    assert record.spent.engineer_tokens == 10 * asked
-    assert record.spent.probe_rollouts == 4 * asked
-    assert record.spent.probe_instances == 32 * asked
-    # What the record says is the time of the phase itself.
-    assert record.spent.seconds < 10.0
-    assert (record.context == "") == (asked == 0)
-
-
-def test_an_answer_within_the_budget_is_used_though_it_spends_the_rest(view):
-    engineer = Spender(Proposal(answer_text(view.current), seconds=1.0, tokens=1_000))
-    record = run_design(engineer, view, DesignSettings(budget=Budget(engineer_tokens=1)))
-    assert record.kind == "accepted"
-    assert record.spent.engineer_tokens == 1_000
-
-
-def test_each_attempt_may_spend_what_is_left(view):
-    engineer = Spender(Proposal("no", seconds=1.0, tokens=10, probe_rollouts=4))
-    budget = Budget(engineer_tokens=25, probe_rollouts=100)
-    run_design(engineer, view, DesignSettings(attempts=6, budget=budget))
-    assert [one.budget.engineer_tokens for one in engineer.tasks] == [25, 15, 5]
-    assert [one.budget.probe_rollouts for one in engineer.tasks] == [100, 96, 92]
-    assert engineer.tasks[0].budget.seconds is None
-
-
 def test_unknown_tokens_count_as_none(view):
     engineer = Spender(Proposal("no", seconds=0.0, tokens=None))
-    settings = DesignSettings(attempts=2, budget=Budget(engineer_tokens=1))
-    record = run_design(engineer, view, settings)
+    record = run_design(engineer, view, DesignSettings(attempts=2))
     assert len(record.attempts) == 2
     assert record.spent.engineer_tokens == 0
     assert record.attempts[0].tokens is None
@@ -274,11 +188,10 @@ def test_the_record_keeps_what_a_shuffled_engineer_really_saw(view, fails):
 
 
 def test_what_an_engineer_spent_in_vain_is_counted(view):
-    error = EngineerError("none was usable", Spent(engineer_tokens=30, probe_rollouts=8))
-    record = run(Script([error, error]), view, budget=Budget(engineer_tokens=50))
-    assert (record.spent.engineer_tokens, record.spent.probe_rollouts) == (60, 16)
+    error = EngineerError("none was usable", Spent(engineer_tokens=30))
+    record = run(Script([error, error]), view, attempts=2)
+    assert record.spent.engineer_tokens == 60
     assert record.attempts[0].tokens == 30
-    assert record.reason.startswith("kept after 2 attempts, the budget is spent, engineer_tokens")
 
 
 def test_a_prompt_that_cannot_be_cut_to_fit_is_an_error_of_the_settings(view):
@@ -302,15 +215,11 @@ def test_any_raw_text_can_be_written_and_read_back(view, text):
     record = run(Script([text] * 3), view)
     read = json.loads(record.model_dump_json().encode("utf-8"))
     assert LakeConfiguration.model_validate(read["configuration"]) == view.current
-    assert Spent.model_validate(read["spent"]) == record.spent
+    assert (read["kind"], read["spent"].get("seconds")) == ("kept", None)
     raw = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    assert [attempt["text"] for attempt in read["attempts"]] == [raw] * 3
-    assert read["kind"] == "kept"
-
-
-def test_the_reason_of_a_failure_can_be_written_too(view):
-    record = run(Script([EngineerError("HTTP 500 \ud800")] * 3), view)
-    assert "HTTP 500 \\ud800" in record.model_dump_json().replace("\\\\", "\\")
+    for number, attempt in enumerate(record.attempts):
+        assert attempt == Attempt.model_validate_json(attempt.model_dump_json())
+        assert (attempt.attempt, attempt.text) == (number, raw)
 
 
 def test_a_current_configuration_that_could_not_be_kept_is_refused(view):

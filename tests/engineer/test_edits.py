@@ -1,6 +1,7 @@
+"""Relative edits: written, read, applied, and reviewed as any answer is."""
+
 import itertools
 import re
-import time
 
 import pytest
 from hypothesis import assume, given
@@ -8,7 +9,6 @@ from hypothesis import strategies as st
 
 from engineer import Domain, Guard, KnobSpace, review_answer
 from engineer.edits import (
-    SIGNS,
     EditError,
     apply_edits,
     edits_between,
@@ -46,21 +46,16 @@ def asked_for(rows: str, current=CURRENT, domain: Domain = LAKE) -> dict[str, di
     return apply_edits(edits, current, domain.space)
 
 
-def shares(rows: str, *before: float, **bounds) -> list[float]:
-    domain = roomy(Bounds(sizes=(3, 4, 5), **bounds))
-    values = asked_for(rows, lake(*((share, 0, 0) for share in before)), domain)
-    return [knobs["data_ratio"] for knobs in values.values()]
+# Written and read
 
 
 def test_edits_are_written_as_a_row_per_group_and_a_sign_per_knob():
     assert edits_text(READ, LAKE) == ROWS
-    assert read_edits(ROWS, LAKE) == READ
     other = {
         "c+": {"portion": 0, "length": 1, "noise": -1},
         "a.b": {"noise": 1, "length": 0, "portion": -1},
     }
     assert edits_text(other, words.DOMAIN) == "a.b - = +\nc+ = + -"
-    assert read_edits("a.b - = +\nc+ = + -", words.DOMAIN) == other
 
 
 @pytest.mark.parametrize("domain", [LAKE, words.DOMAIN], ids=lambda domain: domain.name)
@@ -70,24 +65,6 @@ def test_written_edits_are_read_back_and_match_the_pattern(domain, data):
     text = edits_text(edits, domain)
     assert read_edits(text, domain) == edits
     assert re.fullmatch(edits_pattern(domain), text)
-
-
-@given(
-    text=st.lists(
-        st.sampled_from([*"n345 \n-+=", "n3", " +", " = =", "\nn4", ROWS, KEEP, "\r", "a", "\t"]),
-        max_size=20,
-    ).map("".join)
-    | st.tuples(st.sampled_from([ROWS, KEEP]), st.integers(0, 25), st.sampled_from("-+= \nn3")).map(
-        lambda drawn: drawn[0][: drawn[1]] + drawn[2] + drawn[0][drawn[1] + 1 :]
-    )
-)
-def test_the_pattern_matches_nothing_but_written_edits(text):
-    try:
-        edits = read_edits(text, LAKE)
-    except EditError:
-        edits = None
-    canonical = edits is not None and edits_text(edits, LAKE) == text
-    assert bool(re.fullmatch(edits_pattern(LAKE), text)) == canonical
 
 
 WRONG = [
@@ -100,20 +77,18 @@ WRONG = [
     ROWS.replace("\n", "\r\n"),
     ROWS.replace("n4 + + =\n", ""),
     "\n".join(ROWS.split("\n")[::-1]),
-    ROWS + " =",
     ROWS[:-2],
     ROWS.replace("+", "?"),
 ]
+# What means something in regular expressions stands for itself.
+WRONG_WORDS = ["aXb = = =\nc+ = = =", "a.b = = =\ncc = = ="]
 
 
-def test_the_pattern_holds_small_changes_off():
-    pattern = edits_pattern(LAKE)
-    assert re.fullmatch(pattern, ROWS)
-    for text in WRONG:
-        assert not re.fullmatch(pattern, text)
-    # What means something in regular expressions stands for itself.
-    assert not re.fullmatch(edits_pattern(words.DOMAIN), "aXb = = =\nc+ = = =")
-    assert not re.fullmatch(edits_pattern(words.DOMAIN), "a.b = = =\ncc = = =")
+def test_the_pattern_matches_nothing_but_written_edits():
+    assert re.fullmatch(edits_pattern(LAKE), ROWS)
+    assert [text for text in WRONG if re.fullmatch(edits_pattern(LAKE), text)] == []
+    pattern = edits_pattern(words.DOMAIN)
+    assert [text for text in WRONG_WORDS if re.fullmatch(pattern, text)] == []
 
 
 def test_xgrammar_accepts_written_edits_and_nothing_else():
@@ -122,12 +97,10 @@ def test_xgrammar_accepts_written_edits_and_nothing_else():
     grammar = xgrammar.Grammar.from_regex(edits_pattern(LAKE))
     for row in itertools.product("-=+", repeat=3):
         assert accepts(grammar, ROWS.replace("+ + =", " ".join(row)))
-    for text in WRONG:
-        assert not accepts(grammar, text)
+    assert [text for text in WRONG if accepts(grammar, text)] == []
     grammar = xgrammar.Grammar.from_regex(edits_pattern(words.DOMAIN))
     assert accepts(grammar, "a.b = - +\nc+ = + -")
-    assert not accepts(grammar, "aXb = - +\nc+ = + -")
-    assert not accepts(grammar, "a.b = - +\ncc + = + -")
+    assert [text for text in WRONG_WORDS if accepts(grammar, text)] == []
 
 
 @pytest.mark.parametrize(
@@ -139,11 +112,9 @@ def test_xgrammar_accepts_written_edits_and_nothing_else():
         ROWS.replace("\n", "\n\n \n"),
         ROWS.replace("\n", "\r\n"),
         ROWS.replace(" ", "\t  ").replace("\n", " \t\n\t"),
-        ROWS.replace("n", ""),
         ROWS.replace("n4", "4"),
         "n5 = - -\nn3 - = +\nn4 + + =",
         f"```\n{ROWS}\n```",
-        f"edits\n{ROWS}",
         f"{ROWS}\nn3 - = + or so",
     ],
 )
@@ -151,38 +122,23 @@ def test_the_last_rows_are_read_wherever_they_stand(text):
     assert read_edits(text, LAKE) == READ
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "no",
-        "n3",
-        "n3 up",
-        "n3 - = + up\nn4 - = + 1",
-        "n3 -=+",
-        "n3 \u2212 =",
-        "- n3 + = -\u00a0",
-    ],
-)
+@pytest.mark.parametrize("text", ["", "no", "n3", "n3 - = + up", "n3 -=+", "- n3 + = -\u00a0"])
 def test_a_text_without_rows_holds_no_edits(text):
     assert read_edits(text, LAKE) is None
+    assert review_answer(text, CURRENT, LAKE).reason == (
+        "the answer holds no complete JSON object with map sizes as keys, and no edits"
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("n3 = = =\nn4 = = =", "map size 5 is missing"),
-        ("n4 + + +", "map size 3, 5 are missing"),
         (f"{KEEP}\nand\nn3 + + +", "map size 4, 5 are missing"),
-        (f"{KEEP}\nn3 + + +", "map size 3 is given more than once"),
-        ("n3 = = =\n3 = = =\nn4 = = =\nn5 = = =", "map size 3 is given more than once"),
+        (f"{KEEP}\n3 + + +", "map size 3 is given more than once"),
         (f"{KEEP}\nn6 + + +", 'map size "n6" is not one of 3, 4, 5'),
-        ("N3 = = =", 'map size "N3" is not one of 3, 4, 5'),
-        (f"x{'y' * 99} +", r'map size "x.* is not one of 3, 4, 5'),
-        (
-            "n3 = =\nn4 = = =\nn5 = = =",
-            "map size 3 has 2 signs, one is needed for each of data_ratio, hole_ratio, wait_ratio",
-        ),
+        (f"<|im_end|>{'y' * 9999} +", r'map size "\\u003c.{,60} is not one of 3, 4, 5'),
+        ("n3 = =\nn4 = = =\nn5 = = =", "map size 3 has 2 signs, one is needed for each of data_r"),
         (f"n3 = = = =\n{KEEP[9:]}", "map size 3 has 4 signs, one is needed for each of"),
     ],
 )
@@ -194,53 +150,43 @@ def test_rows_that_cannot_be_used_are_refused_with_what_is_wrong(text, message):
     assert re.match(message, decision.reason)
 
 
-def test_an_unknown_name_is_quoted_and_cut():
-    with pytest.raises(EditError) as refused:
-        read_edits(f"<|im_end|>{'x' * 10_000} = = =", LAKE)
-    assert len(str(refused.value)) < 120
-    assert not set("<>") & set(str(refused.value))
+# Applied
 
 
-def test_knobs_move_by_one_edit_within_their_limits():
+def test_knobs_move_by_as_many_steps_as_the_space_says_within_their_limits():
     current = lake((0.5, 0.5, 0.25), (0.3, 0.0, 1.0), (0.2, 0.45, 0.05))
     values = asked_for("n3 = + +\nn4 = - -\nn5 = + -", current)
     assert values == lake((0.5, 0.5, 0.3), (0.3, 0.0, 0.95), (0.2, 0.5, 0.0)).values()
-    values = asked_for("n3 = - =\nn4 = + +\nn5 = = =", current)
-    assert values == lake((0.5, 0.45, 0.25), (0.3, 0.05, 1.0), (0.2, 0.45, 0.05)).values()
-
-
-def test_an_edit_goes_as_many_grid_steps_as_the_space_says():
     domain = roomy(Bounds(sizes=(3, 4, 5), step=0.01, edit_steps=7, max_hole_ratio=0.2))
     current = lake((0.5, 0.2, 0.25), (0.3, 0.1, 0.98), (0.2, 0.03, 1.0))
     values = asked_for("n3 - - +\nn4 + + +\nn5 = - -", current, domain)
-    expected = lake((0.43, 0.13, 0.32), (0.37, 0.17, 1.0), (0.2, 0.0, 0.93))
-    assert values == expected.values()
+    assert values == lake((0.43, 0.13, 0.32), (0.37, 0.17, 1.0), (0.2, 0.0, 0.93)).values()
 
 
-def test_data_goes_from_groups_with_a_minus_to_groups_with_a_plus():
-    assert shares("n3 - = =\nn4 + = =\nn5 = = =", 0.5, 0.3, 0.2) == [0.45, 0.35, 0.2]
-    # Two give, one takes both.
-    assert shares("n3 - = =\nn4 + = =\nn5 - = =", 0.5, 0.3, 0.2) == [0.45, 0.4, 0.15]
-    # One gives, two share, the earlier one more.
-    assert shares("n3 + = =\nn4 - = =\nn5 + = =", 0.5, 0.3, 0.2) == [0.55, 0.25, 0.2]
-    wide = {"edit_steps": 4}
-    assert shares("n3 + = =\nn4 - = =\nn5 + = =", 0.5, 0.3, 0.2, **wide) == [0.6, 0.1, 0.3]
-    # Nobody gives more than it can spare.
-    assert shares("n3 + = =\nn4 - = =\nn5 - = =", 0.8, 0.15, 0.05, **wide) == [1.0, 0.0, 0.0]
-    least = wide | {"min_share": 0.1}
-    assert shares("n3 + = =\nn4 - = =\nn5 - = =", 0.75, 0.15, 0.1, **least) == [0.8, 0.1, 0.1]
-    assert shares("n3 + = =\nn4 = = =\nn5 - = =", 0.75, 0.15, 0.1, **least) == [0.75, 0.15, 0.1]
-    # Nor does it take instead, where it has less than the least share.
-    assert shares("n3 + = =\nn4 = = =\nn5 - = =", 0.75, 0.2, 0.05, **least) == [0.75, 0.2, 0.05]
-    assert shares("n3 + = =\nn4 - = =\nn5 - = =", 0.75, 0.2, 0.05, **least) == [0.85, 0.1, 0.05]
+LEAST = {"edit_steps": 4, "min_share": 0.1}
 
 
-def test_data_that_nobody_gives_or_takes_does_not_add_up():
-    assert shares("n3 + = =\nn4 = = =\nn5 = = =", 0.5, 0.3, 0.2) == [0.55, 0.3, 0.2]
-    assert shares("n3 - = =\nn4 - = =\nn5 = = =", 0.5, 0.3, 0.2) == [0.45, 0.25, 0.2]
-    assert shares("n3 + = =\nn4 + = =\nn5 + = =", 0.8, 0.1, 0.1) == [0.85, 0.15, 0.15]
-    # Who is at the least share gives nothing, so nothing changes.
-    assert shares("n3 = = =\nn4 = = =\nn5 - = =", 0.5, 0.5, 0.0) == [0.5, 0.5, 0.0]
+@pytest.mark.parametrize(
+    ("signs", "before", "bounds", "after"),
+    [
+        ("-+=", (0.5, 0.3, 0.2), {}, [0.45, 0.35, 0.2]),
+        ("-+-", (0.5, 0.3, 0.2), {}, [0.45, 0.4, 0.15]),  # two give, one takes both
+        ("+-+", (0.5, 0.3, 0.2), {}, [0.55, 0.25, 0.2]),  # two share, the earlier one more
+        ("+-+", (0.5, 0.3, 0.2), {"edit_steps": 4}, [0.6, 0.1, 0.3]),
+        # No group gives more than it can spare.
+        ("+--", (0.8, 0.15, 0.05), {"edit_steps": 4}, [1.0, 0.0, 0.0]),
+        ("+--", (0.75, 0.15, 0.1), LEAST, [0.8, 0.1, 0.1]),
+        ("+=-", (0.75, 0.2, 0.05), LEAST, [0.75, 0.2, 0.05]),
+        # Where no group gives or none takes, the shares do not add up.
+        ("+==", (0.5, 0.3, 0.2), {}, [0.55, 0.3, 0.2]),
+        ("--=", (0.5, 0.3, 0.2), {}, [0.45, 0.25, 0.2]),
+    ],
+)
+def test_data_goes_from_groups_with_a_minus_to_groups_with_a_plus(signs, before, bounds, after):
+    domain = roomy(Bounds(sizes=(3, 4, 5), **bounds))
+    rows = "\n".join(f"n{size} {sign} = =" for size, sign in zip((3, 4, 5), signs, strict=True))
+    values = asked_for(rows, lake(*((share, 0, 0) for share in before)), domain)
+    assert [knobs["data_ratio"] for knobs in values.values()] == after
 
 
 @given(data=st.data(), bounds=boundses, steps=st.integers(1, 5))
@@ -255,7 +201,6 @@ def test_moved_data_adds_up_and_stays_within_the_limits(data, bounds, steps):
     for sign, steps_moved, share in zip(signs, moved, after, strict=True):
         assert steps_moved * sign >= 0
         assert (steps_moved == 0) if sign == 0 else (abs(steps_moved) <= 2 * steps)
-        assert share >= space.min_share - 1e-9 or sign > 0
         if sign < 0:
             assert steps_moved == -steps or share == pytest.approx(space.min_share)
     if min(signs) < 0 < max(signs):
@@ -269,6 +214,18 @@ def test_moved_data_adds_up_and_stays_within_the_limits(data, bounds, steps):
             assert new == pytest.approx(min(max(old + sign * steps * space.step, 0.0), most))
 
 
+def test_the_signs_of_a_change_are_those_of_its_knobs():
+    after = lake((0.5, 0.25, 0.25), (0.25, 0.1, 0.45), (0.25, 0.0, 1.0))
+    assert edits_between(CURRENT, after, BOUNDS) == {
+        "3": {"data_ratio": 0, "hole_ratio": 1, "wait_ratio": 0},
+        "4": {"data_ratio": -1, "hole_ratio": 0, "wait_ratio": -1},
+        "5": {"data_ratio": 1, "hole_ratio": 0, "wait_ratio": 0},
+    }
+
+
+# Reviewed
+
+
 @given(data=st.data(), bounds=boundses, steps=st.integers(1, 5))
 def test_balanced_edits_are_accepted_as_written_and_others_normalised(data, bounds, steps):
     domain = roomy(bounds.model_copy(update={"edit_steps": steps}))
@@ -278,127 +235,42 @@ def test_balanced_edits_are_accepted_as_written_and_others_normalised(data, boun
     assume(total > 0)
     decision = review_answer(edits_text(edits, domain), current, domain)
     names = {repair.name for repair in decision.repairs}
-    # Boards of 3x3 hold no more than some holes.
     if abs(total - 1.0) < 1e-9:
-        assert names <= {"feasibility"}
+        assert names <= {"feasibility"}  # boards of 3x3 hold no more than some holes
         assert decision.kind == ("repaired" if names else "accepted")
     else:
         assert decision.kind == "repaired"
         assert "normalise" in names or "clamp" in names
     if decision.kind == "accepted":
         assert decision.configuration == domain.space.make(values)
-        assert edits_between(current, decision.configuration, domain.space) == {
-            group: {knob: _sign(values[group][knob] - old) for knob, old in knobs.items()}
-            for group, knobs in current.values().items()
-        }
-
-
-def _sign(difference: float) -> int:
-    return 0 if abs(difference) < 1e-9 else 1 if difference > 0 else -1
-
-
-def test_the_sum_of_unbalanced_edits_is_mended_and_said():
-    decision = review_answer("n3 + = =\nn4 = = =\nn5 = = =", CURRENT, LAKE)
-    assert decision.kind == "repaired"
-    assert {repair.name for repair in decision.repairs} == {"normalise"}
-    assert decision.reason == "used after normalise"
-    assert column(decision.configuration, "data_ratio") == [0.5, 0.3, 0.2]
-    two = review_answer("n3 + = =\nn4 = = =\nn5 = = =", lake((1, 0, 0), (0, 0, 0), (0, 0, 0)), LAKE)
-    assert two.kind == "repaired"
-    assert column(two.configuration, "data_ratio") == [1.0, 0.0, 0.0]
 
 
 def test_the_guard_holds_edits_too():
     domain = roomy(BOUNDS.model_copy(update={"edit_steps": 4}))
     decision = review_answer("n3 - + =\nn4 + = =\nn5 = = =", CURRENT, domain, Guard(max_step=0.05))
-    assert decision.kind == "repaired"
     assert {repair.name for repair in decision.repairs} == {"bounded_step"}
     assert column(decision.configuration, "data_ratio") == [0.45, 0.35, 0.2]
     assert column(decision.configuration, "hole_ratio") == [0.25, 0.1, 0.0]
 
 
-def test_what_leaves_all_as_it_is_is_accepted():
-    decision = review_answer(KEEP, CURRENT, LAKE)
-    assert (decision.kind, decision.configuration) == ("accepted", CURRENT)
-    assert (decision.repairs, decision.diff) == ((), ())
-
-
 OTHER = lake((0.2, 0.1, 0.1), (0.2, 0.1, 0.1), (0.6, 0.1, 0.1))
+EDITED = LAKE.space.make(asked_for(ROWS))
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "used"),
     [
-        f"{answer_text(OTHER)}\n{ROWS}",
-        f"{ROWS}\n{answer_text(OTHER)}",
-        f"{ROWS}\n</think>{answer_text(OTHER)}\n{KEEP}",
+        (KEEP, CURRENT),
+        # JSON counts before edits, and only what follows the last thought is read.
+        (f"{answer_text(OTHER)}\n{ROWS}", OTHER),
+        (f"{ROWS}\n</think>{answer_text(OTHER)}\n{KEEP}", OTHER),
+        (f"<think>{answer_text(OTHER)}\n{KEEP}\n</think>\n{ROWS}", EDITED),
+        (f"{ROWS}\n<think>\n{KEEP}", EDITED),
+        (f"{ROWS}\n</think>done", None),
+        # Edits are read beside JSON that can't be.
+        (f'{{"3":{{"data_ratio"\n{ROWS}', EDITED),
+        (f'{{"answer": "edits"}}\n{ROWS}', EDITED),
     ],
 )
-def test_json_wins_over_edits(text):
-    assert review_answer(text, CURRENT, LAKE).configuration == OTHER
-
-
-def test_only_what_follows_the_last_thought_is_read():
-    after_edits = LAKE.space.make(asked_for(ROWS))
-    for text in (
-        f"<think>{answer_text(OTHER)}\n{KEEP}\n</think>\n{ROWS}",
-        f"{answer_text(OTHER)}</think>{ROWS}",
-        f"{ROWS}\n<think>\n{KEEP}",
-    ):
-        assert review_answer(text, CURRENT, LAKE).configuration == after_edits
-    assert review_answer(f"{ROWS}\n</think>done", CURRENT, LAKE).kind == "rejected"
-
-
-def test_edits_are_read_beside_json_that_cannot_be():
-    after_edits = LAKE.space.make(asked_for(ROWS))
-    for json_text in ('{"3":{"data_ratio"', '{"3": oh no}', "{}", '{"answer": "edits"}'):
-        decision = review_answer(f"{json_text}\n{ROWS}", CURRENT, LAKE)
-        assert decision.configuration == after_edits
-
-
-def test_neither_form_is_said_to_be_missing():
-    decision = review_answer("n3 up", CURRENT, LAKE)
-    assert decision.reason == (
-        "the answer holds no complete JSON object with map sizes as keys, and no edits"
-    )
-
-
-def test_the_signs_of_a_change_are_those_of_its_knobs():
-    after = lake((0.5, 0.25, 0.25), (0.25, 0.1, 0.45), (0.25, 0.0, 1.0))
-    assert edits_between(CURRENT, after, BOUNDS) == {
-        "3": {"data_ratio": 0, "hole_ratio": 1, "wait_ratio": 0},
-        "4": {"data_ratio": -1, "hole_ratio": 0, "wait_ratio": -1},
-        "5": {"data_ratio": 1, "hole_ratio": 0, "wait_ratio": 0},
-    }
-    assert set(SIGNS) == set("-=+")
-
-
-MEGABYTE = 1_000_000
-BOMBS = {
-    "word": "x" * MEGABYTE,
-    "blanks": " " * MEGABYTE,
-    "a name and blanks": "n3" + " " * MEGABYTE,
-    "a name and blanks to a name": "n3" + " " * MEGABYTE + "n3",
-    "signs": "n3" + " +" * (MEGABYTE // 2),
-    "signs and a word": "n3" + " +" * (MEGABYTE // 2) + "x",
-    "wide signs and a word": "n3" + "   +" * (MEGABYTE // 4) + "x",
-    "signs alone": "- " * (MEGABYTE // 2),
-    "rows": "n3 + + +\n" * (MEGABYTE // 9),
-    "whole answers": f"{ROWS}\nor\n" * (MEGABYTE // 30),
-    "rows of unknown groups": "".join(f"n{n} + + +\n" for n in range(MEGABYTE // 12)),
-    "line ends": "\n" * MEGABYTE,
-    "returns": "\r" * MEGABYTE,
-    "returns and line ends": "n3 +\r\r\n" * (MEGABYTE // 7),
-    "surrogates": "\ud800 + + +\n" * (MEGABYTE // 8),
-    "strange blanks": "n3\u2003+\u00a0+\x0b+\x85" * (MEGABYTE // 8),
-}
-
-
-@pytest.mark.parametrize("bomb", BOMBS)
-def test_a_megabyte_of_anything_is_read_in_linear_time_and_hides_no_answer(bomb):
-    start = time.process_time()
-    decision = review_answer(BOMBS[bomb], CURRENT, LAKE)
-    assert decision.kind == ("accepted" if bomb == "whole answers" else "rejected")
-    assert len(decision.reason) < 1000
-    assert review_answer(f"{BOMBS[bomb]}\nthen\n{KEEP}", CURRENT, LAKE).kind == "accepted"
-    assert time.process_time() - start < 20.0
+def test_which_of_several_answers_counts(text, used):
+    assert review_answer(text, CURRENT, LAKE).configuration == used

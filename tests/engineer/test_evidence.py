@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from engineer import FailedCase, StageEvidence, Tally, TrainingEvidence
-from engineer.evidence import GroupEvidence, StageHistory
+from engineer import StageEvidence, Tally
+from engineer.evidence import GroupEvidence
 from engineer.lake import lake_evidence
 from jaxlake import Failure, Instance, Outcome, Statistics, tabulate
 
@@ -128,18 +128,6 @@ def test_times_of_failures_are_those_of_the_sorted_list(seed, counted):
     assert "parse_error" not in found
 
 
-def test_what_else_a_stage_tells_is_passed_on(evidence):
-    _, statistics = draw_outcomes(np.random.default_rng(0))
-    case = FailedCase(group="3", failure="hole", completion="RIGHT")
-    training = evidence.training
-    assert isinstance(training, TrainingEvidence)
-    environment = {"3": {"acceptance": 0.5}}
-    told = lake_evidence(
-        1, statistics, training=training, environment=environment, failed_cases=[case]
-    )
-    assert (told.training, told.environment, told.failed_cases) == (training, environment, (case,))
-
-
 def test_empty_statistics_are_refused():
     _, statistics = draw_outcomes(np.random.default_rng(0), counted=0)
     with pytest.raises(ValueError, match="statistics of stage 4 hold no validation answers"):
@@ -150,13 +138,6 @@ def test_evidence_survives_json_and_is_refused_without_any_group(evidence):
     assert StageEvidence.model_validate_json(evidence.model_dump_json()) == evidence
     with pytest.raises(ValidationError, match=r"validation\n.*at least 1"):
         StageEvidence(stage=1, validation={})
-
-
-def test_a_history_writes_the_knobs_of_its_configuration(history, current):
-    written = history[0].model_dump(mode="json")
-    assert type(current).model_validate(written["configuration"]) == current
-    with pytest.raises(ValidationError, match="decision"):
-        StageHistory(**dict(history[0]) | {"decision": "guessed"})
 
 
 TALLY = {
@@ -192,10 +173,3 @@ def test_per_cents_are_rounded_half_up_and_an_empty_tally_has_none():
     assert tally.valid_percent == 63
     empty = Tally(count=0, valid=0)
     assert (empty.percent(0), empty.valid_percent) == (0, None)
-
-
-def test_learnability_is_at_most_a_quarter(evidence):
-    told = evidence.training.model_dump()
-    assert TrainingEvidence(**told | {"learnability": {"3": 0.25}}).learnability["3"] == 0.25
-    with pytest.raises(ValidationError, match=r"less than or equal to 0\.25"):
-        TrainingEvidence(**told | {"learnability": {"3": 0.26}})

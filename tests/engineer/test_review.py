@@ -1,36 +1,63 @@
+"""What a review reads, repairs, bounds and refuses; `test_hostile_answers.py` tries any text."""
+
+import itertools
 import json
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from engineer import InfeasibleError, Review, review_answer
-from engineer.lake import Bounds, LakeConfiguration, lake_domain
+from engineer import Configuration, Guard, InfeasibleError, Review, review_answer
+from engineer.lake import Bounds, lake_domain
 from engineer.space import answer_text
 from jaxlake import infeasibility
 from tests.engineer import words
-from tests.engineer.builders import BOUNDS, CURRENT, answer, roomy, shares_of
+from tests.engineer.builders import (
+    BOUNDS,
+    CURRENT,
+    SIZES,
+    answer,
+    boundses,
+    column,
+    on_grid,
+    roomy,
+    shares_of,
+)
 
 GOOD = answer_text(CURRENT)
 
 
-def ask(text: str, *, bounds: Bounds = BOUNDS, num_agents: int = 2) -> Review:
-    return review_answer(text, CURRENT, roomy(bounds, num_agents))
+def ask(
+    text: str,
+    *,
+    bounds: Bounds = BOUNDS,
+    num_agents: int = 2,
+    current: Configuration = CURRENT,
+    max_step: float | None = None,
+) -> Review:
+    return review_answer(text, current, roomy(bounds, num_agents), Guard(max_step=max_step))
+
+
+def rows(*values: Sequence[float], groups: Sequence[int] = SIZES) -> str:
+    """An answer with rows of data, hole and wait ratio, which may be out of bounds."""
+    knobs = (dict(zip(Bounds.knobs, row, strict=True)) for row in values)
+    return json.dumps(dict(zip(map(str, groups), knobs, strict=True)))
 
 
 def names(decision: Review) -> list[str]:
     return [f"{repair.name} {repair.field}" for repair in decision.repairs]
 
 
-def test_the_canonical_answer_is_accepted_as_written():
-    decision = ask(GOOD)
-    assert decision.kind == "accepted"
-    assert decision.configuration == CURRENT
-    assert decision.repairs == decision.diff == ()
+# What is read
 
 
 WRAPPED = [
+    "ANSWER",
     "```json\nANSWER\n```",
     'I raise the holes {a bit} because "4x4" is easy.\n\nANSWER\nThat\'s my plan.',
     '<think>maybe OTHER? no: {"3": {}}</think>ANSWER',
@@ -38,26 +65,19 @@ WRAPPED = [
     'My answer: {"configuration": ANSWER, "reason": "holes {and} waits"}',
     'An odd quote " and a brace { before: ANSWER',
     "ANSWER\n<think>OTHER and so on",
+    "ANSWER or better OTHE",
     "é日本語\ud800\x00ANSWER",
-    "{" * 500 + "ANSWER",
-    "ANSWER" + "}" * 500,
+    "{" * 500 + "ANSWER" + "}" * 500,
 ]
 
 
 @pytest.mark.parametrize("wrapped", WRAPPED, ids=range(len(WRAPPED)))
-def test_the_answer_is_found_in_any_text(wrapped):
+def test_the_last_complete_answer_is_found_in_any_text(wrapped):
     other = answer(s3_data_ratio=0.2, s4_data_ratio=0.6)
-    decision = ask(wrapped.replace("ANSWER", GOOD).replace("OTHER", other))
+    text = wrapped.replace("ANSWER", GOOD).replace("OTHER", other).replace("OTHE", other[:-9])
+    decision = ask(text)
     assert (decision.kind, decision.configuration) == ("accepted", CURRENT)
-
-
-def test_the_last_complete_object_counts():
-    first = answer(s3_data_ratio=0.2, s4_data_ratio=0.6)
-    assert ask(f"{first} or better {GOOD}").configuration == CURRENT
-    assert ask(f"{GOOD} or better {first[:-9]}").configuration == CURRENT
-    start = time.process_time()
-    assert ask(f"{first}\n" * 500 + GOOD).configuration == CURRENT
-    assert time.process_time() - start < 2.0
+    assert decision.repairs == decision.diff == ()
 
 
 def test_spaces_and_the_order_of_keys_do_not_matter():
@@ -68,31 +88,22 @@ def test_spaces_and_the_order_of_keys_do_not_matter():
 
 REJECTED = {
     "": "no complete JSON object",
-    "I would keep everything.": "no complete JSON object",
     "3: {data_ratio: 0.5}": "no complete JSON object",
-    "[]": "no complete JSON object",
     '{"three": 1}': "no complete JSON object",
     GOOD[:-1]: "no complete JSON object",
     f"<think>I could write {GOOD}": "no complete JSON object",
     GOOD.replace("}}", ",}}"): "can't be read",
-    GOOD.replace("0.25", "1/4"): "can't be read",
     answer(s3_hole_ratio="0.2"): r'3.hole_ratio must be a number, got "0.2"',
     answer(s3_hole_ratio=True): "3.hole_ratio must be a number, got true",
-    answer(s3_hole_ratio=None): "3.hole_ratio must be a number, got null",
     answer(s3_hole_ratio=[0.2]): "3.hole_ratio must be a number, got a list",
     answer(s3_hole_ratio={"is": 1}): "3.hole_ratio must be a number, got an object",
     answer(s3_hole_ratio=math.nan): "3.hole_ratio must be a finite number, got nan",
-    answer(s4_wait_ratio=math.inf): "4.wait_ratio must be a finite number, got inf",
-    answer(s4_wait_ratio=-math.inf): "4.wait_ratio must be a finite number, got -inf",
     GOOD.replace("0.25", "9" * 5000): "3.wait_ratio must be a finite number, got inf",
-    GOOD.replace("0.25", "1e999"): "3.wait_ratio must be a finite number, got inf",
-    answer(s3_data_ratio=0, s4_data_ratio=0, s5_data_ratio=0): "data_ratio is 0 for every",
     answer(s3_data_ratio=-1, s4_data_ratio=-0.0, s5_data_ratio=0): "data_ratio is 0 for every",
     answer(s3_colour=1): r'3\."colour" is not one of data_ratio, hole_ratio, wait_ratio',
     GOOD.replace('"5"', '"6"'): 'map size "6" is not one of 3, 4, 5; map size 5 is missing',
     GOOD.replace('"5"', '"4"'): "map size 4 is given more than once; map size 5 is missing",
     GOOD.replace('"5"', '"05"'): 'map size "05" is not one of',
-    GOOD.replace("}}", '},"7":1}'): 'map size "7" is not one of',
     GOOD.replace('"wait_ratio":0.25', '"hole_ratio":0.1'): "in map size 3, hole_ratio is given m",
     GOOD.replace(',"wait_ratio":0.25', ""): "3.wait_ratio is missing",
     '{"3":0.5,"4":0.3,"5":0.2}': r"map size 3 must be an object .*; .*; map size 5",
@@ -103,8 +114,7 @@ REJECTED = {
 @pytest.mark.parametrize("text", REJECTED, ids=range(len(REJECTED)))
 def test_structure_is_never_guessed(text):
     decision = ask(text)
-    assert decision.kind == "rejected"
-    assert decision.configuration is None
+    assert (decision.kind, decision.configuration) == ("rejected", None)
     with pytest.raises(AssertionError, match=REJECTED[text]):
         raise AssertionError(decision.reason)
 
@@ -116,62 +126,72 @@ def test_a_rejection_quotes_model_text_harmlessly_and_briefly():
     assert not set(reason) & set("#<\n")
 
 
-def test_numbers_out_of_range_are_clamped_by_name():
-    decision = ask(answer(s3_hole_ratio=0.9, s4_wait_ratio=-3, s5_wait_ratio=1e308))
-    assert decision.kind == "repaired"
-    assert names(decision) == ["clamp 3.hole_ratio", "clamp 4.wait_ratio", "clamp 5.wait_ratio"]
-    changes = [(repair.old, repair.new) for repair in decision.repairs]
-    assert changes == [(0.9, 0.5), (-3.0, 0.0), (1e308, 1.0)]
+# What is repaired
 
 
-def test_a_value_above_one_is_never_read_as_per_cents():
-    decision = ask(answer(s3_data_ratio=50, s4_data_ratio=30, s5_data_ratio=20))
-    assert decision.kind == "repaired"
-    assert shares_of(decision) == [0.35, 0.35, 0.3]
+REPAIRED = [
+    (
+        {"s3_hole_ratio": 0.9, "s4_wait_ratio": -3, "s5_wait_ratio": 1e308},
+        "repaired",
+        ["clamp 3.hole_ratio", "clamp 4.wait_ratio", "clamp 5.wait_ratio"],
+    ),
+    ({"s3_data_ratio": 0.45}, "repaired", ["normalise 3.data_ratio"]),
+    (
+        {"s3_hole_ratio": 0.333, "s3_data_ratio": 0.48, "s4_data_ratio": 0.32},
+        "accepted",
+        ["round 3.data_ratio", "round 4.data_ratio", "round 3.hole_ratio"],
+    ),
+]
 
 
-def test_shares_that_miss_one_by_a_single_step_are_repaired_and_logged():
-    decision = ask(answer(s3_data_ratio=0.45))
-    assert decision.kind == "repaired"
-    assert names(decision) == ["normalise 3.data_ratio"]
-    assert shares_of(decision) == [0.5, 0.3, 0.2]
+@pytest.mark.parametrize(("changes", "kind", "repairs"), REPAIRED)
+def test_numbers_are_repaired_by_name(changes, kind, repairs):
+    decision = ask(answer(**changes))
+    assert (decision.kind, names(decision)) == (kind, repairs)
 
 
-def test_numbers_off_the_grid_are_rounded_and_accepted():
-    decision = ask(answer(s3_hole_ratio=0.333, s3_data_ratio=0.48, s4_data_ratio=0.32))
-    assert decision.kind == "accepted"
-    assert names(decision) == ["round 3.data_ratio", "round 4.data_ratio", "round 3.hole_ratio"]
-    assert isinstance(decision.configuration, LakeConfiguration)
-    assert decision.configuration.sizes[3].hole_ratio == 0.35
+@pytest.mark.parametrize(
+    ("shares", "kind", "used"),
+    [
+        ((0.35, 0.35, 0.3), "accepted", [0.35, 0.35, 0.3]),
+        ((0.33, 0.37, 0.3), "accepted", [0.35, 0.35, 0.3]),  # off the grid, but they sum to 1
+        ((0.1 + 0.2, 0.3, 0.4), "accepted", [0.3, 0.3, 0.4]),  # 1.0000000000000002
+        ((0.4, 0.35, 0.35), "repaired", [0.35, 0.35, 0.3]),  # 1.1
+        ((0.35, 0.35, 0.29), "repaired", [0.35, 0.35, 0.3]),  # 0.99
+        ((50, 30, 20), "repaired", [0.35, 0.35, 0.3]),  # never read as per cents
+    ],
+)
+def test_shares_that_do_not_sum_to_one_are_always_a_repair(shares, kind, used):
+    changes = dict(zip(("s3_data_ratio", "s4_data_ratio", "s5_data_ratio"), shares, strict=True))
+    decision = ask(answer(**changes))
+    assert (decision.kind, shares_of(decision)) == (kind, used)
 
 
 def test_a_size_keeps_its_least_share():
     bounds = Bounds(sizes=(3, 4, 5), min_share=0.1)
     decision = ask(answer(s3_data_ratio=1, s4_data_ratio=0, s5_data_ratio=0), bounds=bounds)
-    assert decision.kind == "repaired"
     assert {repair.name for repair in decision.repairs} == {"minimum_share"}
     assert shares_of(decision) == [0.8, 0.1, 0.1]
 
 
 def test_too_many_holes_are_lowered_to_the_most_that_fit():
     decision = ask(answer(s3_hole_ratio=0.5), num_agents=3)
-    assert decision.kind == "repaired"
     assert names(decision) == ["feasibility 3.hole_ratio"]
     holes = decision.repairs[0].new
     assert infeasibility(3, holes, 3) is None
     assert infeasibility(3, holes + BOUNDS.step, 3) is not None
 
 
-def test_a_size_that_cannot_hold_the_agents_is_rejected_with_the_lakes_sentence():
-    decision = ask(GOOD, num_agents=5)
-    assert decision.kind == "rejected"
-    assert decision.reason == infeasibility(3, 0.0, 5)
+def test_a_size_that_cannot_hold_the_agents_is_rejected_after_the_repairs_before():
+    decision = ask(answer(s4_wait_ratio=7), num_agents=5)
+    assert (decision.kind, decision.reason) == ("rejected", infeasibility(3, 0.0, 5))
+    assert names(decision) == ["clamp 4.wait_ratio"]
+    assert decision.diff == ()
 
 
 def test_a_size_of_which_nothing_can_be_made_is_rejected_unless_it_has_no_share():
     domain = lake_domain(BOUNDS, acceptance=lambda size, *knobs: float(size > 3))
     decision = review_answer(GOOD, CURRENT, domain)
-    assert decision.kind == "rejected"
     assert decision.reason == "map size 3: next to no board can be made"
     without = answer(s3_hole_ratio=0.5, s3_data_ratio=0, s4_data_ratio=0.8)
     assert review_answer(without, CURRENT, domain).kind == "accepted"
@@ -181,83 +201,151 @@ def test_the_diff_names_what_changed():
     decision = ask(answer(s3_hole_ratio=0.25, s5_wait_ratio=0))
     changes = [(change.field, change.old, change.new) for change in decision.diff]
     assert changes == [("3.hole_ratio", 0.2, 0.25), ("5.wait_ratio", 1.0, 0.0)]
-
-
-BOMBS = {
-    "arrays": "[" * 100_000,
-    "objects": "{" * 100_000,
-    "keyed objects": '{"3":' * 50_000,
-    "closed keyed objects": '{"3":' * 50_000 + "1" + "}" * 50_000,
-    "arrays in a size": '{"3":' + "[" * 50_000 + "]" * 50_000 + "}",
-    "unclosed arrays in a size": '{"3":' + "[" * 100_000 + "}",
-    "empty objects": "{}" * 50_000,
-    "half keys": '{"' * 50_000,
-    "blanks": '{"3"' + " " * 100_000,
-    "thoughts": "<think></think>" * 20_000,
-    "quotes": '"' * 100_000 + "{" + '"' * 100_000 + "}",
-    "digits": '{"3":' + "9" * 100_000 + "}",
-    "key": '{"3":1,"' + "9" * 100_000 + '":1}',
-    "almost answers": (GOOD[:-1] + "\n") * 500,
-    "thoughts with answers": f"<think>{GOOD}</think>" * 500,
-    "escapes": "\\u007b\\" * 10_000 + "\ud800" * 50_000,
-    "sizes": "{" + ",".join(f'"{i}":1' for i in range(20_000)) + "}",
-}
-
-
-@pytest.mark.parametrize("bomb", BOMBS)
-def test_bombs_are_rejected_quickly_and_do_not_hide_an_answer(bomb):
-    start = time.process_time()
-    decision = ask(BOMBS[bomb])
-    assert decision.kind == "rejected"
-    assert len(decision.reason) < 1000
-    assert ask(BOMBS[bomb] + GOOD).kind == "accepted"
-    assert time.process_time() - start < 2.0
-
-
-@pytest.mark.parametrize(
-    ("shares", "kind"),
-    [
-        ((0.35, 0.35, 0.3), "accepted"),  # as written
-        ((0.33, 0.37, 0.3), "accepted"),  # off the grid, but they sum to 1
-        ((0.1 + 0.2, 0.3, 0.4), "accepted"),  # 1.0000000000000002
-        ((0.4, 0.35, 0.35), "repaired"),  # 1.1: no share moves by more than a step
-        ((0.35, 0.35, 0.29), "repaired"),  # 0.99: rounded to the grid alone it would be 1
-        ((0.25, 0.25, 0.25), "repaired"),
-        ((0.9, 0.9, 0.9), "repaired"),
-    ],
-)
-def test_shares_that_do_not_sum_to_one_are_always_a_repair(shares, kind):
-    names = ("s3_data_ratio", "s4_data_ratio", "s5_data_ratio")
-    assert ask(answer(**dict(zip(names, shares, strict=True)))).kind == kind
-
-
-def test_a_rejection_keeps_the_repairs_that_came_before_it():
-    decision = ask(answer(s4_wait_ratio=7), num_agents=5)
-    assert decision.kind == "rejected"
-    assert names(decision) == ["clamp 4.wait_ratio"]
-    assert decision.diff == ()
-
-
-def test_a_group_that_is_new_has_no_old_value():
-    bounds = Bounds(sizes=(4, 5, 6))
-    values = {"data_ratio": 0.5, "hole_ratio": 0.1, "wait_ratio": 0.5}
-    asked = {"4": values, "5": values | {"data_ratio": 0.3}, "6": values | {"data_ratio": 0.2}}
-    decision = ask(json.dumps(asked), bounds=bounds)
-    assert decision.kind == "accepted"
-    assert [(c.field, c.old, c.new) for c in decision.diff if c.field.startswith("6")] == [
+    knobs = (0.5, 0.1, 0.5), (0.3, 0.1, 0.5), (0.2, 0.1, 0.5)
+    decision = ask(rows(*knobs, groups=(4, 5, 6)), bounds=Bounds(sizes=(4, 5, 6)))
+    new = [(c.field, c.old, c.new) for c in decision.diff if c.field.startswith("6")]
+    assert new == [
         ("6.data_ratio", None, 0.2),
         ("6.hole_ratio", None, 0.1),
         ("6.wait_ratio", None, 0.5),
     ]
 
 
+# How far a stage may go
+
+
+def in_steps(one: Configuration | None, knob: str, bounds: Bounds = BOUNDS) -> list[int]:
+    return [round(value / bounds.step) for value in column(one, knob)]
+
+
+@pytest.mark.parametrize(
+    ("max_step", "steps"), [(0.0, 1), (0.01, 1), (0.05, 1), (0.09, 1), (0.1, 2), (0.35, 7)]
+)
+def test_a_largest_step_counts_in_whole_steps_of_the_grid_and_at_least_one(max_step, steps):
+    text = rows((0.5, 0.2, 1.0), (0.3, 0.5, 0.5), (0.2, 0.5, 1.0))
+    decision = ask(text, max_step=max_step)
+    assert in_steps(decision.configuration, "hole_ratio") == [4, 2 + steps, steps]
+    assert {repair.name for repair in decision.repairs} == {"bounded_step"}
+
+
+def compositions(units: int, parts: int) -> list[tuple[int, ...]]:
+    """All ways to split whole units into parts."""
+    cuts = itertools.combinations(range(units + parts - 1), parts - 1)
+    return [
+        tuple(b - a - 1 for a, b in itertools.pairwise((-1, *cut, units + parts - 1)))
+        for cut in cuts
+    ]
+
+
+def distance(parts: Sequence[int], others: Sequence[int]) -> int:
+    return sum((a - b) ** 2 for a, b in zip(parts, others, strict=True))
+
+
+@settings(max_examples=100)
+@given(data=st.data(), bounds=boundses, max_step=st.sampled_from([0.05, 0.1, 0.15, 0.3, 0.5]))
+def test_knobs_and_shares_come_as_near_to_what_was_asked_as_the_guard_lets_them(
+    data, bounds, max_step
+):
+    current, asked = data.draw(on_grid(bounds)), data.draw(on_grid(bounds))
+    decision = ask(answer_text(asked), current=current, bounds=bounds, max_step=max_step)
+    configurations = (current, asked, decision.configuration)
+    most = max(1, int(Fraction(str(max_step)) / Fraction(str(bounds.step))))
+    least = round(bounds.min_share / bounds.step)
+    for knob in ("hole_ratio", "wait_ratio"):
+        columns = (in_steps(one, knob, bounds) for one in configurations)
+        for here, wish, found in zip(*columns, strict=True):
+            reach = [n for n in range(bounds.units + 1) if abs(n - here) <= most]
+            assert found == min(reach, key=lambda n: abs(n - wish))
+    here, wish, found = (in_steps(one, "data_ratio", bounds) for one in configurations)
+    allowed = [
+        parts
+        for parts in compositions(bounds.units, len(SIZES))
+        if min(parts) >= least and all(abs(a - b) <= most for a, b in zip(parts, here, strict=True))
+    ]
+    assert tuple(found) in allowed
+    assert distance(found, wish) == min(distance(parts, wish) for parts in allowed)
+
+
+def test_repairs_come_in_the_order_of_the_steps_and_feasibility_is_last():
+    def feasibility(size: int, holes: float, agents: int) -> str | None:
+        return "too full" if size == 5 and holes > 0.05 else None
+
+    bounds = Bounds(sizes=SIZES, min_share=0.2)
+    domain = lake_domain(bounds, feasibility=feasibility, acceptance=None)
+    text = rows((0.8, 0.9, 0.25), (0.8, 0.1, 0.52), (0.1, 0.23, 1.0))
+    decision = review_answer(text, CURRENT, domain, Guard(max_step=0.1))
+    order = ["clamp", "normalise", "minimum_share", "round", "bounded_step", "feasibility"]
+    assert list(dict.fromkeys(repair.name for repair in decision.repairs)) == order
+    assert [(r.name, r.old, r.new) for r in decision.repairs if r.field == "5.hole_ratio"] == [
+        ("round", 0.23, 0.25),
+        ("bounded_step", 0.25, 0.1),
+        ("feasibility", 0.1, 0.05),
+    ]
+    assert decision.reason == f"used after {', '.join(order)}"
+
+
+def test_a_configuration_in_force_above_the_bounds_comes_down_to_them_at_once():
+    bounds = Bounds(sizes=SIZES, max_hole_ratio=0.1, max_wait_ratio=0.5)
+    text = rows((0.5, 0.1, 0.25), (0.3, 0.1, 0.5), (0.2, 0.0, 0.5))
+    decision = ask(text, max_step=0.05, bounds=bounds)
+    assert column(decision.configuration, "hole_ratio") == [0.1, 0.1, 0.0]
+    assert column(decision.configuration, "wait_ratio") == [0.25, 0.5, 0.5]
+
+
+def test_a_group_that_is_new_starts_with_a_small_share_and_any_knobs():
+    text = rows((0.0, 0.5, 0.0), (0.0, 0.5, 0.0), (1.0, 0.5, 0.0), groups=(4, 5, 6))
+    decision = ask(text, max_step=0.1, bounds=Bounds(sizes=(4, 5, 6)))
+    # Sizes 4 and 5 had 0.3 and 0.2 of all, which is 0.6 and 0.4 of what they had together.
+    assert shares_of(decision) == [0.5, 0.4, 0.1]
+    assert column(decision.configuration, "hole_ratio") == [0.2, 0.1, 0.5]
+    assert column(decision.configuration, "wait_ratio") == [0.4, 0.9, 0.0]
+    # Where no group is in force there is nothing to step from.
+    text = rows((0.5, 0.5, 0.0), (0.5, 0.5, 0.0), groups=(6, 7))
+    assert ask(text, max_step=0.05, bounds=Bounds(sizes=(6, 7))).kind == "accepted"
+
+
+# Time
+
+
+BOMBS = {
+    "arrays": "[" * 100_000,
+    "objects": "{" * 100_000,
+    "closed keyed objects": '{"3":' * 50_000 + "1" + "}" * 50_000,
+    "arrays in a size": '{"3":' + "[" * 50_000 + "]" * 50_000 + "}",
+    "empty objects": "{}" * 50_000,
+    "blanks": '{"3"' + " " * 100_000,
+    "thoughts": "<think></think>" * 20_000,
+    "quotes": '"' * 100_000 + "{" + '"' * 100_000 + "}",
+    "key": '{"3":1,"' + "9" * 100_000 + '":1}',
+    "almost answers": (GOOD[:-1] + "\n") * 500,
+    "sizes": "{" + ",".join(f'"{i}":1' for i in range(20_000)) + "}",
+    "a name and blanks": "n3" + " " * 500_000 + "n3",
+    "signs and a word": "n3" + "   +" * 100_000 + "x",
+    "rows": "n3 + + +\n" * 50_000,
+    "rows of unknown groups": "".join(f"n{n} + + +\n" for n in range(40_000)),
+    "returns and line ends": "n3 +\r\r\n" * 70_000,
+    "strange blanks": "n3\u2003+\u00a0+\x0b+\x85" * 60_000,
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_bombs_are_rejected_in_linear_time_and_hide_no_answer(bomb):
+    start = time.process_time()
+    decision = ask(BOMBS[bomb])
+    assert decision.kind == "rejected"
+    assert len(decision.reason) < 1000
+    assert ask(BOMBS[bomb] + GOOD).kind == "accepted"
+    assert time.process_time() - start < 5.0
+
+
+# Other environments
+
+
 WORDY = answer_text(words.CURRENT)
 REJECTED_WORDS = {
-    "{}": "no complete JSON object with topics as keys",
     '{"3":{}}': "no complete JSON object with topics as keys",
     WORDY.replace("a.b", "aXb").replace("c+", "cc"): "no complete JSON object with topics as keys",
     WORDY.replace("c+", "d"): r'topic "d" is not one of a\.b, c\+; topic c\+ is missing',
-    WORDY.replace("}}", "},}"): "can't be read",
     WORDY.replace('"noise":0.00', '"noise":null'): r"c\+\.noise must be a number, got null",
     WORDY.replace("0.50", "0"): "portion is 0 for every topic, some topic needs a share",
 }
@@ -277,7 +365,6 @@ def test_another_environment_is_repaired_by_its_own_bounds():
     assert names(decision) == ["clamp a.b.noise", "round c+.length"]
     assert decision.configuration is not None
     assert decision.configuration.values()["a.b"] == {"portion": 0.5, "length": 0.2, "noise": 0.4}
-    assert decision.configuration.values()["c+"]["length"] == 0.6
 
 
 def test_an_environment_says_what_can_be_made():
@@ -305,6 +392,5 @@ def test_an_environment_may_call_its_groups_and_knobs_anything():
     values = dict.fromkeys(space.knobs, 0.5)
     text = json.dumps({"{a}": values, "{}": values | {"more": 1}, "b": 1})
     decision = review_answer(text, words.CURRENT, replace(words.DOMAIN, space=space))
-    assert decision.kind == "rejected"
     assert '"b" is not one of {a}, {}' in decision.reason
     assert '{}."more" is not one of portion, length, noise' in decision.reason

@@ -1,6 +1,6 @@
 import json
 import math
-import re
+from functools import partial
 
 import jsonschema
 import pytest
@@ -10,11 +10,9 @@ from pydantic import ValidationError
 
 from engineer.lake import Bounds
 from engineer.space import (
-    answer_pattern,
     answer_schema,
     answer_text,
     apportion,
-    format_configuration,
     number_text,
     percent,
 )
@@ -67,12 +65,6 @@ def test_violation_names_the_field_and_what_is_allowed(bounds, current):
     assert Bounds(sizes=(3,)).violation(lake((1, 0.123, 0))) is None
 
 
-def test_a_share_can_grow_until_all_others_have_their_least():
-    assert Bounds(sizes=(3, 4, 5), min_share=0.1).limits("data_ratio") == (0.1, 0.8)
-    assert Bounds(sizes=(3,), min_share=0.5).limits("data_ratio") == (0.5, 1.0)
-    assert words.SPACE.limits("noise") == (0.0, 0.4)
-
-
 @given(
     weights=st.lists(st.floats(0, 1), min_size=1, max_size=9).filter(lambda w: sum(w) > 0),
     units=st.sampled_from([10, 20, 50, 100]),
@@ -110,13 +102,6 @@ def test_each_part_may_have_a_minimum_of_its_own(weights, data):
         assert part == minimum or part < 20 * weight / total + 1 + 1e-6
 
 
-def test_whole_parts_are_apportioned_exactly():
-    assert apportion([0.5, 0.3, 0.2], 20) == [10, 6, 4]
-    assert apportion([1, 1, 1], 20) == [7, 7, 6]
-    assert apportion([1, 0, 0], 20, 2) == [16, 2, 2]
-    assert apportion([1, 1, 0], 20, [2, 12, 0]) == [8, 12, 0]
-
-
 @pytest.mark.parametrize(
     ("weights", "minimum", "message"),
     [
@@ -136,11 +121,6 @@ def test_halves_of_per_cents_round_up_and_numbers_are_written_as_short_as_can_be
     assert [number_text(x) for x in (0.0, 0.05, 0.5, 1.0, 10.0)] == shortest
 
 
-def test_the_compact_configuration_is_a_row_of_per_cents_for_each_group(current):
-    assert format_configuration(current) == "3 50 20 25\n4 30 10 50\n5 20 00 100"
-    assert format_configuration(words.CURRENT) == "a.b 50 20 10\nc+ 50 80 00"
-
-
 def _answer(bounds: Bounds, **knobs: str) -> str:
     return "{" + ",".join(f'"{s}":' + _knobs(**knobs) for s in bounds.sizes) + "}"
 
@@ -150,10 +130,9 @@ def _knobs(**knobs: str) -> str:
     return "{" + ",".join(f'"{name}":{value}' for name, value in values.items()) + "}"
 
 
-GOOD = [{}, {"hole_ratio": "0.50"}, {"wait_ratio": "0.00"}, {"data_ratio": "0.00"}]
+GOOD = [{}, {"hole_ratio": "0.5"}, {"wait_ratio": "0.00"}, {"data_ratio": "0"}]
 BAD = [{"hole_ratio": "0.55"}, {"wait_ratio": "1.50"}, {"data_ratio": "-0.10"}, {"holes": "0.00"}]
 BAD += [{"wait_ratio": '"0.50"'}, {"wait_ratio": "true"}, {"wait_ratio": "NaN"}]
-SHORT = [{"hole_ratio": "0.5"}, {"wait_ratio": "0"}, {"wait_ratio": "1"}, {"wait_ratio": "1.0"}]
 
 
 FIRST = {"portion": 0.5, "length": 0.2, "noise": 0.1}
@@ -171,19 +150,13 @@ SECOND = {"portion": 0.5, "length": 0.8, "noise": 0.0}
         {"a.b": FIRST, "c+": 0.5},
     ],
 )
-def test_schema_and_pattern_are_of_the_groups_and_knobs_that_a_space_names(wrong):
+def test_the_schema_is_of_the_groups_and_knobs_that_a_space_names(wrong):
     text = answer_text(words.CURRENT)
     assert text == (
         '{"a.b":{"portion":0.50,"length":0.20,"noise":0.10},'
         '"c+":{"portion":0.50,"length":0.80,"noise":0.00}}'
     )
     jsonschema.validate(json.loads(text), answer_schema(words.SPACE))
-    pattern = answer_pattern(words.SPACE)
-    assert re.fullmatch(pattern, text)
-    for other in ("aXb", "a\\.b"):
-        assert not re.fullmatch(pattern, text.replace("a.b", other))
-    assert not re.fullmatch(pattern, text.replace("c+", "cc"))
-    assert not re.fullmatch(pattern, json.dumps(wrong, separators=(",", ":")))
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(wrong, answer_schema(words.SPACE))
 
@@ -196,50 +169,36 @@ def test_all_answers_about_the_same_sizes_are_equally_long_and_keep_their_values
     text = answer_text(configuration)
     jsonschema.validate(json.loads(text), answer_schema(bounds))
     assert len(text) == len('{"3":,"10":}') + 2 * len(_knobs())
-    assert re.fullmatch(answer_pattern(bounds), text)
     assert bounds.make(json.loads(text)) == configuration
 
 
-def grammars(bounds: Bounds):
-    """What xgrammar says of a text by the schema and by the pattern, or the test is skipped."""
+def grammar(bounds: Bounds):
+    """Whether xgrammar accepts a text by the schema, or the test is skipped."""
     xgrammar = pytest.importorskip("xgrammar")
     accepts = pytest.importorskip("xgrammar.testing")._is_grammar_accept_string
     by_schema = xgrammar.Grammar.from_json_schema(
         json.dumps(answer_schema(bounds)), any_whitespace=False, separators=(",", ":")
     )
-    return accepts, by_schema, xgrammar.Grammar.from_regex(answer_pattern(bounds))
+    return partial(accepts, by_schema)
 
 
 def test_xgrammar_accepts_answers_and_nothing_else(bounds, current):
-    accepts, by_schema, by_pattern = grammars(bounds)
-    for grammar in (by_schema, by_pattern):
-        assert accepts(grammar, answer_text(current))
-        for knobs in GOOD:
-            assert accepts(grammar, _answer(bounds, **knobs))
-        for knobs in BAD:
-            assert not accepts(grammar, _answer(bounds, **knobs))
-        assert not accepts(grammar, _answer(Bounds(sizes=(3, 4))))
-        assert not accepts(grammar, _answer(Bounds(sizes=(4, 3, 5, 6))))
-        assert not accepts(grammar, answer_text(current)[:-1])
-    assert not accepts(by_pattern, _answer(bounds, wait_ratio="0.36"))
-    for knobs in SHORT:
-        assert accepts(by_schema, _answer(bounds, **knobs))
-        assert not accepts(by_pattern, _answer(bounds, **knobs))
+    accepts = grammar(bounds)
+    assert accepts(answer_text(current))
+    assert all(accepts(_answer(bounds, **knobs)) for knobs in GOOD)
+    assert not any(accepts(_answer(bounds, **knobs)) for knobs in BAD)
+    assert not accepts(_answer(Bounds(sizes=(3, 4))))
+    assert not accepts(_answer(Bounds(sizes=(4, 3, 5, 6))))
+    assert not accepts(answer_text(current)[:-1])
 
 
 @pytest.mark.parametrize("min_share", [0.0, 0.1])
-@pytest.mark.parametrize("step", [0.01, 0.05])
-def test_xgrammar_admits_every_point_of_the_grid(step, min_share):
-    bounds = Bounds(sizes=(3, 4), step=step, max_hole_ratio=0.3, min_share=min_share)
-    accepts, by_schema, by_pattern = grammars(bounds)
+def test_xgrammar_admits_every_point_of_the_grid(min_share):
+    bounds = Bounds(sizes=(3, 4), step=0.05, max_hole_ratio=0.3, min_share=min_share)
+    accepts = grammar(bounds)
     for knob in KNOBS:
         low, high = bounds.limits(knob)
         for steps in range(bounds.units + 1):
             value = bounds.from_units(steps)
-            allowed = low <= value <= high
-            short, canonical = (
-                _answer(bounds, **{knob: number}) for number in (f"{value:g}", f"{value:.2f}")
-            )
-            assert accepts(by_schema, short) == allowed, (knob, value)
-            assert accepts(by_schema, canonical) == allowed, (knob, value)
-            assert accepts(by_pattern, canonical) == allowed, (knob, value)
+            for number in (f"{value:g}", f"{value:.2f}"):
+                assert accepts(_answer(bounds, **{knob: number})) == (low <= value <= high)

@@ -19,8 +19,7 @@ from engineer import (
     scripted_engineer,
 )
 from engineer.context import STYLES
-from engineer.scoring.learnability import learnability_model
-from examples.column_addition.__main__ import INITIAL, SPACE, Experiment, addition, main, run_stages
+from examples.column_addition.__main__ import SPACE, Experiment, main, run_stages
 from examples.column_addition.engineer_side import (
     STATISTIC_TERMS,
     addition_evidence,
@@ -31,7 +30,7 @@ from examples.column_addition.environment import (
     draw_sums,
 )
 from examples.column_addition.trainee import END, UNTRAINED, Trainee, columns_of, reinforce
-from tests.examples.additions import CURRENT, DOMAIN, one_group
+from tests.examples.additions import CURRENT, one_group
 from tests.paths import ROOT
 
 # What the engineer reads
@@ -89,15 +88,6 @@ def test_times_of_failures_are_those_of_half_and_of_nine_in_ten():
     }
     with pytest.raises(ValueError, match="argument 2 is shorter"):
         addition_evidence(0, [Sum(1, 2)] * 2, ["3"])
-
-
-def test_knob_shows_in_the_slices_that_a_replay_reads():
-    instances = draw_sums(addition(d1=(0.1, 0.5), d2=(0.4, 0.5), d3=(0.5, 0.5)), 300, seed=5)
-    # Sums without a carry are solved, those with one never.
-    answers = ["0" if one.carries else str(one.total) for one in instances]
-    model = learnability_model(StageView(DOMAIN, addition_evidence(1, instances, answers), INITIAL))
-    few, many = (model.rate("3", {"carry_ratio": ratio}) for ratio in (0.1, 0.4))
-    assert few - many == pytest.approx(0.3, abs=0.1)
 
 
 # The trainee and the loop
@@ -188,12 +178,12 @@ def test_every_scripted_engineer_designs_sums(name):
 
 
 def test_command_runs_stages_and_says_what_was_designed(capsys):
-    assert main(["--stages", "2", "--engineer", "failure_proportional", "--context"]) == 0
+    assert main(["--stages", "2", "--engineer", "learnability", "--context"]) == 0
     out = capsys.readouterr().out
     lines = [line for line in out.split("\n") if line.startswith(("warm", "stage"))]
     assert lines == ["warm start", "stage 1", "stage 2"]
-    assert "design by failure_proportional: accepted, used as written" in out
-    assert re.search(r"^    3\.data_ratio 0\.3 -> 0\.\d+$", out, re.MULTILINE)
+    assert "design by learnability: accepted, used as written" in out
+    assert re.search(r"^    \d\.data_ratio 0\.\d+ -> 0\.\d+$", out, re.MULTILINE)
     assert "## Failure breakdown" in out
 
 

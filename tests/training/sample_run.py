@@ -17,13 +17,11 @@ from safetensors.numpy import save_file
 from transformers import PreTrainedTokenizerFast
 
 import engineer
-from engineer.attempt import escape_surrogates
 from engineer.context import summary_question
 from engineer.context.token_limit import CountTokens, estimate_tokens
 from engineer.engineers.controls import split_control
-from engineer.engineers.plans import CopyPreviousEngineer, FixedEngineer
-from engineer.scoring.reading import FactReading, Reading
-from engineer.space import Configuration
+from engineer.quoting import escape_surrogates
+from engineer.scoring.reading import Agreement, FactReading, Reading
 from engineer.synthetic import FACTS, Fact
 from jaxlake import Action, Failure
 from jaxlake.language.judging import Verdict, judge_texts
@@ -32,7 +30,6 @@ from training.audit import seal
 from training.phases.design import charged, write_design
 from training.phases.gate import gate
 from training.phases.picking import stage_boards
-from training.phases.probe import rollouts_per_probe
 from training.phases.stage_results import (
     configuration_for,
     design_settings,
@@ -46,9 +43,9 @@ from training.policy.adapter_files import save_adapters
 from training.policy.tokenizer import train_tokenizer
 from training.rollout.instances import InstanceSet
 from training.run import records
-from training.run.directory import RunDirectory, StageDirectory
+from training.run.directory import RunDirectory
 from training.run.seeds import seed_for
-from training.schema import ORACLE, RunConfig
+from training.schema import RunConfig
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp; \u202e \ud800"
 """What a model may write and no page may run; the last character is half of a surrogate pair."""
@@ -124,9 +121,8 @@ def reading_with(flips: float | None, fact: Fact = "valid") -> Reading:
         FactReading(fact=one, gap=2.0, gap_error=0.1, turned=9, flips=flips if one == fact else 1.0)
         for one in FACTS
     )
-    shares = dict.fromkeys(("well_formed", "agreement"), 1.0)
-    baselines = dict.fromkeys(("agreement_copying", "agreement_marginals"), 0.5)
-    return Reading(contexts=4, nats=0.1, **shares, **baselines, facts=facts, by_valid=())
+    agreement = Agreement(contexts=4, right=1.0, copying=0.5, marginals=0.5)
+    return Reading(contexts=4, nats=0.1, well_formed=1.0, agreement=agreement, facts=facts)
 
 
 def write_sample_run(
@@ -298,31 +294,6 @@ def _timings(
         yield records.TimingRecord(phase="design", stage=stage, step=200, seconds=took)
 
 
-def _oracle(
-    files: StageDirectory, config: RunConfig, guard: engineer.Guard, checkpoint: engineer.Engineer
-) -> engineer.OracleEngineer:
-    """The configuration's oracle, whose probes score ever higher."""
-    choice = config.engineer.oracle
-    engineers = {
-        "checkpoint": checkpoint,
-        "fixed": FixedEngineer(config.environment.initial),
-        "copy_previous": CopyPreviousEngineer(),
-        "shuffled:checkpoint": engineer.ShuffledEngineer(checkpoint),
-    }
-    probes: list[records.ProbeRecord] = []
-    rollouts = rollouts_per_probe(config)
-
-    def probe(configuration: Configuration) -> engineer.ProbeResult:
-        number, cost = len(probes), {"instances": 16, "rollouts": rollouts}
-        tried: dict[str, Any] = {"probe": number, "configuration": configuration}
-        probes.append(records.ProbeRecord(**tried, valid=10 + number, count=36, **cost))
-        files.probes.write(probes)
-        return engineer.ProbeResult(score=(10 + number) / 36, **cost)
-
-    candidates = tuple(engineers[name] for name in choice.candidates)
-    return engineer.OracleEngineer(candidates, probe, choice.max_probes, rollouts, guard)
-
-
 def _design(directory: RunDirectory, config: RunConfig, count_tokens: CountTokens | None) -> None:
     """Ask for the next configuration with scripted answers, and write what the loop writes."""
     results = read_stage_results(directory, config)
@@ -330,7 +301,7 @@ def _design(directory: RunDirectory, config: RunConfig, count_tokens: CountToken
     stage = results[-1].stage
     files, answers = directory.stage(stage), iter(DESIGNS[stage - 1])
     view, count = view_of(config, results, stage), count_tokens or estimate_tokens
-    settings = design_settings(config, view)
+    settings = design_settings(config)
 
     def generate(prompt: str, *_: object) -> engineer.GeneratedText:
         text = next(answers, "no more")
@@ -340,8 +311,6 @@ def _design(directory: RunDirectory, config: RunConfig, count_tokens: CountToken
     control, _ = split_control(config.engineer.kind)
     if control:
         asked = control(asked)
-    if config.engineer.kind == ORACLE:
-        asked = _oracle(files, config, settings.guard, asked)
 
     def seed(attempt: int) -> int:
         return seed_for(config.seed, "design", stage, attempt)

@@ -12,26 +12,26 @@ from pathlib import Path
 
 from engineer import (
     BLOCKS,
-    AtlasSource,
     BlockName,
+    Configuration,
+    DesignRecord,
     DesignSettings,
     Engineer,
     EngineerError,
     StageView,
+    run_design,
 )
 from engineer.context import ContextTooLongError
 from engineer.context.token_limit import CountTokens, estimate_tokens
 from engineer.design import context_for
 from engineer.engineers.controls import split_control
-from engineer.scoring.replay import ScoredDesign, replay_engineers
 from training.errors import UserError
-from training.phases.atlas import known_atlas, rollouts_per_atlas
 from training.phases.engineer_factory import make_engineer
 from training.phases.stage_results import StageResult, design_settings, read_stage_results, view_of
 from training.run.directory import RunDirectory
 from training.run.seeds import seed_for
 from training.sampling.model_server import OtherModels
-from training.schema import ATLAS, RunConfig, known_engineer
+from training.schema import RunConfig, known_engineer
 
 
 def context_shown(path: Path, stage: int) -> str:
@@ -42,7 +42,7 @@ def context_shown(path: Path, stage: int) -> str:
     if shown.exists():
         return shown.read()
     view = view_of(config, results_until(directory, config, stage), stage)
-    settings = design_settings(config, view)
+    settings = design_settings(config)
     control, _ = split_control(config.engineer.kind)
     if control:
         view = control.altered_view(view, seed_for(config.seed, "design", stage, 0))
@@ -90,14 +90,18 @@ def token_counter(config: RunConfig, directory: RunDirectory, stage: int) -> Cou
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False))
 
 
-def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[ScoredDesign]:
+Design = DesignRecord[Configuration]
+"""What one engineer would have written, under its name."""
+
+
+def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[Design]:
     """Ask several engineers what they would have written after a stage."""
     with _frozen_stage(path, stage) as frozen:
         engineers = [(kind, frozen.engineer(kind)) for kind in kinds]  # all, before any is asked
-        return [frozen.score(kind, engineer, frozen.settings) for kind, engineer in engineers]
+        return [frozen.ask(kind, engineer, frozen.settings) for kind, engineer in engineers]
 
 
-def ablate_stage(path: Path, stage: int, kind: str) -> list[ScoredDesign]:
+def ablate_stage(path: Path, stage: int, kind: str) -> list[Design]:
     """Ask one engineer with all blocks, with each left out, and with each alone.
 
     Leaving a block out makes no room for more of the others.
@@ -113,7 +117,7 @@ def ablate_stage(path: Path, stage: int, kind: str) -> list[ScoredDesign]:
         ablations["no block"] = ()
         ablations |= {f"only {block}": (block,) for block in BLOCKS}
         return [
-            frozen.score(name, engineer, whole.model_copy(update={"blocks": few, "detail": detail}))
+            frozen.ask(name, engineer, whole.model_copy(update={"blocks": few, "detail": detail}))
             for name, few in ablations.items()
         ]
 
@@ -134,38 +138,22 @@ class _FrozenStage:
         """Make the engineer of a name."""
         try:
             known_engineer(kind)
-            return make_engineer(
-                self.config,
-                self.directory,
-                self.results,
-                self.models,
-                kind=kind,
-                atlas=self.atlas() if kind == ATLAS else None,
-            )
+            return make_engineer(self.config, self.directory, self.results, self.models, kind=kind)
         except (EngineerError, ValueError) as error:
             raise UserError(f"engineer {kind}: {error}") from error
 
-    def atlas(self) -> AtlasSource | None:
-        """Return where the stage's atlas is read from; None if none was measured."""
-        stage = self.results[-1].stage
-        files = (self.directory.stage(stage).atlas, self.directory.later_atlas(stage))
-        if not any(file.exists() for file in files):
-            return None
-        record = known_atlas(self.directory, self.config, stage)
-        return AtlasSource(lambda: record.atlas, rollouts_per_atlas(self.config))
-
-    def score(self, name: str, engineer: Engineer, settings: DesignSettings) -> ScoredDesign:
-        """Score what an engineer proposes, under a name."""
+    def ask(self, name: str, engineer: Engineer, settings: DesignSettings) -> Design:
+        """Let an engineer design, under a name."""
         stage = self.results[-1].stage
         with _naming_the_limit(f"{name}: "):
-            [row] = replay_engineers(
+            design = run_design(
+                engineer,
                 self.view,
-                [engineer],
                 settings,
                 seed=lambda attempt: seed_for(self.config.seed, "design", stage, attempt),
                 count_tokens=self.count_tokens,
             )
-        return row.model_copy(update={"engineer": name})
+        return design.model_copy(update={"engineer": name})
 
 
 @contextmanager
@@ -174,6 +162,6 @@ def _frozen_stage(path: Path, stage: int) -> Iterator[_FrozenStage]:
     config = directory.config()
     results = results_until(directory, config, stage)
     view = view_of(config, results, stage)
-    settings, count_tokens = design_settings(config, view), token_counter(config, directory, stage)
+    settings, count_tokens = design_settings(config), token_counter(config, directory, stage)
     with OtherModels(config.sampling, config.engineer) as models:
         yield _FrozenStage(config, directory, results, models, view, settings, count_tokens)

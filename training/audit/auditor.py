@@ -149,7 +149,7 @@ class _Audit:
         if gate_record(self.config, results, stage) != results[stage].gate:
             yield "gate.json: the gate says something else"
         view = view_of(self.config, results, stage)
-        guard, configuration = design_settings(self.config, view).guard, view.current
+        guard, configuration = design_settings(self.config).guard, view.current
         for number, answer in enumerate(files.answers.read()):
             if answer.text is None:
                 continue

@@ -32,7 +32,7 @@ from training.runtime import set_library_defaults
 
 if TYPE_CHECKING:
     from engineer.lake import LakeConfiguration
-    from engineer.scoring.replay import ScoredDesign
+    from training.analysis.counterfactual import Design
     from training.schema import RunConfig
 
 _HELP = """\
@@ -70,30 +70,28 @@ exit status: 0 measured, 2 there is no such run or model
 """
 
 _REPLAY = """\
-Put a stage's frozen context before other engineers and score what they would have written: schema,
-repairs, edit distance, knobs kept, expected learnability, and the five behaviours (docs/replay.md
-defines them). Nothing is trained. checkpoint, stale and base are loaded from the run's directory.
+Put a stage's frozen context before other engineers and show what they would have written: the
+decision, attempts, repairs, changed knobs, tokens and seconds; the file has the configurations and
+what was changed. Nothing is trained. checkpoint and base are
+loaded from the run's directory.
 
 exit status: 0 scored, 2 there is no such run, stage or engineer
 """
 
 _ABLATE = """\
 Put a stage's frozen context before one engineer with all blocks, with each block left out, and with
-each block alone, and score what it writes (see `jaxlake engineer replay`).
+each block alone, and show what it writes (see `jaxlake engineer replay`).
 
-exit status: 0 scored, 2 there is no such run, stage or engineer
+exit status: 0 done, 2 there is no such run, stage or engineer
 """
 
 _ATLAS = """\
 Measure what could be learned where: the policy as it is after a stage, frozen, answers fresh boards
 of every map size, hole level and kind of wait (engineer.atlas in the configuration). An atlas that
-the stage's engineer measured is read; one that is measured here goes to RUN/atlases/S.json and is
-read the next time. Printed are p(1-p) by cell with 95% intervals, the best configuration, and the
-expected p(1-p) and the regret to the best of: what the stage trained on, what was decided after it,
-and what others would have decided: atlas, copy_previous, rule, uniform (equal shares, knobs at half
-of their maximum) and random. Nothing is trained (docs/replay.md).
+the run measured is read; one that is measured here goes to RUN/atlases/S.json and is read the next
+time. It prints p(1-p) by cell with 95% intervals. Nothing is trained (docs/replay.md).
 
-exit status: 0 scored, 2 there is no such run, stage or policy
+exit status: 0 printed, 2 there is no such run, stage or policy
 """
 
 _MAX_CHARACTERS = 1_000_000
@@ -129,7 +127,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--stage", metavar="S", type=int, help=f"{least} (default: the last that was validated)"
         )
     for action in (replay, ablate, atlas):
-        action.add_argument("--json", metavar="FILE", help="write the scores to this file too")
+        action.add_argument("--json", metavar="FILE", help="write the results to this file too")
     names = "names as in engineer.kind, separated by commas"
     replay.add_argument("--engineers", metavar="A,B,C", required=True, help=names)
     ablate.add_argument(
@@ -141,7 +139,7 @@ def _apply(args: argparse.Namespace) -> int:
     require_readable(args.answers)
     require_writable(args.output)
     from engineer import Guard, review_answer
-    from engineer.attempt import escape_surrogates
+    from engineer.quoting import escape_surrogates
     from training.schema import load
 
     config = load(args.config, args.set)
@@ -219,7 +217,7 @@ def _replay(args: argparse.Namespace) -> int:
     require_writable(args.json)
     from training.analysis.counterfactual import replay_stage
 
-    return _print_scores(replay_stage(args.run_dir, stage, kinds), args.json)
+    return _print_designs(replay_stage(args.run_dir, stage, kinds), args.json)
 
 
 def _ablate(args: argparse.Namespace) -> int:
@@ -231,7 +229,7 @@ def _ablate(args: argparse.Namespace) -> int:
     require_writable(args.json)
     from training.analysis.counterfactual import ablate_stage
 
-    return _print_scores(ablate_stage(args.run_dir, stage, args.engineer), args.json)
+    return _print_designs(ablate_stage(args.run_dir, stage, args.engineer), args.json)
 
 
 def _known(kind: str, check: Callable[[str], object], option: str) -> None:
@@ -276,27 +274,32 @@ def _atlas(args: argparse.Namespace) -> int:
     stage = known_stage(args.run_dir, args.stage, first=0)
     require_writable(args.json)
     set_library_defaults()
-    from training.analysis.atlas import atlas_json, print_atlas, score_stage
+    from training.analysis.atlas import atlas_json, print_atlas, stage_atlas
 
-    scored = score_stage(args.run_dir, stage)
-    print_atlas(scored)
+    record = stage_atlas(args.run_dir, stage)
+    print_atlas(record)
     if args.json is not None:
         with open_output(args.json) as out:
-            json.dump(atlas_json(scored), out, indent=1)
+            json.dump(atlas_json(record), out, indent=1)
             out.write("\n")
     return 0
 
 
-def _print_scores(rows: "list[ScoredDesign]", path: str | None) -> int:
-    from engineer.scoring.replay import format_scores
+def _print_designs(designs: "list[Design]", path: str | None) -> int:
+    from training.run.progress import new_table, print_table
 
     # The table comes before the file, which may be impossible to write after hours of answers.
-    print(format_scores(rows), flush=True)
-    for row in rows:
-        if row.kind == "kept":
-            print(f"jaxlake: {row.engineer}: {row.reason}", file=sys.stderr)
+    heads = ("decision", "attempts", "repairs", "changes", "tokens", "seconds")
+    table = new_table("Designs", "engineer", *heads)
+    for one in designs:
+        counts = (len(one.attempts), len(one.repairs), len(one.diff), one.spent.engineer_tokens)
+        table.add_row(one.engineer, one.kind, *map(str, counts), f"{one.spent.seconds:.1f}")
+    print_table(table)
+    for one in designs:
+        if one.kind == "kept":
+            print(f"jaxlake: {one.engineer}: {one.reason}", file=sys.stderr)
     if path is not None:
         with open_output(path) as out:
-            json.dump([row.model_dump(mode="json") for row in rows], out, indent=1)
+            json.dump([one.model_dump(mode="json") for one in designs], out, indent=1)
             out.write("\n")
     return 0

@@ -178,23 +178,25 @@ def _answerer(
 
 
 def _client(args: argparse.Namespace) -> Any:
-    from engineer.engineers.chat_client import ChatClient
-    from engineer.engineers.endpoint import check_url
+    from engineer.engineers.endpoint import ChatClient
+    from training.schema.endpoints import check_url, check_variable
 
     try:
         check_url(args.endpoint)
     except ValueError as error:
         raise UserError(f"--endpoint: {str(error).removeprefix('base_url ')}") from None
     try:
-        return ChatClient(
-            args.endpoint,
-            args.name,
-            api_key_env=args.api_key_env,
-            timeout=600.0 if args.timeout is None else args.timeout,
-            retries=3 if args.retries is None else args.retries,
-        )
+        if args.api_key_env is not None:
+            check_variable(args.api_key_env)
     except ValueError as error:
         raise UserError(f"--api-key-env: {str(error).removeprefix('api_key_env ')}") from None
+    return ChatClient(
+        args.endpoint,
+        args.name,
+        api_key_env=args.api_key_env,
+        timeout=600.0 if args.timeout is None else args.timeout,
+        retries=3 if args.retries is None else args.retries,
+    )
 
 
 def _request_fields(texts: Sequence[str]) -> dict[str, Any]:

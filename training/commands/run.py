@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     directory = RunDirectory(run_dir)
     directory.belongs_to(config)  # which `loop.run` asks again, after imports that take seconds
     if not directory.finished():
-        from training.phases.endpoint_key import check_key
+        from training.schema.endpoints import check_key
 
         check_key(config.engineer)
         _require_pretrained(config)

@@ -34,10 +34,10 @@ class _OfFirst:
 
 
 class _NoteWriterOfFirst(_OfFirst):
-    def write(self, prompt: str, seed: int, max_tokens: int | None = None) -> Proposal:
+    def write(self, prompt: str, seed: int) -> Proposal:
         assert isinstance(self.inner, NoteWriter)
         writer: NoteWriter = self.inner
-        return _told(lambda: writer.write(prompt, seed, max_tokens))
+        return _told(lambda: writer.write(prompt, seed))
 
 
 def _told(ask: Callable[[], Proposal]) -> Proposal:

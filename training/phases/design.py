@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import engineer
 from engineer import (
-    AtlasSource,
-    Budget,
+    Configuration,
     DesignRecord,
     Engineer,
     EngineerError,
@@ -17,28 +16,24 @@ from engineer import (
     Spent,
     StageView,
 )
-from engineer.attempt import escape_surrogates
 from engineer.context import ContextTooLongError, summary_question
+from engineer.quoting import escape_surrogates
 from training.errors import UserError
-from training.phases.atlas import measured_atlas, rollouts_per_atlas
 from training.phases.design_learning import spent_on_learning
 from training.phases.engineer_factory import checkpoint_in_use, make_engineer
 from training.phases.picking import spent_on_picking
-from training.phases.probe import Prober, rollouts_per_probe
 from training.phases.rehearsal import rehearsed_designs
 from training.phases.stage_results import StageResult, design_settings, view_of
 from training.run.active_run import ActiveRun
 from training.run.directory import StageDirectory
 from training.run.progress import console, working
-from training.run.records import DecisionRecord, attempt_records
+from training.run.records import DecisionRecord
 from training.sampling.model_server import OtherModels
 from training.sampling.sampler import Sampler
 from training.schema import RunConfig
 
 
-def design(
-    run: ActiveRun, sampler: Sampler, results: Sequence[StageResult], probe: Prober
-) -> StageResult:
+def design(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> StageResult:
     """Ask the engineer for the next configuration, and write all that was said and decided.
 
     A decision that is there stays. The last of `results`, which has just ended, is returned with
@@ -50,33 +45,33 @@ def design(
     if files.decision.exists():
         written = files.notes.read() if files.notes.exists() else ""
         return replace(result, decision=files.decision.read(), notes=written)
-    for left in (files.notes, files.notes_prompt, files.probes):
+    for left in (files.notes, files.notes_prompt):
         left.remove()  # a design that was killed before it decided may have left it
     with run.timed("design", stage):
         with working(f"stage {stage}: design"):
-            design, notes = _ask(run, sampler, results, probe)
+            design, notes = _ask(run, sampler, results)
         if notes.text:
             files.notes_prompt.write(notes.prompt)
             files.notes.write(notes.text)
-        decision = write_design(files, design)
+        write_design(files, design)
     changes = ", ".join(f"{one.field} {one.old:g} -> {one.new:g}" for one in design.diff)
     console.print(
         f"stage {stage}: design: {design.kind} ({design.engineer}): {changes or 'no change'}",
         soft_wrap=True,
     )
-    return replace(result, decision=decision, notes=notes.text)
+    return replace(result, decision=design, notes=notes.text)
 
 
-def write_design(files: StageDirectory, design: DesignRecord) -> DecisionRecord:
+def write_design(files: StageDirectory, design: DecisionRecord) -> None:
     """Write a Design phase; `decision.json`, the last file, says it is done."""
-    decision = DecisionRecord.of(design)
     files.context.write(design.context)
-    files.answers.write(attempt_records(design))
-    files.decision.write(decision)
-    return decision
+    files.answers.write(design.attempts)
+    files.decision.write(design)
 
 
-def charged(config: RunConfig, design: DesignRecord, view: StageView, more: Spent) -> DesignRecord:
+def charged(
+    config: RunConfig, design: DesignRecord[Configuration], view: StageView, more: Spent
+) -> DecisionRecord:
     """Add to what was spent what the stage trained on, and `more`: notes, learning to design."""
     trained = view.evidence.training
     instances, resampled = (trained.instances, trained.resampled) if trained else (0, 0)
@@ -84,7 +79,7 @@ def charged(config: RunConfig, design: DesignRecord, view: StageView, more: Spen
         training_instances=instances + resampled,
         rehearsed_designs=rehearsed_designs(config, instances),
     )
-    return design.model_copy(update={"spent": design.spent + trained_on + more})
+    return DecisionRecord.model_validate(dict(design) | {"spent": design.spent + trained_on + more})
 
 
 class _Notes(NamedTuple):
@@ -96,11 +91,11 @@ class _Notes(NamedTuple):
 
 
 def _ask(
-    run: ActiveRun, sampler: Sampler, results: Sequence[StageResult], probe: Prober
-) -> tuple[DesignRecord, _Notes]:
+    run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]
+) -> tuple[DecisionRecord, _Notes]:
     stage = results[-1].stage
     view = view_of(run.config, results, stage)
-    settings = design_settings(run.config, view)
+    settings = design_settings(run.config)
     with OtherModels(run.config.engine_sampling, run.config.engineer) as models:
         asked = make_engineer(
             run.config,
@@ -108,13 +103,6 @@ def _ask(
             results,
             models,
             checkpoint=checkpoint_in_use(run.policy, sampler, run.config.engineer),
-            probe=probe,
-            probe_rollouts=rollouts_per_probe(run.config),
-            guard=settings.guard,
-            atlas=AtlasSource(
-                lambda: measured_atlas(run, sampler, probe.state, results).atlas,
-                rollouts_per_atlas(run.config),
-            ),
         )
         try:
             design = engineer.run_design(
@@ -126,7 +114,7 @@ def _ask(
             )
         except ContextTooLongError as error:
             raise UserError(f"engineer.max_context_tokens: {error}") from error
-        notes = _ask_for_notes(run, asked, view, design, settings.budget)
+        notes = _ask_for_notes(run, asked, view, design)
     learning = run.directory.stage(stage).design_learning
     learned = spent_on_learning(learning.read() if learning.exists() else [])
     picked = spent_on_picking(run.directory.stage(stage))
@@ -135,17 +123,15 @@ def _ask(
 
 
 def _ask_for_notes(
-    run: ActiveRun, asked: Engineer, view: StageView, design: DesignRecord, budget: Budget
+    run: ActiveRun, asked: Engineer, view: StageView, design: DesignRecord[Configuration]
 ) -> _Notes:
-    """Ask for notes, if the context has a place for them and the budget something left."""
+    """Ask for notes, if the context has a place for them."""
     if "summary" not in run.config.engineer.blocks or not isinstance(asked, NoteWriter):
-        return _Notes()
-    if budget.exhausted(design.spent):
         return _Notes()
     prompt = summary_question(view, design.configuration)
     seed = run.seed("summary", view.evidence.stage)
     try:
-        notes = asked.write(prompt, seed, budget.left(design.spent).engineer_tokens)
+        notes = asked.write(prompt, seed)
     except EngineerError as error:
         console.print(f"stage {view.evidence.stage}: no summary: {error}", style="yellow")
         return _Notes(tokens=error.spent.engineer_tokens)

@@ -52,7 +52,7 @@ def learn_to_design(
     stage, fsdp = results[-1].stage, run.config.model.mesh.fsdp
     atlas = measured_atlas(run, sampler, state, results).atlas
     view = view_of(run.config, results, stage)
-    settings = design_settings(run.config, view)
+    settings = design_settings(run.config)
     prompts = _prompts(run, results)
     anchor = Rehearsal(run, choice.anchor.contexts)
     learn = compiled_step(
@@ -124,7 +124,7 @@ def learn_to_design(
 def _prompts(run: ActiveRun, results: Sequence[StageResult]) -> list[list[int]]:
     """Encode the context after the last of `results`, once for each device along fsdp."""
     view = view_of(run.config, results, results[-1].stage)
-    settings = design_settings(run.config, view)
+    settings = design_settings(run.config)
     try:
         context = context_for(view, settings, run.policy.count_tokens)
     except ContextTooLongError as error:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
-from engineer import EndpointEngineer, Engineer, EngineerError, Guard, LanguageModelEngineer
-from engineer.engineers.atlas import AtlasEngineer, AtlasSource
+from engineer import Engineer, EngineerError, LanguageModelEngineer
 from engineer.engineers.catalogue import RunSettings, scripted_engineer
 from engineer.engineers.controls import split_control
-from engineer.engineers.endpoint import Pace
 from engineer.engineers.language_model import GeneratedText, GenerateText
-from engineer.engineers.oracle import OracleEngineer, Probe
 from engineer.space import AnswerForm
 from training.environments.catalogue import domain_of
 from training.phases.asking import asked_by_first
@@ -20,7 +16,7 @@ from training.policy.policy import Policy
 from training.run.directory import RunDirectory
 from training.sampling.model_server import OtherModels, TextQuestion
 from training.sampling.sampler import PromptTooLongError, Question, Sampler
-from training.schema import ATLAS, ORACLE, EngineerChoice, RunConfig
+from training.schema import EngineerChoice, RunConfig
 
 
 def make_engineer(
@@ -31,71 +27,44 @@ def make_engineer(
     *,
     kind: str | None = None,
     checkpoint: GenerateText | None = None,
-    probe: Probe | None = None,
-    probe_rollouts: int = 0,
-    guard: Guard | None = None,
-    atlas: AtlasSource | None = None,
 ) -> Engineer:
     """Make the engineer of a Design phase, which will read the evidence of the last of `results`.
 
     It has a name (`kind`) as in `engineer.kind`; None: the configuration's own. Weights that are
     not in use come from the directory through `models`, which stays open for as long as it is
-    asked. `checkpoint` generates with the weights in force; None: they are loaded as well. An
-    oracle tries its candidates out by `probe`, which draws at most `probe_rollouts` answers; before
-    that they are held to `guard`. The engineer `atlas` reads the stage's `atlas`.
+    asked. `checkpoint` generates with the weights in force; None: they are loaded as well.
 
     Raises:
         EngineerError: The configuration lacks what the name needs. Missing weights are noticed
             only when the engineer is asked.
     """
-    kind = kind or config.engineer.kind
-
-    def make(name: str) -> Engineer:
-        control, inner = split_control(name)
-        if inner == "checkpoint" and checkpoint is not None:
-            made: Engineer = LanguageModelEngineer(checkpoint, name=inner)
-        elif inner in ("checkpoint", "stale", "base", "model"):
-            weights = _weights(inner, config, directory, results)
-            made = asked_by_first(_language_model(inner, config, weights, models))
-        elif inner == "endpoint":
-            made = asked_by_first(_endpoint(config.engineer))
-        elif inner == ATLAS:
-            if atlas is None:
-                raise EngineerError(
-                    "atlas: it was not measured; `jaxlake engineer atlas RUN --stage S` does it"
-                )
-            made = AtlasEngineer(atlas)
-        else:
-            initial, stages = config.environment.initial, config.stages.count
-            made = scripted_engineer(
-                inner, RunSettings(domain_of(config).space, initial, stages, config.seed)
-            )
-        return control(made) if control else made
-
-    if kind != ORACLE:
-        return make(kind)
-    if probe is None:
-        raise EngineerError("oracle: it trains to choose, which only a run in progress can")
-    choice = config.engineer.oracle
-    candidates = tuple(make(name) for name in choice.candidates)
-    return OracleEngineer(candidates, probe, choice.max_probes, probe_rollouts, guard)
+    control, inner = split_control(kind or config.engineer.kind)
+    if inner == "checkpoint" and checkpoint is not None:
+        made: Engineer = LanguageModelEngineer(checkpoint, name=inner)
+    elif inner in ("checkpoint", "base", "model"):
+        weights = _weights(inner, config, directory, results)
+        made = asked_by_first(_language_model(inner, config, weights, models))
+    elif inner == "endpoint":
+        made = asked_by_first(_endpoint(config.engineer))
+    else:
+        initial, stages = config.environment.initial, config.stages.count
+        made = scripted_engineer(
+            inner, RunSettings(domain_of(config).space, initial, stages, config.seed)
+        )
+    return control(made) if control else made
 
 
-@cache
-def _endpoint(choice: EngineerChoice) -> EndpointEngineer:
-    """Make one for all that ask through it in this process, so that together they keep its rate."""
+def _endpoint(choice: EngineerChoice) -> Engineer:
     if not choice.base_url or not choice.model:
         raise EngineerError("endpoint: engineer.base_url and engineer.model are not set")
-    from engineer.engineers.chat_client import ChatClient  # imports openai
+    from engineer.engineers.endpoint import ChatClient, EndpointEngineer  # imports openai
 
-    rate = choice.requests_per_minute
     return EndpointEngineer(
         ChatClient(
             choice.base_url,
             choice.model,
             api_key_env=choice.api_key_env,
             timeout=choice.timeout_seconds,
-            pace=None if rate is None else Pace(rate),
         ),
         max_tokens=choice.max_tokens,
         note_tokens=choice.summary_tokens,
@@ -111,10 +80,8 @@ def _language_model(
     chat = config.prompt.chat if policy else None
     thinking = config.prompt.thinking and policy
 
-    def generate(
-        prompt: str, form: AnswerForm | None, seed: int, token_limit: int | None
-    ) -> GeneratedText:
-        return models.ask(weights, TextQuestion(prompt, chat, thinking, seed, form, token_limit))
+    def generate(prompt: str, form: AnswerForm | None, seed: int) -> GeneratedText:
+        return models.ask(weights, TextQuestion(prompt, chat, thinking, seed, form))
 
     return LanguageModelEngineer(generate, name=kind if policy else weights)
 
@@ -134,24 +101,19 @@ def _weights(
         return choice.model
     if kind == "base":
         return config.model.pretrained or str(directory.initial_policy)
-    stage = reference_of(results, len(results))  # whose weights are in force now
-    for _ in range(choice.lag if kind == "stale" else 0):
-        stage = reference_of(results, stage) if stage else 0
-    return str(directory.stage(stage).policy)
+    return str(directory.stage(reference_of(results, len(results))).policy)
 
 
 def checkpoint_in_use(policy: Policy, sampler: Sampler, choice: EngineerChoice) -> GenerateText:
     """Generate with the policy of a run in progress, as the engine holds it."""
 
-    def generate(
-        prompt: str, form: AnswerForm | None, seed: int, token_limit: int | None
-    ) -> GeneratedText:
+    def generate(prompt: str, form: AnswerForm | None, seed: int) -> GeneratedText:
         try:
             question = Question(
                 prompts=[policy.encode_prompt(prompt)],
                 n=1,
                 temperature=choice.temperature,
-                max_tokens=choice.token_limit(form is not None, token_limit),
+                max_tokens=choice.token_limit(form is not None),
                 stop_token_ids=policy.stop_ids,
                 seed=seed,
                 form=form,

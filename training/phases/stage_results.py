@@ -24,7 +24,7 @@ from engineer import (
     Tally,
     TrainingEvidence,
 )
-from engineer.gate import has_fallen, protected_floors, rollback_notice
+from engineer.gate import has_fallen, rollback_notice
 from jaxlake.statistics.paired import PairedComparison, compare
 from training.environments.catalogue import domain_of
 from training.errors import UserError
@@ -207,19 +207,15 @@ def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> St
     )
 
 
-def design_settings(config: RunConfig, view: StageView) -> DesignSettings:
-    """How the engineer is asked after a stage: the configuration's choice, with its floors."""
+def design_settings(config: RunConfig) -> DesignSettings:
+    """How the engineer is asked, as the configuration says."""
     choice = config.engineer
     return DesignSettings(
         attempts=choice.attempts,
         blocks=choice.blocks,
         style=choice.style,
         max_context_tokens=choice.max_context_tokens,
-        guard=Guard(
-            max_step=choice.max_step,
-            floors=protected_floors(view.evidence, view.current, view.domain.space, choice.gate),
-        ),
-        budget=choice.budget,
+        guard=Guard(max_step=choice.max_step),
     )
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from engineer import Configuration
+from engineer import Attempt, Configuration
 from engineer.scoring.reading import Reading
 from jaxlake.files import has_room, make_room, write_text_first
 from training.errors import UserError
@@ -76,10 +76,9 @@ class StageDirectory:
         self.adapters = (weights or path) / "adapters"
         # What the engineer measured before it answered, if it is one that does.
         self.atlas = JsonFile(path / "atlas.json", TypeAdapter(records.AtlasRecord))
-        # The engineer's first prompt, all of its prompts and answers, and what it tried out.
+        # The engineer's first prompt, and all of its prompts and answers.
         self.context = TextFile(path / "context.txt")
-        self.answers = JsonLinesFile(path / "answers.jsonl", TypeAdapter(records.AttemptRecord))
-        self.probes = JsonLinesFile(path / "probes.jsonl", TypeAdapter(records.ProbeRecord))
+        self.answers = JsonLinesFile(path / "answers.jsonl", TypeAdapter(Attempt))
         # What the policy learned from designs of its own, if it did.
         self.design_learning = JsonLinesFile(
             path / "design_learning.jsonl", TypeAdapter(records.DesignUpdateRecord)
@@ -112,7 +111,7 @@ class StageDirectory:
 
     def designed(self) -> list[File]:
         """List the files that follow from the weights that designed after a stage."""
-        asked: list[File] = [self.design_learning, self.context, self.answers, self.probes]
+        asked: list[File] = [self.design_learning, self.context, self.answers]
         noted: list[File] = [self.reading, self.notes, self.notes_prompt]
         return [*asked, *noted, self.decision, self.digests]
 

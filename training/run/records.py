@@ -11,23 +11,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
-    SerializerFunctionWrapHandler,
     ValidationError,
-    field_serializer,
     field_validator,
-    model_serializer,
 )
 
 from engineer import (
-    Attempt,
-    Change,
     DesignAtlas,
     DesignRecord,
-    Repair,
-    Spent,
     Tally,
 )
-from engineer.lake import Bounds, LakeConfiguration
+from engineer.lake import Bounds
 from jaxlake.statistics.paired import PairedComparison
 from training.errors import UserError, problems_of
 from training.run.answer_records import (
@@ -95,58 +88,8 @@ class GateRecord(Record):
     notice: str
 
 
-class AttemptRecord(Attempt):
-    """One line of `answers.jsonl`: a question to the engineer and what came back."""
-
-    attempt: Count
-
-    @model_serializer(mode="wrap")
-    def _number_first(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        plain: dict[str, Any] = {"attempt": self.attempt, **dump(self)}
-        if not self.candidates:
-            del plain["candidates"]
-        return plain
-
-
-def attempt_records(design: DesignRecord) -> list[AttemptRecord]:
-    """The lines of `answers.jsonl` for a Design phase."""
-    return [
-        AttemptRecord(attempt=number, **{name: getattr(one, name) for name in Attempt.model_fields})
-        for number, one in enumerate(design.attempts)
-    ]
-
-
-class DecisionRecord(Record):
-    """`decision.json`: what a Design phase decided; without times, so that equal runs are equal."""
-
-    stage: Count = Field(description="the stage whose evidence was read")
-    engineer: str
-    kind: Literal["accepted", "repaired", "retried", "kept"]
-    configuration: StoredConfiguration = Field(description="of the next stage")
-    diff: tuple[Change, ...]
-    repairs: tuple[Repair, ...]
-    reason: str
-    spent: Spent
-
-    @field_serializer("spent")
-    def _without_seconds(self, spent: Spent) -> dict[str, int]:
-        return spent.model_dump(exclude={"seconds"})
-
-    @classmethod
-    def of(cls, design: DesignRecord) -> DecisionRecord:
-        """The decision of a Design phase."""
-        return cls(**{name: getattr(design, name) for name in cls.model_fields})
-
-
-class ProbeRecord(Record):
-    """One line of `probes.jsonl`: a configuration that the oracle engineer tried out."""
-
-    probe: Count
-    configuration: LakeConfiguration
-    valid: Count = Field(description="valid answers after the branch")
-    count: Annotated[Count, Field(ge=1)] = Field(description="answers after the branch")
-    instances: Count = Field(description="instances trained on")
-    rollouts: Count = Field(description="answers drawn in all")
+DecisionRecord = DesignRecord[StoredConfiguration]
+"""`decision.json`: what a Design phase decided."""
 
 
 class DesignUpdateRecord(Record):

@@ -15,7 +15,6 @@ STREAMS = {
     "sample": 3,
     "design": 4,
     "summary": 5,
-    "probe": 6,
     "atlas": 7,
     "pretrain": 8,
     "rehearsal": 9,

@@ -53,11 +53,6 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
 
 def require_shareable(config: RunConfig) -> None:
     """Raise a `UserError` if several processes can't share a run of this configuration."""
-    if (limit := config.engineer.budget.seconds) is not None:
-        raise UserError(
-            f"engineer.budget.seconds: got {limit:g}, allowed is null where several processes run "
-            "together, since each of them takes its own time"
-        )
     if config.grpo.prefetch:
         raise UserError("grpo.prefetch: got 1, allowed is 0 where several processes run together")
     if address := config.sampling.server.address:

@@ -1,7 +1,7 @@
 """Models other than the policy, each behind vLLM's own server (`server_process.py`).
 
 `OtherModels` keeps one server at a time and asks it through the client that asks any endpoint
-(`engineer.engineers.chat_client`). Once the server has ended its memory is free again.
+(`engineer.engineers.endpoint`). Once the server has ended its memory is free again.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from training.sampling.server_process import NO_TRUNCATION, ServerProcess, devic
 from training.sampling.vllm_sampler import sampling_seeds
 from training.schema import EngineerChoice, Sampling
 
+LOAD_SECONDS = 900.0
+"""The longest wait until weights are loaded, which a download does not count for."""
+
 
 @dataclass(frozen=True)
 class TextQuestion:
@@ -32,7 +35,6 @@ class TextQuestion:
     thinking: bool = False  # passed to the template as `enable_thinking`
     seed: int = 0
     form: AnswerForm | None = None  # what the answer must follow; None: free text
-    token_limit: int | None = None  # may still be spent; None: as many as the engineer's answers
 
 
 class OtherModels(AbstractContextManager["OtherModels"]):
@@ -59,7 +61,7 @@ class OtherModels(AbstractContextManager["OtherModels"]):
         """
         if self._server is None or self._server.model != model:
             self.close()
-            self._server = ModelServer(model, self._settings, self._choice.load_seconds)
+            self._server = ModelServer(model, self._settings)
         try:
             return self._server.answer(question, self._choice)
         except BaseException:
@@ -78,11 +80,11 @@ class OtherModels(AbstractContextManager["OtherModels"]):
 class ModelServer:
     """A vLLM server on a port of this machine, which has loaded one model."""
 
-    def __init__(self, model: str, settings: Sampling, load_seconds: float) -> None:
+    def __init__(self, model: str, settings: Sampling) -> None:
         """Start the server and wait until it answers, which a download does not count for.
 
         Raises:
-            EngineerError: There is no such model, or it was not loaded within `load_seconds`.
+            EngineerError: There is no such model, or it was not loaded within `LOAD_SECONDS`.
             UserError: `sampling.devices` names accelerators that this process does not have.
         """
         self.model = model
@@ -96,17 +98,17 @@ class ModelServer:
             self._folder, settings, environment=devices_of(settings, os.environ)
         )
         try:
-            self._wait_until_loaded(load_seconds)
+            self._wait_until_loaded(LOAD_SECONDS)
         except BaseException:
             self.kill()
             raise
 
     def answer(self, question: TextQuestion, choice: EngineerChoice) -> GeneratedText:
         """Ask the model; an `EngineerError` says that it did not answer, and what that cost."""
-        from engineer.engineers.chat_client import ChatClient  # imports openai
+        from engineer.engineers.endpoint import ChatClient  # imports openai
 
         chat = bool(self._tokenizer.chat_template) if question.chat is None else question.chat
-        limit = choice.token_limit(question.form is not None, question.token_limit)
+        limit = choice.token_limit(question.form is not None)
         fields: dict[str, Any] = {
             "temperature": choice.temperature,
             "seed": sampling_seeds(question.seed, 1)[0],
@@ -151,7 +153,5 @@ class ModelServer:
             if problem := self._process.end():
                 raise EngineerError(f"{self.model}: {problem}")
             if time.monotonic() > deadline:
-                raise EngineerError(
-                    f"{self.model}: is not loaded within engineer.load_seconds = {seconds:g}"
-                )
+                raise EngineerError(f"{self.model}: is not loaded within {seconds:g} s")
             time.sleep(0.1)

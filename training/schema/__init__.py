@@ -5,11 +5,8 @@ puts them together and checks what must hold between them, `loading.py` reads an
 """
 
 from training.schema.engineer_section import (
-    ATLAS,
-    ORACLE,
     AtlasChoice,
     EngineerChoice,
-    OracleChoice,
     Picking,
     known_engineer,
 )
@@ -23,14 +20,11 @@ from training.schema.sampling_sections import Sampling, Server
 from training.schema.section import Positive, Section
 
 __all__ = [
-    "ATLAS",
-    "ORACLE",
     "AtlasChoice",
     "EngineerChoice",
     "Grpo",
     "Lora",
     "Model",
-    "OracleChoice",
     "Picking",
     "Positive",
     "Prompt",

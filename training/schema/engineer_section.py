@@ -6,83 +6,35 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from engineer import BlockName, Budget, ContextStyle, GateSettings
+from engineer import BlockName, ContextStyle, GateSettings
 from engineer.engineers.catalogue import SCRIPTED
 from engineer.engineers.controls import CONTROL_NAMES, split_control
-from engineer.engineers.endpoint import LONGEST_WAIT, check_url, check_variable
 from jaxlake.errors import did_you_mean
+from training.schema.endpoints import check_url, check_variable
 from training.schema.learning_sections import Rehearsal
 from training.schema.section import Count, NonNegative, Positive, PositiveFloat, Section, Share
 
-MODELS = ("checkpoint", "stale", "base", "model", "endpoint")
-"""Engineers that read the context: the newest checkpoint, an old one, the model that the run began
-with, any model in vLLM, any OpenAI-compatible endpoint."""
-
-ORACLE = "oracle"
-"""The engineer that tries out what others propose, by training on it."""
-
-ATLAS = "atlas"
-"""The engineer that measures what could be learned where, by answers of the frozen policy. It reads
-no evidence, so there is nothing to shuffle."""
+MODELS = ("checkpoint", "base", "model", "endpoint")
+"""Engineers that read the context: the newest checkpoint, the model that the run began with, any
+model in vLLM, any OpenAI-compatible endpoint."""
 
 SYMBOLS: tuple[BlockName, ...] = ("failure_breakdown", "training_details", "history")
 """The blocks that a compact context shows."""
 
-_ALLOWED = f"{', '.join((*MODELS, *SCRIPTED))}, each also as {CONTROL_NAMES}, and {ATLAS}"
+_ALLOWED = f"{', '.join((*MODELS, *SCRIPTED))}, each also as {CONTROL_NAMES}"
 
 
 def known_engineer(kind: str) -> str:
     """Return a name that `engineer.kind` may have; a `ValueError` says which are allowed."""
-    if kind != ORACLE and not _is_candidate(kind):
-        meant = _meant(kind, ORACLE)
-        raise ValueError(f"got {kind!r}, allowed are {_ALLOWED}, {ORACLE}{meant}")
+    if split_control(kind)[1] not in (*MODELS, *SCRIPTED):
+        control, colon, _ = kind.rpartition(":")
+        names = [f"{control}{colon}{name}" for name in (*MODELS, *SCRIPTED)]
+        raise ValueError(f"got {kind!r}, allowed are {_ALLOWED}{did_you_mean(kind, names)}")
     return kind
 
 
-def _known_candidates(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    for kind in kinds:
-        if not _is_candidate(kind):
-            raise ValueError(f"got {kind!r}, allowed are {_ALLOWED}{_meant(kind)}")
-    return kinds
-
-
-def _meant(kind: str, *others: str) -> str:
-    """Say which engineer was probably meant, with the control that was asked for."""
-    control, colon, _ = kind.rpartition(":")
-    names = (*MODELS, *SCRIPTED, ATLAS, *others)
-    return did_you_mean(kind, [f"{control}{colon}{name}" for name in names])
-
-
-def _is_candidate(kind: str) -> bool:
-    return kind == ATLAS or split_control(kind)[1] in (*MODELS, *SCRIPTED)
-
-
-def _checked_url(base_url: str) -> str:
-    check_url(base_url)
-    return base_url
-
-
-def _checked_variable(name: str) -> str:
-    check_variable(name)
-    return name
-
-
-class OracleChoice(Section):
-    """Kind oracle: who proposes, and what it may cost to try a proposal out."""
-
-    candidates: Annotated[
-        tuple[str, ...], Field(min_length=1), AfterValidator(_known_candidates)
-    ] = Field(
-        ("copy_previous", "failure_proportional", "learnability", "checkpoint"),
-        description="other engineers, in the order in which they are asked",
-    )
-    max_probes: Positive = Field(4, description="configurations tried out per stage, at most")
-    updates: Positive = Field(4, description="GRPO updates per configuration")
-    per_cell: Positive = Field(10, description="fresh boards per validation cell for its score")
-
-
 class AtlasChoice(Section):
-    """Kind atlas, and `jaxlake engineer atlas`: which boards are answered, and how often."""
+    """Which boards an atlas has the policy answer, and how often."""
 
     levels: Annotated[int, Field(ge=2)] = Field(
         4, description="hole ratios per map size, from 0 to the largest of which boards can be made"
@@ -95,7 +47,7 @@ class AtlasChoice(Section):
         8, description="answers per board, at the sampling temperature"
     )
     after_last: bool = Field(
-        False, description="any kind: a run measures the atlas of its last stage for its report"
+        False, description="a run measures the atlas of its last stage for its report"
     )
 
     left_out_if_default = frozenset({"after_last"})
@@ -128,27 +80,20 @@ class EngineerChoice(Section):
 
     kind: Annotated[str, AfterValidator(known_engineer)] = Field(
         "checkpoint",
-        description=f"{', '.join(MODELS)}, a scripted one, {CONTROL_NAMES}, {ATLAS}, or {ORACLE}",
+        description=f"{', '.join(MODELS)}, a scripted one, or {CONTROL_NAMES}",
     )
     model: str | None = Field(
         None, description="kind model: a folder or a hub name; kind endpoint: the model's name"
     )
-    lag: Positive = Field(1, description="kind stale: how many stages old the checkpoint is")
-    base_url: Annotated[str, AfterValidator(_checked_url)] | None = Field(
+    base_url: Annotated[str, AfterValidator(check_url)] | None = Field(
         None, description="kind endpoint: the address of the API, ending in /v1"
     )
-    api_key_env: Annotated[str, AfterValidator(_checked_variable)] | None = Field(
+    api_key_env: Annotated[str, AfterValidator(check_variable)] | None = Field(
         "OPENAI_API_KEY",
         description="kind endpoint: environment variable that holds the key; null: no key is sent",
     )
     timeout_seconds: PositiveFloat = Field(
         120.0, description="longest wait for one answer of a model other than the policy"
-    )
-    load_seconds: PositiveFloat = Field(
-        900.0, description="kinds stale, base and model: longest wait until weights are loaded"
-    )
-    requests_per_minute: Annotated[float, Field(ge=60.0 / LONGEST_WAIT)] | None = Field(
-        None, description="kind endpoint: most requests that are sent; null: no limit"
     )
     style: ContextStyle = Field("compact", description="wording of the context: full or compact")
     blocks: tuple[BlockName, ...] = Field(
@@ -175,34 +120,26 @@ class EngineerChoice(Section):
     picking: Picking | None = Field(
         None, description="null: instances are drawn from the configuration"
     )
-    oracle: OracleChoice = OracleChoice()
     atlas: AtlasChoice = AtlasChoice()
-    budget: Budget = Budget()
     gate: GateSettings = GateSettings()
 
     left_out_if_default = frozenset({"training_rollouts"})
 
     @property
-    def asked(self) -> tuple[str, ...]:
-        """The engineers that answer: the kind without a control around it, or all candidates."""
-        kinds = self.oracle.candidates if self.kind == ORACLE else (self.kind,)
-        return tuple(kind.rpartition(":")[2] for kind in kinds)
+    def asked(self) -> str:
+        """The engineer that answers: the kind without a control around it."""
+        return self.kind.rpartition(":")[2]
 
-    def token_limit(self, answer: bool, left: int | None) -> int:
-        """Return how many tokens an answer, or else a note, may have.
-
-        No more than are `left` to be spent; None: any number.
-        """
-        limit = self.max_tokens if answer else self.summary_tokens
-        return limit if left is None else min(limit, left)
+    def token_limit(self, answer: bool) -> int:
+        """Return how many tokens an answer, or else a note, may have."""
+        return self.max_tokens if answer else self.summary_tokens
 
     @model_validator(mode="after")
     def _complete(self) -> EngineerChoice:
-        for kind in self.asked:
-            if kind in ("model", "endpoint") and not self.model:
-                raise ValueError(f"model: kind {kind!r} needs a model's name")
-            if kind == "endpoint" and not self.base_url:
-                raise ValueError("base_url: kind 'endpoint' needs the API's address")
+        if self.asked in ("model", "endpoint") and not self.model:
+            raise ValueError(f"model: kind {self.asked!r} needs a model's name")
+        if self.asked == "endpoint" and not self.base_url:
+            raise ValueError("base_url: kind 'endpoint' needs the API's address")
         if self.style == "compact" and (unknown := [b for b in self.blocks if b not in SYMBOLS]):
             raise ValueError(
                 f"blocks: got {', '.join(unknown)}, which style compact has no symbols for;"

@@ -21,7 +21,7 @@ from engineer.engineers.plans import random_configuration
 from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
 from jaxlake.board.limits import infeasibility
 from training.errors import UserError
-from training.schema.engineer_section import ATLAS, ORACLE, EngineerChoice
+from training.schema.engineer_section import EngineerChoice
 from training.schema.environment_loading import LAKE
 from training.schema.environment_sections import OtherEnvironment, OtherValidation
 from training.schema.lake_sections import Environment, Prompt, Validation
@@ -36,11 +36,8 @@ RANDOM = "random"
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
-_SERVED = frozenset({"stale", "base", "model"})
+_SERVED = frozenset({"base", "model"})
 """Engineers whose answers come from a vLLM server beside the policy's engine."""
-
-_MEASURED = frozenset({ATLAS, ORACLE})
-"""Engineers that measure by boards of the lake's validation cells."""
 
 _LAKE_KEYS = {"prompt": ("style", "max_steps"), "reward": ("optimal", "valid", "parsed")}
 """Keys that only the lake reads: another environment writes its own prompts and rewards."""
@@ -136,7 +133,7 @@ class RunConfig(Section):
         The policy's engine stays where it is while the server of another model is asked, so they
         divide `gpu_memory_utilization`. Servers elsewhere have memory of their own.
         """
-        engines = [self.sampling.runs_vllm_here, bool(_SERVED & set(self.engineer.asked))]
+        engines = [self.sampling.runs_vllm_here, self.engineer.asked in _SERVED]
         share = self.sampling.gpu_memory_utilization / max(sum(engines), 1)
         return self.sampling.model_copy(update={"gpu_memory_utilization": share})
 
@@ -209,9 +206,6 @@ class RunConfig(Section):
 
     def _asked_of_the_lake(self) -> Iterator[tuple[str, Any]]:
         """Yield the keys, with their values, that other environments have nothing for."""
-        for name in (self.engineer.kind, *self.engineer.asked):
-            if name in _MEASURED:
-                yield "engineer.kind", name
         for key in ("learning", "picking"):
             if (value := getattr(self.engineer, key)) is not None:
                 yield f"engineer.{key}", value
@@ -324,7 +318,7 @@ class RunConfig(Section):
                 f"sampling.max_model_len = {self.sampling.max_model_len}, which has to hold the "
                 "prompt as well"
             )
-        if not set(self.engineer.asked) & (_SERVED | {"checkpoint"}):
+        if self.engineer.asked not in (*_SERVED, "checkpoint"):
             return self  # vLLM is not asked
         room = self.sampling.max_model_len - self.engineer.max_tokens
         if room < 1:

@@ -38,7 +38,7 @@ class Sampling(Section):
     """The engine that generates completions.
 
     `gpu_memory_utilization` is for all vLLM engines of a run together. Where the engineer is a
-    model beside the policy (`stale`, `base`, `model`), each of the two gets half, since the
+    model beside the policy (`base`, `model`), each of the two gets half, since the
     policy's engine keeps its memory while the other one answers.
     """
 

@@ -10,7 +10,6 @@ from engineer import BLOCKS, FailedCase, GroupEvidence, StageEvidence, StageView
 from engineer.context import STYLES
 from engineer.context.blocks import CASE_LIMIT, SUMMARY_LIMIT
 from engineer.edits import read_edits
-from engineer.lake import Bounds, lake_domain
 from engineer.quoting import quote
 from engineer.space import answer_text
 from tests.engineer import words
@@ -95,12 +94,6 @@ def test_hostile_completions_and_summaries_open_no_block(view, name):
     assert len(text) < 10_000
 
 
-def test_quoted_texts_are_shown_as_they_are_where_they_are_short(view):
-    text = build_context(with_texts(view, 'say "hi"\n'), style="full").text
-    # Of three cases the board and the answer, and the summary.
-    assert text.count(json.dumps('say "hi"\n')) == 7
-
-
 def test_long_completions_and_summaries_are_cut_in_the_middle(view):
     text = build_context(with_texts(view, "x" * 50_000), style="full").text
     assert text.count(f"{50_000 - CASE_LIMIT} characters cut") == 6
@@ -133,13 +126,6 @@ def test_no_chat_token_survives_a_quote(token):
     assert json.loads(quoted) == text
 
 
-def test_only_the_latest_summary_is_shown(view):
-    assert "Old notes" not in build_context(view, style="full").text
-    assert "Waits were too many" in build_context(view, style="full").text
-    earlier = [view.history[0], view.history[1].model_copy(update={"summary": ""})]
-    assert "Old notes" in build_context(replace(view, history=earlier), style="full").text
-
-
 def test_the_full_context_says_all_numbers(view):
     text = build_context(view, style="full").text
     # The intervals were worked out from Wilson's formula by hand.
@@ -170,49 +156,12 @@ def test_the_full_context_says_all_numbers(view):
     assert text.endswith("End your answer with the JSON or the edits.")
 
 
-def test_the_question_says_how_far_an_edit_goes(view):
-    bounds = Bounds(sizes=(3, 4, 5), step=0.02, edit_steps=3)
-    text = build_context(replace(view, domain=lake_domain(bounds))).text
-    assert "all in steps of 0.02." in text
-    assert "+ (up by 0.06)" in text
-
-
 def test_the_edits_that_the_question_gives_as_an_example_can_be_read(view):
     example = re.search(r"such as `(.*?)`", build_context(view).text)
     assert example is not None
     rows = [example[1].replace("n3", f"n{size}") for size in (3, 4, 5)]
     edits = read_edits("\n".join(rows), view.domain)
     assert edits == {size: dict.fromkeys(view.domain.space.knobs, 1) for size in "345"}
-
-
-def test_the_full_context_goes_from_the_evidence_to_the_question(view):
-    asked = replace(view, refusal="3.hole_ratio is missing", notice="Valid fell.")
-    text = build_context(asked, style="full").text
-    assert text.startswith(view.domain.opening)
-    assert headings(text) == [
-        *(block.replace("_", " ").capitalize() for block in BLOCKS),
-        "Notice",
-        "Current configuration",
-        "Refused answer",
-        "Your answer",
-    ]
-
-
-def test_a_refusal_and_a_notice_are_told_once_and_only_if_there_are_any(view):
-    first = build_context(view).text
-    for told in ("refusal", "notice"):
-        again = build_context(replace(view, **{told: "3.hole_ratio is missing"})).text
-        assert again.count("3.hole_ratio is missing") == 1
-        assert len(again) > len(first)
-    assert "efused" not in first
-    assert "otice" not in first
-
-
-def test_no_training_and_no_history_are_said(view):
-    warm = replace(view, evidence=view.evidence.model_copy(update={"training": None}), history=())
-    full = build_context(warm, style="full").text
-    assert "There was no training before this validation." in full
-    assert "There was no stage before this one." in full
 
 
 def test_what_a_stage_does_not_know_is_left_out(view):
@@ -222,21 +171,6 @@ def test_what_a_stage_does_not_know_is_left_out(view):
     assert set(BLOCKS) - shown == {"environment_statistics", "summary"}
     assert "Time of the first failure" not in text
     assert "Some failed answers" not in text
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"blocks": ("history", "weather")},
-            r"blocks: got \['weather'\], allowed are \['failure_b",
-        ),
-        ({"style": "terse"}, r"style: got 'terse', allowed are \['compact', 'full'\]"),
-    ],
-)
-def test_unknown_names_are_refused_with_those_known(view, options, message):
-    with pytest.raises(ValueError, match=message):
-        build_context(view, **options)
 
 
 def test_another_environment_is_told_of_in_its_own_words():

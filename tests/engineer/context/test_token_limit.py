@@ -1,4 +1,3 @@
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -6,11 +5,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engineer import BLOCKS, CUTS, BlockName, ContextStyle, FailedCase, StageView, build_context
+from engineer import BLOCKS, BlockName, ContextStyle, FailedCase, StageView, build_context
 from engineer.context import STYLES, ContextTooLongError
 from engineer.context.token_limit import estimate_tokens
 from engineer.evidence import GroupEvidence, Tally
-from engineer.space import answer_text
 
 
 @pytest.fixture
@@ -115,23 +113,6 @@ def test_any_budget_gives_the_longest_text_that_fits(full_view, style, count_tok
     assert context.tokens == count_tokens(context.text) <= max_tokens
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_everything_is_cut_in_turn_until_the_totals_and_the_question_are_left(full_view, style):
-    texts = stages_of_cutting(full_view, BLOCKS, style)
-    for text, cut in texts:
-        context = build_context(full_view, style=style, max_tokens=len(text), count_tokens=len)
-        assert (context.text, context.cut, context.tokens) == (text, cut, len(text))
-    in_symbols = ("training details", "the rest of the history", CUTS[-1])
-    assert texts[-1][1] == (CUTS if style == "full" else in_symbols)
-    least = texts[-1][0]
-    if style == "full":
-        assert answer_text(full_view.current) in least
-        assert full_view.notice in least
-        assert "41 of 50 valid" in least
-    else:
-        assert least.startswith("stage ?\nn3 valid8 hole swap ? ? data5 ? hole4 ? wait3 ?\n")
-
-
 def test_history_is_cut_from_symbols_as_a_whole_and_at_the_end(full_view):
     texts = stages_of_cutting(full_view, BLOCKS, "compact")
     assert len(texts) == 4
@@ -158,8 +139,3 @@ def test_no_refusal_makes_a_prompt_too_long_that_would_fit_without_it(full_view,
     again = build_context(refused, style=style, max_tokens=len(least), count_tokens=len)
     assert again.text == least
     assert again.cut[-1] == "why the last answer was refused"
-
-
-def test_without_a_tokenizer_three_characters_count_as_a_token(full_view):
-    context = build_context(full_view)
-    assert context.tokens == math.ceil(len(context.text) / 3)

@@ -111,33 +111,6 @@ def test_what_can_be_made_stays_as_it_is_also_off_the_grid():
     assert moved(nearest_with({(0.2, 0.25): 0.01}), 0.2, 0.25) == (0.2, 0.25)
 
 
-def test_holes_go_down_to_the_most_that_leave_room_for_the_agents():
-    assert moved(nearest_with({}, most_holes=0.3), 0.45, 0.5) == (0.3, 0.5)
-    assert moved(nearest_with({}, most_holes=0.3), 0.31, 0.5) == (0.3, 0.5)
-
-
-def test_the_nearest_wait_comes_first_and_the_lower_one_of_two():
-    waits = [round(0.05 * n, 2) for n in range(21)]
-    scarce = {(0.2, w): 0.009 for w in waits}
-    assert moved(nearest_with(scarce | {(0.2, 0.1): 0.01}), 0.2, 0.25) == (0.2, 0.1)
-    for other, found in ((0.4, 0.1), (0.35, 0.35)):
-        two = nearest_with(scarce | {(0.2, 0.1): 0.01, (0.2, other): 0.01})
-        assert moved(two, 0.2, 0.25) == (0.2, found)
-
-
-def test_holes_with_which_no_wait_will_do_are_lowered_and_the_wait_is_sought_anew():
-    waits = [round(0.05 * n, 2) for n in range(21)]
-    scarce = {(holes, w): 0.0 for holes in (0.2, 0.15) for w in waits}
-    assert moved(nearest_with(scarce), 0.2, 0.25) == (0.1, 0.25)
-    assert moved(nearest_with(scarce | {(0.1, 0.25): 0.0}), 0.2, 0.25) == (0.1, 0.2)
-
-
-def test_no_wait_beyond_the_bounds_is_chosen():
-    scarce = {(0.2, round(0.05 * n, 2)): 0.0 for n in range(10)}
-    assert moved(nearest_with(scarce), 0.2, 0.25) == (0.2, 0.5)
-    assert moved(nearest_with(scarce, max_wait_ratio=0.45), 0.2, 0.25) == (0.15, 0.25)
-
-
 def test_where_nothing_can_be_made_the_reason_is_said():
     with pytest.raises(InfeasibleError, match="too full"):
         moved(nearest_with({}, most_holes=-1.0), 0.2, 0.25)

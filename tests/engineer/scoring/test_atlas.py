@@ -1,4 +1,3 @@
-import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -8,10 +7,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from engineer import AtlasCell, Configuration, DesignAtlas, Domain, InfeasibleError, atlas_grid
+from engineer import AtlasCell, Configuration, DesignAtlas, Domain, atlas_grid
 from engineer.lake import Bounds, lake_domain
 from tests.engineer import words
-from tests.engineer.builders import configuration, lake, roomy
+from tests.engineer.builders import lake, roomy
 
 SMALL = Bounds(sizes=(3, 4), max_hole_ratio=0.5, max_wait_ratio=0.5, step=0.25)
 
@@ -63,20 +62,6 @@ def test_estimate_of_a_board_is_unbiased_for_every_chance(answers):
             for k in range(answers + 1)
         )
         assert mean == p * (1 - p)
-
-
-def test_boards_that_are_always_and_never_solved_teach_nothing_together():
-    found = cell({0: 32, 8: 32})
-    assert found.valid_rate == 0.5
-    assert found.learnability.value == 0.0
-
-
-def test_boards_that_are_all_alike_still_leave_doubt():
-    found = cell({0: 64}).learnability
-    # With 64 boards at 0, up to 3/64 of all boards may be at 1/4 (the rule of three).
-    assert (found.value, found.low) == (0.0, 0.0)
-    assert found.high == pytest.approx(0.25 * 3 / 64, rel=0.1)
-    assert cell({0: 4}).learnability.high > found.high
 
 
 WORLDS: dict[str, Chances] = {
@@ -140,43 +125,6 @@ def test_a_mixture_has_exactly_the_learnability_of_its_boards():
     assert value(atlas, lake((1.0, 0.0, 1 / 3))) == pytest.approx(mixed)
 
 
-def every_configuration(domain: Domain) -> list[Configuration]:
-    """All configurations of a space of two groups."""
-    space = domain.space
-    grids = [
-        [space.from_units(n) for n in range(space.to_units(space.maximum(knob)) + 1)]
-        for knob in space.difficulty_knobs
-    ]
-    points = [
-        dict(zip(space.difficulty_knobs, point, strict=True)) for point in itertools.product(*grids)
-    ]
-    low, high = (space.to_units(limit) for limit in space.limits(space.share))
-    one, other = space.groups
-    return [
-        space.make(
-            {
-                one: {space.share: space.from_units(n)} | first,
-                other: {space.share: space.from_units(space.units - n)} | second,
-            }
-        )
-        for n in range(low, high + 1)
-        for first in points
-        for second in points
-    ]
-
-
-def can_be_made(domain: Domain, configuration: Configuration) -> bool:
-    share = domain.space.share
-    for group, knobs in configuration.values().items():
-        if knobs[share]:
-            try:
-                if dict(domain.nearest(group, knobs)) != knobs:
-                    return False
-            except InfeasibleError:
-                return False
-    return True
-
-
 def picky(group: str, knobs: Mapping[str, float]) -> Mapping[str, float]:
     """No holes without waits on size 3, at most a quarter on size 4."""
     if group == "3" and knobs["wait_ratio"] == 0.0:
@@ -184,154 +132,7 @@ def picky(group: str, knobs: Mapping[str, float]) -> Mapping[str, float]:
     return {**knobs, "hole_ratio": min(knobs["hole_ratio"], 0.25)} if group == "4" else knobs
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.3])
-@pytest.mark.parametrize("min_share", [0.0, 0.25, 0.5])
-@pytest.mark.parametrize("name", ["roomy", "picky", "words"])
-def test_best_is_the_largest_of_all_configurations_that_can_be_made(name, min_share, missing):
-    bounds = SMALL.model_copy(update={"min_share": min_share})
-    domain = {
-        "roomy": roomy(bounds),
-        "picky": replace(roomy(bounds), nearest=picky),
-        "words": replace(
-            words.DOMAIN,
-            space=words.WordSpace(step=0.2, max_noise=0.4, min_share=min_share // 0.2 / 5),
-        ),
-    }[name]
-    every = [one for one in every_configuration(domain) if can_be_made(domain, one)]
-    rng, found = np.random.default_rng(8), 0
-    for _ in range(6):
-        # Measured everywhere, whether such boards can be made in training or not.
-        atlas = random_atlas(rng, replace(domain, nearest=lambda _, knobs: knobs), missing=missing)
-        try:
-            best = atlas.best(domain)
-        except ValueError:
-            assert missing
-            continue
-        found += 1
-        assert domain.space.violation(best) is None
-        assert domain.space.off_grid(best) is None
-        assert can_be_made(domain, best)
-        values = [one.value for each in every if (one := atlas.expected(each)) is not None]
-        assert value(atlas, best) == pytest.approx(max(values), abs=1e-12)
-        for one in every[:: len(every) // 7]:
-            regret = atlas.regret(domain, one)
-            if regret is not None:
-                assert regret.value == pytest.approx(max(values) - value(atlas, one), abs=1e-12)
-                assert regret.value >= -1e-12
-                assert regret.low <= regret.value <= regret.high
-        assert atlas.regret(domain, best).value == pytest.approx(0.0, abs=1e-12)
-    assert found
-
-
-@pytest.mark.parametrize("min_share", [0.0, 0.2])
-def test_interval_of_a_regret_covers_that_of_the_true_chances(min_share):
-    bounds = Bounds(sizes=(3, 4), max_hole_ratio=0.4, step=0.1, min_share=min_share)
-    domain = roomy(bounds)
-    grid, rng = atlas_grid(domain, 3), np.random.default_rng(11)
-    mean = rng.uniform(0.05, 0.95, len(grid))
-    mean[1] = mean[2] = 0.5  # two cells that are equally good: the largest is a matter of luck
-    # Enough boards that the truth has no error worth a name.
-    truth = DesignAtlas(
-        cells=tuple(
-            AtlasCell(group=group, knobs=knobs, boards=(0, *(0,) * 7, 0)).model_copy(
-                update={
-                    "boards": tuple(
-                        round(1e9 * math.comb(8, k) * m**k * (1 - m) ** (8 - k)) for k in range(9)
-                    )
-                }
-            )
-            for (group, knobs), m in zip(grid, mean, strict=True)
-        )
-    )
-    asked = [
-        truth.best(domain),
-        *(configuration(lambda most: int(rng.integers(most + 1)), bounds) for _ in range(3)),
-    ]
-    regrets = [truth.regret(domain, one).value for one in asked]
-    covered, widths, runs = np.zeros(len(asked)), [], 60
-    for _ in range(runs):
-        cells = tuple(
-            drawn(rng, np.full(48, m), group=group, **knobs)
-            for (group, knobs), m in zip(grid, mean, strict=True)
-        )
-        atlas = DesignAtlas(cells=cells)
-        for number, one in enumerate(asked):
-            found = atlas.regret(domain, one)
-            covered[number] += found.low - 1e-9 <= regrets[number] <= found.high + 1e-9
-            widths.append(found.high - found.low)
-    assert (covered / runs >= 0.93).all()
-    assert np.mean(widths) < 0.08
-
-
-def test_a_regret_is_no_matter_of_luck_where_everything_is_equally_good():
-    domain, runs = roomy(Bounds(sizes=(3, 4), max_hole_ratio=0.4, step=0.1)), 60
-    rng, grid = np.random.default_rng(7), atlas_grid(domain, 5)
-    asked = lake((0.5, 0.0, 0.0), (0.5, 0.0, 0.0), sizes=(3, 4))
-    seen = 0
-    for _ in range(runs):
-        cells = [drawn(rng, rng.beta(2, 2, 48), group=group, **knobs) for group, knobs in grid]
-        found = DesignAtlas(cells=tuple(cells)).regret(domain, asked)
-        assert found.value > 0.0  # the largest of many estimates, whatever is asked for
-        seen += found.low > 0.0
-    assert seen / runs <= 0.05
-
-
-def test_upper_end_of_a_regret_is_that_of_the_configuration_with_the_largest_error():
-    limits = {"max_hole_ratio": 0.4, "max_wait_ratio": 0.4, "min_share": 0.2}
-    domain = roomy(Bounds(sizes=(3, 4), step=0.2, **limits))
-    rng = np.random.default_rng(3)
-    # So few boards that no configuration can be left out.
-    atlas = DesignAtlas(
-        cells=tuple(
-            drawn(rng, rng.random(int(group)), answers=4, group=group, **knobs)
-            for group, knobs in atlas_grid(domain, 3)
-        )
-    )
-    k = np.arange(5)
-    pairs = k * (4 - k) / 12  # of n(n-1) = 12 pairs
-    variances = []
-    for one in atlas.cells:
-        boards = [*np.repeat(pairs, one.boards).tolist(), 0.0, 0.25]
-        variances.append(np.var(boards, ddof=1) / len(boards))
-
-    def weights(one: Configuration) -> np.ndarray:
-        return sum(
-            knobs["data_ratio"] * atlas.weights(group, knobs)
-            for group, knobs in one.values().items()
-        )
-
-    asked = lake((0.4, 0.2, 0.0), (0.6, 0.0, 0.4))
-    extremes = [
-        one
-        for one in every_configuration(domain)
-        if {knobs["data_ratio"] for knobs in one.values().values()} == {0.2, 0.8}
-    ]
-    errors = [
-        math.sqrt((weights(one) - weights(asked)) ** 2 @ np.array(variances)) for one in extremes
-    ]
-    found = atlas.regret(domain, asked)
-    assert found.high - found.value == pytest.approx(2.054 * max(errors))
-
-
-def test_errors_count_also_in_groups_of_which_nothing_may_be_chosen():
-    def only_three(group: str, knobs: Mapping[str, float]) -> Mapping[str, float]:
-        if group == "4":
-            raise InfeasibleError("none")
-        return knobs
-
-    domain = roomy(SMALL)
-    atlas = random_atlas(np.random.default_rng(6), domain)
-    narrow = replace(domain, nearest=only_three)
-    asked = lake((0.0, 0.0, 0.0), (1.0, 0.0, 0.0))
-    found, own = atlas.regret(narrow, asked), atlas.expected(asked)
-    best = atlas.expected(atlas.best(narrow))
-    assert atlas.best(narrow).values()["4"]["data_ratio"] == 0.0
-    # The best has an error of its own, and so has what was asked for.
-    reaches = [(one.high - one.low) / 2 for one in (own, best)]
-    assert found.high - found.value >= math.hypot(*reaches)
-
-
-def test_what_was_not_measured_has_no_value_and_is_not_chosen():
+def test_what_was_not_measured_has_no_value():
     domain = roomy(SMALL)
     full = random_atlas(np.random.default_rng(1), domain)
     gone = [
@@ -344,49 +145,9 @@ def test_what_was_not_measured_has_no_value_and_is_not_chosen():
     assert gone[-1].learnability is None
     assert gone[-1].valid_rate is None
     assert atlas.expected(lake((0.5, 0.25, 0.25), (0.5, 0.25, 0.25))) is None
-    assert atlas.regret(domain, lake((0.5, 0.25, 0.25), (0.5, 0.25, 0.25))) is None
     assert atlas.expected(lake((1.0, 0.25, 0.25), (0.0, 0.25, 0.25))) is not None
     assert atlas.expected(lake((0.5, 0.25, 0.25), (0.5, 0.25, 0.0))) is not None
     assert atlas.expected(lake((1.0, 0.25, 0.25), sizes=(9,))) is None
-    assert atlas.best(domain).values()["4"]["wait_ratio"] == 0.0
-    nothing = DesignAtlas(
-        cells=tuple(
-            one.model_copy(update={"boards": (0,) * 9}) if one.group == "4" else one
-            for one in full.cells
-        )
-    )
-    best = nothing.best(domain).values()
-    assert best["4"]["data_ratio"] == 0.0
-    assert best["3"]["data_ratio"] == 1.0
-    needed = roomy(SMALL.model_copy(update={"min_share": 0.25}))
-    with pytest.raises(ValueError, match=r"map size 4: no instances were measured, but min_share"):
-        nothing.best(needed)
-    empty = DesignAtlas(
-        cells=tuple(one.model_copy(update={"boards": (0,) * 9}) for one in full.cells)
-    )
-    with pytest.raises(ValueError, match="no instances of any map size were measured"):
-        empty.best(domain)
-
-
-def test_several_configurations_have_the_mean_of_their_values():
-    domain = roomy(SMALL)
-    atlas = random_atlas(np.random.default_rng(1), domain)
-    some = [lake((0.5, 0.25, 0.25), (0.5, 0.0, 0.5)), lake((1.0, 0.5, 0.0), (0.0, 0.0, 0.5))]
-    values = [value(atlas, one) for one in some]
-    assert atlas.expected(*some).value == pytest.approx(np.mean(values))
-    regrets = [atlas.regret(domain, one).value for one in some]
-    assert atlas.regret(domain, *some).value == pytest.approx(np.mean(regrets))
-
-
-def test_an_atlas_survives_its_json_and_its_best_passes_review():
-    domain = lake_domain(Bounds(sizes=(3, 4, 5), min_share=0.1, max_hole_ratio=0.4))
-    atlas = random_atlas(np.random.default_rng(2), domain, levels=4)
-    again = DesignAtlas.model_validate_json(atlas.model_dump_json())
-    assert again == atlas
-    assert again.best(domain) == atlas.best(domain)
-    asked = lake((0.2, 0.1, 0.1), (0.4, 0.3, 0.2), (0.4, 0.0, 1.0))
-    assert again.regret(domain, asked) == atlas.regret(domain, asked)
-    assert (atlas.count, atlas.rollouts) == (16 * 24, 8 * 16 * 24)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Readers whose reading is known: of all facts, of all but one, of none."""
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,14 +12,12 @@ from engineer.edits import edits_text
 from engineer.engineers.rule import teacher_edits
 from engineer.lake import Bounds, lake_domain
 from engineer.scoring.reading import (
-    ANSWERS_PER_CONTEXT,
     Reading,
     format_reading,
     measure_reading,
     reading_set,
 )
 from engineer.synthetic import FACTS
-from tests.engineer import words
 
 LAKE = lake_domain(Bounds(sizes=(3, 4, 5), max_hole_ratio=0.4, max_wait_ratio=0.5, min_share=0.1))
 SIGNS = {"-": -1, "=": 0, "+": 1, "?": None}
@@ -100,13 +97,10 @@ def flips(reading: Reading) -> dict[str, float | None]:
 def test_the_rule_itself_reads_every_fact():
     reading = measure_reading(CONTEXTS, Follower())
     assert set(flips(reading).values()) == {1.0}
-    assert (reading.agreement, reading.well_formed) == (1.0, 1.0)
+    assert (reading.agreement.right, reading.well_formed) == (1.0, 1.0)
     assert reading.nats == pytest.approx(0.1)
     assert all(one.turned > 0 and one.gap > 2 * one.gap_error > 0 for one in reading.facts)
-    assert reading.agreement_copying < reading.agreement
-    assert reading.agreement_copying <= reading.agreement_marginals < 0.8
-    assert [step.model for step in reading.by_valid] == [step.rule for step in reading.by_valid]
-    assert reading.by_valid[0].model < 0 < reading.by_valid[-1].model
+    assert reading.agreement.copying <= reading.agreement.marginals < 0.8
     assert reading.sentence().startswith("It reads: for every fact at least ")
     gaps = [one.gap for one in reading.facts]
     assert f" {min(gaps):.1f} to {max(gaps):.1f} nats less probable." in reading.sentence()
@@ -122,34 +116,21 @@ def test_a_reader_that_is_blind_to_a_fact_is_found_out(fact):
     followed, lacking = reading.sentence().split(", but not ")
     assert f"{fact} (0.0%)" in lacking
     assert fact not in followed
-    assert reading.agreement < 1.0
+    assert reading.agreement.right < 1.0
 
 
 def test_no_edits_at_all_are_no_reading_however_many_agree():
     reading = measure_reading(CONTEXTS, Silent())
     assert set(flips(reading).values()) == {0.0}
-    assert reading.agreement == reading.agreement_copying > 0.3
-    assert {step.model for step in reading.by_valid} == {0.0}
+    assert reading.agreement.right == reading.agreement.copying > 0.3
     assert reading.unread == FACTS
     assert reading.sentence().startswith("It doesn't read: ")
 
 
 def test_answers_that_can_not_be_used_agree_with_nothing_and_never_flip():
     reading = measure_reading(CONTEXTS, Follower(garble=lambda text: text.replace("n4", "n44")))
-    assert (reading.well_formed, reading.agreement) == (0.0, 0.0)
+    assert (reading.well_formed, reading.agreement.right) == (0.0, 0.0)
     assert set(flips(reading).values()) == {0.0}
-
-
-def test_the_number_of_answers_is_the_one_that_is_planned_with():
-    asked: list[str] = []
-
-    class Counted(Follower):
-        def answers(self, contexts: Sequence[str]) -> list[str]:
-            asked.extend(contexts)
-            return super().answers(contexts)
-
-    measure_reading(CONTEXTS, Counted())
-    assert len(asked) == len(CONTEXTS.plain) * ANSWERS_PER_CONTEXT
 
 
 def test_an_answer_that_can_be_used_only_before_the_swap_is_no_flip():
@@ -160,7 +141,7 @@ def test_an_answer_that_can_be_used_only_before_the_swap_is_no_flip():
             return [self._answer(one) if one in whole else "n3 +" for one in contexts]
 
     reading = measure_reading(CONTEXTS, Confused())
-    assert (reading.agreement, reading.well_formed) == (1.0, 1.0)
+    assert (reading.agreement.right, reading.well_formed) == (1.0, 1.0)
     assert set(flips(reading).values()) == {0.0}
 
 
@@ -170,14 +151,7 @@ def test_unbalanced_data_is_not_well_formed():
 
     reading = measure_reading(CONTEXTS, Follower(garble=take_only))
     assert reading.well_formed < 0.5
-    assert reading.agreement < 1.0
-
-
-def test_standard_errors_shrink_with_the_number_of_contexts():
-    few, many = (measure_reading(reading_set(LAKE, n, seed=2), Follower()) for n in (20, 320))
-    for one, other in zip(few.facts, many.facts, strict=True):
-        assert other.gap_error < one.gap_error
-        assert math.isclose(one.gap, other.gap, abs_tol=4 * one.gap_error)
+    assert reading.agreement.right < 1.0
 
 
 def test_the_same_seed_gives_the_same_contexts_and_real_ones_stand_among_them():
@@ -208,7 +182,7 @@ def test_agreement_on_the_runs_own_contexts_stands_beside_baselines_of_the_same_
     reading = measure_reading(contexts, AtHome())
     assert reading.own is not None
     assert (reading.own.contexts, reading.own.right) == (10, 1.0)
-    assert reading.agreement == 0.5
+    assert reading.agreement.right == 0.5
     edits = [teacher_edits(one, LAKE) for one in contexts.plain[0::2]]
     by_knob = {knob: [e[g][knob] for e in edits for g in e] for knob in LAKE.space.knobs}
     for baseline, of in (
@@ -230,8 +204,3 @@ def test_a_table_says_all_facts_and_the_sentence():
         assert re.search(rf"^{fact} ", text, re.MULTILINE)
     assert text.endswith(reading.sentence())
     assert Reading.model_validate_json(reading.model_dump_json()) == reading
-
-
-def test_another_environment_can_be_read_too():
-    contexts = reading_set(words.DOMAIN, 8, seed=0)
-    assert all(set(one.groups) == set(words.SPACE.groups) for one in contexts.plain)

@@ -40,8 +40,6 @@ HERE = "tests.training.environments.parity"
         ("environment.initial.groups.8.odd_ratio=0.55", ["must be a multiple of 0.1"]),
         ("validation.sizes=[3]", ["validation: sizes: unknown key", "configuration"]),
         ("validation.instances=0", ["validation.instances: got 0"]),
-        ("engineer.kind=atlas", ["engineer.kind: got atlas", "only environment.kind lake"]),
-        ("engineer.kind=oracle", ["engineer.kind: got oracle", "only environment.kind lake"]),
         ("engineer.picking={method: sfl}; engineer.kind=fixed", ["engineer.picking: got"]),
         ("engineer.atlas={after_last: true}", ["engineer.atlas.after_last: got True"]),
         ("engineer.learning={updates: 2}; engineer.kind=checkpoint", ["engineer.learning: got"]),

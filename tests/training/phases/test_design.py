@@ -23,15 +23,15 @@ from tests.training.sample_run import write_run
 from training.errors import UserError
 from training.loop import run
 from training.phases import design as phase
-from training.phases.endpoint_key import check_key
 from training.phases.stage_results import read_stage_results, view_of
 from training.run.directory import RunDirectory
 from training.run.records import UpdateMetrics
-from training.schema import EngineerChoice, OracleChoice, Rehearsal, load
+from training.schema import EngineerChoice, Rehearsal, load
+from training.schema.endpoints import check_key
 
 
 @pytest.mark.parametrize("key", [None, " "])
-@pytest.mark.parametrize("kind", ["endpoint", "shuffled:endpoint", "oracle"])
+@pytest.mark.parametrize("kind", ["endpoint", "shuffled:endpoint"])
 def test_a_missing_key_is_told_before_anything_is_trained(
     kind: str, key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -40,7 +40,6 @@ def test_a_missing_key_is_told_before_anything_is_trained(
         model="m",
         base_url="http://localhost/v1",
         api_key_env="LAKE_KEY",
-        oracle=OracleChoice(candidates=("fixed", "endpoint")),
     )
     monkeypatch.delenv("LAKE_KEY", raising=False)
     if key is not None:
@@ -53,23 +52,16 @@ def test_a_missing_key_is_told_before_anything_is_trained(
     check_key(choice)
 
 
-@pytest.mark.parametrize(("limit", "noted"), [(None, True), (40, False)])
-def test_no_notes_are_asked_for_once_the_budget_is_spent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int | None, noted: bool
-) -> None:
+def test_notes_are_asked_for_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_run(tmp_path / "run", {"blocks": ["summary"], "style": "full"})
     folder = path / "stages/3"
     (folder / "decision.json").unlink()
-    for left in ("summary.txt", "summary_prompt.txt", "probes.jsonl"):
+    for left in ("summary.txt", "summary_prompt.txt"):
         (folder / left).write_text("left by a design that was killed\n")
-    text = (path / "config.yaml").read_text()
-    spent = text.replace("    engineer_tokens: null", f"    engineer_tokens: {limit or 'null'}")
-    assert (spent == text) == (limit is None)
-    (path / "config.yaml").write_text(spent)
     config = load(path / "config.yaml")
 
     def make_engineer(*arguments: Any, **options: Any) -> Engineer:
-        def generate(prompt: str, schema: object, seed: int, most: int | None) -> GeneratedText:
+        def generate(prompt: str, schema: object, seed: int) -> GeneratedText:
             text = answer_text(config.environment.initial) if schema else "More holes."
             return GeneratedText(text, len(text))
 
@@ -83,13 +75,12 @@ def test_no_notes_are_asked_for_once_the_budget_is_spent(
         timed=lambda phase, stage: nullcontext(),
         seed=lambda *place: 0,
     )
-    nothing: Any = SimpleNamespace(rollouts=0)
-    phase.design(run, nothing, read_stage_results(run.directory, config), nothing)
-    assert (folder / "summary.txt").exists() == (folder / "summary_prompt.txt").exists() == noted
-    assert not (folder / "probes.jsonl").exists()
-    answer = len(answer_text(config.environment.initial))
+    nothing: Any = None
+    phase.design(run, nothing, read_stage_results(run.directory, config))
+    assert (folder / "summary.txt").read_text() == "More holes."
+    assert "Write notes to yourself" in (folder / "summary_prompt.txt").read_text()
     found = json.loads((folder / "decision.json").read_text())["spent"]["engineer_tokens"]
-    assert found == answer + (len("More holes.") if noted else 0)
+    assert found == len(answer_text(config.environment.initial)) + len("More holes.")
 
 
 def test_a_decision_counts_the_boards_that_were_answered_to_replace_others(tmp_path: Path) -> None:

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from engineer import BLOCKS
-from engineer.attempt import escape_surrogates
 from engineer.context.symbols import read_out
+from engineer.quoting import escape_surrogates
 from jaxlake.command_line.entry import main
 from tests.training.sample_run import CONFIG, DESIGNS, write_sample_run
 from training.phases.stage_results import (
     FAILED_CASES,
     configuration_for,
-    design_settings,
     read_stage_results,
     view_of,
 )
@@ -40,8 +39,8 @@ def test_what_was_taken_back_is_not_what_a_second_fall_restores(tmp_path, rollba
 
 
 def test_with_the_weights_their_failures_come_back(tmp_path):
-    rollback = {"rollback": "checkpoint", "protect_from": 0.5, "protect_share": 0.1}
-    config = RunConfig.model_validate(CONFIG | {"engineer": {"gate": rollback, "kind": "rule"}})
+    gate = {"rollback": "checkpoint"}
+    config = RunConfig.model_validate(CONFIG | {"engineer": {"gate": gate, "kind": "rule"}})
     run = RunDirectory(write_sample_run(tmp_path / "run", config, skill=(0.3, 0.9, 0.1, 0.9)))
     results = read_stage_results(run, config)
     assert results[2].gate.restored == "checkpoint"
@@ -63,10 +62,6 @@ def test_with_the_weights_their_failures_come_back(tmp_path):
     shares = {g: one.valid / one.count for g, one in kept.validation.items()}
     shown = {group: row.valid for group, row in readout.groups.items()}
     assert shown == {g: math.floor(10 * share + 0.5) for g, share in shares.items()}
-    # The restored weights master what the fallen ones had forgotten.
-    tallies = kept.validation.items(), fallen.validation.items()
-    mastered, left = ({g for g, one in some if one.valid >= 0.5 * one.count} for some in tallies)
-    assert set(design_settings(config, view).guard.floors) == mastered > left
 
 
 def test_a_context_before_the_gate_has_spoken_is_the_one_after_it(tmp_path, capsys):

@@ -13,7 +13,6 @@ SERVER = ["sampling.engine=server", "sampling.server.address=http://a:8000"]
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["engineer.budget.seconds=3.5"], r"engineer\.budget\.seconds: got 3\.5, allowed is null"),
         (["sampling.engine=jax", "grpo.prefetch=1"], r"grpo\.prefetch: got 1, allowed is 0"),
         (SERVER, r"sampling\.server\.address: got http://a:8000, allowed is null"),
     ],

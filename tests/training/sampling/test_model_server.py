@@ -17,6 +17,7 @@ from engineer import EngineerError
 from engineer.engineers.language_model import GeneratedText
 from tests.paths import TINY
 from training.policy.tokenizer import train_tokenizer
+from training.sampling import model_server
 from training.sampling import server_process as process
 from training.sampling.model_server import OtherModels, TextQuestion
 from training.sampling.server_process import COMMAND
@@ -95,10 +96,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def open_models(model: str, load_seconds: float = 60, timeout_seconds: float = 60) -> OtherModels:
-    choice = EngineerChoice(
-        kind="model", model=model, load_seconds=load_seconds, timeout_seconds=timeout_seconds
-    )
+def open_models(model: str, timeout_seconds: float = 60) -> OtherModels:
+    choice = EngineerChoice(kind="model", model=model, timeout_seconds=timeout_seconds)
     return OtherModels(load(TINY).sampling, choice)
 
 
@@ -148,7 +147,7 @@ def test_a_model_is_loaded_where_the_policys_engine_is(
     visible = "os.environ['CUDA_VISIBLE_DEVICES']"
     stand_in.does(f"def reply(to, asked): to.complete({visible})\nserve()")
     sampling = load(TINY, ["sampling.devices=[3]"]).sampling
-    choice = EngineerChoice(kind="model", model=model, load_seconds=60, timeout_seconds=60)
+    choice = EngineerChoice(kind="model", model=model, timeout_seconds=60)
     with OtherModels(sampling, choice) as models:
         assert models.ask(model, TextQuestion("")).text == "7"
 
@@ -159,28 +158,29 @@ def test_a_model_is_loaded_where_the_policys_engine_is(
         ("die()", "exit status -9: MemoryError: no more"),
         ("sys.exit(3)", "exit status 3: no message"),
         ("def reply(to, asked): die()\nserve()", "exit status -9: MemoryError: no more"),
-        ("def reply(to, asked): to.say(200, '[')\nserve()", "the response is no JSON"),
+        ("def reply(to, asked): to.say(200, '[')\nserve()", "the response is not JSON"),
         ("def reply(to, asked): to.say(200, '[1]')\nserve()", "no completion with text"),
         ("def reply(to, asked): to.say(400, 'too long')\nserve()", "HTTP 400"),
         pytest.param(
             "time.sleep(300)",
-            "is not loaded within engineer.load_seconds = 15",
+            "is not loaded within 15 s",
             marks=pytest.mark.slow,
         ),
         ("def reply(to, asked): time.sleep(300)\nserve()", "no answer within 1 s"),
     ],
 )
 def test_a_server_that_fails_is_ended_and_the_next_question_starts_another(
-    steps: str, words: str, stand_in: StandIn, model: str
+    steps: str, words: str, stand_in: StandIn, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in.does(steps)
     # A server of tests starts within seconds, and a machine that does other things may take more.
-    with open_models(model, load_seconds=15, timeout_seconds=1) as models:
+    monkeypatch.setattr(model_server, "LOAD_SECONDS", 15.0)
+    with open_models(model, timeout_seconds=1) as models:
         with pytest.raises(EngineerError) as caught:
-            models.ask(model, TextQuestion("# board\n", token_limit=9))
+            models.ask(model, TextQuestion("# board\n"))
         assert str(caught.value).startswith(f"{model}: ")
         assert words in str(caught.value)
-        assert caught.value.spent.engineer_tokens == (9 if "reply" in steps else 0)
+        assert caught.value.spent.engineer_tokens == (128 if "reply" in steps else 0)
         assert not stand_in.alive
         stand_in.does("def reply(to, asked): to.complete('UP')\nserve()")
         assert models.ask(model, TextQuestion("")) == GeneratedText("UP", 3)

@@ -106,9 +106,6 @@ def test_another_model_answers_in_one_process_of_its_own_as_the_policy_would(
         assert note.tokens <= 7
         edits = models.ask(str(folder), replace(plain, form=PATTERN))
         assert re.fullmatch(PATTERN, edits.text)
-        shortest = models.ask(str(folder), replace(plain, token_limit=3))
-        assert shortest.tokens == 3
-        assert first.text.startswith(shortest.text)
         assert models._server is loaded is not None
     assert not loaded._process.running
 

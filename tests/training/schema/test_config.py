@@ -51,12 +51,9 @@ def test_adapters_stand_in_a_dump_only_where_they_are_set():
         ("model.lora.targets=[lm_head]", ["model.lora.targets", "'lm_head'", "'down_proj'"]),
         ("seed=!!timestamp 2001-99-99", ["--set", "not YAML"]),
         ("colour=blue", ["colour", "unknown key", "validation"]),
-        ("engineer.kind=prophet", ["engineer.kind", "'prophet'", "learnability", "oracle"]),
-        ("engineer.kind=shuffled:oracle", ["engineer.kind", "'shuffled:oracle'", "shuffled:NAME"]),
-        ("engineer.oracle.candidates=[oracle]", ["engineer.oracle.candidates", "'oracle'"]),
-        ("engineer.oracle.candidates=[]", ["engineer.oracle.candidates", "at least 1"]),
+        ("engineer.kind=prophet", ["engineer.kind", "'prophet'", "learnability", "rule"]),
+        ("engineer.kind=shuffled:seer", ["engineer.kind", "'shuffled:seer'", "shuffled:NAME"]),
         ("engineer.kind=endpoint", ["engineer", "needs a model"]),
-        ("engineer.requests_per_minute=1.9", ["engineer.requests_per_minute", "got 1.9", "2"]),
         ("engineer.base_url=localhost/v1", ["engineer.base_url", "no http or https URL"]),
         ("engineer.base_url=https://me:secret@host/v1", ["engineer.base_url", "a password"]),
         ("engineer.api_key_env=sk-secret", ["engineer.api_key_env", "name of an environment"]),
@@ -166,8 +163,7 @@ def test_a_secret_in_the_wrong_place_is_not_said(override: str, capsys: pytest.C
         (["engineer.kind=checkpoint"], 0.4),
         (["engineer.kind=rule"], 0.4),
         (["engineer.kind=base"], 0.2),
-        (["engineer.kind=shuffled:stale"], 0.2),
-        (["engineer.kind=oracle", "engineer.oracle.candidates=[rule,base]"], 0.2),
+        (["engineer.kind=shuffled:base"], 0.2),
         (["engineer.kind=base", "sampling.engine=jax"], 0.4),
         (["engineer.kind=base", "sampling.engine=server"], 0.2),
         (["engineer.kind=base", f"{SERVER}={{address: 'http://host:8000'}}"], 0.4),
@@ -215,9 +211,9 @@ def test_the_newest_keys_are_written_only_where_they_are_set(tmp_path: Path):
     assert Sampling.model_validate_json(config.sampling.model_dump_json()) == config.sampling
 
 
-def test_an_endpoint_without_a_key_and_at_the_lowest_rate_can_be_configured():
+def test_an_endpoint_without_a_key_can_be_configured():
     overrides = ["kind=endpoint", "model=m", "base_url=http://localhost:8000/v1"]
-    overrides += ["api_key_env=null", "requests_per_minute=2"]
+    overrides += ["api_key_env=null"]
     config = load(SCRATCH, [f"engineer.{one}" for one in overrides])
     with OtherModels(config.sampling, config.engineer) as models:
         engineer = make_engineer(config, RunDirectory(Path("nowhere")), (), models)

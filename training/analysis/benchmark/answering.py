@@ -22,7 +22,7 @@ from training.sampling.vllm_sampler import sampling_seeds
 from training.schema import RunConfig
 
 if TYPE_CHECKING:
-    from engineer.engineers.chat_client import ChatClient  # imports openai
+    from engineer.engineers.endpoint import ChatClient  # imports openai
 
 T = TypeVar("T")
 R = TypeVar("R")

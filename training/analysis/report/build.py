@@ -248,8 +248,7 @@ _COSTS: Mapping[str, str] = {
     "training_instances": "training instances in the stage",
     "rehearsed_designs": "designs rehearsed beside them",
     "engineer_tokens": "tokens written by the engineer",
-    "probe_instances": "instances trained on in probes",
-    "probe_rollouts": "answers drawn in probes",
+    "probe_rollouts": "answers drawn to measure boards",
 }
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from engineer import Configuration
+from engineer import Attempt, Configuration
 from engineer.scoring.reading import Reading
 from jaxlake.statistics.paired import PairedComparison
 from training.analysis import RATE_NAMES
@@ -68,7 +68,7 @@ class ReportedStage:
     configuration: Configuration | None = None
     episodes: tuple[records.EpisodeRecord, ...] = ()
     context: str | None = None
-    answers: tuple[records.AttemptRecord, ...] = ()
+    answers: tuple[Attempt, ...] = ()
     decision: records.DecisionRecord | None = None
     atlas: records.AtlasRecord | None = None  # measured by the engineer, or later
     change: PairedComparison | None = None  # from the weights that the stage began with

@@ -177,7 +177,6 @@ def _ledger(directory: RunDirectory, config: RunConfig, spent: Spent) -> dict[st
         "rehearsed_designs": spent.rehearsed_designs,
         "engineer_tokens": spent.engineer_tokens,
         "probe_rollouts": spent.probe_rollouts,
-        "probe_instances": spent.probe_instances,
         "design_seconds": sum(took for phase, took in seconds if phase == "design"),
         "wall_seconds": sum(float(took) for _, took in seconds),
     }

@@ -66,7 +66,7 @@ def test_a_vllm_server_gives_the_answers_of_the_model_in_this_process(tmp_path: 
     write_rows(folder, each=6)
     assert main(command(folder, local, "--model", "jaxlake-base")) == 0
     settings = load(Path(MINIATURE)).sampling
-    server = ModelServer("jaxlake-base", settings, load_seconds=1200)
+    server = ModelServer("jaxlake-base", settings)
     try:
         address = ["--endpoint", f"{server._process.address}/v1"]
         address += ["--name", str(resolve("jaxlake-base"))]

@@ -1,0 +1,266 @@
+"""A model behind a server: what is asked, what is tried again, and what no message shows."""
+
+import gzip
+import json
+import socket
+import time
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engineer import Context, EngineerError, GeneratedText, NoteWriter, Task
+from engineer.engineers.endpoint import MAX_BYTES, ChatClient, EndpointEngineer
+from engineer.space import answer_schema, answer_text
+from tests.engineer.engineers.conftest import Server, completion, said
+
+KEY = "sk-very-secret-0123456789"
+LOCAL = "http://127.0.0.1:1/v1"
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch) -> list[float]:
+    """The waits between requests, which take no time."""
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    return waits
+
+
+@pytest.fixture
+def with_key(monkeypatch) -> dict[str, str]:
+    monkeypatch.setenv("LAKE_KEY", KEY)
+    return {"api_key_env": "LAKE_KEY"}
+
+
+def ask(server: Server | str, **options: Any) -> GeneratedText:
+    url = server if isinstance(server, str) else server.url
+    client = ChatClient(url, "some-model", **{"timeout": 5.0, "retries": 2} | options)
+    return client.complete("the prompt", max_tokens=300)
+
+
+def failure(server: Server | str, match: str, **options: Any) -> EngineerError:
+    with pytest.raises(EngineerError, match=match) as caught:
+        ask(server, **options)
+    return caught.value
+
+
+def test_server_is_asked_as_its_protocol_says(serve, with_key):
+    server = serve(completion("an answer", usage={"completion_tokens": 77}))
+    client = ChatClient(f"{server.url}/?api-version=2", "some-model", **with_key)
+    answer = client.complete("the prompt", max_tokens=300, fields={"temperature": 0.5, "seed": 7})
+    assert answer == GeneratedText("an answer", 77)
+    [(headers, body)] = server.requests
+    assert server.paths == ["/v1/chat/completions?api-version=2"]
+    assert headers["authorization"] == f"Bearer {KEY}"
+    assert body == {
+        "model": "some-model",
+        "messages": [{"role": "user", "content": "the prompt"}],
+        "max_tokens": 300,
+        "temperature": 0.5,
+        "seed": 7,
+    }
+
+
+def test_prompt_can_be_continued_as_text(serve, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    reply = {"choices": [{"text": "b c"}], "usage": {"completion_tokens": 2}}
+    server = serve(said(200, json.dumps(reply)))
+    client = ChatClient(server.url, "some-model")
+    assert client.complete("a", max_tokens=2, chat=False) == GeneratedText("b c", 2)
+    assert server.paths == ["/v1/completions"]
+    assert server.asked == [{"model": "some-model", "prompt": "a", "max_tokens": 2}]
+    assert KEY not in server.requests[0][0]["authorization"]
+
+
+def hang_up(handler: Any) -> None:
+    handler.connection.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("trouble", [said(429), said(500), said(503), hang_up])
+def test_busy_server_is_asked_again(serve, waits, trouble):
+    server = serve(trouble, trouble, completion("fine"))
+    assert ask(server).text == "fine"
+    assert len(server.requests) == 3
+    assert 0 < waits[0] < waits[1] <= 2
+
+
+def test_waits_follow_the_server(serve, waits):
+    assert ask(serve(said(429, **{"Retry-After": "7"}), completion("fine"))).text == "fine"
+    assert waits == [7.0]
+
+
+@pytest.mark.parametrize(
+    ("reply", "requests", "message"),
+    [
+        (said(500, "<h1>oops</h1>"), 3, "HTTP 500: .*oops"),
+        (said(401, '{"error": {"message": "no such key"}}'), 1, "HTTP 401: no such key$"),
+        (said(404, ""), 1, "HTTP 404$"),
+        (said(307, "", Location="http://127.0.0.1:1/"), 1, "HTTP 307$"),
+        (said(200, "<html><body>Log in</body></html>"), 1, "not JSON$"),
+        (said(200, '{"choices": [{"message": {"cont'), 1, "not JSON"),
+        (said(200, "[" * 50_000), 1, "not JSON"),
+        (said(200, "\xff\xfe\x00"), 1, "not JSON"),
+        (said(200, '{"choices": []}'), 1, "no completion with text"),
+        (said(200, "[1]"), 1, "no completion with text"),
+        (completion([{"type": "text"}]), 1, "no completion with text"),
+        (said(200, "x" * 3_000_000), 1, f"more than {MAX_BYTES} bytes"),
+        (said(500, "x" * 3_000_000), 1, f"more than {MAX_BYTES} bytes"),
+    ],
+)
+def test_response_without_an_answer_fails_and_says_why(serve, reply, requests, message):
+    server = serve(reply)
+    error = failure(server, f"^model some-model at 127.0.0.1.*{message}")
+    assert len(server.requests) == requests
+    assert len(str(error)) < 600
+
+
+def test_an_answer_whose_tokens_all_went_into_thinking_is_an_empty_one(serve):
+    choice = {"message": {"content": None, "reasoning": "hm"}, "finish_reason": "length"}
+    reply = {"choices": [choice], "usage": {"completion_tokens": 300}}
+    assert ask(serve(said(200, json.dumps(reply)))) == GeneratedText("", 300)
+
+
+def drip(handler: Any) -> None:
+    """A server that never finishes what it says."""
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    for _ in range(400):
+        handler.wfile.write(b" ")
+        handler.wfile.flush()
+        if handler.server.dripped.wait(0.05):
+            return
+
+
+@pytest.mark.parametrize("reply", ["hang", drip])
+def test_slow_server_is_left_in_time(serve, reply):
+    server = serve(reply)
+    server.http.dripped = server.stopped
+    start = time.monotonic()
+    error = failure(server, r"no answer within 0\.3 s", timeout=0.3, retries=1)
+    assert 0.6 <= time.monotonic() - start < 15
+    assert error.spent.engineer_tokens == 300  # the model may have generated all of them
+
+
+def test_address_where_nobody_listens_is_said_without_its_secrets(monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://user:password@127.0.0.1:{unused.getsockname()[1]}/v1?token=abc"
+        error = failure(url, "ConnectError", retries=0)
+    assert error.spent.engineer_tokens == 0
+    for secret in ("password", "abc"):
+        assert secret not in str(error)
+        assert secret not in repr(ChatClient(url, "m"))
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1/v1", "ftp://127.0.0.1/v1", "http://[::1", ""])
+def test_unusable_address_is_an_engineers_error(url):
+    failure(url, "model some-model", retries=0)
+
+
+@pytest.mark.parametrize("value", ["", "   ", "two\nlines", "schlüssel"])
+def test_unusable_key_is_said_by_the_name_of_its_variable(monkeypatch, value):
+    monkeypatch.setenv("LAKE_KEY", value)
+    failure(LOCAL, "environment variable LAKE_KEY", api_key_env="LAKE_KEY")
+
+
+def said_raw(answer: str) -> Callable[[Any], None]:
+    """A server that does not speak HTTP: it says a text and hangs up."""
+
+    def say(handler: Any) -> None:
+        handler.wfile.write(answer.encode())
+        handler.wfile.flush()
+        handler.connection.shutdown(socket.SHUT_WR)
+
+    return say
+
+
+ERROR = json.dumps({"error": {"message": f"{'x' * 85} key {KEY} is wrong {KEY[:9]}***{KEY[-7:]}"}})
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        said(401, ERROR),
+        said(500, ERROR),
+        said(401, ERROR.replace("sk-", r"\u0073k-")),
+        said(401, ERROR.encode("utf-16").decode("latin-1")),
+        said(200, f"your key {KEY} is wrong"),
+        said_raw(f"Bearer {KEY}\r\n\r\n"),
+        said_raw(f"HTTP/1.1 200 OK\r\nno header {KEY}\r\n\r\n"),
+    ],
+)
+def test_no_part_of_the_key_is_shown_even_if_the_server_says_it(serve, with_key, reply):
+    error = failure(serve(reply), "model some-model", retries=0, **with_key)
+    parts = [KEY[at : at + 6] for at in range(len(KEY) - 5)]
+    assert [one for one in parts if one in str(error)] == []
+
+
+def test_key_is_cut_out_of_an_answer(serve, with_key):
+    status, headers, body = completion(f"I know {KEY}, {KEY[:5]} and {KEY[3:20]}.")
+    server = serve((status, headers, body.replace(b"sk-", rb"\u0073k-", 1)))
+    assert ask(server, **with_key).text == f"I know {'*' * 25}, {KEY[:5]} and {'*' * 17}."
+
+
+def test_redirect_does_not_carry_the_key_to_another_host(serve, with_key):
+    thief = serve(completion("mine"))
+    server = serve(said(307, "", Location=f"{thief.url}/chat/completions"))
+    failure(server, "HTTP 307", **with_key)
+    assert thief.requests == []
+
+
+def test_compressed_body_is_not_blown_up(serve):
+    body = gzip.compress(b" " * 50_000_000)
+    server = serve((200, {"Content-Encoding": "gzip"}, body))
+    tracemalloc.start()
+    failure(server, "not JSON")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000
+    [(headers, _)] = server.requests
+    assert headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize(
+    "tokens", [10**4000, -1, 1.5, True, "many", None], ids=lambda tokens: repr(tokens)[:6]
+)
+def test_all_tokens_that_were_allowed_count_where_they_cannot_be_known(serve, tokens):
+    server = serve(completion("fine", usage={"completion_tokens": tokens}))
+    assert ask(server).tokens == 300
+
+
+@pytest.mark.parametrize(("usage", "counted"), [({"completion_tokens": 4096}, 4096), (None, 300)])
+def test_tokens_of_an_answer_without_text_count(serve, usage, counted):
+    error = failure(serve(completion(None, usage=usage)), "no completion with text")
+    assert error.spent.engineer_tokens == counted
+
+
+@pytest.fixture
+def task(view) -> Task:
+    context = Context("the context", cut=(), tokens=2)
+    return Task(context, view, answer_schema(view.domain.space), seed=11, attempt=2)
+
+
+def test_endpoint_is_asked_for_an_answer_that_follows_the_schema(serve, task, bounds, current):
+    server = serve(completion(answer_text(current), usage={"completion_tokens": 77}))
+    engineer = EndpointEngineer(ChatClient(server.url, "some-model"), temperature=0.3)
+    assert isinstance(engineer, NoteWriter)
+    proposal = engineer.propose(task)
+    assert (proposal.text, proposal.tokens) == (answer_text(current), 77)
+    assert proposal.seconds > 0
+    assert engineer.name == "some-model"
+    [body] = server.asked
+    assert body["messages"] == [{"role": "user", "content": "the context"}]
+    assert (body["model"], body["temperature"]) == ("some-model", 0.3)
+    assert body["response_format"]["json_schema"]["schema"] == answer_schema(bounds)
+
+
+def test_endpoint_is_sent_neither_a_pattern_nor_a_schema_for_notes(serve, task):
+    server = serve(completion("n3 = = ="))
+    engineer = EndpointEngineer(ChatClient(server.url, "m"), max_tokens=300, note_tokens=40)
+    assert engineer.propose(replace(task, form="n3 [-+=]")).text == "n3 = = ="
+    assert engineer.write("sum up", seed=1).text == "n3 = = ="
+    assert [body["max_tokens"] for body in server.asked] == [300, 40]
+    for body in server.asked:
+        assert not {"response_format", "structured_outputs", "guided_regex"} & set(body)

@@ -1,0 +1,64 @@
+"""Checks of an endpoint's address and of its key, before anything is asked."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
+
+from training.errors import UserError
+
+if TYPE_CHECKING:
+    from training.schema.engineer_section import EngineerChoice
+
+_SECRET = re.compile(
+    r"key|token|secret|passw|auth|credential|signature|^(code|sig)$", re.IGNORECASE
+)
+"""Matches names of query parameters that hold what nobody else may read."""
+
+
+def check_url(base_url: str) -> str:
+    """Return an address that can be asked and holds nothing secret; else raise a ValueError.
+
+    Secret are a user, a password, and a query parameter that is called like a key; the message
+    quotes no part of the address but the parameter's name.
+    """
+    try:
+        parts = urlsplit(base_url)
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ValueError("base_url is no http or https URL")
+    if "@" in parts.netloc:
+        raise ValueError("base_url holds a user or a password; keys come from the environment")
+    names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
+    if secret := [name for name in names if _SECRET.search(name)]:
+        raise ValueError(
+            f"base_url holds {secret[0]!r} in its query; keys come from the environment"
+        )
+    return base_url
+
+
+def check_variable(name: str) -> str:
+    """Return a name that can be that of an environment variable; else raise a ValueError.
+
+    It may be the key itself, so it is not quoted.
+    """
+    if not (name.isascii() and name.isidentifier()):
+        raise ValueError(
+            "api_key_env must be the name of an environment variable, of letters, digits and _;"
+            " the key itself stands only there"
+        )
+    return name
+
+
+def check_key(choice: EngineerChoice) -> None:
+    """Raise a `UserError`, before anything is trained, if an endpoint's key is not there."""
+    name = choice.api_key_env
+    if choice.asked == "endpoint" and name and not os.environ.get(name, "").strip():
+        raise UserError(
+            f"engineer.api_key_env: the environment variable {name} is not set, or empty; it must "
+            "hold the endpoint's key (null: the endpoint takes none)"
+        )
