@@ -42,7 +42,7 @@ from jaxlake.datasets.paper_benchmark import V2
 RESULT = ROOT / "benchmarks" / "results" / "cells-cpu.json"
 
 _OURS = Side("jaxlake.solve", "benchmarks.lake.workers.lake_cells", xla_flags=FLAGS_FOR_SEARCHES)
-_PEER = Side("w9-pathfinding CBS", "benchmarks.lake.workers.w9_cells")
+_PEER = Side("w9-pathfinding CBS", "benchmarks.lake.workers.w9_cbs")
 _SEED = 20261122
 
 Json = dict[str, Any]
@@ -100,16 +100,16 @@ def _compare(
     cores = len(peers)
     prepared = ours.ask("prepare", boards=str(boards), cores=cores)
     for core, peer in enumerate(peers):
-        share = {"core": core, "share": [core, cores], "max_time": options.max_time}
-        peer.ask("prepare", boards=str(boards), **share)
+        peer.ask("prepare", boards=str(boards), max_time=options.max_time, core=core)
     solvable = {i for i, status in enumerate(prepared["status"]) if status != 1}
 
     def ask_peers(chosen: Set[int]) -> list[Share]:
-        def ask(peer: Worker) -> Share:
-            return peer.ask("solve_some", boards=sorted(chosen))["boards"]
+        def ask(core: int) -> Share:
+            share = sorted(index for index in chosen if index % cores == core)
+            return peers[core].ask("solve_some", boards=share)["boards"]
 
         with ThreadPoolExecutor(cores) as pool:
-            return list(pool.map(ask, peers))
+            return list(pool.map(ask, range(cores)))
 
     shares = ask_peers(solvable)
     costs = sorted((index, cost) for share in shares for index, _, cost in share)

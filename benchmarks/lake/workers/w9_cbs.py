@@ -1,5 +1,6 @@
 """w9-pathfinding (C++): Conflict-Based Search, least sum of costs, one board after the other."""
 
+import os
 import time
 from importlib.metadata import version
 from typing import Any
@@ -14,11 +15,17 @@ from benchmarks.lake.protocol import peak_memory, serve
 _MAX_LENGTH = 400
 
 
-class Cbs:
+class _Cbs:
     """The boards, the index of the next one, and what has been found so far."""
 
-    def prepare(self, boards: str, max_time: float) -> dict[str, Any]:
-        """Read the boards of an NPZ file into the lists that the library takes."""
+    def prepare(self, boards: str, max_time: float, core: int | None = None) -> dict[str, Any]:
+        """Read the boards of an NPZ file into the lists that the library takes.
+
+        With `core` the process stays on that one of the cores that its parent may use.
+        """
+        if core is not None:
+            allowed = sorted(os.sched_getaffinity(os.getppid()))
+            os.sched_setaffinity(0, {allowed[core % len(allowed)]})
         arrays = np.load(boards)
         # The library wants (column, row) and -1 for what can't be entered.
         self._weights = np.where(arrays["holes"], -1, 1).tolist()
@@ -27,7 +34,7 @@ class Cbs:
         self._max_time = max_time
         self._next = 0
         self._costs: dict[int, int | None] = {}
-        self.solve(0)
+        self._solve(0)
         return {"version": version("w9-pathfinding"), "threads": 1}
 
     def measure(self, seconds: float) -> dict[str, Any]:
@@ -41,9 +48,9 @@ class Cbs:
             index = self._next
             self._next = (index + 1) % len(self._weights)
             start = time.perf_counter()
-            paths = self.solve(index)
+            paths = self._solve(index)
             passed = time.perf_counter() - start
-            self._costs[index] = self.cost(index, paths)
+            self._costs[index] = self._cost(index, paths)
             if paths is None:
                 gave_up += 1
                 wasted += passed
@@ -52,11 +59,21 @@ class Cbs:
                 spent += passed
         return {"units": solved, "seconds": spent, "gave_up": gave_up, "gave_up_seconds": wasted}
 
+    def solve_some(self, boards: list[int]) -> dict[str, Any]:
+        """Solve some boards; return [index, seconds, cost or null] of each."""
+        answers = []
+        for index in boards:
+            began = time.perf_counter()
+            paths = self._solve(index)
+            seconds = time.perf_counter() - began
+            answers.append([index, seconds, self._cost(index, paths)])
+        return {"boards": answers}
+
     def finish(self) -> dict[str, Any]:
         """Return (index, cost or null where it gave up) of each board seen, and the memory."""
         return {"costs": sorted(self._costs.items()), "peak_host_bytes": peak_memory()}
 
-    def solve(self, index: int) -> Any:
+    def _solve(self, index: int) -> Any:
         """Return the paths of one board, None if the search gave up."""
         environment = Grid(self._weights[index], edge_collision=True)
         try:
@@ -70,7 +87,7 @@ class Cbs:
             return None
         return paths or None
 
-    def cost(self, index: int, paths: Any) -> int | None:
+    def _cost(self, index: int, paths: Any) -> int | None:
         """Sum up the times of last arrival: waiting at the goal at the end costs nothing."""
         if paths is None:
             return None
@@ -84,4 +101,4 @@ class Cbs:
 
 
 if __name__ == "__main__":
-    serve(Cbs())
+    serve(_Cbs())
