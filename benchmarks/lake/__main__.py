@@ -77,7 +77,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "|" + " --- |" * len(_HEADINGS)
     for row in rows:
         ours, peer = (
-            f"{side['median']:,.3g}" if "median" in side else ""
+            f"{side['median']:,.0f}" if "median" in side else ""
             for side in (row["ours"], row["peer"])
         )
         ratio = row["ratio"]

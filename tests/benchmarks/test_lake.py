@@ -161,7 +161,7 @@ def test_the_command_writes_what_it_prints(tmp_path, capsys):
     assert main(["--json", str(file), *arguments]) == 0
     result = json.loads(file.read_text())
     assert [row["name"] for row in result["rows"]] == ["steps-pogema-same-view"]
-    assert f"{result['rows'][0]['ours']['median']:,.3g}" in capsys.readouterr().out
+    assert f"{result['rows'][0]['ours']['median']:,.0f}" in capsys.readouterr().out
 
 
 def test_unknown_rows_are_named(capsys):
