@@ -13,7 +13,6 @@ from training.runtime import set_library_defaults
 
 if TYPE_CHECKING:
     from training.analysis.benchmark.answering import Answerer
-    from training.analysis.benchmark.boards import Grid, Optimum
     from training.schema import RunConfig
 
 _HELP = """\
@@ -143,7 +142,7 @@ def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig", policy: A
         raise UserError(
             f"--output: got {output}, allowed is a folder outside of --benchmark {args.benchmark}"
         )
-    folder = read_folder(args.benchmark, _find_optima)
+    folder = read_folder(args.benchmark)
     selection = Selection(
         agents=args.agents,
         sizes=args.sizes,
@@ -225,22 +224,3 @@ def _request_fields(texts: Sequence[str]) -> dict[str, Any]:
             f"--request: got {decided[0]}, which the configuration and the other options decide"
         )
     return fields
-
-
-def _find_optima(grids: "Sequence[Grid]") -> "list[Optimum | None]":
-    """Solve boards whose rows come without their optimum."""
-    import json
-
-    from jaxlake.command_line.board_records import solve_lines
-    from training.analysis.benchmark.boards import Optimum
-    from training.run.progress import console
-
-    console.print(f"Solving {len(grids)} boards that come without their optimum.")
-    lines = (json.dumps({"id": row, "grid": list(grid)}).encode() for row, grid in enumerate(grids))
-    found = (record for _, record in solve_lines(lines))
-    return [
-        Optimum(record["sum_of_costs"], record["makespan"])
-        if record.get("status") == "OPTIMAL"
-        else None
-        for record in found
-    ]

@@ -121,8 +121,8 @@ def count_answers(stage: int, episodes: Sequence[EpisodeRecord]) -> ValidationRe
     groups = _by(episodes, lambda one: one.group)
     return ValidationRecord(
         stage=stage,
-        groups={group: _rates(groups[group]) for group in in_order(groups)},
-        total=_rates(episodes),
+        groups={group: rates_of(groups[group]) for group in in_order(groups)},
+        total=rates_of(episodes),
     )
 
 
@@ -147,7 +147,8 @@ def _tally(episodes: Sequence[EpisodeRecord]) -> dict[str, Any]:
     failures = Counter(one.failure for one in episodes if one.failure is not None)
     scores = Counter[str]()
     for one in episodes:
-        scores.update(one.scores)
+        for key, reached in one.scores.items():
+            scores[key] += reached
     return {
         "count": len(episodes),
         "valid": sum(one.valid for one in episodes),
@@ -156,7 +157,8 @@ def _tally(episodes: Sequence[EpisodeRecord]) -> dict[str, Any]:
     }
 
 
-def _rates(episodes: Sequence[EpisodeRecord]) -> Rates:
+def rates_of(episodes: Sequence[EpisodeRecord]) -> Rates:
+    """Count answers, of which there is at least one."""
     arrived = [one.lake.arrived for one in episodes if one.lake is not None]
     return Rates(**_tally(episodes), isr=sum(arrived) / len(arrived) if arrived else None)
 

@@ -44,8 +44,8 @@ def validated_rows(run: Path) -> Iterator[tuple[int, str, Rates]]:
     for stage in range(4):
         validation = count_answers(stage, RunDirectory(run).stage(stage).episodes.read())
         for size, row in validation.groups.items():
-            yield stage, f"{size} × {size}", row  # noqa: RUF001
-        yield stage, "All sizes", validation.total
+            yield stage, f"{size}x{size}", row
+        yield stage, "All", validation.total
 
 
 def test_validation_table_shows_counts_and_intervals_of_the_files(finished_run, page):
@@ -143,7 +143,7 @@ def test_what_was_learned_of_designs_is_said_where_it_was(run_copy):
 
 
 def test_headline_says_the_first_and_the_last_valid_rate(finished_run, page):
-    totals = {stage: row for stage, name, row in validated_rows(finished_run) if name[0] == "A"}
+    totals = {stage: row for stage, name, row in validated_rows(finished_run) if name == "All"}
     for row in (totals[0], totals[3]):
         low, high = wilson_interval(row.valid, row.count)
         share = f"{100 * row.valid / row.count:.1f}% [{100 * low:.1f}, {100 * high:.1f}]"
@@ -202,7 +202,7 @@ def test_every_answer_is_embedded_as_the_files_say(finished_run, page):
             number, result, plan, time, agents, text, _, about = answer + [None] * (8 - len(answer))
             board = data["boards"][number]
             assert board[0] == episode.id
-            assert data["groups"][board[1]] == f"{episode.group} × {episode.group}"  # noqa: RUF001
+            assert data["groups"][board[1]] == f"{episode.group}x{episode.group}"
             assert board[2] == [row.replace(" ", "") for row in episode.lines]
             holes = "".join(episode.lines).count("H")
             assert board[3:6] == [holes, episode.lake.needs_wait, episode.lake.optimum]

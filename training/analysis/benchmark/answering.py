@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from engineer import EngineerError
 from jaxlake import parse_grid
@@ -20,6 +20,7 @@ from training.run.progress import console
 from training.sampling.sampler import Question, Sampler
 from training.sampling.vllm_sampler import sampling_seeds
 from training.schema import RunConfig
+from training.threads import in_thread
 
 if TYPE_CHECKING:
     from engineer.engineers.endpoint import ChatClient  # imports openai
@@ -44,23 +45,6 @@ class Answered:
     tokens: int  # generated for it
 
 
-class Answerer(Protocol):
-    """A model that answers boards."""
-
-    @property
-    def model(self) -> str:
-        """Name the model: other weights have another name, as far as that can be known."""
-        ...
-
-    def answer(self, places: Sequence[int]) -> Iterator[Answered]:
-        """Answer the boards at these places of the benchmark, in any order.
-
-        The seed of an answer does not depend on which other boards are asked about. Places without
-        an answer are left out.
-        """
-        ...
-
-
 class SamplerAnswerer:
     """Asks a policy in the engine that the configuration names, batch after batch."""
 
@@ -76,7 +60,10 @@ class SamplerAnswerer:
         return f"weights {self._sampler.weight_version}"
 
     def answer(self, places: Sequence[int]) -> Iterator[Answered]:
-        """Answer the boards at these places; see `Answerer`."""
+        """Answer the boards at these places of the benchmark, batch after batch.
+
+        The seed of an answer does not depend on which other boards are asked about.
+        """
         batch = max(CHUNK, _ROUNDS_OF_AN_ENGINE * self._config.sampling.max_num_seqs)
         for first in range(0, len(places), batch):
             asked = places[first : first + batch]
@@ -118,7 +105,9 @@ class EndpointAnswerer:
         return self._client.model
 
     def answer(self, places: Sequence[int]) -> Iterator[Answered]:
-        """Answer the boards at these places; see `Answerer`.
+        """Answer the boards at these places of the benchmark, in any order.
+
+        Places without an answer are left out.
 
         Raises:
             UserError: The endpoint fails again and again.
@@ -156,6 +145,10 @@ class EndpointAnswerer:
         return Answered(place, said.text, said.tokens)
 
 
+Answerer = SamplerAnswerer | EndpointAnswerer
+"""A model that answers boards. Other weights have another `model`, as far as that is known."""
+
+
 def board_prompt(config: RunConfig, board: BenchmarkBoard) -> str:
     """Write the prompt for a board, without any chat template."""
     instance = parse_grid(board.grid, max_size=board.size, max_agents=board.num_agents)
@@ -168,17 +161,13 @@ def in_threads(work: Callable[[T], R], tasks: Sequence[T], concurrency: int) -> 
     What `work` raises is raised here. When the iterator is closed or interrupted no task begins any
     more; those under way are left to themselves, since nothing can end a thread.
     """
-    waiting: queue.SimpleQueue[T] = queue.SimpleQueue()
-    ended: queue.SimpleQueue[Future[R]] = queue.SimpleQueue()
-    stopped = threading.Event()
-    for task in tasks:
-        waiting.put(task)
+    waiting, ended, stopped = list(tasks), queue.SimpleQueue[Future[R]](), threading.Event()
 
     def run() -> None:
         while not stopped.is_set():
             try:
-                task = waiting.get_nowait()
-            except queue.Empty:
+                task = waiting.pop(0)
+            except IndexError:
                 return
             outcome: Future[R] = Future()
             try:
@@ -187,8 +176,8 @@ def in_threads(work: Callable[[T], R], tasks: Sequence[T], concurrency: int) -> 
                 outcome.set_exception(error)
             ended.put(outcome)
 
-    for _ in range(min(concurrency, len(tasks))):
-        threading.Thread(target=run, daemon=True).start()
+    for number in range(min(concurrency, len(tasks))):
+        in_thread(run, f"question-{number}")
     try:
         for _ in tasks:
             yield ended.get().result()

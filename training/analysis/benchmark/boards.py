@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jaxlake import format_grid
+from jaxlake.command_line.board_records import solve_lines
 from jaxlake.datasets import DatasetError, PublishedRow, read_published
 from jaxlake.datasets.published import published_files
 from training.errors import UserError
-
-Grid = tuple[str, ...]
-
-FindOptima = Callable[[Sequence[Grid]], list["Optimum | None"]]
-"""Finds the optima of boards; None for each of which they are not known."""
-
-
-@dataclass(frozen=True)
-class Optimum:
-    """What the best plans of a board cost, in steps."""
-
-    sum_of_costs: int
-    makespan: int
+from training.run.progress import console
 
 
 @dataclass(frozen=True)
@@ -35,12 +25,12 @@ class BenchmarkBoard:
     sample_id: str
     num_agents: int
     size: int  # side, cells
-    grid: Grid  # rows in the published symbols
-    optimum: Optimum | None  # None: not known
+    grid: tuple[str, ...]  # rows in the published symbols
+    optimum: tuple[int, int] | None  # sum of costs and makespan, steps; None: not known
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells the board from all others of the benchmark."""
+        """Identify the board within the benchmark."""
         return self.config, self.sample_id
 
 
@@ -53,11 +43,10 @@ class BenchmarkFolder:
     files: dict[str, str]  # SHA-256 by name within the folder
 
 
-def read_folder(path: Path, find_optima: FindOptima) -> BenchmarkFolder:
+def read_folder(path: Path) -> BenchmarkFolder:
     """Read the boards of `jaxlake dataset benchmark DIR`, or rows of the published data set.
 
-    `find_optima` is asked about the boards whose rows have no optimum, which are the published
-    ones.
+    Boards whose rows have no optimum are solved, which are the published ones.
 
     Raises:
         UserError: `path` is no folder, or one of its files or rows is invalid.
@@ -66,22 +55,16 @@ def read_folder(path: Path, find_optima: FindOptima) -> BenchmarkFolder:
         raise UserError(f"--benchmark: got {path}, allowed is a folder of boards")
     try:
         files = published_files(path)
-        rows = read_published(path)
+        boards = [_board(row) for row in read_published(path)]
     except DatasetError as error:
         raise UserError(f"--benchmark: {error}") from error
-    boards = [_board(row) for row in rows]
     if twice := [key for key, count in Counter(board.key for board in boards).items() if count > 1]:
         name = "/".join(filter(None, twice[0]))
         raise UserError(f"--benchmark: {path}: the board {name} occurs twice")
-    without = [place for place, board in enumerate(boards) if board.optimum is None]
-    if without:
-        found = find_optima([boards[place].grid for place in without])
-        for place, optimum in zip(without, found, strict=True):
-            boards[place] = replace(boards[place], optimum=optimum)
     digests = {
         str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files
     }
-    return BenchmarkFolder(path, tuple(boards), digests)
+    return BenchmarkFolder(path, tuple(_solved(boards)), digests)
 
 
 def chosen_places(
@@ -122,5 +105,22 @@ def _board(row: PublishedRow) -> BenchmarkBoard:
         num_agents=row.num_agents,
         size=int(row.instance.size),
         grid=tuple(format_grid(row.instance)),
-        optimum=None if row.optimum is None else Optimum(*row.optimum),
+        optimum=row.optimum,
     )
+
+
+def _solved(boards: Sequence[BenchmarkBoard]) -> list[BenchmarkBoard]:
+    """Add the optima that are missing."""
+    unsolved = [board for board in boards if board.optimum is None]
+    if not unsolved:
+        return list(boards)
+    console.print(f"Solving {len(unsolved)} boards that come without their optimum.")
+    lines = (
+        json.dumps({"id": row, "grid": board.grid}).encode() for row, board in enumerate(unsolved)
+    )
+    optima = {
+        board.key: (record["sum_of_costs"], record["makespan"])
+        for board, (_, record) in zip(unsolved, solve_lines(lines), strict=True)
+        if record.get("status") == "OPTIMAL"
+    }
+    return [replace(one, optimum=one.optimum or optima.get(one.key)) for one in boards]

@@ -1,4 +1,12 @@
-"""Let a model answer a benchmark, or the rest of it, and report its rates beside published ones."""
+"""Let a model answer a benchmark, or the rest of it, and report its rates beside published ones.
+
+```
+evaluation.json    the settings that decide the answers
+answers.jsonl      one line per board, appended as answers come
+results.json       rates with intervals, beside the published ones
+.lock              who works here now (training/run/lock.py); empty if nobody does
+```
+"""
 
 from __future__ import annotations
 
@@ -9,23 +17,88 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field, TypeAdapter
+
 from jaxlake.datasets import PublishedResult, published_models, published_results
+from jaxlake.files import make_room
 from training.analysis.benchmark.answering import Answerer
 from training.analysis.benchmark.boards import BenchmarkFolder, chosen_places
-from training.analysis.benchmark.directory import (
-    EvaluationDirectory,
-    EvaluationRecord,
-    benchmark_answer,
-)
-from training.analysis.benchmark.results import judge_answers, results_json
-from training.analysis.benchmark.tables import print_rates
+from training.analysis.benchmark.results import judge, print_rates, results_json
 from training.errors import UserError, did_you_mean
+from training.run.directory import differing_keys
 from training.run.lock import hold
 from training.run.progress import console, track
-from training.schema import RunConfig
+from training.run.records import Count, Digest, Record
+from training.run.typed_files import JsonFile, JsonLog, TextFile
+from training.schema import Prompt, RunConfig
 
 BESIDE = ("Qwen3-4B (base)", "Qwen3-4B + GRPO (random)", "Qwen3-4B + GRPO + Ours")
 """The published models beside which rates stand unless others are named."""
+
+
+class BenchmarkAnswer(Record):
+    """One line of `answers.jsonl`: a model's answer to one board."""
+
+    config: str = Field(description="of the board, such as benchmark_wr0.25; empty: none")
+    sample_id: str
+    text: str = Field(description="the whole answer")
+    tokens: Count = Field(description="generated for it, those of requests that timed out included")
+
+
+class EvaluationRecord(Record):
+    """`evaluation.json`: the settings that decide the answers. The boards asked may change."""
+
+    model: str = Field(description="the endpoint's name of the model, or `weights` and a digest")
+    files: dict[str, Digest] = Field(description="the boards' files, by name in their folder")
+    prompt: Prompt
+    temperature: float = Field(ge=0.0, description="of sampling; 0: greedy")
+    seed: int = Field(description="of sampling")
+    request: dict[str, Any] = Field(description="further fields of an endpoint's requests")
+
+
+class EvaluationDirectory:
+    """The files of one evaluation."""
+
+    def __init__(self, path: Path) -> None:
+        """Name the files of the evaluation in `path`; nothing is read or written yet."""
+        self.path = path
+        self.evaluation = JsonFile(path / "evaluation.json", TypeAdapter(EvaluationRecord))
+        self.answers = JsonLog(path / "answers.jsonl", TypeAdapter(BenchmarkAnswer))
+        self.results = TextFile(path / "results.json")
+
+    def claim(self, evaluation: EvaluationRecord, folder: BenchmarkFolder) -> None:
+        """Make the folder this evaluation's.
+
+        Raises:
+            UserError: It holds answers to other boards, of another model, prompt or sampling, or
+                something else.
+        """
+        if not self.evaluation.exists():
+            if not make_room(self.evaluation.path):
+                problem = "is not empty and holds no evaluation; choose another --output"
+                raise UserError(f"{self.path}: {problem}")
+            self.evaluation.write(evaluation)
+            return
+        theirs = self.evaluation.read()
+        for name in dict.fromkeys([*theirs.files, *evaluation.files]):
+            if theirs.files.get(name) != evaluation.files.get(name):
+                raise UserError(
+                    f"{folder.path / name}: holds other boards than those that {self.path} has "
+                    "answers to; choose another --output"
+                )
+        trees = (json.loads(one.model_dump_json()) for one in (theirs, evaluation))
+        if differences := differing_keys(*trees):
+            raise UserError(
+                f"{self.path}: holds another evaluation, which differs in "
+                f"{', '.join(differences)}; choose another --output"
+            )
+
+    def read_answers(self) -> dict[tuple[str, str], tuple[str, int]]:
+        """Read text and tokens of the answers so far, by board; the first one to a board counts."""
+        answers: dict[tuple[str, str], tuple[str, int]] = {}
+        for one in self.answers.read():
+            answers.setdefault((one.config, one.sample_id), (one.text, one.tokens))
+        return answers
 
 
 @dataclass(frozen=True)
@@ -74,8 +147,7 @@ def evaluate_benchmark(
         with hold(output):
             directory.claim(evaluation, folder)  # another process may have been first
             _answer(directory, folder, places, asked)
-            answers = directory.read_answers(folder)
-            judged = judge_answers(boards, answers, config.prompt)
+            judged = judge(config, boards, directory.read_answers())
             if not judged:
                 raise UserError(f"{output}: holds no answer to the boards that were asked for")
             results = results_json(evaluation.model, boards, judged, published)
@@ -127,7 +199,7 @@ def _answer(
     answerer: Answerer,
 ) -> None:
     """Ask for the answers that are missing, and keep each as soon as it is there."""
-    answers = directory.read_answers(folder)
+    answers = directory.read_answers()
     left = [place for place in places if folder.boards[place].key not in answers]
     done = len(places) - len(left)
     if done:
@@ -137,6 +209,10 @@ def _answer(
     with track("benchmark", len(places), start=done, unit="answers") as advance:
         for answered in answerer.answer(left):
             board = folder.boards[answered.place]
-            directory.answers.append(benchmark_answer(board, answered.text, answered.tokens))
+            config, sample = board.key
+            line = BenchmarkAnswer(
+                config=config, sample_id=sample, text=answered.text, tokens=answered.tokens
+            )
+            directory.answers.append(line)
             done += 1
             advance(done)

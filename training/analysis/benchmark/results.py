@@ -1,118 +1,88 @@
-"""Answers to the benchmark verified and counted, as values and as `results.json`."""
+"""Answers to the benchmark verified and counted, as `results.json` and as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from statistics import fmean
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxlake import Failure, Solution, parse_grid, wilson_interval
+from jaxlake import Solution, parse_grid, wilson_interval
 from jaxlake.datasets import PublishedResult
-from jaxlake.language.judging import judge_texts
 from jaxlake.solver import Status
 from training.analysis import METRIC_NAMES
 from training.analysis.benchmark.boards import BenchmarkBoard
-from training.analysis.benchmark.directory import BenchmarkAnswer
+from training.environments.lake import Lake
 from training.rollout.instances import InstanceSet
+from training.run.answer_records import EpisodeRecord, Rates, rates_of
+from training.run.progress import console, new_table, print_table
+from training.run.rates import ISR, VALID, isr_text, rate
 from training.run.records import six_digits
-from training.schema import Prompt
+from training.schema import RunConfig
+
+_OWN = {
+    "valid": {"valid": VALID, "isr": ISR},
+    "optimal": {"optimal_makespan": "makespan", "optimal_sum_of_costs": "sum of costs"},
+}
+"""The columns that stand beside a published metric: names of rates, and their heads."""
+
+Place = tuple[int | None, int | None, str | None]
+"""Number of agents, size and configuration of boards; None: any."""
 
 
 @dataclass(frozen=True)
 class JudgedAnswer:
-    """One answer and what the verifier says of it."""
+    """One answer and its verdict."""
 
     board: BenchmarkBoard
     tokens: int
-    valid: bool
-    optimal_sum_of_costs: bool  # False, too, where the board's optimum is not known
-    optimal_makespan: bool  # the same
-    at_goal: float  # share of the agents that are at their goals at the end
-    failure: str | None  # label of the first failure; None for a valid plan
+    episode: EpisodeRecord  # not optimal, too, where the board's optimum is not known
 
 
-@dataclass(frozen=True)
-class BenchmarkRates:
-    """Counts over some answers."""
-
-    num_agents: int | None  # of the boards; None: any
-    size: int | None  # of the boards, cells; None: any
-    config: str | None  # that the boards are of; None: any
-    count: int
-    counts: Mapping[str, int]  # by name in `METRIC_NAMES`
-    isr: float  # individual success rate: the mean share of agents at their goals, 0 to 1
-    failures: Mapping[str, int]  # by label of the first failure
-    tokens: int  # generated in all
-
-    def interval(self, metric: str) -> tuple[float, float]:
-        """Return the ends of Wilson's 95% interval of a rate, from 0 to 1."""
-        low, high = wilson_interval(self.counts[metric], self.count)
-        return float(low), float(high)
-
-
-def judge_answers(
+def judge(
+    config: RunConfig,
     boards: Sequence[BenchmarkBoard],
-    answers: Mapping[tuple[str, str], BenchmarkAnswer],
-    prompt: Prompt,
+    answers: Mapping[tuple[str, str], tuple[str, int]],  # text and tokens by `BenchmarkBoard.key`
 ) -> list[JudgedAnswer]:
     """Verify the answers to those of the boards that have one, in the order of the boards."""
-    answered = [board for board in boards if board.key in answers]
+    answered, lake = [board for board in boards if board.key in answers], Lake(config)
     judged: dict[tuple[str, str], JudgedAnswer] = {}
     # A set of boards has one number of agents, which an answer has to name.
     for _, alike in groupby(sorted(answered, key=_agents), key=_agents):
         group = list(alike)
-        texts = [answers[board.key].text for board in group]
-        instances, max_steps = _instance_set(group), prompt.max_steps
-        verdict = judge_texts(texts, instances.instances, instances.solutions, max_steps=max_steps)
-        outcomes = verdict.outcomes
-        for row, board in enumerate(group):
-            failure = Failure(int(outcomes.failure[row]))
-            judged[board.key] = JudgedAnswer(
-                board=board,
-                tokens=answers[board.key].tokens,
-                valid=bool(outcomes.valid[row]),
-                optimal_sum_of_costs=bool(outcomes.optimal_sum_of_costs[row]),
-                optimal_makespan=bool(outcomes.optimal_makespan[row]),
-                at_goal=int(outcomes.at_goal[row].sum()) / board.num_agents,
-                failure=None if failure is Failure.NONE else failure.label,
-            )
+        texts, instances = [answers[one.key][0] for one in group], _instance_set(group)
+        episodes = lake.episodes(instances, texts, lake.judge(instances, texts))
+        for board, episode in zip(group, episodes, strict=True):
+            judged[board.key] = JudgedAnswer(board, answers[board.key][1], episode)
     return [judged[board.key] for board in answered]
 
 
 def rates_by(
-    answers: Iterable[JudgedAnswer], place: Callable[[BenchmarkBoard], tuple[Any, Any, Any]]
-) -> list[BenchmarkRates]:
-    """Count the answers by the place of their boards: (agents, size, configuration), ascending."""
-    groups: dict[tuple[Any, Any, Any], list[JudgedAnswer]] = {}
+    answers: Sequence[JudgedAnswer], place: Callable[[BenchmarkBoard], Place]
+) -> dict[Place, list[JudgedAnswer]]:
+    """Group the answers by the place of their boards, ascending."""
+    groups: dict[Place, list[JudgedAnswer]] = {}
     for answer in answers:
         groups.setdefault(place(answer.board), []).append(answer)
-    return [_rates(*where, groups[where]) for where in sorted(groups, key=_ascending)]
+    return {where: groups[where] for where in sorted(groups, key=_ascending)}
 
 
-def rates_by_cell(answers: Sequence[JudgedAnswer]) -> list[BenchmarkRates]:
-    """Count the answers by agents and size."""
+def cells(answers: Sequence[JudgedAnswer]) -> dict[Place, list[JudgedAnswer]]:
+    """Group the answers by agents and size."""
     return rates_by(answers, lambda board: (board.num_agents, board.size, None))
 
 
-def rates_by_agents(answers: Sequence[JudgedAnswer]) -> list[BenchmarkRates]:
-    """Count the answers by agents."""
+def aggregates(answers: Sequence[JudgedAnswer]) -> dict[Place, list[JudgedAnswer]]:
+    """Group the answers by agents."""
     return rates_by(answers, lambda board: (board.num_agents, None, None))
 
 
-def rates_by_configuration(answers: Sequence[JudgedAnswer]) -> list[BenchmarkRates]:
-    """Count the answers by configuration, such as one for each wait ratio."""
+def configurations(answers: Sequence[JudgedAnswer]) -> dict[Place, list[JudgedAnswer]]:
+    """Group the answers by configuration, such as one for each wait ratio."""
     return rates_by(answers, lambda board: (None, None, board.config))
-
-
-def total_rates(answers: Sequence[JudgedAnswer]) -> BenchmarkRates:
-    """Count all answers, of which there is at least one."""
-    (rates,) = rates_by(answers, lambda board: (None, None, None))
-    return rates
 
 
 def results_json(
@@ -121,66 +91,136 @@ def results_json(
     answers: Sequence[JudgedAnswer],
     published: Sequence[PublishedResult],
 ) -> dict[str, Any]:
-    """Give the content of `results.json`; equal answers give equal content.
+    """Return the content of `results.json`; equal answers give equal content.
 
     `boards` are those that were asked about; `published` are the rows to stand beside.
     """
-    tables = {
-        "cells": rates_by_cell(answers),
-        "aggregates": rates_by_agents(answers),
-        "configurations": rates_by_configuration(answers),
-    }
+    tables = {"cells": cells, "aggregates": aggregates, "configurations": configurations}
     return {
         "model": model,
         "boards": len(boards),
         "answered": len(answers),
         "without_known_optimum": sum(one.board.optimum is None for one in answers),
         "tokens": sum(one.tokens for one in answers),
-        "total": _plain(total_rates(answers), ()),
-        **{name: [_plain(one, published) for one in rates] for name, rates in tables.items()},
+        "total": _plain((None, None, None), answers, ()),
+        **{
+            name: [_plain(place, group, published) for place, group in by(answers).items()]
+            for name, by in tables.items()
+        },
     }
 
 
-def _plain(rates: BenchmarkRates, published: Sequence[PublishedResult]) -> dict[str, Any]:
-    place = {"num_agents": rates.num_agents, "size": rates.size, "config": rates.config}
+def print_rates(answers: Sequence[JudgedAnswer], published: Sequence[PublishedResult]) -> None:
+    """Print valid and optimal rates and the ISR by agents and size, beside published rates."""
+    models = dict.fromkeys(one.model for one in published)
+    printed = {(one.num_agents, one.size, one.model): one for one in published}
+    for metric, own in _OWN.items():
+        title = f"\n{metric.capitalize()}, per cent [95% interval]"
+        table = new_table(title, "agents, board", "n", *own.values(), *models)
+        for (agents, _, _), of_agents in aggregates(answers).items():
+            for (_, size, _), group in {
+                **cells(of_agents),
+                (agents, None, None): of_agents,
+            }.items():
+                name = f"{agents}, all" if size is None else f"{agents}, {size}x{size}"
+                beside = [printed.get((agents or 0, size, model)) for model in models]
+                row = [_rate(_rates(group), one) for one in own]
+                table.add_row(
+                    name, f"{len(group)}", *row, *(_printed(one, metric) for one in beside)
+                )
+            table.add_section()
+        print_table(table)
+    shown = {place[:2] for place in (*cells(answers), *aggregates(answers))}
+    for one in published:
+        if (one.num_agents, one.size) in shown:
+            _print_misprints(one)
+    by_configuration = {str(name): group for (_, _, name), group in configurations(answers).items()}
+    if len(by_configuration) > 1:
+        _print_rows("\nBy configuration, per cent [95% interval]", by_configuration)
+    _print_rows("\nAll answers, per cent [95% interval]", {"all": answers})
+    total, tokens = _rates(answers), [answer.tokens for answer in answers]
+    failures = ", ".join(f"{name} {count}" for name, count in total.failures.items())
+    console.print(
+        f"First failures: {failures or 'none'}.\n"
+        f"Tokens: {sum(tokens):,} in all, {sum(tokens) / total.count:,.0f} per answer, at most "
+        f"{max(tokens):,}.",
+        soft_wrap=True,
+    )
+    if unknown := sum(answer.board.optimum is None for answer in answers):
+        console.print(
+            f"The optimum of {unknown} boards is not known: answers to them count as not optimal."
+        )
+
+
+def _print_rows(title: str, groups: Mapping[str, Sequence[JudgedAnswer]]) -> None:
+    heads = (VALID, ISR, "optimal makespan", "optimal sum of costs")
+    table = new_table(title, "", "n", *heads)
+    for name, group in groups.items():
+        rates = _rates(group)
+        own = [_rate(rates, one) for columns in _OWN.values() for one in columns]
+        table.add_row(name, f"{len(group)}", *own)
+    print_table(table)
+
+
+def _print_misprints(result: PublishedResult) -> None:
+    for metric in result.misprinted:
+        board = "all sizes" if result.size is None else f"{result.size}x{result.size}"
+        why = "which no count of 150 boards gives"
+        if result.means is not None:
+            mean = dict(zip(("valid", "optimal"), result.means, strict=True))[metric]
+            why = f"but its own cells average {mean:.2f}"
+        console.print(
+            f"* {result.model}, {result.num_agents} agents, {board}: {metric} is printed as "
+            f"{getattr(result, metric):.2f}, {why}.",
+            soft_wrap=True,
+        )
+
+
+def _printed(result: PublishedResult | None, metric: str) -> str:
+    if result is None:
+        return "-"
+    value: float = getattr(result, metric)
+    return f"{value:.2f}{'*' if metric in result.misprinted else ''}"
+
+
+def _rate(rates: Rates, metric: str) -> str:
+    """Write a rate in per cent, with its interval; the ISR, a mean of shares, has none."""
+    return (isr_text(rates) or "-") if metric == "isr" else rate(rates, metric)
+
+
+def _rates(answers: Sequence[JudgedAnswer]) -> Rates:
+    return rates_of([one.episode for one in answers])
+
+
+def _plain(
+    place: Place, answers: Sequence[JudgedAnswer], published: Sequence[PublishedResult]
+) -> dict[str, Any]:
+    rates = _rates(answers)
+    counts = {metric: rates.successes(metric) for metric in METRIC_NAMES}
+    names = zip(("num_agents", "size", "config"), place, strict=True)
     beside = {
         one.model: {"valid": one.valid, "optimal": one.optimal, "misprinted": list(one.misprinted)}
         for one in published
-        if (one.num_agents, one.size) == (rates.num_agents, rates.size)
+        if (one.num_agents, one.size) == place[:2]
     }
     return {
-        **{name: value for name, value in place.items() if value is not None},
+        **{name: value for name, value in names if value is not None},
         "count": rates.count,
-        "tokens": rates.tokens,
-        **rates.counts,
-        "isr": six_digits(rates.isr),
+        "tokens": sum(one.tokens for one in answers),
+        **counts,
+        "isr": six_digits(rates.isr or 0.0),
         "intervals": {
-            metric: [six_digits(end) for end in rates.interval(metric)] for metric in rates.counts
+            metric: [six_digits(float(end)) for end in wilson_interval(count, rates.count)]
+            for metric, count in counts.items()
         },
-        "failures": dict(rates.failures),
+        "failures": rates.failures,
         **({"published": beside} if beside else {}),
     }
 
 
-def _rates(
-    num_agents: int | None, size: int | None, config: str | None, answers: list[JudgedAnswer]
-) -> BenchmarkRates:
-    failures = [answer.failure for answer in answers]
-    return BenchmarkRates(
-        num_agents=num_agents,
-        size=size,
-        config=config,
-        count=len(answers),
-        counts={metric: sum(getattr(one, metric) for one in answers) for metric in METRIC_NAMES},
-        isr=fmean(answer.at_goal for answer in answers),
-        failures={kind.label: failures.count(kind.label) for kind in Failure if kind},
-        tokens=sum(answer.tokens for answer in answers),
-    )
-
-
-def _ascending(where: tuple[Any, ...]) -> tuple[str, ...]:
+def _ascending(place: Place) -> tuple[str, ...]:
     """Make a key by which places are sorted, numbers as numbers."""
-    return tuple(f"{one:09d}" if isinstance(one, int) else str(one or "") for one in where)
+    return tuple(f"{one:09d}" if isinstance(one, int) else str(one or "") for one in place)
 
 
 def _agents(board: BenchmarkBoard) -> int:
@@ -191,13 +231,13 @@ def _instance_set(boards: Sequence[BenchmarkBoard]) -> InstanceSet:
     """Make a set of boards of one number of agents, with their optima and without plans."""
     agents, side = boards[0].num_agents, max(board.size for board in boards)
     instances = [parse_grid(one.grid, max_size=side, max_agents=agents) for one in boards]
-    optima = [board.optimum for board in boards]
-    known = [one is not None for one in optima]
+    known = [board.optimum is not None for board in boards]
+    costs, makespans = np.array([one.optimum or (-1, -1) for one in boards], np.int16).T
     no_plan = np.zeros((len(boards), 0, agents), np.int8)
     solutions: dict[str, Any] = {
         "status": np.where(known, Status.OPTIMAL, Status.UNKNOWN).astype(np.int8),
-        "sum_of_costs": np.array([one.sum_of_costs if one else -1 for one in optima], np.int16),
-        "makespan": np.array([one.makespan if one else -1 for one in optima], np.int16),
+        "sum_of_costs": costs,
+        "makespan": makespans,
         "needs_wait": np.zeros(len(boards), bool),  # not read by the verifier
         "plan": no_plan,
         "makespan_plan": no_plan,

@@ -14,13 +14,14 @@ from typing import TypeVar
 from engineer import Attempt, Configuration
 from engineer.scoring.reading import Reading
 from jaxlake.statistics.paired import PairedComparison
-from training.analysis import RATE_NAMES
+from training.analysis import METRIC_NAMES
 from training.analysis.pages.charts import COLOURS
 from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.run import records
 from training.run.answer_records import count_answers, in_order
 from training.run.directory import RunDirectory, StageDirectory
+from training.run.rates import VALID
 from training.run.typed_files import JsonLinesFile, TextFile
 from training.schema import RunConfig, load
 from training.schema.lake_sections import Environment
@@ -40,24 +41,7 @@ class PageWords:
     knobs: tuple[str, ...]
     metrics: Mapping[str, str]  # rates: their field and their words
     failures: Mapping[str, int]  # kinds of failure and the numbers of their colours
-    best: str = "best possible"  # an answer than which none is better
-
-
-LAKE_WORDS = PageWords(
-    label="map size",
-    instance="board",
-    knobs=("data_ratio", "hole_ratio", "wait_ratio"),
-    metrics=RATE_NAMES,
-    failures={
-        "parse_error": 6,
-        "off_board": 5,
-        "hole": 0,
-        "vertex_conflict": 1,
-        "swapping_conflict": 3,
-        "goal_not_reached": 4,
-    },
-    best="optimal",
-)
+    best: str  # an answer than which none is better
 
 
 @dataclass(frozen=True)
@@ -82,9 +66,8 @@ class ReportedStage:
         if not self.episodes:
             return {}
         counted = count_answers(self.number, self.episodes)
-        rates: dict[str | None, records.Rates] = dict(counted.groups)
-        rates[None] = counted.total
-        return rates
+        rows = [*counted.groups.items(), (None, counted.total)]
+        return dict(rows)
 
 
 @dataclass(frozen=True)
@@ -126,31 +109,29 @@ class ReportedRun:
         return self.on_the_lake or any(row.best != row.valid for row in rows)
 
     def called(self, group: str | None) -> str:
-        """How the report calls a group; None: all together."""
+        """Return the name of a group on the page; None: all together."""
         if group is None:
-            return "All sizes" if self.on_the_lake else "All"
-        if self.on_the_lake:
-            return f"{group} × {group}"  # noqa: RUF001
+            return "All"
         return group if self.config is None else domain_of(self.config).called(group)
 
-    @property
+    @cached_property
     def words(self) -> PageWords:
-        """What the page calls things."""
-        if self.on_the_lake:
-            return LAKE_WORDS
-        label, instance, knobs, failures = "group", "instance", None, {}
-        if self.config is not None:
-            domain = domain_of(self.config)
-            label, instance = domain.space.group_label, domain.instance
-            knobs = domain.space.knobs
-            failures = {term.key: rank for rank, term in enumerate(domain.failures)}
-        for stage in self.stages:
-            for row in stage.rates.values():
-                for kind in row.failures:
-                    failures.setdefault(kind, len(failures))
-        colours = {kind: rank % len(COLOURS) for kind, rank in failures.items()}
-        metrics = {"valid": "valid"} | ({"best": "best possible"} if self.tells_best else {})
-        return PageWords(label, instance, knobs or (), metrics, colours)
+        """Return the environment's words, or general ones without a configuration."""
+        rows = [row for stage in self.stages for row in stage.rates.values()]
+        domain = None if self.config is None else domain_of(self.config)
+        kinds = [term.key for term in domain.failures] if domain else []
+        kinds += [kind for row in rows for kind in row.failures]
+        failures = {kind: n % len(COLOURS) for n, kind in enumerate(dict.fromkeys(kinds))}
+        metrics = {"valid": VALID if self.on_the_lake else "valid"}
+        if self.tells_best:
+            scores = dict.fromkeys(key for row in rows for key in row.scores)
+            names = {term.key: term.name for term in domain.scores} if domain else {}
+            metrics |= {key: METRIC_NAMES.get(key, names.get(key, key)) for key in scores}
+        best = "optimal" if self.on_the_lake else "best possible"
+        if domain is None:
+            return PageWords("group", "instance", (), metrics, failures, best)
+        space = domain.space
+        return PageWords(space.group_label, domain.instance, space.knobs, metrics, failures, best)
 
     @property
     def warm_started(self) -> bool:

@@ -3,31 +3,25 @@
 import json
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchmarks.oracles import least_makespan, least_sum_of_costs, random_grid
 from tests.paths import ROOT
 from training.analysis.benchmark.answering import in_threads
-from training.analysis.benchmark.boards import BenchmarkBoard, Optimum, read_folder
-from training.analysis.benchmark.directory import BenchmarkAnswer
+from training.analysis.benchmark.boards import BenchmarkBoard, read_folder
 from training.analysis.benchmark.evaluate import boards_by_agents, published_beside
-from training.analysis.benchmark.results import judge_answers, results_json
-from training.analysis.benchmark.tables import print_rates
-from training.commands.evaluate import _find_optima
+from training.analysis.benchmark.results import judge, print_rates, results_json
 from training.errors import UserError
-from training.schema import Prompt
+from training.schema import load
 
 PUBLISHED_ROWS = ROOT / "tests/jaxlake/datasets/data/published_rows.jsonl"
-PROMPT = Prompt(max_steps=16)
+CONFIG = load(ROOT / "configs/miniature.yaml", ["prompt.max_steps=16"])
 
 
-def nowhere(grids: Any) -> list[None]:
-    return [None] * len(grids)
-
-
-def board(grid: list[str], agents: int, optimum: Optimum | None, name: str) -> BenchmarkBoard:
+def board(
+    grid: list[str], agents: int, optimum: tuple[int, int] | None, name: str
+) -> BenchmarkBoard:
     return BenchmarkBoard("benchmark_wr0.25", name, agents, len(grid), tuple(grid), optimum)
 
 
@@ -35,13 +29,13 @@ def test_each_answer_is_judged_by_the_agents_and_the_optima_of_its_own_board():
     two = ["S F G", "F F F", "s F g"]
     three = ["S G F", "s g F", "A a F"]
     boards = [
-        board(three, 3, Optimum(3, 1), "three"),
-        board(two, 2, Optimum(4, 2), "two"),
+        board(three, 3, (3, 1), "three"),
+        board(two, 2, (4, 2), "two"),
         board(two, 2, None, "unknown"),
-        board(two, 2, Optimum(4, 2), "slow"),
-        board(two, 2, Optimum(4, 2), "no answer"),
-        board(two, 2, Optimum(4, 2), "wrong"),
-        board(two, 2, Optimum(4, 2), "half"),
+        board(two, 2, (4, 2), "slow"),
+        board(two, 2, (4, 2), "no answer"),
+        board(two, 2, (4, 2), "wrong"),
+        board(two, 2, (4, 2), "half"),
     ]
     straight = "Agent 0: RIGHT RIGHT\nAgent 1: RIGHT RIGHT"
     texts = {
@@ -52,20 +46,14 @@ def test_each_answer_is_judged_by_the_agents_and_the_optima_of_its_own_board():
         "wrong": "Agent 0: UP\nAgent 1: RIGHT RIGHT",
         "half": "Agent 0: RIGHT\nAgent 1: RIGHT RIGHT",
     }
-    answers = {
-        ("benchmark_wr0.25", name): BenchmarkAnswer(
-            config="benchmark_wr0.25", sample_id=name, text=text, tokens=len(name)
-        )
-        for name, text in texts.items()
-    }
-    judged = judge_answers(boards, answers, PROMPT)
+    answers = {("benchmark_wr0.25", name): (text, len(name)) for name, text in texts.items()}
+    judged = judge(CONFIG, boards, answers)
     assert [
         (
             one.board.sample_id,
-            one.valid,
-            one.optimal_sum_of_costs,
-            one.optimal_makespan,
-            one.at_goal,
+            one.episode.valid,
+            *one.episode.scores.values(),
+            one.episode.lake and one.episode.lake.arrived,
         )
         for one in judged
     ] == [
@@ -76,7 +64,7 @@ def test_each_answer_is_judged_by_the_agents_and_the_optima_of_its_own_board():
         ("wrong", False, False, False, 0.0),
         ("half", False, False, False, 0.5),
     ]
-    assert [one.failure for one in judged] == [None] * 4 + ["off_board", "goal_not_reached"]
+    assert [one.episode.failure for one in judged] == [None] * 4 + ["off_board", "goal_not_reached"]
     results = results_json("m", boards, judged, ())
     assert (results["boards"], results["answered"], results["without_known_optimum"]) == (7, 6, 1)
     assert [(row["num_agents"], row["isr"]) for row in results["aggregates"]] == [(2, 0.7), (3, 1)]
@@ -98,14 +86,11 @@ def of_five(tmp_path: Path) -> Path:
 def test_published_numbers_stand_beside_rates_with_misprints_marked(
     of_five: Path, capsys: pytest.CaptureFixture[str]
 ):
-    boards = read_folder(of_five, nowhere).boards
-    answers = {
-        one.key: BenchmarkAnswer(config=one.config, sample_id=one.sample_id, text="?", tokens=1)
-        for one in boards
-    }
+    boards = read_folder(of_five).boards
+    answers = {one.key: ("?", 1) for one in boards}
     names = ["Kimi-K2.5", "Qwen3-4B (base)"]
     published = published_beside(names, boards_by_agents(boards))
-    judged = judge_answers(boards, answers, PROMPT)
+    judged = judge(CONFIG, boards, answers)
     print_rates(judged, published)
     printed = capsys.readouterr().out
     valid = printed.partition("Optimal")[0]
@@ -130,14 +115,14 @@ def test_folders_that_are_no_benchmark_are_refused_with_the_place(tmp_path: Path
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(UserError, match=r"no \.jsonl"):
-        read_folder(empty, nowhere)
+        read_folder(empty)
     file = of_five / "benchmark_wr0.5.jsonl"
     file.write_text(file.read_text() + "\n" + file.read_text().splitlines()[0])
     with pytest.raises(UserError, match=r"benchmark_wr0.5/5ag_5x5_hr0.1_000 occurs twice"):
-        read_folder(of_five, nowhere)
+        read_folder(of_five)
     file.write_text('{"sample_id": "x"}')
     with pytest.raises(UserError, match=r"benchmark_wr0.5.jsonl:1: num_agents: missing"):
-        read_folder(of_five, nowhere)
+        read_folder(of_five)
 
 
 def test_tasks_in_threads_are_all_done_and_an_error_is_passed_on():
@@ -150,10 +135,10 @@ def test_tasks_in_threads_are_all_done_and_an_error_is_passed_on():
 def test_published_rows_are_solved_where_they_have_no_optimum(tmp_path: Path):
     (tmp_path / "benchmark_wr0.25").mkdir()
     (tmp_path / "benchmark_wr0.25/rows.jsonl").write_text(PUBLISHED_ROWS.read_text())
-    folder = read_folder(tmp_path, _find_optima)
+    folder = read_folder(tmp_path)
     assert len(folder.boards) == 4
     assert {one.config for one in folder.boards} == {"benchmark_wr0.25"}
     for one in folder.boards:
         cost, makespan = least_sum_of_costs(list(one.grid)), least_makespan(list(one.grid))
         assert cost is not None
-        assert one.optimum == Optimum(cost[0], makespan)
+        assert one.optimum == (cost[0], makespan)

@@ -152,7 +152,6 @@ def test_rates_and_tables_are_those_that_other_code_computes_from_the_answers(
         own = [key for key in rows if key[0] == row["config"]]
         assert row["valid"] == sum(judged[key][0] for key in own)
     assert results["total"]["valid"] == sum(one[0] for one in judged.values())
-    assert max(map(len, printed.splitlines()[:-1])) <= 80
 
 
 def test_an_endpoint_gives_the_answers_of_its_model_and_is_asked_as_configured(
