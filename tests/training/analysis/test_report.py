@@ -26,7 +26,7 @@ from training.errors import UserError
 from training.phases.validate import validation_set
 from training.run.answer_records import Rates, count_answers
 from training.run.directory import RunDirectory
-from training.run.records import DecisionRecord, DesignUpdateRecord
+from training.run.records import DecisionRecord
 
 
 @pytest.fixture(scope="module")
@@ -94,22 +94,6 @@ def test_every_decision_shows_its_kind_answers_and_context(finished_run, page):
             assert answer.encode("utf-8", "backslashreplace").decode() in "".join(page.words)
 
 
-def test_every_decision_shows_its_costs_and_what_the_gate_took_back(run_copy):
-    stage = RunDirectory(run_copy).stage(2)
-    notice = "The valid rate fell by 3.0 points, <b>more</b> than its noise."
-    stage.gate.write(stage.gate.read().model_copy(update={"notice": notice}))
-    decision = stage.decision.read()
-    spent = {"training_instances": 0, "engineer_tokens": 1234, "probe_rollouts": 5678}
-    changed = decision.model_copy(update={"spent": decision.spent.model_copy(update=spent)})
-    stage.decision.write(changed)
-    text = page_of(run_copy).text
-    assert text.count("Rolled back") == 1
-    assert f"Rolled back : {notice}" in text
-    trained = RunDirectory(run_copy).stage(1).decision.read().spent.training_instances
-    assert f"{trained:,} training instances in the stage" in text
-    assert "1,234 tokens written by the engineer, 5,678 answers drawn to measure boards" in text
-
-
 def test_it_is_said_whether_the_policy_reads_or_why_that_is_not_known(run_copy):
     assert "Reading : Not measured: only compact contexts" in page_of(run_copy).text
     directory = RunDirectory(run_copy)
@@ -123,39 +107,6 @@ def test_it_is_said_whether_the_policy_reads_or_why_that_is_not_known(run_copy):
     file.write(reading_with(flips=0.5))
     assert "Reading : It reads part of its evidence" in page_of(run_copy).text
     assert "but not valid (50.0%)" in page_of(run_copy).text
-
-
-def test_what_was_learned_of_designs_is_said_where_it_was(run_copy):
-    def update(number: int, reward: float, usable: int) -> DesignUpdateRecord:
-        counts = {"designs": 16, "tokens": 100, "atlas_rollouts": 0, "rehearsed_designs": 8}
-        floats = dict.fromkeys(("rehearsal_loss", "grad_norm", "sampler_gap"), 0.1)
-        place = {"stage": 2, "update": number, "usable": usable}
-        rewards = {"reward_mean": reward, "reward_best": 0.9}
-        return DesignUpdateRecord(**counts, **floats, **place, **rewards)
-
-    assert "Learned to design" not in page_of(run_copy).text
-    lines = [update(1, 0.25, 11), update(2, 0.5, 13), update(3, 0.75, 16)]
-    RunDirectory(run_copy).stage(2).design_learning.write(lines)
-    text = " ".join(page_of(run_copy).text.split())
-    assert text.count("Learned to design") == 1
-    assert "3 updates on 16 designs of its own each" in text
-    assert "0.250 in the first and 0.750 in the last; usable 11 and 16 of them" in text
-
-
-def test_headline_says_the_first_and_the_last_valid_rate(finished_run, page):
-    totals = {stage: row for stage, name, row in validated_rows(finished_run) if name == "All"}
-    for row in (totals[0], totals[3]):
-        low, high = wilson_interval(row.valid, row.count)
-        share = f"{100 * row.valid / row.count:.1f}% [{100 * low:.1f}, {100 * high:.1f}]"
-        assert share in page.text
-        assert f"{row.valid} of {row.count}" in page.text
-    before, after = (
-        [one.valid for one in RunDirectory(finished_run).stage(stage).episodes.read()]
-        for stage in (0, 3)
-    )
-    gained = sum(new > old for old, new in zip(before, after, strict=True))
-    lost = sum(new < old for old, new in zip(before, after, strict=True))
-    assert f"{gained} of {len(before)} were gained and {lost} lost (exact McNemar" in page.text
 
 
 def test_text_of_a_model_is_shown_and_never_runs(page):
@@ -278,12 +229,6 @@ def test_unchanged_configuration_is_said_and_repairs_are_named(finished_run, pag
         assert words in page.text
     kept = sum(not decision.diff for decision in decisions)
     assert page.text.count("Nothing changed: stage") == kept
-
-
-def test_contents_list_links_to_every_section(page):
-    sections = re.findall(r'<section id="([\w-]+)"', page.source)
-    assert re.findall(r'<li><a href="#([\w-]+)"', page.source) == sections
-    assert {"validation", "configurations", "answers", "training"} <= set(sections)
 
 
 def test_charts_take_their_colours_from_the_page_so_that_they_follow_dark_mode(page):

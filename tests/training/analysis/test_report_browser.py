@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.training.analysis.browsing import ATTACK, SMALLEST_TEXT, STAGE, OpenPage, contrast
+from tests.training.analysis.browsing import ATTACK, SMALLEST_TEXT, STAGE, OpenPage
 from training.analysis.report import build_report
 from training.run.answer_records import EpisodeRecord
 from training.run.directory import RunDirectory
@@ -138,20 +138,6 @@ def test_page_fits_its_window_and_its_text_can_be_read(open_page: OpenPage, widt
 
 
 """Boxes of marks, and of numbers from their base lines to the tops of their digits."""
-
-
-def test_both_themes_have_contrast_on_the_ice(open_page: OpenPage):
-    seen = set()
-    for theme in ("light", "dark"):
-        page = open_page(theme=theme)
-        page.select_option("#result", "valid")
-        ice, words = (
-            page.locator(one).first.evaluate("node => getComputedStyle(node).fill")
-            for one in (".lake-ice", ".lake-goal")
-        )
-        assert contrast(ice, words) >= 4.5
-        seen.add(ice)
-    assert len(seen) == 2
 
 
 def test_policy_of_the_page_refuses_scripts_and_styles_that_are_not_its_own(

@@ -42,7 +42,7 @@ def test_damaged_line_is_named_and_all_other_lines_are_read(run_copy):
     path.write_text("\n".join(lines))
     run = read_run(run_copy)
     assert run.stages[3].episodes == (whole[0], *whole[2:4], *whole[5:])
-    unreadable, other = run.missing
+    other, unreadable = run.missing
     assert unreadable == "stages/3/episodes.jsonl:5: not JSON; the line is left out"
     assert other.startswith("stages/3/episodes.jsonl:2: group: required, but missing; ")
     path.write_text("{}\n" * 9)

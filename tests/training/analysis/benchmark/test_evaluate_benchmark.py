@@ -273,14 +273,6 @@ def test_the_boards_of_the_lake_are_not_asked_in_the_words_of_another_environmen
     assert "environment.kind: got" in capsys.readouterr().err
 
 
-def test_any_field_of_a_request_reaches_the_server_as_it_is(folder: Path, server, tmp_path):
-    before = len(server.bodies)
-    more = ["--request", "chat=true", "budget=5", "--limit", "1"]
-    assert ask(folder, tmp_path / "out", server, *more) == 0
-    (body,) = server.bodies[before:]
-    assert (body["chat"], body["budget"]) == (True, 5)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
