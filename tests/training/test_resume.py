@@ -88,11 +88,11 @@ def test_killed_run_leaves_the_same_files(case: str, tmp_path: Path) -> None:
             loop.run(config, tmp_path / "run", stop_after=stage)
     assert_same_files(tmp_path / "whole", tmp_path / "run")
     assert [one.problems for one in audit_run(tmp_path / "run") if one.problems] == []
-    # Otherwise a lost update would not be seen.
     updates = RunDirectory(tmp_path / "run").updates()
-    assert sum(one.grad_norm > 0 for one in updates) >= len(updates) // 2
-    files = [tmp_path / f"run/stages/{stage}/policy/model.safetensors" for stage in (0, 1, 2)]
-    assert len({file.read_bytes() for file in files}) == 3
+    if case != "environment":  # whose answers are worth nothing; elsewhere a lost update is seen
+        assert sum(one.grad_norm > 0 for one in updates) >= len(updates) // 2
+        files = [tmp_path / f"run/stages/{stage}/policy/model.safetensors" for stage in (0, 1, 2)]
+        assert len({file.read_bytes() for file in files}) == 3
     if case == "options":
         assert min(one.kl for one in updates[1:]) > 1e-5
         assert max(one.resampled_boards for one in updates) > 0
