@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -54,13 +54,12 @@ def audit_run(path: Path, *, deep: bool = True) -> Iterator[StageAudit]:
     stages = [one for one in directory.stage_numbers() if directory.stage(one).digests.exists()]
     for stage in stages:
         yield audit.stage(stage, deep=deep)
-    problems = []
-    expected = range(config.stages.count + 1 if directory.finished() else len(stages))
-    if stages != list(expected):
-        missing = sorted(set(expected) - set(stages)) or "too many"
-        problems.append(f"digests.json: stages {missing} of {config.name} are missing or extra")
+    last = config.stages.count if directory.finished() else max(stages, default=-1)
+    missing = sorted(set(range(last + 1)) - set(stages))
+    problems = [f"stages/{stage}/digests.json: is missing" for stage in missing]
+    problems += [f"stages/{one}: is extra" for one in stages if one > config.stages.count]
     if not problems and directory.finished():
-        problems += _named("summary.json", audit.summary_problems)
+        problems += audit.summary_problems()
     yield StageAudit(None, 1, tuple(problems))
 
 
@@ -161,14 +160,10 @@ class _Audit:
         if decision is None or decision.configuration.values() != configuration.values():
             yield "decision.json: is not what the engineer's answers lead to"
 
-    def summary_problems(self) -> Sequence[str]:
+    def summary_problems(self) -> list[str]:
         """Compare the end result with the results of the stages."""
-        same = summary_of(self.config, self.results) == self.directory.summary.read()
+        try:
+            same = summary_of(self.config, self.results) == self.directory.summary.read()
+        except UserError as error:
+            return [str(error)]
         return [] if same else ["summary.json: differs from the results of the stages"]
-
-
-def _named(part: str, find: Any) -> Sequence[str]:
-    try:
-        return find()
-    except UserError as error:
-        return [f"{part}: {error}"]

@@ -115,7 +115,7 @@ def test_audit_of_an_untouched_run_finds_nothing(finished: Path):
         (copy("1/gate.json", "0/gate.json"), "0: gate.json: has no digest"),
         (copy("1/digests.json", "2/digests.json"), "2: digests.json: is of stage 1"),
         (copy("1/decision.json", "2/decision.json"), "2: decision.json: was changed"),
-        (remove("2/digests.json"), "None: digests.json: stages [2]"),
+        (remove("2/digests.json"), "None: stages/2/digests.json: is missing"),
         (flip("3/digests.json"), "3: "),
         (put("metrics.jsonl", 30, "loss", value=0.5), "1: metrics.jsonl"),
         (put("summary.json", "seed", value=8), "None: summary.json"),
