@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import jax
@@ -20,11 +21,12 @@ from jaxlake.language.rewards import RewardValues, reward
 from jaxlake.runtime.random_keys import threefry_key
 from training.environments.protocol import Judged, Scores
 from training.rollout.instances import (
+    BoardRequest,
     InstanceSet,
     StageBoards,
-    draw_training_boards,
-    draw_validation_cells,
+    draw_boards,
     fill_budget,
+    requests_for,
 )
 from training.run.progress import console
 from training.run.records import EpisodeRecord, LakeAnswer, six_digits
@@ -50,11 +52,7 @@ class Lake:
     def validation_set(self) -> InstanceSet:
         """Draw the boards of every cell; they depend on `validation` and the number of agents."""
         key = threefry_key(self.config.validation.seed)
-        boards, outcomes = draw_validation_cells(key, self.config, self.config.cells.per_cell)
-        for outcome in outcomes:
-            if outcome.missing:
-                console.print(f"validation set: {outcome}", style="yellow")
-        return boards
+        return self._draw_cells("validation set", key, self.config.cells.per_cell, DigestSet())
 
     def warm_start_set(
         self, key: jax.Array, count: int, held_out: InstanceSet | None
@@ -62,12 +60,27 @@ class Lake:
         """Draw at least `count` solved boards, in the proportions of the validation set."""
         per_cell = -(-count // self.config.cells.cells)
         seen = DigestSet() if held_out is None else DigestSet(held_out.instances)
-        boards, outcomes = draw_validation_cells(
-            key, self.config, per_cell, seen=seen, substitute=True
+        return self._draw_cells("warm start", key, per_cell, seen, substitute=True)
+
+    def _draw_cells(
+        self, what: str, key: jax.Array, per_cell: int, seen: DigestSet, *, substitute: bool = False
+    ) -> InstanceSet:
+        """Draw boards of each size, hole ratio and wait ratio, and say how many are missing."""
+        cells, lake = self.config.cells, self.config.lake
+        boards, outcomes = draw_boards(
+            key,
+            [
+                BoardRequest(*cell, per_cell, lake.num_agents)
+                for cell in product(cells.sizes, cells.hole_ratios, cells.wait_ratios)
+            ],
+            max_size=max((*cells.sizes, *lake.bounds.sizes)),
+            max_candidates=lake.max_candidates,
+            seen=seen,
+            substitute=substitute,
         )
         for outcome in outcomes:
             if outcome.missing:
-                console.print(f"warm start: {outcome}", style="yellow")
+                console.print(f"{what}: {outcome}", style="yellow")
         return boards
 
     def stage_set(
@@ -78,9 +91,16 @@ class Lake:
         Boards that the generator can't make are replaced by others that come again (see
         `fill_budget`), so that every stage has its budget.
         """
-        lake = LakeConfiguration.model_validate(configuration.model_dump())
-        seen = DigestSet(held_out.instances)
-        distinct, outcomes = draw_training_boards(key, self.config, lake, count, seen=seen)
+        lake = self.config.lake
+        own = LakeConfiguration.model_validate(configuration.model_dump())
+        distinct, outcomes = draw_boards(
+            key,
+            requests_for(own, count, num_agents=lake.num_agents),
+            max_size=max(lake.bounds.sizes),
+            max_candidates=lake.max_candidates,
+            seen=DigestSet(held_out.instances),
+            substitute=True,
+        )
         rng = np.random.default_rng(seed_of(key))
         rows = rng.permutation(fill_budget(distinct, outcomes, rng))
         return StageBoards(distinct.take(rows), distinct, tuple(outcomes))

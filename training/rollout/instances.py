@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
-from itertools import product
 from typing import Any
 
 import jax
@@ -21,7 +20,6 @@ from training.environments.protocol import Instances
 from training.errors import UserError
 from training.processes import from_first
 from training.run.records import RequestOutcome, six_digits
-from training.schema import RunConfig
 
 
 @dataclass(frozen=True)
@@ -140,52 +138,6 @@ def _draw_boards(
     if not any(map(len, parts)):
         raise UserError("no board could be made: " + "; ".join(map(str, outcomes)))
     return join_boards(parts), outcomes
-
-
-def draw_validation_cells(
-    key: jax.Array,
-    config: RunConfig,
-    per_cell: int,
-    *,
-    seen: DigestSet | None = None,
-    substitute: bool = False,
-) -> tuple[InstanceSet, list[RequestOutcome]]:
-    """Draw `per_cell` boards for each size, hole ratio and wait ratio of the validation set.
-
-    See `draw_boards` for the other arguments and what is returned and raised.
-    """
-    cells, lake = config.cells, config.lake
-    return draw_boards(
-        key,
-        [
-            BoardRequest(*cell, per_cell, lake.num_agents)
-            for cell in product(cells.sizes, cells.hole_ratios, cells.wait_ratios)
-        ],
-        max_size=max((*cells.sizes, *lake.bounds.sizes)),
-        max_candidates=lake.max_candidates,
-        seen=seen,
-        substitute=substitute,
-    )
-
-
-def draw_training_boards(
-    key: jax.Array,
-    config: RunConfig,
-    configuration: LakeConfiguration,
-    count: int,
-    *,
-    seen: DigestSet,
-) -> tuple[InstanceSet, list[RequestOutcome]]:
-    """Draw `count` boards of a configuration, with substitutes; see `draw_boards`."""
-    lake = config.lake
-    return draw_boards(
-        key,
-        requests_for(configuration, count, num_agents=lake.num_agents),
-        max_size=max(lake.bounds.sizes),
-        max_candidates=lake.max_candidates,
-        seen=seen,
-        substitute=True,
-    )
 
 
 def requests_for(
