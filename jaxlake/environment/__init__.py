@@ -13,8 +13,6 @@ from jaxlake.environment.agent_dictionary import AgentDictionaryLake as AgentDic
 from jaxlake.environment.conflict_policies import ConflictPolicy as ConflictPolicy
 from jaxlake.environment.conflict_policies import ResolvedAction as ResolvedAction
 from jaxlake.environment.conflict_policies import resolve as resolve
-from jaxlake.environment.flat_observations import Flat as Flat
-from jaxlake.environment.flat_observations import FlatAgents as FlatAgents
 from jaxlake.environment.joint_agent import JointAgentLake as JointAgentLake
 from jaxlake.environment.joint_agent import joint_action as joint_action
 from jaxlake.environment.joint_agent import split_joint_action as split_joint_action
@@ -24,6 +22,8 @@ from jaxlake.environment.observations import AgentView as AgentView
 from jaxlake.environment.observations import BoardView as BoardView
 from jaxlake.environment.observations import Compact as Compact
 from jaxlake.environment.observations import CompactView as CompactView
+from jaxlake.environment.observations import Flat as Flat
+from jaxlake.environment.observations import FlatAgents as FlatAgents
 from jaxlake.environment.observations import Observation as Observation
 from jaxlake.environment.observations import Planes as Planes
 from jaxlake.environment.observations import unpack_rows as unpack_rows

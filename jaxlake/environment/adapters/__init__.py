@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from jaxlake.environment.flat_observations import Flat, FlatAgents
+from jaxlake.environment.observations import Flat, FlatAgents
 from jaxlake.environment.registry import make
 from jaxlake.errors import did_you_mean
 
