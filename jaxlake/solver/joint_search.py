@@ -172,15 +172,14 @@ def joint_search(
     board: Geometry,
     history: JointHistory | None = None,
     *,
-    waitless_cost: jax.Array | None = None,
-    waiting: jax.Array | bool | None = None,
+    waitless_cost: jax.Array,
+    waiting: jax.Array | bool,
 ) -> JointOptima:
     """Search until every lane has its sum of costs and its makespan, or is stuck.
 
-    With a `waitless_cost`, look instead for plans of that sum of costs in which nobody waits
-    before its last arrival. Then `sum_of_costs` tells where one was found, and of the rest only
-    `expansions` and `history` have a meaning. A program that does both compiles one search for
-    both if it says by `waiting`, bool (), that the cost is not to be looked at.
+    Unless `waiting`, bool (), look instead for plans of the sum of costs `waitless_cost` in which
+    nobody waits before its last arrival. Then `sum_of_costs` tells where one was found, and of the
+    rest only `expansions` and `history` have a meaning.
 
     Whether a search still grows is checked in every eighth layer only, so a lane is found stuck
     up to seven layers late.
@@ -190,10 +189,6 @@ def joint_search(
     overwritten.
     """
     B = running.shape[0]
-    if waiting is None:
-        waiting = waitless_cost is None
-    if waitless_cost is None:
-        waitless_cost = jnp.zeros(B, jnp.int32)
     layer, allowed = first_layer(boards, board)
 
     def examine(state: _JointState) -> _JointState:

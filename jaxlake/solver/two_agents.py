@@ -171,16 +171,12 @@ def search_by_loops(
     boards: TwoAgentBoards,
     running: jax.Array,
     history: JointHistory | None,
-    waitless_cost: jax.Array | None,
+    waitless_cost: jax.Array,
     horizon: int,
     board: Geometry,
-    waiting: jax.Array | bool | None = None,
+    waiting: jax.Array | bool,
 ) -> tuple[PairPlans, JointHistory]:
     """Search and go back through the history, which must be given; arguments as `joint_search`."""
-    if waiting is None:
-        waiting = waitless_cost is None
-    if waitless_cost is None:
-        waitless_cost = jnp.zeros_like(running, jnp.int32)
     ended = joint_search.joint_search(
         boards, running, horizon, board, history, waitless_cost=waitless_cost, waiting=waiting
     )

@@ -81,7 +81,8 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, machine=MA
     history = joint_search.JointHistory(layers, walks)
 
     def by_loops(running, cost):
-        return search_by_loops(pairs, running, history, cost, horizon, board)[0]
+        known = jnp.zeros_like(running, jnp.int32) if cost is None else cost
+        return search_by_loops(pairs, running, history, known, horizon, board, cost is None)[0]
 
     def by_kernel(running, cost):
         return joint.search_pairs(pairs, running, horizon, board, machine, cost)
