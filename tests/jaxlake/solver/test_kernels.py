@@ -107,10 +107,12 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, machine=MA
 
 @pytest.mark.slow
 @pytest.mark.parametrize("waiting", [True, False])
-@pytest.mark.parametrize(("size", "count", "horizon"), [(4, 700, HORIZON), (10, 3000, 64)])
-def test_joint_searches_and_their_plans_are_those_of_the_loops(size, count, horizon, waiting):
-    playing = jnp.arange(count) % 9 > 0
-    boards = _boards(2, count, size, 2)
+@pytest.mark.parametrize(
+    ("seed", "size", "count", "horizon"), [(2, 4, 700, HORIZON), (8, 10, 3000, 64)]
+)
+def test_joint_searches_and_their_plans_are_those_of_the_loops(seed, size, count, horizon, waiting):
+    playing = (jnp.arange(count) % 9 > 0) | (size == 10)
+    boards = _boards(seed, count, size, 2)
     found, running = _compare_joint_searches(boards, playing, horizon, waiting=waiting)
     settled = (found.sum_of_costs < joint_search.FAR) & running
     assert jnp.sum(settled) >= (300 if waiting else 20)
@@ -153,10 +155,11 @@ def _compare_staircases(batch, wanted, machine=MACHINE):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "count"), [((3, 5), 900), pytest.param((10,), 3000, marks=pytest.mark.slow)]
+    ("seed", "sizes", "count", "holes"),
+    [(11, (3, 5), 900, 0.6), pytest.param(13, (10,), 3000, 0.5, marks=pytest.mark.slow)],
 )
-def test_staircases_are_those_of_the_loops(sizes, count):
-    batch = instances(random_grids(11, count, sizes, agents=(2,), holes=0.6), sizes[-1], 2)
+def test_staircases_are_those_of_the_loops(seed, sizes, count, holes):
+    batch = instances(random_grids(seed, count, sizes, agents=(2,), holes=holes), sizes[-1], 2)
     words = _compare_staircases(batch, jnp.arange(count) % 9 > 0)
     assert len({tuple(row) for row in words.T.tolist()}) >= 30
     assert jnp.sum(jnp.any(words != 0, axis=0)) > 100
