@@ -352,7 +352,8 @@ def test_generate_names_numbers_that_are_none(number, error, said):
 def test_generate_takes_numbers_of_numpy_and_makes_no_board_of_ratios_that_are_none():
     key, params = jax.random.key(0), jaxlake.lake_params(3, hole_ratio=[0.2] * 4)
     wrong = replace(params, hole_ratio=np.float32([0.2, np.nan, np.inf, 3e8]))
-    options = {"max_size": 3, "max_candidates": 64, "part": [0, 1]}
+    # The solver is compiled for these shapes in test_compilations.py, too.
+    options = {"max_size": 3, "horizon": 8, "batch_size": 32, "max_candidates": 64, "part": [0, 1]}
     made = jaxlake.generate(key, wrong, np.int64(8), **options)
     assert made.shortfall_no_wait.tolist() == [0, 2, 2, 2]
     assert made.candidates.tolist()[1:] == [0, 0, 0]

@@ -71,6 +71,7 @@ def test_commands_draw_with_threefry_whatever_the_process_has_set(
     assert kinds == ["threefry2x32"]
 
 
+@pytest.mark.slow
 def test_a_pool_is_the_same_where_another_kind_is_the_default():
     plain = make("MAPF-FrozenLake-3x3-2ag-v0", num_instances=4)[1].instances
     with jax.default_prng_impl("rbg"):
