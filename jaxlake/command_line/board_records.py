@@ -9,16 +9,26 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 import jaxlake
-from jaxlake import Action, Failure, GridError, Instance, Outcome, Solution, Status
+from jaxlake import (
+    Action,
+    Failure,
+    GridError,
+    Instance,
+    Outcome,
+    Solution,
+    Status,
+    stack_instances,
+)
 from jaxlake.command_line.json_lines import Answers, Record, RecordError, clipped_json, read_records
-from jaxlake.language.answers import Answer, Plan, parse_answer
+from jaxlake.language.answers import Answer, parse_answer
+from jaxlake.language.judging import judge_answers
 from jaxlake.language.prompts import MAX_AGENTS, action_names
 from jaxlake.render import Picture
 from jaxlake.solver import solve_batch
@@ -53,6 +63,7 @@ _PADDED_AGENTS = (_FEW_AGENTS, MAX_AGENTS)
 _BATCH_SIZES = (32, 512)
 _SHORTEST_PLAN = 32
 _OPTIMA = ("sum_of_costs", "makespan", "needs_wait", "plan", "makespan_plan")
+_NO_ANSWER = Answer(parsed=False, plan=None, reason=None)
 
 
 @dataclass(frozen=True)
@@ -62,8 +73,7 @@ class _Task:
     id: Any
     board: Instance  # padded to a size of _EFFORTS and to MAX_AGENTS
     grid: list[str]  # its rows, as they came
-    plan: Plan | None = None  # None where there is no plan, or where it can't be read
-    unread: str | None = None  # why it can't be read
+    answer: Answer = _NO_ANSWER  # its plan, as read
 
     @property
     def num_agents(self) -> int:
@@ -71,7 +81,7 @@ class _Task:
 
     @property
     def steps(self) -> int:
-        return max(map(len, self.plan or ()), default=0)
+        return max(map(len, self.answer.plan or ()), default=0)
 
 
 def solve_lines(lines: Iterable[bytes]) -> Answers:
@@ -117,9 +127,9 @@ def _picture(task: _Task, planned: bool) -> Picture:
     if not planned:
         return jaxlake.show(task.board)
     plan = np.full((max(task.steps, 1), task.num_agents), Action.WAIT, np.int8)
-    for agent, actions in enumerate(task.plan or ()):
+    for agent, actions in enumerate(task.answer.plan or ()):
         plan[: len(actions), agent] = actions
-    if task.plan is not None:
+    if task.answer.plan is not None:
         return jaxlake.show(task.board, plan, length=task.steps)
     unread = jax.jit(jaxlake.verify)(
         task.board,
@@ -165,7 +175,7 @@ def _read_plan(record: Record) -> _Task:
         answer = parse_answer(text, task.num_agents, max_steps=max(1, len(text)))
     else:
         raise RecordError(f"text: got {clipped_json(text)}, a string is needed")
-    task = replace(task, plan=answer.plan, unread=answer.reason)
+    task = replace(task, answer=answer)
     if task.steps > MAX_STEPS:
         raise RecordError(f"{given[0]}: got {task.steps} steps, at most {MAX_STEPS} are allowed")
     return task
@@ -181,7 +191,7 @@ def _read_task(record: Record) -> _Task:
     if not 2 <= len(grid) <= MAX_SIZE:
         raise RecordError(f"grid: got {len(grid)} rows, 2 to {MAX_SIZE} are allowed")
     try:
-        size = _padded(len(grid), _EFFORTS)
+        size = min(limit for limit in _EFFORTS if limit >= len(grid))
         board = jaxlake.parse_grid(grid, max_size=size, max_agents=MAX_AGENTS)
         return _Task(record["id"], board, grid)
     except GridError as error:
@@ -207,10 +217,6 @@ def _plan_of_names(plan: Any, num_agents: int) -> Answer:
                 return unread(f"{place}: got {clipped_json(name)}, allowed are {allowed}")
     numbers = tuple(tuple(int(Action[name.upper()]) for name in names) for names in plan)
     return Answer(parsed=True, plan=numbers, reason=None)
-
-
-def _padded(value: int, allowed: Iterable[int]) -> int:
-    return min(limit for limit in allowed if limit >= value)
 
 
 def _solution_records(tasks: Sequence[_Task], batch_size: int) -> list[Record]:
@@ -241,29 +247,30 @@ def solution_fields(solution: Solution, num_agents: int | None = None) -> Record
 
 
 def _outcome_records(tasks: Sequence[_Task], batch_size: int, *, optimum: bool) -> list[Record]:
+    if not tasks:
+        return []
     unknown: Solution = jax.device_get(unknown_solution(0, MAX_AGENTS))
     solutions = _solve(tasks, batch_size) if optimum else [unknown] * len(tasks)
-    rows = []
-    for task, solution in zip(tasks, solutions, strict=True):
-        # Plans are padded to a power of two.
-        length = max(_SHORTEST_PLAN, 1 << (task.steps - 1).bit_length() if task.steps else 0)
-        plan = np.full((length, MAX_AGENTS), Action.WAIT, np.int8)
-        for agent, actions in enumerate(task.plan or ()):
-            plan[: len(actions), agent] = actions
-        # Verification reads only the optima, and plans of different shapes can't be stacked.
-        no_plan: Any = np.zeros((0, MAX_AGENTS), np.int8)
-        optima = replace(solution, plan=no_plan, makespan_plan=no_plan)
-        rows.append((task.board, plan, np.int32(task.steps), task.plan is not None, optima))
-    outcomes = _in_batches(rows, lambda row: (_verifier(), batch_size))
+    # Verification reads only the optima, and plans of different shapes can't be stacked.
+    no_plan: Any = np.zeros((0, MAX_AGENTS), np.int8)
+    optima = [replace(one, plan=no_plan, makespan_plan=no_plan) for one in solutions]
+    longest = max(task.steps for task in tasks)
+    outcomes = judge_answers(
+        [task.answer for task in tasks],
+        stack_instances([task.board for task in tasks]),
+        jax.tree.map(lambda *leaves: np.stack(leaves), *optima),
+        max_steps=max(_SHORTEST_PLAN, 1 << (longest - 1).bit_length() if longest else 0),
+    )
     return [
-        _outcome_record(task, outcome, optimum_known=bool(solution.status != Status.UNKNOWN))
-        for task, solution, outcome in zip(tasks, solutions, outcomes, strict=True)
+        _outcome_record(task, jax.tree.map(lambda leaf, row=row: leaf[row], outcomes), solution)
+        for row, (task, solution) in enumerate(zip(tasks, solutions, strict=True))
     ]
 
 
-def _outcome_record(task: _Task, outcome: Outcome, *, optimum_known: bool) -> Record:
+def _outcome_record(task: _Task, outcome: Outcome, solution: Solution) -> Record:
     failure = Failure(int(outcome.failure))
-    reason = {} if task.unread is None else {"reason": task.unread}
+    optimum_known = solution.status != Status.UNKNOWN
+    reason = {} if task.answer.reason is None else {"reason": task.answer.reason}
     return {
         "id": task.id,
         "parsed": bool(outcome.parsed),
@@ -281,59 +288,43 @@ def _outcome_record(task: _Task, outcome: Outcome, *, optimum_known: bool) -> Re
 
 def _solve(tasks: Sequence[_Task], batch_size: int) -> list[Solution]:
     """Solve boards; of one or two agents, UNKNOWN ones are tried again at a long horizon."""
-
-    def solve_all(tasks: Sequence[_Task], effort: _Effort | None = None) -> list[Solution]:
-        def how(board: Instance) -> tuple[Callable[[Instance], Solution], int]:
-            chosen = effort or _EFFORTS[np.shape(board.holes)[-1]]
-            solve = partial(solve_batch, horizon=chosen.horizon)
-            return solve, min(batch_size, chosen.batch_size)
-
-        boards = [_with_slots(task.board, task.num_agents) for task in tasks]
-        return _in_batches(boards, how, filler=_without_agents)
-
-    solutions = solve_all(tasks)
-    unknown = [i for i, one in enumerate(solutions) if one.status == Status.UNKNOWN]
-    unknown = [i for i in unknown if tasks[i].num_agents <= _FEW_AGENTS]
-    again = solve_all([tasks[i] for i in unknown], _LONG_EFFORT)
-    for i, solution in zip(unknown, again, strict=True):
-        solutions[i] = solution
+    solutions = _solve_all(tasks, batch_size)
+    again = [
+        number
+        for number, task in enumerate(tasks)
+        if solutions[number].status == Status.UNKNOWN and task.num_agents <= _FEW_AGENTS
+    ]
+    longer = _solve_all([tasks[number] for number in again], batch_size, _LONG_EFFORT)
+    for number, solution in zip(again, longer, strict=True):
+        solutions[number] = solution
     return solutions
 
 
-def _with_slots(board: Instance, num_agents: int) -> Instance:
-    slots = _padded(num_agents, _PADDED_AGENTS)
+def _solve_all(
+    tasks: Sequence[_Task], batch_size: int, effort: _Effort | None = None
+) -> list[Solution]:
+    """Solve boards in batches of one padding and one size, and return the solutions in order."""
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for number, task in enumerate(tasks):
+        slots = min(limit for limit in _PADDED_AGENTS if limit >= task.num_agents)
+        groups[np.shape(task.board.holes)[-1], slots].append(number)
+    solutions: dict[int, Solution] = {}
+    for (size, slots), group in groups.items():
+        chosen = effort or _EFFORTS[size]
+        count = min(batch_size, chosen.batch_size)
+        boards = {number: _with_slots(tasks[number].board, slots) for number in group}
+        # A board without agents fills up the last batch and takes no time.
+        filler = replace(boards[group[0]], agent_mask=np.zeros(slots, bool))  # type: ignore[arg-type]
+        for start in range(0, len(group), count):
+            chunk = group[start : start + count]
+            filled = [boards[number] for number in chunk] + [filler] * (count - len(chunk))
+            batch = stack_instances(filled)
+            solved = jax.device_get(solve_batch(batch, horizon=chosen.horizon))
+            for row, number in enumerate(chunk):
+                solutions[number] = jax.tree.map(lambda leaf, row=row: leaf[row], solved)
+    return [solutions[number] for number in range(len(tasks))]
+
+
+def _with_slots(board: Instance, slots: int) -> Instance:
     cut = {name: getattr(board, name)[:slots] for name in ("starts", "goals", "agent_mask")}
     return replace(board, **cut)
-
-
-def _without_agents(board: Instance) -> Instance:
-    """A board that fills up a batch and takes no time."""
-    nobody: Any = np.zeros_like(board.agent_mask)
-    return replace(board, agent_mask=nobody)
-
-
-@cache
-def _verifier() -> Callable[[Any], Outcome]:
-    return jax.jit(jax.vmap(lambda row: jaxlake.verify(*row)))
-
-
-def _in_batches(
-    rows: Sequence[Any],
-    how: Callable[[Any], tuple[Callable[[Any], Any], int]],  # function and size of batches
-    filler: Callable[[Any], Any] = lambda row: row,  # what the last batch is filled up with
-) -> list[Any]:
-    """Apply functions to batches of pytrees of one shape, which decides how; the order is kept."""
-    groups: dict[Any, list[int]] = defaultdict(list)
-    for i, row in enumerate(rows):
-        groups[tuple(np.shape(leaf) for leaf in jax.tree.leaves(row))].append(i)
-    answers: dict[int, Any] = {}
-    for _, group in sorted(groups.items()):
-        function, batch_size = how(rows[group[0]])
-        fill = filler(rows[group[0]])
-        for start in range(0, len(group), batch_size):
-            chunk = group[start : start + batch_size]
-            filled = [rows[i] for i in chunk] + [fill] * (batch_size - len(chunk))
-            done = jax.device_get(function(jax.tree.map(lambda *leaves: np.stack(leaves), *filled)))
-            for place, i in enumerate(chunk):
-                answers[i] = jax.tree.map(lambda leaf, place=place: leaf[place], done)
-    return [answers[i] for i in range(len(rows))]

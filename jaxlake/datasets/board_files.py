@@ -40,12 +40,14 @@ def write_boards(path: Path, made: Generated, **texts: str) -> None:
 def read_boards(path: Path) -> Generated:
     """Read what `write_boards` wrote, with NumPy leaves; a `DatasetError` names a damaged file."""
     with _opened(path) as arrays:
-        nested = {
+        leaves: dict[str, Any] = {
             name: kind(**{one.name: arrays[f"{name}.{one.name}"] for one in fields(kind)})
             for name, kind in _NESTED.items()
         }
-        others = {one.name: arrays[one.name] for one in fields(Generated) if one.name not in nested}
-    return Generated(**nested, **others)
+        for one in fields(Generated):
+            if one.name not in leaves:
+                leaves[one.name] = arrays[one.name]
+    return Generated(**leaves)
 
 
 def read_text_of(path: Path, name: str) -> str:

@@ -207,7 +207,7 @@ def instance_from_scenarios(
             places[kind, agent] = r, c
     holes = np.ones((side, side), bool)
     holes[: grid_map.height, : grid_map.width] = ~passable
-    return numpy_instance(holes, side, *places, num_agents)
+    return numpy_instance(holes, side, places[0], places[1], num_agents)
 
 
 def map_from_instance(instance: Instance) -> GridMap:

@@ -42,9 +42,19 @@ def judge_texts(
         parse_answer(text, agents, max_steps=max_steps)
         for text, agents in zip(texts, num_agents, strict=True)
     ]
-    slots = np.shape(instances.agent_mask)[-1]
-    plans = np.full((len(texts), max_steps, slots), Action.WAIT, np.int8)
-    lengths = np.zeros(len(texts), np.int32)
+    return Verdict(answers, judge_answers(answers, instances, solutions, max_steps=max_steps))
+
+
+def judge_answers(
+    answers: Sequence[Answer], instances: Instance, solutions: Solution, *, max_steps: int
+) -> Outcome:
+    """Verify the plans of B answers in batches on the device; NumPy leaves (B, ...).
+
+    Arguments are those of `judge_texts`, for answers that have been read.
+    """
+    count, slots = np.shape(instances.agent_mask)
+    plans = np.full((count, max_steps, slots), Action.WAIT, np.int8)
+    lengths = np.zeros(count, np.int32)
     for row, answer in enumerate(answers):
         for agent, actions in enumerate(answer.plan or ()):
             plans[row, : len(actions), agent] = actions
@@ -52,10 +62,10 @@ def judge_texts(
     parsed = np.array([answer.parsed for answer in answers])
     everything = (instances, plans, lengths, parsed, solutions)
     outcomes = []
-    for start in range(0, len(texts), BATCH_SIZE):
+    for start in range(0, count, BATCH_SIZE):
         # The last batch repeats its last row, so that all batches have one shape.
-        rows = np.minimum(np.arange(start, start + BATCH_SIZE), len(texts) - 1)
+        rows = np.minimum(np.arange(start, start + BATCH_SIZE), count - 1)
         batch = jax.tree.map(lambda leaf: leaf[rows], everything)  # noqa: B023
         outcomes.append(jax.device_get(verify_batch(*batch)))
-    merged = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(texts)], *outcomes)
-    return Verdict(answers, merged)
+    merged: Outcome = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *outcomes)
+    return merged

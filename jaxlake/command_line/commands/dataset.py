@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from jaxlake.command_line.arguments import (
     add_action,
@@ -102,12 +101,10 @@ def _add_make(parser: argparse.ArgumentParser) -> None:
     size = "boards per part, at most 1,048,576 (default: 65,536)"
     tries = "boards of a kind to draw for one part before giving up (default: 8 per board)"
     share = "make only every W-th part, from part I on"
-    for name, metavar, kind, default, what in (
-        ("--part-size", "B", number(int, 1, 1 << 20), 1 << 16, size),
-        ("--max-candidates", "M", number(int, 1, 1 << 30), None, tries),
-        ("--worker", "I/W", _worker, (0, 1), share),
-    ):
-        parser.add_argument(name, metavar=metavar, type=kind, default=default, help=what)
+    part_size, candidates = number(int, 1, 1 << 20), number(int, 1, 1 << 30)
+    parser.add_argument("--part-size", metavar="B", type=part_size, default=1 << 16, help=size)
+    parser.add_argument("--max-candidates", metavar="M", type=candidates, help=tries)
+    parser.add_argument("--worker", metavar="I/W", type=_worker, default=(0, 1), help=share)
 
 
 def _worker(text: str) -> tuple[int, int]:
@@ -138,46 +135,33 @@ def _make(args: argparse.Namespace) -> int:
             max_candidates=args.max_candidates,
             progress=_progress_line(args.part_size),
         )
-        state, cells = _state(args.directory)
+        state, table, missing = _describe(args.directory)
     print(f"{args.directory}: {state}")
-    lacking = [cell for cell in cells if cell["missing_wait"] or cell["missing_no_wait"]]
-    for cell in lacking:
-        print(
-            f"jaxlake: {cell['size']}x{cell['size']}, {cell['num_agents']} agents, hole_ratio "
-            f"{cell['hole_ratio']:g}: {cell['missing_wait']} boards that need a wait and "
-            f"{cell['missing_no_wait']} that need none are missing after {cell['candidates']} "
-            "candidates",
-            file=sys.stderr,
-        )
-    return 1 if lacking else 0
+    if missing:
+        print(f"jaxlake: {missing:,} boards could not be made\n{table}", file=sys.stderr)
+    return 1 if missing else 0
 
 
-def _state(directory: Path) -> tuple[str, list[dict[str, Any]]]:
-    """Say how far a set is, and list what was asked for and made of each of its cells."""
+def _describe(directory: Path) -> tuple[str, str, int]:
+    """Return how far a set is, a table of its kinds of boards, and how many boards are missing."""
     from jaxlake.datasets import missing_parts, read_counts, read_manifest
 
     manifest, counts = read_manifest(directory), read_counts(directory)
-    cells = []
-    for cell, size in enumerate(manifest.params["size"]):
-        own = {name: int(values[cell]) for name, values in counts.items()}
-        missing = {kind: own[f"shortfall_{kind}"] for kind in ("wait", "no_wait")}
-        made = {kind: own[f"requested_{kind}"] - missing[kind] for kind in missing}
-        cells.append(
-            {
-                "size": size,
-                "num_agents": manifest.params["num_agents"][cell],
-                "hole_ratio": manifest.params["hole_ratio"][cell],
-                "made_wait": made["wait"],
-                "made": sum(made.values()),
-                "missing_wait": missing["wait"],
-                "missing_no_wait": missing["no_wait"],
-                "candidates": own["candidates"],
-                "unknown": own["unknown"],
-            }
-        )
-    boards, parts = sum(cell["made"] for cell in cells), manifest.num_parts
-    there = parts - len(missing_parts(directory))
-    return f"{boards:,} of {manifest.count:,} boards in {there} of {parts} parts", cells
+    waits = counts["requested_wait"] - counts["shortfall_wait"]
+    made = waits + counts["requested_no_wait"] - counts["shortfall_no_wait"]
+    missing = counts["shortfall_wait"] + counts["shortfall_no_wait"]
+    params = manifest.params
+    kinds = zip(params["size"], params["num_agents"], params["hole_ratio"], strict=True)
+    columns = (waits, made, missing, counts["candidates"], counts["unknown"])
+    rows = [
+        (*(f"{value:g}" for value in kind), *(f"{column[cell]:,}" for column in columns))
+        for cell, kind in enumerate(kinds)
+    ]
+    heads = ("size", "agents", "holes", "waits", "made", "missing", "candidates", "unknown")
+    parts = manifest.num_parts
+    on_disk = parts - len(missing_parts(directory))
+    state = f"{made.sum():,} of {manifest.count:,} boards in {on_disk} of {parts} parts"
+    return state, aligned_text(heads, rows), int(missing.sum())
 
 
 def _check_request(args: argparse.Namespace) -> None:
@@ -254,16 +238,8 @@ def _info(args: argparse.Namespace) -> int:
     from jaxlake.datasets import DatasetError, read_parts
 
     with user_errors(DatasetError):
-        state, cells = _state(args.directory)
-        print(state)
-        heads = ("size", "agents", "holes", "waits", "made", "missing", "candidates", "unknown")
-        rows = []
-        for cell in cells:
-            missing = cell["missing_wait"] + cell["missing_no_wait"]
-            counts = (cell["made_wait"], cell["made"], missing, cell["candidates"], cell["unknown"])
-            kind = (f"{cell['size']}", f"{cell['num_agents']}", f"{cell['hole_ratio']:g}")
-            rows.append((*kind, *(f"{count:,}" for count in counts)))
-        print(aligned_text(heads, rows))
+        state, table, _ = _describe(args.directory)
+        print(f"{state}\n{table}")
         if args.verify:
             print(f"verified {sum(1 for _ in read_parts(args.directory))} parts")
     return 0
