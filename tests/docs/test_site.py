@@ -1,5 +1,7 @@
 """The documentation: links lead somewhere, pages stand in the navigation, nothing is left out."""
 
+import importlib
+import importlib.util
 import re
 import subprocess
 import sys
@@ -39,6 +41,17 @@ def test_the_reference_describes_each_public_name_of_the_lake_once():
     assert "solve" in jaxlake.__all__
     assert set(jaxlake.__all__) <= {name.removeprefix("jaxlake.") for name in described}
     assert page.count("\n::: ") == len(described)
+
+
+def test_objects_of_the_reference_exist(site: Site):
+    for page in site.pages.values():
+        for name in re.findall(r"^::: ([\w.]+)$", page, flags=re.MULTILINE):
+            module, _, attribute = name.rpartition(".")
+            if importlib.util.find_spec(module) is None or not (
+                hasattr(importlib.import_module(module), attribute)
+                or importlib.util.find_spec(name)
+            ):
+                pytest.fail(f"{name} does not exist")
 
 
 def test_the_page_of_all_keys_has_every_key_of_a_run(site: Site):
