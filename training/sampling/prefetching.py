@@ -194,7 +194,6 @@ def _written(drawn: _Drawn, lag: int) -> dict[str, Any]:
 
 
 def _read(tree: Any, syncs: int) -> _Drawn:
-    asked = tree["question"]
     answers = [
         [
             Completion(
@@ -206,9 +205,5 @@ def _read(tree: Any, syncs: int) -> _Drawn:
         ]
         for group in tree["answers"]
     ]
-    question = Question(**asked)
-    if [len(group) for group in answers] != [question.n] * len(question.prompts):
-        raise ValueError(f"not {question.n} answers to each of {len(question.prompts)} prompts")
-    if any(len(one.logprobs) != len(one.token_ids) for group in answers for one in group):
-        raise ValueError("an answer has not one log-probability for each token")
+    question = Question(**tree["question"])
     return _Drawn(question, answers, str(tree["version"]), syncs - tree["lag"])

@@ -144,22 +144,6 @@ def test_a_kept_rollout_that_is_lost_is_named(text: str | None, tmp_path: Path) 
         PrefetchingSampler(Engine()).take_back(tmp_path, 4)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ('"n": 2', '"n": 3', "not 3 answers to each of 1 prompts"),
-        ('"token_ids": [11, 0]', '"token_ids": [11]', "not one log-probability for each token"),
-    ],
-)
-def test_a_kept_rollout_with_wrong_counts_is_refused(
-    old: str, new: str, words: str, tmp_path: Path
-) -> None:
-    file = kept(tmp_path)
-    file.write_text(file.read_text().replace(old, new))
-    with pytest.raises(UserError, match=words):
-        PrefetchingSampler(Engine()).take_back(tmp_path, 4)
-
-
 def test_a_kept_rollout_of_another_question_is_refused_and_never_drawn_again(
     tmp_path: Path,
 ) -> None:

@@ -1,0 +1,117 @@
+"""An engine of vLLM in a process of its own: `TASK FOLDER ...`, with an empty folder.
+
+`spread FOLDER FSDP WORKERS` hands over weights that are split over so many devices to an engine
+that is split over so many workers. `killed FOLDER` kills the engine's process while it answers.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import psutil
+import pytest
+
+from tests.paths import TINY as TINY_FILE
+from training.errors import UserError
+from training.policy.policy import Policy, load_policy, make_policy
+from training.sampling.engine_watch import engine_processes
+from training.sampling.sampler import Question, check_agreement
+from training.sampling.vllm_sampler import VllmSampler
+from training.schema import Sampling, load
+from training.weight_transfer.checksums import SyncError
+from training.weight_transfer.transport import InProcessTransport, SharedMemoryTransport
+
+SEQUENCES = [[5, 30, 31, 90, 120, 7, 8] * times for times in (1, 2, 3, 4)]
+
+
+def started(folder: Path, *, fsdp: int, workers: int) -> tuple[Policy, Any, VllmSampler]:
+    """Start an engine on an untrained policy."""
+    config = load(TINY_FILE, [f"model.mesh.fsdp={fsdp}"])
+    texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT", '{"3":{"data_ratio":0.5,"hole_ratio":0.25}}'] * 4
+    make_policy(folder / "initial", config.model, texts, max_len=512, seed=0)
+    policy, params = load_policy(folder / "initial", config)
+    policy.export(params, folder / "engine", untied=True)
+    assert all(len(leaf.sharding.device_set) == fsdp for leaf in jax.tree.leaves(params))
+    settings = Sampling(max_model_len=512, max_num_seqs=8, tensor_parallel_size=workers)
+    return policy, params, VllmSampler(folder / "engine", settings)
+
+
+def make_last_worker_stale(worker: Any) -> None:
+    """Move one number of one copy of the last norm by an ulp; called on every worker."""
+    if worker.rank == worker.vllm_config.parallel_config.tensor_parallel_size - 1:
+        values = worker.model_runner.get_model().model.norm.weight.data.numpy()
+        values[0] = np.nextafter(values[0], np.inf)
+
+
+def spread(folder: Path, fsdp: int, workers: int) -> None:
+    """Sync weights that are overwritten in place, and see that one stale worker is noticed."""
+    policy, params, sampler = started(folder, fsdp=fsdp, workers=workers)
+    kind = InProcessTransport if workers == 1 else SharedMemoryTransport
+    assert isinstance(sampler._transport, kind)
+    held = jax.tree.map(lambda leaf: 1.5 * leaf, params)
+    expected = policy.logprobs(held, SEQUENCES)
+    with pytest.raises(SyncError, match="the engine and the trainer disagree"):
+        check_agreement(sampler, SEQUENCES, expected, 1e-3)
+    update = jax.jit(lambda old: jax.tree.map(lambda leaf: leaf * 1.001, old), donate_argnums=0)
+    versions = set()
+    for number in range(20):
+        expected = policy.logprobs(held, SEQUENCES)
+        sampler.sync(policy.tensors(held))
+        versions.add(sampler.weight_version)
+        held = jax.block_until_ready(update(held))  # nothing holds on to the old memory
+        if number % 10 == 9:
+            check_agreement(sampler, SEQUENCES, expected, 1e-3)
+    assert len(versions) == 20
+
+    transport = sampler._transport
+
+    class OneStale:
+        def send(self, tensors: Any) -> None:
+            transport.send(tensors)
+            sampler._engine.collective_rpc(make_last_worker_stale)
+
+    sampler._transport = OneStale()  # type: ignore[assignment]
+    with pytest.raises(SyncError, match=r"1 of \d+ weight tensors .* checksums: model\.norm\."):
+        sampler.sync(policy.tensors(held))
+    sampler.close()
+    print("done")
+
+
+def killed(folder: Path) -> None:
+    """Print the seconds until the error, its message, and the processes that are left."""
+    _, _, sampler = started(folder, fsdp=1, workers=2)
+    # Not found by their title, which is cut where a process has little room for it.
+    (process,) = engine_processes(sampler._engine)
+    core = psutil.Process(process.pid)
+    processes = [core, *core.children(recursive=True)]
+    killed_at = 0.0
+
+    def kill() -> None:
+        nonlocal killed_at
+        killed_at = time.monotonic()
+        os.kill(core.pid, signal.SIGKILL)
+
+    question = Question([[5, 30, 31]] * 64, 4, 1.0, max_tokens=500, stop_token_ids=[], seed=1)
+    threading.Timer(2.0, kill).start()
+    message = ""
+    try:
+        while True:
+            sampler.sample(question)
+    except UserError as error:
+        message = str(error)
+    seconds = time.monotonic() - killed_at
+    sampler.close()
+    left = [one.pid for one in psutil.wait_procs(processes, timeout=20)[1]]
+    print(json.dumps({"seconds": seconds, "message": message, "left": left, "core": core.pid}))
+
+
+if __name__ == "__main__":
+    task, folder, *numbers = sys.argv[1:]
+    {"spread": spread, "killed": killed}[task](Path(folder), *map(int, numbers))
