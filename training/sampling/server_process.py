@@ -36,8 +36,6 @@ NO_TRUNCATION = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1
 
 _SECONDS_TO_END = 20.0
 
-_ports_given: set[int] = set()
-
 
 class ServerProcess:
     """A vLLM server that was started for one model folder, and all that it started itself."""
@@ -83,11 +81,6 @@ class ServerProcess:
     def pid(self) -> int:
         """The number of the server's process, which is that of its group, too."""
         return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        """Whether the server's process has not ended."""
-        return self._process.poll() is None
 
     def healthy(self) -> bool:
         """Whether the server answers, and its engine lives."""
@@ -155,14 +148,10 @@ def devices_of(settings: Sampling, environ: Mapping[str, str]) -> dict[str, str]
 
 
 def _free_port() -> int:
-    """Return a port that nobody listens on, and that no other server of this process was given."""
-    while True:
-        with socket.socket() as free:
-            free.bind((HOST, 0))
-            port: int = free.getsockname()[1]
-        if port not in _ports_given:
-            _ports_given.add(port)
-            return port
+    with socket.socket() as free:
+        free.bind((HOST, 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
 def main(folder: str, port: str, sampling: str, more: str = "{}") -> None:
