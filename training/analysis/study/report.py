@@ -77,7 +77,6 @@ def study_page(results: Results) -> str:
     """Make the page."""
     environment = page_environment(_FOLDER)
     environment.filters |= {
-        "holes": figures.holes_name,
         "interval": interval_text,
         "listed": listed,
         "over_seeds": _over_seeds,

@@ -25,11 +25,6 @@ Results = dict[str, Any]
 REVIEWS = ("accepted", "repaired", "rejected", "failed")
 """Kinds of reviews of an engineer's answer; `failed`: there was none."""
 
-SLICE_BOARDS = 20
-"""Boards that a slice needs to count as the worst one."""
-
-_VALID = METRICS.index("valid")
-
 
 class BoardSlice(NamedTuple):
     """The boards that agree in size, in the tenth of holes, and in whether they need a wait."""
@@ -89,15 +84,12 @@ def _engineer(
 ) -> Results:
     scores = np.stack([run.scores for run in runs])  # (S, M, T, B)
     final = scores[:, :, -1]
-    large = [one for one in slices if len(one.rows) >= SLICE_BOARDS]
-    worst = min(large, key=lambda one: final[:, _VALID, one.rows].mean(), default=None)
     return {
         "seeds": [run.seed for run in runs],
         "rates": _by_metric(lambda m: asdict(mean_interval(final[:, m].astype(int)))),
         "isr": spread([run.isr[-1] for run in runs]),
         "difference": _difference(runs, baseline),
         "slices": [_slice(one, final) for one in slices],
-        "worst_slice": None if worst is None else _slice(worst, final),
         "learning_curve": _by_metric(
             lambda m: [rate_spread(stage) for stage in np.moveaxis(scores[:, m], 1, 0)]
         ),
