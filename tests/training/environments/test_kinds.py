@@ -99,8 +99,7 @@ def test_a_policy_is_evaluated_on_another_environment(tmp_path: Path, capsys):
     output = tmp_path / "rates.json"
     evaluate(config, tmp_path / "policy", output)
     rates = json.loads(output.read_text())
-    assert [row["group"] for row in rates["rows"]] == ["8", "9"]
-    assert [row["count"] for row in rates["rows"]] == [20, 20]
+    assert {group: row["count"] for group, row in rates["groups"].items()} == {"8": 20, "9": 20}
     total = rates["total"]
     assert total["count"] == 40 == total["valid"] + sum(total["failures"].values())
     assert "cells" not in rates
