@@ -110,9 +110,19 @@ def initial_network(key: jax.Array, inputs: int, width: int) -> list[tuple[jax.A
     """Two hidden layers, and a last one with five logits and the value; small where it ends."""
     sizes = [(inputs, width, 2.0**0.5), (width, width, 2.0**0.5), (width, 6, 0.01)]
     return [
-        (jax.nn.initializers.orthogonal(scale)(one, (rows, columns)), jnp.zeros(columns))
+        (_orthogonal(one, rows, columns, scale), jnp.zeros(columns))
         for one, (rows, columns, scale) in zip(jax.random.split(key, 3), sizes, strict=True)
     ]
+
+
+def _orthogonal(key: jax.Array, rows: int, columns: int, scale: float) -> jax.Array:
+    """Draw orthogonal weights, one matrix at a time also under vmap.
+
+    On CPUs, jaxlib 0.10 waits for a batch of QR decompositions on the threads that compute it, so
+    two batches at once may wait forever.
+    """
+    draw = jax.nn.initializers.orthogonal(scale)
+    return jax.custom_batching.sequential_vmap(lambda key: draw(key, (rows, columns)))(key)
 
 
 def policy_and_value(network: Any, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
