@@ -226,8 +226,7 @@ def _reference(config: RunConfig, directory: RunDirectory, params: Any) -> Any:
     if not config.grpo.kl_coefficient:
         return None
     require_sealed_weights(directory, 0)
-    settings = config.model.model_copy(update={"param_dtype": config.model.dtype})
-    return load_policy(directory.stage(0).policy, config.model_copy(update={"model": settings}))[1]
+    return load_policy(directory.stage(0).policy, config, param_dtype=config.model.dtype)[1]
 
 
 def _start_engine(run: ActiveRun, state: LearnerState) -> Sampler:

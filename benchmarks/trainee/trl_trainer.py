@@ -48,7 +48,7 @@ def make_trainer(
         max_completion_length=limit,
         temperature=temperature,
         learning_rate=settings.learning_rate,
-        weight_decay=settings.weight_decay,
+        weight_decay=0.0,
         max_grad_norm=settings.max_grad_norm,
         adam_beta2=0.99,
         loss_type=_LOSS_TYPES[settings.aggregation],

@@ -32,11 +32,10 @@ def grpo_optimizer(settings: Grpo, steps: int) -> optax.GradientTransformation:
 
     A falling rate is down to a tenth in the last of them.
     """
-    warmup = settings.warmup_updates or round(settings.warmup_share * steps)
-    rate, kind = settings.learning_rate, settings.schedule
+    rate, kind, warmup = settings.learning_rate, settings.schedule, settings.warmup_updates
     return adamw(
         learning_rates(rate, kind, warmup_steps=warmup, steps=steps - 1),
-        weight_decay=settings.weight_decay,
+        weight_decay=0.0,
         max_grad_norm=settings.max_grad_norm,
         b2=0.99,  # rewards are noisier than targets: a longer memory of the gradient's size
     )

@@ -66,7 +66,7 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
             warmup_steps=settings.warmup_steps,
             steps=settings.steps,
         ),
-        weight_decay=settings.weight_decay,
+        weight_decay=0.01,
         max_grad_norm=1.0,
     )
     state = initial_state(params, optimizer)

@@ -138,20 +138,34 @@ def make_policy(
     tokenizer = train_tokenizer(texts, settings.scratch.vocab_size)
     shape = settings.scratch.model_dump() | {"vocab_size": len(tokenizer)}
     config = DecoderConfig(**shape, max_position_embeddings=max_len, tie_word_embeddings=False)
-    model = Decoder(config, rngs=nnx.Rngs(seed), param_dtype=jnp.dtype(settings.param_dtype))
+    model = Decoder(config, rngs=nnx.Rngs(seed))
     with tempfile.TemporaryDirectory() as scratch:
         tokenizer.save_pretrained(scratch)
         huggingface.save(model, folder, tokenizer_from=Path(scratch))
 
 
-def load_policy(folder: Path, config: RunConfig) -> tuple[Policy, Any]:
+def load_policy(
+    folder: Path, config: RunConfig, *, param_dtype: str = "float32"
+) -> tuple[Policy, Any]:
     """Read the policy of a run; see `open_policy`."""
-    bucket = config.grpo.length_bucket
-    return open_policy(folder, config.model, config.prompt, length_bucket=bucket, seed=config.seed)
+    return open_policy(
+        folder,
+        config.model,
+        config.prompt,
+        length_bucket=config.grpo.length_bucket,
+        seed=config.seed,
+        param_dtype=param_dtype,
+    )
 
 
 def open_policy(
-    folder: Path, settings: Model, prompt: Prompt, *, length_bucket: int, seed: int = 0
+    folder: Path,
+    settings: Model,
+    prompt: Prompt,
+    *,
+    length_bucket: int,
+    seed: int = 0,
+    param_dtype: str = "float32",
 ) -> tuple[Policy, Any]:
     """Read a Hugging Face folder: the policy, and its weights as a pytree.
 
@@ -180,7 +194,7 @@ def open_policy(
     model = huggingface.load(
         folder,
         dtype=jnp.dtype(settings.dtype),
-        param_dtype=jnp.dtype(settings.param_dtype),
+        param_dtype=jnp.dtype(param_dtype),
         remat=settings.remat,
         mesh=mesh,
     )

@@ -86,7 +86,7 @@ def learned_parameters(config: RunConfig, shape: DecoderConfig) -> int:
 def trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> dict[str, int]:
     """Estimate the trainer's bytes per device for GRPO updates on prompts of `prompt` tokens.
 
-    Weights, Adam's two moments and the gradient take `param_dtype` each and are split over the
+    Weights, Adam's two moments and the gradient are float32 and are split over the
     whole mesh, as is the reference of a KL divergence, which takes `dtype`; a second copy of the
     gradient lives while micro-batches are summed. With adapters (`model.lora`) moments, gradient
     and reference are theirs alone. With remat, each layer keeps its input, and what
@@ -97,8 +97,8 @@ def trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> dict
     """
     mesh = config.model.mesh
     devices = mesh.fsdp * mesh.tensor
-    weights = parameters(shape) * _BYTES[config.model.param_dtype] // devices
-    learned = learned_parameters(config, shape) * _BYTES[config.model.param_dtype] // devices
+    weights = parameters(shape) * _BYTES["float32"] // devices
+    learned = learned_parameters(config, shape) * _BYTES["float32"] // devices
     rows, answer = config.grpo.micro_batch_size // mesh.fsdp, config.prompt.max_tokens
     prompts = rows // config.grpo.completions
     tokens = prompts * prompt + rows * answer

@@ -21,7 +21,6 @@ class WarmStart(Section):
     engineer_every: Positive = Field(4, description="every how many steps one is an engineer step")
     learning_rate: PositiveFloat = Field(2e-3, description="peak learning rate of AdamW")
     warmup_steps: Count = Field(50, description="steps until the learning rate is at its peak")
-    weight_decay: NonNegative = Field(0.01, description="of AdamW")
     checkpoint_every: Annotated[int, Field(gt=0, multiple_of=10)] = Field(
         100, description="steps between checkpoints; metrics are written every 10 steps"
     )
@@ -46,14 +45,10 @@ class Grpo(Section):
     )
     learning_rate: PositiveFloat = Field(1e-6, description="learning rate of AdamW")
     warmup_updates: Count = Field(0, description="steps until the learning rate is reached")
-    warmup_share: Share = Field(
-        0.0, description="the same as a share of all optimizer steps, instead of warmup_updates"
-    )
     schedule: Literal["constant", "cosine", "linear"] = Field(
         "constant",
         description="after the warm-up; cosine, linear: down to a tenth at the run's last step",
     )
-    weight_decay: NonNegative = Field(0.0, description="of AdamW")
     max_grad_norm: PositiveFloat = Field(1.0, description="larger gradients are scaled down to it")
     clip_low: Share = Field(0.2, description="importance ratios are clipped below 1 - clip_low")
     clip_high: NonNegative = Field(0.28, description="ratios are clipped above 1 + clip_high")
@@ -87,15 +82,6 @@ class Grpo(Section):
     )
     checkpoint_every: Positive = Field(10, description="updates between checkpoints")
 
-    @model_validator(mode="after")
-    def _one_warm_up(self) -> Grpo:
-        if self.warmup_updates and self.warmup_share:
-            raise ValueError(
-                f"warmup_share: got {self.warmup_share:g}, allowed is 0 beside warmup_updates "
-                f"{self.warmup_updates}: the warm-up has one length"
-            )
-        return self
-
 
 class Rehearsal(Section):
     """Designs of the rule that the policy goes on imitating while GRPO goes on."""
@@ -115,7 +101,6 @@ class Reward(Section):
     optimal: float = Field(1.0, description="valid plan of optimal sum of costs")
     valid: float = Field(0.6, description="valid but suboptimal plan")
     parsed: float = Field(0.0, description="well-formed plan that breaks a rule or misses a goal")
-    unparsable: Literal[0] = Field(0, description="answer that can't be read as a plan")
     overlong_buffer: Count = Field(
         0, description="tokens before prompt.max_tokens in which a penalty rises; 0: none (DAPO)"
     )

@@ -61,10 +61,9 @@ class Model(Section):
         None, description="local folder, hub name or jaxlake-base; null: from scratch"
     )
     scratch: Scratch = Scratch()
-    param_dtype: Precision = Field(
-        "float32", description="dtype of weights and optimizer state: float32 only, see `dtype`"
+    dtype: Precision = Field(
+        "float32", description="dtype of activations; weights stay float32"
     )
-    dtype: Precision = Field("float32", description="dtype of activations")
     remat: bool | Literal["all_but_attention", "all_but_mlp", "all_but_products"] = Field(
         False,
         description="recompute activations: slower, in less memory; all_but_attention keeps what "
@@ -78,15 +77,3 @@ class Model(Section):
     )
     mesh: Mesh = Mesh()
     lora: Lora | None = Field(None, description="null: all weights are trained")
-
-    @field_validator("param_dtype")
-    @classmethod
-    def _steps_are_not_rounded_away(cls, value: Precision) -> Precision:
-        """Refuse bfloat16: its numbers are 1.2e-4 apart at 0.02 and 0.0078 apart at 1."""
-        if value != "float32":
-            raise ValueError(
-                f"got {value}, allowed is float32: weights in bfloat16 lie 0.4% to 0.8% apart, and "
-                "steps of a learning rate such as 1e-6 are rounded away. model.dtype: bfloat16 "
-                "computes in bfloat16 on float32 weights"
-            )
-        return value

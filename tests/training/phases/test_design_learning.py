@@ -199,7 +199,7 @@ def test_a_falling_rate_is_that_of_the_next_step_of_the_run(
 ):
     """The two updates are no steps of the run: its second stage begins with step 4 of 8, from 0."""
     config = tiny(learning=LEARNING | {"updates": 2})
-    settings = config.grpo.model_copy(update={"schedule": "linear", "weight_decay": 0.0})
+    settings = config.grpo.model_copy(update={"schedule": "linear"})
     config = config.model_copy(update={"grpo": settings})
     assert (config.updates_per_stage, config.grpo_steps) == (4, 8)
     run, params, _ = started(config, folder, tmp_path, monkeypatch)

@@ -138,7 +138,7 @@ def slow_flops(
 def test_the_rate_follows_its_schedule_to_the_last_step_of_the_run(
     schedule: str, last: float
 ) -> None:
-    config = load(TINY, [f"grpo.schedule={schedule}", "grpo.warmup_share=0.25"])
+    config = load(TINY, [f"grpo.schedule={schedule}", "grpo.warmup_updates=2"])
     assert config.grpo_steps == 8  # of which the first two rise
     optimizer = grpo_optimizer(config.grpo, config.grpo_steps)
     weights = {"kernel": jnp.ones(1)}
@@ -160,7 +160,7 @@ def test_a_new_optimizer_goes_on_with_the_rate_of_its_place_in_the_run(
 ) -> None:
     """It has taken no step: so it is after a rollback. A constant rate's warm-up is its own."""
     options = [f"grpo.schedule={schedule}", "stages.count=4", "stages.instances=24"]
-    config = load(TINY, [*options, "grpo.weight_decay=0", "prompt.max_tokens=40"])
+    config = load(TINY, [*options, "prompt.max_tokens=40"])
     assert config.grpo_steps == 12
     policy, params = load_policy(folder, config)
     run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ def test_rewards_order_optimal_valid_parsed_and_unparsable():
     texts = [optimal, late, unmoved, "I would go right, then down."]
     verdict = judged(boards.take([row] * 4), texts, 32)
     np.testing.assert_array_equal(verdict.outcomes.valid, [True, True, False, False])
-    paid = reward(verdict.outcomes, Reward())
+    paid = reward(verdict.outcomes, RewardValues())
     np.testing.assert_allclose(paid, [1.0, 0.6, 0.0, 0.0])
     scores = [score(text, next(iter(boards.take([row]))), max_steps=32) for text in texts]
     np.testing.assert_array_equal(paid, np.float32([one.reward for one in scores]))
@@ -47,7 +47,7 @@ def test_plans_may_be_as_long_as_the_prompt_section_says_and_no_longer():
 
 def test_other_trainers_pay_what_the_loop_pays_unless_told_otherwise():
     values, section = RewardValues(), Reward()
-    for name in vars(values):
+    for name in ("optimal", "valid", "parsed"):
         assert getattr(values, name) == getattr(section, name)
     assert Prompt().max_steps == DEFAULT_MAX_STEPS
 
@@ -55,8 +55,6 @@ def test_other_trainers_pay_what_the_loop_pays_unless_told_otherwise():
 def test_a_reward_that_pays_more_for_worse_is_refused():
     with pytest.raises(ValidationError, match="optimal > valid > parsed"):
         Reward(optimal=0.5, valid=0.6)
-    with pytest.raises(ValidationError):
-        Reward(unparsable=0.1)  # type: ignore[arg-type]
 
 
 def test_an_answer_loses_more_the_closer_it_comes_to_the_limit():
