@@ -61,9 +61,7 @@ class Model(Section):
         None, description="local folder, hub name or jaxlake-base; null: from scratch"
     )
     scratch: Scratch = Scratch()
-    dtype: Precision = Field(
-        "float32", description="dtype of activations; weights stay float32"
-    )
+    dtype: Precision = Field("float32", description="dtype of activations; weights stay float32")
     remat: bool | Literal["all_but_attention", "all_but_mlp", "all_but_products"] = Field(
         False,
         description="recompute activations: slower, in less memory; all_but_attention keeps what "
