@@ -39,7 +39,7 @@ _UPDATES: tuple[tuple[str, str, dict[str, str]], ...] = (
     ),
     ("Readable answers", "completions, %", {"read": "parsed_rate", "cut": "truncated_share"}),
     ("Completion length", "tokens", {"": "completion_length"}),
-    ("Sampler gap", "mean |Δ log p| of a sampled token, nats, log scale", {"": "sampler_gap"}),
+    ("Sampler gap", "mean |Δ log p| of a token, log scale", {"": "sampler_gap"}),
     ("Importance ratio", "mean trainer / engine probability ratio", _RATIO),
     ("KL divergence to the reference", "nats per token, in the loss", {"": "kl"}),
     ("Overlong penalty", "mean, taken from the reward", {"": "overlong_penalty"}),
