@@ -90,7 +90,7 @@ def test_the_first_commands_run_the_demo_and_the_tests(
 def test_readme_commands_exist():
     results = README.partition("## Results")[2].partition("\n## ")[0]
     commands = re.findall(r"`((?:python -m|make) [^\s`]+)", results)
-    assert len(commands) == 3
+    assert len(commands) == 4
     for command in commands:
         program, name = command.split()[0], command.split()[-1]
         if program == "python":
