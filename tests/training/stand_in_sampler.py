@@ -46,6 +46,7 @@ class StandInSampler:
 
     def __init__(self, folder: Path, settings: Any, *, seed: int = 0) -> None:
         StandInSampler.open_ones += 1
+        self._open = True
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
         self.sync(load_file(folder / "model.safetensors").items())
 
@@ -61,7 +62,9 @@ class StandInSampler:
         pass
 
     def close(self) -> None:
-        StandInSampler.open_ones -= 1
+        """Close the sampler, which a rollout drawn ahead may have closed already."""
+        StandInSampler.open_ones -= self._open
+        self._open = False
 
     def sample(self, question: Question) -> list[list[Completion]]:
         groups = []
