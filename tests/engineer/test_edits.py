@@ -153,16 +153,6 @@ def test_rows_that_cannot_be_used_are_refused_with_what_is_wrong(text, message):
 # Applied
 
 
-def test_knobs_move_by_as_many_steps_as_the_space_says_within_their_limits():
-    current = lake((0.5, 0.5, 0.25), (0.3, 0.0, 1.0), (0.2, 0.45, 0.05))
-    values = asked_for("n3 = + +\nn4 = - -\nn5 = + -", current)
-    assert values == lake((0.5, 0.5, 0.3), (0.3, 0.0, 0.95), (0.2, 0.5, 0.0)).values()
-    domain = roomy(Bounds(sizes=(3, 4, 5), step=0.01, edit_steps=7, max_hole_ratio=0.2))
-    current = lake((0.5, 0.2, 0.25), (0.3, 0.1, 0.98), (0.2, 0.03, 1.0))
-    values = asked_for("n3 - - +\nn4 + + +\nn5 = - -", current, domain)
-    assert values == lake((0.43, 0.13, 0.32), (0.37, 0.17, 1.0), (0.2, 0.0, 0.93)).values()
-
-
 LEAST = {"edit_steps": 4, "min_share": 0.1}
 
 

@@ -129,27 +129,6 @@ def test_a_rejection_quotes_model_text_harmlessly_and_briefly():
 # What is repaired
 
 
-REPAIRED = [
-    (
-        {"s3_hole_ratio": 0.9, "s4_wait_ratio": -3, "s5_wait_ratio": 1e308},
-        "repaired",
-        ["clamp 3.hole_ratio", "clamp 4.wait_ratio", "clamp 5.wait_ratio"],
-    ),
-    ({"s3_data_ratio": 0.45}, "repaired", ["normalise 3.data_ratio"]),
-    (
-        {"s3_hole_ratio": 0.333, "s3_data_ratio": 0.48, "s4_data_ratio": 0.32},
-        "accepted",
-        ["round 3.data_ratio", "round 4.data_ratio", "round 3.hole_ratio"],
-    ),
-]
-
-
-@pytest.mark.parametrize(("changes", "kind", "repairs"), REPAIRED)
-def test_numbers_are_repaired_by_name(changes, kind, repairs):
-    decision = ask(answer(**changes))
-    assert (decision.kind, names(decision)) == (kind, repairs)
-
-
 @pytest.mark.parametrize(
     ("shares", "kind", "used"),
     [
@@ -165,13 +144,6 @@ def test_shares_that_do_not_sum_to_one_are_always_a_repair(shares, kind, used):
     changes = dict(zip(("s3_data_ratio", "s4_data_ratio", "s5_data_ratio"), shares, strict=True))
     decision = ask(answer(**changes))
     assert (decision.kind, shares_of(decision)) == (kind, used)
-
-
-def test_a_size_keeps_its_least_share():
-    bounds = Bounds(sizes=(3, 4, 5), min_share=0.1)
-    decision = ask(answer(s3_data_ratio=1, s4_data_ratio=0, s5_data_ratio=0), bounds=bounds)
-    assert {repair.name for repair in decision.repairs} == {"minimum_share"}
-    assert shares_of(decision) == [0.8, 0.1, 0.1]
 
 
 def test_too_many_holes_are_lowered_to_the_most_that_fit():
@@ -218,16 +190,6 @@ def in_steps(one: Configuration | None, knob: str, bounds: Bounds = BOUNDS) -> l
     return [round(value / bounds.step) for value in column(one, knob)]
 
 
-@pytest.mark.parametrize(
-    ("max_step", "steps"), [(0.0, 1), (0.01, 1), (0.05, 1), (0.09, 1), (0.1, 2), (0.35, 7)]
-)
-def test_a_largest_step_counts_in_whole_steps_of_the_grid_and_at_least_one(max_step, steps):
-    text = rows((0.5, 0.2, 1.0), (0.3, 0.5, 0.5), (0.2, 0.5, 1.0))
-    decision = ask(text, max_step=max_step)
-    assert in_steps(decision.configuration, "hole_ratio") == [4, 2 + steps, steps]
-    assert {repair.name for repair in decision.repairs} == {"bounded_step"}
-
-
 def compositions(units: int, parts: int) -> list[tuple[int, ...]]:
     """All ways to split whole units into parts."""
     cuts = itertools.combinations(range(units + parts - 1), parts - 1)
@@ -242,7 +204,7 @@ def distance(parts: Sequence[int], others: Sequence[int]) -> int:
 
 
 @settings(max_examples=100)
-@given(data=st.data(), bounds=boundses, max_step=st.sampled_from([0.05, 0.1, 0.15, 0.3, 0.5]))
+@given(data=st.data(), bounds=boundses, max_step=st.sampled_from([0.01, 0.05, 0.1, 0.15, 0.3, 0.5]))
 def test_knobs_and_shares_come_as_near_to_what_was_asked_as_the_guard_lets_them(
     data, bounds, max_step
 ):
@@ -342,21 +304,6 @@ def test_bombs_are_rejected_in_linear_time_and_hide_no_answer(bomb):
 
 
 WORDY = answer_text(words.CURRENT)
-REJECTED_WORDS = {
-    '{"3":{}}': "no complete JSON object with topics as keys",
-    WORDY.replace("a.b", "aXb").replace("c+", "cc"): "no complete JSON object with topics as keys",
-    WORDY.replace("c+", "d"): r'topic "d" is not one of a\.b, c\+; topic c\+ is missing',
-    WORDY.replace('"noise":0.00', '"noise":null'): r"c\+\.noise must be a number, got null",
-    WORDY.replace("0.50", "0"): "portion is 0 for every topic, some topic needs a share",
-}
-
-
-@pytest.mark.parametrize("text", REJECTED_WORDS, ids=range(len(REJECTED_WORDS)))
-def test_another_environment_is_refused_in_its_own_words(text):
-    decision = review_answer(text, words.CURRENT, words.DOMAIN)
-    assert decision.kind == "rejected"
-    with pytest.raises(AssertionError, match=REJECTED_WORDS[text]):
-        raise AssertionError(decision.reason)
 
 
 def test_another_environment_is_repaired_by_its_own_bounds():

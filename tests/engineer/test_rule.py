@@ -183,63 +183,6 @@ def row(
     return f"n{group} {facts} {trend} {learnability} {knobs}"
 
 
-def data(*groups: str, least: Sequence[int] = ()) -> str:
-    """The signs of the data, by the learnability of each group; those of `least` spare none."""
-    rows = [
-        row(learnability=one, knobs=f"data{0 if n in least else 3} = hole5 = wait5 =", group=n + 3)
-        for n, one in enumerate(groups)
-    ]
-    return "".join(line.split()[1] for line in rule("next", *rows))
-
-
-@pytest.mark.parametrize(
-    ("learnability", "least", "signs"),
-    [
-        # From the least learnability to the most; of equal ones the first takes, the last gives.
-        ((4, 9, 1), (), "=+-"),
-        ((4, 4, 1, 1), (), "+==-"),
-        ((4, 4, 4), (), "==="),
-        # A group at its least share gives nothing.
-        ((4, 9, 1), (2,), "-+="),
-        ((4, 9, 1), (0, 2), "==="),
-        ((4, 9, 1), (1,), "=+-"),
-    ],
-)
-def test_data_goes_from_the_least_to_the_most_learnability(learnability, least, signs):
-    rows = [
-        row(
-            learnability=f"learn{value}",
-            knobs=f"data{0 if place in least else 3} = hole5 = wait5 =",
-            group=place + 3,
-        )
-        for place, value in enumerate(learnability)
-    ]
-    assert "".join(line.split()[1] for line in rule("next", *rows)) == signs
-
-
-@pytest.mark.parametrize(
-    ("facts", "signs"),
-    [
-        # Where the training says nothing, closeness of the valid rate to one half stands for it.
-        (("valid5", "valid9", "valid0"), "+=-"),
-        (("valid4", "valid6", "valid8"), "+=-"),
-        # 5 tenths are as good as the greatest learnability, 3 as 6 tenths of it.
-        (("valid3", "learn7"), "-+"),
-        (("valid3", "learn6"), "=="),
-        # A group of which nothing is known neither takes nor gives.
-        (("learn2", "?", "learn3"), "-=+"),
-    ],
-)
-def test_valid_rates_near_one_half_stand_for_learnability(facts, signs):
-    rows = []
-    for group, fact in enumerate(facts, start=3):
-        if fact.startswith("learn"):
-            rows.append(row(learnability=fact, group=group))
-        else:
-            rows.append(row(f"{fact} none none" if fact != "?" else "? ? ?", group=group))
-    assert "".join(line.split()[1] for line in rule("next", *rows)) == signs
-
-
 def knobs_of(
     facts: str,
     trend: str = "=",
@@ -252,15 +195,6 @@ def knobs_of(
     name, data_sign, *signs = line.split()
     assert (name, data_sign) == ("n3", "=")
     return "".join(signs)
-
-
-@pytest.mark.parametrize("trend", "-=+?")
-def test_a_group_gets_harder_from_55_and_easier_below_15_per_cent(trend):
-    for valid in range(11):
-        between = trend if trend in "-+" else "="
-        way = "+" if valid >= 6 else "-" if valid <= 1 else between
-        for kind, expected in (("hole", f"{way}="), ("swap", f"={way}")):
-            assert knobs_of(f"valid{valid} {kind} none", trend) == expected
 
 
 def test_the_limits_are_those_of_the_valid_rate():
@@ -323,12 +257,6 @@ def test_a_knob_that_can_take_one_value_alone_is_never_chosen():
             view = StageView(domain, stage, lake((1, 0.25, 0.0)))
             edits = teacher_edits(read_out(view, BLOCKS), domain)
             assert edits == {"3": {"data_ratio": 0, "hole_ratio": way, "wait_ratio": 0}}
-
-
-def test_a_refusal_changes_nothing():
-    rows = [row("valid8 hole swap", "-", "learn3", "data5 + hole5 = wait5 +"), row(group=4)]
-    for first in ("first", "next", "rolled", "?"):
-        assert rule(first, *rows) == rule(f"{first} refused", *rows)
 
 
 @pytest.mark.parametrize("fact", FACTS)
@@ -400,16 +328,6 @@ def test_the_rule_takes_the_nearest_knobs_of_which_boards_can_be_made():
     nothing = lake_domain(BOUNDS, acceptance=lambda *kind: 0.0)
     view = StageView(nothing, with_rates({3: 50, 4: 50, 5: 50}), CURRENT)
     assert next_configuration(view) == CURRENT  # the review refuses it
-
-
-def test_the_rule_works_for_any_environment():
-    easy = GroupEvidence(count=10, valid=9, failures={"typo": 1})
-    half = GroupEvidence(count=10, valid=5, failures={"typo": 5})
-    evidence = StageEvidence(stage=1, validation={"a.b": easy, "c+": half})
-    assert next_configuration(StageView(words.DOMAIN, evidence, words.CURRENT)).values() == {
-        "a.b": {"portion": 0.45, "length": 0.25, "noise": 0.1},
-        "c+": {"portion": 0.55, "length": 0.8, "noise": 0.0},
-    }
 
 
 @settings(max_examples=200)

@@ -10,14 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engineer import BLOCKS, FailedCase, GroupEvidence, StageEvidence, StageView, build_context
+from engineer import BLOCKS, FailedCase, StageView, build_context
 from engineer.context.symbols import read_out
 from engineer.context.view import FULL_DETAIL, Detail
 from engineer.lake import Bounds, lake_domain
-from tests.engineer import words
 from tests.engineer.builders import lake, readable_view, tally
 
-READ = ("failure_breakdown", "training_details", "history")
 BEFORE = lake((0.45, 0.2, 0.25), (0.35, 0.15, 0.5), (0.2, 0.0, 0.9))
 
 
@@ -42,23 +40,6 @@ def test_every_fact_of_a_stage_is_one_symbol_in_its_place(designed):
     )
 
 
-def test_blocks_that_are_left_out_leave_question_marks(designed):
-    assert compact(designed, ()) == (
-        "stage ?\n"
-        "n3 ? ? ? ? ? data5 ? hole4 ? wait3 ?\n"
-        "n4 ? ? ? ? ? data3 ? hole2 ? wait5 ?\n"
-        "n5 ? ? ? ? ? data2 ? hole0 ? wait10 ?\n"
-        "edits\n"
-    )
-    assert "n3 valid8 hole swap ? ? data5 ?" in compact(designed, ["failure_breakdown"])
-    assert "n3 ? ? ? ? learn4 data5 ?" in compact(designed, ["training_details"])
-    history = compact(designed, ["history"])
-    assert history.startswith("stage next\nn3 ? ? ? + ? data5 + hole4 = wait3 =\n")
-    unread = [block for block in BLOCKS if block not in READ]
-    assert compact(designed, unread) == compact(designed, ())
-    assert compact(designed, READ) == compact(designed)
-
-
 def test_details_that_are_cut_leave_question_marks(designed):
     refused = replace(designed, refusal="n3 is missing")
     text = compact(refused)
@@ -73,21 +54,6 @@ def test_details_that_are_cut_leave_question_marks(designed):
     # The rest of the details belongs to the other style.
     least = Detail(0, 1, *[False] * len(FULL_DETAIL[2:]))._replace(training=True, refusal=True)
     assert compact(refused, detail=least) == text
-
-
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({}, "stage first"),
-        ({"designed_from": BEFORE}, "stage next"),
-        ({"notice": "The valid rate fell."}, "stage rolled"),
-        ({"notice": "The valid rate fell.", "designed_from": BEFORE}, "stage rolled"),
-        ({"refusal": "no"}, "stage first refused"),
-        ({"notice": "Fell.", "refusal": "no"}, "stage rolled refused"),
-    ],
-)
-def test_the_first_line_says_how_the_stage_came_about(view, changes, line):
-    assert compact(replace(view, **changes)).split("\n")[0] == line
 
 
 def test_a_knob_out_of_its_limits_is_shown_at_them(view):
@@ -204,24 +170,3 @@ def test_no_text_of_a_model_or_of_the_loop_gets_into_symbols(designed):
     calm = replace(designed, notice="The valid rate fell.", refusal="3 is missing")
     assert compact(hostile) == compact(calm)
     assert compact(calm) == compact(designed).replace("stage next", "stage rolled refused")
-
-
-def test_another_environment_is_told_of_in_its_own_symbols():
-    evidence = GroupEvidence(count=10, valid=4, failures={"typo": 6})
-    view = StageView(
-        words.DOMAIN,
-        StageEvidence(stage=1, validation={"a.b": evidence}),
-        words.CURRENT,
-        designed_from=words.WordConfiguration(
-            topics={
-                "a.b": {"portion": 0.4, "length": 0.2, "noise": 0.2},
-                "c+": {"portion": 0.6, "length": 0.8, "noise": 0.0},
-            }
-        ),
-    )
-    assert compact(view) == (
-        "stage next\n"
-        "a.b valid4 typo none ? ? portion5 + length3 = noise3 -\n"
-        "c+ ? ? ? ? ? portion5 - length10 = noise0 =\n"
-        "edits\n"
-    )

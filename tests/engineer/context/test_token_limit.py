@@ -113,14 +113,6 @@ def test_any_budget_gives_the_longest_text_that_fits(full_view, style, count_tok
     assert context.tokens == count_tokens(context.text) <= max_tokens
 
 
-def test_history_is_cut_from_symbols_as_a_whole_and_at_the_end(full_view):
-    texts = stages_of_cutting(full_view, BLOCKS, "compact")
-    assert len(texts) == 4
-    whole = texts[0][0]
-    kept = replace(full_view, history=full_view.history[-1:])
-    assert build_context(kept, style="compact").text == whole
-
-
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("count_tokens", COUNTERS)
 def test_a_budget_below_the_least_is_refused_with_both_numbers(full_view, style, count_tokens):

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engineer import Context, GeneratedText, LanguageModelEngineer, NoteWriter, RuleEngineer, Task
+from engineer import Context, GeneratedText, LanguageModelEngineer, Task
 from engineer.space import AnswerForm, answer_schema
 
 
@@ -20,8 +20,3 @@ def test_language_model_gets_the_context_the_form_and_the_seed(view):
     edits = replace(task, form="n3 [-+=]")
     assert engineer.propose(edits).text == "the context n3 [-+=] 11"
     assert engineer.write("notes", seed=5).text == "notes free 5"
-
-
-def test_language_models_write_notes_and_the_rule_does_not():
-    assert isinstance(LanguageModelEngineer(lambda *question: GeneratedText("", 0)), NoteWriter)
-    assert not isinstance(RuleEngineer(), NoteWriter)
