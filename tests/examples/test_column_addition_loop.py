@@ -1,8 +1,6 @@
 """Column addition in the loop: what the engineer reads, the trainee, the stages, the command."""
 
 import re
-import subprocess
-import sys
 from collections import Counter
 
 import numpy as np
@@ -202,13 +200,6 @@ def test_bad_arguments_end_with_status_2_and_say_why(capsys, arguments, message)
         main(arguments)
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
-
-
-def test_module_runs_as_a_program():
-    command = [sys.executable, "-m", "examples.column_addition", "--stages", "1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=600, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert b"stage 1" in done.stdout
 
 
 def test_code_of_the_documentation_runs():

@@ -249,13 +249,6 @@ def assert_step_is_exact(
 
 
 @pytest.mark.slow
-def test_a_step_with_all_options_has_the_gradient_of_float64() -> None:
-    model = random_model(CONFIG)
-    combination = ("sequence", 0.1, "sequence_mean")
-    assert_step_is_exact(model, model, combination, masked=True, first_step=False, bundles=4)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("first_step", [False, True])
 @pytest.mark.parametrize("combination", COMBINATIONS)
 def test_a_step_with_any_option_has_the_gradient_of_float64(

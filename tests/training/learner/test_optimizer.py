@@ -15,7 +15,9 @@ from training.policy.lora import add_adapters, trainable
 from training.schema import Grpo, Lora
 
 RATE = 0.01
-MATRICES = {f"{name}_proj" for name in ("q", "k", "v", "o", "gate", "up", "down")}
+KERNELS = {f"{name}_proj" for name in ("q", "k", "v", "o", "gate", "up", "down")}
+ALL_MATRICES = KERNELS | {"embed_tokens", "lm_head"}
+NORMS = {"norm", "input_layernorm", "post_attention_layernorm"}
 QKV_BIASES = {f"{name}_proj_bias" for name in "qkv"}
 
 
@@ -65,29 +67,24 @@ def test_adamw_takes_the_steps_of_the_paper(optimizer, b2, decay):
 
 
 @pytest.mark.parametrize(
-    ("family", "kept"),
-    [("qwen2", QKV_BIASES), ("qwen3", {"q_norm", "k_norm"})],
+    ("family", "lora", "shrunk", "kept"),
+    [
+        ("qwen2", None, ALL_MATRICES, NORMS | QKV_BIASES),
+        ("qwen3", None, ALL_MATRICES, NORMS | {"q_norm", "k_norm"}),
+        ("qwen3", Lora(rank=2, targets=("q_proj",)), {"q_proj_lora_a", "q_proj_lora_b"}, set()),
+    ],
 )
-def test_of_a_decoder_all_matrices_decay_and_no_norm_or_bias(family, kept):
-    config = DecoderConfig(32, 16, 32, 2, 2, 1, head_dim=8, model_type=family)
-    params = ones(lambda: Decoder(config, rngs=nnx.Rngs(0)))
-    norms = {"norm", "input_layernorm", "post_attention_layernorm"}
-    assert decayed(params) == (MATRICES | {"embed_tokens", "lm_head"}, norms | kept)
-
-
-def test_adapters_decay():
-    def adapted():
-        model = Decoder(DecoderConfig(32, 16, 32, 2, 2, 1, head_dim=8), rngs=nnx.Rngs(0))
-        add_adapters(model, Lora(rank=2, targets=("q_proj",)), seed=0)
+def test_adamw_decays_matrices_but_no_norm_or_bias(family, lora, shrunk, kept):
+    def make():
+        config = DecoderConfig(32, 16, 32, 2, 2, 1, head_dim=8, model_type=family)
+        model = Decoder(config, rngs=nnx.Rngs(0))
+        if lora is not None:
+            add_adapters(model, lora, seed=0)
         return model
 
-    assert decayed(trainable(ones(adapted))) == ({"q_proj_lora_a", "q_proj_lora_b"}, set())
-
-
-def ones(make):
-    """The weights of a model, none of them 0, as biases are at first."""
     shapes = nnx.state(nnx.eval_shape(make))
-    return jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), shapes)
+    ones = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), shapes)
+    assert decayed(trainable(ones)) == (shrunk, kept)
 
 
 def decayed(params):

@@ -16,7 +16,9 @@ from training.learner.placement import Placement
 
 PROGRAM = """
     import sys
+    from training.learner.batching import split_rows
     from training.learner.grpo_step import compiled_step, grpo_optimizer
+    from training.learner.optimizer import initial_state
     from training.learner.placement import placement_of
     from training.policy import huggingface
     from training.policy.parameters import make_mesh
@@ -78,24 +80,10 @@ PROGRAM = """
 
 
 @pytest.mark.slow
-def test_an_update_on_four_devices_keeps_its_layout_and_is_that_of_one_device(tmp_path):
-    run_on_four_devices(tmp_path, fsdp=4)
-
-
-@pytest.mark.slow
-def test_so_does_one_whose_heads_and_vocabulary_are_split(tmp_path):
-    run_on_four_devices(tmp_path, fsdp=2)
-
-
-@pytest.mark.slow
-def test_so_does_one_that_learns_adapters_alone(tmp_path):
-    run_on_four_devices(tmp_path, "lora", fsdp=2)
-
-
-def run_on_four_devices(folder, *options: str, fsdp: int) -> None:
+@pytest.mark.parametrize("options", [["4"], ["2"], ["2", "lora"]], ids=" ".join)
+def test_update_on_four_devices_equals_one_device(options, tmp_path):
     own = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(folder / "model"), str(fsdp)]
-    command += options
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(tmp_path / "model"), *options]
     subprocess.run(command, env=os.environ | own, check=True, timeout=300)
 
 

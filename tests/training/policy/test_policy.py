@@ -87,18 +87,16 @@ DEEP = '{"a":' * 100_000
 
 
 @pytest.mark.parametrize(
-    ("name", "contents", "what"),
+    ("name", "what"),
     [
-        ("tokenizer.json", ["[1]", "null", "{}", DEEP], "its tokenizer can't be read: "),
-        ("tokenizer_config.json", ["[1]", "null", DEEP], "its tokenizer can't be read: "),
-        ("config.json", ["[1]", "null", "{}", DEEP], "config.json"),
+        ("tokenizer.json", "its tokenizer can't be read: "),
+        ("tokenizer_config.json", "its tokenizer can't be read: "),
+        ("config.json", "config.json"),
     ],
 )
-def test_a_file_of_something_else_is_named(
-    name: str, contents: list[str], what: str, tmp_path: Path
-) -> None:
+def test_a_file_of_something_else_is_named(name: str, what: str, tmp_path: Path) -> None:
     folder = shutil.copytree(SHIPPED["jaxlake-base"], tmp_path / "model")
-    for content in contents:
+    for content in ("[1]", "null", DEEP):
         (folder / name).write_text(content)
         with pytest.raises(UserError, match=what):
             open_policy(folder, Model(), Prompt(), length_bucket=16)
