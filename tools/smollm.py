@@ -73,7 +73,7 @@ def _convert(gguf: Path, folder: Path, dtype: str) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    from training.policy.whole_folders import replaced
+    from training.policy.model_folders import replaced
 
     where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     tokenizer = AutoTokenizer.from_pretrained(**where)

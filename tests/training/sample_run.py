@@ -39,7 +39,7 @@ from training.phases.stage_results import (
 from training.phases.summary import summary_of
 from training.phases.train import write_configuration
 from training.phases.validate import judge_answers, validation_set
-from training.policy.adapter_files import save_adapters
+from training.policy.lora import save_adapters
 from training.policy.tokenizer import train_tokenizer
 from training.rollout.instances import InstanceSet
 from training.run import records

@@ -5,16 +5,18 @@ Gradients are summed over micro-batches, so that memory is bounded by one of the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from optax import contrib
 
+from training.errors import UserError
 from training.learner.placement import Placement, constrain, place_like
 from training.policy.lora import trainable, with_trainable
 
@@ -187,3 +189,17 @@ def gradient_step(
 
 def _divided(tree: Any, weight: jax.Array) -> Any:
     return jax.tree.map(lambda leaf: leaf / weight.astype(leaf.dtype), tree)
+
+
+def require_finite(step: str, metrics: Mapping[str, Any], *, help: str) -> None:
+    """Raise a `UserError` if a metric of an optimizer step is not a finite number.
+
+    Its `loss` and `grad_norm` are enough: a NaN in a gradient reaches all weights through the clip
+    of its norm, and every later loss. `help` names what may help.
+    """
+    wrong = [f"{name} {value:g}" for name, value in metrics.items() if not np.isfinite(value)]
+    if wrong:
+        raise UserError(
+            f"{step} can't be used: {', '.join(wrong)}, allowed are finite numbers. The last "
+            f"checkpoint has none of it; {help} may help, in a run of its own"
+        )

@@ -13,8 +13,7 @@ import jax
 from flax import nnx
 
 from training.errors import UserError
-from training.policy.adapter_files import adapter_tensors, load_adapters, save_adapters
-from training.policy.lora import frozen, trainable
+from training.policy.lora import adapter_tensors, frozen, load_adapters, save_adapters, trainable
 from training.processes import is_first, wait_for_all
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory

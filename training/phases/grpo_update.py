@@ -14,11 +14,10 @@ from flax import nnx
 
 from training.learner import grpo
 from training.learner.batching import Sequences, split_rows
-from training.learner.finite import require_finite
 from training.learner.flops import update_flops
 from training.learner.grpo import GrpoBatch
 from training.learner.grpo_step import compiled_step, schedule_place
-from training.learner.optimizer import LearnerState
+from training.learner.optimizer import LearnerState, require_finite
 from training.learner.packing import (
     PackedGroups,
     count_copies,

@@ -20,7 +20,6 @@ from jaxlake.runtime.random_keys import threefry_key
 from training.environments.catalogue import environment_of
 from training.environments.protocol import TrainingEnvironment
 from training.learner.batching import Sequences, split_rows
-from training.learner.finite import require_finite
 from training.learner.gradient_program import jit_gradients
 from training.learner.imitation import ExamplePool, answer_nats
 from training.learner.optimizer import (
@@ -30,6 +29,7 @@ from training.learner.optimizer import (
     gradient_step,
     initial_state,
     learning_rates,
+    require_finite,
 )
 from training.learner.placement import placement_of
 from training.phases.rehearsal import EXAMPLES, design_examples

@@ -19,8 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
-from training.policy.kernels import ATTENDED
-from training.policy.precision import products_of
+from training.policy.kernels import ATTENDED, products_of
 
 BLOCK = 512
 """Queries, and keys, of a block: B * H * BLOCK * BLOCK float32 scores exist at once."""

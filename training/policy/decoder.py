@@ -28,10 +28,9 @@ from training.policy.attention import (
     without_memory,
 )
 from training.policy.head import logits_of
-from training.policy.kernels import ATTENDED, EXACT, KERNELS, PROJECTED, Implementation
+from training.policy.kernels import ATTENDED, EXACT, KERNELS, PROJECTED, Implementation, products_of
 from training.policy.layers import decoder_layer, join_bundle, rms_norm, rotation_of
 from training.policy.parameters import SHARDING_RULES, parameter_shapes
-from training.policy.precision import products_of
 from training.schema import Lora
 
 # Unrolled layers step up to a third faster on CPU; scanned layers compile in a time that does not

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
-from training.policy.precision import products_of
+from training.policy.kernels import products_of
 
 FSDP, TENSOR = "fsdp", "tensor"
 

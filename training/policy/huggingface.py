@@ -27,11 +27,16 @@ from safetensors.numpy import save_file
 from training.policy.architectures import DecoderConfig
 from training.policy.decoder import Decoder
 from training.policy.lora import merge_factors
-from training.policy.model_folders import CONFIG_FILE, TOKENIZER_FILES, ModelFolderError
+from training.policy.model_folders import (
+    CONFIG_FILE,
+    TOKENIZER_FILES,
+    ModelFolderError,
+    replaced,
+    restore,
+)
 from training.policy.model_folders import SHIPPED as SHIPPED
 from training.policy.model_folders import resolve as resolve
 from training.policy.parameters import LORA_A, LORA_B, parameter_shapes, parameter_shardings
-from training.policy.whole_folders import replaced, restore
 from training.processes import local_copy, place
 
 WEIGHTS_FILE = "model.safetensors"

@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from training.policy.attention import shared_prompt_attention
-from training.policy.kernels import PLAIN, Implementation
-from training.policy.precision import products_of
+from training.policy.kernels import PLAIN, Implementation, products_of
 
 TOLERANCE = 0.02
 """Largest difference allowed, as a share of the norm; bfloat16 alone makes about 0.004."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -160,3 +161,9 @@ def run_starts(segments: jax.Array) -> jax.Array:
     places = jax.lax.broadcasted_iota(jnp.int32, segments.shape, 1)
     new = jnp.pad(segments[:, 1:] != segments[:, :-1], [(0, 0), (1, 0)], constant_values=True)
     return jax.lax.cummax(jnp.where(new, places, 0), axis=1)
+
+
+def products_of(dtype: DTypeLike) -> AbstractContextManager[object]:
+    """Let products in here, and in their gradients, be as exact as the dtype of their factors."""
+    exact = jnp.dtype(dtype) == jnp.float32
+    return jax.default_matmul_precision("float32") if exact else nullcontext()

@@ -1,15 +1,19 @@
-"""Where models are: folders, those that come with the library, and the hub's names.
+"""Model folders: where they are, here or on the hub, and how they are replaced as a whole.
 
-Nothing heavy is imported, so that a model that there is not is told at once.
+The module imports nothing heavy, so that a command reports a missing model at once.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from training.errors import UserError, did_you_mean
-from training.policy.whole_folders import restore
 
 SHIPPED = {"jaxlake-base": Path(__file__).resolve().parents[1] / "base_model"}
 """Models that are packaged with this library, by the name that a configuration gives them."""
@@ -28,6 +32,9 @@ TOKENIZER_FILES = (
     "chat_template.json",
     "generation_config.json",
 )
+
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
+"""What file systems say that can't sync folders."""
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
@@ -94,3 +101,69 @@ def resolve(name_or_folder: str | Path) -> Path:
         raise ModelFolderError(
             f"model {name_or_folder!r}: no such folder here, and the hub did not give it: {reason}"
         ) from error
+
+
+@contextmanager
+def replaced(folder: Path) -> Iterator[Path]:
+    """Give an empty folder to write to, which takes this one's place when the block ends.
+
+    An older folder of that name is kept until then, and stays if the block fails. If the process
+    dies between the two renames, `restore` brings the older one back. What has the name is on the
+    disk, so that a host that crashes leaves no shortened files there.
+    """
+    new, old = _sibling(folder, "partial"), _sibling(folder, "old")
+    restore(folder)
+    for leftover in (new, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    new.mkdir(parents=True)
+    try:
+        yield new
+        _sync(new)
+        if folder.exists():
+            os.replace(folder, old)
+        os.replace(new, folder)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        restore(folder)
+        raise
+    if old.exists():
+        _sync_folder(folder.absolute().parent)  # the new name, before the older files are gone
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def restore(folder: Path) -> None:
+    """Undo the first rename of a `replaced` that was killed before its second."""
+    old = _sibling(folder, "old")
+    if old.is_dir() and not folder.exists():
+        os.replace(old, folder)
+
+
+def _sync(folder: Path) -> None:
+    """Write all files of a folder to the disk, then the folders that name them."""
+    for parent, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            _sync_file(Path(parent, name))
+        _sync_folder(Path(parent))
+
+
+def _sync_folder(folder: Path) -> None:
+    try:
+        _sync_file(folder)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+
+
+def _sync_file(file: Path) -> None:
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:  # it names no file
+        raise OSError(error.errno, error.strerror, str(file)) from error
+    finally:
+        os.close(descriptor)
+
+
+def _sibling(folder: Path, suffix: str) -> Path:
+    folder = folder.absolute()
+    return folder.with_name(f".{folder.name}.{suffix}")

@@ -16,13 +16,15 @@ from tests.training.policy.test_decoder import FAMILIES, batch, random_model, ru
 from training.errors import UserError
 from training.learner.optimizer import adamw, gradient_step, initial_state
 from training.policy import huggingface
-from training.policy.adapter_files import adapter_tensors, load_adapters, save_adapters
 from training.policy.logprobs import token_logprobs
 from training.policy.lora import (
     Adapter,
+    adapter_tensors,
     add_adapters,
     frozen,
+    load_adapters,
     remove_adapters,
+    save_adapters,
     trainable,
     with_trainable,
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training.policy.whole_folders import replaced
+from training.policy.model_folders import replaced
 
 
 def write(folder: Path, text: str) -> None:
