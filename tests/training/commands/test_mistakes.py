@@ -66,7 +66,7 @@ MISTAKES = {
     "run configs/miniature.yaml --run-dir README.md": "--run-dir: got README.md, is a file",
     "run configs/miniature.yaml --run-dir README.md/a/b": "README.md is a file; a folder",
     "run configs/miniature.yaml --run-dir docs": "docs: is not empty and holds no run",
-    "study configs/study_sizes.yaml --study-dir docs": "docs: is not empty and holds no study",
+    "study configs/study_sizes.yaml --study-dir docs": "docs: holds no study",
     REPORT: "docs: holds no study",
     "study configs/study_sizes.yaml --study-dir README.md": "--study-dir: got README.md, is a file",
     "evaluate configs/miniature.yaml --model nowhere": "model 'nowhere': no such folder",

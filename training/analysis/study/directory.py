@@ -20,6 +20,8 @@ from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.schema import RunConfig
 
+_PARTS = {"warm_start", "first_rounds", "runs", "jobs", "report", ".lock"}
+
 
 class StudyDirectory:
     """The files of one study."""
@@ -47,8 +49,12 @@ class StudyDirectory:
         """Compare the configurations of the runs that exist with the study.
 
         Raises:
-            UserError: A run belongs to another study.
+            UserError: The directory holds other files, or a run belongs to another study.
         """
+        if self.path.is_dir() and not {child.name for child in self.path.iterdir()} <= _PARTS:
+            raise UserError(
+                f"{self.path}: holds no study, but other files; choose another --study-dir"
+            )
         for run in study.runs:
             files = self.run(run)
             if files.config_file.exists():
