@@ -69,9 +69,9 @@ def run(args: argparse.Namespace) -> int:
     config = load(args.config, args.set)
     run_dir = usable_folder("--run-dir", args.run_dir or Path("runs") / config.name)
     if args.dry_run:
+        _require_pretrained(config)  # before imports that take seconds
         from training.run.dry_run import print_plan
 
-        _require_pretrained(config)
         print_plan(config)
         return 0
     from training.run.directory import RunDirectory
