@@ -84,7 +84,7 @@ def test_the_first_commands_run_the_demo_and_the_tests(
     assert '-m "not slow and not nightly"' in planned["test"]
     (run,) = re.findall(r"^\S+/jaxlake (run .*)$", planned["demo"], flags=re.MULTILINE)
     assert main([*run.split(), "--run-dir", str(tmp_path / "run"), "--dry-run"]) == 0
-    assert "stage 3: atlas" in capsys.readouterr().out
+    assert "stage 3: design" in capsys.readouterr().out
 
 
 def test_readme_commands_exist():
