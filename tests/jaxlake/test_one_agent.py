@@ -1,7 +1,6 @@
 """The easiest lake, one agent, through all that boards pass through."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -9,8 +8,6 @@ import jaxlake
 from benchmarks import oracles
 from benchmarks.oracles.boards import distances_alone
 from jaxlake import Status
-from jaxlake.environment import LakeEnvironment, env_params
-from jaxlake.environment.params import EnvState
 from tests.jaxlake.solver.boards import ANSWER, instances, random_grids, row_of, solver
 
 GRIDS = random_grids(11, 200, sizes=(2, 3, 4, 5, 6, 7), agents=(1,), holes=0.6)
@@ -43,52 +40,12 @@ def test_a_lone_agents_optimum_is_its_distance_by_breadth_first_search(solutions
     assert not solutions.needs_wait.any()
 
 
-def test_its_plans_are_valid_by_the_rules_and_by_a_walk_of_our_own(boards, solutions):
-    solved = solutions.status == Status.OPTIMAL
-    outcome = jax.device_get(
-        jax.vmap(lambda board, plan, known: jaxlake.verify(board, plan, solution=known))(
-            boards, solutions.plan, solutions
-        )
-    )
-    assert np.array_equal(outcome.valid, solved)
-    assert np.array_equal(outcome.optimal_sum_of_costs, solved)
-    for i in np.flatnonzero(solved):
-        plan = solutions.plan[i][: int(solutions.makespan[i])].tolist()
-        assert oracles.check(GRIDS[i], plan).failure is None
-    statistics = jaxlake.tabulate(boards, solutions.needs_wait, outcome)
-    (row,) = jaxlake.statistics_rows(statistics, by=("num_agents",))
-    assert (row["num_agents"], row["valid"]) == (1, solved.sum())
-
-
 def test_a_path_longer_than_the_horizon_is_unknown(boards):
     short = jax.device_get(solver(horizon=3)(boards))
     expected = [_steps(grid) for grid in GRIDS]
     status = [1 if steps is None else 0 if steps <= 3 else 2 for steps in expected]
     assert short.status.tolist() == status
     assert (short.plan[short.status != 0] == -1).all()
-
-
-def test_the_environment_pays_a_lone_agent_that_walks_the_solvers_plan(boards, solutions):
-    environment, params = LakeEnvironment(), env_params(boards, max_steps=T + 1)
-    assert environment.action_space(params).shape == (1,)
-    no = jnp.bool_(False)
-
-    @jax.vmap
-    def walk(index, plan):
-        state = EnvState(index, params.instances.starts[index], jnp.int32(0), no, no)
-
-        def advance(state, actions):
-            _, state, reward, *_ = environment.step_env(None, state, actions, params)
-            return state, reward
-
-        state, rewards = jax.lax.scan(advance, state, plan)
-        return state.terminated, state.time, rewards.max()
-
-    solved = solutions.status == Status.OPTIMAL
-    ended, time, best = jax.device_get(jax.jit(walk)(np.arange(len(GRIDS)), solutions.plan))
-    assert ended[solved].all()
-    assert np.array_equal(time[solved], solutions.makespan[solved])
-    assert (best[solved] == 1).all()
 
 
 @pytest.mark.slow

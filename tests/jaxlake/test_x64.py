@@ -55,12 +55,3 @@ def test_boards_rollouts_and_steps_have_the_same_values():
     for one, other in zip(jax.tree.leaves(usual), jax.tree.leaves(wide), strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.slow
-def test_boards_of_five_agents_have_the_same_values():
-    usual = jax.device_get(generate(5))
-    assert usual.filled.any()
-    with jax.enable_x64(True):
-        wide = jax.device_get(generate(5))
-    jax.tree.map(np.testing.assert_array_equal, wide, usual)

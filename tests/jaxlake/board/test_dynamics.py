@@ -46,26 +46,6 @@ def test_leaving_the_board_or_an_unknown_action_is_off_board_with_or_without_pad
     assert moved.positions[0].tolist() == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("grid", "actions", "flags"),
-    [
-        # A hole, and the agent is placed there.
-        (["S H", "G F"], [4], {"hole": [0]}),
-        # Entering one cell together, or a cell whose agent waits.
-        (["S F s", "G F g", "F F F"], [4, 3], {"vertex_conflict": [0, 1]}),
-        (["S s", "G g"], [4, 0], {"vertex_conflict": [0, 1]}),
-        # Changing places, following, and a cycle of four.
-        (["S s", "G g"], [4, 3], {"swapping_conflict": [0, 1]}),
-        (["S s F", "G g F", "F F F"], [4, 4], {}),
-        (["S s F F", "B A F F", "G g a b", "F F F F"], [4, 2, 3, 1], {}),
-    ],
-)
-def test_rules_are_told_apart(grid, actions, flags):
-    moved = _step(grid, actions)
-    assert _flags(moved) == NO_FLAGS | flags
-    assert moved.positions[0].tolist() == [0, 1]
-
-
 def test_every_joint_action_agrees_with_a_plain_walk():
     rng = random.Random(3)
     every = np.array(list(itertools.product(range(5), repeat=3)), np.int8)

@@ -69,27 +69,6 @@ def test_a_grid_that_is_no_board_is_refused_with_the_place(grid, message):
     assert str(error.value).startswith(message)
 
 
-@pytest.mark.parametrize(
-    ("grid", "shape"), [(["S G", "F F"], (2, 2)), (["S G s", "g A a", "F F F"], (3, 3))]
-)
-def test_without_sizes_a_board_is_as_large_as_its_grid(grid, shape):
-    instance = jaxlake.parse_grid(grid)
-    assert (instance.holes.shape[0], instance.agent_mask.shape[0]) == shape
-    assert jaxlake.format_grid(instance) == grid
-
-
-@pytest.mark.parametrize(
-    ("limits", "message"),
-    [
-        ({"max_size": 1}, "grid: got 2 rows, 1 to 1 are allowed"),
-        ({"max_agents": 1}, "row 1, column 0: got 's' of agent 1, at most 1 agents"),
-    ],
-)
-def test_a_board_beyond_the_sizes_that_are_asked_for_is_refused(limits, message):
-    with pytest.raises(GridError, match=message):
-        jaxlake.parse_grid(["S G", "s g"], **limits)
-
-
 def test_boards_of_different_sizes_are_stacked_with_padding_that_changes_none_of_them():
     grids = [["S G", "F H"], ["S G s", "g A a", "F F H"]]
     batch = jaxlake.stack_instances([jaxlake.parse_grid(grid) for grid in grids])
@@ -117,8 +96,3 @@ def test_boards_whose_places_int8_cannot_hold_are_refused():
     rows = [" ".join("F" * 129)] * 129
     with pytest.raises(GridError, match="grid: got 129 rows, at most 128 are allowed"):
         jaxlake.parse_grid(rows)
-
-
-def test_what_is_no_instance_is_named_before_it_is_written():
-    with pytest.raises(TypeError, match="instance: got list, an Instance is needed"):
-        jaxlake.format_grid(["S G", "s g"])

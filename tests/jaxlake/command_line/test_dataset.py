@@ -118,26 +118,3 @@ def test_a_wrong_line_of_boards_is_named_and_nothing_is_written(
     assert done.status == 2
     assert f"{source}:2: {said}" in done.err
     assert list(tmp_path.iterdir()) == [source]
-
-
-def test_a_scenario_that_is_no_board_is_named_with_its_rows_and_rows_left_over_are_told(
-    cli, tmp_path
-):
-    grid_map, source, lines = (tmp_path / name for name in ("a.map", "a.scen", "a.jsonl"))
-    grid_map.write_text("type octile\nheight 2\nwidth 2\nmap\n..\n.@\n")
-    rows = [(0, 0, 1, 0), (0, 0, 0, 1), (1, 1, 0, 0)]  # from x, y to x, y
-    places = ("\t".join(map(str, row)) for row in rows)
-    source.write_text("version 1\n" + "".join(f"0\ta.map\t2\t2\t{row}\t1\n" for row in places))
-
-    def convert(agents):
-        return cli("dataset", "convert", source, lines, "--map", grid_map, "--agents", agents)
-
-    done = convert("1")
-    assert done.status == 2
-    assert f"{source}: board 2, of the 1 rows from row 2 on: " in done.err
-    assert "(1, 1), is not passable" in done.err
-    source.write_text(source.read_text().replace("\t1\t1\t0\t0\t", "\t1\t0\t0\t0\t"))
-    source.write_text(source.read_text().replace("\t0\t0\t0\t1\t", "\t0\t1\t0\t0\t"))
-    done = convert("2")
-    assert f"{source}: no board of the last 1 rows" in done.err
-    assert f"--agents: got 4, {source} has 3 rows, so 1 to 3 are allowed" in convert("4").err

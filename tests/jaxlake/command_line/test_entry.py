@@ -23,20 +23,6 @@ def test_help_names_every_command(cli):
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        *COMMANDS,
-        *(f"engineer {action}" for action in ("apply", "context", "replay", "ablate", "atlas")),
-        *(f"dataset {action}" for action in ("make", "benchmark", "info", "convert")),
-    ],
-)
-def test_every_command_explains_itself_with_its_exit_status(command, cli):
-    status, out, _ = cli(*command.split(), "--help")
-    assert status == 0
-    assert "exit status: 0 " in out
-
-
-@pytest.mark.parametrize(
     "arguments",
     [
         *([], ["sail"], ["solve"], ["evaluate", "c.yaml"], ["generate", "--size", "x"]),

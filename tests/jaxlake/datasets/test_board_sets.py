@@ -175,12 +175,6 @@ def test_folder_belongs_to_one_request(copy, finished):
         load_set(copy)
 
 
-def test_folder_of_other_files_is_left_alone(tmp_path):
-    (tmp_path / "thesis.tex").write_text("text")
-    with pytest.raises(DatasetError, match=r"has 'thesis.tex' but no manifest.json"):
-        small_set.make(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -120,13 +120,6 @@ def test_tasks_that_are_no_lake_are_refused(tmp_path, rows, agents, said):
         movingai.instance_from_scenarios(grid_map, scenarios, agents)
 
 
-def test_a_scenario_for_a_map_of_another_shape_is_refused(tmp_path):
-    grid_map = movingai.read_map(write(tmp_path / "a.map", MAP))
-    wider = Scenario(0, "a.map", 5, 3, 0, 0, 2, 1, 0.0)
-    with pytest.raises(DatasetError, match="for a map of 3x5 cells, got 3x4"):
-        movingai.instance_from_scenarios(grid_map, [wider], 1)
-
-
 def test_what_could_not_be_read_back_is_not_written(tmp_path):
     with pytest.raises(ValueError, match="rows: got"):
         GridMap((".?",))

@@ -100,12 +100,6 @@ def test_sentences_decide_between_boards_wherever_they_stand():
         assert format_grid(find_board(f"{tasks(decoy)}{text}")) == decoy
 
 
-def test_a_legend_right_above_a_board_is_not_a_part_of_it():
-    grid = ["F G a", "g F F", "S s A"]
-    assert format_grid(find_board("\n".join(["S s A", *grid]))) == grid
-    assert format_grid(find_board("\n".join([*grid, "G g a"]))) == grid
-
-
 @pytest.mark.parametrize(
     "rows",
     [

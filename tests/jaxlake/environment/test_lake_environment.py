@@ -182,23 +182,6 @@ def test_actions_of_another_shape_or_kind_are_refused_by_name(actions):
             step(jax.random.key(0), state, jnp.asarray(actions), params)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "action"),
-    [
-        *((jnp.int8, action) for action in (5, 100, -1, -128)),
-        *((jnp.uint8, action) for action in (5, 100, 255)),
-        *((jnp.int32, action) for action in (5, 256, 260, -1, -252)),
-    ],
-)
-def test_a_number_that_is_no_action_leads_off_the_board_in_every_dtype(dtype, action):
-    params = env_params(jaxlake.parse_grid(["F F F", "S F G", "s F g"]))
-    environment = LakeEnvironment()
-    _, state = environment.reset(jax.random.key(0), params)
-    actions = jnp.array([0, action], dtype)
-    *_, info = environment.step_env(jax.random.key(0), state, actions, params)
-    assert (info["failure"], info["agent"]) == (Failure.OFF_BOARD, 1)
-
-
 @pytest.mark.parametrize("split", [True, False])
 def test_boards_are_drawn_uniformly_from_those_that_are_filled(split):
     _, boards = pool_of(4, 7, [3, 4], [2], 4, 2)

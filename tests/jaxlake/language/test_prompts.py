@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from jaxlake import Action, GridError, parse_grid, stack_instances
+from jaxlake import GridError, parse_grid, stack_instances
 from jaxlake.language.answers import parse_answer
 from jaxlake.language.prompts import PROMPT_STYLES, action_names, render, target
 
@@ -45,17 +45,6 @@ def test_the_full_prompt_shows_the_answer_format_as_the_parser_reads_it(rows, nu
     example = prompt[prompt.index("\nAnswer\n") : prompt.index("\nBoard\n")]
     answer = parse_answer(example, num_agents, max_steps=8)
     assert answer.parsed, answer.reason
-
-
-def test_the_full_prompt_names_every_action_symbol_and_conflict():
-    prompt = render(board(TWO_AGENTS), "full")
-    for term in (*Action.__members__, "Vertex conflict", "Swapping conflict", "hole", "(row, col"):
-        assert term in prompt
-    assert "agent 2" not in prompt.lower()
-
-
-def test_the_compact_prompt_is_the_board_with_one_line_of_words():
-    assert len(render(board(TWO_AGENTS), "compact").splitlines()) == 1 + 3 + 2
 
 
 def test_a_batch_or_an_unknown_style_is_refused_by_name():

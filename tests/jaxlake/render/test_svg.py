@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxlake import Action, Failure, GridError, parse_grid, verify
+from jaxlake import Action, Failure, parse_grid, verify
 from jaxlake.render import FAILURES, episode_svg
 from jaxlake.solver.solution import unknown_solution
 
@@ -107,14 +107,6 @@ def test_nothing_is_played_after_the_failure() -> None:
         assert 0 < column < 2
 
 
-def test_the_animation_pauses_once_the_plan_has_ended() -> None:
-    svg = episode_svg(OPEN, [["DOWN", "DOWN"], ["DOWN", "DOWN"]], seconds_per_step=0.5)
-    duration = float(re.search(r"-agent-0 ([\d.]+)s", svg)[1])  # type: ignore[index]
-    moving = [float(p) for p in re.findall(r"([\d.]+)%\{transform", svg) if p != "100"]
-    assert duration > 2 * 0.5
-    assert duration * (1 - max(moving) / 100) >= 1.0
-
-
 @settings(max_examples=60)
 @given(st.data())
 def test_any_plan_on_any_board_gives_safe_well_formed_xml(data: st.DataObject) -> None:
@@ -180,8 +172,3 @@ def test_every_style_rule_is_scoped_to_its_picture() -> None:
 def test_what_can_not_be_drawn_is_named(arguments: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         episode_svg(OPEN, **arguments)
-
-
-def test_a_grid_that_is_no_board_is_a_grid_error() -> None:
-    with pytest.raises(GridError):
-        episode_svg(["S F", "x G"], None)

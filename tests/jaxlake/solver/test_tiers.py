@@ -14,7 +14,7 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake import Status
-from jaxlake.solver import Widths, many_slots, solve_batch, widths_for
+from jaxlake.solver import Widths, solve_batch, widths_for
 from jaxlake.solver.solution import unknown_solution
 from tests.jaxlake.solver.boards import (
     ANSWER,
@@ -175,13 +175,6 @@ def test_how_wide_the_loops_are_changes_nothing(agents):
         assert_same(solve(boards, SMALL_BATCH, widths=widths), expected)
 
 
-def test_budgets_are_65536_replanned_agents_and_a_quarter_for_four_and_five_drawn_ones():
-    boards = instances(random_grids(1, 5, sizes=(5,), agents=(1, 2, 3, 4, 5)), 5, 5)
-    assert many_slots.budgets(boards, None).tolist() == [65_536] * 5
-    drawn = many_slots.candidate_budgets(boards).tolist()
-    assert drawn == [65_536, 65_536, 65_536, 16_384, 16_384]
-
-
 @pytest.mark.slow
 def test_more_replanned_agents_settle_more_boards_and_change_no_answer():
     boards = instances(random_grids(8, 96, sizes=(4, 5), agents=(4,)), 5, 4)
@@ -199,18 +192,6 @@ def test_more_replanned_agents_settle_more_boards_and_change_no_answer():
     mixed = solve(np.where(np.arange(96) < 48, 8, 2048))
     assert_same(*jax.tree.map(lambda leaf: leaf[:48], (mixed, few)))
     assert_same(*jax.tree.map(lambda leaf: leaf[48:], (mixed, many)))
-
-
-@pytest.mark.slow
-def test_sets_of_boards_are_made_with_the_budget_of_drawn_boards(monkeypatch):
-    monkeypatch.setattr(many_slots, "CANDIDATE_MAX_EXPANSIONS", {3: 0, 4: 0, 5: 0})
-    # Boards on too many cells for the sets of joint states; some of them need constraint trees.
-    # No other test generates for this horizon, so that no program of before is taken.
-    params = jaxlake.lake_params(8, 0.1, 0.0, num_agents=4)
-    made = jaxlake.generate(
-        jax.random.key(0), params, 64, max_size=8, max_agents=4, batch_size=64, horizon=35
-    )
-    assert np.sum(made.unknown) > 0
 
 
 def test_arguments_out_of_range_are_named():

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import jaxlake
-from benchmarks import oracles
 from jaxlake import Status
 from jaxlake.solver import widths_for
 from jaxlake.solver.certificates import prepare_boards
@@ -33,27 +32,6 @@ def solved():
     grids = random_grids(0, COUNT, sizes=tuple(range(2, SIZE + 1)), agents=(2,))
     boards = instances(grids, SIZE, 2)
     return grids, boards, _solve(boards)
-
-
-def test_expansions_belong_to_the_board_and_not_to_its_batch(solved):
-    grids, boards, solutions = solved
-    order = np.random.default_rng(1).permutation(COUNT)
-    shuffled = _solve(jax.tree.map(lambda leaf: leaf[order], boards))
-    assert (shuffled.expansions == solutions.expansions[order]).all()
-
-    distances = [oracles.sum_of_distances(grid) for grid in grids]
-    alone = np.array([distance is not None for distance in distances])
-    assert (solutions.expansions[~alone] == 0).all()
-    # With nothing to be gained by waiting there is one search, up to the makespan.
-    free = (solutions.status == Status.OPTIMAL) & [
-        distance == cost
-        for distance, cost in zip(distances, solutions.sum_of_costs.tolist(), strict=True)
-    ]
-    assert (solutions.expansions[free] == solutions.makespan[free]).all()
-    assert free.any()
-    stuck = alone & (solutions.status == Status.UNSOLVABLE)
-    assert (solutions.expansions[stuck] % 8 == 0).all()
-    assert stuck.any()
 
 
 def test_the_horizon_cuts_off_exactly_and_never_changes_an_answer(solved):

@@ -137,9 +137,6 @@ def test_page_fits_its_window_and_its_text_can_be_read(open_page: OpenPage, widt
             assert heights[0] == heights[1], "a table on a narrow screen scrolls sideways only"
 
 
-"""Boxes of marks, and of numbers from their base lines to the tops of their digits."""
-
-
 def test_policy_of_the_page_refuses_scripts_and_styles_that_are_not_its_own(
     browser, address, tmp_path
 ):

@@ -75,9 +75,3 @@ def test_the_command_writes_a_page_of_a_run_whose_last_validation_is_damaged(run
     assert (done.status, done.out) == (0, f"{run_copy / 'report.html'}\n")
     assert f"{damaged}:1: not JSON" in done.err
     assert "stages/3/episodes.jsonl:1: not JSON" in (run_copy / "report.html").read_text()
-
-
-def test_the_command_writes_a_page_of_a_run_that_lost_its_configuration(run_copy, cli):
-    (run_copy / "config.yaml").unlink()
-    assert cli("report", run_copy).status == 0
-    assert "config.yaml: is missing" in (run_copy / "report.html").read_text()

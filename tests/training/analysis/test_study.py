@@ -3,7 +3,6 @@
 import gzip
 import json
 import re
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -221,12 +220,6 @@ def test_unfinished_run_is_named_and_left_out(study_copy):
     text = page_of_study(study_copy).text
     assert "Missing runs: lively seed 2 (not finished)." in text
     assert "jaxlake study not finished" in text
-
-
-def test_without_the_baseline_nothing_is_compared(study_copy):
-    shutil.rmtree(study_copy / "out/runs/steady")
-    assert report_only(study_copy) == 0
-    assert "Nothing can be compared with steady" in page_of_study(study_copy).text
 
 
 @pytest.mark.parametrize(

@@ -224,18 +224,6 @@ def test_the_last_stage_s_atlas_is_measured_once_and_where_the_command_looks_for
     assert not directory.later_atlas(2).exists()
 
 
-@pytest.mark.parametrize(
-    ("choice", "told"),
-    [
-        ({"atlas": {"answers": 1}}, "greater than or equal to 2"),
-        ({"atlas": {"levels": 1}}, "greater than or equal to 2"),
-    ],
-)
-def test_what_an_atlas_can_not_be_is_refused(choice, told):
-    with pytest.raises(ValueError, match=told):
-        config_of(**choice)
-
-
 class KilledError(BaseException):
     """Ends a run in this process; nothing catches it."""
 

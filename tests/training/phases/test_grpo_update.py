@@ -177,19 +177,6 @@ def test_a_new_optimizer_goes_on_with_the_rate_of_its_place_in_the_run(
     assert moved / config.grpo.learning_rate == pytest.approx(rate, abs=2e-3)
 
 
-@pytest.mark.parametrize("warmup", [0, 1, 3])
-def test_no_step_of_the_warm_up_is_wasted(warmup: int) -> None:
-    config = load(TINY, [f"grpo.warmup_updates={warmup}"])
-    optimizer = grpo_optimizer(config.grpo, config.grpo_steps)
-    weights = {"kernel": jnp.ones(1)}
-    state, rates = optimizer.init(weights), []
-    for _ in range(warmup + 2):
-        move, state = optimizer.update({"kernel": jnp.full(1, 0.5)}, state, weights)
-        rates.append(-float(move["kernel"][0]) / config.grpo.learning_rate)
-    rising = [min(1.0, (step + 1) / (warmup + 1)) for step in range(warmup + 2)]
-    assert rates == pytest.approx(rising, abs=1e-4)
-
-
 class UnevenSampler(ToldSampler):
     """Answers some prompts always with the plan: their rewards are all equal."""
 

@@ -10,16 +10,14 @@ import pytest
 
 from engineer import BLOCKS
 from engineer.context.symbols import read_out
-from engineer.quoting import escape_surrogates
 from jaxlake.command_line.entry import main
-from tests.training.sample_run import CONFIG, DESIGNS, write_sample_run
+from tests.training.sample_run import CONFIG, write_sample_run
 from training.phases.stage_results import (
     FAILED_CASES,
     configuration_for,
     read_stage_results,
     view_of,
 )
-from training.policy.tokenizer import train_tokenizer
 from training.run.directory import RunDirectory
 from training.schema import RunConfig
 
@@ -86,16 +84,3 @@ def test_the_failed_cases_are_of_the_most_frequent_kinds(tmp_path):
     assert len(set(shown)) == len(shown) == min(FAILED_CASES, len(counts))
     frequent = [count for _, count in counts.most_common(len(shown))]
     assert [counts[case] for case in shown] == frequent
-
-
-def test_a_context_that_no_cut_makes_fit_is_an_error_that_names_the_key(tmp_path, capsys):
-    choice = {"style": "full", "max_context_tokens": 5_000}
-    config = RunConfig.model_validate(CONFIG | {"engineer": choice})
-    texts = [escape_surrogates(text) for answers in DESIGNS for text in answers]
-    run = write_sample_run(tmp_path / "run", config)
-    train_tokenizer(texts, 300).save_pretrained(run / "stages/3/policy")
-    written = (run / "config.yaml").read_text()
-    (run / "config.yaml").write_text(written.replace(": 5000\n", ": 5\n"))
-    (run / "stages/3/context.txt").unlink()
-    assert main(["engineer", "context", str(run), "--stage", "3"]) == 2
-    assert "engineer.max_context_tokens: max_tokens: got 5, but" in capsys.readouterr().err

@@ -1,6 +1,5 @@
 """The Validate phase: what the engine is asked, and that prompts are encoded once for all."""
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -77,31 +76,3 @@ def test_the_engine_is_asked_as_the_validation_s_settings_say_and_with_a_seed_fo
     answer(config, _Policy(), engine, boards, title="")  # type: ignore[arg-type]
     asked = [(one.seed, one.temperature, one.n) for one in engine.asked]
     assert asked == [(70, 0.3, 1), (70 + CHUNK, 0.3, 1)]
-
-
-def test_a_run_gives_the_engine_its_own_validation_prompts(
-    boards: range, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(phase, "judge_answers", lambda *parts: _stop(parts[-1]))
-    engine, files = _Echo(), SimpleNamespace(episodes=SimpleNamespace(exists=lambda: False))
-    run: Any = SimpleNamespace(
-        config=CONFIG,
-        policy=_Policy(),
-        validation=boards,
-        validation_prompts=[[7, row] for row in boards],
-        directory=SimpleNamespace(stage=lambda stage: files),
-        timed=lambda *place: nullcontext(),
-    )
-    with pytest.raises(_StoppedError) as stopped:
-        phase.validate(run, engine)  # type: ignore[arg-type]
-    assert [text.split()[:2] for text in stopped.value.texts] == [["7", str(row)] for row in boards]
-    assert run.policy.encoded == 0
-
-
-class _StoppedError(Exception):
-    def __init__(self, texts: list[str]) -> None:
-        self.texts = texts
-
-
-def _stop(texts: list[str]) -> None:
-    raise _StoppedError(texts)

@@ -81,8 +81,3 @@ def test_results_and_errors_of_a_call_come_through(
 
         with pytest.raises(kind, match=r"^its own$"):
             call_watched([living], fail)
-
-
-def test_a_call_that_needs_no_process_is_only_made() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    assert call_watched([], lambda: signal.getsignal(signal.SIGINT)) is before

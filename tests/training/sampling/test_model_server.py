@@ -204,11 +204,6 @@ def test_an_interrupt_kills_the_server_at_once(
     assert time.monotonic() - began < 30
 
 
-def test_a_model_that_is_not_there_is_named(models: OtherModels, tmp_path: Path) -> None:
-    with pytest.raises(EngineerError, match="nowhere"):
-        models.ask(str(tmp_path / "nowhere"), TextQuestion(""))
-
-
 def test_the_server_ends_with_whoever_started_it(model: str) -> None:
     ended = subprocess.run(
         [*COMMAND, model, "1", Sampling().model_dump_json()],

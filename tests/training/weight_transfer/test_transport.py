@@ -12,7 +12,6 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.paths import ROOT
-from training.weight_transfer import transport
 from training.weight_transfer.checksums import SyncError
 from training.weight_transfer.transport import (
     FolderTransport,
@@ -101,16 +100,6 @@ def test_a_folder_that_cannot_be_written_is_a_sync_error(tmp_path: Path):
     (blocked := tmp_path / "file").touch()
     with pytest.raises(SyncError, match="can't be written"):
         FolderTransport(Engine(), blocked).send(iter(tensors("float32").items()))
-
-
-def test_a_bucket_goes_to_temporary_files_without_shared_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(transport, "_SHARED_MEMORY", str(tmp_path / "missing"))
-    monkeypatch.setattr(transport.tempfile, "gettempdir", lambda: str(tmp_path))
-    engine = Engine()
-    SharedMemoryTransport(engine).send(iter(tensors("float32").items()))
-    assert {path.parent for path in engine.paths} == {tmp_path}
 
 
 def test_a_bucket_that_fits_nowhere_is_a_sync_error_and_leaves_no_file(tmp_path: Path):

@@ -9,7 +9,6 @@ from benchmarks import oracles
 from jaxlake import Status
 from jaxlake.solver import widths_for
 from jaxlake.solver.certificates import prepare_boards
-from jaxlake.solver.chunks import Kernels
 from jaxlake.solver.dense import joint
 from jaxlake.solver.dense.components import DenseBoards, component_sizes
 from jaxlake.solver.space_time import NEVER
@@ -192,12 +191,3 @@ def test_a_tpu_steps_from_the_same_states(agents: int):
         by_masks = joint._origins_by_masks(recent, jnp.int32(c), jnp.bool_(True))
         assert (by_masks == by_faces).all()
         assert by_faces.any()
-
-
-def test_a_tpu_pads_two_axes_of_a_set():
-    whole = {agents: joint.bytes_per_board(agents, 28) for agents in (3, 4, 5)}
-    padded = {agents: joint.bytes_per_board(agents, 28, Kernels.TPU) for agents in (3, 4, 5)}
-    assert {agents: padded[agents] / whole[agents] for agents in whole} == pytest.approx(
-        dict.fromkeys(whole, 32 * 128 / 28**2)
-    )
-    assert joint.bytes_per_board(4, 28, Kernels.GPU) == whole[4]
