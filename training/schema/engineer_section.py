@@ -50,8 +50,6 @@ class AtlasChoice(Section):
         False, description="a run measures the atlas of its last stage for its report"
     )
 
-    left_out_if_default = frozenset({"after_last"})
-
 
 class DesignLearning(Section):
     """Kind checkpoint: before it is asked, the policy learns from designs of its own."""
@@ -122,8 +120,6 @@ class EngineerChoice(Section):
     )
     atlas: AtlasChoice = AtlasChoice()
     gate: GateSettings = GateSettings()
-
-    left_out_if_default = frozenset({"training_rollouts"})
 
     @property
     def asked(self) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from engineer.lake import Bounds, LakeConfiguration
 from training.schema.section import Agents, NonNegative, Positive, Section, Share
@@ -24,13 +24,6 @@ class Environment(Section):
     )
     bounds: Bounds = Field(description="what every later configuration must keep to")
     max_candidates: Positive = Field(200_000, description="most boards drawn to fill one request")
-
-    @model_serializer(mode="wrap")
-    def _without_the_usual_kind(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave the kind out: files of runs from before it was there stay as they are."""
-        plain: dict[str, Any] = dump(self)
-        del plain["kind"]
-        return plain
 
 
 class Prompt(Section):

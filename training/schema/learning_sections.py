@@ -32,8 +32,6 @@ class Grpo(Section):
     docs/grpo.md has the formulas, and says where they come from.
     """
 
-    left_out_if_default = frozenset({"prefetch"})
-
     prompts_per_update: Positive = Field(32, description="instances per update")
     completions: Annotated[int, Field(ge=2)] = Field(8, description="completions per prompt")
     minibatches: Positive = Field(1, description="optimizer steps that one batch is split into")

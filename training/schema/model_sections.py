@@ -55,8 +55,6 @@ class Lora(Section):
 class Model(Section):
     """The policy: a pretrained Hugging Face model, or a small one made from scratch."""
 
-    left_out_if_default = frozenset({"lora"})
-
     pretrained: str | None = Field(
         None, description="local folder, hub name or jaxlake-base; null: from scratch"
     )

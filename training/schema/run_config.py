@@ -91,8 +91,6 @@ class RunConfig(Section):
     engineer: EngineerChoice = EngineerChoice()
     tracking: Tracking = Tracking()
 
-    left_out_if_default = frozenset({"tracking"})
-
     @property
     def lake(self) -> Environment:
         """The section of the lake; a `UserError` if the run is on another environment."""
@@ -195,8 +193,6 @@ class RunConfig(Section):
                 f"warm_start: got one, allowed is null: {kind} has no demonstration(instance) to "
                 "imitate"
             )
-        if self.warm_start is None and self.model.pretrained is None:
-            raise ValueError("warm_start: a model made from scratch needs one; null is not allowed")
         for key, value in self._asked_of_the_lake():
             raise ValueError(
                 f"{key}: got {value}, which only environment.kind {LAKE} has; leave it out with "
@@ -228,14 +224,18 @@ class RunConfig(Section):
             )
         if problem := bounds.violation(initial) or bounds.off_grid(initial):
             raise ValueError(f"environment.initial.sizes: {problem}")
-        if self.warm_start is None and self.model.pretrained is None:
-            raise ValueError("warm_start: a model made from scratch needs one; null is not allowed")
         given = [(size, knobs.hole_ratio) for size, knobs in initial.sizes.items()]
         cells = list(product(self.cells.sizes, self.cells.hole_ratios))
         for where, requests in (("environment.initial.sizes", given), ("validation", cells)):
             for size, holes in requests:
                 if reason := infeasibility(size, holes, self.environment.num_agents):
                     raise ValueError(f"{where}: {reason}")
+        return self
+
+    @model_validator(mode="after")
+    def _scratch_needs_a_warm_start(self) -> RunConfig:
+        if self.warm_start is None and self.model.pretrained is None:
+            raise ValueError("warm_start: a model made from scratch needs one; null is not allowed")
         return self
 
     @model_validator(mode="after")

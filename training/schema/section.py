@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Agents = Annotated[int, Field(ge=2, le=5)]
@@ -19,14 +19,3 @@ class Section(BaseModel):
     """A part of the configuration: frozen, and strict about names it does not know."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-    left_out_if_default: ClassVar[frozenset[str]] = frozenset()
-    """Keys that are not written where they have their default, so that older files are equal."""
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        plain: dict[str, Any] = dump(self)
-        for name in self.left_out_if_default:
-            default = type(self).model_fields[name].get_default(call_default_factory=True)
-            if name in plain and getattr(self, name) == default:
-                del plain[name]
-        return plain

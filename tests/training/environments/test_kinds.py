@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from jaxlake.command_line.entry import main
-from tests.paths import ROOT, TINY
+from tests.paths import ROOT
 from training.analysis.evaluation import evaluate
 from training.analysis.study.config import load_study
 from training.environments.catalogue import environment_of
 from training.errors import UserError
 from training.policy.policy import make_policy
-from training.schema import dump, load, parse_yaml
+from training.schema import dump, load
 
 PARITY = Path(__file__).with_name("parity.yaml")
 HERE = "tests.training.environments.parity"
@@ -59,12 +59,6 @@ def test_what_can_not_be_used_is_named(override: str, words: list[str]):
 def test_a_wrong_kind_ends_the_command_with_status_2(capsys: pytest.CaptureFixture[str]):
     assert main(["run", str(PARITY), "--dry-run", "--set", "environment.kind=pond"]) == 2
     assert "kind: got 'pond'" in capsys.readouterr().err
-
-
-def test_the_lake_s_files_do_not_name_their_kind():
-    config = load(TINY)
-    assert "kind" not in parse_yaml(dump(config))["environment"]
-    assert load(TINY, ["environment.kind=lake"]) == config
 
 
 def test_another_environment_reads_back_from_its_own_dump(tmp_path: Path):
