@@ -128,7 +128,7 @@ def _weights_and_biases(config: RunConfig, directory: RunDirectory) -> Iterator[
         directory.wandb_id.write(secrets.token_hex(8))
     try:
         run = wandb.init(
-            **settings.model_dump(include={"project", "entity", "mode"}),
+            **settings.model_dump(),
             name=config.name,
             id=directory.wandb_id.read(),
             resume="allow",

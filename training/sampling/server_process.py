@@ -163,7 +163,7 @@ def main(folder: str, port: str, sampling: str, more: str = "{}") -> None:
 
     threading.Thread(target=end_with_input, daemon=True).start()
     settings = Sampling.model_validate_json(sampling)
-    prepare_environment(settings)
+    prepare_environment()
     arguments = engine_arguments(Path(folder), settings, seed=0) | {"host": HOST, "port": port}
     sys.argv = ["vllm", *_flags(arguments | json.loads(more))]
     runpy.run_module("vllm.entrypoints.openai.api_server", run_name="__main__", alter_sys=True)

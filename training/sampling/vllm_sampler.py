@@ -61,7 +61,7 @@ class VllmSampler:
             UserError: vLLM is not installed or can't start on this folder.
         """
         in_process = runs_in_this_process(settings)
-        prepare_environment(settings)
+        prepare_environment()
         if settings.tensor_parallel_size == 1:
             os.environ[_MULTIPROCESSING] = "0" if in_process else "1"
         try:
@@ -263,10 +263,10 @@ def runs_in_this_process(settings: Sampling) -> bool:
     return settings.tensor_parallel_size == 1 and os.environ.get(_MULTIPROCESSING, "0") == "0"
 
 
-def prepare_environment(settings: Sampling) -> None:
+def prepare_environment() -> None:
     """Set what vLLM reads from the environment; the user's own values win."""
     set_library_defaults()
-    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(settings.cpu_kv_cache_gib))
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
 
 
 def engine_arguments(folder: Path, settings: Sampling, seed: int) -> dict[str, Any]:

@@ -20,7 +20,6 @@ class Wandb(Section):
     """A run on Weights & Biases, through its own library (the extra `wandb`)."""
 
     project: str = Field("jaxlake", description="the project that the run belongs to")
-    entity: str | None = Field(None, description="user or team; null: the account's default")
     mode: Literal["online", "offline"] = Field(
         "online", description="offline: into the run's directory alone, for `wandb sync` later"
     )

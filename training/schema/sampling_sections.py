@@ -67,7 +67,6 @@ class Sampling(Section):
         description="numbers of the accelerators that vLLM's workers have, tensor_parallel_size of "
         "them; null: the first ones",
     )
-    cpu_kv_cache_gib: Positive = Field(1, description="key-value cache, GiB (CPU only)")
     gap_tolerance: PositiveFloat = Field(
         1e-3,
         description="nats that |engine - trainer| log-probability may be: the mean of a rollout, "
