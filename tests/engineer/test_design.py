@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from engineer import (
-    Attempt,
     DesignRecord,
     DesignSettings,
     EngineerError,
@@ -23,7 +22,7 @@ from engineer import (
 )
 from engineer.context import STYLES, ContextTooLongError
 from engineer.edits import edits_pattern
-from engineer.lake import Bounds, LakeConfiguration, lake_domain
+from engineer.lake import Bounds, lake_domain
 from engineer.space import AnswerForm, answer_schema, answer_text
 
 SETTINGS = DesignSettings(attempts=3)
@@ -208,18 +207,6 @@ def test_no_answer_makes_the_next_prompt_too_long(view):
     assert record.kind == "retried"
     refusal = ("why the last answer was refused",)
     assert [attempt.cut for attempt in record.attempts] == [(), refusal, refusal]
-
-
-@pytest.mark.parametrize("text", ["\ud800", "\x00" * 10, "x" * 50_000, "[" * 100_000])
-def test_any_raw_text_can_be_written_and_read_back(view, text):
-    record = run(Script([text] * 3), view)
-    read = json.loads(record.model_dump_json().encode("utf-8"))
-    assert LakeConfiguration.model_validate(read["configuration"]) == view.current
-    assert (read["kind"], read["spent"].get("seconds")) == ("kept", None)
-    raw = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    for number, attempt in enumerate(record.attempts):
-        assert attempt == Attempt.model_validate_json(attempt.model_dump_json())
-        assert (attempt.attempt, attempt.text) == (number, raw)
 
 
 def test_a_current_configuration_that_could_not_be_kept_is_refused(view):

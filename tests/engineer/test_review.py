@@ -146,14 +146,6 @@ def test_shares_that_do_not_sum_to_one_are_always_a_repair(shares, kind, used):
     assert (decision.kind, shares_of(decision)) == (kind, used)
 
 
-def test_too_many_holes_are_lowered_to_the_most_that_fit():
-    decision = ask(answer(s3_hole_ratio=0.5), num_agents=3)
-    assert names(decision) == ["feasibility 3.hole_ratio"]
-    holes = decision.repairs[0].new
-    assert infeasibility(3, holes, 3) is None
-    assert infeasibility(3, holes + BOUNDS.step, 3) is not None
-
-
 def test_a_size_that_cannot_hold_the_agents_is_rejected_after_the_repairs_before():
     decision = ask(answer(s4_wait_ratio=7), num_agents=5)
     assert (decision.kind, decision.reason) == ("rejected", infeasibility(3, 0.0, 5))

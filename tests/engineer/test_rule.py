@@ -19,7 +19,7 @@ from engineer import (
     build_context,
     review_answer,
 )
-from engineer.context.symbols import GroupReadout, Readout, read_out, symbols_text
+from engineer.context.symbols import read_out, symbols_text
 from engineer.edits import apply_edits, edits_text
 from engineer.engineers.rule import (
     next_configuration,
@@ -144,59 +144,6 @@ def test_the_answer_is_a_function_of_the_context_s_words(place):
     assert len(answers) > 2
 
 
-def readout_of(first: str, *rows: str) -> Readout:
-    """The readout of a context of the lake that is written by hand."""
-    state, refused = re.fullmatch(r"(first|next|rolled|\?)( refused)?", first).groups()
-    groups = {}
-    for row in rows:
-        name, valid, kind, other, trend, learnability, *knobs = row.split()
-        names = ("data_ratio", "hole_ratio", "wait_ratio")
-        signs = [None if word == "?" else SIGN[word] for word in knobs[1::2]]
-        groups[name.removeprefix("n")] = GroupReadout(
-            valid=number_in(valid),
-            failures=None
-            if kind == "?"
-            else tuple(word for word in (kind, other) if word != "none"),
-            trend=None if trend == "?" else SIGN[trend],
-            learnability=number_in(learnability),
-            levels=dict(zip(names, map(number_in, knobs[::2]), strict=True)),
-            last_edit=None if None in signs else dict(zip(names, signs, strict=True)),
-        )
-    return Readout(None if state == "?" else state, bool(refused), groups)
-
-
-def rule(first: str, *rows: str) -> list[str]:
-    """The rule's rows for rows written by hand."""
-    readout = readout_of(first, *rows)
-    assert symbols_text(readout, LAKE) == "\n".join([f"stage {first}", *rows, "edits\n"])
-    domain = roomy(Bounds(sizes=[int(group) for group in readout.groups]))
-    return edits_text(teacher_edits(readout, domain), domain).split("\n")
-
-
-def row(
-    facts: str = "valid5 none none",
-    trend: str = "=",
-    learnability: str = "?",
-    knobs: str = "data5 = hole5 = wait5 =",
-    group: int = 3,
-) -> str:
-    return f"n{group} {facts} {trend} {learnability} {knobs}"
-
-
-def knobs_of(
-    facts: str,
-    trend: str = "=",
-    knobs: str = "hole5 = wait5 =",
-    first: str = "next",
-    learnability: str = "?",
-) -> str:
-    """The signs of holes and waits of one group."""
-    (line,) = rule(first, row(facts, trend, learnability, f"data10 = {knobs}"))
-    name, data_sign, *signs = line.split()
-    assert (name, data_sign) == ("n3", "=")
-    return "".join(signs)
-
-
 def test_the_limits_are_those_of_the_valid_rate():
     def sign(valid: int) -> int:
         evidence = StageEvidence(stage=1, validation={"3": tally(valid, 1000)})
@@ -204,48 +151,6 @@ def test_the_limits_are_those_of_the_valid_rate():
         return teacher_edits(read_out(view, BLOCKS), view.domain)["3"]["hole_ratio"]
 
     assert [sign(valid) for valid in (550, 549, 150, 149)] == [1, 0, 0, -1]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "signs"),
-    [
-        # Without a valid rate no knob moves.
-        (("? ? ?", "?"), "=="),
-        # The most frequent failure that points to a knob chooses it.
-        (("valid7 board goal",), "+="),
-        (("valid7 vertex hole",), "=+"),
-        (("valid7 goal swap",), "=+"),
-        (("valid1 parse board",), "-="),
-        # Where none points to a knob, the lowest goes up and the highest down.
-        (("valid9 goal parse", "=", "hole4 = wait3 ="), "=+"),
-        (("valid9 none none", "=", "hole4 = wait4 ="), "+="),
-        (("valid0 ? ?", "=", "hole3 = wait4 ="), "=-"),
-        # A knob at its end leaves the step to another.
-        (("valid8 hole none", "=", "hole10 = wait9 ="), "=+"),
-        (("valid8 hole none", "=", "hole10 = wait10 ="), "=="),
-        (("valid0 swap none", "=", "hole1 = wait0 ="), "-="),
-        (("valid8 hole none", "=", "hole0 = wait5 ="), "+="),
-        # Edits after which the valid rate fell are taken back, and no other knob moves.
-        (("valid8 hole none", "-", "hole5 + wait5 ="), "-="),
-        (("valid0 swap none", "-", "hole5 - wait5 +"), "+-"),
-        (("valid8 hole none", "+", "hole5 + wait5 ="), "+="),
-        (("valid8 hole none", "-", "hole5 = wait5 +", "next", "learn0"), "=-"),
-        # After a rollback no edit is tried again; its opposite is another one.
-        (("valid8 hole none", "=", "hole5 + wait5 =", "rolled"), "=+"),
-        (("valid8 hole swap", "-", "hole5 + wait5 +", "rolled"), "=="),
-        (("valid0 swap none", "-", "hole5 = wait5 -", "rolled"), "-="),
-        (("valid8 hole none", "=", "hole5 - wait5 +", "rolled"), "+="),
-        # Every knob goes up where a group's own instances are too easy.
-        (("valid2 hole none", "-", "hole5 = wait5 =", "next", "learn3"), "++"),
-        (("valid5 ? ?", "?", "hole10 = wait9 =", "next", "learn1"), "=+"),
-        (("valid10 none none", "+", "hole5 + wait5 =", "rolled", "learn1"), "=+"),
-        # Little to learn from what is hardly ever solved is not too easy.
-        (("valid1 hole none", "=", "hole5 = wait5 =", "next", "learn0"), "-="),
-        (("? ? ?", "=", "hole5 = wait5 =", "next", "learn0"), "=="),
-    ],
-)
-def test_knobs_move_as_the_rule_says(arguments, signs):
-    assert knobs_of(*arguments) == signs
 
 
 def test_a_knob_that_can_take_one_value_alone_is_never_chosen():

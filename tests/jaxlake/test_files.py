@@ -19,13 +19,6 @@ write_text_whole(Path(sys.argv[1]), "new")
 """
 
 
-def test_text_and_bytes_are_written_as_they_are(tmp_path):
-    files.write_text_whole(tmp_path / "a", "é\n")
-    files.write_bytes_whole(tmp_path / "b", b"\r\n\x00")
-    assert (tmp_path / "a").read_bytes() == "é\n".encode()
-    assert (tmp_path / "b").read_bytes() == b"\r\n\x00"
-
-
 def test_a_block_that_raises_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")

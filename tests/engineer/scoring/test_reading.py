@@ -195,12 +195,3 @@ def test_agreement_on_the_runs_own_contexts_stands_beside_baselines_of_the_same_
         reading
     )
     assert measure_reading(CONTEXTS, Follower()).own is None
-
-
-def test_a_table_says_all_facts_and_the_sentence():
-    reading = measure_reading(CONTEXTS, Follower(blind=("trend",)))
-    text = format_reading(reading)
-    for fact in FACTS:
-        assert re.search(rf"^{fact} ", text, re.MULTILINE)
-    assert text.endswith(reading.sentence())
-    assert Reading.model_validate_json(reading.model_dump_json()) == reading

@@ -153,20 +153,6 @@ def test_one_agent_is_checked_and_solved_and_none_is_refused():
     assert none["error"].startswith("grid: got no agents")
 
 
-@pytest.mark.slow
-def test_boards_up_to_the_largest_size_are_solved_and_checked():
-    rng = random.Random(2)
-    boards = [
-        {"id": size, "grid": oracles.random_grid(rng, size, 0.1, 2, together=True)}
-        for size in (10, 32)
-    ]
-    solutions = answer(solve_lines, boards)
-    for board, solution in zip(boards, solutions, strict=True):
-        assert solution["sum_of_costs"] == oracles.sat_sum_of_costs(board["grid"]).value
-        outcome = check(grid=board["grid"], plan=solution["plan"])
-        assert outcome["optimal_sum_of_costs"]
-
-
 ALLOWED = "allowed are WAIT, UP, DOWN, LEFT, RIGHT"
 LISTS_NEEDED = "a list of actions for each agent is needed"
 

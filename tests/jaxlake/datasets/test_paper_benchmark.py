@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import json
 
 import pytest
 
@@ -143,12 +142,6 @@ def test_differences_name_the_cells(made):
     said = record_differences(make_record(SMALL, rows), record)
     assert said[0] == "2ag_4x4: rows: got 23, expected 24"
     assert said[1].startswith("2ag_4x4: sha256: got ")
-
-
-def test_row_without_a_field_is_named_with_its_line(made, tmp_path):
-    (tmp_path / "benchmark_wr0.25.jsonl").write_text(json.dumps({"sample_id": "x"}))
-    with pytest.raises(DatasetError, match=r"benchmark_wr0.25.jsonl:1: the fields num_agents, "):
-        paper_benchmark.read_benchmark(tmp_path, benchmark=SMALL)
 
 
 def test_the_record_covers_the_whole_benchmark():

@@ -22,18 +22,6 @@ POOLS = {
 CHANGELOG.md, and has other digests here."""
 
 
-def test_the_first_call_for_an_id_says_what_takes_long(monkeypatch, capsys):
-    def generate(*arguments, **options):
-        raise InterruptedError
-
-    monkeypatch.setattr("jaxlake.environment.registry.generate", generate)
-    name = "MAPF-FrozenLake-10x10-5ag-v0"
-    for expected in (f"jaxlake: compiling the generator of boards for {name}\n", ""):
-        with pytest.raises(InterruptedError):
-            make(name)
-        assert capsys.readouterr().err == expected
-
-
 def test_the_table_of_the_docs_is_the_registry():
     page = (ROOT / "docs/environment.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(MAPF-\S+)` \| (.+) \|$", page, flags=re.MULTILINE)

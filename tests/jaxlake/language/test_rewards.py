@@ -206,20 +206,6 @@ def test_answers_to_boards_without_an_optimum_count_neither_for_nor_against_it(o
     assert metrics.get("lake/optimal") == share
 
 
-def test_a_trainer_that_asks_is_told_what_became_of_the_answers():
-    metrics, extra = {}, {}
-    lake_reward(
-        [""] * 4,
-        [OPTIMAL, AROUND, STOPS, PROSE],
-        grid=[CORNER] * 4,
-        sum_of_costs=[3] * 4,
-        log_metric=metrics.__setitem__,
-        log_extra=extra.__setitem__,
-    )
-    assert metrics == {"lake/parsed": 0.75, "lake/valid": 0.5, "lake/optimal": 0.25}
-    assert extra == {"failure": ["none", "none", "goal_not_reached", "parse_error"]}
-
-
 def test_rewards_of_arrays_are_those_of_scores(walks):
     grids, plans, optima = (list(column) for column in zip(*walks[:60], strict=True))
     texts = [PROSE if row % 7 == 0 else _text(plan) for row, plan in enumerate(plans)]

@@ -38,9 +38,6 @@ def test_keys_of_which_jax_uses_the_first_for_a_whole_batch_are_refused(call, ki
         CALLS[call](keys[0], tmp_path)
 
 
-GENERATE = "generate --hole-ratio 0 --wait-ratio 0"
-
-
 class _StopError(Exception):
     """Ends a command where it would begin to draw."""
 

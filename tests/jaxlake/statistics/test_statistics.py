@@ -192,20 +192,6 @@ def test_low_words_are_carried_in_a_batch_over_chunks_and_over_a_named_axis():
     assert words(sum(row_of(apart, place) for place in range(4))) == [[257, 65020]] * 2
 
 
-def test_rows_can_be_grouped_in_any_order_and_add_up(batch):
-    statistics = _tabulate(batch)
-    by_size = jaxlake.statistics_rows(statistics)
-    by_both = jaxlake.statistics_rows(statistics, by=("needs_wait", "size"))
-    counts = {"total", "valid", "compared", "optimal_sum_of_costs", "optimal_makespan"}
-    counts |= {kind.label for kind in Failure if kind != Failure.NONE}
-    assert [row["size"] for row in by_size] == [2, 3, 4, 5, 6, 7]
-    for row in by_size:
-        parts = [other for other in by_both if other["size"] == row["size"]]
-        for name in counts:
-            assert sum(part[name] for part in parts) == row[name]
-    assert list(by_both[0])[:2] == ["needs_wait", "size"]
-
-
 @pytest.mark.parametrize("by", [("colour",), ("size", "size")])
 def test_unknown_groups_are_refused(batch, by):
     with pytest.raises(ValueError, match="by: got"):
