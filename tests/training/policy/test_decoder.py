@@ -221,13 +221,11 @@ def test_config_reads_what_transformers_writes_and_the_other_way_round(name):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("model_type", "gpt2"),
         ("rope_scaling", {"type": "yarn", "factor": 4.0}),
         ("rope_scaling", {"rope_type": "llama3", "factor": 4.0}),
         ("rope_parameters", {"rope_type": "default", "partial_rotary_factor": 0.5}),
         ("mlp_bias", True),
         ("rope_parameters", {"rope_type": "yarn", "factor": 4.0}),
-        ("attention_bias", True),
         ("attention_dropout", 0.1),
         ("use_sliding_window", True),
         ("layer_types", ["full_attention", "sliding_attention"]),

@@ -46,10 +46,7 @@ def test_a_configuration_reads_back_from_its_own_dump(
         ("grpo.learning_rte=1", ["grpo.learning_rte", "unknown key", "learning_rate"]),
         ("grpo.learning_rate=fast", ["grpo.learning_rate", "'fast'"]),
         ("grpo.completions=1", ["grpo.completions", "got 1", "greater than or equal to 2"]),
-        ("stages.count=0", ["stages.count", "got 0"]),
-        ("model.lora.rank=0", ["model.lora.rank", "got 0", "greater than 0"]),
         ("model.lora.targets=[q_proj, q_proj]", ["model.lora.targets", "each kernel once"]),
-        ("model.lora.targets=[lm_head]", ["model.lora.targets", "'lm_head'", "'down_proj'"]),
         ("seed=!!timestamp 2001-99-99", ["--set", "not YAML"]),
         ("colour=blue", ["colour", "unknown key", "validation"]),
         ("engineer.kind=prophet", ["engineer.kind", "'prophet'", "learnability", "rule"]),
@@ -65,7 +62,6 @@ def test_a_configuration_reads_back_from_its_own_dump(
         ("engineer.max_context_tokens=2000", ["engineer.max_context_tokens: got 2000", "992"]),
         ("environment.initial.sizes.3.hole_ratio=0.45", ["3.hole_ratio must lie in 0..0.4"]),
         ("environment.initial.sizes.3.hole_ratio=0.12", ["initial", "multiple of 0.05, got 0.12"]),
-        ("environment.num_agents=6", ["num_agents", "got 6"]),
         ("grpo.micro_batch_size=60", ["grpo.micro_batch_size", "256", "60"]),
         ("grpo.micro_batch_size=4", ["grpo.micro_batch_size: got 4", "multiples", "= 8 * 1"]),
         ("model.mesh.fsdp=8", ["grpo.micro_batch_size: got 32", "multiples", "= 8 * 8"]),
@@ -75,20 +71,13 @@ def test_a_configuration_reads_back_from_its_own_dump(
         (f"{SPLIT}; {LEARNS}", ["engineer.learning.anchor.contexts: got 6", "fsdp = 4"]),
         ("reward.valid=2", ["reward", "optimal > valid > parsed"]),
         ("reward.overlong_buffer=32", ["reward.overlong_buffer: got 32", "less than", "= 32"]),
-        ("reward.overlong_penalty=0", ["reward.overlong_penalty", "got 0", "greater than 0"]),
-        ("grpo.kl_coefficient=-0.1", ["grpo.kl_coefficient", "got -0.1"]),
         ("grpo.kl_coefficient=.inf", ["grpo.kl_coefficient", "finite"]),
-        ("grpo.ratio=group", ["grpo.ratio", "'group'", "'token' or 'sequence'"]),
-        ("grpo.aggregation=mean", ["grpo.aggregation", "'mean'", "'constant_length'"]),
-        ("grpo.resamples=-1", ["grpo.resamples", "got -1"]),
         (
             "grpo.resamples=1; stages.instances=40",
             ["resamples: got 1", "= 40", "64 instances"],
         ),
-        ("grpo.prefetch=2", ["grpo.prefetch", "got 2", "0 or 1"]),
         ("grpo.prefetch=1; grpo.resamples=1", ["grpo.prefetch: got 1", "grpo.resamples = 1"]),
         ("warm_start=null", ["warm_start", "scratch"]),
-        ("validation.per_cell=many", ["validation.per_cell", "'many'"]),
         ("grpo", ["--set", "key.sub=value"]),
         ("name.sub=1", ["--set", "not a mapping"]),
         ("engineer.²=1", ["engineer.²", "unknown key", "kind"]),
@@ -102,7 +91,6 @@ def test_a_configuration_reads_back_from_its_own_dump(
         ),
         (f"{SERVER}={{address: 'host:8000'}}", ["sampling.server.address", "host:8000"]),
         (f"{SERVER}={{address: 'http://a/'}}", ["sampling.server.address", "http://a/"]),
-        (f"{SERVER}={{start_seconds: 0}}", ["sampling.server.start_seconds", "got 0"]),
         (INFEASIBLE, ["3x3 board with hole_ratio 0.5", "3 agents need 6"]),
     ],
 )
@@ -117,7 +105,7 @@ def test_a_bad_value_is_named_with_what_is_allowed(
     assert "Traceback" not in error
 
 
-@pytest.mark.parametrize("digits", [400, 4_301, 5_000, 100_000])
+@pytest.mark.parametrize("digits", [400, 4_301, 100_000])
 @pytest.mark.parametrize(
     ("key", "words"),
     [
