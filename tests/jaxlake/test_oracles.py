@@ -33,26 +33,6 @@ def test_solvability_by_permutations_agrees_with_searching_all_joint_cells():
     assert blocked >= {2, 3}
 
 
-@pytest.mark.parametrize(
-    ("grid", "solvable"),
-    [
-        (["S g", "s G"], True),
-        (["S H G", "F H F", "s F g"], False),
-        (["S g s G", "H H H H", "H H H H", "H H H H"], False),
-        (["S s G g", "H H H H", "H H H H", "H H H H"], True),
-        (["s S G g", "F H H H", "H H H H", "H H H H"], False),
-        (["s S F G", "g F H H", "H H H H", "H H H H"], True),
-        (["S s A", "B H a", "b g G"], False),
-        # Only a turn of the full square lets another agent than s lead.
-        (["S s b g G a", "B A H H H H", *["H H H H H H"] * 4], True),
-        (["S s A", "B F a", "b g G"], True),
-    ],
-)
-def test_solvability_of_boards_one_can_see_through(grid, solvable):
-    assert oracles.solvable(grid) == solvable
-    assert (oracles.least_makespan(grid) is not None) == solvable
-
-
 def test_both_optima_by_sat_agree_with_joint_searches_and_their_plans_attain_them():
     seen = set()
     for grid in _small_grids(1, 120, states=4_000):

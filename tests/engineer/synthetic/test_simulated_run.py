@@ -8,7 +8,7 @@ from engineer import Domain
 from engineer.evidence import GroupEvidence
 from engineer.lake import Bounds
 from engineer.synthetic import simulated_run
-from engineer.synthetic.simulated_run import _Learner, _validate
+from engineer.synthetic.simulated_run import _Learner
 from tests.engineer import words
 from tests.engineer.builders import ADDITION, roomy
 
@@ -124,17 +124,6 @@ def last_rate(share: float, speed: float) -> float:
     for _ in range(3):
         learner.train(np.random.default_rng(0), np.array([share, 1.0 - share]), levels)
     return float(learner.rates(levels)[0])
-
-
-def test_a_learner_that_is_not_trained_is_validated_alike_every_time():
-    rng, domain = np.random.default_rng(0), roomy(Bounds(sizes=(3, 4)))
-    for _ in range(20):
-        # Knobs in the middle of their ranges cost half of what they can: 1 / (1 + e) are solved.
-        for one in _validate(rng, domain, learner_of(), 40_000).values():
-            assert one.valid / one.count == pytest.approx(1 / (1 + math.e), abs=0.012)
-            for term in domain.failures:
-                share = one.failures[term.key] / (one.count - one.valid)
-                assert share == pytest.approx(1 / 6, abs=0.012)
 
 
 def test_valid_rates_respond_to_training():

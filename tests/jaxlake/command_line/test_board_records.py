@@ -233,20 +233,6 @@ def test_a_record_to_check_has_one_of_plan_and_text(fields, said):
     assert record == {"id": 5, "error": said}
 
 
-def test_a_handful_of_boards_does_not_pay_for_a_large_batch(monkeypatch):
-    monkeypatch.setattr(board_records, "_BATCH_SIZES", (2, 5))
-    board = json.dumps({"id": 0, "grid": ISSUE_GRID}).encode()
-    for count, sizes in ((2, [(2, 2)]), (3, [(3, 5)]), (7, [(5, 5), (2, 5)])):
-        seen = []
-        monkeypatch.setattr(
-            board_records,
-            "_solution_records",
-            lambda tasks, size, seen=seen: seen.append((len(tasks), size)) or [{}] * len(tasks),
-        )
-        assert len(list(solve_lines([board] * count))) == count
-        assert seen == sizes
-
-
 @pytest.mark.slow
 def test_a_board_whose_plans_outlast_the_usual_horizon_is_solved_all_the_same():
     (solution,) = answer(solve_lines, [{"id": 0, "grid": CORRIDOR}])

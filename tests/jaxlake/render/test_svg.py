@@ -73,12 +73,6 @@ def test_a_valid_plan_ends_with_every_disc_on_its_goal() -> None:
     assert 'class="mark"' not in svg
 
 
-def test_a_still_board_has_every_disc_on_its_start_and_does_not_move() -> None:
-    svg = episode_svg(OPEN, None, cell=CELL)
-    assert np.allclose(final_cells(svg, 3), [(0, 0), (0, 2)], atol=1e-3)
-    assert "@keyframes" not in svg
-
-
 @pytest.mark.parametrize(("grid", "plan", "kind", "where"), FAILED)
 def test_the_failure_the_verifier_names_is_marked_and_captioned(
     grid: list[str], plan: str, kind: str, where: str

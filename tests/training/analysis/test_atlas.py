@@ -13,7 +13,7 @@ import pytest
 
 from engineer import AtlasCell, DesignAtlas
 from jaxlake.command_line.entry import main
-from tests.training.analysis.test_report import page_of
+from tests.training.analysis.pages import page_of
 from tests.training.sample_run import CONFIG, write_sample_run
 from training.analysis import atlas as analysis
 from training.phases.atlas import cells_of

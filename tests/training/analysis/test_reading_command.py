@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from engineer.scoring.reading import Reading, reading_set
+from engineer.scoring.reading import Reading
 from examples.base_model.designs import draw_examples
 from examples.base_model.recipe import Designs
 from jaxlake.command_line.entry import main
@@ -79,18 +79,6 @@ def test_what_can_not_be_read_is_named(arguments, words, tmp_path, capsys):
     assert main(["engineer", "reading", *(one.format(tmp=tmp_path) for one in arguments)]) == 2
     error = capsys.readouterr().err
     assert all(word in error for word in words)
-
-
-def test_too_few_contexts_are_refused(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(["engineer", "reading", str(tmp_path), "--contexts", "1"])
-    assert "at least 2 is allowed" in capsys.readouterr().err
-
-
-def test_simulated_contexts_have_all_blocks():
-    for one in reading_set(load(TINY).domain, 10, seed=0).plain:
-        assert one.state is not None
-        assert all(row.valid is not None for row in one.groups.values())
 
 
 def test_reading_a_run_that_learned_to_design_says_that_its_weights_are_earlier_ones(

@@ -139,19 +139,6 @@ def test_an_answer_comes_back_from_one_server_for_all_questions(
     assert not stand_in.alive
 
 
-def test_a_model_is_loaded_where_the_policys_engine_is(
-    stand_in: StandIn, model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not on the GPUs that `sampling.devices` leaves to the trainer."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
-    visible = "os.environ['CUDA_VISIBLE_DEVICES']"
-    stand_in.does(f"def reply(to, asked): to.complete({visible})\nserve()")
-    sampling = load(TINY, ["sampling.devices=[3]"]).sampling
-    choice = EngineerChoice(kind="model", model=model, timeout_seconds=60)
-    with OtherModels(sampling, choice) as models:
-        assert models.ask(model, TextQuestion("")).text == "7"
-
-
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
