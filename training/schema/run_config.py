@@ -217,11 +217,6 @@ class RunConfig(Section):
         if isinstance(self.environment, OtherEnvironment):
             return self
         bounds, initial = self.environment.bounds, self.environment.initial
-        if set(initial.sizes) != set(bounds.sizes):
-            raise ValueError(
-                f"environment.initial.sizes: has {sorted(initial.sizes)}, "
-                f"environment.bounds.sizes has {sorted(bounds.sizes)}: they must be the same"
-            )
         if problem := bounds.violation(initial) or bounds.off_grid(initial):
             raise ValueError(f"environment.initial.sizes: {problem}")
         given = [(size, knobs.hole_ratio) for size, knobs in initial.sizes.items()]

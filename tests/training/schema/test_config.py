@@ -61,6 +61,7 @@ def test_a_configuration_reads_back_from_its_own_dump(
         ("engineer.max_tokens=1024", ["engineer.max_tokens: got 1024", "less than", "= 1024"]),
         ("engineer.max_context_tokens=2000", ["engineer.max_context_tokens: got 2000", "992"]),
         ("environment.initial.sizes.3.hole_ratio=0.45", ["3.hole_ratio must lie in 0..0.4"]),
+        ("environment.bounds.sizes=[3, 4]", ["initial.sizes", "map sizes must be 3, 4, got 3"]),
         ("environment.initial.sizes.3.hole_ratio=0.12", ["initial", "multiple of 0.05, got 0.12"]),
         ("grpo.micro_batch_size=60", ["grpo.micro_batch_size", "256", "60"]),
         ("grpo.micro_batch_size=4", ["grpo.micro_batch_size: got 4", "multiples", "= 8 * 1"]),
