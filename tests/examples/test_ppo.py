@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from examples.ppo import MAX_STEPS, Settings, evaluate, initial_network, main, train
+from examples.ppo import MAX_STEPS, Settings, evaluate, initial_network, train
 from jaxlake.environment import env_params
 from jaxlake.solver.solution import unknown_solution
 from tests.jaxlake.solver.boards import pool_of
@@ -50,12 +50,3 @@ def test_the_command_prints_what_was_learned_and_what_it_took():
     assert float(rates["untrained"]) < 15
     assert float(rates["seed 0"]) > 35
     assert "1 x 98,304 steps" in done.stdout
-
-
-@pytest.mark.parametrize("value", ["0", "-1", "many"])
-def test_what_is_no_number_of_boards_is_refused_by_name(value, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["--held-out", value])
-    assert ended.value.code == 2
-    said = f"argument --held-out: got '{value}', a whole number of at least 1 is needed"
-    assert said in capsys.readouterr().err
