@@ -79,6 +79,23 @@ def test_log_wrapper_counts_returns_and_lengths_of_episodes(lake):
     assert ended > 3
 
 
+def test_gymnaxs_gym_wrapper_plays_the_lake(lake):
+    from gymnax.wrappers import GymnaxToGymWrapper
+
+    gym = GymnaxToGymWrapper(lake, seed=1)
+    assert gym.action_space.n == 25
+    seen, _ = gym.reset(seed=2)
+    gym.action_space.seed(0)
+    for _ in range(12):
+        assert gym.observation_space.contains(np.asarray(seen))
+        seen, _, terminated, truncated, info = gym.step(gym.action_space.sample())
+        assert bool(terminated) == bool(info["terminated"])
+        assert bool(truncated) == bool(info["truncated"])
+    limit = PARAMS.replace(max_steps_in_episode=1)
+    gym.reset(options={"env_params": limit})
+    assert bool(gym.step(0)[3])
+
+
 def test_gymnasiums_check_env_passes_without_a_warning_but_of_the_missing_spec():
     from gymnasium.utils.env_checker import check_env
 
