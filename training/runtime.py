@@ -1,5 +1,6 @@
 """Environment variables that libraries read while they are imported; the user's values win."""
 
+import logging
 import os
 import warnings
 
@@ -30,6 +31,8 @@ def set_library_defaults() -> None:
         newer = _NEWER_NAMES.get(name)
         if newer is None or not os.environ.get(newer):
             os.environ.setdefault(name, value)
+    # On a CPU vLLM warns that Triton has no backend for it, whatever VLLM_LOGGING_LEVEL is.
+    logging.getLogger("vllm.triton_utils").setLevel(logging.ERROR)
     # On a full disk, once for each program: it is compiled again when it is needed.
     warnings.filterwarnings("ignore", message="Error writing persistent compilation cache entry")
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\b.*")
