@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,9 +40,11 @@ def _programs_are_freed() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _width_is_that_of_no_earlier_file() -> None:
-    """Output is as wide as it likes, whatever an imported package left in the environment."""
+def _reset_output_width() -> None:
+    """Let output be as wide as it likes, whatever an imported package left in the environment."""
     os.environ.pop("COLUMNS", None)
+    if progress := sys.modules.get("training.run.progress"):
+        progress.console._width = None  # read from COLUMNS when the module was imported
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

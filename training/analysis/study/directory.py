@@ -20,7 +20,7 @@ from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.schema import RunConfig
 
-_PARTS = {"warm_start", "first_rounds", "runs", "jobs", "report", ".lock"}
+_PARTS = {"warm_start", "warm_start.log", "first_rounds", "runs", "jobs", "report", ".lock"}
 
 
 class StudyDirectory:
