@@ -17,7 +17,7 @@ from engineer.context.build import (
     build_context,
 )
 from engineer.context.token_limit import CountTokens, estimate_tokens
-from engineer.context.view import FULL_DETAIL, Detail, StageView
+from engineer.context.view import StageView
 from engineer.engineers.base import ControlEngineer, Engineer, EngineerError, Task
 from engineer.quoting import escape_surrogates
 from engineer.review import Change, Guard, Repair, Review, review_answer
@@ -39,7 +39,6 @@ class DesignSettings(FrozenModel):
     max_context_tokens: int | None = Field(
         default=None, ge=1, description="the prompt is cut to fit; None: any length"
     )
-    detail: Detail = Field(default=FULL_DETAIL, description="how much the blocks show at most")
     guard: Guard = Guard()
 
 
@@ -97,7 +96,6 @@ def context_for(
         blocks=settings.blocks,
         style=settings.style,
         max_tokens=settings.max_context_tokens,
-        detail=settings.detail,
         count_tokens=count_tokens,
     )
 

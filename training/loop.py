@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from training.analysis.atlas import print_atlas, stage_atlas
 from training.analysis.report import build_report
 from training.audit import record_digests, require_sealed_weights, seal
 from training.environments.catalogue import domain_of
@@ -97,13 +96,9 @@ def _run(
         directory.summary.write(summary)
     if not is_first():
         return
-    last, wanted = config.stages.count, config.engineer.atlas.after_last
-    atlas = stage_atlas(directory.path, last) if wanted else None
     report = build_report(directory.path, validation=validation)
     gates = [directory.stage(stage).gate for stage in range(1, len(summary.stages))]
     print_summary(config, summary, [file.read().comparison for file in gates])
-    if atlas is not None:
-        print_atlas(atlas)
     console.print(f"\nReport: {report}")
 
 

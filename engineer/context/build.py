@@ -42,7 +42,6 @@ class Context:
     text: str
     cut: tuple[str, ...]  # those of `engineer.context.token_limit.CUTS` that were made
     tokens: int
-    detail: Detail = FULL_DETAIL  # how much the blocks show
 
 
 def build_context(
@@ -78,7 +77,7 @@ def build_context(
         if shorter != text:
             made[name] = None
             text, tokens = shorter, count_tokens(shorter)
-    return Context(text, tuple(made), tokens, detail)
+    return Context(text, tuple(made), tokens)
 
 
 def answer_form(domain: Domain, style: ContextStyle) -> AnswerForm:

@@ -12,7 +12,7 @@ from jaxlake.command_line.arguments import Parser
 LOOP = {
     "run": "run Train -> Validate -> Design on a configuration",
     "study": "compare engineers over seeds",
-    "engineer": "review answers, show contexts, replay, ablate, measure an atlas or reading",
+    "engineer": "review answers, show contexts, ask other engineers the same",
     "evaluate": "measure a checkpoint, a model folder or an endpoint",
     "report": "write report.html from a run directory",
     "audit": "compare a run with its digests, and review its designs again",

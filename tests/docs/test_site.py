@@ -68,7 +68,7 @@ def test_the_page_of_all_keys_has_every_key_of_a_run(site: Site):
 def test_the_page_of_all_commands_has_the_help_of_each_and_of_its_actions(site: Site):
     page = site.pages["reference/commands.md"]
     headings = re.findall(r"^##+ (.*)$", page, flags=re.MULTILINE)
-    assert {"jaxlake run", "jaxlake solve", "jaxlake engineer atlas"} <= set(headings)
+    assert {"jaxlake run", "jaxlake solve", "jaxlake engineer replay"} <= set(headings)
     assert len([name for name in headings if name.count(" ") == 1]) >= 12
     assert "--stop-after S" in page.partition("## jaxlake run\n")[2].partition("## ")[0]
 

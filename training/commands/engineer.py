@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ from jaxlake.command_line.arguments import (
     add_output,
     add_run,
     describe,
-    number,
 )
 from jaxlake.command_line.json_lines import (
     LINES_HELP,
@@ -28,16 +27,15 @@ from jaxlake.command_line.json_lines import (
 )
 from jaxlake.command_line.paths import require_writable
 from training.errors import UserError
-from training.runtime import set_library_defaults
 
 if TYPE_CHECKING:
     from engineer.lake import LakeConfiguration
-    from training.analysis.counterfactual import Design
+    from training.analysis.replay import Design
     from training.schema import RunConfig
 
 _HELP = """\
 Look at the environment engineer from outside: the context it was shown, the review of its answers,
-what others would have written in its place, what could be learned where.
+what others would have written in its place.
 
 exit status: 0 done, 1 some lines were invalid, 2 invalid input or configuration
 """
@@ -55,18 +53,9 @@ out  {{"id", "decision", "repairs", "reason", "configuration"}}
 """
 
 _CONTEXT = """\
-Print what the engineer was shown after a stage, byte for byte; for a stage that has no decision
-yet, what it would be shown.
+Print what the engineer was shown after a stage, byte for byte.
 
 exit status: 0 printed, 2 the run has no such stage
-"""
-
-_READING = """\
-Measure whether a model reads compact contexts: what the rule's answer costs it, how much more once
-one fact is another context's, whether its edits change where the rule's do, and how they follow the
-valid rate. Of a run it is the policy after a stage, and half of the contexts are the run's own.
-
-exit status: 0 measured, 2 there is no such run or model
 """
 
 _REPLAY = """\
@@ -76,22 +65,6 @@ what was changed. Nothing is trained. checkpoint and base are
 loaded from the run's directory.
 
 exit status: 0 scored, 2 there is no such run, stage or engineer
-"""
-
-_ABLATE = """\
-Put a stage's frozen context before one engineer with all blocks, with each block left out, and with
-each block alone, and show what it writes (see `jaxlake engineer replay`).
-
-exit status: 0 done, 2 there is no such run, stage or engineer
-"""
-
-_ATLAS = """\
-Measure what could be learned where: the policy as it is after a stage, frozen, answers fresh boards
-of every map size, hole level and kind of wait (engineer.atlas in the configuration). An atlas that
-the run measured is read; one that is measured here goes to RUN/atlases/S.json and is read the next
-time. It prints p(1-p) by cell with 95% intervals. Nothing is trained (docs/replay.md).
-
-exit status: 0 printed, 2 there is no such run, stage or policy
 """
 
 _MAX_CHARACTERS = 1_000_000
@@ -109,30 +82,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output(apply)
 
     context = add_action(actions, "context", _context, "print what the engineer saw", _CONTEXT)
-    reading = add_action(actions, "reading", _reading, "measure whether it reads", _READING)
-    what = "a run's directory, a Hugging Face model folder, or a hub name"
-    reading.add_argument("target", metavar="MODEL|RUN", help=what)
-    stage = "of a run: the weights in force after this stage (default: the last one)"
-    reading.add_argument("--stage", metavar="S", type=int, help=stage)
-    count = "contexts, each also with every fact swapped (256)"
-    reading.add_argument("--contexts", metavar="N", type=number(int, 2), default=256, help=count)
-    reading.add_argument("--json", metavar="FILE", help="write the result to this file too")
     replay = add_action(actions, "replay", _replay, "ask many engineers the same", _REPLAY)
-    ablate = add_action(actions, "ablate", _ablate, "leave blocks of a context out", _ABLATE)
-    atlas = add_action(actions, "atlas", _atlas, "measure what could be learned where", _ATLAS)
-    for action in (context, replay, ablate, atlas):
+    for action in (context, replay):
         add_run(action)
-        least = "0 (what the run began with) or later" if action is atlas else "1 or later"
-        action.add_argument(
-            "--stage", metavar="S", type=int, help=f"{least} (default: the last that was validated)"
-        )
-    for action in (replay, ablate, atlas):
-        action.add_argument("--json", metavar="FILE", help="write the results to this file too")
+        stage = "1 or later (default: the last that was validated)"
+        action.add_argument("--stage", metavar="S", type=int, help=stage)
     names = "names as in engineer.kind, separated by commas"
     replay.add_argument("--engineers", metavar="A,B,C", required=True, help=names)
-    ablate.add_argument(
-        "--engineer", metavar="KIND", default="checkpoint", help="as in engineer.kind (checkpoint)"
-    )
+    replay.add_argument("--json", metavar="FILE", help="write the results to this file too")
 
 
 def _apply(args: argparse.Namespace) -> int:
@@ -195,12 +152,10 @@ def _read_answer(record: Record) -> Record:
 
 
 def _context(args: argparse.Namespace) -> int:
-    from training.commands.runs import known_stage
+    from training.commands.runs import known_run, known_stage
 
     stage = known_stage(args.run_dir, args.stage)
-    from training.analysis.counterfactual import context_shown
-
-    sys.stdout.write(context_shown(args.run_dir, stage))
+    sys.stdout.write(known_run(args.run_dir).stage(stage).context.read())
     return 0
 
 
@@ -212,80 +167,19 @@ def _replay(args: argparse.Namespace) -> int:
     if not kinds:
         raise UserError("--engineers: got none, names separated by commas are needed")
     for kind in kinds:
-        _known(kind, known_engineer, "--engineers")
+        try:
+            known_engineer(kind)
+        except ValueError as error:
+            raise UserError(f"--engineers: {error}") from None
     stage = known_stage(args.run_dir, args.stage)
     require_writable(args.json)
-    from training.analysis.counterfactual import replay_stage
+    from training.analysis.replay import replay_stage
 
-    return _print_designs(replay_stage(args.run_dir, stage, kinds), args.json)
-
-
-def _ablate(args: argparse.Namespace) -> int:
-    from training.commands.runs import known_stage
-    from training.schema import known_engineer
-
-    _known(args.engineer, known_engineer, "--engineer")
-    stage = known_stage(args.run_dir, args.stage)
-    require_writable(args.json)
-    from training.analysis.counterfactual import ablate_stage
-
-    return _print_designs(ablate_stage(args.run_dir, stage, args.engineer), args.json)
-
-
-def _known(kind: str, check: Callable[[str], object], option: str) -> None:
-    """Raise a `UserError` that names the option for an engineer that there is not."""
-    try:
-        check(kind)
-    except ValueError as error:
-        raise UserError(f"{option}: {error}") from None
-
-
-def _reading(args: argparse.Namespace) -> int:
-    from training.commands.runs import known_stage
-    from training.policy.model_folders import require_model
-
-    run_dir = Path(args.target)
-    is_run = (run_dir / "config.yaml").is_file()
-    if is_run:
-        stage = known_stage(run_dir, args.stage)
-    elif args.stage is not None:
-        raise UserError(f"--stage: {args.target} is not a run's directory, it has no config.yaml")
-    else:
-        require_model(args.target)
-    require_writable(args.json)
-    set_library_defaults()
-    from engineer.scoring.reading import format_reading
-    from training.analysis.model_reading import read_model, read_run
-
-    if is_run:
-        reading = read_run(run_dir, stage, args.contexts)
-    else:
-        reading = read_model(args.target, args.contexts)
-    print(format_reading(reading), flush=True)
-    if args.json is not None:
-        with open_output(args.json) as out:
-            out.write(reading.model_dump_json(indent=1) + "\n")
+    _print_designs(replay_stage(args.run_dir, stage, kinds), args.json)
     return 0
 
 
-def _atlas(args: argparse.Namespace) -> int:
-    from training.commands.runs import known_stage
-
-    stage = known_stage(args.run_dir, args.stage, first=0)
-    require_writable(args.json)
-    set_library_defaults()
-    from training.analysis.atlas import atlas_json, print_atlas, stage_atlas
-
-    record = stage_atlas(args.run_dir, stage)
-    print_atlas(record)
-    if args.json is not None:
-        with open_output(args.json) as out:
-            json.dump(atlas_json(record), out, indent=1)
-            out.write("\n")
-    return 0
-
-
-def _print_designs(designs: "list[Design]", path: str | None) -> int:
+def _print_designs(designs: "list[Design]", path: str | None) -> None:
     from training.run.progress import new_table, print_table
 
     # The table comes before the file, which may be impossible to write after hours of answers.
@@ -302,4 +196,3 @@ def _print_designs(designs: "list[Design]", path: str | None) -> int:
         with open_output(path) as out:
             json.dump([one.model_dump(mode="json") for one in designs], out, indent=1)
             out.write("\n")
-    return 0

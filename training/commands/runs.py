@@ -27,29 +27,25 @@ def begun_run(path: Path) -> RunDirectory:
     return known_run(path)
 
 
-def known_stage(path: Path, stage: int | None, *, first: int = 1) -> int:
-    """Return a validated stage of a run, or the last one (None).
+def known_stage(path: Path, stage: int | None) -> int:
+    """Return a trained stage of a run that was validated, or the last one (None).
 
     Raises:
-        UserError: there is no run, or no such stage from `first` on; the message lists those there
-            are.
+        UserError: There is no run, or no such stage; the message lists those there are.
     """
     directory = known_run(path)
     known = [
         number
         for number in directory.stage_numbers()
-        if number >= first and directory.stage(number).episodes.exists()
+        if number and directory.stage(number).episodes.exists()
     ]
     if stage is None and known:
         return known[-1]
     if stage is None or stage not in known:
         got = "none" if stage is None else stage
-        since = f" from {first} on" if first else ""
         validated = ", ".join(map(str, known)) or "none yet"
-        begin = "; after stage 0, with which a run begins, nothing is designed"
         raise UserError(
-            f"--stage: got {got}, allowed are the stages with a validation{since}: {validated}"
-            + begin * (stage == 0 < first)
+            f"--stage: got {got}, allowed are the stages with a validation from 1 on: {validated}"
         )
     return stage
 

@@ -140,8 +140,7 @@ def measured_atlas(
 def measure_last_atlas(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> None:
     """Measure the atlas of the last of `results` for the report, with the engine that is there.
 
-    The sampler holds the weights in force after the stage. The atlas goes where `jaxlake engineer
-    atlas` puts one that it measures. Nothing is done if the stage has one.
+    The sampler holds the weights in force after the stage. Nothing is done if the stage has one.
     """
     stage = results[-1].stage
     file = run.directory.later_atlas(stage)

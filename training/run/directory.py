@@ -145,7 +145,7 @@ class RunDirectory:
         return StageDirectory(self.path / place, self._weights / place)
 
     def later_atlas(self, stage: int) -> JsonFile[records.AtlasRecord]:
-        """The atlas of a stage that `jaxlake engineer atlas` measured, not its engineer."""
+        """The atlas of a stage that was measured for the report (`engineer.atlas.after_last`)."""
         return JsonFile(self.path / "atlases" / f"{stage}.json", TypeAdapter(records.AtlasRecord))
 
     def stage_numbers(self) -> list[int]:

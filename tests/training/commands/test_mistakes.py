@@ -10,7 +10,7 @@ from jaxlake.command_line.catalogue import LAKE, LOOP
 from tests.paths import ROOT
 
 DATASET_ACTIONS = {"make", "benchmark", "info", "convert"}
-ENGINEER_ACTIONS = {"apply", "context", "replay", "ablate", "atlas", "reading"}
+ENGINEER_ACTIONS = {"apply", "context", "replay"}
 HEAVY = {"jax", "torch", "vllm", "transformers", "flax", "optax", "matplotlib"}
 
 REPORT = "study configs/study_sizes.yaml --study-dir docs --report-only"
@@ -53,9 +53,7 @@ MISTAKES = {
     "evaluate configs/miniature.yaml --model m --stage 3": "--stage: got 3, allowed with --run",
     "evaluate configs/miniature.yaml --run-dir nowhere": "nowhere: is not a run's directory",
     "engineer context nowhere": "nowhere: is not a run's directory",
-    "engineer atlas nowhere": "nowhere: is not a run's directory",
     "engineer replay nowhere --engineers rule,lernability": "--engineers: got 'lernability'",
-    "engineer ablate nowhere --engineer checkpont": "did you mean checkpoint?",
     "report nowhere": "nowhere: is not a run's directory, it does not exist",
     "solve nowhere.jsonl": "nowhere.jsonl: can't be read: No such file",
     "check README.md --output nowhere/out": "nowhere/out: can't be written",
@@ -73,9 +71,6 @@ MISTAKES = {
     "evaluate configs/miniature.yaml --model jaxlake-base --output docs": "docs: can't be written",
     "evaluate configs/miniature.yaml --model jaxlake-base --benchmark nowhere": "--benchmark: got",
     "evaluate configs/miniature.yaml --model docs": "model 'docs': has no config.json",
-    "engineer reading nowhere": "model 'nowhere': no such folder",
-    "engineer reading jaxlake-base --stage 3": "--stage: jaxlake-base is not a run's directory",
-    "engineer reading jaxlake-base --json nowhere/a": "nowhere/a: can't be written",
     "engineer apply configs/miniature.yaml nowhere --current README.md": "nowhere: can't be read",
     "audit nowhere": "nowhere: is not a run's directory",
     "audit README.md": "README.md: is not a run's directory",

@@ -15,7 +15,7 @@ from engineer import (
 )
 from jaxlake.command_line.entry import main
 from tests.training.sample_run import write_run
-from training.analysis import counterfactual
+from training.analysis import replay as analysis
 from training.run.seeds import seed_for
 from training.schema import RunConfig, load
 
@@ -44,7 +44,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
         return LanguageModelEngineer(generate)
 
-    monkeypatch.setattr(counterfactual, "make_engineer", make)
+    monkeypatch.setattr(analysis, "make_engineer", make)
     return questions
 
 
@@ -53,28 +53,11 @@ def replay(run: Path, names: str) -> int:
 
 
 def test_others_are_put_before_what_the_runs_own_engineer_saw(run, asked):
-    rows = counterfactual.replay_stage(run, 3, ["checkpoint", "base"])
+    rows = analysis.replay_stage(run, 3, ["checkpoint", "base"])
     seed = seed_for(load(run / "config.yaml").seed, "design", 3, 0)
     assert asked == [((run / "stages/3/context.txt").read_text(), seed)] * 2
     assert json.loads((run / "stages/3/answers.jsonl").read_text().splitlines()[0])["cut"]
     assert rows[0].spent.engineer_tokens == rows[1].spent.engineer_tokens == 77
-
-
-def test_an_ablation_leaves_each_block_out_and_shows_each_alone(run, asked):
-    rows = counterfactual.ablate_stage(run, 3, "checkpoint")
-    assert [row.engineer for row in rows] == [
-        "all blocks",
-        *(f"without {block}" for block in BLOCKS),
-        "no block",
-        *(f"only {block}" for block in BLOCKS),
-    ]
-    prompts, seeds = zip(*asked, strict=True)
-    assert prompts[0] == (run / "stages/3/context.txt").read_text()
-    assert len(set(seeds)) == 1
-    # The budget cut failed cases; what a block that is left out would make room for stays cut.
-    assert json.loads((run / "stages/3/answers.jsonl").read_text().splitlines()[0])["cut"]
-    whole, *fewer = ([line for line in one.split("\n") if line] for one in prompts)
-    assert all(set(lines) < set(whole) for lines in fewer)
 
 
 @pytest.mark.parametrize("name", ["foo:fixed", ":fixed", "shuffled:shuffled:fixed", "gossip"])

@@ -1,0 +1,69 @@
+"""What other engineers would have written after a stage of a run; nothing is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from engineer import Configuration, DesignRecord, Engineer, EngineerError, run_design
+from engineer.context import ContextTooLongError
+from engineer.context.token_limit import CountTokens, estimate_tokens
+from training.errors import UserError
+from training.phases.engineer_factory import make_engineer
+from training.phases.stage_results import design_settings, read_stage_results, view_of
+from training.run.directory import RunDirectory
+from training.run.seeds import seed_for
+from training.sampling.model_server import OtherModels
+from training.schema import RunConfig
+
+Design = DesignRecord[Configuration]
+"""What one engineer would have written, under its name."""
+
+
+def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[Design]:
+    """Ask several engineers what they would have written after a stage that was validated.
+
+    The prompt is that of the run to the byte, and the seeds are the run's.
+    """
+    directory = RunDirectory(path)
+    config = directory.config()
+    results = read_stage_results(directory, config)[: stage + 1]
+    view, settings = view_of(config, results, stage), design_settings(config)
+    count_tokens = _token_counter(config, directory, stage)
+
+    def make(kind: str) -> Engineer:
+        try:
+            return make_engineer(config, directory, results, models, kind=kind)
+        except (EngineerError, ValueError) as error:
+            raise UserError(f"engineer {kind}: {error}") from error
+
+    def ask(kind: str, engineer: Engineer) -> Design:
+        try:
+            design = run_design(
+                engineer,
+                view,
+                settings,
+                seed=lambda attempt: seed_for(config.seed, "design", stage, attempt),
+                count_tokens=count_tokens,
+            )
+        except ContextTooLongError as error:
+            raise UserError(f"{kind}: engineer.max_context_tokens: {error}") from error
+        return design.model_copy(update={"engineer": kind})
+
+    with OtherModels(config.sampling, config.engineer) as models:
+        engineers = [(kind, make(kind)) for kind in kinds]  # all, before any is asked
+        return [ask(kind, engineer) for kind, engineer in engineers]
+
+
+def _token_counter(config: RunConfig, directory: RunDirectory, stage: int) -> CountTokens:
+    """Count tokens as the run did when it cut the context of a stage."""
+    if config.engineer.max_context_tokens is None:
+        return estimate_tokens
+    from training.policy.tokenizer import load_tokenizer
+
+    folder = directory.stage(stage).policy
+    try:
+        tokenizer = load_tokenizer(folder)
+    except Exception as error:  # tokenizers raises nothing narrower for a damaged file
+        raise UserError(f"{folder}: holds no tokenizer that can be read") from error
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False))
