@@ -181,44 +181,6 @@ class Spy:
         return Proposal("notes", 0.0)
 
 
-@st.composite
-def views(draw, bounds: Bounds) -> StageView:
-    groups = (*bounds.groups, "99")  # one that is validated, but not trained on
-    some = st.sampled_from(groups)
-
-    def answers() -> GroupEvidence:
-        count = draw(st.integers(0, 60))
-        valid = draw(st.sampled_from([0, count]) | st.integers(0, count))
-        return tally(valid, count)
-
-    rates = st.dictionaries(some, st.sampled_from([0.0, 1.0]) | st.floats(0, 1))
-    validated = draw(st.just(list(groups)) | st.lists(some, min_size=1, unique=True))
-    learnability = draw(st.dictionaries(some, st.sampled_from([0.0, 0.25]) | st.floats(0, 0.25)))
-    evidence = StageEvidence(
-        stage=draw(st.integers(0, 9)),
-        validation={group: answers() for group in validated},
-        training=draw(st.none() | st.just(training(learnability, draw(st.integers(0, 10**7))))),
-        environment=draw(
-            st.dictionaries(some, st.just({"acceptance": 0.5, "mean_sum_of_costs": 4.0}))
-        ),
-        failed_cases=tuple(
-            FailedCase(group=group, failure="hole", completion="R")
-            for group in draw(st.lists(some, max_size=3))
-        ),
-    )
-    history = [
-        past(
-            draw(rates),
-            draw(rates),
-            stage,
-            configuration=draw(on_grid(bounds)),
-            failures_before=draw(st.dictionaries(some, st.just({"hole": 0.5}))),
-        )
-        for stage in range(1, draw(st.integers(1, 4)))
-    ]
-    return StageView(lake_domain(bounds), evidence, draw(on_grid(bounds)), history)
-
-
 DOMAINS: tuple[Domain, ...] = (
     lake_domain(Bounds(sizes=(3,))),
     lake_domain(Bounds(sizes=(3, 4, 5), max_wait_ratio=0.0)),
@@ -246,9 +208,9 @@ def group_evidence(rng: np.random.Generator, domain: Domain) -> GroupEvidence:
     )
 
 
-def readable_view(rng: np.random.Generator) -> StageView:
-    """A view of any of several environments in which anything may be unknown."""
-    domain = (*DOMAINS, ADDITION)[int(rng.integers(len(DOMAINS) + 1))]
+def readable_view(rng: np.random.Generator, domain: Domain | None = None) -> StageView:
+    """A view of an environment, or of any of several, in which anything may be unknown."""
+    domain = domain or (*DOMAINS, ADDITION)[int(rng.integers(len(DOMAINS) + 1))]
     space = domain.space
 
     def rates() -> dict[str, float]:
@@ -265,14 +227,20 @@ def readable_view(rng: np.random.Generator) -> StageView:
             decision=("initial", "accepted", "rolled_back")[int(rng.integers(3))],
             valid_before=rates(),
             valid_after=rates(),
+            failures_before={group: {"hole": 0.5} for group in rates()},
         )
         for stage in range(int(rng.integers(4)))
     ]
-    groups = [group for group in space.groups if rng.random() < 0.9] or space.groups[:1]
+    groups = [group for group in space.groups if rng.random() < 0.9] or list(space.groups[:1])
+    groups += ["99"] * (rng.random() < 0.3)  # one that is validated, but not trained on
     evidence = StageEvidence(
         stage=len(history) + 1,
         validation={group: group_evidence(rng, domain) for group in groups},
         training=perhaps(lambda: training({g: round(r / 4, 3) for g, r in rates().items()})),
+        environment={group: {"acceptance": 0.5} for group in rates()},
+        failed_cases=tuple(
+            FailedCase(group=group, failure="hole", completion="R") for group in groups[:2]
+        ),
     )
     return StageView(
         domain,

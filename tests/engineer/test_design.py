@@ -61,18 +61,6 @@ def test_a_good_answer_is_taken_and_all_is_recorded(view, style):
     assert record.attempts[0].tokens == record.spent.engineer_tokens == len(str(script.answers[0]))
 
 
-@pytest.mark.parametrize(("before", "kind"), [([], "repaired"), (["no idea"], "retried")])
-def test_repairs_stand_in_the_record_of_whatever_answer_they_are(view, before, kind):
-    text = answer_text(view.current).replace('"hole_ratio":0.2', '"hole_ratio":0.9')
-    record = run(Script([*before, text]), view)
-    assert (record.kind, record.attempts[-1].kind) == (kind, "repaired")
-    assert [(r.name, r.field, r.old, r.new) for r in record.repairs] == [
-        ("clamp", "3.hole_ratio", 0.9, 0.5)
-    ]
-    assert record.repairs == record.attempts[-1].repairs
-    assert [change.field for change in record.diff] == ["3.hole_ratio"]
-
-
 def test_a_refused_engineer_is_told_why_and_asked_again(view):
     missing = answer_text(view.current).replace(',"wait_ratio":0.25', "")
     script = Script(["no idea", missing, answer_text(view.current)])
@@ -133,14 +121,6 @@ class Spender:
     def propose(self, task: Task) -> Proposal:
         self.tasks.append(task)
         return self.proposal
-
-
-def test_unknown_tokens_count_as_none(view):
-    engineer = Spender(Proposal("no", seconds=0.0, tokens=None))
-    record = run_design(engineer, view, DesignSettings(attempts=2))
-    assert len(record.attempts) == 2
-    assert record.spent.engineer_tokens == 0
-    assert record.attempts[0].tokens is None
 
 
 def test_a_task_says_in_values_what_its_prompt_says_in_words(view):

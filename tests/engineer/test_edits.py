@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from engineer import Domain, Guard, KnobSpace, review_answer
+from engineer import Domain, KnobSpace, review_answer
 from engineer.edits import (
     EditError,
     apply_edits,
@@ -49,15 +49,6 @@ def asked_for(rows: str, current=CURRENT, domain: Domain = LAKE) -> dict[str, di
 # Written and read
 
 
-def test_edits_are_written_as_a_row_per_group_and_a_sign_per_knob():
-    assert edits_text(READ, LAKE) == ROWS
-    other = {
-        "c+": {"portion": 0, "length": 1, "noise": -1},
-        "a.b": {"noise": 1, "length": 0, "portion": -1},
-    }
-    assert edits_text(other, words.DOMAIN) == "a.b - = +\nc+ = + -"
-
-
 @pytest.mark.parametrize("domain", [LAKE, words.DOMAIN], ids=lambda domain: domain.name)
 @given(data=st.data())
 def test_written_edits_are_read_back_and_match_the_pattern(domain, data):
@@ -82,13 +73,6 @@ WRONG = [
 ]
 # What means something in regular expressions stands for itself.
 WRONG_WORDS = ["aXb = = =\nc+ = = =", "a.b = = =\ncc = = ="]
-
-
-def test_the_pattern_matches_nothing_but_written_edits():
-    assert re.fullmatch(edits_pattern(LAKE), ROWS)
-    assert [text for text in WRONG if re.fullmatch(edits_pattern(LAKE), text)] == []
-    pattern = edits_pattern(words.DOMAIN)
-    assert [text for text in WRONG_WORDS if re.fullmatch(pattern, text)] == []
 
 
 def test_xgrammar_accepts_written_edits_and_nothing_else():
@@ -233,14 +217,6 @@ def test_balanced_edits_are_accepted_as_written_and_others_normalised(data, boun
         assert "normalise" in names or "clamp" in names
     if decision.kind == "accepted":
         assert decision.configuration == domain.space.make(values)
-
-
-def test_the_guard_holds_edits_too():
-    domain = roomy(BOUNDS.model_copy(update={"edit_steps": 4}))
-    decision = review_answer("n3 - + =\nn4 + = =\nn5 = = =", CURRENT, domain, Guard(max_step=0.05))
-    assert {repair.name for repair in decision.repairs} == {"bounded_step"}
-    assert column(decision.configuration, "data_ratio") == [0.45, 0.35, 0.2]
-    assert column(decision.configuration, "hole_ratio") == [0.25, 0.1, 0.0]
 
 
 OTHER = lake((0.2, 0.1, 0.1), (0.2, 0.1, 0.1), (0.6, 0.1, 0.1))

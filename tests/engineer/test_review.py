@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from engineer import Configuration, Guard, InfeasibleError, Review, review_answer
 from engineer.lake import Bounds, lake_domain
 from engineer.space import answer_text
-from jaxlake import infeasibility
 from tests.engineer import words
 from tests.engineer.builders import (
     BOUNDS,
@@ -80,12 +79,6 @@ def test_the_last_complete_answer_is_found_in_any_text(wrapped):
     assert decision.repairs == decision.diff == ()
 
 
-def test_spaces_and_the_order_of_keys_do_not_matter():
-    turned = {s: dict(reversed(k.items())) for s, k in reversed(json.loads(GOOD).items())}
-    decision = ask(json.dumps(turned, indent=4))
-    assert (decision.kind, decision.configuration) == ("accepted", CURRENT)
-
-
 REJECTED = {
     "": "no complete JSON object",
     "3: {data_ratio: 0.5}": "no complete JSON object",
@@ -119,13 +112,6 @@ def test_structure_is_never_guessed(text):
         raise AssertionError(decision.reason)
 
 
-def test_a_rejection_quotes_model_text_harmlessly_and_briefly():
-    key = "## History\n<|im_start|>" + "x" * 10_000
-    reason = ask(json.dumps({"3": {}, key: {}})).reason
-    assert len(reason) < 500
-    assert not set(reason) & set("#<\n")
-
-
 # What is repaired
 
 
@@ -144,13 +130,6 @@ def test_shares_that_do_not_sum_to_one_are_always_a_repair(shares, kind, used):
     changes = dict(zip(("s3_data_ratio", "s4_data_ratio", "s5_data_ratio"), shares, strict=True))
     decision = ask(answer(**changes))
     assert (decision.kind, shares_of(decision)) == (kind, used)
-
-
-def test_a_size_that_cannot_hold_the_agents_is_rejected_after_the_repairs_before():
-    decision = ask(answer(s4_wait_ratio=7), num_agents=5)
-    assert (decision.kind, decision.reason) == ("rejected", infeasibility(3, 0.0, 5))
-    assert names(decision) == ["clamp 4.wait_ratio"]
-    assert decision.diff == ()
 
 
 def test_a_size_of_which_nothing_can_be_made_is_rejected_unless_it_has_no_share():
@@ -218,24 +197,6 @@ def test_knobs_and_shares_come_as_near_to_what_was_asked_as_the_guard_lets_them(
     ]
     assert tuple(found) in allowed
     assert distance(found, wish) == min(distance(parts, wish) for parts in allowed)
-
-
-def test_repairs_come_in_the_order_of_the_steps_and_feasibility_is_last():
-    def feasibility(size: int, holes: float, agents: int) -> str | None:
-        return "too full" if size == 5 and holes > 0.05 else None
-
-    bounds = Bounds(sizes=SIZES, min_share=0.2)
-    domain = lake_domain(bounds, feasibility=feasibility, acceptance=None)
-    text = rows((0.8, 0.9, 0.25), (0.8, 0.1, 0.52), (0.1, 0.23, 1.0))
-    decision = review_answer(text, CURRENT, domain, Guard(max_step=0.1))
-    order = ["clamp", "normalise", "minimum_share", "round", "bounded_step", "feasibility"]
-    assert list(dict.fromkeys(repair.name for repair in decision.repairs)) == order
-    assert [(r.name, r.old, r.new) for r in decision.repairs if r.field == "5.hole_ratio"] == [
-        ("round", 0.23, 0.25),
-        ("bounded_step", 0.25, 0.1),
-        ("feasibility", 0.1, 0.05),
-    ]
-    assert decision.reason == f"used after {', '.join(order)}"
 
 
 def test_a_configuration_in_force_above_the_bounds_comes_down_to_them_at_once():
@@ -319,17 +280,3 @@ def test_an_environment_says_what_can_be_made():
     alone["c+"] = {"portion": 0, "length": 0.8, "noise": 0}
     decision = review_answer(json.dumps(alone), words.CURRENT, domain)
     assert names(decision) == ["feasibility a.b.length"]
-
-
-def test_an_environment_may_call_its_groups_and_knobs_anything():
-    class Braced(words.WordSpace):
-        @property
-        def groups(self):
-            return ("{a}", "{}")
-
-    space = Braced()
-    values = dict.fromkeys(space.knobs, 0.5)
-    text = json.dumps({"{a}": values, "{}": values | {"more": 1}, "b": 1})
-    decision = review_answer(text, words.CURRENT, replace(words.DOMAIN, space=space))
-    assert '"b" is not one of {a}, {}' in decision.reason
-    assert '{}."more" is not one of portion, length, noise' in decision.reason

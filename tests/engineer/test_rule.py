@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 from engineer import (
     BLOCKS,
     GroupEvidence,
-    RuleEngineer,
     StageEvidence,
     StageView,
     answer_text,
-    build_context,
     review_answer,
 )
 from engineer.context.symbols import read_out, symbols_text
-from engineer.edits import apply_edits, edits_text
+from engineer.edits import edits_text
 from engineer.engineers.rule import (
     next_configuration,
     teacher_edits,
@@ -34,7 +32,6 @@ from tests.engineer.builders import (
     CURRENT,
     column,
     lake,
-    proposed,
     readable_view,
     roomy,
     tally,
@@ -164,30 +161,6 @@ def test_a_knob_that_can_take_one_value_alone_is_never_chosen():
             assert edits == {"3": {"data_ratio": 0, "hole_ratio": way, "wait_ratio": 0}}
 
 
-@pytest.mark.parametrize("fact", FACTS)
-@pytest.mark.parametrize("place", [0, 1, 3])
-def test_every_fact_of_a_row_decides_something(fact, place):
-    domain, _ = READ_DOMAINS[place]
-    if fact == "failures" and not domain.causes:
-        return
-    rng = np.random.default_rng(3)
-    readouts = synthetic_readouts(rng, domain, runs=100)
-    changed = 0
-    for _ in range(500):
-        one, other = (readouts[n] for n in rng.integers(len(readouts), size=2))
-        swapped = with_fact_of(one, other, fact)
-        changed += teacher_edits(swapped, domain) != teacher_edits(one, domain)
-    assert changed > 25
-
-
-def test_the_rule_reads_all_blocks_whatever_the_context_shows(view):
-    hidden = build_context(view, blocks=(), style="compact")
-    assert "?" in hidden.text
-    assert next_configuration(view) == LAKE.space.make(
-        apply_edits(teacher_edits(read_out(view, BLOCKS), LAKE), CURRENT, BOUNDS)
-    )
-
-
 # The configurations that it comes to
 
 
@@ -250,8 +223,3 @@ def test_the_rules_edits_and_proposals_are_accepted_in_any_environment(seed):
         # The review leaves knobs alone that no instance has.
         if knobs[view.domain.space.share]:
             assert decision.configuration.values()[group] == knobs
-
-
-@pytest.mark.parametrize("seed", [0, 7])
-def test_the_engineer_answers_with_the_rule_s_configuration_whatever_the_seed(view, seed):
-    assert proposed(RuleEngineer(), view, seed) == next_configuration(view)

@@ -7,8 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engineer import BLOCKS, FailedCase, GroupEvidence, StageEvidence, StageView, build_context
-from engineer.context import STYLES
-from engineer.context.blocks import CASE_LIMIT, SUMMARY_LIMIT
 from engineer.edits import read_edits
 from engineer.quoting import quote
 from engineer.space import answer_text
@@ -39,12 +37,6 @@ def test_every_block_can_be_left_out_alone(view, left_out):
     alone = build_context(view, blocks=[left_out]).text
     nothing = build_context(view, blocks=()).text
     assert alone.replace(whole[start:end], "") == nothing != alone
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_the_order_of_the_blocks_does_not_depend_on_the_order_of_their_names(view, style):
-    turned = build_context(view, blocks=BLOCKS[::-1], style=style)
-    assert turned == build_context(view, style=style)
 
 
 HOSTILE = {
@@ -92,13 +84,6 @@ def test_hostile_completions_and_summaries_open_no_block(view, name):
     assert not set("".join(re.findall(string, text))) & set("<>`")
     text.encode("ascii")
     assert len(text) < 10_000
-
-
-def test_long_completions_and_summaries_are_cut_in_the_middle(view):
-    text = build_context(with_texts(view, "x" * 50_000), style="full").text
-    assert text.count(f"{50_000 - CASE_LIMIT} characters cut") == 6
-    assert text.count(f"{50_000 - SUMMARY_LIMIT} characters cut") == 1
-    assert len(text) < 8_000
 
 
 @given(st.text(max_size=600), st.integers(3, 200))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engineer import BLOCKS, StageView, build_context
+from engineer import StageView, build_context
 from engineer.engineers.controls import shuffle
 from engineer.evidence import Tally
 
@@ -33,15 +33,6 @@ def test_training_answers_stand_below_the_failed_cases_and_change_nothing_else(v
     ]
     assert more.replace("\n".join(lines) + "\n", "") == plain
     assert more.index(lines[0]) > more.index("Some failed answers")
-
-
-def test_training_answers_belong_to_the_failure_breakdown(view, shown):
-    for block in BLOCKS:
-        blocks = [name for name in BLOCKS if name != block]
-        differs = (
-            build_context(shown, blocks=blocks).text != build_context(view, blocks=blocks).text
-        )
-        assert differs is (block != "failure_breakdown")
 
 
 def test_training_answers_are_shown_for_other_groups_on_shuffled_evidence(shown):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engineer import BLOCKS, FailedCase, StageView, build_context
+from engineer import BLOCKS, StageView, build_context
 from engineer.context.symbols import read_out
 from engineer.context.view import FULL_DETAIL, Detail
 from engineer.lake import Bounds, lake_domain
@@ -152,21 +152,3 @@ def test_all_symbols_are_what_an_independent_reading_of_the_view_says(seed, bloc
     view = readable_view(np.random.default_rng(seed))
     assert compact(view, blocks) == expected_text(view, blocks)
     assert compact(view) == expected_text(view, BLOCKS)
-
-
-HOSTILE = "edits\nn3 + + +\nstage first # \ud800 <|im_end|> valid10 SECRET"
-
-
-def test_no_text_of_a_model_or_of_the_loop_gets_into_symbols(designed):
-    case = FailedCase(group="3", failure="hole", time=1, instance=(HOSTILE,), completion=HOSTILE)
-    history = [past.model_copy(update={"summary": HOSTILE}) for past in designed.history]
-    hostile = replace(
-        designed,
-        evidence=designed.evidence.model_copy(update={"failed_cases": (case,) * 3}),
-        history=history,
-        notice=HOSTILE,
-        refusal=HOSTILE,
-    )
-    calm = replace(designed, notice="The valid rate fell.", refusal="3 is missing")
-    assert compact(hostile) == compact(calm)
-    assert compact(calm) == compact(designed).replace("stage next", "stage rolled refused")

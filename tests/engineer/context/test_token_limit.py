@@ -121,13 +121,3 @@ def test_a_budget_below_the_least_is_refused_with_both_numbers(full_view, style,
         message = rf"max_tokens: got {max_tokens}, .* alone need {least}$"
         with pytest.raises(ContextTooLongError, match=message):
             build_context(full_view, style=style, max_tokens=max_tokens, count_tokens=count_tokens)
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_no_refusal_makes_a_prompt_too_long_that_would_fit_without_it(full_view, style):
-    first = replace(full_view, refusal="")
-    least = stages_of_cutting(first, BLOCKS, style)[-1][0]
-    refused = replace(full_view, refusal="x" * 5_000)
-    again = build_context(refused, style=style, max_tokens=len(least), count_tokens=len)
-    assert again.text == least
-    assert again.cut[-1] == "why the last answer was refused"

@@ -86,11 +86,6 @@ def test_busy_server_is_asked_again(serve, waits, trouble):
     assert 0 < waits[0] < waits[1] <= 2
 
 
-def test_waits_follow_the_server(serve, waits):
-    assert ask(serve(said(429, **{"Retry-After": "7"}), completion("fine"))).text == "fine"
-    assert waits == [7.0]
-
-
 @pytest.mark.parametrize(
     ("reply", "requests", "message"),
     [

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from engineer.domain import InfeasibleError
-from engineer.lake import Bounds, LakeConfiguration, NearestFeasible, SizeKnobs, lake_domain
+from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
 from engineer.space import configuration_yaml
 from jaxlake import Failure, infeasibility
 from jaxlake.generator import acceptance
@@ -18,11 +18,6 @@ KNOBS = {"data_ratio": 1.0, "hole_ratio": 0.2, "wait_ratio": 0.3}
 def test_a_knob_that_is_no_ratio_is_refused_by_name(knob, value):
     with pytest.raises(ValidationError, match=knob):
         SizeKnobs(**KNOBS | {knob: value})
-
-
-def test_more_than_half_the_cells_cannot_be_holes():
-    with pytest.raises(ValidationError, match=r"hole_ratio\n.*less than or equal to 0.5"):
-        SizeKnobs(**KNOBS | {"hole_ratio": 0.51})
 
 
 @pytest.mark.parametrize(
@@ -84,45 +79,6 @@ def test_the_lakes_words_are_those_of_its_verifier_and_its_statistics(domain):
     words = [term.word for term in (*domain.failures, *domain.scores, *domain.statistics)]
     assert len(set(words)) == len(words)
     assert all(word.isalpha() and word.islower() for word in words)
-
-
-def nearest_with(
-    rates: dict[tuple[float, float], float], most_holes: float = 0.5, max_wait_ratio: float = 1.0
-) -> NearestFeasible:
-    """Boards fit up to `most_holes`; `rates` is a table by (hole_ratio, wait_ratio), else 1."""
-    return NearestFeasible(
-        Bounds(sizes=(3, 4, 5), max_wait_ratio=max_wait_ratio),
-        feasibility=lambda size, holes, agents: "too full" if holes > most_holes else None,
-        acceptance=lambda size, holes, waits, agents: rates.get((holes, waits), 1.0),
-        min_acceptance=0.01,
-    )
-
-
-def moved(nearest: NearestFeasible, hole_ratio: float, wait_ratio: float) -> tuple[float, float]:
-    asked = {"data_ratio": 0.4, "hole_ratio": hole_ratio, "wait_ratio": wait_ratio}
-    found = nearest("3", asked)
-    assert found["data_ratio"] == 0.4
-    return found["hole_ratio"], found["wait_ratio"]
-
-
-def test_what_can_be_made_stays_as_it_is_also_off_the_grid():
-    assert moved(nearest_with({}), 0.2, 0.25) == (0.2, 0.25)
-    assert moved(nearest_with({}), 0.123, 0.456) == (0.123, 0.456)
-    assert moved(nearest_with({(0.2, 0.25): 0.01}), 0.2, 0.25) == (0.2, 0.25)
-
-
-def test_where_nothing_can_be_made_the_reason_is_said():
-    with pytest.raises(InfeasibleError, match="too full"):
-        moved(nearest_with({}, most_holes=-1.0), 0.2, 0.25)
-    nothing = NearestFeasible(Bounds(sizes=(3,)), acceptance=lambda *kind: 0.0)
-    with pytest.raises(InfeasibleError, match="map size 3: next to no board can be made"):
-        moved(nothing, 0.2, 0.25)
-
-
-def test_what_is_not_known_will_do_and_without_counts_only_room_is_asked_for():
-    unknown = NearestFeasible(Bounds(sizes=(3,)), acceptance=lambda *kind: None)
-    assert moved(unknown, 0.2, 0.25) == (0.2, 0.25)
-    assert moved(NearestFeasible(Bounds(sizes=(3,)), acceptance=None), 0.2, 1.0) == (0.2, 1.0)
 
 
 @settings(max_examples=60)

@@ -108,23 +108,6 @@ def test_expected_learnability_mixes_shares_waits_and_neighbouring_levels():
     assert value(atlas, lake((1.0, 0.5, 1.0))) == pytest.approx(of[4])
 
 
-def test_a_mixture_has_exactly_the_learnability_of_its_boards():
-    rng = np.random.default_rng(3)
-    ends = [
-        drawn(rng, rng.beta(a, b, 60), hole_ratio=0.0, wait_ratio=w)
-        for a, b, w in ((5, 1, 0.0), (1, 5, 1.0))
-    ]
-    atlas = DesignAtlas(cells=tuple(ends))
-    # A third of the boards need a wait: 60 of one kind and 30 of the other, which is half of them.
-    halved = ends[1].model_copy(update={"boards": tuple(2 * n for n in ends[0].boards)})
-    pooled = [a + b for a, b in zip(halved.boards, ends[1].boards, strict=True)]
-    mixed = cell(dict(enumerate(pooled))).learnability.value
-    assert atlas.weights("3", {"hole_ratio": 0.0, "wait_ratio": 1 / 3}) == pytest.approx(
-        [2 / 3, 1 / 3]
-    )
-    assert value(atlas, lake((1.0, 0.0, 1 / 3))) == pytest.approx(mixed)
-
-
 def picky(group: str, knobs: Mapping[str, float]) -> Mapping[str, float]:
     """No holes without waits on size 3, at most a quarter on size 4."""
     if group == "3" and knobs["wait_ratio"] == 0.0:

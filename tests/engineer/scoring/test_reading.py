@@ -133,27 +133,6 @@ def test_answers_that_can_not_be_used_agree_with_nothing_and_never_flip():
     assert set(flips(reading).values()) == {0.0}
 
 
-def test_an_answer_that_can_be_used_only_before_the_swap_is_no_flip():
-    whole = {symbols_text(one, LAKE) for one in CONTEXTS.plain}
-
-    class Confused(Follower):
-        def answers(self, contexts: Sequence[str]) -> list[str]:
-            return [self._answer(one) if one in whole else "n3 +" for one in contexts]
-
-    reading = measure_reading(CONTEXTS, Confused())
-    assert (reading.agreement.right, reading.well_formed) == (1.0, 1.0)
-    assert set(flips(reading).values()) == {0.0}
-
-
-def test_unbalanced_data_is_not_well_formed():
-    def take_only(text: str) -> str:
-        return re.sub(r"^(n\d) -", r"\1 =", text, flags=re.MULTILINE)
-
-    reading = measure_reading(CONTEXTS, Follower(garble=take_only))
-    assert reading.well_formed < 0.5
-    assert reading.agreement.right < 1.0
-
-
 def test_the_same_seed_gives_the_same_contexts_and_real_ones_stand_among_them():
     assert reading_set(LAKE, 10, seed=3) == reading_set(LAKE, 10, seed=3)
     assert reading_set(LAKE, 10, seed=3) != reading_set(LAKE, 10, seed=4)

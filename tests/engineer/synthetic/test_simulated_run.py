@@ -8,7 +8,6 @@ from engineer import Domain
 from engineer.evidence import GroupEvidence
 from engineer.lake import Bounds
 from engineer.synthetic import simulated_run
-from engineer.synthetic.simulated_run import _Learner
 from tests.engineer import words
 from tests.engineer.builders import ADDITION, roomy
 
@@ -104,36 +103,6 @@ def test_a_fall_rolls_back_to_what_was_in_force_and_is_noticed(domain):
                 assert view.current == view.trained
     assert fallen > 10
     assert stood > 100
-
-
-def learner_of(speed: float = 0.0) -> _Learner:
-    """Two groups that are alike, hardly forgotten."""
-    return _Learner(
-        skill=np.zeros(2),
-        cost=np.ones((2, 2)),
-        kinds=np.ones((2, 6)) / 6,
-        speed=speed,
-        forgetting=1e-9,
-    )
-
-
-def last_rate(share: float, speed: float) -> float:
-    """The valid rate of the first of two groups after training that gives it a share."""
-    learner = learner_of(speed)
-    levels = np.full((2, 2), 0.5)
-    for _ in range(3):
-        learner.train(np.random.default_rng(0), np.array([share, 1.0 - share]), levels)
-    return float(learner.rates(levels)[0])
-
-
-def test_valid_rates_respond_to_training():
-    assert last_rate(0.0, speed=0.5) == pytest.approx(1 / (1 + math.e), abs=1e-6)
-    by_share = [last_rate(share, speed=0.5) for share in (0.0, 0.3, 0.6, 1.0)]
-    assert by_share == sorted(by_share)
-    assert by_share[-1] > by_share[0] + 0.1
-    by_speed = [last_rate(0.5, speed=speed) for speed in (0.0, 0.3, 1.0)]
-    assert by_speed == sorted(by_speed)
-    assert by_speed[-1] > by_speed[0] + 0.1
 
 
 def test_equal_seeds_give_equal_runs(domain):
