@@ -312,7 +312,6 @@ _RUN: dict[str, Any] = {
         "kind": "checkpoint",
         "style": "compact",
         "blocks": list(_COMPACT_BLOCKS),
-        "attempts": 3,
         "temperature": 0.2,
         "max_tokens": 32,
     },

@@ -56,18 +56,22 @@ CASES: dict[str, tuple[Path, list[str]]] = {
     "prefetch": (TINY, ["grpo.prefetch=1", "stages.instances=48"]),
     "sfl": (
         TINY,
-        ["engineer.kind=fixed", "engineer.picking={method: sfl, pool: 60, answers: 4, keep: 8}"],
+        [
+            "engineer.kind=fixed",
+            "engineer.picking={method: sfl, pool: 32}",
+            "engineer.atlas.answers=4",
+        ],
     ),
     "plr": (
         TINY,
-        ["engineer.kind=fixed", "engineer.picking={method: plr, pool: 60, answers: 4, keep: 8}"],
+        ["engineer.kind=fixed", "engineer.picking={method: plr, pool: 32}"],
     ),
     "designs": (
         TINY,
         [
             "engineer.style=compact",
             "engineer.atlas={levels: 2, boards_per_cell: 4, answers: 4}",
-            "engineer.learning={updates: 2, designs: 4, anchor: {contexts: 4, weight: 0.1}}",
+            "engineer.learning={updates: 2, designs: 4}",
         ],
     ),
     "environment": (PARITY, []),

@@ -14,7 +14,6 @@ from training.schema import load
 
 OPTIONS = [
     "sampling.engine=server",
-    "sampling.server.start_seconds=1200",
     "grpo.prefetch=1",
     "model.pretrained=jaxlake-base",
     "warm_start.learning_rate=1e-4",

@@ -28,6 +28,7 @@ from training.run.active_run import ActiveRun
 from training.run.progress import track
 from training.run.records import DesignUpdateRecord, measured, six_digits
 from training.sampling.sampler import Question, Sampler
+from training.schema import Rehearsal as RehearsalSection
 
 MOST_LEARNABILITY = 0.25
 """The largest p(1-p)."""
@@ -54,11 +55,12 @@ def learn_to_design(
     view = view_of(run.config, results, stage)
     settings = design_settings(run.config)
     prompts = _prompts(run, results)
-    anchor = Rehearsal(run, choice.anchor.contexts)
+    rehearsal = run.config.rehearsal or RehearsalSection()
+    anchor = Rehearsal(run, rehearsal.contexts)
     learn = compiled_step(
         run.policy.graphdef,
         run.config.grpo.model_copy(update={"completions": choice.designs}),
-        choice.anchor,
+        rehearsal,
         run.config.sampling.temperature,
         run.config.grpo_steps,
     )
@@ -110,7 +112,7 @@ def learn_to_design(
                 reward_best=six_digits(max(usable, default=0.0)),
                 tokens=sum(len(completion.token_ids) for completion in completions),
                 atlas_rollouts=atlas.rollouts if number == 1 else 0,
-                rehearsed_designs=choice.anchor.contexts,
+                rehearsed_designs=rehearsal.contexts,
                 rehearsal_loss=six_digits(metrics["rehearsal_loss"]),
                 grad_norm=six_digits(metrics["grad_norm"]),
                 sampler_gap=six_digits(metrics["sampler_gap"]),

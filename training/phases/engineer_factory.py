@@ -67,7 +67,7 @@ def _endpoint(choice: EngineerChoice) -> Engineer:
             timeout=choice.timeout_seconds,
         ),
         max_tokens=choice.max_tokens,
-        note_tokens=choice.summary_tokens,
+        note_tokens=choice.token_limit(False),
         temperature=choice.temperature,
     )
 

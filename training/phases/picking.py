@@ -7,13 +7,12 @@ The two known ways, for comparison with engineers, who can only say what kinds o
 - `plr`, prioritized level replay (Jiang et al. 2021): boards of earlier stages come again, those
   with the largest p(1-p) when they were last trained on. It needs no answers beyond training's.
 
-Picked boards, equally often, are a share of the stage; the others come from the stage's pool at
+Picked boards, equally often, are half of the stage; the others come from the stage's pool at
 random. Ties are broken by the order of the pool.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,7 +39,7 @@ from training.schema import Picking, RunConfig
 
 def measure_pool(run: ActiveRun, sampler: Sampler, stage: int) -> None:
     """Let the policy answer a stage's pool, and write `picks.json`, if boards are picked by it."""
-    choice = run.config.engineer.picking
+    choice, answers = run.config.engineer.picking, run.config.engineer.atlas.answers
     file = run.directory.stage(stage).picks
     if choice is None or choice.method != "sfl" or file.exists():
         return
@@ -51,16 +50,16 @@ def measure_pool(run: ActiveRun, sampler: Sampler, stage: int) -> None:
             run.policy,
             sampler,
             pool,
-            answers=choice.answers,
+            answers=answers,
             stream="pool",
             stage=stage,
         )
         sampler.drop_cache()  # a run that is resumed here finds it empty
-        repeated = pool.take(np.repeat(np.arange(len(pool)), choice.answers))
+        repeated = pool.take(np.repeat(np.arange(len(pool)), answers))
         scores = run.environment.judge(repeated, texts).scores
         valid = np.reshape(scores.valid, (len(pool), -1))
         counts = tuple(valid.sum(axis=1).tolist())
-        file.write(PicksRecord(stage=stage, answers=choice.answers, valid=counts))
+        file.write(PicksRecord(stage=stage, answers=answers, valid=counts))
 
 
 def stage_boards(
@@ -135,10 +134,10 @@ def _pick(
     answers: int,  # to each candidate
 ) -> StageBoards:
     """Make a stage's boards of the best candidates and of random ones of the pool."""
-    best = np.argsort(-valid * (answers - valid), kind="stable")[: choice.keep]
+    best = np.argsort(-valid * (answers - valid), kind="stable")[: choice.pool // 4]
     rng = np.random.default_rng(seed_for(config.seed, "train", stage))
     count = config.stages.instances
-    picked = math.floor(choice.share * count + 0.5) if len(best) else 0
+    picked = (count + 1) // 2 if len(best) else 0
     rows = [np.resize(rng.permutation(best), picked)]
     rows.append(len(candidates) + np.resize(rng.permutation(len(pool)), count - picked))
     both = join_boards([candidates, pool])

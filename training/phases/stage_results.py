@@ -211,7 +211,6 @@ def design_settings(config: RunConfig) -> DesignSettings:
     """How the engineer is asked, as the configuration says."""
     choice = config.engineer
     return DesignSettings(
-        attempts=choice.attempts,
         blocks=choice.blocks,
         style=choice.style,
         max_context_tokens=choice.max_context_tokens,

@@ -41,6 +41,7 @@ from training.run.records import TimingRecord, WarmStartMetrics, measured, six_d
 from training.schema import RunConfig
 from training.schema.environment_sections import OtherEnvironment
 
+ENGINEER_EVERY = 3
 LOG_EVERY = 10
 TOKENIZER_INSTANCES = 1024
 TOKENIZER_DESIGNS = 1024
@@ -82,7 +83,7 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
     with track("warm start", settings.steps, start=done, unit="steps") as advance:
         for number in range(done + 1, settings.steps + 1):
             rng = np.random.default_rng(run.seed("warm_start", 1, number))
-            if settings.engineer_batch_size and number % settings.engineer_every == 0:
+            if settings.engineer_batch_size and number % ENGINEER_EVERY == 0:
                 name, batch = "engineer_loss", pool.draw(rng, settings.engineer_batch_size, 1.0)
             else:
                 name, batch = "loss", pool.draw(rng, settings.batch_size, 0.0)

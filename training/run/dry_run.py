@@ -171,8 +171,7 @@ def _print_stages(config: RunConfig) -> None:
         completions = f"{grpo.prompts_per_update} x {grpo.completions}"
         table.add_row(f"stage {stage}: train", used, updates, completions)
         table.add_row(f"stage {stage}: validate", f"{validation_instances(config)}", "", each)
-        attempts = f"<= {engineer.attempts} attempts"
-        table.add_row(f"stage {stage}: design", "", attempts, engineer.kind)
+        table.add_row(f"stage {stage}: design", "", "", engineer.kind)
     print_table(table)
 
 

@@ -55,7 +55,7 @@ def timing_fields(
     fields: dict[str, Any] = {"generated_tokens": work.generated_tokens}
     if seconds.get("rollout") and not config.grpo.prefetch:
         fields["tokens_per_second"] = six_digits(work.generated_tokens / seconds["rollout"])
-    peak = config.tracking.peak_tflops or known_peak(jax.devices()[0], config.model.dtype)
+    peak = known_peak(jax.devices()[0], config.model.dtype)
     if peak is not None and seconds.get("update"):
         mesh = config.model.mesh
         most = peak * 1e12 * mesh.fsdp * mesh.tensor * seconds["update"]

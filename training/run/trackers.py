@@ -7,6 +7,7 @@ before, Weights & Biases keeps both, which differ in seconds and speed.
 from __future__ import annotations
 
 import importlib
+import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -85,7 +86,7 @@ def open_trackers(config: RunConfig, directory: RunDirectory, step: int) -> Iter
         writers = []
         if is_first() and config.tracking.tensorboard:
             writers.append(stack.enter_context(_tensorboard(directory, step)))
-        if is_first() and config.tracking.wandb is not None:
+        if is_first() and config.tracking.wandb:
             writers.append(stack.enter_context(_weights_and_biases(config, directory)))
         yield Trackers(writers)
 
@@ -122,13 +123,11 @@ def _tensorboard(directory: RunDirectory, step: int) -> Iterator[Writer]:
 def _weights_and_biases(config: RunConfig, directory: RunDirectory) -> Iterator[Writer]:
     """Log to Weights & Biases, where a resumed run continues under the same id."""
     wandb = _imported("wandb", "wandb")
-    settings = config.tracking.wandb
-    assert settings is not None
     if not directory.wandb_id.exists():
         directory.wandb_id.write(secrets.token_hex(8))
     try:
         run = wandb.init(
-            **settings.model_dump(),
+            project=os.environ.get("WANDB_PROJECT", "jaxlake"),
             name=config.name,
             id=directory.wandb_id.read(),
             resume="allow",
@@ -139,7 +138,7 @@ def _weights_and_biases(config: RunConfig, directory: RunDirectory) -> Iterator[
     except wandb.Error as error:
         raise UserError(
             f"tracking.wandb: Weights & Biases can't be used: {error}. Log in by `wandb login`,"
-            " or set tracking.wandb.mode=offline"
+            " or set WANDB_MODE=offline"
         ) from error
     run.define_metric("*", step_metric=STEP)
     try:

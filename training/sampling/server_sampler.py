@@ -40,6 +40,9 @@ from training.weight_transfer.transport import (
 _AS_TOKENS = {"logprobs": 0, "return_token_ids": True, "return_tokens_as_token_ids": True}
 
 
+_SECONDS_TO_START = 600.0
+
+
 class ServerSampler:
     """A vLLM server behind the protocol of a `Sampler`; it has no weights before `sync`."""
 
@@ -56,7 +59,7 @@ class ServerSampler:
         self._version: str | None = None
         self._server = _open_server(folder, settings)
         try:
-            self._server.wait_until_ready(settings.server.start_seconds)
+            self._server.wait_until_ready(_SECONDS_TO_START)
             if self._server.process is None:
                 self._server.require_settings(settings)
             self._replicas = _replicas(self._server)

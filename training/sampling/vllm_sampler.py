@@ -279,7 +279,7 @@ def engine_arguments(folder: Path, settings: Sampling, seed: int) -> dict[str, A
         "seed": seed,
         "max_model_len": settings.max_model_len,
         "max_num_seqs": settings.max_num_seqs,
-        "max_num_batched_tokens": max(settings.max_num_batched_tokens, settings.max_model_len),
+        "max_num_batched_tokens": max(8192, settings.max_model_len),
         "enforce_eager": settings.enforce_eager,
         "tensor_parallel_size": settings.tensor_parallel_size,
         "logprobs_mode": "processed_logprobs",

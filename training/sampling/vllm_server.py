@@ -52,7 +52,7 @@ class VllmServer:
             if time.monotonic() > deadline:
                 raise UserError(
                     f"sampling.server: {self.address} is not ready within "
-                    f"sampling.server.start_seconds: GET /health: {problem}"
+                    f"sampling.server: GET /health: {problem}"
                 )
             time.sleep(0.5)
 

@@ -11,7 +11,6 @@ from engineer.engineers.catalogue import SCRIPTED
 from engineer.engineers.controls import CONTROL_NAMES, split_control
 from jaxlake.errors import did_you_mean
 from training.schema.endpoints import check_url, check_variable
-from training.schema.learning_sections import Rehearsal
 from training.schema.section import Count, NonNegative, Positive, PositiveFloat, Section, Share
 
 MODELS = ("checkpoint", "base", "model", "endpoint")
@@ -20,6 +19,9 @@ model in vLLM, any OpenAI-compatible endpoint."""
 
 SYMBOLS: tuple[BlockName, ...] = ("failure_breakdown", "training_details", "history")
 """The blocks that a compact context shows."""
+
+NOTE_TOKENS = 128
+"""Longest notes for the summary block."""
 
 _ALLOWED = f"{', '.join((*MODELS, *SCRIPTED))}, each also as {CONTROL_NAMES}"
 
@@ -58,7 +60,6 @@ class DesignLearning(Section):
     designs: Annotated[int, Field(ge=2)] = Field(
         16, description="answers per update to the stage's context, scored by its atlas"
     )
-    anchor: Rehearsal = Field(Rehearsal(), description="designs of the rule imitated beside them")
 
 
 class Picking(Section):
@@ -67,10 +68,11 @@ class Picking(Section):
     method: Literal["sfl", "plr"] = Field(
         description="sfl: from a pool that the policy answers; plr: from boards of earlier stages"
     )
-    pool: Positive = Field(2_048, description="fresh boards per stage, of every kind of the atlas")
-    answers: Annotated[int, Field(ge=2)] = Field(8, description="sfl: per board of the pool")
-    keep: Positive = Field(512, description="boards picked per stage: those of the largest p(1-p)")
-    share: Share = Field(0.5, description="of a stage's boards that are picked; others are fresh")
+    pool: Annotated[int, Field(ge=4)] = Field(
+        2_048,
+        description="fresh boards per stage, of every kind of the atlas; a quarter as many boards "
+        "are picked, those of the largest p(1-p), for half of the stage",
+    )
 
 
 class EngineerChoice(Section):
@@ -102,10 +104,8 @@ class EngineerChoice(Section):
         0, description="contexts on which each stage's reading is measured; 0: it is not"
     )
     max_context_tokens: Positive | None = Field(None, description="cut to fit it; null: no limit")
-    attempts: Positive = Field(3, description="answers asked for before it gives up")
     temperature: NonNegative = Field(0.3, description="sampling temperature of answers and notes")
-    max_tokens: Positive = Field(256, description="longest answer, tokens")
-    summary_tokens: Positive = Field(128, description="longest notes for the summary block, tokens")
+    max_tokens: Positive = Field(256, description="longest answer, tokens; notes have up to 128")
     max_step: Share | None = Field(None, description="most a knob may change per stage; null: any")
     training_rollouts: Count = Field(
         0,
@@ -128,7 +128,7 @@ class EngineerChoice(Section):
 
     def token_limit(self, answer: bool) -> int:
         """Return how many tokens an answer, or else a note, may have."""
-        return self.max_tokens if answer else self.summary_tokens
+        return self.max_tokens if answer else NOTE_TOKENS
 
     @model_validator(mode="after")
     def _complete(self) -> EngineerChoice:

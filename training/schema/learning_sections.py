@@ -17,8 +17,9 @@ class WarmStart(Section):
         16_384, description="instances with answers to imitate, to draw batches from"
     )
     batch_size: Positive = Field(64, description="plans per step")
-    engineer_batch_size: Count = Field(8, description="contexts per engineer step; 0: no such step")
-    engineer_every: Positive = Field(4, description="every how many steps one is an engineer step")
+    engineer_batch_size: Count = Field(
+        8, description="contexts per engineer step, which every third step is; 0: none is"
+    )
     learning_rate: PositiveFloat = Field(2e-3, description="peak learning rate of AdamW")
     warmup_steps: Count = Field(50, description="steps until the learning rate is at its peak")
     checkpoint_every: Annotated[int, Field(gt=0, multiple_of=10)] = Field(

@@ -269,8 +269,8 @@ class RunConfig(Section):
             rows["warm_start.engineer_batch_size"] = self.warm_start.engineer_batch_size
         if self.rehearsal is not None:
             rows["rehearsal.contexts"] = self.rehearsal.contexts
-        if self.engineer.learning is not None:
-            rows["engineer.learning.anchor.contexts"] = self.engineer.learning.anchor.contexts
+        elif self.engineer.learning is not None:
+            rows["rehearsal.contexts"] = Rehearsal().contexts
         return rows
 
     @model_validator(mode="after")

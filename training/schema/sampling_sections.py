@@ -31,7 +31,6 @@ class Server(Section):
         description="folder that this machine and the server share, for new weights; null: shared "
         "memory, for a server on this machine",
     )
-    start_seconds: PositiveFloat = Field(600.0, description="until the server has to be ready")
 
 
 class Sampling(Section):
@@ -51,7 +50,6 @@ class Sampling(Section):
     temperature: PositiveFloat = Field(1.0, description="of completions that are learned from")
     max_model_len: Positive = Field(1024, description="longest prompt and answer, tokens")
     max_num_seqs: Positive = Field(256, description="sequences that are decoded at once")
-    max_num_batched_tokens: Positive = Field(8192, description="tokens per step (vLLM)")
     dtype: Precision = Field("float32", description="dtype of the engine's weights and activations")
     enforce_eager: bool = Field(
         True,

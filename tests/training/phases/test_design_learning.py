@@ -29,7 +29,7 @@ from training.run.records import DesignUpdateRecord
 from training.sampling.sampler import Completion, Question
 from training.schema import RunConfig
 
-LEARNING = {"updates": 3, "designs": 8, "anchor": {"contexts": 4, "weight": 0.1}}
+LEARNING = {"updates": 3, "designs": 8}
 CONTEXT = "stage first\nn3 valid5 goal none ? ? data5 ? hole0 ? wait0 ?\nedits\n"
 
 
@@ -39,6 +39,7 @@ def tiny(**engineer: Any) -> RunConfig:
     tree["engineer"] |= {"atlas": {"levels": 2, "boards_per_cell": 4, "answers": 4}}
     tree["engineer"] |= choice | engineer
     tree["grpo"]["learning_rate"] = 3e-3
+    tree["rehearsal"] = {"contexts": 4, "weight": 0.1}
     return RunConfig.model_validate(tree)
 
 

@@ -34,8 +34,8 @@ METRICS: dict[str, Any] = {
 
 def tiny(method: str, **changes: Any) -> RunConfig:
     tree = yaml.safe_load(TINY.read_text())
-    picking = {"method": method, "pool": 60, "answers": 4, "keep": 8} | changes
-    tree["engineer"] |= {"kind": "fixed", "picking": picking}
+    picking = {"method": method, "pool": 60} | changes
+    tree["engineer"] |= {"kind": "fixed", "picking": picking, "atlas": {"answers": 4}}
     return RunConfig.model_validate(tree)
 
 
@@ -55,7 +55,7 @@ def test_sfl_picks_what_the_policy_solves_half_of_the_time(validation, tmp_path:
     assert len(pool) >= 30
     assert len(set(names(pool))) == len(pool)
     assert not set(names(pool)) & set(names(validation))
-    best = np.arange(5, 5 + 2 * 8, 2)
+    best = np.arange(5, 5 + 60 // 4)
     counts = np.where(np.arange(len(pool)) % 3, 4, 0)
     counts[best] = 2
     stage = directory.stage(1)
@@ -65,9 +65,9 @@ def test_sfl_picks_what_the_policy_solves_half_of_the_time(validation, tmp_path:
     times = Counter(names(drawn.boards))
     assert sum(times.values()) == config.stages.instances
     picked = [times[names(pool)[row]] for row in best]
-    # Half of 32 boards are 8 picked ones, each twice; the pool's others come at random.
-    assert min(picked) >= 2
-    assert sum(picked) <= 16 + 8
+    # Half of 32 boards are picked ones; the pool's come at random.
+    assert min(picked) >= 1
+    assert sum(picked) >= 16
     assert set(times) <= set(names(pool))
     assert sum(one.count for one in drawn.outcomes) == len(set(times)) == len(drawn.distinct)
     assert sum(one["missing"] for one in drawn.environment.values()) == 0
@@ -100,7 +100,7 @@ def test_the_time_of_a_pool_is_logged_before_its_stage(validation, tmp_path: Pat
 
 
 def test_plr_replays_what_was_learned_from_when_it_was_last_trained_on(validation, tmp_path: Path):
-    config = tiny("plr", share=0.25, keep=4)
+    config = tiny("plr", pool=16)
     directory, initial = RunDirectory(tmp_path), config.environment.initial
     first = stage_boards(config, directory, 1, initial, validation)
     trained = names(first.boards)

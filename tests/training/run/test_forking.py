@@ -74,19 +74,19 @@ def test_what_differs_before_the_first_design_is_no_shared_round(first_round: Pa
 
 
 def test_boards_that_are_picked_from_another_pool_are_another_first_round():
-    """The pool has the cells of an atlas, which is nothing to other engineers."""
+    """The pool is answered as often as an atlas, which is nothing to other engineers."""
 
-    def with_levels(levels: int, **more: Any) -> RunConfig:
+    def with_answers(answers: int, **more: Any) -> RunConfig:
         tree = yaml.safe_load(TINY.read_text()) | {"name": "one"}
-        tree["engineer"] |= {"kind": "fixed", "atlas": {"levels": levels}, **more}
+        tree["engineer"] |= {"kind": "fixed", "atlas": {"answers": answers}, **more}
         return RunConfig.model_validate(tree)
 
     for method in ("sfl", "plr"):
         picking = {"picking": {"method": method}}
-        one, same, other = (with_levels(levels, **picking) for levels in (2, 2, 3))
+        one, same, other = (with_answers(count, **picking) for count in (2, 2, 3))
         assert same_first_round(one, same)
         assert not same_first_round(one, other)
-    assert same_first_round(with_levels(2), with_levels(3))
+    assert same_first_round(with_answers(2), with_answers(3))
 
 
 def test_nothing_is_overwritten_and_a_longer_run_is_no_first_round(

@@ -9,6 +9,7 @@ from tests.paths import TINY
 from training.learner.flops import update_flops
 from training.policy.architectures import DecoderConfig
 from training.policy.parameters import parameter_shapes
+from training.run import throughput
 from training.run.dry_run import KNOWN_SHAPES
 from training.run.records import TimingRecord
 from training.run.throughput import UpdateWork, known_peak, timing_fields
@@ -58,13 +59,15 @@ def test_the_longest_name_that_a_device_s_name_begins_with_decides(kind, dtype, 
     assert known_peak(SimpleNamespace(device_kind=kind), dtype) == peak
 
 
-def test_an_update_s_speed_follows_from_its_work_and_seconds():
+def test_an_update_s_speed_follows_from_its_work_and_seconds(monkeypatch):
     seconds = {"rollout": 2.0, "update": 0.5}
-    config = load(TINY, ["tracking.peak_tflops=0.004", "model.mesh={fsdp: 2}"])
+    monkeypatch.setattr(throughput, "known_peak", lambda *_: 0.004)
+    config = load(TINY, ["model.mesh={fsdp: 2}"])
     fields = timing_fields(UpdateWork(1000, 1e9), seconds, config)
     assert fields["tokens_per_second"] == 500.0
     assert fields["mfu"] == pytest.approx(1e9 / 0.5 / (0.004e12 * 2))
     assert 0.01 < fields["host_gib"] < 1000
+    monkeypatch.undo()
     plain = timing_fields(UpdateWork(1000, 1e9), {"rollout": 2.0}, load(TINY))
     assert "mfu" not in plain
     ahead = load(TINY, ["sampling.engine=jax", "grpo.prefetch=1"])

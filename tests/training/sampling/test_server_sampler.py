@@ -56,7 +56,7 @@ def server_settings(**section: Any) -> Sampling:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[ServerSampler]:
-    sampler = ServerSampler(folder, server_settings(start_seconds=1200))
+    sampler = ServerSampler(folder, server_settings())
     yield sampler
     sampler.close()
 

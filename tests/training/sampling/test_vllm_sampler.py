@@ -30,7 +30,7 @@ from training.policy.policy import Policy, load_policy, make_policy
 from training.sampling.model_server import OtherModels, TextQuestion
 from training.sampling.sampler import Question, check_agreement
 from training.sampling.vllm_sampler import VllmSampler
-from training.schema import EngineerChoice, Sampling, load
+from training.schema import EngineerChoice, Sampling, engineer_section, load
 from training.threads import in_thread
 from training.weight_transfer.checksums import SyncError
 from training.weight_transfer.transport import InProcessTransport
@@ -84,11 +84,12 @@ def _moved(params: Any, scale: float) -> Any:
 
 @pytest.mark.slow
 def test_another_model_answers_in_one_process_of_its_own_as_the_policy_would(
-    policy: tuple[Policy, Any],
+    policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(engineer_section, "NOTE_TOKENS", 7)
     folder = policy[0].folder
     schema = answer_schema(Bounds(sizes=(3,)))
-    choice = EngineerChoice(kind="model", model=str(folder), max_tokens=200, summary_tokens=7)
+    choice = EngineerChoice(kind="model", model=str(folder), max_tokens=200)
     assert policy[0].tokenizer.chat_template
     plain = TextQuestion("edits\n", chat=False, seed=1, form=schema)
     with OtherModels(TINY.sampling, choice) as models:

@@ -19,7 +19,7 @@ INFEASIBLE = (
     "environment.initial.sizes.3.hole_ratio=0.5"
 )
 SPLIT = "model.mesh.fsdp=4; grpo.micro_batch_size=32"
-LEARNS = "engineer.kind=checkpoint; engineer.learning.anchor.contexts=6"
+LEARNS = "engineer.kind=checkpoint; engineer.learning.updates=2; rehearsal.contexts=6"
 STUDIES = (ROOT / "configs").glob("study_*")
 CONFIGS = sorted(set((ROOT / "configs").glob("*.yaml")) - set(STUDIES))
 
@@ -69,7 +69,7 @@ def test_a_configuration_reads_back_from_its_own_dump(
         (f"{SPLIT}; warm_start.batch_size=30", ["warm_start.batch_size: got 30", "fsdp = 4"]),
         (f"{SPLIT}; warm_start.engineer_batch_size=6", ["engineer_batch_size: got 6", "fsdp = 4"]),
         (f"{SPLIT}; rehearsal.contexts=2", ["rehearsal.contexts: got 2", "fsdp = 4"]),
-        (f"{SPLIT}; {LEARNS}", ["engineer.learning.anchor.contexts: got 6", "fsdp = 4"]),
+        (f"{SPLIT}; {LEARNS}", ["rehearsal.contexts: got 6", "fsdp = 4"]),
         ("reward.valid=2", ["reward", "optimal > valid > parsed"]),
         ("reward.overlong_buffer=32", ["reward.overlong_buffer: got 32", "less than", "= 32"]),
         ("grpo.kl_coefficient=.inf", ["grpo.kl_coefficient", "finite"]),
@@ -87,7 +87,7 @@ def test_a_configuration_reads_back_from_its_own_dump(
         ("environment.initial.sizes.٣.hole_ratio=0.1", ["environment.initial.sizes.٣"]),
         ("sampling.engine=serve", ["sampling.engine", "'serve'", "'server'"]),
         (
-            "sampling.server={start_seconds: 2}",
+            "sampling.server={folder: shared}",
             ["server: set, but engine is vllm", "engine server"],
         ),
         (f"{SERVER}={{address: 'host:8000'}}", ["sampling.server.address", "host:8000"]),
