@@ -12,7 +12,6 @@ import jax
 import numpy as np
 
 import jaxlake
-from jaxlake import Action, Failure
 from jaxlake.environment import AgentCentred, LakeEnvironment, env_params
 from jaxlake.files import write_text_whole
 
@@ -52,20 +51,6 @@ def lake_svg() -> str:
     return jaxlake.show(board, solution.plan, cell=30).svg
 
 
-def episode(grid: list[str], plans: list[list[str]]) -> str:
-    """Draw an episode up to its end, with the failure that `jaxlake.verify` names."""
-    steps = max(map(len, plans))
-    plan = np.zeros((steps, len(plans)), np.int8)
-    for k, names in enumerate(plans):
-        plan[: len(names), k] = [Action[name] for name in names]
-    outcome = jax.device_get(jaxlake.verify(jaxlake.parse_grid(grid), plan))
-    failure = Failure(int(outcome.failure))
-    if failure == Failure.NONE:
-        return jaxlake.episode_svg(grid, plans)
-    where = {"failure_agent": int(outcome.agent), "failure_time": int(outcome.time)}
-    return jaxlake.episode_svg(grid, plans, failure=failure.label, **where)
-
-
 def window(grid: list[str], agent: int, radius: int) -> str:
     """Draw what an agent sees around itself: blocked cells as holes, agents and goals."""
     environment = LakeEnvironment(observation=AgentCentred(radius))
@@ -83,7 +68,7 @@ def main() -> None:
     folder = DOCS / "environment"
     write_text_whole(LAKE_FILE, lake_svg())
     for name, (grid, plans) in EPISODES.items():
-        write_text_whole(folder / f"{name}.svg", episode(grid, plans))
+        write_text_whole(folder / f"{name}.svg", jaxlake.episode_svg(grid, plans))
     write_text_whole(folder / "board.svg", jaxlake.episode_svg(GRID, None))
     write_text_whole(folder / "window.svg", window(GRID, 0, 3))
 

@@ -31,6 +31,7 @@ from jaxlake.language.answers import Answer, parse_answer
 from jaxlake.language.judging import judge_answers
 from jaxlake.language.prompts import MAX_AGENTS, action_names
 from jaxlake.render import Picture
+from jaxlake.render.playback import play
 from jaxlake.solver import solve_batch
 from jaxlake.solver.solution import unknown_solution
 
@@ -131,14 +132,8 @@ def _picture(task: _Task, planned: bool) -> Picture:
         plan[: len(actions), agent] = actions
     if task.answer.plan is not None:
         return jaxlake.show(task.board, plan, length=task.steps)
-    unread = jax.jit(jaxlake.verify)(
-        task.board,
-        np.zeros((1, MAX_AGENTS), np.int8),
-        np.int32(0),
-        np.bool_(False),
-        unknown_solution(1, MAX_AGENTS),
-    )
-    return jaxlake.show(task.board, None, unread)
+    alone = jaxlake.show(task.board)
+    return replace(alone, playback=play(alone.playback.board, None, failure="parse_error"))
 
 
 def _answer_in_batches(

@@ -22,7 +22,7 @@ LOOP = {
 LAKE = {
     "solve": "solve boards of one to five agents exactly (JSON lines)",
     "check": "verify plans or models' answers on boards (JSON lines)",
-    "render": "draw boards and plans as SVG, GIF, PNG or text (JSON lines)",
+    "render": "draw boards and plans as SVG or text (JSON lines)",
     "doctor": "what is installed, what JAX and vLLM see, and what is missing",
     "generate": "draw boards with optimal plans (JSON lines)",
     "feasibility": "which boards can be made, and how easily",

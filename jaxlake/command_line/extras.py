@@ -3,7 +3,7 @@
 import re
 from importlib import metadata
 
-_DISTRIBUTIONS = {"PIL": "pillow", "yaml": "pyyaml", "orbax": "orbax-checkpoint"}
+_DISTRIBUTIONS = {"yaml": "pyyaml", "orbax": "orbax-checkpoint"}
 """Packages whose distributions have other names."""
 
 _FOR_DEVELOPERS = {"docs", "lint", "notebooks", "test"}

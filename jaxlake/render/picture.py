@@ -1,8 +1,8 @@
-"""One board or one plan, shown in whatever form is asked for: notebook, SVG, GIF or text."""
+"""One board or one plan, shown in whatever form is asked for: notebook, SVG or text."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,11 @@ import jax
 import numpy as np
 
 from jaxlake.board.dynamics import Action
+from jaxlake.board.grids import parse_grid
 from jaxlake.board.instance import Instance
 from jaxlake.board.verification import Failure, Outcome, verify
-from jaxlake.files import write_bytes_whole
-from jaxlake.render.playback import Playback, board_of_instance, play
+from jaxlake.files import write_text_whole
+from jaxlake.render.playback import MAX_AGENTS, Playback, actions_of_agents, board_of_instance, play
 from jaxlake.render.svg import draw_svg
 from jaxlake.render.terminal import episode_text
 from jaxlake.solver.solution import unknown_solution
@@ -34,66 +35,29 @@ class Picture:
 
     playback: Playback
     cell: float
-    seconds_per_step: float
 
     @property
     def svg(self) -> str:
         """One `<svg>` element on a background of its own, animated if there is a plan."""
-        return draw_svg(self.playback, self.cell, self.seconds_per_step, panel=True)
+        return draw_svg(self.playback, self.cell, panel=True)
 
     @property
     def text(self) -> str:
         """The board at each moment, in letters."""
         return episode_text(self.playback)
 
-    def gif(self, *, side: int = 640) -> bytes:
-        """Draw an animated GIF; see `jaxlake.render.gif.episode_gif`.
-
-        Raises:
-            ImportError: Pillow is not installed.
-            ValueError: `side` is out of range.
-        """
-        try:
-            from jaxlake.render.gif import episode_gif
-        except ImportError as error:
-            raise ImportError(
-                "drawing a GIF needs Pillow: install the extra `pictures` (jaxlake[pictures])"
-            ) from error
-        return episode_gif(self.playback, side=side, seconds_per_step=self.seconds_per_step)
-
-    def png(self, *, side: int = 640) -> bytes:
-        """Draw a still picture, which shows how a plan ends; see `gif`.
-
-        Raises:
-            ImportError: Pillow is not installed.
-            ValueError: `side` is out of range.
-        """
-        film = self.gif(side=side)
-        from PIL import Image
-
-        with Image.open(BytesIO(film)) as frames, BytesIO() as file:
-            frames.seek(getattr(frames, "n_frames", 1) - 1)
-            frames.save(file, format="PNG")
-            return file.getvalue()
-
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write `path`, whole or not at all, as its name ends: `.svg`, `.gif`, `.png` or `.txt`.
+        """Write `path`, whole or not at all, as its name ends: `.svg` or `.txt`.
 
         Raises:
             ValueError: the name ends in something else.
-            ImportError: a GIF or PNG is asked for and Pillow is not installed.
             OSError: the file can't be written.
         """
         target = Path(path)
-        formats = {
-            ".svg": lambda: self.svg.encode(),
-            ".gif": self.gif,
-            ".png": self.png,
-            ".txt": lambda: (self.text + "\n").encode(),
-        }
-        if target.suffix.lower() not in formats:
-            raise ValueError(f"path: got {str(path)!r}, allowed are {', '.join(formats)}")
-        write_bytes_whole(target, formats[target.suffix.lower()]())
+        if target.suffix.lower() not in (".svg", ".txt"):
+            raise ValueError(f"path: got {str(path)!r}, allowed are .svg and .txt")
+        text = self.svg if target.suffix.lower() == ".svg" else self.text + "\n"
+        write_text_whole(target, text)
         return target
 
     def _repr_html_(self) -> str:
@@ -110,39 +74,26 @@ class Picture:
 
 
 def show(
-    instance: Instance,
-    plan: Any = None,
-    outcome: Outcome | None = None,
-    *,
-    length: int | None = None,
-    cell: float | None = None,
-    seconds_per_step: float = 0.6,
+    instance: Instance, plan: Any = None, *, length: int | None = None, cell: float | None = None
 ) -> Picture:
     """Show one board, or one plan on it with its failure marked where it happens.
 
-    A notebook shows the `Picture`, and its `save` writes SVG, GIF, PNG or text.
+    A notebook shows the `Picture`, and its `save` writes SVG or text.
 
     Args:
         instance: the board, 1 to 5 agents, not a batch.
         plan: int (T, K), one row per step, as in `Solution.plan`. None shows the board alone.
-        outcome: what `verify` says of the plan; it is verified here if None.
         length: number of steps of the plan. If None, up to the last one in which anyone moves.
         cell: side of a cell in pixels; if None as large as fits 800 pixels, at most 36.
-        seconds_per_step: duration of one step in seconds.
 
     Raises:
-        ValueError: the instance is a batch, the plan has another shape or is the -1 of a board
-            without a plan, or the outcome is of another plan.
+        ValueError: the instance is a batch, or the plan has another shape or is the -1 of a board
+            without a plan.
     """
     board = board_of_instance(instance)
     side = min(_LARGEST_CELL, _WIDTH / (len(board.holes) + 2)) if cell is None else float(cell)
     if plan is None:
-        failure = None if outcome is None else Failure(int(outcome.failure))
-        if failure not in (None, Failure.PARSE_ERROR):
-            raise ValueError(f"plan: got None with an outcome of {failure.label}")
-        playback = play(board, None, failure=None if failure is None else failure.label)
-        return Picture(playback, side, float(seconds_per_step))
-
+        return Picture(play(board, None), side)
     rows = np.asarray(plan)
     agents = len(board.starts)
     if rows.ndim != 2 or rows.shape[1] < agents:
@@ -150,25 +101,41 @@ def show(
     actions = rows[:, :agents].astype(np.int64)
     if actions.size and (actions == -1).all():
         raise ValueError("plan: got -1 throughout, which the solver gives where it found no plan")
-    if length is None:
-        length = _steps(actions, outcome)
+    if length is None:  # plans are padded with WAIT
+        moving = np.flatnonzero((actions != Action.WAIT).any(axis=1))
+        length = int(moving[-1]) + 1 if len(moving) else 0
     if not 0 <= length <= len(actions):
         raise ValueError(f"length: got {length}, 0 to {len(actions)} are allowed")
     actions = actions[:length]
-    if outcome is None:
-        outcome = _judge(instance, actions)
+    outcome = _judge(instance, actions)
     failure = Failure(int(outcome.failure))
     label = None if failure is Failure.NONE else failure.label
     playback = play(board, actions, failure=label, agent=int(outcome.agent), time=int(outcome.time))
-    return Picture(playback, side, float(seconds_per_step))
+    return Picture(playback, side)
 
 
-def _steps(actions: np.ndarray, outcome: Outcome | None) -> int:
-    """The number of steps of a plan that is padded with WAIT."""
-    if outcome is not None and int(outcome.failure) == Failure.GOAL_NOT_REACHED:
-        return int(outcome.time)  # which is how long the plan was
-    moving = np.flatnonzero((actions != Action.WAIT).any(axis=1))
-    return int(moving[-1]) + 1 if len(moving) else 0
+def episode_svg(
+    grid: Sequence[str], plan: Sequence[Sequence[str | int]] | None, *, cell: float = 36
+) -> str:
+    """Draw one board, with the plan played on it, as one `<svg>` element of well-formed XML.
+
+    Args:
+        grid: the rows of the board in the published symbols, as `parse_grid` reads them; 1 to 5
+            agents.
+        plan: one sequence of actions (names, or numbers 0..4) for each agent; an agent whose
+            sequence is shorter waits. It is played up to its first failure. None gives a still
+            picture.
+        cell: side of a cell in pixels.
+
+    Raises:
+        ValueError: names the row, agent, step or argument that is wrong, and what is allowed
+            (for the grid, a `GridError`).
+    """
+    board = parse_grid(grid, max_agents=MAX_AGENTS)
+    if plan is None:
+        return draw_svg(show(board).playback, cell)
+    actions = actions_of_agents(plan, int(np.sum(board.agent_mask)))
+    return draw_svg(show(board, actions, length=len(actions)).playback, cell)
 
 
 def _judge(instance: Instance, actions: np.ndarray) -> Outcome:

@@ -1,13 +1,10 @@
-"""What a picture of a lake consists of: shapes, where they stand, and how they move.
+"""The picture of a playback as SVG elements: lengths in pixels, moments in steps made."""
 
-`scene` lays a playback out once; `svg` and `gif` write what it gives and know nothing of lakes.
-Lengths are in pixels, x to the right and y down. A moment is a number of steps made.
-"""
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
+from xml.sax.saxutils import escape
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,94 +35,17 @@ _SMALLEST_TEXT: Final = 11.0
 _SMALLEST_MARK: Final = 5.0
 
 
-class Paint(NamedTuple):
-    """How a shape is painted. Strokes lie half inside and half outside of the outline."""
-
-    fill: str | None = None
-    stroke: str | None = None
-    width: float = 0.0  # of the stroke
-    opacity: float = 1.0  # of the fill, or where there is none of the stroke
-    dashes: tuple[float, float] | None = None  # lengths of a dash and of the gap after it
-    role: str = ""  # what the shape shows; some roles have other colours on dark pages
-
-
-class Rectangle(NamedTuple):
-    """A rectangle with its upper left corner at (x, y); `radius` rounds its corners."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    radius: float
-    paint: Paint
-
-
-class Circle(NamedTuple):
-    """A circle around (x, y)."""
-
-    x: float
-    y: float
-    radius: float
-    paint: Paint
-
-
-class Lines(NamedTuple):
-    """Lines through the points of each part, with round ends."""
-
-    parts: tuple[tuple[Point, ...], ...]
-    paint: Paint
-
-
-class Text(NamedTuple):
-    """Words; the middle of their baseline is at (x, y), and their weight as in CSS."""
-
-    x: float
-    y: float
-    size: float
-    words: str
-    paint: Paint
-    weight: int | None = None
-
-
-Shape = Rectangle | Circle | Lines | Text
-
-
-@dataclass(frozen=True)
-class Group:
-    """Shapes that belong together.
-
-    If there is a `path`, they are drawn around the origin, which stands at one of its points, one
-    for each moment. With `at_the_end` they only appear when the plan has ended.
-    """
-
-    content: "Sequence[Shape | Group]"
-    role: str = ""
-    path: tuple[Point, ...] = ()
-    at_the_end: bool = False
-
-
 @dataclass(frozen=True)
 class Scene:
-    """A picture: its size, what it shows in words, what is drawn in order, the steps it plays."""
+    """A picture as SVG elements, and how its groups move, by their classes."""
 
     width: float
     height: float
     title: str
-    content: Sequence[Shape | Group]
+    elements: str
+    paths: dict[str, tuple[Point, ...]]  # the place of each moving group at each moment
+    marked: bool  # whether there is a group `mark`, which appears at the end
     steps: int
-
-
-def groups_in(content: Sequence[Shape | Group]) -> Iterator[Group]:
-    """Yield all groups, also those within others, in the order in which they are drawn."""
-    for item in content:
-        if isinstance(item, Group):
-            yield item
-            yield from groups_in(item.content)
-
-
-def cell_that_fits(playback: Playback, width: float) -> float:
-    """Give the side of a cell with which a picture is as wide as asked for."""
-    return width / max(len(playback.board.holes) + 2 * _MARGIN, _MIN_WIDTH)
 
 
 def scene(playback: Playback, cell: float, *, panel: bool = False) -> Scene:
@@ -137,26 +57,89 @@ def scene(playback: Playback, cell: float, *, panel: bool = False) -> Scene:
     title = f"{agents} agent{'' if agents == 1 else 's'} on a {size} by {size} board"
     title += f": {words}" if words else ""
     title += f", {details}" if details else ""
-    content: list[Shape | Group] = []
+    paths = _agent_paths(board, track, layout)
+    parts = []
     if panel:
-        paper = Paint(palette.PAPER, role="panel")
-        content.append(Rectangle(0, 0, layout.width, layout.height, 0.25 * cell, paper))
-    content.append(_ice(board, layout))
+        paper = _paint(palette.PAPER, role="panel")
+        parts.append(_rectangle(0, 0, layout.width, layout.height, 0.25 * cell, paper))
+    parts.append(_ice(board, layout))
     if track is not None:
-        content.append(_trails(track, layout))
-    content += [_goals_and_starts(board, layout), _cast(board, track, layout)]
+        parts.append(_trails(track, layout))
+    parts += [_goals_and_starts(board, layout), _cast(paths, track, layout)]
     if track is not None:
-        content.append(_timeline(track, layout))
+        heads = _playheads(track, layout)
+        parts.append(_timeline(track, heads, layout))
+        paths["playhead"] = heads
     middle = layout.width / 2
     if words is not None:
         weight = 600 if playback.fault is not None else 400
         letters = layout.letters(0.33, len(words))
-        content.append(Text(middle, layout.baseline, letters, words, _INK, weight))
+        parts.append(_text(middle, layout.baseline, letters, words, _INK, weight))
     if details is not None:
         letters = layout.letters(0.29, len(details))
-        content.append(Text(middle, layout.detail, letters, details, _QUIET))
-    steps = 0 if track is None else track.steps
-    return Scene(layout.width, layout.height, title, content, steps)
+        parts.append(_text(middle, layout.detail, letters, details, _QUIET))
+    marked, steps = (False, 0) if track is None else (bool(track.marks), track.steps)
+    return Scene(layout.width, layout.height, title, "".join(parts), paths, marked, steps)
+
+
+def number(value: float) -> str:
+    """Write a length with at most two decimals and without trailing zeros."""
+    return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
+
+
+def _paint(
+    fill: str | None = None,
+    stroke: str | None = None,
+    width: float = 0.0,  # of the stroke
+    *,
+    opacity: float = 1.0,  # of the fill, or where there is none of the stroke
+    dashes: tuple[float, float] | None = None,  # lengths of a dash and of the gap after it
+    role: str = "",  # some roles have other colours on dark pages
+) -> str:
+    parts = [f'class="{role}"'] if role else []
+    parts.append(f'fill="{fill or "none"}"')
+    if stroke is not None:
+        parts.append(f'stroke="{stroke}" stroke-width="{number(width)}"')
+    if opacity != 1:
+        parts.append(f'{"stroke" if fill is None else "fill"}-opacity="{opacity:g}"')
+    if dashes is not None:
+        parts.append(f'stroke-dasharray="{" ".join(map(number, dashes))}"')
+    return " ".join(parts)
+
+
+_INK: Final = _paint(palette.INK, role="ink")
+_QUIET: Final = _paint(palette.QUIET, role="quiet")
+
+
+def _element(tag: str, paint: str, **lengths: float) -> str:
+    places = " ".join(f'{name}="{number(length)}"' for name, length in lengths.items())
+    return f"<{tag} {places} {paint}/>"
+
+
+def _rectangle(x: float, y: float, width: float, height: float, radius: float, paint: str) -> str:
+    return _element("rect", paint, x=x, y=y, width=width, height=height, rx=radius)
+
+
+def _text(
+    x: float, y: float, size: float, words: str, paint: str, weight: int | None = None
+) -> str:
+    """Write words, the middle of whose baseline is at (x, y)."""
+    place = f'x="{number(x)}" y="{number(y)}" font-size="{number(size)}"'
+    bold = "" if weight is None else f' font-weight="{weight}"'
+    return f"<text {place} {paint}{bold}>{escape(words)}</text>"
+
+
+def _lines(parts: Sequence[Sequence[Point]], paint: str) -> str:
+    """Draw lines through the points of each part, with round ends."""
+    d = "".join("M" + "L".join(f"{number(x)} {number(y)}" for x, y in part) for part in parts)
+    return f'<path d="{d}" {paint} stroke-linecap="round" stroke-linejoin="round"/>'
+
+
+def _group(elements: Sequence[str], role: str = "", place: Point | None = None) -> str:
+    named = f' class="{role}"' if role else ""
+    if place is not None:
+        named += f' transform="translate({number(place[0])} {number(place[1])})"'
+    return f"<g{named}>{''.join(elements)}</g>"
 
 
 @dataclass(frozen=True)
@@ -215,10 +198,6 @@ def _mark_place(places: NDArray[np.float64]) -> Point:
     return (row, column + 0.3) if across > along else (row - 0.3, column)
 
 
-_INK: Final = Paint(palette.INK, role="ink")
-_QUIET: Final = Paint(palette.QUIET, role="quiet")
-
-
 class _Layout:
     def __init__(self, playback: Playback, track: _Motion | None, cell: float) -> None:
         size = len(playback.board.holes)
@@ -249,118 +228,125 @@ class _Layout:
         return min(wanted, 0.96 * self.width / (0.64 * max(characters, 1)))
 
 
-def _ice(board: Board, layout: _Layout) -> Group:
+def _ice(board: Board, layout: _Layout) -> str:
     size, cell = len(board.holes), layout.cell
     rim, gap, inset = 0.12 * cell, 0.035 * cell, 0.17 * cell
     whole, side = size * cell + 2 * rim, cell - 2 * gap
-    ground, ice = Paint(palette.GROUND, role="ground"), Paint(palette.ICE, role="ice")
-    hole = Paint(palette.HOLE, role="hole")
-    pit = Paint(None, palette.PIT, 0.03 * cell, role="pit")
-    content: list[Shape] = [
-        Rectangle(layout.left - rim, layout.top - rim, whole, whole, 0.2 * cell, ground)
-    ]
+    ground, ice = _paint(palette.GROUND, role="ground"), _paint(palette.ICE, role="ice")
+    hole = _paint(palette.HOLE, role="hole")
+    pit = _paint(None, palette.PIT, 0.03 * cell, role="pit")
+    parts = [_rectangle(layout.left - rim, layout.top - rim, whole, whole, 0.2 * cell, ground)]
     for r in range(size):
         for c in range(size):
             x, y = layout.left + c * cell + gap, layout.top + r * cell + gap
             paint = hole if board.holes[r, c] else ice
-            content.append(Rectangle(x, y, side, side, 0.13 * cell, paint))
+            parts.append(_rectangle(x, y, side, side, 0.13 * cell, paint))
             if board.holes[r, c]:
                 inner = side - 2 * inset
-                content.append(Rectangle(x + inset, y + inset, inner, inner, 0.09 * cell, pit))
+                parts.append(_rectangle(x + inset, y + inset, inner, inner, 0.09 * cell, pit))
     letters = 0.26 * cell
     above = [(layout.x(c), layout.top - 0.27 * cell) for c in range(size)]
     beside = [(layout.left - 0.38 * cell, layout.y(r) + 0.35 * letters) for r in range(size)]
     for i, place in [*enumerate(above), *enumerate(beside)]:
-        content.append(Text(*place, letters, str(i), _QUIET))
-    return Group(content)
+        parts.append(_text(*place, letters, str(i), _QUIET))
+    return _group(parts)
 
 
-def _goals_and_starts(board: Board, layout: _Layout) -> Group:
+def _goals_and_starts(board: Board, layout: _Layout) -> str:
     cell = layout.cell
     half = 0.385 * cell
-    content: list[Shape] = []
+    parts = []
     for k, (start, goal) in enumerate(zip(board.starts, board.goals, strict=True)):
         colour = palette.AGENT_COLOURS[k][0]
         x, y = layout.x(int(goal[1])), layout.y(int(goal[0]))
-        tint = Paint(colour, colour, 0.07 * cell, opacity=0.2)
-        ring = Paint(None, colour, 0.05 * cell, dashes=(0.1 * cell, 0.088 * cell))
-        content.append(Rectangle(x - half, y - half, 2 * half, 2 * half, 0.1 * cell, tint))
-        content.append(Text(x, y + 0.12 * cell, 0.34 * cell, str(k), _INK, 600))
+        tint = _paint(colour, colour, 0.07 * cell, opacity=0.2)
+        ring = _paint(None, colour, 0.05 * cell, dashes=(0.1 * cell, 0.088 * cell))
+        parts.append(_rectangle(x - half, y - half, 2 * half, 2 * half, 0.1 * cell, tint))
+        parts.append(_text(x, y + 0.12 * cell, 0.34 * cell, str(k), _INK, 600))
         x, y = layout.x(int(start[1])), layout.y(int(start[0]))
-        content.append(Circle(x, y, 0.36 * cell, ring))
-        content.append(Text(x, y + 0.1 * cell, 0.28 * cell, str(k), _QUIET))
-    return Group(content)
+        parts.append(_element("circle", ring, cx=x, cy=y, r=0.36 * cell))
+        parts.append(_text(x, y + 0.1 * cell, 0.28 * cell, str(k), _QUIET))
+    return _group(parts)
 
 
-def _trails(track: _Motion, layout: _Layout) -> Group:
-    """Each agent's whole path, a little aside for each, so that shared cells show every line."""
+def _trails(track: _Motion, layout: _Layout) -> str:
+    """Draw each agent's whole path, a little aside for each, so that shared cells show all."""
     agents = track.frames.shape[1]
-    content = []
+    parts = []
     for k in range(agents):
         aside = (k - (agents - 1) / 2) * 0.085 * layout.cell
         places = track.frames[:, k].tolist()
         turns = [places[0], *(b for a, b in pairwise(places) if a != b)]
         if len(turns) > 1:
-            points = tuple((layout.x(c) + aside, layout.y(r) + aside) for r, c in turns)
+            points = [(layout.x(c) + aside, layout.y(r) + aside) for r, c in turns]
             colour, width = palette.AGENT_COLOURS[k][0], 0.07 * layout.cell
-            content.append(Lines((points,), Paint(None, colour, width, opacity=0.5, role="trail")))
-    return Group(content)
+            parts.append(_lines([points], _paint(None, colour, width, opacity=0.5, role="trail")))
+    return _group(parts)
 
 
-def _cast(board: Board, track: _Motion | None, layout: _Layout) -> Group:
-    """The agents where they are at each moment, and the marks of a fault."""
-    cell = layout.cell
+def _agent_paths(
+    board: Board, track: _Motion | None, layout: _Layout
+) -> dict[str, tuple[Point, ...]]:
     frames = board.starts[None] if track is None else track.frames
-    content: list[Group] = []
-    for k, places in enumerate(frames.transpose(1, 0, 2).tolist()):
+    return {
+        f"agent-{k}": tuple((layout.x(c), layout.y(r)) for r, c in places)
+        for k, places in enumerate(frames.transpose(1, 0, 2).tolist())
+    }
+
+
+def _cast(paths: dict[str, tuple[Point, ...]], track: _Motion | None, layout: _Layout) -> str:
+    """Draw the agents where they end, and the marks of a fault."""
+    cell = layout.cell
+    parts = []
+    for k, (role, path) in enumerate(paths.items()):
         colour, ink = palette.AGENT_COLOURS[k]
-        paint = Paint(colour, palette.PAPER, 0.05 * cell, role="disc")
-        number = Text(0, 0.125 * cell, 0.36 * cell, str(k), Paint(ink), 700)
-        path = tuple((layout.x(c), layout.y(r)) for r, c in places)
-        content.append(Group([Circle(0, 0, 0.3 * cell, paint), number], f"agent-{k}", path))
+        disc = _paint(colour, palette.PAPER, 0.05 * cell, role="disc")
+        label = _text(0, 0.125 * cell, 0.36 * cell, str(k), _paint(ink), 700)
+        parts.append(_group([_element("circle", disc, r=0.3 * cell), label], role, path[-1]))
     if track is not None and track.marks:
         radius = max(0.19 * cell, _SMALLEST_MARK)
-        rims = [one for r, c in track.struck for one in _rims(layout.x(c), layout.y(r), cell)]
-        crosses = [one for r, c in track.marks for one in _cross(layout.x(c), layout.y(r), radius)]
-        content.insert(0, Group(rims, "mark", at_the_end=True))
-        content.append(Group(crosses, "mark", at_the_end=True))
-    return Group(content, "cast")
+        rims = [_rim(layout.x(c), layout.y(r), cell) for r, c in track.struck]
+        crosses = [_cross(layout.x(c), layout.y(r), radius) for r, c in track.marks]
+        parts = [_group(rims, "mark"), *parts, _group(crosses, "mark")]
+    return _group(parts, "cast")
 
 
-def _rims(x: float, y: float, cell: float) -> list[Shape]:
-    """The rim of a cell at fault, light between two dark lines: seen on ice and on holes."""
+def _rim(x: float, y: float, cell: float) -> str:
+    """Draw the rim of a cell at fault, light between two dark lines: seen on ice and on holes."""
     side, line = 0.9 * cell, max(0.08 * cell, 2.0)
-    return [
-        Rectangle(x - side / 2, y - side / 2, side, side, 0.12 * cell, Paint(None, colour, width))
+    return "".join(
+        _rectangle(x - side / 2, y - side / 2, side, side, 0.12 * cell, _paint(None, colour, width))
         for colour, width in ((palette.INK, 1.7 * line), (palette.MARK, line))
-    ]
+    )
 
 
-def _cross(x: float, y: float, radius: float) -> list[Shape]:
-    """The mark of a failure: a cross on a disc in the one colour no agent has."""
+def _cross(x: float, y: float, radius: float) -> str:
+    """Draw the mark of a failure: a cross on a disc in the one colour no agent has."""
     arm = 0.42 * radius
     a, b, c, d = x - arm, y - arm, x + arm, y + arm
-    return [
-        Circle(x, y, radius, Paint(palette.MARK, palette.INK, 0.16 * radius)),
-        Lines((((a, b), (c, d)), ((a, d), (c, b))), Paint(None, palette.INK, 0.3 * radius)),
-    ]
+    disc = _paint(palette.MARK, palette.INK, 0.16 * radius)
+    strokes = _lines([[(a, b), (c, d)], [(a, d), (c, b)]], _paint(None, palette.INK, 0.3 * radius))
+    return _element("circle", disc, cx=x, cy=y, r=radius) + strokes
 
 
-def _timeline(track: _Motion, layout: _Layout) -> Group:
-    """One segment per step, the failing one marked, and a head that runs along."""
+def _playheads(track: _Motion, layout: _Layout) -> tuple[Point, ...]:
+    left, slot = (layout.width - layout.span) / 2, layout.span / track.slots
+    moments = range(track.steps + 1)
+    return tuple((left + track.playhead(t) * slot, layout.timeline) for t in moments)
+
+
+def _timeline(track: _Motion, heads: Sequence[Point], layout: _Layout) -> str:
+    """Draw one segment per step, the failing one marked, and a head that runs along."""
     cell = layout.cell
     left, slot = (layout.width - layout.span) / 2, layout.span / track.slots
     gap, thick = min(0.07 * cell, 0.3 * slot), 0.13 * cell
     top = layout.timeline - thick / 2
-    paints = [Paint(palette.SEGMENT, role="segment")] * (track.steps + track.extra)
+    paints = [_paint(palette.SEGMENT, role="segment")] * (track.steps + track.extra)
     if track.failed and paints:
-        paints[-1] = Paint(palette.MARK, palette.INK, 0.025 * cell)
-    content: list[Shape | Group] = [
-        Rectangle(left + t * slot + gap / 2, top, slot - gap, thick, thick / 2, paint)
+        paints[-1] = _paint(palette.MARK, palette.INK, 0.025 * cell)
+    parts = [
+        _rectangle(left + t * slot + gap / 2, top, slot - gap, thick, thick / 2, paint)
         for t, paint in enumerate(paints)
     ]
-    heads = tuple(
-        (left + track.playhead(t) * layout.span / track.slots, layout.timeline)
-        for t in range(track.steps + 1)
-    )
-    return Group([*content, Group([Circle(0, 0, 0.11 * cell, _INK)], "playhead", heads)])
+    head = _element("circle", _INK, r=0.11 * cell)
+    return _group([*parts, _group([head], "playhead", heads[-1])])

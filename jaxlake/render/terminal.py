@@ -1,8 +1,4 @@
-"""Boards and playbacks as plain text, in the published symbols.
-
-An agent is written as the letter of its start wherever it stands, a goal as its own letter while no
-agent stands on it, and `X` marks the cells of a failure.
-"""
+"""Boards and playbacks as plain text: agents by their starts' letters, and `X` for a failure."""
 
 from collections.abc import Sequence
 from itertools import zip_longest

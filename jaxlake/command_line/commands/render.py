@@ -17,15 +17,13 @@ in   {"id": ..., "grid": ["S F G", "s H F", "g F F"], "plan": [["RIGHT", "WAIT"]
      board is drawn alone. A plan is played up to its first failure, which is marked. Other fields
      are passed over, so that what `jaxlake solve` and `jaxlake generate` write can be drawn as it
      is: jaxlake solve boards.jsonl | jaxlake render - --output pictures
-out  FILE.svg (animated), FILE.gif, FILE.png (how it ends) or FILE.txt for one record; for many a
-     folder, which gets ID.svg for each. Without --output text goes to standard output.
-
-GIF and PNG need Pillow: pip install 'jaxlake[pictures]'.
+out  FILE.svg (animated) or FILE.txt for one record; for many a folder, which gets ID.svg for each.
+     Without --output text goes to standard output.
 
 exit status: 0 all were drawn, 1 some lines were invalid, 2 invalid input, or the file can't be read
 """
 
-_FORMATS = ("svg", "gif", "png", "txt")
+_FORMATS = ("svg", "txt")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,8 +46,6 @@ def run(args: argparse.Namespace) -> int:
             f"--output: got {args.output}, allowed are a file that ends in {endings}, and a "
             "folder; a new folder's name has no ending"
         )
-    if single and args.output.suffix.lower() in (".gif", ".png"):
-        import PIL  # noqa: F401  # what is missing is said before anything is drawn
     from jaxlake.command_line.board_records import drawn_lines
     from jaxlake.command_line.json_lines import RecordError
 

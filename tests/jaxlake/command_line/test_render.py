@@ -3,7 +3,6 @@
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from PIL import Image
 
 GRID = ["S F G", "s H F", "g F F"]
 VALID = {"id": "a/b", "grid": GRID, "plan": [["RIGHT", "RIGHT"], ["DOWN"]]}
@@ -45,23 +44,11 @@ def test_a_folder_gets_a_file_for_each_record(cli, write, tmp_path):
         assert ElementTree.parse(path).getroot().tag.endswith("svg")
 
 
-@pytest.mark.parametrize(("kind", "frames"), [("gif", 2), ("png", 1)])
-def test_one_record_goes_to_a_file_of_its_kind(kind, frames, cli, write, tmp_path):
+@pytest.mark.parametrize(("kind", "start"), [("svg", "<svg"), ("txt", "t = 0")])
+def test_one_record_goes_to_a_file_of_its_kind(kind, start, cli, write, tmp_path):
     path = tmp_path / f"one.{kind}"
     assert cli("render", write(VALID, ALONE), "--id", "a/b", "--output", path) == (0, "", "")
-    with Image.open(path) as picture:
-        assert picture.format == kind.upper()
-        assert getattr(picture, "n_frames", 1) >= frames
-
-
-def test_a_png_shows_how_the_plan_ends(cli, write, tmp_path):
-    for kind in ("png", "gif"):
-        cli("render", write(FALLS), "--output", tmp_path / f"one.{kind}")
-    with Image.open(tmp_path / "one.png") as still, Image.open(tmp_path / "one.gif") as film:
-        shown, first = still.convert("RGB").tobytes(), film.convert("RGB").tobytes()
-        film.seek(film.n_frames - 1)
-        last = film.convert("RGB").tobytes()
-    assert shown == last != first
+    assert path.read_text().startswith(start)
 
 
 def test_what_solve_writes_is_drawn_as_it_is(cli, write):

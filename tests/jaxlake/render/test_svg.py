@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxlake import Action, Failure, parse_grid, verify
-from jaxlake.render import FAILURES, episode_svg
+from jaxlake.render import episode_svg
 from jaxlake.solver.solution import unknown_solution
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -78,10 +78,10 @@ def test_the_failure_the_verifier_names_is_marked_and_captioned(
     grid: list[str], plan: str, kind: str, where: str
 ) -> None:
     actions = [[NAMES[letter] for letter in moves] for moves in plan.split("/")]
-    failure, agent, time = verdict(grid, actions)
+    failure, _, time = verdict(grid, actions)
     assert failure == kind
     after = kind == "goal_not_reached"
-    svg = episode_svg(grid, actions, failure=failure, failure_agent=agent, failure_time=time)
+    svg = episode_svg(grid, actions)
     root = ElementTree.fromstring(svg)
     captions = [text.text or "" for text in root.iter(f"{SVG}text")]
     assert captions.count(kind.replace("_", " ") + ("" if after else f" · step {time}")) == 1
@@ -92,10 +92,7 @@ def test_the_failure_the_verifier_names_is_marked_and_captioned(
 
 def test_nothing_is_played_after_the_failure() -> None:
     plan = [["RIGHT", "DOWN", "DOWN", "LEFT"], ["LEFT", "DOWN", "DOWN"]]
-    _, agent, time = verdict(OPEN, plan)
-    svg = episode_svg(
-        OPEN, plan, failure="vertex_conflict", failure_agent=agent, failure_time=time, cell=CELL
-    )
+    svg = episode_svg(OPEN, plan, cell=CELL)
     for row, column in final_cells(svg, 3):
         assert row == pytest.approx(0, abs=1e-3)
         assert 0 < column < 2
@@ -116,11 +113,7 @@ def test_any_plan_on_any_board_gives_safe_well_formed_xml(data: st.DataObject) -
     plan = data.draw(
         st.none() | st.lists(st.lists(action, max_size=6), min_size=agents, max_size=agents)
     )
-    length = max(map(len, plan)) if plan else 0
-    failure = data.draw(st.sampled_from([None, *(FAILURES if length else ["parse_error"])]))
-    agent, time = st.integers(-1, agents - 1), st.integers(-1, max(length - 1, -1))
-    place = {"failure_agent": data.draw(agent), "failure_time": data.draw(time)}
-    svg = episode_svg(grid, plan, failure=failure, **place)
+    svg = episode_svg(grid, plan)
     root = ElementTree.fromstring(svg)
     assert root.tag == f"{SVG}svg"
     attributes = {name for element in root.iter() for name in element.attrib}
@@ -157,10 +150,7 @@ def test_every_style_rule_is_scoped_to_its_picture() -> None:
         ({"plan": [["DOWN"]]}, "plan: got 1 agents"),
         ({"plan": [["DOWN"], ["FLY"]]}, r"agent 1, step 0: got 'FLY'"),
         ({"plan": [["DOWN"], [5]]}, "agent 1, step 0: got 5"),
-        ({"plan": None, "failure": "melted"}, "failure: got 'melted'"),
-        ({"plan": None, "failure_agent": 2}, "failure_agent: got 2"),
-        ({"plan": [["UP"], []], "failure": "hole", "failure_time": 3}, "failure_time: got 3"),
-        ({"plan": None, "cell": 0}, "must be positive"),
+        ({"plan": None, "cell": 0}, "a positive number of pixels"),
     ],
 )
 def test_what_can_not_be_drawn_is_named(arguments: dict, words: str) -> None:

@@ -216,6 +216,6 @@ def _failing_agents(episode: EpisodeRecord, lake: LakeAnswer) -> Sequence[int]:
             moves = actions_of_agents(lake.plan, len(board.starts))
         place = {"agent": lake.agent, "time": episode.time}
         fault = play(board, moves, failure=episode.failure, **place).fault
-    except ValueError:  # the record makes no sense
+    except (ValueError, IndexError):  # the record makes no sense
         return known
     return known if fault is None else fault.agents
