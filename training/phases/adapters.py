@@ -17,7 +17,7 @@ from training.policy.lora import adapter_tensors, frozen, load_adapters, save_ad
 from training.processes import is_first, wait_for_all
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
-from training.weight_transfer.checksums import fetch_checksums, version_of, weight_checksum
+from training.weight_transfer.checksums import version_of, weight_checksum
 
 
 def export_stage(run: ActiveRun, params: Any, stage: int) -> None:
@@ -52,7 +52,7 @@ def base_version(params: Any) -> str:
     """Name the weights beside the adapters, in eight hexadecimal digits."""
     leaves = nnx.to_flat_state(frozen(params))
     sums = {".".join(map(str, path)): weight_checksum(leaf[...]) for path, leaf in leaves}
-    return version_of(fetch_checksums(jax.tree.map(_whole, sums)))
+    return version_of(jax.tree.map(_whole, sums))
 
 
 def _whole(total: jax.Array) -> jax.Array:

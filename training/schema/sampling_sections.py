@@ -28,8 +28,8 @@ class Server(Section):
     )
     folder: str | None = Field(
         None,
-        description="folder that this machine and the server share, for new weights; null: shared "
-        "memory, for a server on this machine",
+        description="folder that this machine and the server share, for new weights; null: one of "
+        "this machine's, for a server on it",
     )
 
 

@@ -1,14 +1,13 @@
-"""Exact checksums of weights, which show that an engine computes with those of the trainer.
+"""Exact checksums of weights, which show that an engine got those of the trainer.
 
 Log-probabilities can't show it: in bfloat16 the two sides differ by more than an update of a
-learning rate of 1e-6 changes. A checksum is of the tensor in the engine's dtype, as it is handed
-over; the engine's own is computed where its weights are (`training.weight_transfer.receiver`).
+learning rate of 1e-6 changes. vLLM's workers compare checksums as tensors arrive (`receiver.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -17,11 +16,7 @@ import numpy as np
 
 from training.errors import UserError
 
-Checksums = Mapping[str, int]
-"""Checksums below 2**32 by the Hugging Face names of tensors."""
-
 _BITS = {4: (jnp.uint32, 0x7F800000), 2: (jnp.uint16, 0x7F80)}
-_WORD = 2**32
 
 
 class SyncError(UserError):
@@ -54,43 +49,7 @@ def with_checksums(
         yield name, array
 
 
-def version_of(sums: Checksums) -> str:
+def version_of(sums: Mapping[str, Any]) -> str:
     """Name weights by their checksums, in eight hexadecimal digits."""
-    plain = "\n".join(f"{name} {sums[name]}" for name in sorted(sums))
+    plain = "\n".join(f"{name} {int(sums[name])}" for name in sorted(sums))
     return hashlib.sha256(plain.encode()).hexdigest()[:8]
-
-
-def fetch_checksums(sums: Mapping[str, jax.Array]) -> dict[str, int]:
-    """Wait for checksums that are still being computed."""
-    return {name: int(one) for name, one in jax.device_get(dict(sums)).items()}
-
-
-def require_equal_checksums(
-    trainer: Checksums, workers: Sequence[Mapping[str, Sequence[int]]]
-) -> None:
-    """Compare the trainer's checksums with those of the engine's workers.
-
-    A worker gives (checksum, copies) of the part of each tensor that it has; `copies` workers have
-    each number, so that the sum over the workers is `copies` times the trainer's.
-
-    Raises:
-        SyncError: A tensor differs, or only one side has it. The message names such tensors.
-    """
-    held: dict[str, int] = {}
-    expected: dict[str, int] = {}
-    for worker in workers:
-        for name, (total, copies) in worker.items():
-            held[name] = (held.get(name, 0) + total) % _WORD
-            expected[name] = trainer.get(name, -1) * copies % _WORD
-    wrong = [name for name in trainer if name not in held]
-    wrong += [name for name in held if name not in trainer or held[name] != expected[name]]
-    if wrong:
-        raise SyncError(
-            f"{len(wrong)} of {len(trainer)} weight tensors in the engine are not the trainer's "
-            f"after a sync, by their checksums: {_some(wrong)}"
-        )
-
-
-def _some(names: Sequence[Any]) -> str:
-    rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"{', '.join(names[:5])}{rest}"

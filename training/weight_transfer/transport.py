@@ -1,7 +1,6 @@
-"""How tensors get from the trainer to vLLM: in memory, through shared memory, or through a folder.
+"""How tensors get from the trainer to vLLM's workers: in memory, or through files in a folder.
 
-All hand over one tensor or bucket after another, already in the engine's dtype, and return when no
-worker needs the trainer's memory any more. So the next update may overwrite it.
+Both return when no worker needs the trainer's memory any more, so the next update may overwrite it.
 """
 
 from __future__ import annotations
@@ -9,10 +8,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,130 +18,76 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from training.weight_transfer.checksums import SyncError
+from training.weight_transfer.checksums import SyncError, version_of, with_checksums
 
-Tensors: TypeAlias = Iterable[tuple[str, jax.Array]]
-"""Weights by their Hugging Face names, in the engine's dtype; each may be spread over devices."""
+Tensors: TypeAlias = Iterable[tuple[str, Any]]
+"""Weights by their Hugging Face names; each may be spread over devices."""
 
-Bucket: TypeAlias = list[tuple[str, jax.Array]]
-
-SHARED_MEMORY_BACKEND = "jaxlake_shared_memory"
-"""The `backend` of vLLM's `weight_transfer_config` that `SharedMemoryTransport` needs."""
-
-_BUCKET_BYTES = 64 * 2**20
 _FILE_BYTES = 2 * 2**30
-_SHARED_MEMORY = "/dev/shm"
+_SHARED_MEMORY = Path("/dev/shm")
 
 
-class WeightTransport(Protocol):
-    """Replaces all weights of an engine."""
+def send_in_memory(engine: Any, tensors: Tensors, dtype: Any) -> str:
+    """Replace the weights of a `vllm.LLM` whose worker runs in this process.
 
-    def send(self, tensors: Tensors) -> None:
-        """Let every worker of the engine load these tensors, which are all that there are."""
-        ...
+    Args:
+        engine: The engine, with `WeightReceiver` among the bases of its worker.
+        tensors: All weights.
+        dtype: The engine's, to which they are converted one at a time.
 
-    def close(self) -> None:
-        """Let go of what connects the engine's workers to the trainer."""
-        ...
-
-
-class InProcessTransport:
-    """For an engine in the trainer's process: tensors are handed over in memory.
-
-    The engine's side copies each at once. So it never holds views of the trainer's memory, which
-    the next update overwrites, and at most one layer is there twice.
+    Returns:
+        The version of the weights.
     """
-
-    def __init__(self, engine: Any) -> None:
-        """Send to a `vllm.LLM` whose worker runs in this process."""
-        self._engine = engine
-
-    def send(self, tensors: Tensors) -> None:
-        """See `WeightTransport.send`."""
-        copies = ((name, _copy_for_torch(array)) for name, array in tensors)
-        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": copies})
-
-    def close(self) -> None:
-        """See `WeightTransport.close`."""
-        del self._engine
+    sums: dict[str, jax.Array] = {}
+    # Copies, so that the engine never holds views of memory that the next update overwrites.
+    copies = ((name, _copy_for_torch(one)) for name, one in with_checksums(tensors, dtype, sums))
+    engine.collective_rpc("receive_weights", kwargs={"weights": copies, "expected": sums})
+    return version_of(sums)
 
 
-class SharedMemoryTransport:
-    """For workers in other processes of this machine, by the protocol of vLLM's weight transfer.
+def send_through_folder(engine: Any, tensors: Tensors, dtype: Any, folder: Path) -> str:
+    """Replace the weights of an engine whose workers read the same folder.
 
-    Buckets of tensors go through one file in memory after another. Workers map the file, and copy
-    from it before `update_weights` returns (`shared_memory_engine.py`). Where /dev/shm is missing
-    or too small the file is in the folder for temporary files.
+    The files are in a new folder each time, since a network's file system may remember what was
+    under an old name, and are removed afterwards. Otherwise as `send_in_memory`.
+
+    Raises:
+        SyncError: The folder can't be written.
     """
-
-    def __init__(self, engine: Any, *, bucket_bytes: int = _BUCKET_BYTES) -> None:
-        """Let the workers of a `vllm.LLM` prepare that has the backend `SHARED_MEMORY_BACKEND`."""
-        self._engine, self._bucket_bytes = engine, bucket_bytes
-        engine.init_weight_transfer_engine({"init_info": {}})
-
-    def send(self, tensors: Tensors) -> None:
-        """See `WeightTransport.send`; a `SyncError` says that a bucket can't be written."""
-        self._engine.start_weight_update()
-        for bucket in in_buckets(tensors, self._bucket_bytes):
-            file = _written([np.ascontiguousarray(array) for _, array in bucket])
-            info = {
-                "path": str(file),
-                "names": [name for name, _ in bucket],
-                "dtype_names": [str(array.dtype) for _, array in bucket],
-                "shapes": [list(array.shape) for _, array in bucket],
-            }
-            try:
-                self._engine.update_weights({"update_info": info})
-            finally:
-                file.unlink(missing_ok=True)
-        self._engine.finish_weight_update()
-
-    def close(self) -> None:
-        """See `WeightTransport.close`."""
-        self._engine.shutdown_weight_transfer_engine()
+    sums: dict[str, jax.Array] = {}
+    files = None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        files = Path(tempfile.mkdtemp(prefix="jaxlake-weights-", dir=folder.absolute()))
+        files.chmod(0o755)  # the workers may belong to another user
+        converted = with_checksums(tensors, dtype, sums)
+        for number, bucket in enumerate(in_buckets(converted, _FILE_BYTES)):
+            arrays = {name: np.ascontiguousarray(array) for name, array in bucket}
+            save_file(arrays, files / f"{number:05d}.safetensors")
+        expected = {name: int(one) for name, one in sums.items()}
+        told = {"weights": str(files), "expected": expected}
+        engine.collective_rpc("receive_weights", kwargs=told)
+    except (OSError, SafetensorError) as error:
+        raise SyncError(f"the weights can't be written to {folder}: {error}") from error
+    finally:
+        if files is not None:
+            shutil.rmtree(files, ignore_errors=True)
+    return version_of(expected)
 
 
-class FolderTransport:
-    """For a server elsewhere: safetensors files in a folder that it shares with the trainer.
-
-    The server loads them with vLLM's `reload_weights`. The files are in a new folder each time,
-    since a network's file system may remember what was under an old name, and are removed
-    afterwards.
-    """
-
-    def __init__(self, engine: Any, folder: Path, *, file_bytes: int = _FILE_BYTES) -> None:
-        """Send to an engine with `collective_rpc`."""
-        self._engine, self._folder, self._file_bytes = engine, folder.absolute(), file_bytes
-
-    def send(self, tensors: Tensors) -> None:
-        """See `WeightTransport.send`; a `SyncError` says that the folder can't be written."""
-        with self._errors_of_writing():
-            self._folder.mkdir(parents=True, exist_ok=True)
-            folder = Path(tempfile.mkdtemp(prefix="weights-", dir=self._folder))
-            folder.chmod(0o755)  # the server may belong to another user
-        try:
-            for number, bucket in enumerate(in_buckets(tensors, self._file_bytes)):
-                arrays = {name: np.ascontiguousarray(array) for name, array in bucket}
-                with self._errors_of_writing():
-                    save_file(arrays, folder / f"{number:05d}.safetensors")
-            self._engine.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def close(self) -> None:
-        """See `WeightTransport.close`; there is nothing to let go of."""
-
-    @contextmanager
-    def _errors_of_writing(self) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, SafetensorError) as error:
-            raise SyncError(f"the weights can't be written to {self._folder}: {error}") from error
+def transfer_folder(model: Path) -> Path:
+    """Return where weights as large as a model folder go: into memory if there is room."""
+    size = sum(file.stat().st_size for file in model.glob("*.safetensors"))
+    writable = os.access(_SHARED_MEMORY, os.W_OK)
+    fits = writable and shutil.disk_usage(_SHARED_MEMORY).free > size
+    return _SHARED_MEMORY if fits else Path(tempfile.gettempdir())
 
 
-def in_buckets(tensors: Tensors, limit: int) -> Iterator[Bucket]:
+def in_buckets(
+    tensors: Iterable[tuple[str, jax.Array]], limit: int
+) -> Iterator[list[tuple[str, jax.Array]]]:
     """Yield tensors in lists of at most `limit` bytes or of one tensor."""
-    bucket: Bucket = []
+    bucket: list[tuple[str, jax.Array]] = []
     for name, array in tensors:
         if bucket and sum(one.nbytes for _, one in bucket) + array.nbytes > limit:
             yield bucket
@@ -168,25 +112,3 @@ def _copy_for_torch(array: jax.Array) -> Any:
     if copied.device.type != "cpu":  # `whole` may not be freed while it is still being read
         accelerator.synchronize(copied.device)
     return copied
-
-
-def _written(arrays: Sequence[np.ndarray]) -> Path:
-    """Write arrays one after another to a new file, in memory where there is room."""
-    problems = []
-    for folder in (_SHARED_MEMORY, tempfile.gettempdir()):
-        name = None
-        try:
-            handle, name = tempfile.mkstemp(prefix="jaxlake-weights-", dir=folder)
-            with os.fdopen(handle, "wb") as file:
-                for array in arrays:
-                    file.write(array.reshape(-1).view(np.uint8).data)
-            return Path(name)
-        except OSError as error:
-            if name is not None:
-                os.unlink(name)
-            problems.append(f"{folder}: {error.strerror}")
-    size = sum(array.nbytes for array in arrays)
-    raise SyncError(
-        f"the weights can't be handed to vLLM: {size:,} bytes are to be written to a file, which "
-        f"fails in {', and in '.join(problems)}; make room in one of these folders"
-    )

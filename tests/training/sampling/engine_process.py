@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import psutil
 import pytest
@@ -25,8 +26,8 @@ from training.sampling.engine_watch import engine_processes
 from training.sampling.sampler import Question, check_agreement
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import Sampling, load
-from training.weight_transfer.checksums import SyncError
-from training.weight_transfer.transport import InProcessTransport, SharedMemoryTransport
+from training.weight_transfer import transport
+from training.weight_transfer.checksums import SyncError, with_checksums
 
 SEQUENCES = [[5, 30, 31, 90, 120, 7, 8] * times for times in (1, 2, 3, 4)]
 
@@ -43,18 +44,19 @@ def started(folder: Path, *, fsdp: int, workers: int) -> tuple[Policy, Any, Vllm
     return policy, params, VllmSampler(folder / "engine", settings)
 
 
-def make_last_worker_stale(worker: Any) -> None:
-    """Move one number of one copy of the last norm by an ulp; called on every worker."""
-    if worker.rank == worker.vllm_config.parallel_config.tensor_parallel_size - 1:
-        values = worker.model_runner.get_model().model.norm.weight.data.numpy()
-        values[0] = np.nextafter(values[0], np.inf)
+def corrupt_norm(tensors: Any, dtype: Any, sums: dict[str, Any]) -> Any:
+    """Move one number of the last norm by an ulp after its checksum is taken."""
+    for name, array in with_checksums(tensors, dtype, sums):
+        values = np.array(array)
+        if name == "model.norm.weight":
+            values[0] = np.nextafter(values[0], np.inf)
+        yield name, jnp.asarray(values)
 
 
 def spread(folder: Path, fsdp: int, workers: int) -> None:
-    """Sync weights that are overwritten in place, and see that one stale worker is noticed."""
+    """Sync weights that are overwritten in place, and see that an ulp on the way is noticed."""
     policy, params, sampler = started(folder, fsdp=fsdp, workers=workers)
-    kind = InProcessTransport if workers == 1 else SharedMemoryTransport
-    assert isinstance(sampler._transport, kind)
+    assert (sampler._transfer is None) == (workers == 1)
     held = jax.tree.map(lambda leaf: 1.5 * leaf, params)
     expected = policy.logprobs(held, SEQUENCES)
     with pytest.raises(SyncError, match="the engine and the trainer disagree"):
@@ -70,16 +72,10 @@ def spread(folder: Path, fsdp: int, workers: int) -> None:
             check_agreement(sampler, SEQUENCES, expected, 1e-3)
     assert len(versions) == 20
 
-    transport = sampler._transport
-
-    class OneStale:
-        def send(self, tensors: Any) -> None:
-            transport.send(tensors)
-            sampler._engine.collective_rpc(make_last_worker_stale)
-
-    sampler._transport = OneStale()  # type: ignore[assignment]
-    with pytest.raises(SyncError, match=r"1 of \d+ weight tensors .* checksums: model\.norm\."):
-        sampler.sync(policy.tensors(held))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transport, "with_checksums", corrupt_norm)
+        with pytest.raises(SyncError, match="could not take the weights"):
+            sampler.sync(policy.tensors(held))
     sampler.close()
     print("done")
 

@@ -16,14 +16,15 @@ import psutil
 import pytest
 
 from tests.paths import TINY as TINY_FILE
+from tests.training.sampling.engine_process import corrupt_norm
 from training.errors import UserError
 from training.policy.policy import Policy, load_policy, make_policy
 from training.sampling.sampler import Completion, Question, check_agreement
 from training.sampling.server_sampler import ServerSampler
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import Sampling, load
+from training.weight_transfer import transport
 from training.weight_transfer.checksums import SyncError
-from training.weight_transfer.transport import FolderTransport
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -123,12 +124,12 @@ def test_new_weights_reach_the_server_bit_by_bit(
     assert check_agreement(synced, SEQUENCES, made.logprobs(new, SEQUENCES), 1e-3) <= 1e-3
 
 
-def test_a_lost_update_stops_the_sync_and_every_answer_after_it(
+def test_a_wrong_update_stops_the_sync_and_every_answer_after_it(
     synced: ServerSampler, policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, params = policy
     with monkeypatch.context() as patch:
-        patch.setattr(synced._server, "update_weights", lambda request: None)
+        patch.setattr(transport, "with_checksums", corrupt_norm)
         with pytest.raises(SyncError):
             synced.sync(made.tensors(moved(params)))
     with pytest.raises(SyncError, match="was not given weights, or a sync of them failed"):
@@ -152,7 +153,7 @@ def test_a_server_elsewhere_gets_its_weights_through_a_folder(
     made, params = policy
     settings = server_settings(address=server._server.address, folder=str(tmp_path / "shared"))
     elsewhere = ServerSampler(folder, settings)
-    assert isinstance(elsewhere._transport, FolderTransport)
+    assert elsewhere._transfer == tmp_path / "shared"
     new = moved(params, 0.1)
     elsewhere.sync(made.tensors(new))
     assert check_agreement(elsewhere, SEQUENCES, made.logprobs(new, SEQUENCES), 1e-3) <= 1e-3

@@ -10,11 +10,7 @@ from tests.training.sampling.stand_in_server import StandInServer, choice
 from training.errors import UserError
 from training.sampling import vllm_server
 from training.sampling.server_process import devices_of
-from training.sampling.server_sampler import (
-    read_completions,
-    read_score,
-    require_equal_replicas,
-)
+from training.sampling.server_sampler import read_completions, read_score
 from training.sampling.vllm_server import VllmServer
 from training.schema import Sampling
 from training.weight_transfer.checksums import SyncError
@@ -59,10 +55,10 @@ def test_a_completion_that_fails_is_asked_for_again(status: int, stand_in, serve
 
 
 def test_a_call_that_changes_the_server_is_made_once(stand_in, server) -> None:
-    stand_in.fails = lambda path, body: 400 if path == "/start_weight_update" else None
-    with pytest.raises(UserError, match=r"POST /start_weight_update: HTTP 400 .*refused"):
-        server.start_weight_update()
-    assert len(stand_in.asked("/start_weight_update")) == 1
+    stand_in.fails = lambda path, body: 400 if path == "/collective_rpc" else None
+    with pytest.raises(UserError, match=r"POST /collective_rpc: HTTP 400 .*refused"):
+        server.collective_rpc("receive_weights", {})
+    assert len(stand_in.asked("/collective_rpc")) == 1
 
 
 @pytest.mark.parametrize("status", [0, 500])
@@ -88,13 +84,6 @@ def test_weights_of_another_version_are_refused(stand_in, server) -> None:
     stand_in.said["/weight_info"] = {"weight_version": "v0"}
     with pytest.raises(SyncError, match=f"{stand_in.address}.*version v0, expected is v1"):
         server.require_version("v1")
-
-
-def test_an_update_that_a_killed_run_left_open_is_ended(stand_in, server) -> None:
-    server.init_weight_transfer_engine({"init_info": {}})
-    assert [path for path, _ in stand_in.calls][-1] == "/finish_weight_update"
-    stand_in.fails = lambda path, body: 400 if path == "/finish_weight_update" else None
-    server.init_weight_transfer_engine({"init_info": {}})  # none was open
 
 
 @pytest.mark.parametrize(
@@ -123,13 +112,6 @@ def test_a_server_that_is_not_ready_in_time_is_named(stand_in, server) -> None:
     stand_in.fails = lambda path, body: 404
     with pytest.raises(UserError, match=f"{stand_in.address} is not ready within .*HTTP 404"):
         server.wait_until_ready(0.3)
-
-
-def test_replicas_with_different_weights_are_refused() -> None:
-    same = {f"dp{replica}:tp0:norm": "a" for replica in range(3)}
-    require_equal_replicas(same)
-    with pytest.raises(SyncError, match="hold different weights"):
-        require_equal_replicas(same | {"dp2:tp0:norm": "b"})
 
 
 @pytest.mark.parametrize(
