@@ -61,13 +61,6 @@ def test_the_solve_example_answers_as_shown(tmp_path: Path, capsys: pytest.Captu
     assert json.loads(capsys.readouterr().out) == json.loads(shown)
 
 
-def test_targets_of_make_are_there():
-    targets = re.findall(r"\bmake ([a-z]\S*)", README.replace("`", " "))
-    assert {"demo", "test"} <= set(targets)
-    for target in set(targets) - {"a"}:
-        assert re.search(rf"^{target}:", MAKEFILE, flags=re.MULTILINE), target
-
-
 def test_the_first_commands_run_the_demo_and_the_tests(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

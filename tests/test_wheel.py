@@ -124,12 +124,6 @@ def test_boards_can_be_drawn_and_counted_with_the_core_alone(environment, folder
     assert len(json.loads((folder / "map.json").read_text())) == 1
 
 
-def test_the_doctor_finds_the_core_whole(environment, folder):
-    told = succeed(environment / "jaxlake", "doctor", cwd=folder)
-    assert "vLLM: not installed" in told
-    assert told.endswith("Nothing is wrong.\n")
-
-
 def test_commands_of_the_loop_say_what_they_lack(environment, folder):
     done = run(environment / "jaxlake", "run", "c.yaml", cwd=folder)
     assert done.returncode == 2

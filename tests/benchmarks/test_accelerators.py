@@ -1,7 +1,6 @@
 """The lake's programs on accelerators: measurements, digests of answers, counts of kernels."""
 
 import json
-import time
 
 import jax
 import jax.numpy as jnp
@@ -9,17 +8,9 @@ import pytest
 
 from benchmarks.accelerators import answers
 from benchmarks.accelerators.__main__ import main
-from benchmarks.accelerators.compiling import launches
-from benchmarks.accelerators.measuring import covered, digests, kernels_of, seconds_of
-from benchmarks.accelerators.programs import OF_BOARDS, OF_ENVIRONMENTS, PROGRAMS
-from benchmarks.results_file import put_record
+from benchmarks.accelerators.measuring import covered, digests, kernels_of
+from benchmarks.accelerators.programs import OF_ENVIRONMENTS, PROGRAMS
 from tests.paths import ROOT
-
-
-def test_unknown_programs_are_named(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main(["--measure", "--only", "solve-2", "dance"])
-    assert "--only: got 'dance', programs are solve-2" in capsys.readouterr().err
 
 
 def test_a_measured_program_is_printed_and_kept_with_its_answers(tmp_path, capsys):
@@ -31,75 +22,6 @@ def test_a_measured_program_is_printed_and_kept_with_its_answers(tmp_path, capsy
     assert record["rate"] == pytest.approx(record["units"] / record["seconds"], rel=1e-5)
     program = OF_ENVIRONMENTS["reset-4"](4)
     assert record["answers"] == digests(jax.jit(program.function)(*program.arguments))
-
-
-def test_a_program_that_fails_is_a_result(tmp_path, capsys, monkeypatch):
-    def fail(size):
-        raise RuntimeError("out of memory")
-
-    monkeypatch.setitem(PROGRAMS, "reset-4", fail)
-    path = tmp_path / "here.json"
-    assert main(["--measure", "--only", "reset-4", "--json", str(path)]) == 1
-    assert capsys.readouterr().out == "reset-4: failed: RuntimeError: out of memory\n"
-    assert json.loads(path.read_text())["programs"][0]["error"] == "RuntimeError: out of memory"
-
-
-def test_a_record_replaces_the_one_of_its_name(tmp_path):
-    path = tmp_path / "results.json"
-    for section, name, rate in (
-        ("programs", "b", 1),
-        ("updates", "b", 2),
-        ("programs", "a", 3),
-        ("programs", "b", 4),
-    ):
-        put_record(path, section, {"name": name, "rate": rate})
-    assert json.loads(path.read_text()) == {
-        "programs": [{"name": "a", "rate": 3}, {"name": "b", "rate": 4}],
-        "updates": [{"name": "b", "rate": 2}],
-    }
-
-
-def test_launches_are_kernels_outside_of_fusions():
-    text = """
-%fused (p0: s32[8]) -> s32[8] {
-  %p0 = s32[8]{0} parameter(0)
-  ROOT %r = s32[8]{0} reverse(%p0), dimensions={0}
-}
-
-%body (c: (s32[], s32[8])) -> (s32[], s32[8]) {
-  %c = (s32[], s32[8]{0}) parameter(0)
-  %x = s32[8]{0} get-tuple-element(%c), index=1
-  %f = s32[8]{0} fusion(%x), kind=kLoop, calls=%fused
-  ROOT %t = (s32[], s32[8]{0}) tuple(%n, %f)
-}
-
-ENTRY %main (a: s32[8]) -> s32[8] {
-  %a = s32[8]{0} parameter(0)
-  %s = (s32[8]{0}, s32[8]{0}) sort(%a, %a), dimensions={0}, to_apply=%compare
-  ROOT %w = (s32[], s32[8]{0}) while(%s), condition=%more, body=%body
-}
-"""
-    assert launches(text) == 2
-
-
-def test_every_call_is_timed_until_its_result_is_there():
-    def wait(number):
-        time.sleep(0.02)
-        return number
-
-    function = jax.jit(lambda x: jax.pure_callback(wait, x, x))
-    assert all(seconds >= 0.02 for seconds in seconds_of(lambda: function(jnp.float32(1)), 3))
-
-
-def test_a_step_returns_all_that_a_learner_reads():
-    assert [name for name in OF_BOARDS if name.startswith("generate")] == [
-        f"generate-{agents}" for agents in (2, 3, 4, 5)
-    ]
-    step = OF_ENVIRONMENTS["step-4"](4)
-    _, _, reward, terminated, truncated, failure = jax.eval_shape(step.function, *step.arguments)
-    assert reward.dtype == jnp.float32
-    assert terminated.dtype == truncated.dtype == bool
-    assert len({leaf.shape[0] for leaf in (reward, terminated, truncated, failure)}) == 1
 
 
 def test_digests_tell_arrays_apart_by_any_bit_type_and_shape():
@@ -135,15 +57,6 @@ def test_answers_are_compared_array_by_array(tmp_path, capsys):
     del other[missing]
     assert compare(other) == 1
     assert f"differ in {', '.join(sorted([wrong, missing]))}\n" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"programs": []}'])
-def test_a_file_without_answers_is_refused(text, tmp_path, capsys):
-    path = tmp_path / "other.json"
-    path.write_text(text)
-    with pytest.raises(SystemExit, match="2"):
-        answers.main(["--json", str(path)])
-    assert f"--json: {path} " in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.lake import cells
-from benchmarks.lake.cells import Cell, all_cells, longest_share
+from benchmarks.lake.cells import Cell, all_cells
 from benchmarks.lake.random_boards import write_boards
-from benchmarks.lake.workers.lake_cells import effort
-from jaxlake import Status
 
 
 def test_there_are_as_many_cells_as_in_the_paper_and_those_of_two_agents():
@@ -28,25 +26,11 @@ def test_a_cell_without_room_for_all_holes_can_be_drawn(tmp_path):
     assert np.load(tmp_path / "b.npz")["holes"].sum(axis=(1, 2)).tolist() == [3] * 4
 
 
-def test_the_last_process_counts():
-    assert longest_share([[(0, 1.0, 5), (2, 9.0, 7)], [(1, 2.0, 4), (3, 50.0, None)]]) == 52.0
-
-
 ROW = {
     **{"cell": "3ag_4x4_hr0.3", "agents": 3, "cores": 1, "ratio": 1.5},
     **{"compared": 5, "different": 0},
 }
 RESULT = {"repeats": 3, "max_time": 0.3, "rows": [ROW]}
-
-
-def test_ratios_are_those_of_medians():
-    assert cells.ratio({"ours": [2.0, 1.0, 4.0], "peer": [6.0, 5.0, 9.0]}) == 3.0
-    assert cells.ratio({"ours": [0.0], "peer": [0.0]}) == 0.0
-
-
-def test_the_table_has_smallest_median_and_largest_ratio():
-    rows = [ROW | {"ratio": ratio} for ratio in (4.0, 2.0, 3.0)]
-    assert list(cells.table(rows))[-1] == "| 3 | 1 | 3 | 2.0x, 3.0x, 4.0x | 15 | 0 |"
 
 
 def test_the_page_shows_the_committed_results():
@@ -72,9 +56,3 @@ def test_a_run_resumes_with_the_same_settings_only(tmp_path, monkeypatch):
     assert json.loads(file.read_text())["rows"] == [ROW, new]
     with pytest.raises(SystemExit, match=r"max_time is 0.3, got 0.5"):
         cells.main([*wanted, "--max-time", "0.5"])
-
-
-def test_boards_left_unknown_are_the_hardest_also_where_expansions_have_32_bits():
-    status = np.array([Status.OPTIMAL, Status.UNKNOWN, Status.OPTIMAL], np.int8)
-    hard = effort(status, np.array([7, 3, 2**31 - 1], np.int32))
-    assert hard.argsort().tolist() == [0, 2, 1]

@@ -53,9 +53,3 @@ def test_a_wrong_answer_is_a_mismatch(
     assert sum(turned) == len(result["disputes"]) > 0
     told = {dispute["board"] // len(KINDS) % 2 for dispute in result["disputes"]}
     assert told == {1 if slots == 2 else 0}
-
-
-def test_answers_stand_in_the_order_of_their_boards():
-    grids = [exactness.board(5, index, KINDS[3]) for index in range(5)]
-    mixed = exactness.solve_each(grids, [2, 3, 2, 2, 2])
-    assert mixed == [exactness.solve([grid], 2, 3)[0] for grid in grids]

@@ -141,17 +141,6 @@ def test_a_task_says_in_values_what_its_prompt_says_in_words(view):
     assert [bool(task.view.refusal) for task in engineer.tasks] == [False, True, True]
 
 
-def test_what_was_cut_from_a_prompt_stands_in_the_record(view):
-    whole = build_context(view, style="full")
-    options = {"style": "full", "max_context_tokens": whole.tokens - 1}
-    record = run(Script([answer_text(view.current)]), view, **options)
-    assert record.attempts[0].cut == ("failed cases, one at a time",)
-    assert len(record.context) < len(whole.text)
-    settings = DesignSettings(max_context_tokens=len(whole.text))
-    exact = run_design(RuleEngineer(), view, settings, count_tokens=len)
-    assert exact.attempts[0].cut == ()
-
-
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_record_keeps_what_a_shuffled_engineer_really_saw(view, fails):
     answer = EngineerError("down") if fails else "no idea"

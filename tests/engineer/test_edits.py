@@ -11,7 +11,6 @@ from engineer import Domain, KnobSpace, review_answer
 from engineer.edits import (
     EditError,
     apply_edits,
-    edits_between,
     edits_pattern,
     edits_text,
     read_edits,
@@ -19,7 +18,7 @@ from engineer.edits import (
 from engineer.lake import Bounds
 from engineer.space import answer_text
 from tests.engineer import words
-from tests.engineer.builders import BOUNDS, CURRENT, boundses, column, lake, on_grid, roomy
+from tests.engineer.builders import CURRENT, boundses, column, lake, on_grid, roomy
 
 LAKE = roomy()
 ROWS = "n3 - = +\nn4 + + =\nn5 = - -"
@@ -186,15 +185,6 @@ def test_moved_data_adds_up_and_stays_within_the_limits(data, bounds, steps):
             old, new, sign = current.values()[group][knob], knobs[knob], edits[group][knob]
             most = space.maximum(knob)
             assert new == pytest.approx(min(max(old + sign * steps * space.step, 0.0), most))
-
-
-def test_the_signs_of_a_change_are_those_of_its_knobs():
-    after = lake((0.5, 0.25, 0.25), (0.25, 0.1, 0.45), (0.25, 0.0, 1.0))
-    assert edits_between(CURRENT, after, BOUNDS) == {
-        "3": {"data_ratio": 0, "hole_ratio": 1, "wait_ratio": 0},
-        "4": {"data_ratio": -1, "hole_ratio": 0, "wait_ratio": -1},
-        "5": {"data_ratio": 1, "hole_ratio": 0, "wait_ratio": 0},
-    }
 
 
 # Reviewed

@@ -140,20 +140,6 @@ def test_a_size_of_which_nothing_can_be_made_is_rejected_unless_it_has_no_share(
     assert review_answer(without, CURRENT, domain).kind == "accepted"
 
 
-def test_the_diff_names_what_changed():
-    decision = ask(answer(s3_hole_ratio=0.25, s5_wait_ratio=0))
-    changes = [(change.field, change.old, change.new) for change in decision.diff]
-    assert changes == [("3.hole_ratio", 0.2, 0.25), ("5.wait_ratio", 1.0, 0.0)]
-    knobs = (0.5, 0.1, 0.5), (0.3, 0.1, 0.5), (0.2, 0.1, 0.5)
-    decision = ask(rows(*knobs, groups=(4, 5, 6)), bounds=Bounds(sizes=(4, 5, 6)))
-    new = [(c.field, c.old, c.new) for c in decision.diff if c.field.startswith("6")]
-    assert new == [
-        ("6.data_ratio", None, 0.2),
-        ("6.hole_ratio", None, 0.1),
-        ("6.wait_ratio", None, 0.5),
-    ]
-
-
 # How far a stage may go
 
 
@@ -257,14 +243,6 @@ def test_bombs_are_rejected_in_linear_time_and_hide_no_answer(bomb):
 
 
 WORDY = answer_text(words.CURRENT)
-
-
-def test_another_environment_is_repaired_by_its_own_bounds():
-    text = WORDY.replace('"noise":0.10', '"noise":0.90').replace('"length":0.80', '"length":0.62')
-    decision = review_answer(f"So be it: {text}", words.CURRENT, words.DOMAIN)
-    assert names(decision) == ["clamp a.b.noise", "round c+.length"]
-    assert decision.configuration is not None
-    assert decision.configuration.values()["a.b"] == {"portion": 0.5, "length": 0.2, "noise": 0.4}
 
 
 def test_an_environment_says_what_can_be_made():

@@ -135,32 +135,6 @@ BAD = [{"hole_ratio": "0.55"}, {"wait_ratio": "1.50"}, {"data_ratio": "-0.10"}, 
 BAD += [{"wait_ratio": '"0.50"'}, {"wait_ratio": "true"}, {"wait_ratio": "NaN"}]
 
 
-FIRST = {"portion": 0.5, "length": 0.2, "noise": 0.1}
-SECOND = {"portion": 0.5, "length": 0.8, "noise": 0.0}
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"a.b": FIRST},
-        {"a.b": FIRST | {"noise": 0.45}, "c+": SECOND},
-        {"a.b": FIRST | {"more": 0.1}, "c+": SECOND},
-        {"a.b": FIRST, "c+": {"portion": 0.5, "length": 0.8}},
-        {"a.b": FIRST, "c+": SECOND, "d": SECOND},
-        {"a.b": FIRST, "c+": 0.5},
-    ],
-)
-def test_the_schema_is_of_the_groups_and_knobs_that_a_space_names(wrong):
-    text = answer_text(words.CURRENT)
-    assert text == (
-        '{"a.b":{"portion":0.50,"length":0.20,"noise":0.10},'
-        '"c+":{"portion":0.50,"length":0.80,"noise":0.00}}'
-    )
-    jsonschema.validate(json.loads(text), answer_schema(words.SPACE))
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(wrong, answer_schema(words.SPACE))
-
-
 @pytest.mark.parametrize("step", [0.01, 0.05])
 @given(data=st.data())
 def test_all_answers_about_the_same_sizes_are_equally_long_and_keep_their_values(step, data):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxlake
-from jaxlake.policies import RandomPolicy, roll_out, sweep
+from jaxlake.policies import RandomPolicy, roll_out
 from jaxlake.runtime.cpu_devices import jit_search
 from jaxlake.solver import solve_batch
 
@@ -136,19 +136,6 @@ def test_distances_and_rollouts_again_compile_nothing(count_compilations):
     assert played[1] == 0
 
 
-def test_sweeping_again_compiles_nothing(count_compilations):
-    from jaxlake.solver.solution import unknown_solution
-
-    unknown = jax.tree.map(lambda leaf: leaf[None, None], unknown_solution(HORIZON, 2))
-
-    def table(number):
-        cells = jax.tree.map(lambda leaf: leaf[None], boards(number))
-        return sweep(jax.random.key(number), [RandomPolicy()], cells, unknown, max_steps=HORIZON)
-
-    assert count_compilations(lambda: table(0)) > 0
-    assert count_compilations(lambda: table(1)) == 0
-
-
 @pytest.mark.slow
 def test_generating_another_number_of_boards_compiles_no_solver(count_compilations):
     def make(n):
@@ -160,20 +147,3 @@ def test_generating_another_number_of_boards_compiles_no_solver(count_compilatio
     assert count_compilations(lambda: make(30)) == 1
     assert count_compilations(lambda: make(30)) == 0
     assert make(30).filled.sum() == 30
-
-
-@pytest.mark.slow
-def test_slots_beyond_the_boards_leave_no_trace(monkeypatch):
-    rows = [([4, 3], [0.2, 0.4]), ([3, 4], [0.3, 0.1])]
-    cells = [jaxlake.lake_params(sizes, holes, 0.2, 2, [0.7, 0.3]) for sizes, holes in rows]
-    params = jax.tree.map(lambda *leaves: np.stack(leaves), *cells)
-
-    def make(cell):
-        # Few candidates, so that some boards are missing.
-        return jaxlake.generate(jax.random.key(0), cell, 21, max_size=4, max_candidates=25)
-
-    padded = jax.vmap(make)(params)
-    assert padded.filled.shape == (2, 21)
-    assert 0 < padded.filled.sum() < 42
-    monkeypatch.setattr("jaxlake.generator.generation._slots", lambda n: n)
-    jax.tree.map(np.testing.assert_array_equal, padded, jax.vmap(make)(params))

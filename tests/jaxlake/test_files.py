@@ -51,13 +51,6 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path, mode, content):
     assert written == (content if isinstance(content, bytes) else content.encode())
 
 
-def test_open_whole_keeps_a_link_and_writes_its_target(tmp_path):
-    (tmp_path / "link").symlink_to("file")
-    files.write_text_whole(tmp_path / "link", "new")
-    assert os.readlink(tmp_path / "link") == "file"
-    assert (tmp_path / "file").read_text() == "new"
-
-
 def test_a_killed_writer_leaves_the_old_file_and_a_file_that_is_told_from_others(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
@@ -80,14 +73,6 @@ def test_no_room_is_made_where_anything_else_lies(name, tmp_path):
     (tmp_path / ".file.77.tmp").write_text("left by a kill, or not")
     assert not files.make_room(tmp_path / "file")
     assert len(os.listdir(tmp_path)) == 2
-
-
-def test_a_folder_is_no_file_and_a_missing_folder_has_room_but_is_not_made(tmp_path):
-    assert files.make_room(tmp_path / "missing" / "file")
-    with pytest.raises(IsADirectoryError):
-        files.write_text_whole(tmp_path, "text")
-    with pytest.raises(FileNotFoundError):
-        files.write_text_whole(tmp_path / "missing" / "file", "text")
 
 
 def test_json_lines_are_read_with_their_numbers(tmp_path):

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from importlib.metadata import version
 
 import pytest
 
@@ -78,19 +77,3 @@ def test_every_name_in_the_docs_is_there_after_the_import_alone():
     assert modules < named  # imported by these names
     for name in named - modules:
         functools.reduce(getattr, name.split(".")[1:], jaxlake)
-
-
-def test_late_modules_are_named_without_an_import_of_their_own():
-    script = """
-import sys, jaxlake
-late = {"environment", "policies", "datasets", "rewards"}
-assert not late & {name.removeprefix("jaxlake.") for name in sys.modules}
-assert late <= set(dir(jaxlake))
-assert jaxlake.environment.registered()
-print(jaxlake.__version__)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == version("jaxlake")
-    with pytest.raises(AttributeError, match="no attribute 'enviroment'"):
-        _ = jaxlake.enviroment

@@ -28,14 +28,6 @@ def _flags(moved):
 NO_FLAGS = {"off_board": [], "hole": [], "vertex_conflict": [], "swapping_conflict": []}
 
 
-@pytest.mark.parametrize("action", Action)
-def test_an_action_moves_one_cell_in_its_direction(action):
-    where = [[1, 1], [0, 1], [2, 1], [1, 0], [1, 2]][action]
-    moved = _step(["F F F", "F S F", "F F G"], [action])
-    assert moved.positions[0].tolist() == where
-    assert _flags(moved) == NO_FLAGS
-
-
 @pytest.mark.parametrize("max_size", [2, 5])
 @pytest.mark.parametrize("action", [Action.RIGHT, Action.UP, -1, 5, 127, -128])
 def test_leaving_the_board_or_an_unknown_action_is_off_board_with_or_without_padding(

@@ -19,31 +19,6 @@ def test_text_survives_the_way_through_an_instance_for_every_size_and_agent_coun
             assert jaxlake.format_grid(instance) == grid
 
 
-def test_positions_are_row_then_column_and_the_padding_is_holes():
-    instance = jaxlake.parse_grid(["F S F", "H F g", "G F s"], max_size=4, max_agents=3)
-    assert instance.starts.tolist()[:2] == [[0, 1], [2, 2]]
-    assert instance.goals.tolist()[:2] == [[2, 0], [1, 2]]
-    assert instance.agent_mask.tolist() == [True, True, False]
-    assert (~instance.holes).sum() == 8
-    assert instance.holes[1, 0]
-    assert instance.holes[3].all()
-    assert instance.holes[:, 3].all()
-    assert instance.size == 3
-
-
-def test_leaves_have_the_documented_shapes_and_dtypes():
-    instance = jaxlake.parse_grid(["S G", "s g"])
-    shapes = {name: (leaf.shape, leaf.dtype.name) for name, leaf in vars(instance).items()}
-    assert shapes == {
-        "holes": ((2, 2), "bool"),
-        "size": ((), "int32"),
-        "starts": ((2, 2), "int8"),
-        "goals": ((2, 2), "int8"),
-        "agent_mask": ((2,), "bool"),
-    }
-    assert isinstance(instance.holes, np.ndarray)
-
-
 @pytest.mark.parametrize(
     ("grid", "message"),
     [

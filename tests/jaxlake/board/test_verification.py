@@ -1,7 +1,6 @@
 """Outcomes of plans against a plain-Python walk."""
 
 import random
-from functools import partial
 from itertools import product
 
 import jax
@@ -173,35 +172,6 @@ def test_holes_are_seen_wherever_they_are_on_boards_of_any_size(size):
     named = list(zip(outcomes.agent.tolist(), outcomes.time.tolist(), strict=True))
     assert named == [(verdict.agent, verdict.time) for verdict in verdicts]
     assert found.count("hole") > batch // 2
-
-
-def test_nested_batches_and_shared_boards_give_what_one_plan_at_a_time_gives(spoiled):
-    _, _, arguments = spoiled
-    few = jax.tree.map(lambda leaf: leaf[:12], arguments)
-    flat = jax.tree.map(np.asarray, _verify_all(*few))
-    nested = jax.jit(jax.vmap(jax.vmap(jaxlake.verify)))(
-        *jax.tree.map(lambda leaf: leaf.reshape(3, 4, *leaf.shape[1:]), few)
-    )
-    batch, plans, lengths, parsed, optima = few
-    one = jax.tree.map(lambda leaf: leaf[5], (batch, lengths, parsed, optima))
-    shared = jax.jit(jax.vmap(partial(jaxlake.verify, one[0]), in_axes=(0, None, None, None)))(
-        plans, *one[1:]
-    )
-    alone = _verify(one[0], plans[5], *one[1:])
-    trees = (flat, nested, shared, alone)
-    for a, b, c, d in zip(*map(jax.tree.leaves, trees), strict=True):
-        assert (a == np.asarray(b).reshape(a.shape)).all()
-        assert (a[5] == np.asarray(c)[5]).all()
-        assert (a[5] == np.asarray(d)).all()
-        assert a.dtype == b.dtype == c.dtype == d.dtype
-
-
-def test_a_plan_without_room_for_a_step_is_an_empty_plan():
-    instance = jaxlake.parse_grid(["S G", "s g"], max_size=2, max_agents=AGENTS)
-    no_plan = np.zeros((0, AGENTS), np.int8)
-    outcome = _verify(instance, no_plan, np.int32(0), np.bool_(True), _optima(0, 0, 0))
-    assert Failure(int(outcome.failure)) is Failure.GOAL_NOT_REACHED
-    assert (int(outcome.agent), int(outcome.time)) == (0, 0)
 
 
 def test_a_board_and_a_plan_are_enough():

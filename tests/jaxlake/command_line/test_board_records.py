@@ -15,10 +15,8 @@ CHECK_KEYS = [
     *["failure", "agent", "time", "sum_of_costs", "makespan"],
 ]
 OPTIMA = ["sum_of_costs", "makespan", "needs_wait", "plan", "makespan_plan"]
-SOLVE_KEYS = ["id", "grid", "status", *OPTIMA, "expansions"]
 
 ISSUE_GRID = ["S F G", "s H F", "g F F"]
-OPEN_GRID = ["S F F G", "s F F g", "F F H F", "F F F F"]
 
 
 # A winding corridor: to change their order the agents must walk to the bay at its far end and back.
@@ -73,17 +71,6 @@ def solved():
 
 
 @pytest.mark.slow
-def test_answers_come_in_order_and_optima_are_null_unless_optimal(solved):
-    for board, solution in solved:
-        assert list(solution) == SOLVE_KEYS
-        assert (solution["id"], solution["grid"]) == (board["id"], board["grid"])
-        assert solution["status"] in ("OPTIMAL", "UNSOLVABLE")
-        nulls = [solution[key] is None for key in OPTIMA]
-        assert nulls == [solution["status"] == "UNSOLVABLE"] * 5
-        assert solution["expansions"] >= 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("which", "cost", "other"),
     [("plan", "sum_of_costs", "makespan"), ("makespan_plan", "makespan", "sum_of_costs")],
@@ -91,6 +78,8 @@ def test_answers_come_in_order_and_optima_are_null_unless_optimal(solved):
 def test_every_plan_of_the_solver_checks_as_valid_and_optimal(solved, which, cost, other):
     optimal = [pair for pair in solved if pair[1]["status"] == "OPTIMAL"]
     assert 200 < len(optimal) < len(KINDS)
+    others = [solution for _, solution in solved if solution["status"] != "OPTIMAL"]
+    assert {solution[key] for solution in others for key in OPTIMA} == {None}
     outcomes = answer(check_lines, [board | {"plan": s[which]} for board, s in optimal])
     for (_, solution), outcome in zip(optimal, outcomes, strict=True):
         assert list(outcome) == CHECK_KEYS
@@ -113,25 +102,6 @@ def test_a_text_and_the_plan_it_says_have_the_same_outcome():
     assert check(grid=ISSUE_GRID, text=text)["sum_of_costs"] == 4
 
 
-@pytest.mark.parametrize(
-    ("grid", "plan", "expected"),
-    [
-        (OPEN_GRID, [["UP"], []], ("off_board", 0, 0)),
-        (OPEN_GRID, [["RIGHT"], ["RIGHT", "LEFT", "LEFT"]], ("off_board", 1, 2)),
-        (ISSUE_GRID, [["RIGHT", "DOWN"], []], ("hole", 0, 1)),
-        (ISSUE_GRID, [[], ["RIGHT"]], ("hole", 1, 0)),
-        (OPEN_GRID, [["DOWN"], []], ("vertex_conflict", 0, 0)),
-        (OPEN_GRID, [["RIGHT", "DOWN"], ["RIGHT"]], ("vertex_conflict", 0, 1)),
-        (OPEN_GRID, [["DOWN"], ["UP"]], ("swapping_conflict", 0, 0)),
-        (OPEN_GRID, [["RIGHT", "DOWN"], ["RIGHT", "UP"]], ("swapping_conflict", 0, 1)),
-        (OPEN_GRID, [["RIGHT"] * 3, ["RIGHT"] * 2], ("goal_not_reached", 1, 3)),
-        (OPEN_GRID, [[], []], ("goal_not_reached", 0, 0)),
-    ],
-)
-def test_each_failure_is_named_with_its_agent_and_time(grid, plan, expected):
-    assert failure(grid=grid, plan=plan) == expected
-
-
 def test_without_the_optimum_a_plan_is_checked_and_no_board_is_solved(monkeypatch):
     board = {"id": 1, "grid": ["S F G", "s F g", "F F F"]}
     plans = [board | {"plan": [["RIGHT"] * 2] * 2}, board | {"plan": [["RIGHT"], ["RIGHT"]]}]
@@ -140,17 +110,6 @@ def test_without_the_optimum_a_plan_is_checked_and_no_board_is_solved(monkeypatc
     monkeypatch.setattr(board_records, "_solve", lambda *_: pytest.fail("a board was solved"))
     assert answer(partial(check_lines, optimum=False), plans) == expected
     assert [outcome["valid"] for outcome in expected] == [True, False]
-
-
-def test_one_agent_is_checked_and_solved_and_none_is_refused():
-    outcome = check(grid=["S F", "F G"], plan=[["DOWN", "RIGHT"]])
-    assert outcome["valid"]
-    assert (outcome["sum_of_costs"], outcome["makespan"]) == (2, 2)
-    (solved,) = answer(solve_lines, [{"id": 1, "grid": ["S F", "F G"]}])
-    assert (solved["status"], solved["sum_of_costs"], solved["makespan"]) == ("OPTIMAL", 2, 2)
-    assert check(grid=["S F", "F G"], plan=solved["plan"])["optimal_sum_of_costs"]
-    (none,) = answer(solve_lines, [{"id": 1, "grid": ["F F", "F F"]}])
-    assert none["error"].startswith("grid: got no agents")
 
 
 ALLOWED = "allowed are WAIT, UP, DOWN, LEFT, RIGHT"

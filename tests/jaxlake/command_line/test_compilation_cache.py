@@ -27,12 +27,6 @@ def test_the_variables_of_jax_win(setting, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_folder_that_can_be_made_nothing_is_kept(tmp_path):
-    file = tmp_path / "file"
-    file.touch()
-    assert compilation_cache_folder({"XDG_CACHE_HOME": str(file)}) is None
-
-
 def _cli_environment(cache):
     others = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     return {**others, "XDG_CACHE_HOME": str(cache)}

@@ -85,21 +85,6 @@ def test_movingai_files_and_board_lines_convert_to_and_fro(cli, tmp_path):
         assert made.read_bytes() == Path(f"{stem}.map").read_bytes()
 
 
-def test_boards_whose_ids_make_one_file_name_get_files_of_their_own(cli, tmp_path):
-    source, maps = tmp_path / "boards.jsonl", tmp_path / "maps"
-    ids = ("a b", "a_b", "a b")
-    boards = [{"id": one, "grid": ["S G", "F F"]} for one in ids]
-    source.write_text("".join(json.dumps(board) + "\n" for board in boards))
-    done = cli("dataset", "convert", source, maps)
-    assert done.status == 0
-    names = {"a_b", "a_b_2", "a_b_3"}
-    assert {file.name for file in maps.iterdir()} == {
-        name + kind for name in names for kind in (".map", ".scen")
-    }
-    assert "type octile" in (maps / "a_b_3.map").read_text()
-    assert "a_b_3.map" in (maps / "a_b_3.scen").read_text()
-
-
 @pytest.mark.parametrize(
     ("second", "said"),
     [

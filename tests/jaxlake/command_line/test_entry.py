@@ -1,14 +1,10 @@
 """The command line as a whole: its help, wrong arguments, and what it imports."""
 
-import os
 import re
 import subprocess
 import sys
 
 import pytest
-
-import jaxlake
-from tests.paths import ROOT
 
 COMMANDS = (
     *("run", "study", "engineer", "evaluate", "report", "audit"),
@@ -39,10 +35,6 @@ def test_help_loads_no_jax():
     program = "import sys; from jaxlake.command_line.entry import main\ntry: main(['--help'])\n"
     program += "finally: assert 'jax' not in sys.modules and 'numpy' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-
-
-def test_the_version_is_told(cli):
-    assert cli("--version") == (0, f"jaxlake {jaxlake.__version__}\n", "")
 
 
 @pytest.mark.parametrize(
@@ -78,33 +70,8 @@ def test_a_missing_package_is_named_but_a_missing_module_of_ours_is_a_bug(
             cli("report", "somewhere")
 
 
-def _shell(command: str) -> subprocess.CompletedProcess[str]:
-    """Run a shell's command line, in which `jaxlake` is this command line."""
-    program = f'jaxlake() {{ {sys.executable} -m jaxlake "$@"; }}; '
-    return subprocess.run(
-        ["bash", "-c", program + command],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
-        check=False,
-        timeout=300,
-    )
-
-
 def test_closed_standard_output_is_refused(cli, monkeypatch):
     monkeypatch.setattr("sys.stdout", None)
     status, _, err = cli("solve", "file")
     assert status == 2
     assert err == "jaxlake: error: standard output is closed; /dev/null discards it\n"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "command", ["run tests/training/tiny.yaml --dry-run", "feasibility --sizes 3 --candidates 64"]
-)
-def test_a_reader_that_went_away_ends_a_command_with_status_141(command):
-    ended = _shell(f"jaxlake {command} | true; exit ${{PIPESTATUS[0]}}")
-    progress = re.compile(r"jaxlake: \d+ agents \(\d+ of \d+\): .*")  # on a slow machine
-    said = [line for line in ended.stderr.splitlines() if not progress.fullmatch(line)]
-    assert (ended.returncode, said) == (141, [])

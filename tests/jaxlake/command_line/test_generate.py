@@ -40,16 +40,6 @@ def test_generated_boards_keep_the_request_and_the_seed(cli, tmp_path):
 
 
 @pytest.mark.slow
-def test_boards_that_could_not_be_made_are_counted_with_status_1(cli):
-    # On 2x2 boards with four letters no agent can gain by waiting.
-    result = cli(*generate(size=2, hole_ratio=0, max_candidates=512))
-    assert result.status == 1
-    assert len(result.records) == 3
-    assert "made 3 of 7 boards" in result.err
-    assert "4 that need a wait and 0 that need none are missing" in result.err
-
-
-@pytest.mark.slow
 def test_the_feasibility_map_is_printed_and_written(cli, tmp_path):
     grid = ["--sizes", 2, 3, "--hole-ratios", 0.3, "--wait-ratios", 0.5]
     table = tmp_path / "map.json"

@@ -1,6 +1,5 @@
 """Commands that answer JSON lines: files, pipes, invalid lines, progress, interrupts."""
 
-import io
 import json
 import re
 import signal
@@ -90,24 +89,6 @@ def test_a_file_that_cannot_be_read_or_written_is_one_message(
     assert len(err.splitlines()) == 1
 
 
-def test_a_pipe_is_answered_without_loading_any_learning_library():
-    program = (
-        "import sys; from jaxlake.command_line.entry import main; main(['solve', '-']); "
-        "print(sorted({m.split('.')[0] for m in sys.modules}), file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        input=json.dumps(BOARD) + "\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(done.stdout)["sum_of_costs"] == 3
-    assert "'jax'" in done.stderr
-    for module in ("torch", "vllm", "flax", "transformers", "pydantic"):
-        assert f"'{module}'" not in done.stderr
-
-
 # Lines that are no records need no compilation, so these two tests are quick.
 JUNK_LINES = "junk\n" * 1200
 
@@ -134,16 +115,6 @@ def test_an_interrupt_or_sigterm_ends_the_command_quietly(number, status):
         assert running.wait(timeout=60) == status
         errors = running.stderr.read()
     assert all(line.startswith("jaxlake: <stdin>:") for line in errors.splitlines())
-
-
-def test_progress_is_shown_on_a_terminal_and_wiped_out_at_the_end(cli, write, monkeypatch):
-    terminal = io.StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.setattr("jaxlake.command_line.json_lines._SECONDS_ON_TERMINAL", 0.0)
-    monkeypatch.setattr(sys, "stderr", terminal)
-    assert len(cli("solve", write(*[BOARD] * 3)).records) == 3
-    assert "3 boards" in terminal.getvalue()
-    assert terminal.getvalue().endswith("\r\x1b[K")
 
 
 def test_progress_in_a_log_shows_the_rate_and_a_known_total(monkeypatch, capsys):

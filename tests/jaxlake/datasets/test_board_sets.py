@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +24,6 @@ from jaxlake.datasets import (
     read_counts,
     read_parts,
 )
-from jaxlake.datasets.board_files import read_boards, write_boards
 from jaxlake.generator import generate, lake_params, part_of
 from tests.jaxlake.datasets import small_set
 from tests.jaxlake.solver.boards import assert_same, row_of
@@ -84,25 +82,6 @@ def test_plans_and_optima_on_disk_belong_to_their_boards(finished):
             assert least_makespan(list(grid)) == solution.makespan
             assert check(list(grid), solution.plan.tolist()).sum_of_costs == solution.sum_of_costs
             assert check(list(grid), solution.makespan_plan.tolist()).makespan == solution.makespan
-
-
-def test_parts_hold_all_boards_of_a_small_kind_and_count_the_missing_ones(finished):
-    solvable = {
-        grid: least_sum_of_costs(list(grid))
-        for cells in itertools.permutations("SsGg")
-        for grid in [(" ".join(cells[:2]), " ".join(cells[2:]))]
-    }
-    loaded = load_set(finished)
-    on_disk = [grid for grid in grids(loaded) if len(grid) == 2]
-    # Each part has 16 slots of this kind, half of them for boards that need a wait.
-    easy = {grid for grid, optimum in solvable.items() if optimum and not optimum[1]}
-    assert set(on_disk) <= easy
-    by_part = Counter(part_of(row_of(loaded.instances, loaded.cell == 0), PARTS).tolist())
-    counts = read_counts(finished)
-    assert counts["requested_no_wait"].tolist() == [24, 36]
-    assert counts["shortfall_no_wait"].tolist() == [24 - sum(by_part.values()), 0]
-    assert counts["shortfall_wait"].tolist() == [24, 0]
-    assert np.sum(loaded.solutions.needs_wait[loaded.cell == 1]) == 12
 
 
 def test_set_does_not_depend_on_workers_or_process_settings(finished, tmp_path):
@@ -200,15 +179,3 @@ def test_arguments_out_of_range_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"params.hole_ratio: got \[nan\], finite numbers"):
         make_set(tmp_path / "set", jax.random.key(0), nan, 8)
     assert not (tmp_path / "set").exists()
-
-
-def test_boards_that_could_not_be_made_are_not_written(tmp_path):
-    options = {name: small_set.OPTIONS[name] for name in ("max_size", "max_agents", "horizon")}
-    params = lake_params([2, 4], [0.0, 0.3], [0.5, 0.25])
-    made = jax.device_get(generate(jax.random.key(0), params, 64, **options, max_candidates=512))
-    assert not made.filled.all()
-    write_boards(tmp_path / "a.npz", made)
-    read = read_boards(tmp_path / "a.npz")
-    assert read.filled.all()
-    assert_same(read.instances, row_of(made.instances, made.filled))
-    assert read.shortfall_wait.tolist() == made.shortfall_wait.tolist()

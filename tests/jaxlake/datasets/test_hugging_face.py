@@ -7,19 +7,15 @@ import jax
 import numpy as np
 import pytest
 
-import jaxlake
-from benchmarks import oracles
-from jaxlake import Status, lake_params, parse_grid
+from jaxlake import Status, parse_grid
 from jaxlake.datasets import (
     DatasetError,
     from_hugging_face,
-    load_set,
     to_hugging_face,
 )
 from jaxlake.language.answers import parse_answer
 from jaxlake.language.rewards import lake_reward
 from jaxlake.solver import solve_batch
-from tests.jaxlake.datasets import small_set
 from tests.jaxlake.solver.boards import instances, random_grids
 
 PADDING = {"max_size": 7, "max_agents": 2, "horizon": 6}
@@ -79,22 +75,6 @@ def test_boards_come_back_exactly_from_parquet_and_json(boards, dataset, tmp_pat
         cache = str(tmp_path / "cache")
         again = datasets.load_dataset(way, data_files=file, cache_dir=cache, split="train")
         assert_exact(from_hugging_face(again, **PADDING), boards)
-
-
-def test_rows_say_what_the_oracles_say(dataset):
-    names = jaxlake.Action.__members__
-    solved = [row for row in dataset if row["status"] == "OPTIMAL"]
-    for row in solved[:40]:
-        assert len(row["grid"]) == row["size"]
-        least, needs_wait = oracles.least_sum_of_costs(row["grid"])
-        assert (row["sum_of_costs"], row["needs_wait"]) == (least, needs_wait)
-        assert row["makespan"] == oracles.least_makespan(row["grid"])
-        for name, cost in (("plan", "sum_of_costs"), ("makespan_plan", "makespan")):
-            longest = max(map(len, row[name]))
-            plan = [[int(names[a]) for a in one] + [0] * (longest - len(one)) for one in row[name]]
-            walked = oracles.check(row["grid"], [list(step) for step in zip(*plan, strict=True)])
-            assert walked.failure is None
-            assert getattr(walked, cost) == row[cost]
 
 
 def test_a_prompt_is_messages_or_a_text_that_holds_the_board(boards, dataset):
@@ -165,20 +145,3 @@ def test_what_is_no_batch_of_boards_is_refused(boards):
         to_hugging_face(instances(SINGLE, 3, 2), solutions)
     with pytest.raises(ValueError, match="style: got 'short'"):
         to_hugging_face(batch, prompt="short")
-
-
-@pytest.mark.slow
-def test_what_is_generated_and_what_lies_in_a_set_becomes_a_data_set(tmp_path):
-    small_set.make(tmp_path)
-    loaded = load_set(tmp_path)
-    sizes = {name: small_set.OPTIONS[name] for name in ("max_size", "max_agents", "horizon")}
-    made = to_hugging_face(loaded)
-    assert_exact(from_hugging_face(made, **sizes), (loaded.instances, loaded.solutions))
-    params = lake_params([2, 3], 0.0, 0.5, num_agents=[2, 3])
-    drawn = jax.device_get(
-        jaxlake.generate(jax.random.key(0), params, 200, max_size=3, max_agents=3)
-    )
-    assert not drawn.filled.all()
-    wanted = jax.tree.map(lambda leaf: leaf[drawn.filled], (drawn.instances, drawn.solutions))
-    got = from_hugging_face(to_hugging_face(drawn), max_size=3, max_agents=3)
-    assert_exact(got, wanted)

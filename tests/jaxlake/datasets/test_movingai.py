@@ -70,13 +70,6 @@ def test_boards_come_back_from_their_files(tmp_path):
             assert scenario.optimal_length == steps
 
 
-def test_windows_line_ends_and_blank_last_lines_are_read(tmp_path):
-    path = write(tmp_path / "a.map", MAP.replace("\n", "\r\n") + "\r\n")
-    assert movingai.read_map(path).rows == (".G@T", "SO.W", "....")
-    path = write(tmp_path / "a.scen", SCEN.replace("version 1", "version 1.0") + "\n")
-    assert len(movingai.read_scen(path)) == 2
-
-
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

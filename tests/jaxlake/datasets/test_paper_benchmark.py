@@ -134,16 +134,6 @@ def test_hashes_cover_boards_requests_and_optima_and_not_plans_and_words(
     assert bool(record_differences(changed, record)) == counts
 
 
-def test_differences_name_the_cells(made):
-    record = made[2]
-    assert record_differences(record, record) == []
-    rows = copy.deepcopy(made[1])
-    del rows["benchmark_wr0.25"][-1]
-    said = record_differences(make_record(SMALL, rows), record)
-    assert said[0] == "2ag_4x4: rows: got 23, expected 24"
-    assert said[1].startswith("2ag_4x4: sha256: got ")
-
-
 def test_the_record_covers_the_whole_benchmark():
     record = committed_record()
     assert (record["version"], record["rows"]) == ("v2", 3150)

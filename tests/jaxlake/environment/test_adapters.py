@@ -61,24 +61,6 @@ def test_gymnaxs_own_step_over_our_step_env_is_our_step(lake):
         state = ours[1]
 
 
-def test_log_wrapper_counts_returns_and_lengths_of_episodes(lake):
-    from gymnax.wrappers import LogWrapper
-
-    logged = LogWrapper(lake)
-    _, state = logged.reset(jax.random.key(0))
-    total, steps, ended = 0.0, 0, 0
-    for t in range(40):
-        key = jax.random.key(t)
-        _, state, reward, terminated, truncated, info = logged.step(key, state, t % 25)
-        total, steps = total + float(reward), steps + 1
-        assert bool(info["returned_episode"]) == bool(terminated | truncated)
-        if info["returned_episode"]:
-            assert float(info["returned_episode_returns"]) == pytest.approx(total, abs=1e-5)
-            assert int(info["returned_episode_lengths"]) == steps
-            total, steps, ended = 0.0, 0, ended + 1
-    assert ended > 3
-
-
 def test_gymnaxs_gym_wrapper_plays_the_lake(lake):
     from gymnax.wrappers import GymnaxToGymWrapper
 
@@ -211,16 +193,6 @@ def test_options_go_to_make_or_to_the_adapter_whichever_knows_them():
         make_for("gymnasium", NAME, instances=boards, no_option=1)
 
 
-@pytest.mark.parametrize("interface", ["gymnasium", "pettingzoo"])
-def test_observations_may_be_written_to(interface):
-    lake = _lake(interface)
-    seen = lake.reset(seed=0)[0]
-    following = lake.step(0 if interface == "gymnasium" else dict.fromkeys(lake.agents, 0))[0]
-    for arrays in (seen, following):
-        for array in arrays.values() if isinstance(arrays, dict) else [arrays]:
-            array -= 1
-
-
 @pytest.mark.parametrize("action", [25, -1, 999, 3.0, None, [3]])
 def test_a_joint_action_that_is_none_is_refused_by_gymnasiums_lake(action):
     lake = _lake("gymnasium")
@@ -237,23 +209,6 @@ def test_an_action_that_is_none_is_refused_by_the_parallel_lake_with_the_agents_
     for actions in ({"agent_0": 0}, {"agent_0": 0, "agent_1": 5}, {"agent_0": 0, "agent_1": 1.5}):
         with pytest.raises(ValueError, match=r"actions\['agent_1'\].* from 0 to 4 is needed"):
             lake.step(actions)
-
-
-@pytest.mark.slow
-def test_jaxmarls_ppo_batches_what_the_lake_takes_and_gives():
-    """With the shapes of its independent PPO: actions (1,) per agent, `info` flat over actors."""
-    from jaxmarl.wrappers.baselines import MPELogWrapper
-
-    lake = MPELogWrapper(_lake("jaxmarl"))
-    environments, actors = 3, 3 * len(lake.agents)
-    keys = jax.random.split(jax.random.key(0), environments)
-    _, states = jax.vmap(lake.reset)(keys)
-    actions = {agent: jnp.full((environments, 1), 2) for agent in lake.agents}
-    *_, info = jax.vmap(lake.step)(keys, states, actions)
-    flat = jax.tree.map(lambda leaf: leaf.reshape(actors), info)
-    assert {"returned_episode_returns", "solved", "executed", "failure"} <= flat.keys()
-    with pytest.raises(ValueError, match=r"actions\['agent_0'\]: got shape \(3,\)"):
-        lake.step(keys[0], states, dict.fromkeys(lake.agents, jnp.zeros(3, int)))
 
 
 def test_a_missing_library_is_named_with_the_extra_that_installs_it():

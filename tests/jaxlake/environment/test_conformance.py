@@ -1,6 +1,6 @@
 """Every registered id keeps the contract, and each check of it can fail."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,6 @@ import pytest
 from jaxlake.environment import (
     Box,
     Compact,
-    JointAgentLake,
     LakeEnvironment,
     Tree,
     make,
@@ -17,7 +16,7 @@ from jaxlake.environment import (
     spec,
 )
 from jaxlake.environment.conformance import ConformanceError, check_environment
-from jaxlake.environment.params import EnvParams, env_params
+from jaxlake.environment.params import env_params
 from tests.jaxlake.solver.boards import pool_of
 
 FIRST, *OTHERS = registered()
@@ -84,24 +83,6 @@ def _(size, batched, reward):
     return reward, True
 
 
-@jax.tree_util.register_pytree_node_class
-class _Baked(EnvParams):
-    """Parameters with a static part of their own, for each value another."""
-
-    def __init__(self, *leaves, **named):
-        super().__init__(*leaves, **named)
-        object.__setattr__(self, "label", object())  # equal to nothing but itself
-
-    def tree_flatten(self):
-        return [getattr(self, field.name) for field in fields(EnvParams)], self.label
-
-    @classmethod
-    def tree_unflatten(cls, label, leaves):
-        baked = cls(*leaves)
-        object.__setattr__(baked, "label", label)
-        return baked
-
-
 @dataclass(frozen=True)
 class _Loose(Box):
     def contains(self, value):
@@ -115,25 +96,6 @@ class _Narrow(Compact):
     def space(self, params):
         wide = super().space(params).spaces
         return Tree(replace(wide, steps_left=Box(0, 4, (), jnp.int32)))
-
-
-_COURSES = []
-
-
-@dataclass(frozen=True)
-class _Moody(Compact):
-    """Shows something else at every call."""
-
-    def __call__(self, state, params):
-        seen = super().__call__(state, params)
-        shape = jax.ShapeDtypeStruct((), jnp.int32)
-        noise = jax.pure_callback(_next, shape, state.time, vmap_method="sequential")
-        return replace(seen, steps_left=noise)
-
-
-def _next(_):
-    _COURSES.append(1)
-    return jnp.int32(len(_COURSES) % 1000).__array__()
 
 
 # What is made of (observation, state, reward, terminated, truncated, info), and what that breaks.
@@ -156,7 +118,6 @@ CHANGES = [
     [
         *((reason, _changing(change)) for reason, change in CHANGES),
         ("reset-structure", _lake_with(reset=_reset_with_a_clock_of_no_definite_dtype)),
-        ("determinism", LakeEnvironment(observation=_Moody())),
         ("observation-space", LakeEnvironment(observation=_Narrow())),
         ("action-space", _lake_with(action_space=_action_space_without_some_actions)),
         ("time", _lake_with(reset=_reset_with_the_clock_at_one)),
@@ -188,17 +149,3 @@ def test_dynamics_that_are_random_by_the_key_of_the_step_conform():
     _, boards = pool_of(1, 8, [4], [2], 4, 2)
     lake = _lake_with(**{name: slippery(name) for name in ("step", "step_env")})
     check_environment(lake, env_params(boards))
-
-
-def test_the_lake_of_one_agent_and_a_time_limit_of_python_conform():
-    _, boards = pool_of(1, 8, [3], [2], 3, 2)
-    lake = JointAgentLake(LakeEnvironment(), env_params(boards))
-    check_environment(lake, replace(lake.default_params, max_steps=9))
-
-
-def test_parameters_that_are_compiled_in_are_found_out():
-    _, boards = pool_of(1, 8, [4], [2], 4, 2)
-    params = env_params(boards)
-    baked = _Baked(**{field.name: getattr(params, field.name) for field in fields(params)})
-    with pytest.raises(ConformanceError, match="retrace: traced 2 times"):
-        check_environment(LakeEnvironment(), baked)

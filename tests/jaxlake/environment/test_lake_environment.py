@@ -1,7 +1,7 @@
 """Episodes: agreement with the verifier, auto-reset, the pool, vmap over parameters."""
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -11,7 +11,7 @@ import pytest
 
 import jaxlake
 from jaxlake import Failure
-from jaxlake.environment import Compact, LakeEnvironment, Observation
+from jaxlake.environment import LakeEnvironment
 from jaxlake.environment.params import EnvState, env_params
 from jaxlake.environment.step_rewards import agent_reward, sparse_reward
 from jaxlake.policies import ShortestPathPolicy, roll_out
@@ -76,38 +76,6 @@ def test_fail_agrees_with_verify_on_failure_agent_and_time_of_every_plan():
     for i in rows:
         assert not terminated[i, : last[i]].any()
         assert terminated[i, last[i] :].all() == done[i]
-
-
-@dataclass(frozen=True)
-class _Counted(Compact):
-    """Says how often it is computed."""
-
-    def __call__(self, state, params):
-        jax.debug.callback(lambda _: _CALLS.append(1), state.time)
-        return super().__call__(state, params)
-
-
-_CALLS: list[int] = []
-
-
-def test_a_second_observation_is_computed_only_if_an_episode_of_the_batch_ends():
-    _, boards = pool_of(2, 8, [4], [2], 4, 2, holes=0.0)
-    observation: Observation = _Counted()
-    environment = LakeEnvironment(observation=observation)
-    params = env_params(boards, max_steps=3)
-    many = jax.vmap(environment.step, (0, 0, 0, None))
-    nested = jax.jit(jax.vmap(many, (0, 0, 0, None)))
-    keys = jax.random.split(jax.random.key(0), (2, 4))
-    _, state = jax.vmap(jax.vmap(environment.reset, (0, None)), (0, None))(keys, params)
-    waits = jnp.zeros((2, 4, 2), jnp.int8)
-    counts = []
-    for _ in range(3):
-        jax.effects_barrier()
-        _CALLS.clear()
-        _, state, *_ = jax.block_until_ready(nested(keys, state, waits, params))
-        jax.effects_barrier()
-        counts.append(len(_CALLS))
-    assert counts == [8, 8, 16]
 
 
 def test_termination_and_truncation_can_come_together_and_are_told_apart():

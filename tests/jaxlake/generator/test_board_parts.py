@@ -13,7 +13,7 @@ import pytest
 from benchmarks import oracles
 from jaxlake import format_grid, lake_params
 from jaxlake.generator import generate, part_of
-from jaxlake.generator.board_parts import _scale, draw_into_part
+from jaxlake.generator.board_parts import draw_into_part
 from jaxlake.generator.candidates import decode, draw_codes
 from tests.jaxlake.solver.boards import instances, row_of
 
@@ -108,16 +108,6 @@ def test_every_board_of_a_part_comes_equally_often():
     assert len(kinds) == 9 * 8 * 21
     expected = len(cells) / len(kinds)
     assert ((counts - expected) ** 2 / expected).sum() < 1762.0
-
-
-def test_words_are_scaled_as_whole_numbers():
-    rng = np.random.default_rng(0)
-    edge = np.array([0, 1, 2**16 - 1, 2**16, 2**31, 2**32 - 1], np.uint32)
-    high, low = (np.concatenate([edge, rng.integers(0, 2**32, 500, np.uint32)]) for _ in range(2))
-    for count in (0, 1, 3, 65535, 65536, 1023 * 1022, 2**31 - 1):
-        got = _scale(jnp.asarray(high), jnp.asarray(low), jnp.full(len(high), count, jnp.int32))
-        wide = [(int(a) << 32) + int(b) for a, b in zip(high, low, strict=True)]
-        assert got.tolist() == [word * count >> 64 for word in wide]
 
 
 @pytest.mark.slow

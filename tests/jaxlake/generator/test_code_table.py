@@ -34,14 +34,3 @@ def test_it_answers_as_a_set_does(values, rows):
             wanted = model[tuple(codes[lane].tolist())] if active[lane] else lanes[lane]
             assert owner[lane] == wanted
     assert sorted(model.values()) == sorted(set(np.asarray(table).tolist()) - {2**31 - 1})
-
-
-def test_codes_that_collide_are_told_apart():
-    # Far more codes than places that their hashes could single out.
-    codes = jnp.stack([jnp.arange(500, dtype=jnp.uint32) << 22, jnp.zeros(500, jnp.uint32)], axis=1)
-    lanes = jnp.arange(500, dtype=jnp.int32)
-    everyone = jnp.ones(500, bool)
-    table, owner = insert(empty_table(500), codes, codes, lanes, everyone)
-    assert (owner == lanes).all()
-    assert contains(table, codes, codes, everyone).all()
-    assert not contains(table, codes, codes + 1, everyone).any()

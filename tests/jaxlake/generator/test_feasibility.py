@@ -67,22 +67,6 @@ def test_the_scarcer_kind_decides_the_acceptance_rate(wait, no_wait, wait_ratio,
     assert 0 <= low <= rate <= high <= 1
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"num_agents": (6,)}, "num_agents: got 6, 1 to 5"),
-        ({"sizes": (1,)}, "sizes: got 1, 2 to 32"),
-        ({"hole_ratios": (1.5,)}, "hole_ratios: got 1.5, 0 to 1"),
-        ({"wait_ratios": (-0.5,)}, "wait_ratios: got -0.5, 0 to 1"),
-        ({"wait_ratios": ()}, "wait_ratios: got none"),
-        ({"candidates": 0}, "candidates: got 0"),
-    ],
-)
-def test_what_is_out_of_range_is_named(changes, said):
-    with pytest.raises(ValueError, match=said):
-        feasibility_map(jax.random.key(0), **(GRID | changes))
-
-
 def test_the_shipped_table_is_whole_and_the_lookup_reads_it():
     content = json.loads(
         resources.files("jaxlake.generator").joinpath("feasibility_table.json").read_text()

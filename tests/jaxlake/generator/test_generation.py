@@ -18,7 +18,7 @@ from jaxlake import Status, lake_params
 from jaxlake.generator import generate, generate_sharded
 from jaxlake.generator.candidates import decode, draw_codes
 from jaxlake.generator.generation import _shared_batch_size
-from jaxlake.solver import many_slots, widths_for
+from jaxlake.solver import widths_for
 from tests.jaxlake.solver.boards import assert_same, row_of
 
 N, HORIZON, LIMIT, BOARDS = 6, 8, 600, 60
@@ -243,31 +243,6 @@ def test_cells_may_differ_in_their_agents():
         assert oracles.check(grid, plan.tolist()).sum_of_costs == cost
     waits = np.bincount(made.cell[made.solutions.needs_wait], minlength=3)
     assert (waits == made.requested_wait).all()
-
-
-@pytest.mark.slow
-def test_the_last_tier_is_compiled_where_a_candidate_needs_it(monkeypatch):
-    solve_left, classes = many_slots._dense_stage, []
-
-    def record(*args, which, **kwargs):
-        classes.append(which)
-        return solve_left(*args, which=which, **kwargs)
-
-    record.lightly = record
-    monkeypatch.setattr(many_slots, "_dense_stage", record)
-
-    def make(hole_ratio):
-        params = jaxlake.lake_params(4, hole_ratio, 0.5, 3)
-        settings = {"max_size": 4, "max_agents": 3, "horizon": 15}
-        return jaxlake.generate(jax.random.key(5), params, 40, batch_size=16, **settings)
-
-    by_parts = make(0.3)
-    assert set(classes) == {0}
-    assert_same(by_parts, jax.jit(make, static_argnums=0)(0.3))
-    assert by_parts.filled.all()
-    classes.clear()
-    assert make(0.0).filled.any()
-    assert not classes
 
 
 @pytest.mark.slow

@@ -34,16 +34,6 @@ def test_infeasible_requests_are_explained():
     assert jaxlake.infeasibility(3, 0.1, 0).startswith("num_agents: got 0")
 
 
-def test_scalars_stand_for_all_cells():
-    params = jaxlake.lake_params([3, 4, 5], wait_ratio=[0.1, 0.2, 0.3], num_agents=3)
-    assert params.size.tolist() == [3, 4, 5]
-    assert params.num_agents.tolist() == [3, 3, 3]
-    np.testing.assert_allclose(params.hole_ratio, [0.2] * 3)
-    dtypes = {name: leaf.dtype for name, leaf in vars(params).items()}
-    assert {name for name, dtype in dtypes.items() if dtype == jnp.int32} == {"size", "num_agents"}
-    assert {leaf.shape for leaf in jax.tree.leaves(params)} == {(3,)}
-
-
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -140,15 +130,6 @@ def test_waits_are_exact_for_as_many_boards_as_a_set_may_have(compile_):
     waits = counted(params, jnp.asarray(counts, jnp.int32)[:, None] + jnp.zeros(len(exact), int))
     expected = [[(2 * ratio * n + 1) // 2 for ratio in exact] for n in counts]
     np.testing.assert_array_equal(waits, np.array(expected, np.int64))
-
-
-@pytest.mark.parametrize("ratios", [[1.0], [1.0, 1.0], [1.0, 0.0, 1e-9], [0.1, 0.2, 0.7]])
-def test_as_many_boards_as_a_set_may_have_are_shared_out(ratios):
-    most = 2**31 - 1
-    counts = board_counts(jaxlake.lake_params(4, data_ratio=ratios), most)
-    assert np.sum(np.asarray(counts, np.int64)) == most
-    shares = np.array(ratios) / np.sum(ratios)
-    assert (np.abs(counts - shares * most) < 1000).all()
 
 
 def test_a_ratio_that_is_no_number_has_a_number_of_holes_that_no_board_has():

@@ -24,14 +24,6 @@ def test_a_picture_verifies_the_plan_itself_and_marks_what_it_finds() -> None:
     assert (unknown.kind, unknown.agents) == ("off_board", (2,))
 
 
-def test_padding_after_the_last_move_is_not_played() -> None:
-    padded = np.zeros((64, 4), np.int8)
-    padded[:2, :3] = [[2, 0, 2], [2, 0, 0]]
-    picture = show(BOARD, padded)
-    assert picture.playback.actions is not None
-    assert picture.playback.actions.shape == (2, 3)
-
-
 def test_a_notebook_gets_well_formed_svg_that_carries_its_own_background() -> None:
     for picture in (show(BOARD), show(BOARD, HOLE)):
         root = ElementTree.fromstring(picture._repr_html_())

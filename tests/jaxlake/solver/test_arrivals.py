@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import oracles
 from jaxlake.solver import widths_for
-from jaxlake.solver.arrivals import EXCESSES, look_up, staircases
+from jaxlake.solver.arrivals import EXCESSES, staircases
 from jaxlake.solver.certificates import prepare_boards
 from tests.jaxlake.solver.boards import instances, random_grids
 
@@ -47,27 +47,3 @@ def test_staircases_are_those_of_all_plans(grids):
             assert min(stairs[e, b], CHECKED) == min(least, CHECKED), (grid, e)
     assert {0, 1, 2, 3, 4} < heights
     assert (np.diff(stairs, axis=0) <= 0).all()
-
-
-def test_looking_up_gives_the_least_arrivals_within_reach():
-    rng = np.random.default_rng(0)
-    stairs = -np.sort(-rng.integers(0, 16, (500, EXCESSES)), axis=1) * rng.integers(0, 2, (500, 1))
-    shifts = 4 * np.arange(8, dtype=np.uint64)
-    words = [
-        jnp.asarray((part.astype(np.uint64) << shifts).sum(axis=1).astype(np.uint32))
-        for part in (stairs[:, :8], stairs[:, 8:])
-    ]
-    one, other = rng.integers(0, 20, (2, 500)).astype(np.int16)
-    gain, foot, top = (np.asarray(x) for x in look_up(words, jnp.asarray(one), jnp.asarray(other)))
-    for i, stair in enumerate(stairs):
-        possible = [
-            e + late
-            for e in range(one[i], 40)
-            for late in range(other[i], 40)
-            if e >= EXCESSES or late >= stair[e]
-        ]
-        assert gain[i] == min(possible) - one[i] - other[i]
-        late = [e for e in range(EXCESSES) if stair[e] > other[i]]
-        assert foot[i] == (late[-1] + 1 if late else 0)
-        assert top[i] == (stair[late[-1]] if late else 0)
-    assert (gain > 2).any()

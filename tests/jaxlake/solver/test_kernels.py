@@ -23,7 +23,7 @@ from jaxlake.solver import (
     widths_for,
 )
 from jaxlake.solver.chunks import NODE_LANES, SHARED_SPLITS, TEAM_LANES
-from jaxlake.solver.kernels import joint, planning, stairs, tree
+from jaxlake.solver.kernels import joint, planning, tree
 from jaxlake.solver.pairs import agent_pairs
 from jaxlake.solver.trees.node import TreeQueries
 from jaxlake.solver.trees.search import search_trees
@@ -276,26 +276,3 @@ def test_lanes_wait_for_each_other_only_where_one_reads_what_another_wrote():
         return str(jax.make_jaxpr(search)(queries)).count("debug_barrier")
 
     assert [barriers(lanes) > 0 for lanes in (1, NODE_LANES)] == [False, True]
-
-
-def test_large_boards_and_long_plans_are_left_to_the_loops():
-    small, large = joint_search.geometry(10), joint_search.geometry(17)
-    assert joint.serves(Kernels.GPU, 64, small) is Kernels.GPU
-    assert joint.serves(Kernels.GPU, 64, large) is None
-    assert joint.serves(Kernels.TPU, 64, small) is Kernels.TPU
-    assert joint.serves(Kernels.TPU, 4096, small) is None
-    assert joint.serves(None, 64, small) is None
-    assert stairs.serves(Kernels.GPU, small) is Kernels.GPU
-    assert stairs.serves(Kernels.TPU, small) is Kernels.TPU
-    assert stairs.serves(Kernels.GPU, large) is None
-    assert stairs.serves(None, small) is None
-    assert planning.serves(Kernels.TPU, 10, 4, 64) is Kernels.TPU
-    assert planning.serves(Kernels.TPU, 10, 4, 4096) is None
-    assert planning.serves(Kernels.GPU, 17, 2, 64) is None
-    assert tree.serves(Kernels.GPU, 16, 512) is Kernels.GPU
-    assert tree.serves(Kernels.GPU, 17, 64) is None
-    assert tree.serves(Kernels.GPU, 10, 4096) is None
-
-
-def test_trees_are_left_to_the_loops_on_machines_that_cannot_gather():
-    assert tree.serves(Kernels.TPU, 10, 64) is None

@@ -1,7 +1,6 @@
 """Outside of other programs, tiers are compiled when a board first needs them."""
 
 import jax
-import numpy as np
 import pytest
 
 import jaxlake
@@ -13,7 +12,6 @@ from tests.jaxlake.solver.boards import (
     compare,
     instances,
     random_grids,
-    row_of,
     solve,
 )
 
@@ -65,15 +63,6 @@ def test_stages_give_what_one_program_gives(crowded, called):
     whole = jax.jit(lambda boards: solve_batch(boards, **FEW))(crowded)
     assert called == []
     assert_same(solve_batch(crowded, **FEW), whole)
-    assert called == [*STAGES]
-
-
-@pytest.mark.slow
-def test_a_board_alone_takes_all_stages_if_it_needs_them(crowded, called):
-    solutions = solve_batch(crowded, **FEW)
-    hardest = int(np.argmax(solutions.expansions))
-    called.clear()
-    assert_same(jaxlake.solve(row_of(crowded, hardest), **FEW), row_of(solutions, hardest))
     assert called == [*STAGES]
 
 
