@@ -1,6 +1,7 @@
 """The command line: `python -m benchmarks.accelerators`."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import jax
 
 from benchmarks.accelerators.compiling import compile_for, device_of
-from benchmarks.accelerators.measuring import measure
+from benchmarks.accelerators.measuring import digests, measure
 from benchmarks.accelerators.programs import OF_ENVIRONMENTS, PROGRAMS
 from benchmarks.machine import git_commit
 from benchmarks.results_file import put_record
@@ -19,10 +20,10 @@ _DESCRIPTION = """\
 Run the lake's programs on this machine's device, or compile them for a TPU that is not there.
 
 --measure prints the rate of each program and, on GPUs, the kernels of a call; the JSON file also
-holds digests of all answers, which `python -m benchmarks.accelerators.answers` compares with those
-of another machine. --compile needs jax[tpu]; `make test-tpu` installs it in .venv-tpu.
+holds digests of all answers, which --compare compares with those of this machine. --compile needs
+jax[tpu]; `make test-tpu` installs it in .venv-tpu.
 
-exit status: 0 all programs ran or compiled, 1 one of them failed, 2 wrong use
+exit status: 0 all programs ran or compiled, 1 one failed or has other answers, 2 wrong use
 """
 
 
@@ -36,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument("--measure", action="store_true", help="run on this machine's device")
     mode.add_argument("--compile", metavar="TOPOLOGY", help="compile for a TPU, such as v5e:2x2")
+    mode.add_argument("--compare", metavar="FILE", type=Path, help="run the programs of --measure")
     parser.add_argument("--boards", type=number(int, 1), default=1 << 16, help="boards of a call")
     parser.add_argument(
         "--environments", type=number(int, 1), default=1 << 14, help="environments of a step"
@@ -46,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for part in args.only:
         if not any(part in name for name in PROGRAMS):
             parser.error(f"--only: got {part!r}, programs are {', '.join(PROGRAMS)}")
+    if args.compare is not None:
+        return compare_answers(args.compare, args.only)
     device = device_of(args.compile) if args.compile else None
     failed = False
     for name, make in PROGRAMS.items():
@@ -69,6 +73,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.json is not None:
             put_record(args.json, "programs", record)
     return int(failed)
+
+
+def compare_answers(path: Path, only: Sequence[str]) -> int:
+    """Run the programs of a file of `--measure` here and compare every array with its digest."""
+    status = 0
+    records = json.loads(path.read_text(encoding="utf-8"))["programs"]
+    measured = [one for one in records if "answers" in one]
+    if only:
+        measured = [one for one in measured if any(part in one["name"] for part in only)]
+    if not measured:
+        sys.exit(f"{path}: no answers of these programs")
+    for record in measured:
+        name = record["name"]
+        program = PROGRAMS[name](record["size"])
+        theirs, own = record["answers"], digests(jax.jit(program.function)(*program.arguments))
+        wrong = [leaf for leaf in sorted({*theirs, *own}) if theirs.get(leaf) != own.get(leaf)]
+        result = f"differ in {', '.join(wrong)}" if wrong else f"agree in all {len(own)} arrays"
+        print(f"{name}: {record['device']} and {jax.devices()[0].device_kind} {result}", flush=True)
+        status |= bool(wrong)
+    return status
 
 
 def line_of(record: dict[str, Any]) -> str:

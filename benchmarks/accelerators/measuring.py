@@ -21,26 +21,21 @@ CALLS = 9
 def measure(program: Program, calls: int = CALLS) -> dict[str, Any]:
     """Compile a program for JAX's default device and time it there.
 
-    Args:
-        program: the function and its arguments.
-        calls: timed calls after the first one.
-
     Returns:
-        `device`, its kind; `compile_seconds`, tracing included; `first_call_seconds`; the median
-        `seconds` of the later calls; `rate`, units per second; the fields of `kernels_of`; and
-        `answers`, the digests of the result.
+        `device`, its kind; `compile_seconds`, tracing included; the median `seconds` of
+        the calls; `rate`, units per second; the fields of `kernels_of`; and `answers`, the digests
+        of the result.
     """
     device = jax.devices()[0]
     arguments = jax.block_until_ready(jax.device_put(program.arguments, device))
     began = time.perf_counter()
     compiled = jax.jit(program.function).lower(*arguments).compile()
     compile_seconds = time.perf_counter() - began
-    (first,) = seconds_of(lambda: compiled(*arguments), 1)
+    jax.block_until_ready(compiled(*arguments))
     median = statistics.median(seconds_of(lambda: compiled(*arguments), calls))
     return {
         "device": device.device_kind,
         "compile_seconds": compile_seconds,
-        "first_call_seconds": first,
         "seconds": median,
         "rate": program.units / median,
         **kernels_of(lambda: compiled(*arguments)),
@@ -77,21 +72,16 @@ def kernels_of(call: Callable[[], Any]) -> dict[str, Any]:
     """Profile one call on a GPU.
 
     Returns:
-        `kernels` that ran, `kernel_seconds` in which at least one of them ran, and `copies`. Empty
-        where JAX's profiler sees no kernels, as on CPUs.
+        `kernels` that ran, and `kernel_seconds` in which at least one of them ran. Empty where
+        JAX's profiler sees no kernels, as on CPUs.
     """
     with TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             jax.block_until_ready(call())
         events = [event for path in Path(folder).rglob("*.xplane.pb") for event in _events(path)]
-    kernels = [(begin, end) for name, begin, end in events if not _is_copy(name)]
-    if not kernels:
-        return {}
-    return {
-        "kernels": len(kernels),
-        "kernel_seconds": covered(kernels),
-        "copies": len(events) - len(kernels),
-    }
+    copies = ("memcpy", "memset")
+    kernels = [(begin, end) for name, begin, end in events if not name.lower().startswith(copies)]
+    return {"kernels": len(kernels), "kernel_seconds": covered(kernels)} if kernels else {}
 
 
 def _events(path: Path) -> Iterator[tuple[str, float, float]]:
@@ -104,10 +94,6 @@ def _events(path: Path) -> Iterator[tuple[str, float, float]]:
                 for event in line.events:
                     begin = event.start_ns * 1e-9
                     yield event.name, begin, begin + event.duration_ns * 1e-9
-
-
-def _is_copy(name: str) -> bool:
-    return name.lower().startswith(("memcpy", "memset"))
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:

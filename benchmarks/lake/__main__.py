@@ -4,7 +4,7 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,10 @@ _DESCRIPTION = """\
 Measure the lake on CPUs next to its peers: solving, generating, environment steps.
 
 Both sides of a row run in processes of their own and are measured in turns. Compilation is timed
-separately. tools/peers.sh installs POGEMA; the row of a missing peer says how to install it.
+separately. tools/peers.sh installs POGEMA.
 
 exit status: 0 measured, 1 our side failed or the optima of the two sides differ, 2 wrong use
 """
-_HEADINGS = ("row", "ours per second", "peer per second", "ratio", "smallest to largest")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,9 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for case in every:
         if args.only and not any(part in case.name for part in args.only):
             continue
-        print(f"benchmark: {case.name}", file=sys.stderr, flush=True)
         result["rows"].append(compare(case, args.seconds, args.repeats, devices))
-    print("\n".join(table(result["rows"])))
+        print(line_of(result["rows"][-1]), flush=True)
     if args.json is not None:
         write_result(args.json, result)
     failures = [failure for row in result["rows"] if (failure := failure_of(row))]
@@ -71,23 +69,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if failures else 0
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the lines of a table in Markdown, and a line for each error of a peer."""
-    yield "| " + " | ".join(_HEADINGS) + " |"
-    yield "|" + " --- |" * len(_HEADINGS)
-    for row in rows:
-        ours, peer = (
-            f"{side['median']:,.0f}" if "median" in side else ""
-            for side in (row["ours"], row["peer"])
-        )
-        ratio = row["ratio"]
-        ratios = ["", ""]
-        if ratio is not None:
-            ratios = [f"{ratio['median']:.3g}x", f"{ratio['min']:.3g} to {ratio['max']:.3g}"]
-        yield "| " + " | ".join([f"{row['name']} ({row['unit']}s)", ours, peer, *ratios]) + " |"
-    for row in rows:
-        if "error" in row["peer"]:
-            yield f"{row['name']}: {row['peer']['name']}: {row['peer']['error']}"
+def line_of(row: Mapping[str, Any]) -> str:
+    """Write one row for the terminal."""
+    sides = (row["ours"], row["peer"])
+    rates = [
+        f"{side['median']:,.0f} {row['unit']}s/s" if "median" in side else str(side.get("error"))
+        for side in sides
+    ]
+    ratio = row["ratio"]
+    spread = "{median:.3g}x ({min:.3g} to {max:.3g})".format(**ratio) if ratio else "no ratio"
+    return f"{row['name']}: {rates[0]}, {row['peer']['name']} {rates[1]}, {spread}"
 
 
 if __name__ == "__main__":

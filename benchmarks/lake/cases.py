@@ -11,7 +11,6 @@ FLAGS_FOR_SEARCHES = "--xla_cpu_use_fusion_emitters=false"
 """XLA's flag that the command line sets for searches, too."""
 
 _WORKERS = "benchmarks.lake.workers"
-_GRID = f"{BOARD_SIZE}x{BOARD_SIZE}"
 _EPISODE_STEPS = 64
 
 
@@ -35,7 +34,6 @@ class Side:
     fields: dict[str, Any] = field(default_factory=dict)  # arguments of its `prepare`
     takes_boards: bool = False  # also gets the file of boards
     takes_devices: bool = False  # also gets the number of devices
-    package: str = ""  # that it imports, to say which one is missing
     xla_flags: str = ""  # in addition to those of all sides
 
 
@@ -45,7 +43,6 @@ class Case:
 
     name: str
     unit: str
-    setting: str
     ours: Side
     peer: Side
     boards: Boards
@@ -69,7 +66,6 @@ _CBS = Side(
     f"{_WORKERS}.w9_cbs",
     fields={"max_time": 1.0},
     takes_boards=True,
-    package="w9-pathfinding",
 )
 
 
@@ -100,7 +96,6 @@ def _solving(num_agents: int, hole_ratio: float, count: int) -> Case:
     return Case(
         name=f"solve-{_kind(num_agents, hole_ratio)}",
         unit="board",
-        setting=f"{_GRID}, {num_agents} agents, {hole_ratio:.0%} holes",
         ours=_own("lake_solve", {"count": count}, takes_boards=True, xla_flags=FLAGS_FOR_SEARCHES),
         peer=_CBS,
         boards=Boards(count, num_agents, hole_ratio),
@@ -118,8 +113,6 @@ def _generating(num_agents: int, hole_ratio: float, wait_ratio: float, sizes: Si
     return Case(
         name=f"generate-{_kind(num_agents, hole_ratio)}-{wait_ratio:.0%}-waits".replace("%", ""),
         unit="board",
-        setting=f"{_GRID}, {num_agents} agents, {hole_ratio:.0%} holes, "
-        f"{wait_ratio:.0%} need a wait",
         ours=_own("lake_generate", fields, xla_flags=FLAGS_FOR_SEARCHES),
         peer=_CBS,
         boards=Boards(sizes.solve, num_agents, hole_ratio),
@@ -133,10 +126,9 @@ def _stepping(name: str, observation: str, sizes: Sizes) -> Case:
     return Case(
         name=f"steps-{name}",
         unit="step",
-        setting=f"{_GRID}, 4 agents, {sizes.environments:,} environments, {observation}",
         ours=_own(
             "lake_steps", {"observation": observation, **episodes, **batch}, takes_boards=True
         ),
-        peer=Side("POGEMA", f"{_WORKERS}.pogema_steps", POGEMA, peer, package="pogema"),
+        peer=Side("POGEMA", f"{_WORKERS}.pogema_steps", POGEMA, peer),
         boards=Boards(4096, 4, 0.2),
     )

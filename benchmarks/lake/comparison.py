@@ -52,18 +52,16 @@ def compare(case: Case, seconds: float, repeats: int, devices: int) -> dict[str,
         devices: devices that XLA shows, and over which our side shares out its batches.
 
     Returns:
-        The row: `name`, `unit`, `setting`, `ours` and `peer` (with `rates` in units per second,
+        The row: `name`, `unit`, `ours` and `peer` (with `rates` in units per second,
         their `median`, and what the workers say of themselves, or an `error`), `ratio` or None, and
         for solving `agreement`.
     """
     row: dict[str, Any] = {
         "name": case.name,
         "unit": case.unit,
-        "setting": case.setting,
         "ours": {"name": case.ours.name},
         "peer": {"name": case.peer.name},
     }
-    answers: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         boards = Path(folder) / "boards.npz"
         write_boards(boards, **vars(case.boards), seed=_SEED)
@@ -78,20 +76,20 @@ def compare(case: Case, seconds: float, repeats: int, devices: int) -> dict[str,
                 worker = stack.enter_context(start(side, devices))
                 row[name] |= worker.ask("prepare", **fields)
             except WorkerError as error:
-                row[name]["error"] = _explain(side, str(error))
+                row[name]["error"] = str(error)
             else:
                 row[name]["rates"] = []
                 workers[name] = worker
         for _ in range(repeats):
             for name, worker in workers.items():
                 measured = worker.ask("measure", seconds=seconds)
-                _add_measurement(row[name], measured)
-        answers = {name: worker.ask("finish") for name, worker in workers.items()}
-    for name, answer in answers.items():
-        row[name]["peak_host_bytes"] = answer["peak_host_bytes"]
+                if measured["seconds"] > 0:
+                    row[name]["rates"].append(measured["units"] / measured["seconds"])
+        if case.name.startswith("solve-") and len(workers) == 2:
+            answers = {name: worker.ask("answers") for name, worker in workers.items()}
+            row["agreement"] = agreement(answers["ours"], answers["peer"])
+    for name in workers:
         row[name]["median"] = statistics.median(row[name]["rates"])
-    if case.name.startswith("solve-") and len(answers) == 2:
-        row["agreement"] = agreement(answers["ours"], answers["peer"])
     row["ratio"] = _ratio(row)
     return row
 
@@ -103,21 +101,6 @@ def failure_of(row: Mapping[str, Any]) -> str | None:
     if row.get("agreement", {}).get("different"):
         return f"{row['name']}: {row['agreement']['different']} optima differ from the peer's"
     return None
-
-
-def _explain(side: Side, message: str) -> str:
-    if "ModuleNotFoundError" not in message:
-        return message
-    how = f"pip install {side.package}" if side.environment == OWN else "tools/peers.sh installs it"
-    return f"not installed: {how} ({message.rpartition('ModuleNotFoundError: ')[2]})"
-
-
-def _add_measurement(side: dict[str, Any], measured: Mapping[str, float]) -> None:
-    if measured["seconds"] > 0:
-        side["rates"].append(measured["units"] / measured["seconds"])
-    for name in ("gave_up", "gave_up_seconds"):
-        if name in measured:
-            side[name] = side.get(name, 0) + measured[name]
 
 
 def agreement(ours: Mapping[str, Any], peer: Mapping[str, Any]) -> dict[str, int]:

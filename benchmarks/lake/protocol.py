@@ -1,13 +1,12 @@
 """One JSON line per question and answer between the benchmark and its worker processes.
 
 Every side of a comparison runs in a process of its own: it may need other versions of the same
-libraries, its peak memory can be told apart, and it waits for input while another one is measured.
+libraries, and it waits for input while another one is measured.
 Standard library only, because the environments of other libraries run this file too.
 """
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -15,24 +14,9 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-class Contestant(Protocol):
-    """What a worker serves: one side of a comparison."""
-
-    @property
-    def prepare(self) -> Callable[..., dict[str, Any]]:
-        """Make everything, compile it and run it once; its arguments are the fields of the side."""
-
-    @property
-    def measure(self) -> Callable[..., dict[str, Any]]:
-        """Work for so many `seconds`; return the `units` done and the `seconds` taken."""
-
-    def finish(self) -> dict[str, Any]:
-        """Return the peak of memory and the results to compare."""
 
 
 class WorkerError(RuntimeError):
@@ -106,8 +90,12 @@ class Worker:
         return answer
 
 
-def serve(contestant: Contestant) -> None:
+def serve(contestant: object) -> None:
     """Answer questions from standard input until it ends; each worker's module calls this.
+
+    A question is a method of the contestant. `prepare` makes everything, compiles it and runs it
+    once; `measure` works for so many `seconds` and returns the `units` done and the `seconds`
+    taken.
 
     An exception is answered by `{"error": ...}`. Answers go to the pipe whose number is the only
     argument of the process.
@@ -138,15 +126,3 @@ def repeat(call: Callable[[], float], seconds: float) -> dict[str, float]:
         passed = time.perf_counter() - start
         if passed >= seconds:
             return {"units": units, "seconds": passed}
-
-
-def peak_memory() -> int:
-    """Return the largest resident size of this process so far, in bytes."""
-    try:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return size if sys.platform == "darwin" else size * 1024

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+from scipy import ndimage
 
 _DRAWN_AT_ONCE = 8192
 
@@ -49,20 +50,9 @@ def connected(free: np.ndarray, starts: np.ndarray, goals: np.ndarray) -> np.nda
     Returns:
         bool (B,).
     """
-    B, size = free.shape[:2]
-    # Each free cell takes the largest label around it until all cells of a component agree.
-    kind = np.uint8 if size * size < 256 else np.uint16
-    labels = np.arange(1, size * size + 1, dtype=kind).reshape(size, size) * free
-    while True:
-        padded = np.pad(labels, [(0, 0), (1, 1), (1, 1)])
-        largest = labels
-        for row, column in ((0, 1), (2, 1), (1, 0), (1, 2)):
-            neighbour = padded[:, row : row + size, column : column + size]
-            largest = np.maximum(largest, neighbour)
-        largest = largest * free
-        if np.array_equal(largest, labels):
-            break
-        labels = largest
-    board = np.arange(B)[:, None]
+    structure = np.zeros((3, 3, 3), bool)
+    structure[1] = ndimage.generate_binary_structure(2, 1)  # no neighbours on other boards
+    labels, _ = ndimage.label(free, structure)
+    board = np.arange(len(free))[:, None]
     ends = [labels[board, places[..., 0], places[..., 1]] for places in (starts, goals)]
     return np.all(ends[0] == ends[1], axis=1)

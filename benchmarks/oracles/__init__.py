@@ -33,35 +33,3 @@ from benchmarks.oracles.judging import (
 from benchmarks.oracles.sat import GaveUpError, sat_makespan, sat_sum_of_costs
 from benchmarks.oracles.solvability import solvable
 from benchmarks.oracles.walker import check, waits_before_arrival
-
-__all__ = [
-    "CBS_SECONDS",
-    "GOALS",
-    "JUDGING_CONFLICTS",
-    "MOVES",
-    "STARTS",
-    "GaveUpError",
-    "OracleError",
-    "SolverAnswer",
-    "Truth",
-    "arrival_times",
-    "cbs_sum_of_costs",
-    "check",
-    "distances_to",
-    "hole_count",
-    "judge",
-    "judge_all",
-    "judging_pool",
-    "kind_of_board",
-    "least_makespan",
-    "least_sum_of_costs",
-    "mistakes",
-    "neighbours",
-    "random_grid",
-    "read",
-    "sat_makespan",
-    "sat_sum_of_costs",
-    "solvable",
-    "sum_of_distances",
-    "waits_before_arrival",
-]

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import jax
 
 from benchmarks.machine import git_commit
 from benchmarks.results_file import put_record, write_result
-from benchmarks.trainee.beside import measure_beside_trl, table_beside
+from benchmarks.trainee.beside import measure_beside_trl
 from benchmarks.trainee.update import MODELS, Work, measure_update
 from jaxlake.command_line.arguments import number
 
@@ -30,33 +31,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    positive = number(int, 1)
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument("--measure", action="store_true", help="updates of --model, on a device")
     mode.add_argument("--beside-trl", action="store_true", help="an update of configs/scratch.yaml")
     parser.add_argument("--model", nargs="+", choices=MODELS, default=["4B"])
-    parser.add_argument("--prompt", type=positive, default=512, help="tokens of a prompt")
-    parser.add_argument("--rows", type=positive, default=8, help="answers in a micro-batch")
-    parser.add_argument("--width", type=positive, default=4096, help="tokens of an answer")
-    parser.add_argument("--micro-batches", type=positive, default=4, help="of an update")
-    parser.add_argument("--remat", default="all_but_attention", help="as model.remat")
-    parser.add_argument("--repeats", type=positive, default=7, help="of --beside-trl")
+    parser.add_argument("--repeats", type=number(int, 1), default=7, help="of --beside-trl")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results here, too")
     args = parser.parse_args(argv)
     if args.beside_trl:
         result = measure_beside_trl(args.repeats, _SECONDS)
-        print(table_beside(result))
+        for lengths, row in result["rollouts"].items():
+            print(f"{lengths}: {json.dumps(row)}")
         if args.json is not None:
             write_result(args.json, result)
         return 0
-    records = [_measured(name, args) for name in args.model]
+    records = [_measured(name, args.json) for name in args.model]
     return int(any("error" in record for record in records))
 
 
-def _measured(name: str, args: argparse.Namespace) -> dict[str, Any]:
+def _measured(name: str, file: Path | None) -> dict[str, Any]:
     """Measure the update of one model; print the result and put it into the file."""
-    remat = {"true": True, "false": False}.get(args.remat, args.remat)
-    work = Work(args.prompt, args.rows, args.width, args.micro_batches, remat)
+    work = Work()
     record: dict[str, Any] = {"name": name, "work": dataclasses.asdict(work)}
     record |= {"commit": git_commit(), "jax": jax.__version__}
     try:
@@ -70,8 +65,8 @@ def _measured(name: str, args: argparse.Namespace) -> dict[str, Any]:
     except Exception as error:  # an update that a device rejects is a result
         record["error"] = f"{type(error).__name__}: {str(error)[:500]}"
         print(f"{name}: failed: {record['error']}", flush=True)
-    if args.json is not None:
-        put_record(args.json, "updates", record)
+    if file is not None:
+        put_record(file, "updates", record)
     return record
 
 

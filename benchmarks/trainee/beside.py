@@ -48,7 +48,6 @@ def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
                 for side, worker in workers.items():
                     done = worker.ask("measure", lengths=lengths, seconds=seconds)
                     times[lengths][side].append(done["seconds"] / done["units"])
-        peaks = {side: worker.ask("finish")["peak_bytes"] for side, worker in workers.items()}
     return {
         "unit": "seconds per update",
         "repeats": repeats,
@@ -61,7 +60,6 @@ def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
         "micro_batch": config.grpo.micro_batch_size,
         **counts,
         "first_updates": first,
-        "peak_bytes": peaks,
         "rollouts": {
             lengths: {
                 **{side: _spread(values) for side, values in sides.items()},
@@ -80,21 +78,6 @@ def refuse_different_updates(first: dict[str, dict[str, dict[str, float]]]) -> N
             other = theirs[lengths][name]
             if not abs(value - other) <= _CLOSEST * abs(other):
                 raise ValueError(f"{lengths}: {name} is {value:g} here and {other:g} in TRL")
-
-
-def table_beside(result: dict[str, Any]) -> str:
-    """Write the result as Markdown: medians, and the least and largest ratio of neighbours."""
-    lines = [
-        "| answers | ours, s | TRL, s | TRL / ours | least to largest |",
-        "| --- " * 5 + "|",
-    ]
-    for lengths, row in result["rollouts"].items():
-        ratio = row["ratio"]
-        spread = f"{ratio['least']:.2f} to {ratio['largest']:.2f}"
-        cells = [f"{row[side]['median']:.3g}" for side in SIDES]
-        lines.append(f"| {lengths} | {' | '.join(cells)} | {ratio['median']:.2f} | {spread} |")
-    peaks = ", ".join(f"{side} {size / 2**30:.2f}" for side, size in result["peak_bytes"].items())
-    return "\n".join([*lines, f"\nPeak memory of the processes, GiB: {peaks}."])
 
 
 def _spread(values: list[float]) -> dict[str, float]:

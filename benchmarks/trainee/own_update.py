@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from benchmarks.lake.protocol import ROOT, peak_memory, repeat, serve
+from benchmarks.lake.protocol import ROOT, repeat, serve
 from benchmarks.trainee.batches import LENGTHS, read_update
 from training.learner.grpo_step import compiled_step, grpo_optimizer
 from training.learner.optimizer import initial_state
@@ -41,10 +41,6 @@ class OwnUpdate:
             return 1.0
 
         return repeat(call, seconds)
-
-    def finish(self) -> dict[str, Any]:
-        """Return the peak of this process's memory."""
-        return {"peak_bytes": peak_memory()}
 
     def _update(self, lengths: str) -> dict[str, float]:
         params = self._states[lengths].params

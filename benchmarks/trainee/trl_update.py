@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.lake.protocol import ROOT, peak_memory, repeat, serve
+from benchmarks.lake.protocol import ROOT, repeat, serve
 from benchmarks.trainee.batches import LENGTHS, read_update
 from benchmarks.trainee.trl_trainer import make_trainer, micro_batches_of, trl_inputs
 from training.policy.tokenizer import load_tokenizer
@@ -61,10 +61,6 @@ class TrlUpdate:
             return 1.0
 
         return repeat(call, seconds)
-
-    def finish(self) -> dict[str, Any]:
-        """Return the peak of this process's memory."""
-        return {"peak_bytes": peak_memory()}
 
     def _update(self, lengths: str) -> dict[str, float]:
         trainer, total = self._trainers[lengths], 0.0

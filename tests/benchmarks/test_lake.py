@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.lake import comparison
-from benchmarks.lake.__main__ import main, table
+from benchmarks.lake.__main__ import main
 from benchmarks.lake.cases import FULL, QUICK, Boards, Case, Side, cases
 from benchmarks.lake.comparison import agreement, compare, failure_of
 from benchmarks.lake.protocol import ROOT, Worker, WorkerError
@@ -87,7 +87,6 @@ def test_a_row_is_measured_in_turns_and_its_optima_are_compared():
     for side in ("ours", "peer"):
         assert len(measured[side]["rates"]) == 2
         assert min(measured[side]["rates"]) <= measured[side]["median"]
-        assert measured[side]["peak_host_bytes"] > 1 << 20
     assert measured["ours"]["compile_seconds"] > 0
     assert measured["agreement"]["compared"] > 32
     assert measured["agreement"]["different"] == 0
@@ -106,23 +105,14 @@ def test_one_different_optimum_makes_a_row_worthless():
         assert failure_of(row) == "r: 1 optima differ from the peer's"
 
 
-@pytest.mark.parametrize(
-    ("environment", "cure"), [("pogema", "tools/peers.sh"), ("own", "pip install no-such-peer")]
-)
-def test_a_missing_peer_is_named_with_its_cure(environment, cure, monkeypatch, tmp_path):
+def test_a_missing_peer_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(comparison, "ROOT", tmp_path)
-    (tmp_path / "no_such_peer.py").write_text("import no_such_package")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (ours,) = (row.ours for row in cases(QUICK) if row.name.startswith("solve-2"))
-    peer = Side("peer", "no_such_peer", environment, package="no-such-peer")
     ours = replace(ours, fields={"count": 8})
-    case = Case("row", "board", "", ours, peer, Boards(8, 2, 0.2, size=4))
+    case = Case("row", "board", ours, Side("peer", "no_peer", "pogema"), Boards(8, 2, 0.2, size=4))
     row = compare(case, seconds=0.01, repeats=1, devices=1)
-    assert row["peer"]["error"].startswith("not installed")
-    assert cure in row["peer"]["error"]
-    assert row["ratio"] is None
-    assert failure_of(row) is None
-    assert list(table([row]))[-1] == f"row: peer: {row['peer']['error']}"
+    assert "tools/peers.sh" in row["peer"]["error"]
+    assert (row["ratio"], failure_of(row)) == (None, None)
 
 
 @pytest.mark.slow

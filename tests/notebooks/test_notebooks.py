@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("nbclient")
-
 from tests.paths import ROOT
 from tests.training.sample_run import write_run
-from tools import run_notebook
+
+nbclient = pytest.importorskip("nbclient")
+nbformat = pytest.importorskip("nbformat")
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -20,7 +20,9 @@ def execute(name: str, folder: Path, **environment: str):
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in environment.items():
             patch.setenv(variable, value)
-        return run_notebook.execute(ROOT / f"notebooks/{name}.ipynb", folder)
+        notebook = nbformat.read(ROOT / f"notebooks/{name}.ipynb", as_version=4)
+        resources = {"metadata": {"path": folder}}
+        return nbclient.NotebookClient(notebook, timeout=900, resources=resources).execute()
 
 
 def outputs(notebook) -> list:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from benchmarks.lake.protocol import peak_memory, repeat
+from benchmarks.lake.protocol import repeat
 
 BATCH = PartitionSpec("devices")
 EVERYWHERE = PartitionSpec()
@@ -46,10 +46,6 @@ class ProgramContestant:
             return self.units
 
         return repeat(call, seconds)
-
-    def finish(self) -> dict[str, Any]:
-        """Return the peak of memory."""
-        return {"peak_host_bytes": peak_memory()}
 
 
 def build(

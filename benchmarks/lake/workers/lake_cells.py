@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 import jaxlake
-from benchmarks.lake.protocol import peak_memory, serve
+from benchmarks.lake.protocol import serve
 from benchmarks.lake.workers.jax_program import BATCH, Program, build
 from benchmarks.lake.workers.lake_solve import read_boards, solve_drawn
 
@@ -66,10 +66,6 @@ class _CellSolver:
         (example,) = self._programs[self._shape].arguments
         return jax.tree.map(lambda leaf, like: jax.device_put(leaf, like.sharding), batch, example)
 
-    def finish(self) -> dict[str, Any]:
-        """Return the peak of memory."""
-        return {"peak_host_bytes": peak_memory()}
-
 
 if __name__ == "__main__":
-    serve(_CellSolver())  # type: ignore[arg-type]
+    serve(_CellSolver())

@@ -6,7 +6,7 @@ from typing import Any
 
 from pogema import GridConfig, pogema_v0
 
-from benchmarks.lake.protocol import peak_memory, repeat, serve
+from benchmarks.lake.protocol import repeat, serve
 
 _STEPS = 200
 
@@ -31,19 +31,13 @@ class _Pogema:
         rng = random.Random(0)
         self._actions = [[rng.randrange(5) for _ in range(num_agents)] for _ in range(4096)]
         self._next = 0
-        self._episodes = 0
         self._environment.reset()
         self.measure(0.1)
-        return {"version": version("pogema"), "threads": 1}
+        return {"version": version("pogema")}
 
     def measure(self, seconds: float) -> dict[str, Any]:
         """Step, and reset whenever an episode has ended."""
-        self._episodes = 0
-        return {**repeat(self._steps, seconds), "episodes": self._episodes}
-
-    def finish(self) -> dict[str, Any]:
-        """Return the peak of memory."""
-        return {"peak_host_bytes": peak_memory()}
+        return repeat(self._steps, seconds)
 
     def _steps(self) -> float:
         for _ in range(_STEPS):
@@ -52,7 +46,6 @@ class _Pogema:
             _, _, terminated, truncated, _ = self._environment.step(list(actions))
             if all(terminated) or all(truncated):
                 self._environment.reset()
-                self._episodes += 1
         return _STEPS
 
 
