@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from jaxlake.board.grids import HOLE_SYMBOL
 from training.analysis import METRIC_NAMES
 from training.environments.catalogue import domain_of
 from training.errors import UserError
@@ -18,8 +15,8 @@ from training.memory import full_memory_told
 from training.phases.validate import answer, judge_answers, validation_set
 from training.policy import huggingface
 from training.policy.policy import Policy, load_policy
-from training.run.answer_records import EpisodeRecord, count_answers
-from training.run.progress import console, new_table, print_table
+from training.run.answer_records import count_answers
+from training.run.progress import new_table, print_table
 from training.run.rates import ISR, VALID, isr_text, rate
 from training.run.typed_files import TextFile
 from training.sampling.engines import start_sampler
@@ -56,15 +53,13 @@ def frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Policy, Sam
 def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
     """Answer the validation set of `config` with a model folder (or hub name), and print rates.
 
-    They are written to `output` as JSON, too, unless it is None; of the lake's validation cells as
-    well.
+    They are written to `output` as JSON, too, unless it is None.
     """
     folder = model_folder(model)
     boards = validation_set(config)
     with frozen_policy(config, folder) as (policy, sampler):
         texts = answer(config, policy, sampler, boards, title="evaluate")
-    episodes = judge_answers(config, boards, texts)
-    rates, domain = count_answers(0, episodes), domain_of(config)
+    rates, domain = count_answers(0, judge_answers(config, boards, texts)), domain_of(config)
     on_lake = rates.total.isr is not None
     metrics = {"valid": VALID if on_lake else "valid"}
     metrics |= {term.key: METRIC_NAMES.get(term.key, term.name) for term in domain.scores}
@@ -77,36 +72,5 @@ def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
         table.add_row(name, *rates_of_it, *([] if individual is None else [individual]))
     print_table(table)
     plain = rates.model_dump(mode="json", exclude={"stage"})
-    if on_lake:
-        cells = cells_of(episodes)
-        low, high = (pick(cells, key=lambda one: one.valid / one.count) for pick in (min, max))
-        console.print(f"Cells: valid from {low} to {high}.", soft_wrap=True)
-        plain["cells"] = [asdict(one) for one in cells]
     if output is not None:  # after the table, since it may be impossible to write
         TextFile(output).write(json.dumps({"model": str(model), **plain}, indent=2) + "\n")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """Answers to boards of one size and number of holes that all need a wait, or all need none."""
-
-    size: int
-    holes: int
-    needs_wait: bool
-    valid: int
-    count: int
-
-    def __str__(self) -> str:
-        kind = "with a wait" if self.needs_wait else "without a wait"
-        where = f"{self.size}x{self.size}, {self.holes} holes, {kind}"
-        return f"{self.valid / self.count:.0%} ({where}, {self.count} boards)"
-
-
-def cells_of(episodes: Iterable[EpisodeRecord]) -> list[Cell]:
-    """Count valid answers by cell, cells ascending."""
-    found: dict[tuple[int, int, bool], list[bool]] = defaultdict(list)
-    for one in episodes:
-        if one.lake is not None:
-            holes = sum(row.split().count(HOLE_SYMBOL) for row in one.lines)
-            found[int(one.group), holes, one.lake.needs_wait].append(one.valid)
-    return [Cell(*key, sum(valid), len(valid)) for key, valid in sorted(found.items())]

@@ -29,7 +29,7 @@ exit status: 0 done, 1 with --benchmark: some boards have no answer yet, 2 inval
 configuration
 """
 
-_OF_BENCHMARK = ("endpoint", "agents", "sizes", "limit", "beside")
+_OF_BENCHMARK = ("endpoint", "agents", "sizes", "limit")
 _DECIDED = {"model", "messages", "prompt", "max_tokens", "temperature", "seed", "stream", "n"}
 _OF_ENDPOINT = ("name", "api_key_env", "concurrency", "timeout", "retries", "request")
 
@@ -67,11 +67,6 @@ def _add_benchmark(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--sizes", metavar="3,4", type=numbers, help="only boards of these sides")
     limit = "at most N boards, evenly spread"
     group.add_argument("--limit", metavar="N", type=number(int, 1), help=limit)
-    beside = (
-        "published models to print beside the rates (default: the three of Qwen3-4B); without a "
-        "name none is printed"
-    )
-    group.add_argument("--beside", metavar="NAME", nargs="*", help=beside)
 
 
 def _add_endpoint(group: "argparse._ArgumentGroup") -> None:
@@ -131,8 +126,9 @@ def _check_options(args: argparse.Namespace) -> None:
 def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig", policy: Any) -> bool:
     if not args.benchmark.exists():
         raise UserError(f"--benchmark: got {args.benchmark}, allowed is a folder")
-    from training.analysis.benchmark.boards import read_folder
-    from training.analysis.benchmark.evaluate import BESIDE, Selection, evaluate_benchmark
+    from training.analysis.benchmark.boards import chosen_places, read_folder
+    from training.analysis.benchmark.evaluate import evaluate_benchmark
+    from training.commands.pairs import read_pairs
 
     _ = config.lake  # the benchmark's boards are the lake's
     output = args.output or Path("runs/benchmark")
@@ -142,16 +138,15 @@ def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig", policy: A
         raise UserError(
             f"--output: got {output}, allowed is a folder outside of --benchmark {args.benchmark}"
         )
+    request = read_pairs("--request", args.request or ())
+    if decided := sorted(_DECIDED & set(request)):
+        raise UserError(
+            f"--request: got {decided[0]}, which the configuration and the other options decide"
+        )
     folder = read_folder(args.benchmark)
-    selection = Selection(
-        agents=args.agents,
-        sizes=args.sizes,
-        limit=args.limit,
-        beside=BESIDE if args.beside is None else args.beside,
-        request=_request_fields(args.request or ()),
-    )
-    answerer = _answerer(args, config, policy, folder.boards, selection.request)
-    return evaluate_benchmark(config, folder, answerer, output, selection)
+    places = chosen_places(folder.boards, agents=args.agents, sizes=args.sizes, limit=args.limit)
+    answerer = _answerer(args, config, policy, folder.boards, request)
+    return evaluate_benchmark(config, folder, places, answerer, output, request=request)
 
 
 @contextmanager
@@ -196,31 +191,3 @@ def _client(args: argparse.Namespace) -> Any:
         timeout=600.0 if args.timeout is None else args.timeout,
         retries=3 if args.retries is None else args.retries,
     )
-
-
-def _request_fields(texts: Sequence[str]) -> dict[str, Any]:
-    """Read KEY=VALUE with values in YAML; a `UserError` names what is something else."""
-    import json
-
-    from training.schema import parse_yaml
-
-    fields: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if key in fields:
-            raise UserError(f"--request: got {key} twice, allowed is once")
-        try:
-            fields[key] = parse_yaml(value)
-            json.dumps(fields[key], allow_nan=False)
-        except (ValueError, TypeError):
-            equals = ""
-        if not equals or not key.isidentifier():
-            raise UserError(
-                f"--request: got {text!r}, allowed is KEY=VALUE, the value in YAML and such as "
-                "JSON can hold"
-            )
-    if decided := sorted(_DECIDED & set(fields)):
-        raise UserError(
-            f"--request: got {decided[0]}, which the configuration and the other options decide"
-        )
-    return fields

@@ -58,11 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run what is missing of the study and write its report."""
-    from training.analysis.study.cluster import Cluster, parameters_of
+    from training.analysis.study.cluster import Cluster
     from training.analysis.study.config import load_study
     from training.analysis.study.directory import StudyDirectory
+    from training.commands.pairs import read_pairs
 
-    given = parameters_of(args.cluster_set)
+    given = read_pairs("--cluster-set", args.cluster_set)
     if given and not args.cluster:
         raise UserError("--cluster-set: got parameters of a job, allowed is that with --cluster")
     if args.dry_run:

@@ -23,9 +23,10 @@ from tests.training.analysis.studies import (
     write_study,
 )
 from training.analysis.study import runner
-from training.analysis.study.cluster import Cluster, parameters_of
+from training.analysis.study.cluster import Cluster
 from training.analysis.study.config import load_study
 from training.analysis.study.directory import StudyDirectory
+from training.commands.pairs import read_pairs
 from training.errors import UserError
 from training.run.lock import hold
 
@@ -205,11 +206,12 @@ def test_runs_are_jobs_of_a_cluster_and_come_to_the_same(stand_in, capsys):
 
 def test_parameters_are_submitits(tmp_path):
     pytest.importorskip("submitit")
-    given = parameters_of(["gpus_per_node=8", "slurm_partition=gpu", "slurm_setup=[a, b]"])
+    texts = ["gpus_per_node=8", "slurm_partition=gpu", "slurm_setup=[a, b]"]
+    given = read_pairs("--cluster-set", texts)
     assert given == {"gpus_per_node": 8, "slurm_partition": "gpu", "slurm_setup": ["a", "b"]}
     for text in ("gpus_per_node", "=1", "a=[", "a b=1"):
         with pytest.raises(UserError, match="--cluster-set: got"):
-            parameters_of([text])
+            read_pairs("--cluster-set", [text])
     for wrong in ({"gpus": 1}, {"timeout_min": "long"}):
         with pytest.raises(UserError, match="--cluster: got local with"):
             Cluster("local", tmp_path, wrong)

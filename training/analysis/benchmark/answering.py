@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from multiprocessing.pool import ThreadPool
+from typing import TYPE_CHECKING, Any
 
 from engineer import EngineerError
 from jaxlake import parse_grid
@@ -20,13 +18,9 @@ from training.run.progress import console
 from training.sampling.sampler import Question, Sampler
 from training.sampling.vllm_sampler import sampling_seeds
 from training.schema import RunConfig
-from training.threads import in_thread
 
 if TYPE_CHECKING:
     from engineer.engineers.endpoint import ChatClient  # imports openai
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 _ROUNDS_OF_AN_ENGINE = 4
 """An engine gets so many times the prompts that it works on at once: it idles while the last ones
@@ -60,10 +54,7 @@ class SamplerAnswerer:
         return f"weights {self._sampler.weight_version}"
 
     def answer(self, places: Sequence[int]) -> Iterator[Answered]:
-        """Answer the boards at these places of the benchmark, batch after batch.
-
-        The seed of an answer does not depend on which other boards are asked about.
-        """
+        """Answer the boards at these places; the seed of an answer depends on its place alone."""
         batch = max(CHUNK, _ROUNDS_OF_AN_ENGINE * self._config.sampling.max_num_seqs)
         for first in range(0, len(places), batch):
             asked = places[first : first + batch]
@@ -92,9 +83,8 @@ class EndpointAnswerer:
         boards: Sequence[BenchmarkBoard],
         *,
         concurrency: int,
-        request: dict[str, Any],
+        request: dict[str, Any],  # further fields of each request
     ) -> None:
-        """Prepare the questions; `request` are further fields of each request."""
         self._config, self._client, self._request = config, client, request
         self._boards, self._concurrency = boards, concurrency
         self._seeds = sampling_seeds(config.validation.seed, len(boards))
@@ -105,25 +95,24 @@ class EndpointAnswerer:
         return self._client.model
 
     def answer(self, places: Sequence[int]) -> Iterator[Answered]:
-        """Answer the boards at these places of the benchmark, in any order.
-
-        Places without an answer are left out.
+        """Answer the boards at these places, in any order; those without an answer are left out.
 
         Raises:
             UserError: The endpoint fails again and again.
         """
         failed = in_a_row = 0
-        for outcome in in_threads(self._ask, places, self._concurrency):
-            if isinstance(outcome, Answered):
-                in_a_row = 0
-                yield outcome
-                continue
-            failed, in_a_row, problem = failed + 1, in_a_row + 1, str(outcome)
-            if in_a_row >= FAILURES_IN_A_ROW + self._concurrency - 1:
-                raise UserError(
-                    f"--endpoint: {in_a_row} questions failed in a row, the last one: {problem}. "
-                    "Answers that came are kept; the same command goes on"
-                )
+        with ThreadPool(min(self._concurrency, len(places))) as pool:
+            for outcome in pool.imap_unordered(self._ask, places):
+                if isinstance(outcome, Answered):
+                    in_a_row = 0
+                    yield outcome
+                    continue
+                failed, in_a_row, problem = failed + 1, in_a_row + 1, str(outcome)
+                if in_a_row >= FAILURES_IN_A_ROW + self._concurrency - 1:
+                    raise UserError(
+                        f"--endpoint: {in_a_row} questions failed in a row, the last one: "
+                        f"{problem}. Answers that came are kept; the same command goes on"
+                    )
         if failed:
             console.print(f"{failed} questions failed, the last one: {problem}", style="yellow")
 
@@ -153,33 +142,3 @@ def board_prompt(config: RunConfig, board: BenchmarkBoard) -> str:
     """Write the prompt for a board, without any chat template."""
     instance = parse_grid(board.grid, max_size=board.size, max_agents=board.num_agents)
     return render(instance, config.prompt.style)
-
-
-def in_threads(work: Callable[[T], R], tasks: Sequence[T], concurrency: int) -> Iterator[R]:
-    """Yield what `work` returns for each task, as they end; at most so many at a time.
-
-    What `work` raises is raised here. When the iterator is closed or interrupted no task begins any
-    more; those under way are left to themselves, since nothing can end a thread.
-    """
-    waiting, ended, stopped = list(tasks), queue.SimpleQueue[Future[R]](), threading.Event()
-
-    def run() -> None:
-        while not stopped.is_set():
-            try:
-                task = waiting.pop(0)
-            except IndexError:
-                return
-            outcome: Future[R] = Future()
-            try:
-                outcome.set_result(work(task))
-            except BaseException as error:
-                outcome.set_exception(error)
-            ended.put(outcome)
-
-    for number in range(min(concurrency, len(tasks))):
-        in_thread(run, f"question-{number}")
-    try:
-        for _ in tasks:
-            yield ended.get().result()
-    finally:
-        stopped.set()

@@ -13,18 +13,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, TypeAdapter
 
-from jaxlake.datasets import PublishedResult, published_models, published_results
+from jaxlake.datasets import PublishedResult, published_results
 from jaxlake.files import make_room
 from training.analysis.benchmark.answering import Answerer
-from training.analysis.benchmark.boards import BenchmarkFolder, chosen_places
+from training.analysis.benchmark.boards import BenchmarkBoard, BenchmarkFolder
 from training.analysis.benchmark.results import judge, print_rates, results_json
-from training.errors import UserError, did_you_mean
+from training.errors import UserError
 from training.run.directory import differing_keys
 from training.run.lock import hold
 from training.run.progress import console, track
@@ -33,7 +32,7 @@ from training.run.typed_files import JsonFile, JsonLog, TextFile
 from training.schema import Prompt, RunConfig
 
 BESIDE = ("Qwen3-4B (base)", "Qwen3-4B + GRPO (random)", "Qwen3-4B + GRPO + Ours")
-"""The published models beside which rates stand unless others are named."""
+"""The published models beside which rates stand."""
 
 
 class BenchmarkAnswer(Record):
@@ -67,12 +66,7 @@ class EvaluationDirectory:
         self.results = TextFile(path / "results.json")
 
     def claim(self, evaluation: EvaluationRecord, folder: BenchmarkFolder) -> None:
-        """Make the folder this evaluation's.
-
-        Raises:
-            UserError: It holds answers to other boards, of another model, prompt or sampling, or
-                something else.
-        """
+        """Make the folder this evaluation's; a `UserError` says if it holds anything else."""
         if not self.evaluation.exists():
             if not make_room(self.evaluation.path):
                 problem = "is not empty and holds no evaluation; choose another --output"
@@ -101,23 +95,14 @@ class EvaluationDirectory:
         return answers
 
 
-@dataclass(frozen=True)
-class Selection:
-    """Which of the boards are asked for, with what, and what stands beside the rates."""
-
-    agents: Sequence[int] | None = None  # numbers of agents; None: all
-    sizes: Sequence[int] | None = None  # sides of boards, cells; None: all
-    limit: int | None = None  # boards at most, evenly spread; None: all
-    beside: Sequence[str] = BESIDE  # names of published models
-    request: dict[str, Any] = field(default_factory=dict)  # further fields for an endpoint
-
-
 def evaluate_benchmark(
     config: RunConfig,
     folder: BenchmarkFolder,
+    places: Sequence[int],  # of the boards that are asked for
     answerer: AbstractContextManager[Answerer],
     output: Path,
-    selection: Selection,
+    *,
+    request: dict[str, Any],  # further fields of an endpoint's requests
 ) -> bool:
     """Answer the boards that have no answer in `output` yet, then write and print all rates.
 
@@ -125,15 +110,10 @@ def evaluate_benchmark(
     asked for has an answer then. Rates are over the boards that were asked for and have one.
 
     Raises:
-        UserError: `output` holds another evaluation, a published model or a number of agents or a
-            size is unknown, or the model can't be asked.
+        UserError: `output` holds another evaluation, or the model can't be asked.
     """
-    places = chosen_places(
-        folder.boards, agents=selection.agents, sizes=selection.sizes, limit=selection.limit
-    )
     boards = [folder.boards[place] for place in places]
-    published = published_beside(selection.beside, boards_by_agents(boards))
-    directory = EvaluationDirectory(output)
+    published, directory = published_beside(boards), EvaluationDirectory(output)
     with answerer as asked:
         evaluation = EvaluationRecord(
             model=asked.model,
@@ -141,7 +121,7 @@ def evaluate_benchmark(
             prompt=config.prompt,
             temperature=config.validation.temperature,
             seed=config.validation.seed,
-            request=selection.request,
+            request=request,
         )
         directory.claim(evaluation, folder)
         with hold(output):
@@ -160,36 +140,17 @@ def evaluate_benchmark(
     return not missing
 
 
-def boards_by_agents(boards: Sequence[Any]) -> dict[int, set[int]]:
-    """Return the sizes of the boards by their number of agents."""
-    found: dict[int, set[int]] = {}
-    for board in boards:
-        found.setdefault(board.num_agents, set()).add(board.size)
-    return found
+def published_beside(boards: Sequence[BenchmarkBoard]) -> list[PublishedResult]:
+    """Return the rows of `BESIDE`, with aggregates only where all their cells are asked for."""
+    asked = {(one.num_agents, one.size) for one in boards}
+    rows = [one for name in BESIDE for one in published_results() if one.model == name]
+    cells = {(one.num_agents, one.size) for one in rows if one.size is not None}
 
+    def complete(agents: int) -> bool:
+        of_agents = {cell for cell in cells if cell[0] == agents}
+        return of_agents == {cell for cell in asked if cell[0] == agents}
 
-def published_beside(
-    names: Sequence[str], sizes: dict[int, set[int]]
-) -> tuple[PublishedResult, ...]:
-    """Return the rows of the named models, with aggregates only where all their cells are asked.
-
-    `sizes` are those of the boards that are asked for, by number of agents. A `UserError` names a
-    model that is not published.
-    """
-    known = published_models()
-    if unknown := [name for name in names if name not in known]:
-        meant = did_you_mean(unknown[0], known)
-        raise UserError(f"--beside: got {unknown[0]!r}, published are {', '.join(known)}{meant}")
-    rows = [one for name in names for one in published_results() if one.model == name]
-    cells: dict[int, set[int]] = {}
-    for one in rows:
-        if one.size is not None:
-            cells.setdefault(one.num_agents, set()).add(one.size)
-    return tuple(
-        one
-        for one in rows
-        if one.size is not None or sizes.get(one.num_agents) == cells[one.num_agents]
-    )
+    return [one for one in rows if one.size is not None or complete(one.num_agents)]
 
 
 def _answer(

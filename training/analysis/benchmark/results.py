@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -28,9 +28,6 @@ _OWN = {
     "optimal": {"optimal_makespan": "makespan", "optimal_sum_of_costs": "sum of costs"},
 }
 """The columns that stand beside a published metric: names of rates, and their heads."""
-
-Place = tuple[int | None, int | None, str | None]
-"""Number of agents, size and configuration of boards; None: any."""
 
 
 @dataclass(frozen=True)
@@ -60,52 +57,28 @@ def judge(
     return [judged[board.key] for board in answered]
 
 
-def rates_by(
-    answers: Sequence[JudgedAnswer], place: Callable[[BenchmarkBoard], Place]
-) -> dict[Place, list[JudgedAnswer]]:
-    """Group the answers by the place of their boards, ascending."""
-    groups: dict[Place, list[JudgedAnswer]] = {}
-    for answer in answers:
-        groups.setdefault(place(answer.board), []).append(answer)
-    return {where: groups[where] for where in sorted(groups, key=_ascending)}
-
-
-def cells(answers: Sequence[JudgedAnswer]) -> dict[Place, list[JudgedAnswer]]:
-    """Group the answers by agents and size."""
-    return rates_by(answers, lambda board: (board.num_agents, board.size, None))
-
-
-def aggregates(answers: Sequence[JudgedAnswer]) -> dict[Place, list[JudgedAnswer]]:
-    """Group the answers by agents."""
-    return rates_by(answers, lambda board: (board.num_agents, None, None))
-
-
-def configurations(answers: Sequence[JudgedAnswer]) -> dict[Place, list[JudgedAnswer]]:
-    """Group the answers by configuration, such as one for each wait ratio."""
-    return rates_by(answers, lambda board: (None, None, board.config))
-
-
 def results_json(
     model: str,
-    boards: Sequence[BenchmarkBoard],
+    boards: Sequence[BenchmarkBoard],  # that were asked about
     answers: Sequence[JudgedAnswer],
     published: Sequence[PublishedResult],
 ) -> dict[str, Any]:
-    """Return the content of `results.json`; equal answers give equal content.
-
-    `boards` are those that were asked about; `published` are the rows to stand beside.
-    """
-    tables = {"cells": cells, "aggregates": aggregates, "configurations": configurations}
+    """Return the content of `results.json`; equal answers give equal content."""
+    tables = {
+        "cells": _groups(answers, "num_agents", "size"),
+        "aggregates": _groups(answers, "num_agents"),
+        "configurations": _groups(answers, "config"),
+    }
     return {
         "model": model,
         "boards": len(boards),
         "answered": len(answers),
         "without_known_optimum": sum(one.board.optimum is None for one in answers),
         "tokens": sum(one.tokens for one in answers),
-        "total": _plain((None, None, None), answers, ()),
+        "total": _plain({}, answers, ()),
         **{
-            name: [_plain(place, group, published) for place, group in by(answers).items()]
-            for name, by in tables.items()
+            name: [_plain(place, group, published) for place, group in groups]
+            for name, groups in tables.items()
         },
     }
 
@@ -117,27 +90,19 @@ def print_rates(answers: Sequence[JudgedAnswer], published: Sequence[PublishedRe
     for metric, own in _OWN.items():
         title = f"\n{metric.capitalize()}, per cent [95% interval]"
         table = new_table(title, "agents, board", "n", *own.values(), *models)
-        for (agents, _, _), of_agents in aggregates(answers).items():
-            for (_, size, _), group in {
-                **cells(of_agents),
-                (agents, None, None): of_agents,
-            }.items():
-                name = f"{agents}, all" if size is None else f"{agents}, {size}x{size}"
-                beside = [printed.get((agents or 0, size, model)) for model in models]
-                row = [_rate(_rates(group), one) for one in own]
-                table.add_row(
-                    name, f"{len(group)}", *row, *(_printed(one, metric) for one in beside)
-                )
+        for place, of_agents in _groups(answers, "num_agents"):
+            agents = place["num_agents"]
+            for cell, group in [*_groups(of_agents, "num_agents", "size"), (place, of_agents)]:
+                size = cell.get("size")
+                name = f"{agents}, {f'{size}x{size}' if size else 'all'}"
+                rates = [_rate(_rates(group), one) for one in own]
+                beside = [_printed(printed.get((agents, size, model)), metric) for model in models]
+                table.add_row(name, f"{len(group)}", *rates, *beside)
             table.add_section()
         print_table(table)
-    shown = {place[:2] for place in (*cells(answers), *aggregates(answers))}
-    for one in published:
-        if (one.num_agents, one.size) in shown:
-            _print_misprints(one)
-    by_configuration = {str(name): group for (_, _, name), group in configurations(answers).items()}
-    if len(by_configuration) > 1:
-        _print_rows("\nBy configuration, per cent [95% interval]", by_configuration)
-    _print_rows("\nAll answers, per cent [95% interval]", {"all": answers})
+    if any(one.misprinted for one in published):
+        console.print("* misprinted: not the mean of its own cells, or no count of 150 boards.")
+    _print_totals(answers)
     total, tokens = _rates(answers), [answer.tokens for answer in answers]
     failures = ", ".join(f"{name} {count}" for name, count in total.failures.items())
     console.print(
@@ -152,28 +117,28 @@ def print_rates(answers: Sequence[JudgedAnswer], published: Sequence[PublishedRe
         )
 
 
-def _print_rows(title: str, groups: Mapping[str, Sequence[JudgedAnswer]]) -> None:
+def _print_totals(answers: Sequence[JudgedAnswer]) -> None:
     heads = (VALID, ISR, "optimal makespan", "optimal sum of costs")
-    table = new_table(title, "", "n", *heads)
-    for name, group in groups.items():
+    table = new_table("\nBy configuration, per cent [95% interval]", "", "n", *heads)
+    for place, group in [*_groups(answers, "config"), ({"config": "all"}, answers)]:
         rates = _rates(group)
         own = [_rate(rates, one) for columns in _OWN.values() for one in columns]
-        table.add_row(name, f"{len(group)}", *own)
+        table.add_row(place["config"], f"{len(group)}", *own)
     print_table(table)
 
 
-def _print_misprints(result: PublishedResult) -> None:
-    for metric in result.misprinted:
-        board = "all sizes" if result.size is None else f"{result.size}x{result.size}"
-        why = "which no count of 150 boards gives"
-        if result.means is not None:
-            mean = dict(zip(("valid", "optimal"), result.means, strict=True))[metric]
-            why = f"but its own cells average {mean:.2f}"
-        console.print(
-            f"* {result.model}, {result.num_agents} agents, {board}: {metric} is printed as "
-            f"{getattr(result, metric):.2f}, {why}.",
-            soft_wrap=True,
-        )
+def _groups(
+    answers: Sequence[JudgedAnswer], *fields: str
+) -> list[tuple[dict[str, Any], list[JudgedAnswer]]]:
+    """Group answers by these fields of their boards, ascending."""
+
+    def place(answer: JudgedAnswer) -> tuple[Any, ...]:
+        return tuple(getattr(answer.board, field) for field in fields)
+
+    return [
+        (dict(zip(fields, where, strict=True)), list(group))
+        for where, group in groupby(sorted(answers, key=place), key=place)
+    ]
 
 
 def _printed(result: PublishedResult | None, metric: str) -> str:
@@ -193,18 +158,17 @@ def _rates(answers: Sequence[JudgedAnswer]) -> Rates:
 
 
 def _plain(
-    place: Place, answers: Sequence[JudgedAnswer], published: Sequence[PublishedResult]
+    place: dict[str, Any], answers: Sequence[JudgedAnswer], published: Sequence[PublishedResult]
 ) -> dict[str, Any]:
     rates = _rates(answers)
     counts = {metric: rates.successes(metric) for metric in METRIC_NAMES}
-    names = zip(("num_agents", "size", "config"), place, strict=True)
     beside = {
         one.model: {"valid": one.valid, "optimal": one.optimal, "misprinted": list(one.misprinted)}
         for one in published
-        if (one.num_agents, one.size) == place[:2]
+        if (one.num_agents, one.size) == (place.get("num_agents"), place.get("size"))
     }
     return {
-        **{name: value for name, value in names if value is not None},
+        **place,
         "count": rates.count,
         "tokens": sum(one.tokens for one in answers),
         **counts,
@@ -216,11 +180,6 @@ def _plain(
         "failures": rates.failures,
         **({"published": beside} if beside else {}),
     }
-
-
-def _ascending(place: Place) -> tuple[str, ...]:
-    """Make a key by which places are sorted, numbers as numbers."""
-    return tuple(f"{one:09d}" if isinstance(one, int) else str(one or "") for one in place)
 
 
 def _agents(board: BenchmarkBoard) -> int:

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from training.errors import UserError
 
 DEFAULTS = {"timeout_min": 24 * 60}
@@ -125,17 +123,3 @@ class ClusterJob:
         with self._log.open("a", encoding="utf-8") as log:
             log.write(f"{self}: {why}{os.linesep}submitit's own log: {kept}{os.linesep}")
         return 1
-
-
-def parameters_of(texts: Sequence[str]) -> dict[str, Any]:
-    """Read KEY=VALUE, with values in YAML; a `UserError` names another text."""
-    parameters: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        try:
-            parameters[key] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            equals = ""
-        if not equals or not key.isidentifier():
-            raise UserError(f"--cluster-set: got {text!r}, allowed is KEY=VALUE, the value in YAML")
-    return parameters

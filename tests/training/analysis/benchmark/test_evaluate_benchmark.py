@@ -236,7 +236,6 @@ def test_boards_are_chosen_by_agents_sizes_and_number(
     [
         (["--sizes", "9"], "--sizes: got 9, the benchmark has boards of 3, 4"),
         (["--agents", "5"], "--agents: got 5, the benchmark has boards of 2"),
-        (["--beside", "GPT-9"], "--beside: got 'GPT-9', published are GPT-5.4"),
         (["--request", "seed=1"], "--request: got seed"),
         (["--request", "seed"], "--request: got 'seed', allowed is KEY=VALUE"),
         (["--request", "x=.nan"], "--request: got 'x=.nan', allowed is KEY=VALUE"),
