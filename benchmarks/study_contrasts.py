@@ -20,8 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.analysis.study.bootstrap import Interval, mean_interval
-from training.analysis.study.contrasts import Contrast, contrast
+from training.analysis.study.contrasts import Contrast, Interval, contrast, mean_interval
 
 WANTED = 0.02
 """The true difference whose power is printed, a share of all answers."""

@@ -25,12 +25,9 @@ class Cluster:
     """The place that jobs are submitted to."""
 
     def __init__(self, name: str, folder: Path, parameters: Mapping[str, Any]) -> None:
-        """Open "slurm" or "local"; submitit's own files go to `folder`.
+        """Open "slurm" or "local" with submitit's parameters; its own files go to `folder`.
 
-        `parameters` are submitit's, such as timeout_min, gpus_per_node and slurm_partition.
-
-        Raises:
-            UserError: submitit isn't installed, SLURM isn't here, or a parameter is unknown.
+        A `UserError` says that submitit or SLURM isn't here, or a parameter is unknown.
         """
         try:
             import submitit

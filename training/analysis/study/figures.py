@@ -10,11 +10,9 @@ from training.analysis import METRIC_NAMES
 from training.analysis.pages.charts import (
     COLOURS,
     Series,
-    Tiles,
     bar_chart,
     interval_chart,
     rate_chart,
-    tile_chart,
 )
 from training.analysis.pages.document import PageFigure, page_figures
 from training.analysis.study.results import Results
@@ -87,32 +85,6 @@ def kind_figures(results: Results) -> list[PageFigure]:
         chart = bar_chart(f"Failures, {heading}", bars, kind_colours(results), **style)
         figures += page_figures(heading, chart)
     return figures
-
-
-def slice_figures(results: Results) -> list[PageFigure]:
-    """Draw the final valid rate of each slice: a table per map size and need of a wait."""
-    slices = results["start"]["slices"]
-    rows = {"start": slices}
-    rows |= {name: one["slices"] for name, one in results["engineers"].items()}
-    figures = []
-    for size, wait in dict.fromkeys((one["size"], one["needs_wait"]) for one in slices):
-        chosen = [
-            number
-            for number, one in enumerate(slices)
-            if (one["size"], one["needs_wait"]) == (size, wait)
-        ]
-        columns = [holes_name(slices[number]["hole_tenth"]) for number in chosen]
-        values = [[of[number]["valid"]["mean"] for number in chosen] for of in rows.values()]
-        title = f"{size}x{size}, {'wait' if wait else 'no wait'} needed"
-        chart = tile_chart(f"Slices, {title}", [Tiles("", [*rows], columns, values)], percent=True)
-        counts = ", ".join(str(slices[number]["count"]) for number in chosen)
-        figures += page_figures(title, chart, f"boards: {counts}")
-    return figures
-
-
-def holes_name(tenth: int) -> str:
-    """Name a tenth of holes: `10-19%`."""
-    return f"{10 * tenth}-{10 * tenth + 9}%"
 
 
 def _rate_figures(

@@ -13,17 +13,15 @@ from typing import Any
 import numpy as np
 
 from engineer import Spent
-from engineer.scoring.reading import Reading
 from engineer.space import KnobValues
 from jaxlake import Failure
-from jaxlake.board.grids import HOLE_SYMBOL
 from jaxlake.statistics.paired import compare
 from training.analysis import METRIC_NAMES
 from training.analysis.study.config import Study, StudyRun
 from training.analysis.study.directory import StudyDirectory, check_configuration
 from training.errors import UserError
 from training.run.answer_records import EpisodeRecord, count_answers
-from training.run.directory import RunDirectory, StageDirectory
+from training.run.directory import RunDirectory
 from training.run.records import UpdateMetrics
 from training.schema import RunConfig
 
@@ -40,34 +38,20 @@ KINDS = ("valid", *(kind.label for kind in Failure if kind is not Failure.NONE))
 
 
 @dataclass(frozen=True)
-class ValidationSet:
-    """The boards that every run answers, B of them, in the order of the files."""
-
-    grids: tuple[tuple[str, ...], ...]  # the rows of each board
-    size: np.ndarray  # int (B,)
-    hole_tenth: np.ndarray  # int (B,), floor(10 * holes / cells) of the board itself
-    needs_wait: np.ndarray  # bool (B,)
-
-    def __len__(self) -> int:
-        return len(self.grids)
-
-
-@dataclass(frozen=True)
 class FinishedRun:
     """One run: T stages of training, with a validation before the first and after each."""
 
     engineer: str
     seed: int
-    boards: ValidationSet
+    boards: tuple[tuple[str, ...], ...]  # the rows of the B boards that every run answers
     scores: np.ndarray  # bool (len(METRICS), T + 1, B)
     kinds: np.ndarray  # int (T + 1, B), index into KINDS
-    isr: tuple[float, ...]  # the individual success rate, 0..1, of each validation
+    isr: float  # the individual success rate, 0..1, of the last validation
     configurations: tuple[KnobValues, ...]  # of stages 1 to T, by map size and knob
     ledger: Mapping[str, float]  # what it has cost
     designs: tuple[str, ...]  # kinds of the decisions that were trained on, of stages 1 to T - 1
     rolled_back: int  # how many of the stages 1 to T - 1 the gate took back
     reviews: tuple[str, ...]  # kinds of all answers of the engineer, retries and stage T included
-    reads: Reading | None  # how the policy reads after the last stage, if it was measured
 
 
 def read_study(
@@ -84,41 +68,32 @@ def read_study(
             reason = "not finished" if files.path.exists() else "not started"
             unfinished.append({"engineer": run.engineer, "seed": run.seed, "reason": reason})
     for one in runs[1:]:
-        if one.boards.grids != runs[0].boards.grids:
+        if one.boards != runs[0].boards:
             raise UserError(
                 f"{directory.path}: {one.engineer}, seed {one.seed} was validated on other boards "
                 f"than {runs[0].engineer}, seed {runs[0].seed}; they can't be paired"
             )
-        if _differ(one.scores[_VALID, 0], runs[0].scores[_VALID, 0]):
+        # Those of one model may differ on another machine, but neither is the better one.
+        began, first = one.scores[_VALID, 0], runs[0].scores[_VALID, 0]
+        if compare(first.tolist(), began.tolist()).p_value < _BY_CHANCE:
             raise UserError(
                 f"{directory.path}: {one.engineer}, seed {one.seed} began with another model than "
-                f"{runs[0].engineer}, seed {runs[0].seed}: before training {_percent(one)} of its "
-                f"answers are valid, {_percent(runs[0])} of the other one's"
+                f"{runs[0].engineer}, seed {runs[0].seed}: before training {began.mean():.1%} of "
+                f"its answers are valid, {first.mean():.1%} of the other one's"
             )
     return runs, unfinished
-
-
-def _differ(ours: np.ndarray, theirs: np.ndarray) -> bool:
-    """Whether two runs' answers before training differ by more than chance can explain.
-
-    Those of one model may differ on other machines, and from an engine that samples otherwise each
-    time, but neither is the better one.
-    """
-    return compare(theirs.tolist(), ours.tolist()).p_value < _BY_CHANCE
-
-
-def _percent(run: FinishedRun) -> str:
-    return f"{run.scores[_VALID, 0].mean():.1%}"
 
 
 def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> FinishedRun:
     """Read one finished run, which must have been one of this configuration."""
     config = check_configuration(directory, run, expected)
     stages = [directory.stage(stage) for stage in range(config.stages.count + 1)]
-    answers = [_episodes(stage) for stage in stages]
-    boards = _validation_set(answers[0])
+    answers = [stage.episodes.read() for stage in stages]
+    boards = tuple(one.lines for one in answers[0])
     for stage, episodes in zip(stages, answers, strict=True):
-        if tuple(one.lines for one in episodes) != boards.grids:
+        if not episodes:
+            raise UserError(f"{stage.episodes.path}: holds no answers")
+        if tuple(one.lines for one in episodes) != boards:
             raise UserError(f"{stage.path}: was validated on other boards than {stages[0].path}")
     decisions = [stage.decision.read() for stage in stages[1:]]
     return FinishedRun(
@@ -129,7 +104,7 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
             [[[_scored(one, m) for one in episodes] for episodes in answers] for m in METRICS]
         ),
         kinds=np.array([[KINDS.index(one.failure or "valid") for one in row] for row in answers]),
-        isr=tuple(count_answers(0, episodes).total.isr or 0.0 for episodes in answers),
+        isr=count_answers(0, answers[-1]).total.isr or 0.0,
         configurations=tuple(stage.configuration.read().values() for stage in stages[1:]),
         ledger=_ledger(directory, config, sum((one.spent for one in decisions), Spent())),
         designs=tuple(decision.kind for decision in decisions[:-1]),
@@ -137,30 +112,11 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
             stage.gate.exists() and stage.gate.read().restored is not None for stage in stages[1:-1]
         ),
         reviews=tuple(answer.kind for stage in stages[1:] for answer in stage.answers.read()),
-        reads=stages[-1].reading.read() if stages[-1].reading.exists() else None,
     )
-
-
-def _episodes(files: StageDirectory) -> list[EpisodeRecord]:
-    """Read the answers of one stage."""
-    episodes = files.episodes.read()
-    if not episodes:
-        raise UserError(f"{files.episodes.path}: holds no answers")
-    return episodes
 
 
 def _scored(episode: EpisodeRecord, metric: str) -> bool:
     return episode.valid if metric == "valid" else episode.scores.get(metric, False)
-
-
-def _validation_set(episodes: list[EpisodeRecord]) -> ValidationSet:
-    symbols = [[symbol for row in one.lines for symbol in row.split()] for one in episodes]
-    return ValidationSet(
-        grids=tuple(one.lines for one in episodes),
-        size=np.array([int(one.group) for one in episodes]),
-        hole_tenth=np.array([10 * one.count(HOLE_SYMBOL) // len(one) for one in symbols]),
-        needs_wait=np.array([one.lake is not None and one.lake.needs_wait for one in episodes]),
-    )
 
 
 def _ledger(directory: RunDirectory, config: RunConfig, spent: Spent) -> dict[str, float]:

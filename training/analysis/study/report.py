@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gzip
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 from pydantic import TypeAdapter
 
+from jaxlake.files import write_bytes_whole
 from training.analysis import INDIVIDUAL_RATE, METRIC_NAMES, RATE_NAMES, SUCCESS_RATES
 from training.analysis.pages.charts import key_mark
 from training.analysis.pages.document import listed, page_environment, page_sources
 from training.analysis.study import figures
 from training.analysis.study.config import Study
 from training.analysis.study.directory import StudyDirectory
-from training.analysis.study.outcomes import write_outcomes
-from training.analysis.study.reading import read_study
+from training.analysis.study.reading import KINDS, METRICS, FinishedRun, read_study
 from training.analysis.study.results import REVIEWS, Results, build_results
 from training.errors import UserError
 from training.run.progress import console, new_table, print_table
@@ -32,9 +35,7 @@ _SECTIONS = {
     "method": "Method",
     "designs": "Designs",
     "mixtures": "Mixtures",
-    "reading": "Reading",
     "seeds": "Seed by seed",
-    "slices": "Slices",
     "failures": "Failures",
     "cost": "Cost",
 }
@@ -56,6 +57,36 @@ def write_report(study: Study, directory: StudyDirectory, folder: Path | None = 
     TextFile(page).write(study_page(results))
     print_results(results)
     return page
+
+
+def write_outcomes(path: Path, runs: Sequence[FinishedRun]) -> None:
+    """Write every answer of a study, from which all its rates follow; equal runs give equal bytes.
+
+    `boards` lists the grids of the validation boards. `runs` has one string per run and stage with
+    a character per board: in `kinds` the place of what became of the answer in the list `kinds`, in
+    the others 1 where it holds, else 0. A run's `configurations`, of stages 1 on, say what it was
+    trained on, by map size and knob.
+    """
+
+    def characters(rows: np.ndarray) -> list[str]:
+        return ["".join(map(str, row)) for row in rows.astype(int).tolist()]
+
+    content: dict[str, Any] = {
+        "boards": [{"grid": list(grid)} for grid in runs[0].boards],
+        "kinds": list(KINDS),
+        "runs": [
+            {
+                "engineer": run.engineer,
+                "seed": run.seed,
+                "kinds": characters(run.kinds),
+                **{name: characters(run.scores[m]) for m, name in enumerate(METRICS)},
+                "configurations": list(run.configurations),
+            }
+            for run in runs
+        ],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes_whole(path, gzip.compress(json.dumps(content).encode(), mtime=0))
 
 
 def print_results(results: Results) -> None:
@@ -118,7 +149,6 @@ def study_page(results: Results) -> str:
         learning_figures=figures.learning_figures(results),
         mixture_figures=figures.mixture_figures(results),
         kind_figures=figures.kind_figures(results),
-        slice_figures=figures.slice_figures(results),
         other_budgets=[
             f"{name} seed {seed} used {used:,}"
             for name, one in engineers.items()

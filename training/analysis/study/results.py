@@ -9,15 +9,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from engineer.space import KnobValues
-from training.analysis.study.bootstrap import mean_interval
 from training.analysis.study.config import Study
-from training.analysis.study.contrasts import Contrast, contrast
-from training.analysis.study.reading import KINDS, METRICS, FinishedRun, ValidationSet
+from training.analysis.study.contrasts import contrast, mean_interval
+from training.analysis.study.reading import KINDS, METRICS, FinishedRun
 from training.schema import RunConfig
 
 Results = dict[str, Any]
@@ -26,21 +25,13 @@ REVIEWS = ("accepted", "repaired", "rejected", "failed")
 """Kinds of reviews of an engineer's answer; `failed`: there was none."""
 
 
-class BoardSlice(NamedTuple):
-    """The boards that agree in size, in the tenth of holes, and in whether they need a wait."""
-
-    key: Results  # these three, and how many boards there are
-    rows: np.ndarray  # int (n,), n > 0: their numbers in the validation set
-
-
 def build_results(
     study: Study,
     runs: Sequence[FinishedRun],  # at least one, all validated on the same boards
     unfinished: Sequence[Results],  # the others, and why each has no result
 ) -> Results:
-    """Compute everything that the report shows, and each run's own numbers."""
+    """Compute everything that the report shows."""
     config = study.config
-    slices = slices_of(runs[0].boards)
     by_engineer: dict[str, list[FinishedRun]] = {}
     for engineer in config.engineers:
         if rows := [run for run in runs if run.engineer == engineer.name]:
@@ -53,14 +44,13 @@ def build_results(
             "engineers": {one.name: list(one.set) for one in config.engineers},
             "seeds": list(config.seeds),
             "baseline": config.baseline,
-            "kinds": list(KINDS),
         },
         "budget": _budget(study.warm_start, len(runs[0].boards)),
         "missing": list(unfinished),
         # The rates that all runs began with, as each of them measured them.
-        "start": {"rates": _rates(first), "slices": [_slice(one, first) for one in slices]},
+        "start": _by_metric(lambda m: rate_spread(first[:, m])),
         "engineers": {
-            name: _engineer(rows, slices, [] if name == config.baseline else baseline)
+            name: _engineer(rows, [] if name == config.baseline else baseline)
             for name, rows in by_engineer.items()
         },
     }
@@ -79,17 +69,13 @@ def _budget(config: RunConfig, boards: int) -> Results:
     }
 
 
-def _engineer(
-    runs: Sequence[FinishedRun], slices: Sequence[BoardSlice], baseline: Sequence[FinishedRun]
-) -> Results:
+def _engineer(runs: Sequence[FinishedRun], baseline: Sequence[FinishedRun]) -> Results:
     scores = np.stack([run.scores for run in runs])  # (S, M, T, B)
-    final = scores[:, :, -1]
     return {
         "seeds": [run.seed for run in runs],
-        "rates": _by_metric(lambda m: asdict(mean_interval(final[:, m].astype(int)))),
-        "isr": spread([run.isr[-1] for run in runs]),
+        "rates": _by_metric(lambda m: asdict(mean_interval(scores[:, m, -1].astype(int)))),
+        "isr": spread([run.isr for run in runs]),
         "difference": _difference(runs, baseline),
-        "slices": [_slice(one, final) for one in slices],
         "learning_curve": _by_metric(
             lambda m: [rate_spread(stage) for stage in np.moveaxis(scores[:, m], 1, 0)]
         ),
@@ -101,63 +87,30 @@ def _engineer(
             "rolled_back": sum(run.rolled_back for run in runs),
             "answers": {kind: sum(run.reviews.count(kind) for run in runs) for kind in REVIEWS},
         },
-        "reading": _reading(runs),
         "ledger": {name: spread([run.ledger[name] for run in runs]) for name in runs[0].ledger},
-        "runs": {str(run.seed): _run(run) for run in runs},
+        "runs": {
+            str(run.seed): {"valid": float(run.scores[0, -1].mean()), "ledger": dict(run.ledger)}
+            for run in runs
+        },
     }
 
 
 def _difference(runs: Sequence[FinishedRun], baseline: Sequence[FinishedRun]) -> Results | None:
     """Return the differences to the baseline over the seeds that both have, if there are any."""
-    if not {run.seed for run in runs} & {run.seed for run in baseline}:
+    seeds = sorted({run.seed for run in runs} & {run.seed for run in baseline})
+    if not seeds:
         return None
-    by_metric = {
-        metric: contrast(
-            {run.seed: run.scores[m, -1] for run in runs},
-            {run.seed: run.scores[m, -1] for run in baseline},
-        )
-        for m, metric in enumerate(METRICS)
-    }
-    seeds = list(by_metric["valid"].seeds)
-    return {"seeds": seeds, **{name: _contrast(one) for name, one in by_metric.items()}}
 
+    def compared(m: int) -> Results:
+        ours, theirs = ({run.seed: run.scores[m, -1] for run in side} for side in (runs, baseline))
+        one = contrast(ours, theirs)
+        low, high = one.over_seeds
+        numbers = {"low": low, "high": high, "deviation": one.deviation}
+        numbers["detectable"] = one.detectable
+        finite = {key: None if math.isnan(value) else value for key, value in numbers.items()}
+        return {**asdict(one.difference), "over_seeds": finite}
 
-def _contrast(one: Contrast) -> Results:
-    low, high = one.over_seeds
-    over_seeds = {"low": low, "high": high, "deviation": one.deviation}
-    over_seeds["detectable"] = one.detectable
-    finite = {key: None if math.isnan(value) else value for key, value in over_seeds.items()}
-    return {**asdict(one.difference), "over_seeds": finite}
-
-
-def _run(run: FinishedRun) -> Results:
-    """Return one run's own numbers, as counts."""
-    return {
-        "count": len(run.boards),
-        "stages": [_counts(scores) for scores in np.moveaxis(run.scores, 1, 0)],
-        "isr": list(run.isr),
-        "configurations": list(run.configurations),
-        "ledger": dict(run.ledger),
-    }
-
-
-def _reading(runs: Sequence[FinishedRun]) -> Results:
-    """Count the runs in which reading was measured and complete; also the fact read least.
-
-    Only facts count whose swap changes edits of the rule.
-    """
-    read = [(run.seed, run.reads) for run in runs if run.reads is not None]
-    known = [
-        {"fact": fact.fact, "flips": fact.flips, "seed": seed}
-        for seed, one in read
-        for fact in one.facts
-        if fact.flips is not None
-    ]
-    return {
-        "measured": len(read),
-        "reads": sum(one.reads for _, one in read),
-        "least": min(known, key=lambda one: float(one["flips"]), default=None),
-    }
+    return {"seeds": seeds, **_by_metric(compared)}
 
 
 def _mixture(configurations: Sequence[Sequence[KnobValues]]) -> list[Results]:
@@ -172,40 +125,13 @@ def _mixture(configurations: Sequence[Sequence[KnobValues]]) -> list[Results]:
 
 
 def _kinds(answers: Sequence[np.ndarray]) -> dict[str, float]:
-    """Return the share of each kind of answer that occurs."""
+    """Return the share of each kind of answer."""
     counts = np.bincount(np.concatenate(answers), minlength=len(KINDS))
     return {kind: count / counts.sum() for kind, count in zip(KINDS, counts.tolist(), strict=True)}
 
 
-def _slice(one: BoardSlice, answers: np.ndarray) -> Results:
-    """Return the rates of bool (S, M, B) answers in one slice."""
-    return {**one.key, **_rates(answers[:, :, one.rows])}
-
-
-def _counts(answers: np.ndarray) -> Results:
-    """Return the sums of bool (M, B) answers."""
-    return _by_metric(lambda m: int(answers[m].sum()))
-
-
-def _rates(answers: np.ndarray) -> Results:
-    """Return the rates over seeds of bool (S, M, B) answers."""
-    return _by_metric(lambda m: rate_spread(answers[:, m]))
-
-
 def _by_metric(value: Callable[[int], Any]) -> Results:
     return {metric: value(m) for m, metric in enumerate(METRICS)}
-
-
-def slices_of(boards: ValidationSet) -> list[BoardSlice]:
-    """Return all slices that hold a board, by size, holes and waits."""
-    kinds = np.stack([boards.size, boards.hole_tenth, boards.needs_wait], axis=1)
-    slices = []
-    for kind in np.unique(kinds, axis=0):
-        size, tenth, wait = kind.tolist()
-        rows = np.flatnonzero((kinds == kind).all(axis=1))
-        key = {"size": size, "hole_tenth": tenth, "needs_wait": bool(wait), "count": len(rows)}
-        slices.append(BoardSlice(key, rows))
-    return slices
 
 
 def spread(values: Sequence[float]) -> Mapping[str, float]:

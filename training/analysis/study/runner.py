@@ -14,10 +14,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from jaxlake.command_line.termination import unwound_by_sigterm
-from training.analysis.study.cluster import Cluster
+from training.analysis.study.cluster import Cluster, ClusterJob
 from training.analysis.study.config import Study, StudyRun
 from training.analysis.study.directory import StudyDirectory
 from training.errors import UserError
@@ -25,13 +24,7 @@ from training.run.answer_records import count_answers
 from training.run.directory import RunDirectory
 from training.run.forking import fork_first_round
 from training.run.lock import hold
-from training.run.progress import (
-    console,
-    duration,
-    new_table,
-    print_table,
-    working,
-)
+from training.run.progress import console, duration, new_table, print_table, working
 from training.run.rates import success_rates
 
 COMMAND = (sys.executable, "-m", "jaxlake")
@@ -45,20 +38,7 @@ _MOMENT = 0.2
 """Seconds between two looks at processes."""
 
 
-class Job(Protocol):
-    """A process or a cluster's job in progress."""
-
-    def poll(self) -> int | None:
-        """Return the exit status; None while it runs."""
-        ...
-
-    def terminate(self) -> None:
-        """Ask it to end."""
-        ...
-
-    def kill(self) -> None:
-        """End it."""
-        ...
+Job = subprocess.Popen[bytes] | ClusterJob
 
 
 @dataclass(frozen=True)
@@ -93,12 +73,9 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
 
     cells, stages = warm_start.cells, warm_start.stages.count
     boards = len(cells.sizes) * len(cells.hole_ratios) * len(cells.wait_ratios) * cells.per_cell
-    updates = stages * warm_start.updates_per_stage
-    instances = updates * warm_start.grpo.prompts_per_update
+    instances = stages * warm_start.updates_per_stage * warm_start.grpo.prompts_per_update
     table = new_table("\nAmounts", "", "each run", f"all {len(runs)}")
     for name, amount in (
-        ("stages", stages),
-        ("updates", updates),
         ("training instances", instances),
         ("completions in training", instances * warm_start.grpo.completions),
         ("validation answers", boards * (stages + 1)),
@@ -110,19 +87,10 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
 def run_study(
     study: Study, directory: StudyDirectory, *, jobs: int = 1, cluster: Cluster | None = None
 ) -> bool:
-    """Run everything that is not finished, and print progress.
+    """Run everything that is not finished, print progress, and return whether all is finished.
 
-    Args:
-        study: The study.
-        directory: Its directory.
-        jobs: The number of runs side by side, each on its own part of the processor's cores.
-        cluster: Where runs are submitted; None for processes of this machine.
-
-    Returns:
-        Whether every run is finished.
-
-    Raises:
-        UserError: There are more jobs than cores.
+    `jobs` runs go side by side, each on its own part of the cores, or as jobs of the `cluster`. A
+    `UserError` says that there are more jobs than cores.
     """
     cores = _usable_cores()
     if cluster is None and jobs > len(cores):
@@ -159,7 +127,7 @@ def _has_first_round(directory: StudyDirectory, first: StudyRun) -> bool:
 
 
 def _first_rounds(study: Study, directory: StudyDirectory) -> list[Task]:
-    """Return the first rounds that runs share, and that don't exist yet."""
+    """Return the shared first rounds that don't exist yet."""
     new = (run for run in study.runs if not directory.run(run).path.exists())
     firsts = dict.fromkeys(study.first_round_of(run, directory.policy) for run in new)
     return [
@@ -206,7 +174,7 @@ def _run_tasks(tasks: Sequence[Task], directory: StudyDirectory, start: Start, s
                     if waiting and slot not in running:
                         task = waiting.pop(0)
                         running[slot] = task, start(task, slot), time.monotonic()
-                update(", ".join(_shown(task, job) for task, job, _ in running.values()))
+                update(", ".join(f"{task.title}{_state(job)}" for task, job, _ in running.values()))
                 time.sleep(_MOMENT)
                 for slot, (task, job, began) in list(running.items()):
                     if (status := job.poll()) is not None:
@@ -217,8 +185,8 @@ def _run_tasks(tasks: Sequence[Task], directory: StudyDirectory, start: Start, s
     return failed
 
 
-def _shown(task: Task, job: Job) -> str:
-    return task.title if isinstance(job, subprocess.Popen) else f"{task.title} ({job})"
+def _state(job: Job) -> str:
+    return f" ({job})" if isinstance(job, ClusterJob) else ""
 
 
 def _report(task: Task, directory: StudyDirectory, status: int, seconds: float) -> bool:
