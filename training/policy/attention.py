@@ -115,7 +115,7 @@ def _store(memory: KeyValues, layer: jax.Array, step: jax.Array | int, new: KeyV
 def causal_attention(mask: jax.Array, how: Implementation = _EXACT) -> PlainAttention:
     """Let each token attend to the tokens up to itself where `mask`, bool (B, L), is True."""
     length = mask.shape[-1]
-    if how.uses_kernel(length, length):
+    if how.uses_kernel(length):
         return kernel_attention(how, jnp.zeros(mask.shape, jnp.int32), mask, 0)
     if how.is_blockwise(length, BLOCKWISE_ABOVE):
         return partial(
@@ -182,7 +182,7 @@ def _row_attention(
     """
     bundles, rows, width = segments.shape
     length = prompt_mask.shape[-1]
-    if how.uses_kernel(length + width, width):
+    if how.uses_kernel(length + width):
         own = segments.reshape(bundles * rows, width)
         of_prompt = prompt_mask.reshape(bundles * rows, length)
         visible = jnp.concatenate([of_prompt, jnp.ones(own.shape, bool)], axis=1)

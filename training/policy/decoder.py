@@ -28,7 +28,7 @@ from training.policy.attention import (
     without_memory,
 )
 from training.policy.head import logits_of
-from training.policy.kernels import ATTENDED, EXACT, KERNELS, PROJECTED, Implementation, products_of
+from training.policy.kernels import ATTENDED, EXACT, TRITON, Implementation, products_of
 from training.policy.layers import decoder_layer, join_bundle, rms_norm, rotation_of
 from training.policy.parameters import SHARDING_RULES, parameter_shapes
 from training.schema import Lora
@@ -37,14 +37,9 @@ from training.schema import Lora
 # grow with depth.
 UNROLLED_LAYERS = 8
 
-_ATTENDED_KEPT = jax.checkpoint_policies.save_only_these_names(ATTENDED)
 KEPT: dict[bool | str, Callable[..., Any]] = {
     True: jax.checkpoint_policies.nothing_saveable,
-    "all_but_attention": _ATTENDED_KEPT,
-    "all_but_mlp": jax.checkpoint_policies.save_only_these_names(ATTENDED, PROJECTED),
-    "all_but_products": jax.checkpoint_policies.save_from_both_policies(
-        jax.checkpoint_policies.dots_with_no_batch_dims_saveable, _ATTENDED_KEPT
-    ),
+    "all_but_attention": jax.checkpoint_policies.save_only_these_names(ATTENDED),
 }
 """What is kept of a layer beside its input, by the setting of what is computed again (`remat`)."""
 
@@ -137,8 +132,8 @@ class Decoder(nnx.Module):
 
     @property
     def _how(self) -> Implementation:
-        # A sampler may compute in float32 what is trained in bfloat16; kernels would round it.
-        rounds = self.attention in KERNELS.values() and self.dtype != jnp.bfloat16
+        # A sampler may compute in float32 what is trained in bfloat16; the kernel would round it.
+        rounds = self.attention == TRITON and self.dtype != jnp.bfloat16
         return Implementation(EXACT if rounds else self.attention, self.mesh)
 
     def memory(self, batch: int, length: int) -> KeyValues:

@@ -1,17 +1,15 @@
-"""Which attention is used where: exact in XLA on every device, or a kernel that a device has.
+"""Which attention is used where: exact in XLA on every device, or a kernel on NVIDIA GPUs.
 
-What a model uses is decided once, by the platform of its devices, when it is made or loaded: never
-while it is traced, since what is traced here may be compiled for a device that is somewhere else.
+It is chosen when a policy is opened, not while it is traced for a device that may be elsewhere.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -21,23 +19,15 @@ from jax.typing import DTypeLike
 # (queries, keys, values) -> what each query attends to
 PlainAttention: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
-EXACT, PLAIN, BLOCKWISE = "exact", "plain", "blockwise"
-KERNELS = {"gpu": "triton", "tpu": "splash"}
-"""Platforms, as `jax.Device.platform` names them, and the kernels that are for them."""
+EXACT, PLAIN, BLOCKWISE, TRITON = "exact", "plain", "blockwise", "triton"
 
 SHORTEST = 256
-"""With fewer keys than this for each query, kernels gain nothing."""
-
-LONGEST = {"splash": 2**15}
-"""The most queries of a row that a kernel takes, if there is a limit: numbers of bits in a mask."""
+"""With fewer keys than this for each query, the kernel gains nothing."""
 
 ATTENDED = "attended"
 """The name by which what attention gives can be kept for the backward pass (`jax.checkpoint`)."""
 
-PROJECTED = "projected"
-"""The same, of the products before and after attention."""
-
-_WIDTHS = (64, 128)  # head_dim that the kernels' blocks are chosen for
+_WIDTHS = (64, 128)  # head_dim that the kernel's blocks are chosen for
 _STEP = 128
 
 
@@ -45,19 +35,15 @@ _STEP = 128
 class Implementation:
     """How attention is computed, and where."""
 
-    kind: str = EXACT  # plain for few keys and blockwise for many, always one of them, or a kernel
+    kind: str = EXACT  # plain for few keys and blockwise for many, always one of them, or triton
     mesh: Mesh | None = (
         None  # with axes fsdp, which splits sequences, and tensor, which splits heads
     )
-    interpret: bool = False  # run kernels as JAX on any device, for tests
+    interpret: bool = False  # run the kernel as JAX on any device, for tests
 
-    def uses_kernel(self, keys: int, queries: int) -> bool:
-        """Say whether a kernel is used for so many keys and queries of a row.
-
-        If it is not for many, it is `is_blockwise`.
-        """
-        fits = keys >= SHORTEST and queries <= LONGEST.get(self.kind, queries)
-        return self.kind in KERNELS.values() and fits
+    def uses_kernel(self, keys: int) -> bool:
+        """Say whether the kernel is used for so many keys of a row."""
+        return self.kind == TRITON and keys >= SHORTEST
 
     def is_blockwise(self, keys: int, limit: int) -> bool:
         """Say whether scores are computed block by block, which `exact` does above a limit."""
@@ -65,43 +51,18 @@ class Implementation:
 
 
 def kind_for(
-    setting: str,
-    *,
-    platform: str,
-    dtype: DTypeLike,
-    head_dim: int,
-    key_heads: int = 1,
-    tensor: int = 1,
+    setting: str, *, platform: str, dtype: DTypeLike, head_dim: int, key_heads: int, tensor: int
 ) -> str:
     """Choose the kind of attention for a setting of `model.attention`.
 
-    `auto` takes the platform's kernel where there is one that fits: kernels round factors of
-    products to bfloat16, so float32 stays exact, and each of `tensor` devices needs whole heads of
-    keys, of which the model has `key_heads`.
-
-    Raises:
-        ValueError: the kernel that is set does not run there, or not for this model.
+    `auto` takes the kernel on NVIDIA GPUs where it fits: it rounds factors of products to bfloat16,
+    so float32 stays exact, and each of `tensor` devices needs whole heads of keys, of which the
+    model has `key_heads`.
     """
-    fits = jnp.dtype(dtype) == jnp.bfloat16 and head_dim in _WIDTHS and key_heads % tensor == 0
-    own = KERNELS.get(platform)
-    if setting == "auto":
-        return own if own is not None and fits else EXACT
-    if setting not in KERNELS.values():
+    if setting != "auto":
         return setting
-    if setting != own:
-        others = ["auto", PLAIN, BLOCKWISE, *([own] if own else [])]
-        raise ValueError(f"got {setting}, allowed on {platform} are {', '.join(others)}")
-    if key_heads % tensor:
-        raise ValueError(
-            f"got {setting} with model.mesh.tensor {tensor}, allowed with this kernel are divisors "
-            f"of the model's {key_heads} key/value heads, which devices share"
-        )
-    if not fits:
-        raise ValueError(
-            f"got {setting} with dtype {jnp.dtype(dtype)} and head_dim {head_dim}, allowed are "
-            f"bfloat16 and head_dim {' or '.join(map(str, _WIDTHS))}"
-        )
-    return setting
+    fits = jnp.dtype(dtype) == jnp.bfloat16 and head_dim in _WIDTHS and key_heads % tensor == 0
+    return TRITON if platform == "gpu" and fits else EXACT
 
 
 def kernel_attention(
@@ -114,14 +75,14 @@ def kernel_attention(
     values (B, prefix + L, K, hd); the result is as the queries, and without a meaning where a query
     may attend to nothing.
     """
-    # Imported where it is used: Pallas takes a second, and its kernels need not be everywhere.
-    module = importlib.import_module(f"training.policy.{implementation.kind}_attention")
-    run: Any = getattr(module, f"{implementation.kind}_attention")
+    # Imported where it is used: Pallas takes a second, and its backend need not be everywhere.
+    from training.policy.triton_attention import triton_attention
+
     length = starts.shape[1]
     more_prefix, more = -prefix % _STEP, -length % _STEP
 
     def pad(array: jax.Array) -> jax.Array:
-        """Pad keys behind the prefix, and at the end, to multiples of what the kernels take."""
+        """Pad keys behind the prefix, and at the end, to multiples of what the kernel takes."""
         rest = [(0, 0)] * (array.ndim - 2)
         before, own = jnp.split(array, [prefix], axis=1)
         parts = [
@@ -133,7 +94,9 @@ def kernel_attention(
     def attend(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
         query = jnp.pad(query, [(0, 0), (0, more), (0, 0), (0, 0)]) if more else query
         ends = jnp.broadcast_to(jnp.arange(length, length + more), (len(starts), more))
-        call = partial(run, prefix=prefix + more_prefix, interpret=implementation.interpret)
+        call = partial(
+            triton_attention, prefix=prefix + more_prefix, interpret=implementation.interpret
+        )
         if implementation.mesh is not None:
             of_heads = PartitionSpec("fsdp", None, "tensor")
             of_rows = PartitionSpec("fsdp")

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from training.policy.architectures import DecoderConfig, Llama3Rope
 from training.policy.attention import Attention
-from training.policy.kernels import PROJECTED
 from training.policy.parameters import LORA_A, LORA_B, SHARDING_RULES, parameter_axes
 from training.schema import Lora
 
@@ -53,14 +50,11 @@ def decoder_layer(
         if name not in scales
     }
     join, scale = mesh is None, 0.0 if lora is None else lora.scale
-    projected = partial(checkpoint_name, name=PROJECTED)
 
     normed = rms_norm(hidden, scales["input_layernorm"], eps)
     query, key, value = (
         flat.reshape(batch, length, -1, config.head_dim)
-        for flat in map(
-            projected, _project(normed, ("q_proj", "k_proj", "v_proj"), kernels, scale, join=join)
-        )
+        for flat in _project(normed, ("q_proj", "k_proj", "v_proj"), kernels, scale, join=join)
     )
     query, key = (
         _rotate(rms_norm(heads, scales[name], eps) if norms else heads, rotation)
@@ -69,7 +63,7 @@ def decoder_layer(
     attended, memory = attend(query, key, value, number, memory)
     attended = attended.reshape(batch, length, -1)
     (joined,) = _project(attended, ("o_proj",), kernels, scale, join=False)
-    hidden = hidden + projected(joined)
+    hidden = hidden + joined
 
     normed = rms_norm(hidden, scales["post_attention_layernorm"], eps)
     gate, up = _project(normed, ("gate_proj", "up_proj"), kernels, scale, join=join)

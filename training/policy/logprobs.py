@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from training.policy.decoder import Decoder
 from training.policy.head import target_scores
-from training.policy.kernels import KERNELS
+from training.policy.kernels import TRITON
 from training.policy.parameters import SHARDING_RULES
 
 # Float32 logits on each device at once when `token_logprobs` chooses the chunk itself. Each chunk
@@ -68,8 +68,7 @@ def target_logprobs(
         if model.mesh is not None:  # what one device has of both
             batch = max(1, batch // model.mesh.shape[SHARDING_RULES["batch"]])
             vocabulary //= model.mesh.shape[SHARDING_RULES["vocab"]]
-        kernels = model.attention in KERNELS.values()
-        room = LOGITS_BYTES_BESIDE_KERNELS if kernels else LOGITS_BYTES
+        room = LOGITS_BYTES_BESIDE_KERNELS if model.attention == TRITON else LOGITS_BYTES
         chunk = max(1, room // (4 * batch * vocabulary))
     elif chunk < 1:
         raise ValueError(f"chunk is {chunk}; allowed is an integer of at least 1")

@@ -21,8 +21,7 @@ from training.learner.batching import pad_sequences
 from training.policy import huggingface
 from training.policy.architectures import DecoderConfig
 from training.policy.decoder import Decoder
-from training.policy.kernel_check import TOLERANCE, is_trusted, largest_difference
-from training.policy.kernels import KERNELS, Implementation, kind_for
+from training.policy.kernels import kind_for
 from training.policy.logprobs import token_logprobs
 from training.policy.lora import add_adapters
 from training.policy.parameters import SHARDING_RULES, make_mesh
@@ -174,8 +173,8 @@ def open_policy(
 
     Raises:
         UserError: The folder can't be read as a model with a tokenizer, there are fewer
-            devices than the mesh needs, they can't share the weights equally, some of several
-            processes are left out of it, or its attention doesn't run on them.
+            devices than the mesh needs, they can't share the weights equally, or some of several
+            processes are left out of it.
     """
     from training.policy.tokenizer import load_tokenizer
 
@@ -215,34 +214,15 @@ def open_policy(
 
 
 def _attention_of(model: Decoder, settings: Model) -> str:
-    """Choose how the model attends here; a kernel is tried out first.
-
-    Raises:
-        UserError: The kernel that is set does not run here, or gives other numbers.
-    """
+    """Choose how the model attends on JAX's default device."""
     device, config = jax.devices()[0], model.config
     # To JAX, GPUs of both makers are "gpu".
     other = "rocm" in device.client.platform_version.lower()
-    platform = "rocm" if other else device.platform
-    dtype, head_dim = model.dtype, config.head_dim
-    try:
-        kind = kind_for(
-            settings.attention,
-            platform=platform,
-            dtype=dtype,
-            head_dim=head_dim,
-            key_heads=config.num_key_value_heads,
-            tensor=settings.mesh.tensor,
-        )
-    except ValueError as error:
-        raise UserError(f"model.attention: {error}") from error
-    if kind in KERNELS.values():
-        group = config.num_attention_heads // config.num_key_value_heads
-        difference = largest_difference(Implementation(kind), head_dim=head_dim, group=group)
-        if not is_trusted(difference):
-            raise UserError(
-                f"model.attention: {kind} differs from plain attention by {difference:.3g} of its "
-                f"norm on {device.device_kind}, allowed is {TOLERANCE}; set model.attention: "
-                "blockwise"
-            )
-    return kind
+    return kind_for(
+        settings.attention,
+        platform="rocm" if other else device.platform,
+        dtype=model.dtype,
+        head_dim=config.head_dim,
+        key_heads=config.num_key_value_heads,
+        tensor=settings.mesh.tensor,
+    )

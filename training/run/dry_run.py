@@ -9,13 +9,11 @@ from engineer.context.token_limit import estimate_tokens
 from jaxlake import parse_grid
 from jaxlake.language.prompts import render
 from training.environments.catalogue import domain_of, environment_of
-from training.errors import UserError
 from training.learner.batching import round_up
 from training.policy.architectures import DecoderConfig
 from training.policy.attention import BLOCKWISE_ABOVE
 from training.policy.blockwise import BLOCK
 from training.policy.huggingface import SHIPPED, read_config, resolve
-from training.policy.kernels import KERNELS, kind_for
 from training.policy.logprobs import LOGITS_BYTES, LOGITS_BYTES_BESIDE_KERNELS
 from training.policy.parameters import parameter_shapes, require_shareable_weights
 from training.run.progress import console, new_table, print_table
@@ -51,23 +49,9 @@ def shape_of(config: RunConfig) -> DecoderConfig | None:
 
 
 def require_fitting_mesh(config: RunConfig, shape: DecoderConfig) -> None:
-    """Raise a `UserError` if devices can't share the weights, or the heads for a kernel's sake."""
-    model = config.model
-    fsdp, tensor = model.mesh.fsdp, model.mesh.tensor
-    require_shareable_weights(shape, fsdp=fsdp, tensor=tensor, lora=model.lora)
-    for platform, kernel in KERNELS.items():
-        if kernel == model.attention:
-            try:
-                kind_for(
-                    kernel,
-                    platform=platform,
-                    dtype=model.dtype,
-                    head_dim=shape.head_dim,
-                    key_heads=shape.num_key_value_heads,
-                    tensor=tensor,
-                )
-            except ValueError as error:
-                raise UserError(f"model.attention: {error}") from error
+    """Raise a `UserError` if devices can't share the weights equally."""
+    mesh, lora = config.model.mesh, config.model.lora
+    require_shareable_weights(shape, fsdp=mesh.fsdp, tensor=mesh.tensor, lora=lora)
 
 
 def parameters(shape: DecoderConfig) -> int:
@@ -109,13 +93,9 @@ def trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> dict
     layer = tokens * (14 * shape.hidden_size + 3 * shape.intermediate_size) * width + 2 * scores
     layers, kept = shape.num_hidden_layers, layer
     if config.model.remat:
-        heads = (shape.num_attention_heads, shape.num_key_value_heads)
-        attended, others = (count * shape.head_dim // mesh.tensor for count in heads)
-        projected = attended + 2 * others + shape.hidden_size
-        more = {"all_but_attention": attended, "all_but_mlp": attended + projected}
-        inner = 2 * shape.intermediate_size // mesh.tensor
-        more["all_but_products"] = attended + projected + inner
-        kept = tokens * (shape.hidden_size + more.get(str(config.model.remat), 0)) * width
+        attended = shape.num_attention_heads * shape.head_dim // mesh.tensor
+        more = attended if config.model.remat == "all_but_attention" else 0
+        kept = tokens * (shape.hidden_size + more) * width
     kernels = config.model.dtype == "bfloat16"  # where a device has them
     logits = LOGITS_BYTES_BESIDE_KERNELS if kernels else LOGITS_BYTES
     adapted = config.model.lora is not None

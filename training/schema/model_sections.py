@@ -60,16 +60,15 @@ class Model(Section):
     )
     scratch: Scratch = Scratch()
     dtype: Precision = Field("float32", description="dtype of activations; weights stay float32")
-    remat: bool | Literal["all_but_attention", "all_but_mlp", "all_but_products"] = Field(
+    remat: bool | Literal["all_but_attention"] = Field(
         False,
         description="recompute activations: slower, in less memory; all_but_attention keeps what "
-        "kernels or blocks give, all_but_mlp also the products before and after attention, "
-        "all_but_products all matrix products",
+        "attention gives",
     )
-    attention: Literal["auto", "plain", "blockwise", "triton", "splash"] = Field(
+    attention: Literal["auto", "blockwise"] = Field(
         "auto",
-        description="auto: the device's kernel in bfloat16, else exact; plain: all scores at once; "
-        "blockwise: in XLA; triton: a kernel for NVIDIA GPUs; splash: one for TPUs",
+        description="auto: in bfloat16 on NVIDIA GPUs a Triton kernel, else exact; blockwise: "
+        "exact and block by block on any device",
     )
     mesh: Mesh = Mesh()
     lora: Lora | None = Field(None, description="null: all weights are trained")

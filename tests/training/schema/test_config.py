@@ -214,22 +214,12 @@ def test_the_dry_run_of_the_paper_prints_the_plan(capsys: pytest.CaptureFixture[
         assert word in output
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (
-            ["tensor=3"],
-            "model.mesh.tensor: got 3, allowed are divisors of 151936, the entries",
-        ),
-        (["fsdp=1", "tensor=16"], "model.attention: got triton with model.mesh.tensor 16, allowed"),
-    ],
-)
 def test_the_dry_run_refuses_a_mesh_that_the_model_does_not_fit(
-    overrides: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ):
-    settings = ["model.attention=triton", *(f"model.mesh.{one}" for one in overrides)]
-    arguments = [str(ROOT / "configs/paper.yaml"), "--dry-run", "--set", *settings]
+    arguments = [str(ROOT / "configs/paper.yaml"), "--dry-run", "--set", "model.mesh.tensor=3"]
     assert main(["run", *arguments]) == 2
+    message = "model.mesh.tensor: got 3, allowed are divisors of 151936, the entries"
     assert message in capsys.readouterr().err
 
 
