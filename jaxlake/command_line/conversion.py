@@ -9,37 +9,31 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxlake.board.limits import MAX_AGENTS
+from jaxlake.command_line.arguments import refuse_ignored
 from jaxlake.command_line.json_lines import open_output, require_readable
-from jaxlake.command_line.paths import file_name, require_writable
+from jaxlake.command_line.paths import file_name
 from jaxlake.errors import UserError
-from jaxlake.files import read_json_lines
 
 if TYPE_CHECKING:
     from jaxlake import Instance
 
+Boards = Iterator[tuple[str, "Instance"]]
+"""(id, board)"""
 
-def check_conversion(args: argparse.Namespace) -> None:
-    """Raise a `UserError` for files that can't be read or written, before JAX is imported."""
+
+def check_source(args: argparse.Namespace) -> None:
+    """Raise a `UserError` for a source that can't be read, before JAX is imported."""
     source = Path(args.source)
-    scenarios = source.suffix == ".scen"
-    for option, value in (("--agents", args.agents), ("--map", args.map)):
-        if value is not None and not scenarios:
-            raise UserError(f"{option}: got {value}, allowed with a .scen file only, not {source}")
-    if args.agents is not None and not 1 <= args.agents <= MAX_AGENTS:
-        raise UserError(f"--agents: got {args.agents}, 1 to {MAX_AGENTS} are allowed")
-    if scenarios:
+    if source.suffix == ".scen":
         if args.map is None or args.agents is None:
             raise UserError(f"{source}: --map and --agents are needed for a .scen file")
         require_readable(str(args.map))
         require_readable(args.source)
-    elif not source.exists() and not re.fullmatch(r"[\w.-]+/[\w.-]+", args.source):
+        return
+    refuse_ignored(args, args.source, ("--map", "--agents"))
+    if not source.exists() and not re.fullmatch(r"[\w.-]+/[\w.-]+", args.source):
         problem = "no such file or folder, and not owner/name on the hub"
         raise UserError(f"{args.source}: {problem}")
-    if args.target.suffix == ".jsonl":
-        require_writable(args.target)
-    elif args.target.exists() and not args.target.is_dir():
-        raise UserError(f"{args.target}: is a file; FILE.jsonl or a folder is needed")
 
 
 def write_boards(args: argparse.Namespace) -> int:
@@ -48,28 +42,25 @@ def write_boards(args: argparse.Namespace) -> int:
     return write(args.target, _boards(args))
 
 
-def _boards(args: argparse.Namespace) -> Iterator[tuple[str, "Instance"]]:
-    """Yield (id, board) for every board of the source."""
-    from jaxlake import datasets
+def _boards(args: argparse.Namespace) -> Boards:
     from jaxlake.datasets.board_sets import MANIFEST
 
     source = Path(args.source)
     if source.suffix == ".scen":
-        yield from _boards_of_scenarios(source, args.map, args.agents)
-    elif (source / MANIFEST).exists():
-        yield from _boards_of_set(source)
-    elif _holds_board_lines(source):
-        yield from _boards_of_lines(source)
-    else:
-        for published in datasets.read_published(args.source):
-            config, name = published.config, published.sample_id
-            yield name if config is None else f"{config}_{name}", published.instance
+        return _boards_of_scenarios(source, args.map, args.agents)
+    if (source / MANIFEST).exists():
+        return _boards_of_set(source)
+    if source.suffix == ".jsonl" and source.is_file():
+        with source.open("rb") as lines:
+            if b'"sample_id"' not in lines.readline():
+                return _boards_of_lines(source)
+    return _published_boards(args.source)
 
 
-def _boards_of_scenarios(source: Path, map_file: Path, K: int) -> Iterator[tuple[str, "Instance"]]:
+def _boards_of_scenarios(source: Path, map_file: Path, K: int) -> Boards:
     from jaxlake import datasets
 
-    grid_map, scenarios = datasets.read_map(map_file), datasets.read_scen(source)
+    passable, scenarios = datasets.read_map(map_file), datasets.read_scen(source)
     if (rows := len(scenarios)) < K:
         raise UserError(f"--agents: got {K}, {source} has {rows} rows, so 1 to {rows} are allowed")
     if rest := rows % K:
@@ -77,14 +68,14 @@ def _boards_of_scenarios(source: Path, map_file: Path, K: int) -> Iterator[tuple
     for number in range(rows // K):
         tasks = scenarios[number * K : (number + 1) * K]
         try:
-            board = datasets.instance_from_scenarios(grid_map, tasks, K)
+            board = datasets.instance_from_scenarios(passable, tasks, K)
         except datasets.DatasetError as error:
             place = f"{source}: board {number}, of the {K} rows from row {number * K} on"
             raise UserError(f"{place}: {error}") from None
         yield f"{source.stem}-{number:05d}", board
 
 
-def _boards_of_set(source: Path) -> Iterator[tuple[str, "Instance"]]:
+def _boards_of_set(source: Path) -> Boards:
     import jax
 
     from jaxlake import datasets
@@ -96,7 +87,7 @@ def _boards_of_set(source: Path) -> Iterator[tuple[str, "Instance"]]:
             yield f"{next(numbers):08d}", board
 
 
-def _boards_of_lines(source: Path) -> Iterator[tuple[str, "Instance"]]:
+def _boards_of_lines(source: Path) -> Boards:
     from jaxlake import GridError, parse_grid
     from jaxlake.datasets.source_files import read_rows
 
@@ -109,18 +100,14 @@ def _boards_of_lines(source: Path) -> Iterator[tuple[str, "Instance"]]:
             raise UserError(f"{place}: {error}") from None
 
 
-def _holds_board_lines(source: Path) -> bool:
-    """Whether this is a file of `{"id", "grid"}` lines, by its first one."""
-    if source.suffix != ".jsonl" or not source.is_file():
-        return False
-    try:
-        _, first = next(read_json_lines(source), (0, None))
-    except ValueError:
-        return False  # the reader of published rows says what is wrong with it
-    return isinstance(first, dict) and {"id", "grid"} <= first.keys() - {"sample_id"}
+def _published_boards(source: str) -> Boards:
+    from jaxlake import datasets
+
+    for row in datasets.read_published(source):
+        yield row.sample_id if row.config is None else f"{row.config}_{row.sample_id}", row.instance
 
 
-def _write_lines(target: Path, boards: Iterator[tuple[str, "Instance"]]) -> int:
+def _write_lines(target: Path, boards: Boards) -> int:
     from jaxlake import format_grid
 
     count = 0
@@ -131,14 +118,12 @@ def _write_lines(target: Path, boards: Iterator[tuple[str, "Instance"]]) -> int:
     return count
 
 
-def _write_movingai(target: Path, boards: Iterator[tuple[str, "Instance"]]) -> int:
-    from jaxlake.datasets import map_from_instance, scenarios_from_instance, write_map, write_scen
+def _write_movingai(target: Path, boards: Boards) -> int:
+    from jaxlake.datasets import write_movingai
 
     every = list(boards)  # a source that is damaged further down leaves no files
     target.mkdir(parents=True, exist_ok=True)
     names = set[str]()
-    for number, (given, board) in enumerate(every, 1):
-        name = file_name(given, number, names)
-        write_map(target / f"{name}.map", map_from_instance(board))
-        write_scen(target / f"{name}.scen", scenarios_from_instance(board, f"{name}.map"))
+    for number, (name, board) in enumerate(every, 1):
+        write_movingai(target, file_name(name, number, names), board)
     return len(names)

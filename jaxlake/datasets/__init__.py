@@ -9,15 +9,11 @@ from jaxlake.datasets.board_sets import read_manifest as read_manifest
 from jaxlake.datasets.board_sets import read_parts as read_parts
 from jaxlake.datasets.hugging_face import from_hugging_face as from_hugging_face
 from jaxlake.datasets.hugging_face import to_hugging_face as to_hugging_face
-from jaxlake.datasets.movingai import GridMap as GridMap
 from jaxlake.datasets.movingai import Scenario as Scenario
 from jaxlake.datasets.movingai import instance_from_scenarios as instance_from_scenarios
-from jaxlake.datasets.movingai import map_from_instance as map_from_instance
 from jaxlake.datasets.movingai import read_map as read_map
 from jaxlake.datasets.movingai import read_scen as read_scen
-from jaxlake.datasets.movingai import scenarios_from_instance as scenarios_from_instance
-from jaxlake.datasets.movingai import write_map as write_map
-from jaxlake.datasets.movingai import write_scen as write_scen
+from jaxlake.datasets.movingai import write_movingai as write_movingai
 from jaxlake.datasets.paper_benchmark import Benchmark as Benchmark
 from jaxlake.datasets.paper_benchmark import read_benchmark as read_benchmark
 from jaxlake.datasets.paper_benchmark import write_benchmark as write_benchmark

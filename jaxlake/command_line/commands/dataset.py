@@ -15,7 +15,7 @@ from jaxlake.command_line.arguments import (
     number,
     user_errors,
 )
-from jaxlake.command_line.conversion import check_conversion, write_boards
+from jaxlake.command_line.conversion import check_source, write_boards
 from jaxlake.command_line.json_lines import ProgressLine
 from jaxlake.errors import UserError
 from jaxlake.text_tables import aligned_text
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     convert.add_argument("target", metavar="TARGET", type=Path, help="FILE.jsonl, or a folder")
     convert.add_argument("--map", metavar="FILE", type=Path, help="the map of a .scen file")
     agents = "a board for every K rows of a .scen file"
-    convert.add_argument("--agents", metavar="K", type=int, help=agents)
+    convert.add_argument("--agents", metavar="K", type=number(int, 1, 5), help=agents)
 
 
 def _add_make(parser: argparse.ArgumentParser) -> None:
@@ -246,7 +246,7 @@ def _info(args: argparse.Namespace) -> int:
 
 
 def _convert(args: argparse.Namespace) -> int:
-    check_conversion(args)
+    check_source(args)
     from jaxlake import GridError
     from jaxlake.datasets import DatasetError
 
