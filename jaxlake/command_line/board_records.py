@@ -27,9 +27,10 @@ from jaxlake import (
     stack_instances,
 )
 from jaxlake.command_line.json_lines import Answers, Record, RecordError, clipped_json, read_records
+from jaxlake.datasets.solution_fields import solution_fields
 from jaxlake.language.answers import Answer, parse_answer
 from jaxlake.language.judging import judge_answers
-from jaxlake.language.prompts import MAX_AGENTS, action_names
+from jaxlake.language.prompts import MAX_AGENTS
 from jaxlake.render import Picture
 from jaxlake.render.playback import play
 from jaxlake.solver import solve_batch
@@ -63,7 +64,6 @@ _FEW_AGENTS = 2
 _PADDED_AGENTS = (_FEW_AGENTS, MAX_AGENTS)
 _BATCH_SIZES = (32, 512)
 _SHORTEST_PLAN = 32
-_OPTIMA = ("sum_of_costs", "makespan", "needs_wait", "plan", "makespan_plan")
 _NO_ANSWER = Answer(parsed=False, plan=None, reason=None)
 
 
@@ -215,30 +215,11 @@ def _plan_of_names(plan: Any, num_agents: int) -> Answer:
 
 
 def _solution_records(tasks: Sequence[_Task], batch_size: int) -> list[Record]:
-    records = []
-    for task, solution in zip(tasks, _solve(tasks, batch_size), strict=True):
-        record = {"id": task.id, "grid": task.grid, "status": Status(int(solution.status)).name}
-        if solution.status == Status.OPTIMAL:
-            record |= solution_fields(solution, task.num_agents)
-            plan = np.asarray(solution.makespan_plan)[:, : task.num_agents]
-            record["makespan_plan"] = action_names(plan)
-        else:
-            record |= dict.fromkeys(_OPTIMA)
-        records.append(record | {"expansions": int(solution.expansions)})
-    return records
-
-
-def solution_fields(solution: Solution, num_agents: int | None = None) -> Record:
-    """Put the optima of an OPTIMAL solution into JSON, with its plan as trimmed action names.
-
-    The board has `num_agents` in the slots from 0 on (None: in every slot).
-    """
-    return {
-        "sum_of_costs": int(solution.sum_of_costs),
-        "makespan": int(solution.makespan),
-        "needs_wait": bool(solution.needs_wait),
-        "plan": action_names(np.asarray(solution.plan)[:, :num_agents]),
-    }
+    solutions = zip(tasks, _solve(tasks, batch_size), strict=True)
+    return [
+        {"id": task.id, "grid": task.grid, **solution_fields(solution, task.num_agents)}
+        for task, solution in solutions
+    ]
 
 
 def _outcome_records(tasks: Sequence[_Task], batch_size: int, *, optimum: bool) -> list[Record]:

@@ -7,7 +7,6 @@ from jaxlake.datasets.board_sets import missing_parts as missing_parts
 from jaxlake.datasets.board_sets import read_counts as read_counts
 from jaxlake.datasets.board_sets import read_manifest as read_manifest
 from jaxlake.datasets.board_sets import read_parts as read_parts
-from jaxlake.datasets.hugging_face import from_hugging_face as from_hugging_face
 from jaxlake.datasets.hugging_face import to_hugging_face as to_hugging_face
 from jaxlake.datasets.movingai import Scenario as Scenario
 from jaxlake.datasets.movingai import instance_from_scenarios as instance_from_scenarios

@@ -1,30 +1,20 @@
-"""Boards as a `Dataset` of Hugging Face's library `datasets`, and back.
+"""Boards as a `Dataset` of Hugging Face, with the fields of `jaxlake solve`."""
 
-A row has the fields of a record of `jaxlake solve`, so that people, trainers and the hub's viewer
-can read it. `Dataset.push_to_hub`, `save_to_disk` and `to_parquet` write such a set, and
-`load_dataset` and `load_from_disk` read it.
-"""
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from jaxlake.board.dynamics import Action
-from jaxlake.board.grids import format_grid, parse_grid
-from jaxlake.board.instance import Instance, pad_instance, stack_instances
-from jaxlake.datasets.source_files import DatasetError
-from jaxlake.errors import did_you_mean
+from jaxlake.board.grids import format_grid
+from jaxlake.board.instance import Instance
+from jaxlake.datasets.solution_fields import OPTIMA, solution_fields
 from jaxlake.generator import Generated
-from jaxlake.language.prompts import PromptStyle, action_names, render, target
-from jaxlake.solver import DEFAULT_HORIZON, Solution, Status
+from jaxlake.language.prompts import PromptStyle, render, target
+from jaxlake.solver import Solution, Status
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features
-
-_OPTIMA = ("sum_of_costs", "makespan", "needs_wait", "plan", "makespan_plan")
-_SOLUTION = ("status", *_OPTIMA, "expansions")
 
 
 def to_hugging_face(
@@ -63,7 +53,8 @@ def to_hugging_face(
             unknown; of boards that have no symbols, see `GridError`.
         ModuleNotFoundError: `datasets` is missing (the extra `hub`).
     """
-    library = _import_library()
+    import datasets as library  # the extra `hub`
+
     if isinstance(boards, Generated):
         if solutions is not None:
             raise ValueError("solutions: got some, but what was generated brings its own")
@@ -85,66 +76,6 @@ def to_hugging_face(
     )
 
 
-def from_hugging_face(
-    dataset: "Dataset",
-    *,
-    max_size: int | None = None,
-    max_agents: int | None = None,
-    horizon: int = DEFAULT_HORIZON,
-) -> tuple[Instance, Solution | None]:
-    """Return the boards of a data set and their solutions, NumPy leaves (B, ...).
-
-    With the padding that the boards had, they are exactly those that `to_hugging_face` was given.
-
-    Args:
-        dataset: One split, with the columns of `to_hugging_face`; others are passed over. Of these
-            `grid` is needed. Without `status` there are no solutions.
-        max_size: N, the side of the padded boards; None stands for the largest of the set.
-        max_agents: K, the number of slots; None stands for the most agents of the set, but at least
-            two.
-        horizon: Steps of the plans, with waits after the last move.
-
-    Raises:
-        DatasetError: The data set is no split, is empty or lacks a column; or a row is not what it
-            should be, or larger than the limits; the message names the row and the column.
-        ModuleNotFoundError: `datasets` is missing (the extra `hub`).
-    """
-    if not isinstance(dataset, _import_library().Dataset):
-        raise DatasetError(f"dataset: got {type(dataset).__name__}, one split is needed")
-    solved = "status" in dataset.column_names
-    needed = ("grid", *_SOLUTION) if solved else ("grid",)
-    if missing := [name for name in needed if name not in dataset.column_names]:
-        raise DatasetError(f"dataset: the columns {', '.join(missing)} are missing")
-    rows: list[dict[str, Any]] = list(dataset.select_columns(list(needed)))
-    if not rows:
-        raise DatasetError("dataset: got no rows, at least one is needed")
-    boards = [_board(row["grid"], number) for number, row in enumerate(rows)]
-    sides = [np.shape(board.holes)[-1] for board in boards]
-    slots = [np.shape(board.agent_mask)[-1] for board in boards]
-    N, K = max(sides) if max_size is None else max_size, max_agents or max(2, *slots)
-    for name, found, limit in (("max_size", sides, N), ("max_agents", slots, K)):
-        if max(found) > limit:
-            number = int(np.argmax(found))
-            raise DatasetError(f"row {number}: grid: has {found[number]}, {name} is {limit}")
-    instances = stack_instances([pad_instance(board, N, K) for board in boards])
-    if not solved:
-        return instances, None
-    solutions = [
-        _solution(row, number, slots[number], (horizon, K)) for number, row in enumerate(rows)
-    ]
-    return instances, jax.tree.map(lambda *leaves: np.stack(leaves), *solutions)
-
-
-def _import_library() -> Any:
-    try:
-        import datasets
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "data sets of Hugging Face need datasets: pip install 'jaxlake[hub]'", name=error.name
-        ) from None
-    return datasets
-
-
 def _each(
     boards: Instance, solutions: Solution | None
 ) -> Iterator[tuple[Instance, Solution | None]]:
@@ -156,12 +87,13 @@ def _each(
 
 def _features(solved: bool, prompted: bool, chat: bool) -> "Features":
     """Return the types of the columns."""
-    library = _import_library()
+    import datasets as library
+
     text, whole, flag = (library.Value(name) for name in ("string", "int32", "bool"))
     features = {"grid": library.List(text), "size": whole, "num_agents": whole}
     if solved:
         names = library.List(library.List(text))
-        optima = dict(zip(_OPTIMA, (whole, whole, flag, names, names), strict=True))
+        optima = dict(zip(OPTIMA, (whole, whole, flag, names, names), strict=True))
         features |= {"status": text, **optima, "expansions": whole}
     if prompted:
         features["prompt"] = library.List({"role": text, "content": text}) if chat else text
@@ -178,75 +110,12 @@ def _row(
         "grid": format_grid(board),
         "size": int(board.size),
         "num_agents": agents,
-        "answer": None,
     }
     if style is not None:
         words = render(board, style)
         row["prompt"] = [{"role": "user", "content": words}] if chat else words
     if solution is None:
         return row
-    row |= {"status": Status(int(solution.status)).name, "expansions": int(solution.expansions)}
-    if solution.status != Status.OPTIMAL:
-        return row | dict.fromkeys(_OPTIMA)
-    plan = np.asarray(solution.plan)[:, :agents]
-    return row | {
-        "sum_of_costs": int(solution.sum_of_costs),
-        "makespan": int(solution.makespan),
-        "needs_wait": bool(solution.needs_wait),
-        "plan": action_names(plan),
-        "makespan_plan": action_names(np.asarray(solution.makespan_plan)[:, :agents]),
-        "answer": target(plan),
-    }
-
-
-def _board(grid: Any, number: int) -> Instance:
-    """Read a board without padding, one slot for each agent."""
-    try:
-        found = parse_grid(grid)
-        agents = int(np.sum(found.agent_mask))
-        return parse_grid(grid, max_agents=agents)
-    except (TypeError, ValueError) as error:
-        raise DatasetError(f"row {number}: {error}") from None
-
-
-def _solution(row: dict[str, Any], number: int, agents: int, shape: tuple[int, int]) -> Solution:
-    """Read a solution whose plans have this shape, (horizon, K)."""
-    if row["status"] not in Status.__members__:
-        allowed = ", ".join(Status.__members__)
-        raise DatasetError(f"row {number}: status: got {row['status']!r}, allowed are {allowed}")
-    optimal = row["status"] == Status.OPTIMAL.name
-    if optimal and (missing := [name for name in _OPTIMA if row[name] is None]):
-        raise DatasetError(f"row {number}: {missing[0]}: missing, but the status is OPTIMAL")
-    none = np.full(shape, -1, np.int8)
-    leaves: dict[str, Any] = {
-        "status": np.int8(Status[row["status"]]),
-        "sum_of_costs": np.int16(row["sum_of_costs"] if optimal else -1),
-        "makespan": np.int16(row["makespan"] if optimal else -1),
-        "needs_wait": np.bool_(optimal and row["needs_wait"]),
-        "expansions": np.int32(row["expansions"]),
-    }
-    for name in ("plan", "makespan_plan"):
-        try:
-            leaves[name] = _plan(row[name], agents, shape) if optimal else none
-        except ValueError as error:
-            raise DatasetError(f"row {number}: {name}: {error}") from None
-    return Solution(**leaves)
-
-
-def _plan(names: Sequence[Sequence[str]], agents: int, shape: tuple[int, int]) -> np.ndarray:
-    """Read the actions of each agent, int8 of this shape (horizon, K)."""
-    longest = max(map(len, names), default=0)
-    if len(names) != agents or longest > shape[0]:
-        raise ValueError(
-            f"got {len(names)} agents and {longest} steps, {agents} agents and at most {shape[0]} "
-            "steps are allowed"
-        )
-    plan = np.full(shape, Action.WAIT, np.int8)
-    for agent, actions in enumerate(names):
-        for time, action in enumerate(actions):
-            if action not in Action.__members__:
-                allowed = ", ".join(Action.__members__)
-                meant = did_you_mean(action, Action.__members__)
-                raise ValueError(f"got the action {action!r}, allowed are {allowed}{meant}")
-            plan[time, agent] = Action[action]
-    return plan
+    optimal = solution.status == Status.OPTIMAL
+    answer = target(np.asarray(solution.plan)[:, :agents]) if optimal else None
+    return row | solution_fields(solution, agents) | {"answer": answer}

@@ -35,8 +35,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxlake.board.dynamics import Action
 from jaxlake.board.grids import format_grid
+from jaxlake.datasets.solution_fields import optimum_fields
 from jaxlake.datasets.source_files import DatasetError, read_rows
 from jaxlake.files import write_text_whole
 from jaxlake.generator import hole_count, lake_params
@@ -129,7 +129,9 @@ def make_cell(benchmark: Benchmark, agents: int, size: int) -> Rows:
                     "requested_holes": int(hole_count(size, hole_ratio)),
                     "requested_needs_wait": needs_wait,
                 }
-                rows[config].append(row | _facts(single, agents))
+                holes = np.asarray(single.instances.holes)[:size, :size]
+                optimum = optimum_fields(single.solutions, agents)
+                rows[config].append(row | {"holes": int(np.sum(holes)), **optimum})
     return rows
 
 
@@ -275,17 +277,3 @@ def _deal(boards: SolvedBoards, benchmark: Benchmark) -> list[list[tuple[int, bo
         left[config, place] -= 1
         dealt[config].append((board, bool(place)))
     return dealt
-
-
-def _facts(board: SolvedBoards, agents: int) -> Row:
-    instance, solution = board.instances, board.solutions
-    size = int(instance.size)
-    plan = np.asarray(solution.plan)[:, :agents].T
-    names = [[Action(int(a)).name for a in np.trim_zeros(actions, "b")] for actions in plan]
-    return {
-        "holes": int(np.sum(np.asarray(instance.holes)[:size, :size])),
-        "needs_wait": bool(solution.needs_wait),
-        "sum_of_costs": int(solution.sum_of_costs),
-        "makespan": int(solution.makespan),
-        "plan": names,
-    }

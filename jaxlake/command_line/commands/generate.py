@@ -89,7 +89,7 @@ def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[s
     import numpy as np
 
     from jaxlake import format_grid, lake_params
-    from jaxlake.command_line.board_records import solution_fields
+    from jaxlake.datasets.solution_fields import optimum_fields
     from jaxlake.generator.board_digests import DigestSet
     from jaxlake.generator.quotas import BATCH_SIZE, CAPACITY, HORIZON, DrawOptions, fill_quotas
     from jaxlake.runtime.random_keys import threefry_key
@@ -118,7 +118,7 @@ def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[s
             record = {
                 "id": f"{kind}_s{args.seed}_{next(made):06d}",
                 "grid": format_grid(board),
-                **solution_fields(solution),
+                **optimum_fields(solution),
                 "hole_ratio": args.hole_ratio,
             }
             left[record["needs_wait"]] -= 1
