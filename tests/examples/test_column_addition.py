@@ -1,7 +1,6 @@
 """Column addition, the second environment, against plain counting and schoolbook addition."""
 
 import math
-from collections import Counter
 from itertools import product
 
 import pytest
@@ -89,16 +88,6 @@ def test_held_out_sums_never_come_and_all_others_do():
         rest = draw_sums(one_group(1, 1.0), asked, seed=2, held_out=held_out)
         assert len(set(rest)) == len(rest) == 25
         assert not set(rest) & set(held_out)
-
-
-def test_other_seeds_draw_other_sums_all_over_their_kind():
-    draws = [draw_sums(one_group(2, 0.5), 200, seed) for seed in range(20)]
-    assert len(set(draws)) == 20
-    seen = Counter((one.first, one.second) for drawn in draws for one in drawn)
-    # 2,000 draws of 1,980 sums give 1,260 different ones and 2,000 of 6,120 give 1,710, if all are
-    # equally likely.
-    assert 2850 < len(seen) < 3100
-    assert {first for first, _ in seen} == set(range(10, 100))
 
 
 # The verifier
@@ -223,17 +212,3 @@ def test_nearest_knobs_are_possible_and_none_nearer_are(count, carry, most):
     assert possible(got["carry_ratio"])
     assert abs(round(20 * got["carry_ratio"]) - carry) == min(distances)
     assert (got["data_ratio"], nearest("1", got)) == (1.0, got)
-
-
-@pytest.mark.parametrize("digits", [(), (0,), (7,), (1, 1), (1.5,)])
-def test_impossible_numbers_of_digits_are_refused(digits):
-    with pytest.raises(ValueError, match="digit"):
-        AdditionSpace(digits=digits)
-
-
-def test_configurations_order_their_groups_and_survive_json():
-    turned = AdditionConfiguration(digits=dict(reversed(CURRENT.digits.items())))
-    assert list(turned.values()) == ["1", "2", "3"]
-    assert AdditionConfiguration.model_validate_json(CURRENT.model_dump_json()) == CURRENT
-    with pytest.raises(ValueError, match=r"sum to 1, they sum to 0\.5"):
-        addition(d1=(0.5, 0.1))

@@ -29,7 +29,6 @@ from examples.column_addition.environment import (
 )
 from examples.column_addition.trainee import END, UNTRAINED, Trainee, columns_of, reinforce
 from tests.examples.additions import CURRENT, one_group
-from tests.paths import ROOT
 
 # What the engineer reads
 
@@ -76,16 +75,6 @@ def test_evidence_counts_what_the_verifier_says():
     frequent = Counter((str(one.digits), c) for one, c in zip(asked, checked, strict=True) if c)
     assert [frequent[pair] for pair in pairs] == sorted(frequent.values(), reverse=True)[:4]
     assert StageEvidence.model_validate_json(evidence.model_dump_json()) == evidence
-
-
-def test_times_of_failures_are_those_of_half_and_of_nine_in_ten():
-    wrong = [f"{222222 + 10**column}" for column in (5, 0, 1, 0, 3, 5, 2, 0, 1, 4)]
-    times = addition_evidence(0, [Sum(111111, 111111)] * 10, wrong).failure_times
-    assert {key: (time.median, time.latest) for key, time in times.items()} == {
-        "wrong_digit": (1.0, 5.0)
-    }
-    with pytest.raises(ValueError, match="argument 2 is shorter"):
-        addition_evidence(0, [Sum(1, 2)] * 2, ["3"])
 
 
 # The trainee and the loop
@@ -200,12 +189,3 @@ def test_bad_arguments_end_with_status_2_and_say_why(capsys, arguments, message)
         main(arguments)
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
-
-
-def test_code_of_the_documentation_runs():
-    text = (ROOT / "docs" / "tutorials" / "your_environment.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    assert blocks
-    names: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, "docs/tutorials/your_environment.md", "exec"), names)

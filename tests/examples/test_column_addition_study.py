@@ -79,12 +79,6 @@ def test_wrong_arguments_are_named(arguments, message, tmp_path, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_every_constant_can_be_made():
-    domain = Experiment().domain()
-    for configuration in study.CONSTANTS.values():
-        assert domain.space.violation(configuration) is None
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -93,9 +87,7 @@ def test_every_constant_can_be_made():
         (lambda known: known["settings"].update(experiment={}), "made with other experiment"),
     ],
 )
-def test_runs_of_another_rule_or_other_settings_are_not_joined(
-    change, message, finished, tmp_path, capsys
-):
+def test_study_refuses_runs_of_other_settings(change, message, finished, tmp_path, capsys):
     path = tmp_path / "study.json.gz"
     known = json.loads(gzip.decompress(finished.read_bytes()))
     change(known)

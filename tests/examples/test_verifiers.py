@@ -62,9 +62,7 @@ def test_the_plan_of_each_board_is_optimal_and_silence_earns_nothing(tmp_path: P
         assert checks[check]["valid"] == BOARDS["count"]
 
 
-def test_rollouts_of_a_model_are_paid_what_its_last_words_are_worth(
-    endpoint: str, tmp_path: Path
-) -> None:
+def test_rollout_rewards_are_scores_of_last_words(endpoint: str, tmp_path: Path) -> None:
     run(
         "vf-eval",
         "env.taskset",

@@ -3,7 +3,6 @@
 `python -m tests.training.one_of_several ADDRESS PROCESSES INDEX TASK OUTPUT` does one of `TASKS`.
 """
 
-import errno
 import json
 import os
 import signal
@@ -11,24 +10,24 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from engineer import EngineerError, NoteWriter, Spent
 from engineer.engineers.base import Proposal
 from jaxlake.command_line.termination import unwound_by_sigterm
 from tests.paths import ROOT, TINY
-from tests.training.phases.test_weight_sync import Both
 from training import processes
 from training.errors import UserError
 from training.phases.asking import asked_by_first
-from training.phases.reading import EngineReader
 from training.policy.parameters import make_mesh
 from training.processes import PeerError, Peers
 from training.sampling.sampler import Completion, Question
@@ -117,15 +116,6 @@ class PlaceSampler:
         return [[completion(place, number) for number in numbers] for place in question.places]
 
 
-class OneByte:
-    """A token for each character."""
-
-    def encode_prompt(self, text: str) -> list[int]:
-        return list(text.encode())
-
-    encode_answer = encode_prompt
-
-
 class Outside:
     """An engineer that says who asked it, and has no answer to a task without a number."""
 
@@ -153,6 +143,12 @@ def ask(sampler: SharedSampler, **changes: Any) -> list[list[Completion]]:
     return sampler.sample(replace(question, **changes))
 
 
+def message_of(kind: type[Exception], call: Callable[..., object], *given: Any) -> str:
+    with pytest.raises(kind) as caught:
+        call(*given)
+    return str(caught.value)
+
+
 def exchange(output: Path) -> None:
     """Exchange what was sampled, tell what the first one knows, and put an array together.
 
@@ -167,37 +163,22 @@ def exchange(output: Path) -> None:
     def refuse() -> None:
         raise UserError(f"refused by {index}")
 
-    try:
-        processes.from_first("a refusal", refuse)
-    except UserError as error:
-        refusal = str(error)
+    refusal = message_of(UserError, processes.from_first, "a refusal", refuse)
     engineer = asked_by_first(Outside())
     assert isinstance(engineer, NoteWriter)
     proposal, notes = engineer.propose(1), engineer.write("notes", 1)  # type: ignore[arg-type]
-    try:
+    with pytest.raises(EngineerError) as unanswered:
         engineer.propose(None)  # type: ignore[arg-type]
-    except EngineerError as error:
-        unanswered = [str(error), error.spent.engineer_tokens]
+    spent = [str(unanswered.value), unanswered.value.spent.engineer_tokens]
     processes.require_same("equal values", {"a": np.arange(3)})
-    off = Both(off=1e-4 * (index + 1))
-    reader = EngineReader(OneByte(), SharedSampler(off), 4)  # type: ignore[arg-type]
-    nats = reader.nats(["ab"], ["cd"])
-    try:
-        processes.require_same("other values", {"a": np.arange(3) + index})
-    except PeerError as error:
-        different = str(error)
+    values = {"a": np.arange(3) + index}
+    different = message_of(PeerError, processes.require_same, "other values", values)
     mesh = make_mesh(jax.device_count())
     split = NamedSharding(mesh, PartitionSpec("fsdp"))
     placed = processes.place(np.arange(8, dtype=np.float32), split)
     whole = np.asarray(processes.local_copy(placed))
-    try:
-        ask(sampler, seed=index)
-    except PeerError as error:
-        seeds = str(error)
-    try:
-        processes.wait_for_all(f"place {index}")
-    except PeerError as error:
-        astray = str(error)
+    seeds = message_of(PeerError, partial(ask, sampler, seed=index))
+    astray = message_of(PeerError, processes.wait_for_all, f"place {index}")
     found = {
         "groups": [
             [[list(one.token_ids), one.logprobs.tobytes().hex(), one.truncated] for one in group]
@@ -205,9 +186,8 @@ def exchange(output: Path) -> None:
         ],
         "told": [told["index"], told["array"].tolist()],
         "refusal": refusal,
-        "engineer": [engineer.name, proposal.text, proposal.tokens, notes.text, *unanswered],
+        "engineer": [engineer.name, proposal.text, proposal.tokens, notes.text, *spent],
         "different": different,
-        "nats": nats,
         "addressable": placed.is_fully_addressable,
         "whole": whole.tolist(),
         "seeds": seeds,
@@ -234,20 +214,12 @@ def visible(output: Path) -> None:
     output.write_text(jax.config.read("jax_cuda_visible_devices"))
 
 
-def fail(output: Path) -> None:
-    """Meet the other, then raise the error FAILURE in process 1, for which process 0 waits."""
-    processes.wait_for_all("a start")
-    if jax.process_index() == 1:
-        raise FAILURES[os.environ["FAILURE"]]
-    processes.wait_for_all("an end")
-
-
 def run(output: Path) -> None:
     """Run a configuration, as far as STOP_AFTER says; process 1 kills itself at DIE_AT.
 
     Checkpoints are written in the background, so it first waits for the folder WHEN_SAVED.
     """
-    from tests.training.killed_run import dying_at
+    from tests.training.fake_run import dying_at
     from training import loop
     from training.schema import load
 
@@ -266,13 +238,7 @@ def run(output: Path) -> None:
         loop.run(config, output.parent, stop_after=int(stop_after) if stop_after else None)
 
 
-TASKS = {"exchange": exchange, "wait": wait, "visible": visible, "fail": fail, "run": run}
-
-FAILURES: dict[str, BaseException] = {
-    "reader": BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)),
-    "package": ModuleNotFoundError(name="vllm.core"),
-    "bug": ZeroDivisionError("a bug"),
-}
+TASKS = {"exchange": exchange, "wait": wait, "visible": visible, "run": run}
 
 
 def main(address: str, count: str, index: str, task: str, output: str) -> None:

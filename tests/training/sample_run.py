@@ -1,45 +1,39 @@
-"""A run directory without training: real boards, plans, verdicts and decisions, invented curves.
+"""A run directory without training.
 
-Boards are generated and solved by the lake, answers are its optimal plans or damaged ones, every
-verdict is the verifier's, and contexts and decisions come out of the engineer's own pipeline, asked
-with scripted answers. Only the weights and the optimizer's numbers (loss, entropy and the like) are
-made up.
+Boards, plans, verdicts and decisions are real; weights and the records of updates are invented.
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest import mock
 
 import numpy as np
 from safetensors.numpy import save_file
 from transformers import PreTrainedTokenizerFast
 
 import engineer
-from engineer.context import summary_question
 from engineer.context.token_limit import CountTokens, estimate_tokens
-from engineer.engineers.controls import split_control
 from engineer.quoting import escape_surrogates
 from engineer.scoring.reading import Agreement, FactReading, Reading
 from engineer.synthetic import FACTS, Fact
-from jaxlake import Action, Failure
-from jaxlake.language.judging import Verdict, judge_texts
+from jaxlake import Action
 from jaxlake.language.prompts import target
 from training.audit import seal
-from training.phases.design import charged, write_design
+from training.phases import design
 from training.phases.gate import gate
 from training.phases.picking import stage_boards
 from training.phases.stage_results import (
     configuration_for,
-    design_settings,
     read_stage_results,
-    view_of,
 )
 from training.phases.summary import summary_of
 from training.phases.train import write_configuration
 from training.phases.validate import judge_answers, validation_set
-from training.policy.lora import save_adapters
 from training.policy.tokenizer import train_tokenizer
 from training.rollout.instances import InstanceSet
 from training.run import records
@@ -82,7 +76,7 @@ CONFIG = {
     "engineer": {"style": "full"},
 }
 UPDATES = 40
-COMPLETIONS = 16
+COMPLETIONS = 6
 SKILL = (0.25, 0.45, 0.6, 0.8)
 """Share of answers left undamaged after the warm start and after each stage."""
 
@@ -154,9 +148,9 @@ def write_sample_run(
         )
         for step in range(10, 201, 10)
     ]
-    updates = list(_updates(rng, boards, config, skill))
+    updates = list(_updates(rng, config, skill))
     directory.metrics.write([*warm_start, *updates])
-    directory.timings.write(_timings(rng, updates, design_seconds))
+    directory.timings.write(_timings(updates, design_seconds))
 
     for stage in range(config.stages.count + 1):
         files, trained_on = directory.stage(stage), None
@@ -171,14 +165,11 @@ def write_sample_run(
         texts = _answers(rng, boards, skill[stage])
         files.episodes.write(judge_answers(config, boards, texts))
         if stage > 0:
-            _design(directory, config, count_tokens)
+            _design(directory, config, count_tokens or estimate_tokens)
         if tokenizer is not None:
             tokenizer.save_pretrained(files.policy)
             weights = {"weight": np.full((2, 3), stage, np.float32)}
             save_file(weights, files.policy / "model.safetensors")
-            if (lora := config.model.lora) is not None:
-                factors = {"factor": np.full((2, 3), stage, np.float32)}
-                save_adapters(factors, lora, files.adapters, base="0" * 8, base_name="sample")
             seal(config, directory, boards, stage, trained_on)
     directory.summary.write(summary_of(config, read_stage_results(directory, config)))
     return path
@@ -218,72 +209,54 @@ def _damaged(rng: np.random.Generator, plan: np.ndarray, size: int) -> str:
 
 
 def _updates(
-    rng: np.random.Generator, boards: InstanceSet, config: RunConfig, skill: Sequence[float]
+    rng: np.random.Generator, config: RunConfig, skill: Sequence[float]
 ) -> Iterator[records.UpdateMetrics]:
-    """Rollouts of a policy that gets better, verified together; optimizer numbers are invented."""
+    """Updates of a policy that gets better; all numbers are invented."""
     count = UPDATES * config.stages.count
-    rows = rng.integers(0, len(boards), count * COMPLETIONS)
-    chosen = boards.take(rows)
-    texts = []
+    groups = list(config.environment.initial.values())
     for number in range(count):
-        now = float(np.interp(number, [0, count - 1], skill[::3]))
-        texts += _answers(rng, chosen.part(number, COMPLETIONS), now)
-    verdict = judge_texts(
-        texts, chosen.instances, chosen.solutions, max_steps=config.prompt.max_steps
-    )
-    sizes = np.asarray(chosen.instances.size)
-    for number in range(count):
-        part_rows = slice(number * COMPLETIONS, (number + 1) * COMPLETIONS)
+        rate = float(np.interp(number, [0, count - 1], skill[::3]))
+        solved = {group: int(rng.binomial(COMPLETIONS, rate)) for group in groups}
+        mean = sum(solved.values()) / (COMPLETIONS * len(groups))
         stage, update = divmod(number, UPDATES)
         yield records.UpdateMetrics(
             stage=stage + 1,
             update=update + 1,
             step=200 + number + 1,
-            **_rates(verdict, sizes, part_rows),
+            reward_mean=mean,
+            valid_rate=mean,
+            optimal_rate=mean,
+            parsed_rate=0.9,
+            by_group={group: _group_metrics(valid) for group, valid in solved.items()},
             loss=float(rng.normal(-0.01, 0.02)),
-            entropy=0.5 * math.exp(-number / 80) + float(rng.normal(0.08, 0.01)),
-            clip_share=float(rng.uniform(0.0, 0.04)),
-            zero_variance_share=float(np.clip(rng.normal(0.35, 0.08), 0, 1)),
-            completion_length=float(rng.normal(18, 1)),
-            importance_ratio_mean=float(rng.normal(1, 0.002)),
+            entropy=0.5 * math.exp(-number / 80) + 0.08,
+            clip_share=0.02,
+            zero_variance_share=0.35,
+            completion_length=18.0,
+            importance_ratio_mean=1.0,
             grad_norm=0.5,
             sampler_gap=1e-6,
             truncated_share=0.0,
         )
 
 
-def _rates(verdict: Verdict, sizes: np.ndarray, rows: slice) -> dict[str, Any]:
-    valid = np.asarray(verdict.outcomes.valid)[rows]
-    optimal = np.asarray(verdict.outcomes.optimal_sum_of_costs)[rows]
-    kinds = np.asarray(verdict.outcomes.failure)[rows]
-    by_group = {}
-    for size in np.unique(sizes[rows]).tolist():
-        of_size = sizes[rows] == size
-        rate = float(valid[of_size].mean())
-        by_group[str(size)] = records.GroupMetrics(
-            count=int(of_size.sum()),
-            valid=int(valid[of_size].sum()),
-            scores={"optimal_sum_of_costs": int(optimal[of_size].sum())},
-            failures=Counter(Failure(kind).label for kind in kinds[of_size & ~valid].tolist()),
-            reward=float((0.6 * valid + 0.4 * optimal)[of_size].mean()),
-            learnability=rate * (1 - rate),
-        )
-    return {
-        "reward_mean": float((0.6 * valid + 0.4 * optimal).mean()),
-        "valid_rate": float(valid.mean()),
-        "optimal_rate": float(optimal.mean()),
-        "parsed_rate": float(np.asarray(verdict.outcomes.parsed)[rows].mean()),
-        "by_group": by_group,
-    }
+def _group_metrics(valid: int) -> records.GroupMetrics:
+    rate, failed = valid / COMPLETIONS, COMPLETIONS - valid
+    return records.GroupMetrics(
+        count=COMPLETIONS,
+        valid=valid,
+        scores={"optimal_sum_of_costs": valid},
+        failures={"hole": failed} if failed else {},
+        reward=rate,
+        learnability=rate * (1 - rate),
+    )
 
 
 def _timings(
-    rng: np.random.Generator, updates: list[records.UpdateMetrics], design_seconds: float | None
+    updates: list[records.UpdateMetrics], design_seconds: float | None
 ) -> Iterator[records.TimingRecord]:
     for record in updates:
-        ranges = {"rollout": (1.0, 1.5), "verify": (0.02, 0.04), "update": (0.8, 1.0)}
-        ranges["sync"] = (0.1, 0.2)
-        seconds = {name: float(rng.uniform(*between)) for name, between in ranges.items()}
+        seconds = {"rollout": 1.2, "verify": 0.03, "update": 0.9, "sync": 0.15}
         place = {name: getattr(record, name) for name in ("phase", "stage", "update", "step")}
         yield records.TimingRecord(**place, seconds=seconds)
     for stage in range(4):
@@ -294,32 +267,25 @@ def _timings(
         yield records.TimingRecord(phase="design", stage=stage, step=200, seconds=took)
 
 
-def _design(directory: RunDirectory, config: RunConfig, count_tokens: CountTokens | None) -> None:
-    """Ask for the next configuration with scripted answers, and write what the loop writes."""
+def _design(directory: RunDirectory, config: RunConfig, count: CountTokens) -> None:
+    """Let the Design phase ask an engineer whose answers are scripted."""
     results = read_stage_results(directory, config)
     results[-1] = gate(config, directory, results)
     stage = results[-1].stage
-    files, answers = directory.stage(stage), iter(DESIGNS[stage - 1])
-    view, count = view_of(config, results, stage), count_tokens or estimate_tokens
-    settings = design_settings(config)
+    answers = iter(DESIGNS[stage - 1])
 
     def generate(prompt: str, *_: object) -> engineer.GeneratedText:
-        text = next(answers, "no more")
+        notes = "Write notes to yourself" in prompt
+        text = NOTES[stage - 1] if notes else next(answers, "no more")
         return engineer.GeneratedText(text, count(text))
 
-    asked: engineer.Engineer = engineer.LanguageModelEngineer(generate)
-    control, _ = split_control(config.engineer.kind)
-    if control:
-        asked = control(asked)
-
-    def seed(attempt: int) -> int:
-        return seed_for(config.seed, "design", stage, attempt)
-
-    design = engineer.run_design(asked, view, settings, seed=seed, count_tokens=count)
-    note, tokens = NOTES[stage - 1], 0
-    if "summary" in config.engineer.blocks and note and isinstance(asked, engineer.NoteWriter):
-        prompt = summary_question(view, design.configuration)
-        files.notes_prompt.write(prompt)
-        files.notes.write(note)
-        tokens = count(note)
-    write_design(files, charged(config, design, view, engineer.Spent(engineer_tokens=tokens)))
+    run: Any = SimpleNamespace(
+        config=config,
+        directory=directory,
+        policy=SimpleNamespace(count_tokens=count),
+        timed=lambda phase, stage: nullcontext(),
+        seed=partial(seed_for, config.seed),
+    )
+    asked, nothing = engineer.LanguageModelEngineer(generate), cast(Any, None)
+    with mock.patch.object(design, "make_engineer", return_value=asked):
+        design.design(run, nothing, results)

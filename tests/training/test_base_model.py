@@ -12,25 +12,17 @@ import numpy as np
 import pytest
 import yaml
 
-from engineer.context.symbols import symbols_text
-from engineer.edits import edits_text, read_edits
-from engineer.engineers.rule import teacher_edits
-from engineer.scoring.reading import reading_set
 from engineer.synthetic import FACTS
 from examples.base_model import train as loop
 from examples.base_model.designs import draw_swaps
 from examples.base_model.recipe import Recipe
 from examples.base_model.scores import ReadingTest
 from jaxlake.statistics.intervals import wilson_interval
-from tests.engineer.scoring.test_reading import parse
 from tests.paths import ROOT
-from training.environments.catalogue import domain_of
-from training.phases.reading import EngineReader
 from training.policy.huggingface import SHIPPED, resolve
 from training.policy.policy import open_policy
 from training.run.digests import HASHES
-from training.sampling.engines import start_sampler
-from training.schema import Model, Prompt, Sampling, load, load_as, parse_yaml, read_yaml
+from training.schema import Model, Prompt, Sampling, load_as, parse_yaml, read_yaml
 
 FOLDER = SHIPPED["jaxlake-base"]
 RECIPE = load_as(Recipe, ROOT / "examples/base_model/recipe.yaml", ())
@@ -67,66 +59,6 @@ def test_it_reads_every_fact_of_contexts_that_it_never_saw(seed):
     assert flips.keys() == set(FACTS)
     assert min(flips.values()) >= 0.9, flips
     assert edits_right >= 0.95
-
-
-WORDS = {
-    1: [f"valid{tenths}" for tenths in range(11)],
-    2: ["board", "hole", "vertex", "swap", "goal"],
-    4: ["-", "=", "+"],
-    5: [f"learn{tenths}" for tenths in range(11)],
-    6: [f"data{tenths}" for tenths in range(11)],
-    8: [f"hole{tenths}" for tenths in range(11)],
-    9: ["-", "=", "+"],
-    10: [f"wait{tenths}" for tenths in range(11)],
-    11: ["-", "=", "+"],
-}
-"""What may stand in a row of a compact context, by place."""
-
-
-@pytest.mark.slow
-def test_its_edits_follow_single_words_of_a_context_as_text(tmp_path: Path):
-    """One word of one row is another one; the answer is read by the engine that samples in JAX."""
-    config = load(ROOT / "configs/miniature.yaml", ["sampling.engine=jax"])
-    policy, params = open_policy(FOLDER, config.model, config.prompt, length_bucket=64)
-    sampler = start_sampler(policy, params, config.sampling, tmp_path / "engine")
-    reader = EngineReader(policy, sampler, config.engineer.max_tokens)
-    rng = np.random.default_rng(5)
-    pairs = []
-    for readout in reading_set(domain_of(config), 60, seed=77).plain:
-        text = symbols_text(readout, domain_of(config))
-        lines = text.split("\n")
-        row = int(rng.integers(1, 5))
-        place = list(WORDS)[int(rng.integers(len(WORDS)))]
-        words = lines[row].split(" ")
-        words[place] = WORDS[place][int(rng.integers(len(WORDS[place])))]
-        changed = "\n".join([*lines[:row], " ".join(words), *lines[row + 1 :]])
-        pairs.append((text, changed))
-
-    def edits(text: str) -> list[int]:
-        found = read_edits(text, domain_of(config))
-        assert found is not None, text
-        return [found[group][knob] for group in sorted(found) for knob in sorted(found[group])]
-
-    def rule(text: str) -> list[int]:
-        return edits(
-            edits_text(
-                teacher_edits(parse(text, domain_of(config)), domain_of(config)), domain_of(config)
-            )
-        )
-
-    before, after = (reader.answers([pair[side] for pair in pairs]) for side in (0, 1))
-    agreed, followed = [], []
-    for (text, changed), answer, other in zip(pairs, before, after, strict=True):
-        old, new = rule(text), rule(changed)
-        agreed += [one == right for one, right in zip(edits(other), new, strict=True)]
-        followed += [
-            one != two
-            for was, now, one, two in zip(old, new, edits(answer), edits(other), strict=True)
-            if was != now
-        ]
-    assert len(followed) > 20
-    assert np.mean(followed) >= 0.9
-    assert np.mean(agreed) >= 0.95
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import jax
 import pytest
 
 from tests.paths import TINY
-from tests.training.stand_in_sampler import without_vllm
+from tests.training.fake_run import without_vllm
 from training import loop
 from training.phases import train
 from training.run.active_run import ActiveRun
@@ -55,9 +55,7 @@ def test_a_run_that_went_on_holds_no_more_than_one_that_did_not_stop(tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_stage_that_was_taken_back_is_let_go_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_taken_back_stage_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with held_at_updates() as usual:
         loop.run(CONFIG, tmp_path / "usual")
     monkeypatch.setattr(train, "reference_of", lambda results, _: len(results) - 2)

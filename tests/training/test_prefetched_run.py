@@ -30,9 +30,7 @@ def assert_versions_follow(updates: list[UpdateMetrics]) -> None:
 
 
 @pytest.mark.parametrize("engine", ["jax", pytest.param("vllm", marks=pytest.mark.vllm)])
-def test_answers_that_were_drawn_ahead_are_of_the_weights_before(
-    engine: str, tmp_path: Path
-) -> None:
+def test_prefetched_answers_lag_by_one_update(engine: str, tmp_path: Path) -> None:
     loop.run(load(TINY, [*OPTIONS, f"sampling.engine={engine}"]), tmp_path)
     updates = RunDirectory(tmp_path).updates()
     assert [one.rollout_lag for one in updates] == [0, 1, 1, 1, 1, 1]

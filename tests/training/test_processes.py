@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from jaxlake.command_line.entry import main
 from tests.training import one_of_several
 from tests.training.one_of_several import HEARTBEAT, PROMPTS, completion
 
@@ -86,13 +85,6 @@ def test_processes_that_differ_notice_it(exchanged):
     assert second == "process 0 is at 'place 0', and this one at 'place 1'"
 
 
-def test_of_a_reading_all_record_what_the_first_engine_said(exchanged):
-    """Scores of c and d, less 0.0001 each."""
-    for one in exchanged:
-        assert one["nats"] == pytest.approx([-(99 + 100) / 1000 + 2e-4], rel=1e-6)
-    assert exchanged[0]["nats"] == exchanged[1]["nats"]
-
-
 def test_a_process_that_fails_ends_the_other_with_its_reason(exchanged):
     first, second = exchanged
     assert (first["status"], second["status"]) == (2, 2)
@@ -146,42 +138,3 @@ def test_a_process_that_sigterm_ends_has_status_143_and_tells_the_other(tmp_path
     assert "jaxlake: error:" not in said[ended]
     assert f"jaxlake: error: an end: process {ended} on " in said[1 - ended]
     assert " was ended by SIGTERM" in said[1 - ended]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("failure", "status", "own", "told"),
-    [
-        ("reader", 141, "", "has failed: [Errno 32] Broken pipe"),
-        ("package", 2, "needs the package 'vllm', which isn't installed", "has failed: "),
-        ("bug", 1, "Traceback", "has failed: a bug"),
-    ],
-)
-def test_a_process_of_several_ends_as_it_would_alone(tmp_path, failure, status, own, told):
-    with two("fail", tmp_path, FAILURE=failure) as started:
-        statuses = [process.wait(120) for process in started]
-    first, second = ((tmp_path / f"{index}.log").read_text() for index in range(2))
-    assert statuses == [2, status], first + second
-    assert own in second
-    assert ("Traceback" in second) == (failure == "bug")
-    assert ("jaxlake: error:" in second) == (status == 2)
-    assert "jaxlake: error: an end: process 1 on " in first
-    assert told in first
-
-
-def test_arguments_of_several_processes_belong_together(tmp_path, capsys):
-    command = ["run", "configs/miniature.yaml", "--run-dir", str(tmp_path / "run")]
-    for arguments, problem in (
-        (["--processes", "2"], "--processes: got a number"),
-        (["--coordinator", "host:1"], "needs --processes and --process"),
-        (
-            ["--coordinator", "h:1", "--processes", "2", "--process", "2"],
-            "--process: got 2, allowed are 0 to 1",
-        ),
-    ):
-        assert main([*command, *arguments]) == 2
-        assert problem in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main([*command, "--coordinator", "host"])
-    assert "got 'host', allowed are HOST:PORT and auto" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()

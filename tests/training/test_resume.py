@@ -13,8 +13,15 @@ from typing import Any
 import pytest
 
 from tests.paths import ROOT, TINY
-from tests.training.killed_run import POINTS, KilledError, assert_same_files, dying_at, stop
-from tests.training.stand_in_sampler import StandInSampler, without_vllm
+from tests.training.fake_run import (
+    POINTS,
+    KilledError,
+    StandInSampler,
+    assert_same_files,
+    dying_at,
+    stop,
+    without_vllm,
+)
 from training import loop
 from training.audit import audit_run
 from training.errors import UserError
@@ -182,7 +189,7 @@ def test_sigterm_releases_the_directory_and_the_same_command_resumes(tmp_path: P
 @pytest.mark.timeout(3000)
 def test_run_with_vllm_killed_in_every_phase_leaves_the_same_files(tmp_path: Path) -> None:
     def run(run_dir: Path, point: str = "none") -> int:
-        command = [sys.executable, str(HERE / "killed_run.py"), str(TINY), str(run_dir), point]
+        command = [sys.executable, "-m", "tests.training.fake_run", str(TINY), str(run_dir), point]
         return subprocess.run([*command, *LEARNS], cwd=ROOT, timeout=1200, check=False).returncode
 
     whole = tmp_path / "uninterrupted"
@@ -205,9 +212,7 @@ def test_run_with_vllm_killed_in_every_phase_leaves_the_same_files(tmp_path: Pat
     assert row["tokens"] == decision["spent"]["engineer_tokens"]
 
 
-def test_falling_rate_follows_the_run_after_a_rollback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_falling_rate_spans_a_rollback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps, taken = [], train.take_update
 
     def noted(*args: Any, step: int, **others: Any) -> Any:
@@ -223,9 +228,7 @@ def test_falling_rate_follows_the_run_after_a_rollback(
     assert steps == list(range(0, 16, 2))
 
 
-def test_checkpoint_is_saved_once_its_lines_are_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_save_follows_synced_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     sync, save = JsonLog.sync, Checkpoints.save
     monkeypatch.setattr(JsonLog, "sync", lambda log: (calls.append("sync"), sync(log)))
@@ -238,9 +241,9 @@ def test_checkpoint_is_saved_once_its_lines_are_on_the_disk(
 
 
 def test_adapters_of_other_weights_are_refused(tmp_path: Path) -> None:
-    config = load(TINY, [*CASES["adapters"][1], "stages.count=1"])
+    config = load(TINY, CASES["adapters"][1])
     with without_vllm():
-        loop.run(config, tmp_path / "run", stop_after=0)
+        loop.run(config, tmp_path / "run", stop_after=1)
         shutil.rmtree(tmp_path / "run/initial")
         shutil.copytree(tmp_path / "run/stages/0/policy", tmp_path / "run/initial")
         with pytest.raises(UserError, match=r"stages/0/adapters: its adapters belong to weights"):

@@ -47,11 +47,6 @@ def test_each_answer_is_about_the_sizes_of_its_context(examples):
     assert set(counts) == {2, 3, 4}
 
 
-def test_examples_follow_from_the_generator(examples):
-    assert draw_examples(np.random.default_rng(0), SETTINGS) == examples
-    assert draw_examples(np.random.default_rng(2), SETTINGS) != examples
-
-
 def test_a_swap_changes_one_fact_and_the_rule_s_answer(swaps):
     assert Counter(pair.fact for pair in swaps) == dict.fromkeys(COLUMNS, 12)
     for pair in swaps:

@@ -22,9 +22,7 @@ def lines_of(file: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.slow
-def test_train_resumes_with_the_same_result(
-    tiny: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_train_resumes_identically(tiny: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(loop, "LOG_EVERY", 10)
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     assert loop.train(tiny, whole) == whole / "model"

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.commands import cli as cli
-from tests.training.analysis.browsing import ATTACK, STAGE, OpenPage, chromium, open_pages
+from tests.training.analysis.pages import ATTACK, STAGE, OpenPage, chromium, open_pages
 from tests.training.analysis.studies import SKILLS, report_only, write_study
 from tests.training.sample_run import write_sample_run
 from training.analysis.report import build_report

@@ -17,7 +17,7 @@ STUDY: dict[str, Any] = {
     "set": ["stages.instances=160", "environment.max_candidates=20000"],
     "engineers": [
         {"name": "steady", "set": ["engineer.kind=fixed"]},
-        {"name": "lively", "set": ["engineer.kind=random", "engineer.reading=2"]},
+        {"name": "lively", "set": ["engineer.kind=random", "engineer.max_tokens=500"]},
     ],
     "seeds": [1, 2],
     "baseline": "steady",

@@ -8,7 +8,7 @@ import pytest
 
 from jaxlake.command_line.entry import main
 from tests.paths import TINY
-from tests.training.stand_in_sampler import StandInSampler
+from tests.training.fake_run import StandInSampler
 from training.analysis.evaluation import frozen_policy
 from training.policy.policy import make_policy
 from training.sampling import engines
@@ -44,31 +44,3 @@ def test_only_the_engine_keeps_weights_while_it_answers(tmp_path):
         gc.collect()
         dtypes = [str(one.dtype) for one in jax.live_arrays() if 72 in one.shape]
     assert set(dtypes) == {"bfloat16"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["evaluate", str(TINY), "--model", "{tmp}/absent"], ["absent"]),
-        (["evaluate", str(TINY), "--model", "{tmp}"], ["config.json"]),
-        (["evaluate", str(TINY), "--run-dir", "{tmp}"], ["is not a run's directory"]),
-        (["evaluate", str(TINY), "--model", "x", "--stage", "1"], ["--stage", "--run-dir"]),
-        (["report", "{tmp}"], ["{tmp}"]),
-        (["run", str(TINY), "--run-dir", "{tmp}/occupied"], ["not empty"]),
-    ],
-)
-def test_what_is_missing_is_named(arguments, words, tmp_path, capsys):
-    (tmp_path / "occupied").mkdir()
-    (tmp_path / "occupied" / "thesis.tex").touch()
-    assert main([argument.format(tmp=tmp_path) for argument in arguments]) == 2
-    error = capsys.readouterr().err
-    assert all(word.format(tmp=tmp_path) in error for word in words)
-
-
-def test_a_model_that_is_missing_is_named_before_a_run_claims_its_directory(tmp_path, capsys):
-    command = ["run", str(TINY), "--run-dir", str(tmp_path / "run")]
-    assert main([*command, "--set", "model.pretrained=/nowhere"]) == 2
-    said = capsys.readouterr()
-    assert "model '/nowhere': no such folder" in said.err
-    assert said.out == ""
-    assert not (tmp_path / "run").exists()

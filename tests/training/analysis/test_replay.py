@@ -74,15 +74,3 @@ def test_blanks_between_names_are_passed_over_and_failures_are_explained(run, mo
     assert output.out.index("fixed") < output.out.index("endpoint")
     assert "endpoint: kept after 3 attempts" in output.err
     assert "environment variable OPENAI_API_KEY holds no key" in output.err
-
-
-def test_a_prompt_that_cannot_be_cut_to_fit_is_named(run, monkeypatch, capsys):
-    text = (run / "config.yaml").read_text()
-    shorter = text.replace("max_context_tokens: 4600", "max_context_tokens: 5")
-    assert shorter != text
-    (run / "config.yaml").write_text(shorter)
-    try:
-        assert replay(run, "fixed") == 2
-    finally:
-        (run / "config.yaml").write_text(text)
-    assert "fixed: engineer.max_context_tokens: max_tokens: got 5" in capsys.readouterr().err

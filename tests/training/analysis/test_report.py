@@ -16,12 +16,10 @@ from jaxlake import wilson_interval
 from tests.training.analysis.pages import Page
 from tests.training.sample_run import DESIGNS, HOSTILE
 from training.analysis import RATE_NAMES
-from training.analysis.report import answers as report_answers
 from training.analysis.report import build_report
 from training.analysis.report.answers import answers_json
 from training.analysis.report.reading import read_run
 from training.errors import UserError
-from training.phases.validate import validation_set
 from training.run.answer_records import Rates, count_answers
 from training.run.directory import RunDirectory
 from training.run.records import DecisionRecord
@@ -143,24 +141,6 @@ def test_every_answer_is_embedded_as_the_files_say(finished_run, page):
             assert text == episode.text
 
 
-def test_plans_that_are_known_are_taken_and_no_board_is_solved_again(
-    finished_run, page, tmp_path, monkeypatch
-):
-    def solve(lines):
-        assert not list(lines)
-        return []
-
-    monkeypatch.setattr(report_answers, "solve_lines", solve)
-    config = RunDirectory(finished_run).config()
-    target = tmp_path / "report.html"
-    build_report(finished_run, target, validation=validation_set(config))
-    found = json.loads(Page(target.read_text(encoding="utf-8")).scripts[0])["boards"]
-    expected = json.loads(page.scripts[0])["boards"]
-    assert [board[:-1] for board in found] == [board[:-1] for board in expected]
-    costs = [[sum(map(len, board[-1])) for board in boards] for boards in (found, expected)]
-    assert costs[0] == costs[1]
-
-
 def test_solver_plans_of_the_page_are_valid_and_cost_the_optimum(page):
     data = json.loads(page.scripts[0])
     actions = {action.name[0]: int(action) for action in jaxlake.Action}
@@ -189,14 +169,6 @@ def test_texts_are_cut_and_old_stages_left_out_where_answers_are_too_many(finish
     [stage] = json.loads(least.text)["stages"]
     assert len(stage["answers"]) == -(-120 // least.one_in)
     assert answers_json(run, most_characters=100).text == ""
-
-
-@pytest.mark.parametrize("make", [lambda path: None, Path.mkdir, Path.touch])
-def test_path_that_is_no_run_directory_is_a_user_error_that_names_it(tmp_path, make):
-    path = tmp_path / "here"
-    make(path)
-    with pytest.raises(UserError, match=re.escape(str(path))):
-        build_report(path)
 
 
 def test_page_goes_where_it_is_told_and_leaves_nothing_else(run_copy, tmp_path):

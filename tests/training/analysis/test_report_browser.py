@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.training.analysis.browsing import ATTACK, SMALLEST_TEXT, STAGE, OpenPage
+from tests.training.analysis.pages import ATTACK, SMALLEST_TEXT, STAGE, OpenPage
 from training.analysis.report import build_report
 from training.run.answer_records import EpisodeRecord
 from training.run.directory import RunDirectory
@@ -47,9 +47,7 @@ def test_answer_plays_to_its_end_beside_the_solver(open_page: OpenPage):
     assert page.input_value("#scrub") == paused
 
 
-def test_scrubbing_and_stepping_show_the_same_moment_and_mark_the_failure(
-    open_page: OpenPage, hostile_run: Path
-):
+def test_scrubbing_and_stepping_agree_and_mark_failures(open_page: OpenPage, hostile_run: Path):
     page = open_page()
     failures = [
         one
@@ -137,9 +135,7 @@ def test_page_fits_its_window_and_its_text_can_be_read(open_page: OpenPage, widt
             assert heights[0] == heights[1], "a table on a narrow screen scrolls sideways only"
 
 
-def test_policy_of_the_page_refuses_scripts_and_styles_that_are_not_its_own(
-    browser, address, tmp_path
-):
+def test_page_policy_refuses_foreign_scripts_and_styles(browser, address, tmp_path):
     page_file = Path(address.removeprefix("file://"))
     changed = page_file.read_text(encoding="utf-8").replace(
         "</body>",

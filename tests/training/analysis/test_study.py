@@ -150,9 +150,7 @@ def test_run_that_used_another_budget_is_named(study_copy):
     assert f"budget of {budget} training instances : lively seed 2 used {budget - 8}." in text
 
 
-def test_moved_study_gives_the_same_report_wherever_it_is_written(
-    finished_study, study_copy, tmp_path
-):
+def test_moved_study_gives_the_same_report(finished_study, study_copy, tmp_path):
     assert report_only(study_copy, "--output", str(tmp_path / "there")) == 0
     for path in (finished_study / "out/report").iterdir():
         assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from tests.training.analysis.browsing import (
+from tests.training.analysis.pages import (
     SMALLEST_TEXT,
     TEXT_COLOURS,
     OpenPage,

@@ -167,19 +167,6 @@ def test_interrupted_study_ends_its_runs_and_resumes(stand_in, options):
     assert "warm_start" not in stand_in.called()
 
 
-def test_jobs_that_do_not_end_are_killed(monkeypatch):
-    ignores = "import signal; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); "
-    command = [sys.executable, "-c", ignores + "signal.pause()"]
-    jobs = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
-    for job in jobs:
-        assert job.stdout.readline() == b"ready\n"
-    monkeypatch.setattr(runner, "_SECONDS_TO_END", 0.5)
-    runner._end(jobs)
-    assert [job.wait(10) for job in jobs] == [-signal.SIGKILL] * 2
-    for job in jobs:
-        job.stdout.close()
-
-
 def test_two_studies_do_not_work_in_one_directory(stand_in, capsys):
     stand_in.directory.path.mkdir()
     with hold(stand_in.directory.path):

@@ -144,9 +144,7 @@ def test_changed_files_are_named(run: Path, damage: Damage, problem: str):
         (put("1/digests.json", "instances", value="0" * 64), "1: training instances"),
     ],
 )
-def test_files_that_contradict_others_are_named_even_with_new_digests(
-    run: Path, damage: Damage, problem: str
-):
+def test_audit_names_contradictions_under_new_digests(run: Path, damage: Damage, problem: str):
     damage(run)
     seal_again(run)
     assert any(one.startswith(problem) for one in problems(run))

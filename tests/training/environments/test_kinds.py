@@ -5,11 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jaxlake.command_line.entry import main
-from tests.paths import ROOT
 from training.analysis.evaluation import evaluate
 from training.analysis.study.config import load_study
-from training.environments.catalogue import environment_of
 from training.errors import UserError
 from training.policy.policy import make_policy
 from training.schema import dump, load
@@ -56,11 +53,6 @@ def test_what_can_not_be_used_is_named(override: str, words: list[str]):
         assert word in str(error.value)
 
 
-def test_a_wrong_kind_ends_the_command_with_status_2(capsys: pytest.CaptureFixture[str]):
-    assert main(["run", str(PARITY), "--dry-run", "--set", "environment.kind=pond"]) == 2
-    assert "kind: got 'pond'" in capsys.readouterr().err
-
-
 def test_another_environment_reads_back_from_its_own_dump(tmp_path: Path):
     config = load(PARITY)
     copy = tmp_path / "copy.yaml"
@@ -68,12 +60,6 @@ def test_another_environment_reads_back_from_its_own_dump(tmp_path: Path):
     assert load(copy) == config
     assert dump(load(copy)) == dump(config)
     assert list(config.environment.initial.values()["9"]) == ["data_ratio", "odd_ratio"]
-
-
-def test_settings_reach_the_environment():
-    config = load(PARITY, ["environment.settings.min_share=0.2"])
-    assert environment_of(config).domain.space.min_share == 0.2
-    assert environment_of(load(PARITY)).domain.space.min_share == 0.1
 
 
 def test_commands_of_the_lake_refuse_another_environment(tmp_path: Path):
@@ -100,11 +86,3 @@ def test_a_policy_is_evaluated_on_another_environment(tmp_path: Path, capsys):
     printed = capsys.readouterr().out
     assert "40 words" in printed
     assert "number of bits" in printed
-
-
-def test_a_plan_of_another_environment_is_printed(capsys: pytest.CaptureFixture[str]):
-    path = ROOT / "examples/column_addition/trainee.yaml"
-    assert main(["run", str(path), "--dry-run"]) == 0
-    printed = capsys.readouterr().out
-    assert "Plan of column_addition" in printed
-    assert "1000" in printed

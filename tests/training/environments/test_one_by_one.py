@@ -6,7 +6,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from pydantic import TypeAdapter
 
 from engineer import KnobConfiguration
 from tests.training.environments.parity import Counted, parity_of
@@ -14,7 +13,7 @@ from training.environments.catalogue import environment_of
 from training.environments.one_by_one import OneByOne
 from training.errors import UserError
 from training.run.answer_records import count_answers, evidence_of
-from training.run.records import DecisionRecord, StoredConfiguration
+from training.run.records import DecisionRecord
 from training.schema import load
 
 PARITY = Path(__file__).with_name("parity.yaml")
@@ -52,19 +51,13 @@ def test_answers_are_counted_by_group_and_slice_as_by_hand(environment: OneByOne
     np.testing.assert_array_equal(judged.scores.parsed, [text != "perhaps" for text in texts])
 
 
-def test_subsets_keep_instances_in_place(environment: OneByOne):
-    words = environment.validation_set()
-    assert words.part(1, 4).values == words.values[4:8]
-    assert words.without([0, 2]).values == (words.values[1], *words.values[3:])
-    assert words.take(np.array([2, 2])).values == (words.values[2],) * 2
-
-
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
         ("Short", "draw made 39 of 40 instances"),
         ("Unnamed", "failure: got 'typo', allowed are the domain's: unreadable, wrong"),
         ("Infinite", "its reward is not finite"),
+        ("Sliced", r"parity:Sliced: .*slices\.ones: got 3"),
     ],
 )
 def test_what_a_run_can_not_be_made_of_ends_it_with_a_name(name: str, problem: str):
@@ -74,20 +67,11 @@ def test_what_a_run_can_not_be_made_of_ends_it_with_a_name(name: str, problem: s
 
     def judged() -> None:
         words = made.validation_set()
-        made.judge(words, ["perhaps"] * len(words))
+        texts = ["perhaps"] * len(words)
+        made.episodes(words, texts, made.judge(words, texts))
 
     with pytest.raises(UserError, match=problem):
         judged()
-
-
-def test_slices_of_another_type_end_a_run_with_their_name():
-    made = environment_of(
-        load(PARITY, ["environment.kind=tests.training.environments.parity:Sliced"])
-    )
-    words = made.validation_set()
-    texts = ["odd"] * len(words)
-    with pytest.raises(UserError, match=r"parity:Sliced: .*slices\.ones: got 3"):
-        made.episodes(words, texts, made.judge(words, texts))
 
 
 @pytest.mark.parametrize(
@@ -116,21 +100,6 @@ def test_a_held_out_instance_is_never_trained_on():
     made = environment_of(config)
     with pytest.raises(UserError, match="which is held out for validation"):
         made.stage_set(jax.random.key(0), config.environment.initial, 32, made.validation_set())
-
-
-def test_a_configuration_is_the_same_in_whatever_order_a_file_has_its_knobs():
-    groups = {
-        "8": {"odd_ratio": 0.3, "data_ratio": 0.6},
-        "9": {"odd_ratio": 1.0, "data_ratio": 0.4},
-    }
-    given = KnobConfiguration(share="data_ratio", groups=groups)
-    assert [next(iter(knobs)) for knobs in given.values().values()] == ["data_ratio"] * 2
-    stored = TypeAdapter(StoredConfiguration)
-    assert stored.validate_python(stored.dump_python(given, mode="json")) == given
-    with pytest.raises(ValueError, match=r"must sum to 1, they sum to 1\.3"):
-        KnobConfiguration(share="odd_ratio", groups=groups)
-    with pytest.raises(ValueError, match="8: has odd_ratio, data_ratio, but not its share, size"):
-        KnobConfiguration(share="size", groups=groups)
 
 
 def test_a_decision_of_a_user_s_own_configuration_class_is_written_as_plain_numbers():

@@ -37,9 +37,7 @@ def documented(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_documented_environment_is_trained_and_audited(
-    documented: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documented_environment_trains(documented: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(documented)
     directory = RunDirectory(documented / "whole")
     results = read_stage_results(directory, directory.config())

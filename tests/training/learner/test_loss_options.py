@@ -3,10 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import os
-import subprocess
-import sys
-import textwrap
 from typing import Any
 
 import jax
@@ -30,8 +26,12 @@ from training.learner.batching import split_rows
 from training.learner.grpo_step import compiled_step, grpo_optimizer
 from training.learner.optimizer import initial_state
 from training.learner.packing import place_on_targets
+from training.policy.architectures import DecoderConfig
+from training.policy.decoder import UNROLLED_LAYERS
 from training.schema import Grpo
 
+SCANNED = dataclasses.replace(CONFIG, num_hidden_layers=UNROLLED_LAYERS + 1)
+TIED = dataclasses.replace(CONFIG, tie_word_embeddings=True, num_key_value_heads=4)
 RATIOS, KLS = ("token", "sequence"), (0.0, 0.1)
 AGGREGATIONS = ("token_mean", "sequence_mean", "constant_length")
 COMBINATIONS = list(itertools.product(RATIOS, KLS, AGGREGATIONS))
@@ -160,20 +160,6 @@ def test_loss_and_slopes_are_those_of_float64(ratio: str, kl: float, aggregation
             assert float(metrics["kl"]) / tokens == pytest.approx(mean, rel=1e-4)
 
 
-def test_the_first_step_of_gspo_is_that_of_grpo() -> None:
-    """At a ratio of 1 the means over a completion have the same gradient, unless weights differ."""
-    one = known(3, masked=True)
-    one.data.logprobs = one.old  # the engine's probabilities are the trainer's
-    batch = one.batch(bundles=2)
-    placed = jnp.asarray(place_on_targets(one.old, batch.groups))
-    slopes = []
-    for ratio in RATIOS:
-        loss = functools.partial(grpo.summed_loss_of, batch=batch, settings=Grpo(ratio=ratio))
-        slopes.append(jax.jit(jax.grad(lambda new, loss=loss: loss(new)[0]))(placed))
-    assert np.abs(slopes[0]).max() > 0
-    np.testing.assert_allclose(*slopes, atol=1e-6)
-
-
 def gradients(
     graphdef: Any, params: Any, one: Known, settings: Grpo, *, first_step: bool, **options: Any
 ) -> tuple[dict[str, float], list[np.ndarray]]:
@@ -201,7 +187,7 @@ def expected_gradients(
     graphdef: Any, params: Any, one: Known, settings: Grpo, *, first_step: bool
 ) -> tuple[float, list[np.ndarray]]:
     """The slopes in float64, taken back through the plain computation of log-probabilities."""
-    sequences = one.data.plain().sequences
+    sequences = one.data.plain()
     score = functools.partial(grpo.logprobs, graphdef=graphdef, temperature=0.8)
     scores, pull = jax.vjp(jax.jit(score), params, sequences)
     rows = {int(i): (row, sequences.targets[row]) for row, i in enumerate(one.used)}
@@ -215,14 +201,14 @@ def expected_gradients(
 
 
 def assert_step_is_exact(
-    model: Any, other: Any, combination: Any, *, masked: bool, first_step: bool, **options: Any
+    model: Any, combination: Any, *, masked: bool, first_step: bool, **options: Any
 ) -> None:
-    """Compare a step of `model` with float64 and the plain computation of `other`, one device."""
+    """Compare a step with float64, and with log-probabilities of sequences that share no prompt."""
     settings = settings_of(*combination)
     one = known(5, masked)
     # The policy's own log-probabilities, moved: other random ones would clip every token.
-    graphdef, params = other
-    sequences = one.data.plain().sequences
+    graphdef, params = model
+    sequences = one.data.plain()
     score = functools.partial(grpo.logprobs, graphdef=graphdef, temperature=0.8)
     scores = jax.jit(score)(params, sequences)
     rng = np.random.default_rng(0)
@@ -231,7 +217,7 @@ def assert_step_is_exact(
         for values, spread in ((one.old, 0.15), (one.data.logprobs, 0.3), (one.reference, 0.5)):
             values[i] = (own + rng.normal(0, spread, len(own))).astype(np.float32)
     one.repeat()
-    loss, expected = expected_gradients(*other, one, settings, first_step=first_step)
+    loss, expected = expected_gradients(*model, one, settings, first_step=first_step)
     metrics, found = gradients(*model, one, settings, first_step=first_step, **options)
     assert metrics["loss"] == pytest.approx(loss, rel=1e-4, abs=1e-6)
     # Whatever the loss is divided by, these are means over tokens of what the engine is apart.
@@ -251,40 +237,22 @@ def assert_step_is_exact(
 @pytest.mark.slow
 @pytest.mark.parametrize("first_step", [False, True])
 @pytest.mark.parametrize("combination", COMBINATIONS)
-def test_a_step_with_any_option_has_the_gradient_of_float64(
-    combination: Any, first_step: bool
-) -> None:
+def test_step_is_exact_for_any_option(combination: Any, first_step: bool) -> None:
     model = random_model(CONFIG)
     masked = len(combination[2]) % 2 == 1
-    assert_step_is_exact(model, model, combination, masked=masked, first_step=first_step, bundles=8)
+    assert_step_is_exact(model, combination, masked=masked, first_step=first_step, bundles=8)
 
 
-SHARDED = """
-    import sys
-    from flax import nnx
-    from training.policy import huggingface
-    from training.policy.architectures import DecoderConfig
-    from training.policy.parameters import make_mesh
-    from tests.training.learner.test_loss_options import *
-
-    config = DecoderConfig(64, 32, 48, 1, 4, 2, head_dim=8, initializer_range=0.2)
-    model = random_model(config)
-    folder = huggingface.save(nnx.merge(*model), sys.argv[1], tokenizer_from=None)
-    devices = jax.device_count()
-    for fsdp, combination in ((devices, COMBINATIONS[-1]), (devices // 2, COMBINATIONS[-2])):
-        mesh = make_mesh(fsdp=fsdp, tensor=devices // fsdp)
-        sharded = nnx.split(huggingface.load(folder, mesh=mesh))
-        assert_step_is_exact(sharded, model, combination, masked=True, first_step=False,
-                             bundles=8, micro_batch_bundles=fsdp)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("devices", [2, 4])
-def test_a_step_on_several_devices_has_the_gradient_of_float64(devices: int, tmp_path) -> None:
-    own = {
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-        "JAX_PLATFORMS": "cpu",
-    }
-    command = [sys.executable, "-c", textwrap.dedent(SHARDED), str(tmp_path / "model")]
-    subprocess.run(command, env=os.environ | own, check=True, timeout=400)
+@pytest.mark.parametrize(
+    ("config", "remat", "bundles"),
+    [
+        pytest.param(CONFIG, False, 4, id="grouped_heads"),
+        pytest.param(SCANNED, False, 4, id="scanned", marks=pytest.mark.slow),
+        pytest.param(TIED, False, 4, id="tied", marks=pytest.mark.slow),
+        pytest.param(CONFIG, True, 1, id="remat_in_one_bundle", marks=pytest.mark.slow),
+        pytest.param(CONFIG, True, 8, id="remat_in_8_bundles", marks=pytest.mark.slow),
+    ],
+)
+def test_step_is_exact_for_any_model(config: DecoderConfig, remat: bool, bundles: int) -> None:
+    model = random_model(config, remat=remat)
+    assert_step_is_exact(model, COMBINATIONS[0], masked=True, first_step=False, bundles=bundles)

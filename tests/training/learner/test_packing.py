@@ -1,30 +1,21 @@
-"""Shared prompts against the plain computation, in which every completion has a prompt of its own.
-
-The plain side is `plain_grpo`: sequences padded one by one, and one causal attention.
-"""
+"""Completions packed into rows behind shared prompts: each token stands in its one place."""
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
-from tests.training.learner.plain_grpo import PlainBatch, plain_batch, plain_summed_loss
 from training.learner import grpo
+from training.learner.batching import Sequences, pad_sequences
 from training.learner.packing import PackedGroups, count_copies, pack_groups, place_on_targets
 from training.policy.architectures import DecoderConfig
-from training.policy.decoder import UNROLLED_LAYERS, Decoder
-from training.schema import Grpo
+from training.policy.decoder import Decoder
 
 CONFIG = DecoderConfig(40, 24, 40, 2, 4, 2, head_dim=8, initializer_range=0.3)
-SCANNED = dataclasses.replace(CONFIG, num_hidden_layers=UNROLLED_LAYERS + 1)
-TIED = dataclasses.replace(CONFIG, tie_word_embeddings=True, num_key_value_heads=4)
 PROMPTS, COMPLETIONS, WIDTH = 8, 4, 12
-SETTINGS = Grpo(prompts_per_update=PROMPTS, completions=COMPLETIONS)
 
 
 @dataclasses.dataclass
@@ -69,9 +60,11 @@ class Rolled:
             copies=np.append(self.copies, 0)[groups.completions].astype(np.float32),
         )
 
-    def plain(self) -> PlainBatch:
-        fields = (self.prompts, self.completions, self.learned, self.logprobs, self.advantages)
-        return plain_batch(*fields, bucket=1, pad_id=0)
+    def plain(self) -> Sequences:
+        """The completions to learn from, each behind a prompt of its own."""
+        used = np.flatnonzero(self.learned)
+        prompts = [self.prompts[i // COMPLETIONS] for i in used]
+        return pad_sequences(prompts, [self.completions[i] for i in used], bucket=1, pad_id=0)
 
 
 def rolled(seed: int) -> Rolled:
@@ -107,105 +100,12 @@ def random_model(config: DecoderConfig, **options: Any) -> tuple[nnx.GraphDef, A
     return nnx.split(model)
 
 
-def logprobs_by_completion(
-    graphdef: nnx.GraphDef, params: Any, data: Rolled, **options: Any
-) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
-    """The shared and the plain log-probabilities of each completion that is learned from."""
-    groups, sequences = data.packed(**options), data.plain().sequences
-    given = {"graphdef": graphdef, "temperature": 0.8}
-    shared = np.asarray(jax.jit(functools.partial(grpo.group_logprobs, **given))(params, groups))
-    plain = np.asarray(jax.jit(functools.partial(grpo.logprobs, **given))(params, sequences))
-    used = np.flatnonzero(data.learned)
-    return (
-        {i: shared[groups.completions == i] for i in used},
-        {i: plain[row][sequences.targets[row]] for row, i in enumerate(used)},
-    )
-
-
-def plain_and_shared_steps(
-    graphdef: nnx.GraphDef, params: Any, data: Rolled, **options: Any
-) -> list[tuple[Any, Any]]:
-    """The summed loss with its metrics, and the gradient, by either computation."""
-    results = []
-    for loss, batch in (
-        (plain_summed_loss, data.plain()),
-        (grpo.summed_loss, data.shared(**options)),
-    ):
-        given = functools.partial(loss, graphdef=graphdef, settings=SETTINGS, temperature=0.8)
-        step = jax.jit(jax.value_and_grad(given, has_aux=True))
-        results.append(step(params, batch))
-    return results
-
-
-def assert_equal_steps(results: list[tuple[Any, Any]]) -> None:
-    (plain_sums, plain_gradient), (shared_sums, shared_gradient) = results
-    jax.tree.map(
-        functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-4), shared_sums, plain_sums
-    )
-    for expected, found in zip(
-        jax.tree.leaves(plain_gradient), jax.tree.leaves(shared_gradient), strict=True
-    ):
-        scale = float(np.abs(expected).max())
-        assert scale > 0
-        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5 * scale)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_each_token_has_the_logprob_of_the_plain_computation(seed: int) -> None:
-    graphdef, params = random_model(CONFIG)
-    bundles = (1, 2, 4, 8)[seed]
-    shared, plain = logprobs_by_completion(graphdef, params, rolled(seed), bundles=bundles)
-    assert shared.keys() == plain.keys()
-    for index, expected in plain.items():
-        np.testing.assert_allclose(shared[index], expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("config", "remat", "seed", "bundles"),
-    [
-        pytest.param(CONFIG, False, 5, 4, id="grouped_heads"),
-        pytest.param(SCANNED, False, 5, 4, id="scanned", marks=pytest.mark.slow),
-        pytest.param(TIED, False, 5, 4, id="tied", marks=pytest.mark.slow),
-        pytest.param(CONFIG, True, 6, 1, id="remat_in_one_bundle", marks=pytest.mark.slow),
-        pytest.param(CONFIG, True, 9, 8, id="remat_in_8_bundles", marks=pytest.mark.slow),
-    ],
-)
-def test_loss_metrics_and_gradients_are_those_of_the_plain_computation(
-    config: DecoderConfig, remat: bool, seed: int, bundles: int
-) -> None:
-    model = random_model(config, remat=remat)
-    assert_equal_steps(plain_and_shared_steps(*model, rolled(seed), bundles=bundles))
-
-
-@pytest.mark.parametrize("seed", [12, pytest.param(13, marks=pytest.mark.slow)])
-def test_equal_completions_are_computed_once_and_count_as_often_as_they_are_there(
-    seed: int,
-) -> None:
-    data = rolled(seed)
-    data.repeat(some_copied(seed))
-    used = np.unique(data.packed().completions)[1:]
-    assert len(used) < 0.9 * data.learned.sum()
-    assert data.copies.sum() == data.learned.sum()
-    assert_equal_steps(plain_and_shared_steps(*random_model(CONFIG), data))
-
-
 def test_copies_are_counted_within_a_group_among_those_to_learn_from_at_the_first() -> None:
     completions = ["a", "b", "a", "a", "b", "a", "b", "b", "c", "c", "c", "d"]
     learned = np.ones((3, 4), bool)
     learned[1, 2], learned[2, 0] = False, False
     copies = count_copies(completions, learned)
     np.testing.assert_array_equal(copies, [[3, 1, 0, 0], [2, 1, 0, 0], [0, 2, 0, 1]])
-
-
-@pytest.mark.slow
-def test_bfloat16_compute_is_as_close_to_float32_as_the_plain_computation() -> None:
-    data = rolled(1)
-    _, exact = logprobs_by_completion(*random_model(CONFIG), data)
-    half = logprobs_by_completion(*random_model(CONFIG, dtype=jnp.bfloat16), data)
-    shared, plain = (
-        np.concatenate([np.abs(values[i] - exact[i]) for i in exact]).mean() for values in half
-    )
-    assert 0 < shared < 1.2 * plain
 
 
 @pytest.mark.parametrize("bundles", [1, 2, 4, 8])
@@ -259,39 +159,6 @@ def test_completions_fill_rows_the_longest_first_each_into_the_first_with_room()
     data.learned[1, 4] = False
     rows = [[[1, 2], [4, 0], [3, 5]], [[7], [6, 8, 9], [11]]]
     assert laid_out(data.packed(bundles=1)) == [[row for group in rows for row in group]]
-
-
-def test_groups_are_dealt_the_largest_first_to_the_bundle_with_the_fewest_rows() -> None:
-    """Dealt in turn, one bundle would have 5 rows and the other 11."""
-    data = rolled(0)
-    data.completions = [[1] * WIDTH] * (PROMPTS * COMPLETIONS)
-    sizes = [1, 4, 1, 3, 1, 2, 2, 2]  # completions to learn from, each of which fills a row
-    data.learned = np.arange(COMPLETIONS) < np.array(sizes)[:, None]
-    two = data.packed(bundles=2)
-    assert groups_of(two) == [[1, 6, 0, 2], [3, 5, 7, 4]]
-    assert [len(rows) for rows in laid_out(two)] == [8, 8]
-    # Two minibatches get every other group, and each deals its own over two bundles.
-    four = data.packed(bundles=4, minibatches=2)
-    assert groups_of(four) == [[6, 4], [0, 2], [1, 7], [3, 5]]
-
-
-def groups_of(groups: PackedGroups) -> list[list[int]]:
-    """The groups of each bundle, in the order in which their prompts and their rows stand."""
-    by_row = [[row[0] // COMPLETIONS for row in rows] for rows in laid_out(groups)]
-    return [list(dict.fromkeys(rows)) for rows in by_row]
-
-
-def test_rows_are_few_and_their_number_is_a_multiple_of_the_groups_in_a_bundle() -> None:
-    data = rolled(4)
-    for bundles in (1, 2, 4, 8):
-        groups = data.packed(bundles=bundles)
-        _, rows, width = groups.input_ids.shape
-        per_bundle = PROMPTS // bundles
-        assert width == WIDTH
-        assert rows % per_bundle == 0
-        assert rows <= per_bundle * COMPLETIONS
-    tokens = sum(len(data.completions[i]) for i in np.flatnonzero(data.learned))
-    assert data.packed(bundles=1).input_ids.size < 1.6 * tokens
 
 
 def test_a_batch_that_cannot_be_packed_is_a_clear_error() -> None:

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from jaxlake.generator.board_digests import board_digests
 from jaxlake.generator.mixture import holes_on_board
 from jaxlake.language.prompts import target
 from tests.paths import TINY
+from tests.training.fake_run import KilledError, StandInSampler, stop, without_vllm
 from tests.training.sample_run import CONFIG
-from tests.training.stand_in_sampler import StandInSampler, without_vllm
 from training import loop
 from training.audit import audit_run
 from training.errors import UserError
@@ -33,7 +32,7 @@ from training.phases.validate import validation_set
 from training.rollout.instances import InstanceSet
 from training.run.directory import RunDirectory
 from training.sampling.sampler import Question
-from training.schema import RunConfig
+from training.schema import RunConfig, load
 
 CHOICE = {"levels": 2, "boards_per_cell": 6, "answers": 4}
 
@@ -118,6 +117,13 @@ class Solver:
         self.synced += 1
 
 
+@pytest.fixture
+def run(config, validation, monkeypatch, tmp_path) -> Any:
+    policy = Solver(monkeypatch, lambda cell: cell % 5)
+    directory = RunDirectory(tmp_path)
+    return SimpleNamespace(config=config, directory=directory, policy=policy, validation=validation)
+
+
 def test_valid_answers_are_counted_board_by_board_for_their_cell(config, validation, monkeypatch):
     policy: Any = Solver(monkeypatch, lambda cell: cell % 5)
     monkeypatch.setattr(phase, "CHUNK", 40)
@@ -154,14 +160,8 @@ def test_cells_of_which_no_board_can_be_made_are_empty_and_no_error(monkeypatch)
     assert atlas.rollouts < rollouts_per_atlas(config)
 
 
-def test_an_atlas_that_is_there_is_read_and_one_of_other_settings_is_refused(
-    config, validation, monkeypatch, tmp_path
-):
-    policy: Any = Solver(monkeypatch, lambda cell: cell % 5)
-    directory = RunDirectory(tmp_path)
-    run: Any = SimpleNamespace(
-        config=config, directory=directory, policy=policy, validation=validation
-    )
+def test_atlas_is_measured_once_for_its_settings(run, config):
+    policy, directory = run.policy, run.directory
     result = SimpleNamespace(stage=1, gate=None)
     state: Any = SimpleNamespace(params=())
     record = measured_atlas(run, policy, state, [None, result])
@@ -174,7 +174,7 @@ def test_an_atlas_that_is_there_is_read_and_one_of_other_settings_is_refused(
     other = config_of(atlas=CHOICE | {"levels": 3})
     with pytest.raises(UserError, match=r"stages/1/atlas.json: its cells are not those of"):
         known_atlas(directory, other, 1)
-    shutil.copytree(tmp_path / "stages/1", tmp_path / "stages/2")
+    shutil.copytree(directory.stage(1).path, directory.stage(2).path)
     with pytest.raises(UserError, match="stage: got 1, it stands for stage 2"):
         known_atlas(directory, config, 2)
     with pytest.raises(UserError, match=r"atlases/3.json: is missing"):
@@ -184,32 +184,19 @@ def test_an_atlas_that_is_there_is_read_and_one_of_other_settings_is_refused(
 @pytest.mark.parametrize(
     ("restored", "weights"), [(None, 2), ("configuration", 2), ("checkpoint", 1)]
 )
-def test_an_atlas_names_the_weights_that_go_on_and_leaves_the_engine_with_them(
-    restored, weights, config, validation, monkeypatch, tmp_path
-):
+def test_atlas_names_weights_in_force(restored, weights, run, monkeypatch):
     """Where the gate takes stage 2 back with its weights, those of stage 1 go on."""
-    policy: Any = Solver(monkeypatch, lambda cell: 2)
     synced: list[object] = []
-    monkeypatch.setattr(policy, "sync", synced.append)
-    directory = RunDirectory(tmp_path)
-    run: Any = SimpleNamespace(
-        config=config, directory=directory, policy=policy, validation=validation
-    )
+    monkeypatch.setattr(run.policy, "sync", synced.append)
     gate = SimpleNamespace(restored=restored, reference=1)
     results: Any = [None, None, SimpleNamespace(stage=2, gate=gate)]
     state: Any = SimpleNamespace(params="those that go on")
-    assert measured_atlas(run, policy, state, results).weights == weights
+    assert measured_atlas(run, run.policy, state, results).weights == weights
     assert synced == ["those that go on"]
 
 
-def test_the_last_stage_s_atlas_is_measured_once_and_outside_of_the_stage(
-    config, validation, monkeypatch, tmp_path
-):
-    policy: Any = Solver(monkeypatch, lambda cell: cell % 5)
-    directory = RunDirectory(tmp_path)
-    run: Any = SimpleNamespace(
-        config=config, directory=directory, policy=policy, validation=validation
-    )
+def test_last_atlas_is_measured_once_outside_the_stage(run, config):
+    policy, directory = run.policy, run.directory
     results: Any = [None, None, SimpleNamespace(stage=2, gate=None)]
     measure_last_atlas(run, policy, results)
     record = known_atlas(directory, config, 2)
@@ -224,25 +211,10 @@ def test_the_last_stage_s_atlas_is_measured_once_and_outside_of_the_stage(
     assert not directory.later_atlas(2).exists()
 
 
-class KilledError(BaseException):
-    """Ends a run in this process; nothing catches it."""
-
-
-def tiny(**engineer: Any) -> RunConfig:
-    tree = yaml.safe_load(TINY.read_text())
-    tree["engineer"] |= {"atlas": CHOICE} | engineer
-    return RunConfig.model_validate(tree)
-
-
 @pytest.mark.slow
-def test_a_run_that_is_killed_before_its_last_atlas_measures_it_when_it_goes_on(
-    tmp_path, monkeypatch
-):
-    config = tiny(atlas=CHOICE | {"after_last": True})
+def test_resumed_run_measures_its_last_atlas(tmp_path, monkeypatch):
+    config = load(TINY, [f"engineer.atlas={CHOICE | {'after_last': True}}"])
     last, measured, measure = config.stages.count, [], phase.measure_atlas
-
-    def die(*_: Any) -> Any:
-        raise KilledError
 
     def noted(config: Any, policy: Any, sampler: Any, *others: Any) -> Any:
         measured.append(sampler.weights)
@@ -250,7 +222,7 @@ def test_a_run_that_is_killed_before_its_last_atlas_measures_it_when_it_goes_on(
 
     directory = RunDirectory(tmp_path)
     with without_vllm():
-        monkeypatch.setattr(phase, "measure_atlas", die)
+        monkeypatch.setattr(phase, "measure_atlas", stop)
         with pytest.raises(KilledError):
             loop.run(config, tmp_path)
         assert not directory.finished()

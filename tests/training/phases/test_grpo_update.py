@@ -1,7 +1,8 @@
 """One GRPO update with a sampler that answers as it is told: the weights follow the rewards."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from tests.paths import TINY
 from tests.training.small_lakes import small_lakes, untrained_policy
 from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
-from training.learner.optimizer import initial_state
+from training.learner.optimizer import LearnerState, initial_state
 from training.phases.grpo_update import rollout_batch, take_update
 from training.phases.resampling import resample
 from training.policy.lora import trainable
@@ -62,26 +63,47 @@ def folder(boards: InstanceSet, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return untrained_policy(tmp_path_factory.mktemp("policy"), boards)
 
 
-@pytest.mark.parametrize("minibatches", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_an_update_moves_the_weights_towards_the_rewarded_answers_and_syncs_them(
-    minibatches: int, boards: InstanceSet, folder: Path, tmp_path: Path
-) -> None:
-    overrides = [f"grpo.minibatches={minibatches}", "prompt.max_tokens=40"]
-    config = load(TINY, overrides)
+def open_run(
+    folder: Path, boards: InstanceSet, run_dir: Path, *options: str
+) -> tuple[Any, LearnerState]:
+    """Open a policy under more settings: a run whose boards are these, and a fresh learner."""
+    config = load(TINY, ["prompt.max_tokens=40", *options])
     policy, params = load_policy(folder, config)
-    run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
-    sampler = ToldSampler(policy, boards)
-    state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
+    run = ActiveRun(config, RunDirectory(run_dir), None, policy, boards)  # type: ignore[arg-type]
+    return run, initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
+
+
+def update(
+    run: Any, state: LearnerState, sampler: Any, *, seed: int = 0, step: int = 0, **options: Any
+) -> tuple[LearnerState, dict[str, Any]]:
+    """Take an update on the boards of a run."""
+    boards, options = run.validation, {"seconds": {}} | options
+    question = question_of(run, boards, seed=seed)
+    return take_update(run, state, sampler, boards, question, step=step, **options)
+
+
+Opened = Callable[..., tuple[Any, LearnerState]]
+
+
+@pytest.fixture
+def opened(folder: Path, boards: InstanceSet, tmp_path: Path) -> Opened:
+    return partial(open_run, folder, boards, tmp_path)
+
+
+@pytest.mark.parametrize("minibatches", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_update_moves_the_weights(minibatches: int, boards: InstanceSet, opened: Opened) -> None:
+    run, state = opened(f"grpo.minibatches={minibatches}")
+    policy, sampler = run.policy, ToldSampler(run.policy, boards)
     answers = [
         policy.encode_board(board) + plan
         for board, plan in zip(boards, sampler._plans, strict=True)
     ]
-    before = [scores.sum() for scores in policy.logprobs(params, answers)]
+    before = [scores.sum() for scores in policy.logprobs(state.params, answers)]
     seconds: dict[str, float] = {}
     for seed in range(2):
-        question, step = question_of(run, boards, seed=seed), seed * minibatches
-        state, metrics = take_update(
-            run, state, sampler, boards, question, step=step, seconds=seconds
+        step, work = seed * minibatches, UpdateWork()
+        state, metrics = update(
+            run, state, sampler, seed=seed, step=step, seconds=seconds, work=work
         )
     after = [scores.sum() for scores in policy.logprobs(state.params, answers)]
     assert np.mean(after) > np.mean(before) + 0.5
@@ -89,29 +111,11 @@ def test_an_update_moves_the_weights_towards_the_rewarded_answers_and_syncs_them
     assert metrics["zero_variance_share"] == 0.0
     assert metrics["valid_rate"] == metrics["optimal_rate"] == 0.5
     assert metrics["by_group"]["3"].learnability == 0.25
+    assert metrics["by_group"]["3"].failures == {"parse_error": 16}
+    assert work.generated_tokens == sum(2 * len(plan) + 2 * 4 for plan in sampler._plans)
     assert seconds.keys() == {"rollout", "verify", "update", "sync"}
     for name, tensor in policy.tensors(state.params):
         np.testing.assert_array_equal(sampler.weights[name], tensor)
-
-
-def test_an_update_counts_failures_and_what_it_generated_and_computed(
-    boards: InstanceSet, folder: Path, tmp_path: Path
-) -> None:
-    config = load(TINY, ["prompt.max_tokens=40"])
-    policy, params = load_policy(folder, config)
-    run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
-    state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
-    sampler, work = ToldSampler(policy, boards), UpdateWork()
-    question = question_of(run, boards, seed=0)
-    _, metrics = take_update(run, state, sampler, boards, question, step=0, seconds={}, work=work)
-    assert metrics["by_group"]["3"].failures == {"parse_error": 16}
-    tokens = [2 * len(plan) + 2 * 4 for plan in sampler._plans]
-    assert work.generated_tokens == sum(tokens)
-    shape = load_policy(folder, config)[0]
-    prompts = [len(shape.encode_board(board)) for board in boards]
-    lengths = [[len(plan), 4] for plan in sampler._plans]  # each is there twice
-    expected = slow_flops(config.model.scratch, len(policy.tokenizer), prompts, lengths)
-    assert work.model_flops == pytest.approx(expected, rel=1e-12)
 
 
 def slow_flops(
@@ -135,9 +139,7 @@ def slow_flops(
 @pytest.mark.parametrize(
     ("schedule", "last"), [("constant", 1.0), ("cosine", 0.1), ("linear", 0.1)]
 )
-def test_the_rate_follows_its_schedule_to_the_last_step_of_the_run(
-    schedule: str, last: float
-) -> None:
+def test_rate_follows_its_schedule(schedule: str, last: float) -> None:
     config = load(TINY, [f"grpo.schedule={schedule}", "grpo.warmup_updates=2"])
     assert config.grpo_steps == 8  # of which the first two rise
     optimizer = grpo_optimizer(config.grpo, config.grpo_steps)
@@ -155,26 +157,19 @@ def test_the_rate_follows_its_schedule_to_the_last_step_of_the_run(
 
 
 @pytest.mark.parametrize(("schedule", "rate"), [("linear", 1 - 0.9 * 7 / 11), ("constant", 1.0)])
-def test_a_new_optimizer_goes_on_with_the_rate_of_its_place_in_the_run(
-    schedule: str, rate: float, boards: InstanceSet, folder: Path, tmp_path: Path
+def test_new_optimizer_keeps_the_rate(
+    schedule: str, rate: float, boards: InstanceSet, opened: Opened
 ) -> None:
     """It has taken no step: so it is after a rollback. A constant rate's warm-up is its own."""
-    options = [f"grpo.schedule={schedule}", "stages.count=4", "stages.instances=24"]
-    config = load(TINY, [*options, "prompt.max_tokens=40"])
-    assert config.grpo_steps == 12
-    policy, params = load_policy(folder, config)
-    run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
+    run, state = opened(f"grpo.schedule={schedule}", "stages.count=4", "stages.instances=24")
+    assert run.config.grpo_steps == 12
     assert [run.optimizer_step(*place) for place in ((1, 1), (1, 3), (3, 2))] == [0, 2, 7]
-    before = jax.tree.map(np.array, params)
-    state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
-    sampler: Any = ToldSampler(policy, boards)
-    state, _ = take_update(
-        run, state, sampler, boards, question_of(run, boards, seed=0), step=7, seconds={}
-    )
+    before = jax.tree.map(np.array, state.params)
+    state, _ = update(run, state, ToldSampler(run.policy, boards), step=7)
     pairs = zip(jax.tree.leaves(before), jax.tree.leaves(state.params), strict=True)
     moved = max(float(np.abs(np.asarray(new) - old).max()) for old, new in pairs)
     # Adam's first step moves a weight by the rate, whatever its gradient is.
-    assert moved / config.grpo.learning_rate == pytest.approx(rate, abs=2e-3)
+    assert moved / run.config.grpo.learning_rate == pytest.approx(rate, abs=2e-3)
 
 
 class UnevenSampler(ToldSampler):
@@ -204,13 +199,12 @@ class UnevenSampler(ToldSampler):
 @pytest.mark.parametrize(
     ("rounds", "asked", "replaced"), [(0, [8], 0), (1, [8, 4], 2), (3, [8, 4, 2], 4)]
 )
-def test_boards_with_equal_rewards_are_replaced_by_others_as_often_as_allowed(
+def test_resample_replaces_boards(
     rounds: int, asked: list[int], replaced: int, folder: Path, tmp_path: Path
 ) -> None:
     many = small_lakes(14)
-    config = load(TINY, [f"grpo.resamples={rounds}", "prompt.max_tokens=40"])
-    policy, _ = load_policy(folder, config)
-    run = ActiveRun(config, RunDirectory(tmp_path), None, policy, many)  # type: ignore[arg-type]
+    run, _ = open_run(folder, many, tmp_path, f"grpo.resamples={rounds}")
+    policy = run.policy
     spare = many.take(range(8, 14))
     order = np.random.default_rng([5, 1]).permutation(6) + 8
     same = {0, 2, 3, 7, *order[[1, 2]].tolist()}  # two of the first four spare ones
@@ -260,17 +254,14 @@ class CutSampler(ToldSampler):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_answers_that_the_limit_cut_are_learned_from_unless_they_are_masked(
-    masked: bool, boards: InstanceSet, folder: Path, tmp_path: Path
-) -> None:
-    config = load(TINY, [f"grpo.mask_truncated={str(masked).lower()}", "prompt.max_tokens=40"])
-    policy, params = load_policy(folder, config)
-    run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
+def test_cut_answers_may_be_masked(masked: bool, boards: InstanceSet, opened: Opened) -> None:
+    run, state = opened(f"grpo.mask_truncated={str(masked).lower()}")
+    policy = run.policy
     cut = np.zeros((8, 4), bool)
     cut[0, 1] = cut[2, 3] = cut[3, [1, 3]] = cut[4, 2] = True
     sampler: Any = CutSampler(policy, boards, cut)
     rollout = roll_out(run, sampler, boards, question_of(run, boards, seed=0), seconds={})
-    batch = rollout_batch(run, params, rollout)
+    batch = rollout_batch(run, state.params, rollout)
     learned = set(np.unique(batch.groups.completions).tolist()) - {-1}
     counted = {row: batch.copies[batch.groups.completions == row].tolist() for row in learned}
     expected = {first: 2 for start in range(0, 32, 4) for first in (start, start + 1)}
@@ -290,12 +281,9 @@ def test_answers_that_the_limit_cut_are_learned_from_unless_they_are_masked(
         for group in range(8)
     ]
     prompts = [len(prompt) for prompt in rollout.prompts]
-    state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
     work = UpdateWork()
-    take_update(
-        run, state, sampler, boards, question_of(run, boards, seed=0), step=0, seconds={}, work=work
-    )
-    expected = slow_flops(config.model.scratch, len(policy.tokenizer), prompts, lengths)
+    update(run, state, sampler, work=work)
+    expected = slow_flops(run.config.model.scratch, len(policy.tokenizer), prompts, lengths)
     assert work.model_flops == pytest.approx(expected, rel=1e-12)
 
 
@@ -310,17 +298,14 @@ class WaveringSampler(ToldSampler):
 
 
 @pytest.mark.parametrize("told", [ToldSampler, WaveringSampler])
-def test_equal_answers_are_computed_as_one_if_all_that_is_known_of_them_is_equal(
-    told: type[ToldSampler], boards: InstanceSet, folder: Path, tmp_path: Path
+def test_equal_answers_are_merged(
+    told: type[ToldSampler], boards: InstanceSet, opened: Opened
 ) -> None:
-    config = load(TINY, ["prompt.max_tokens=40"])
-    policy, params = load_policy(folder, config)
-    run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
-    rollout = roll_out(
-        run, told(policy, boards), boards, question_of(run, boards, seed=0), seconds={}
-    )  # type: ignore[arg-type]
+    run, state = opened()
+    sampler: Any = told(run.policy, boards)
+    rollout = roll_out(run, sampler, boards, question_of(run, boards, seed=0), seconds={})
     rollout.rewards[1] = [1, 0, 1, 0.5]  # the same answers, paid otherwise
-    batch = rollout_batch(run, params, rollout)
+    batch = rollout_batch(run, state.params, rollout)
     plans = {0: 2} if told is ToldSampler else {0: 1, 2: 1}
     expected = {4 * group + place: n for group in range(8) for place, n in (plans | {1: 2}).items()}
     expected |= {5: 1, 7: 1}
@@ -332,43 +317,32 @@ def test_equal_answers_are_computed_as_one_if_all_that_is_known_of_them_is_equal
     assert batch.counts.sum() == sum(len(one.token_ids) for one in rollout.completions)
 
 
-def test_an_update_whose_answers_were_all_cut_takes_no_step(
-    boards: InstanceSet, folder: Path, tmp_path: Path
-) -> None:
-    config = load(TINY, ["grpo.mask_truncated=true", "prompt.max_tokens=40"])
-    policy, params = load_policy(folder, config)
-    run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
-    state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
-    sampler: Any = CutSampler(policy, boards, np.ones((8, 4), bool))
-    after, metrics = take_update(
-        run, state, sampler, boards, question_of(run, boards, seed=0), step=0, seconds={}
-    )
+def test_update_of_cut_answers_takes_no_step(boards: InstanceSet, opened: Opened) -> None:
+    run, state = opened("grpo.mask_truncated=true")
+    before = jax.tree.map(np.array, state.params)
+    after, metrics = update(run, state, CutSampler(run.policy, boards, np.ones((8, 4), bool)))
     assert int(after.steps) == 0
-    jax.tree.map(np.testing.assert_array_equal, after.params, params)
+    jax.tree.map(np.testing.assert_array_equal, after.params, before)
     assert (metrics["truncated_share"], metrics["zero_variance_share"]) == (1.0, 0.0)
     assert (metrics["loss"], metrics["grad_norm"]) == (0.0, 0.0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, {"rank": 8, "alpha": 64.0}])
-def test_a_kl_divergence_holds_the_weights_near_the_reference(
-    lora: dict[str, float] | None, boards: InstanceSet, folder: Path, tmp_path: Path
+def test_kl_holds_the_weights(
+    lora: dict[str, float] | None, boards: InstanceSet, folder: Path, opened: Opened
 ) -> None:
     moved, measured = [], []
     for coefficient in (1e-6, 3.0):
-        overrides = ["prompt.max_tokens=40"] + ([f"model.lora={lora}"] if lora else [])
-        config = load(TINY, [f"grpo.kl_coefficient={coefficient}", *overrides])
-        policy, params = load_policy(folder, config)
-        _, reference = load_policy(folder, config)
+        adapters = [f"model.lora={lora}"] if lora else []
+        run, state = opened(f"grpo.kl_coefficient={coefficient}", *adapters)
+        policy, sampler = run.policy, ToldSampler(run.policy, boards)
+        _, reference = load_policy(folder, run.config)
         # Of adapters the run keeps these alone; what they began with is the base model.
-        held = trainable(reference)
-        run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards, reference=held)  # type: ignore[arg-type]
-        sampler = ToldSampler(policy, boards)
-        state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
+        run = replace(run, reference=trainable(reference))
         divergences = []
         for seed in range(3):
-            question = question_of(run, boards, seed=seed)
-            state, metrics = take_update(run, state, sampler, boards, question, step=0, seconds={})
+            state, metrics = update(run, state, sampler, seed=seed)
             divergences.append(metrics["kl"])
         answers = [policy.encode_board(board) for board in boards]
         ours, theirs = (policy.logprobs(one, answers) for one in (state.params, reference))
@@ -380,18 +354,11 @@ def test_a_kl_divergence_holds_the_weights_near_the_reference(
     assert moved[1] < 0.8 * moved[0]
 
 
-def test_an_update_that_is_not_finite_is_refused_before_the_engine_gets_it(
-    boards: InstanceSet, folder: Path, tmp_path: Path
-) -> None:
-    config = load(TINY, ["prompt.max_tokens=40"])
-    policy, params = load_policy(folder, config)
-    run = ActiveRun(config, RunDirectory(tmp_path), None, policy, boards)  # type: ignore[arg-type]
-    sampler = ToldSampler(policy, boards)
-    state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
-    broken = state.params | {"norm": jax.tree.map(lambda leaf: leaf * jnp.nan, params["norm"])}
+def test_nonfinite_update_is_refused_before_the_sync(boards: InstanceSet, opened: Opened) -> None:
+    run, state = opened()
+    sampler, norm = ToldSampler(run.policy, boards), state.params["norm"]
+    broken = state.params | {"norm": jax.tree.map(lambda leaf: leaf * jnp.nan, norm)}
     state = replace(state, params=broken)
     with pytest.raises(UserError, match=r"can't be used: .*loss nan.*learning_rate"):
-        take_update(
-            run, state, sampler, boards, question_of(run, boards, seed=0), step=0, seconds={}
-        )  # type: ignore[arg-type]
+        update(run, state, sampler)
     assert sampler.weights == {}

@@ -6,25 +6,17 @@ from typing import Any
 
 import pytest
 
+from tests.training.update_records import update_record
 from training.errors import UserError
 from training.phases.train import _logged_updates
 from training.run.directory import RunDirectory
-from training.run.records import UpdateMetrics
-
-
-def _record(stage: int, update: int) -> UpdateMetrics:
-    rates = ("valid_rate", "optimal_rate", "parsed_rate", "zero_variance_share", "truncated_share")
-    others = ("reward_mean", "completion_length", "entropy", "clip_share", "grad_norm", "loss")
-    others += ("importance_ratio_mean", "sampler_gap")
-    values: dict[str, Any] = dict.fromkeys((*rates, *others), 0.0)
-    return UpdateMetrics(stage=stage, update=update, step=update, by_group={}, **values)
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Any:
     directory = RunDirectory(tmp_path)
-    directory.metrics.write([_record(1, number) for number in (1, 2, 3)])
-    directory.metrics.append(_record(2, 1))
+    directory.metrics.write([update_record(1, number) for number in (1, 2, 3)])
+    directory.metrics.append(update_record(2, 1))
     return SimpleNamespace(directory=directory)
 
 

@@ -1,9 +1,7 @@
 """Boards picked one by one: those of the largest p(1-p) are, and a run with them can be resumed."""
 
-import time
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,25 +9,16 @@ import pytest
 import yaml
 
 from tests.paths import TINY
-from tests.training.stand_in_sampler import without_vllm
+from tests.training.fake_run import without_vllm
+from tests.training.update_records import update_record
 from training import loop
 from training.errors import UserError
-from training.phases import picking
-from training.phases.picking import draw_pool, measure_pool, spent_on_picking, stage_boards
+from training.phases.picking import draw_pool, spent_on_picking, stage_boards
 from training.phases.validate import validation_set
 from training.rollout.instances import InstanceSet
-from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
-from training.run.records import PicksRecord, UpdateMetrics
+from training.run.records import PicksRecord
 from training.schema import RunConfig
-
-METRICS: dict[str, Any] = {
-    **dict.fromkeys(("reward_mean", "valid_rate", "optimal_rate", "parsed_rate"), 0.5),
-    **dict.fromkeys(("zero_variance_share", "completion_length", "entropy"), 0.5),
-    **dict.fromkeys(("truncated_share", "clip_share", "grad_norm", "loss"), 0.5),
-    **dict.fromkeys(("importance_ratio_mean", "sampler_gap"), 0.5),
-    "by_group": {},
-}
 
 
 def tiny(method: str, **changes: Any) -> RunConfig:
@@ -80,25 +69,6 @@ def test_sfl_picks_what_the_policy_solves_half_of_the_time(validation, tmp_path:
         stage_boards(config, directory, 1, initial, validation)
 
 
-def test_the_time_of_a_pool_is_logged_before_its_stage(validation, tmp_path: Path, monkeypatch):
-    def answer_often(config, policy, sampler, boards, *, answers, **_: Any) -> list[str]:
-        time.sleep(0.1)
-        return [""] * (len(boards) * answers)
-
-    monkeypatch.setattr(picking, "answer_often", answer_often)
-    directory, sampler = RunDirectory(tmp_path), SimpleNamespace(drop_cache=lambda: None)
-    run = ActiveRun(tiny("sfl"), directory, None, None, validation)
-    measure_pool(run, sampler, 2)
-    (timing,) = directory.timings.read()
-    assert (timing.phase, timing.stage, timing.update) == ("pool", 2, None)
-    assert timing.seconds["pool"] >= 0.1
-    assert set(directory.stage(2).picks.read().valid) == {0}
-    # A run that goes on from the end of stage 1 has the answers, and keeps what they took.
-    directory.rewind(run.step(1, run.config.updates_per_stage))
-    measure_pool(run, sampler, 2)
-    assert directory.timings.read() == [timing]
-
-
 def test_plr_replays_what_was_learned_from_when_it_was_last_trained_on(validation, tmp_path: Path):
     config = tiny("plr", pool=16)
     directory, initial = RunDirectory(tmp_path), config.environment.initial
@@ -110,15 +80,8 @@ def test_plr_replays_what_was_learned_from_when_it_was_last_trained_on(validatio
     rows = [counts[name] for name in trained]
     rows[trained.index(learned[0])] = 2
     for update in range(4):
-        directory.metrics.append(
-            UpdateMetrics(
-                stage=1,
-                update=update + 1,
-                step=update + 1,
-                board_valid=tuple(rows[8 * update : 8 * update + 8]),
-                **METRICS,
-            )
-        )
+        valid = tuple(rows[8 * update : 8 * update + 8])
+        directory.metrics.append(update_record(1, update + 1, board_valid=valid))
     second = stage_boards(config, directory, 2, initial, validation)
     assert len(second.boards) == config.stages.instances
     times = Counter(names(second.boards))
@@ -129,34 +92,6 @@ def test_plr_replays_what_was_learned_from_when_it_was_last_trained_on(validatio
     directory.metrics.write([one for one in directory.metrics.read() if one.update < 4])
     with pytest.raises(UserError, match="stages up to 1 have 24 boards, not 32"):
         stage_boards(config, directory, 2, initial, validation)
-
-
-def test_plr_makes_the_boards_of_each_stage_once(validation, tmp_path: Path, monkeypatch):
-    config = tiny("plr")
-    directory, initial = RunDirectory(tmp_path), config.environment.initial
-    pool = draw_pool(config, config.engineer.picking, 1, validation)
-    for step in range(1, 7 * 4 + 1):
-        stage, update = divmod(step - 1, 4)
-        valid = tuple(np.random.default_rng(step).integers(0, 5, 8).tolist())
-        place = {"stage": stage + 1, "update": update + 1, "step": step}
-        directory.metrics.append(UpdateMetrics(**place, board_valid=valid, **METRICS))
-    drawn = []
-    monkeypatch.setattr(
-        picking, "draw_pool", lambda config, choice, stage, validation: drawn.append(stage) or pool
-    )
-    boards = stage_boards(config, directory, 8, initial, validation).boards
-    assert drawn == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert len(boards) == config.stages.instances
-
-    # An audit goes from stage to stage, and hands over what it has made.
-    drawn.clear()
-    known: list[InstanceSet] = []
-    for stage in range(1, 9):
-        known.append(
-            stage_boards(config, directory, stage, initial, validation, known=known).boards
-        )
-    assert drawn == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert names(known[-1]) == names(boards)
 
 
 def test_only_a_fixed_configuration_goes_with_picked_boards():

@@ -3,8 +3,9 @@
 from typing import Any
 
 from tests.paths import TINY
+from tests.training.update_records import update_record
 from training.phases.stage_results import _training_evidence
-from training.run.records import GroupMetrics, UpdateMetrics
+from training.run.records import GroupMetrics
 from training.schema import load
 
 
@@ -14,24 +15,10 @@ def size(valid: int, failures: dict[str, int]) -> GroupMetrics:
     return GroupMetrics(**counts, reward=0.5, learnability=0.1)
 
 
-def update(number: int, by_group: dict[str, GroupMetrics]) -> UpdateMetrics:
-    rates = ("valid_rate", "optimal_rate", "parsed_rate", "zero_variance_share", "truncated_share")
-    others = ("entropy", "clip_share", "grad_norm", "importance_ratio_mean", "loss", "sampler_gap")
-    return UpdateMetrics(
-        stage=1,
-        update=number,
-        step=number,
-        reward_mean=0.5,
-        completion_length=8.0,
-        by_group=by_group,
-        **dict.fromkeys((*rates, *others), 0.5),
-    )
-
-
 UPDATES = [
-    update(1, {"2": size(9, {"hole": 1}), "3": size(1, {"hole": 9})}),
-    update(2, {"3": size(4, {"hole": 2, "off_board": 4})}),
-    update(3, {"2": size(10, {}), "3": size(5, {"parse_error": 5})}),
+    update_record(1, 1, by_group={"2": size(9, {"hole": 1}), "3": size(1, {"hole": 9})}),
+    update_record(1, 2, by_group={"3": size(4, {"hole": 2, "off_board": 4})}),
+    update_record(1, 3, by_group={"2": size(10, {}), "3": size(5, {"parse_error": 5})}),
 ]
 
 

@@ -54,25 +54,16 @@ def boards(monkeypatch: pytest.MonkeyPatch) -> range:
 
 
 def test_prompts_that_were_encoded_before_give_the_same_questions_and_answers(boards: range):
+    validation = CONFIG.validation.model_copy(update={"temperature": 0.3, "seed": 70})
+    config = CONFIG.model_copy(update={"validation": validation})
     policy, engine, other = _Policy(), _Echo(), _Echo()
-    prompts = encode_prompts(CONFIG, policy, boards)  # type: ignore[arg-type]
-    given = answer(CONFIG, policy, engine, boards, title="", prompts=prompts)  # type: ignore[arg-type]
+    prompts = encode_prompts(config, policy, boards)  # type: ignore[arg-type]
+    given = answer(config, policy, engine, boards, title="", prompts=prompts)  # type: ignore[arg-type]
     assert policy.encoded == COUNT
-    alone = answer(CONFIG, policy, other, boards, title="")  # type: ignore[arg-type]
+    alone = answer(config, policy, other, boards, title="")  # type: ignore[arg-type]
     assert policy.encoded == 2 * COUNT
     assert given == alone
     assert engine.asked == other.asked
-    assert [len(question.prompts) for question in engine.asked] == [CHUNK, 3]
+    asked = [(one.seed, one.temperature, one.n, len(one.prompts)) for one in engine.asked]
+    assert asked == [(70, 0.3, 1, CHUNK), (70 + CHUNK, 0.3, 1, 3)]
     assert len(set(given)) == COUNT
-
-
-def test_the_engine_is_asked_as_the_validation_s_settings_say_and_with_a_seed_for_each_chunk(
-    boards: range,
-):
-    validation = CONFIG.validation.model_copy(update={"temperature": 0.3, "seed": 70})
-    config = CONFIG.model_copy(update={"validation": validation})
-    assert config.sampling.temperature != 0.3
-    engine = _Echo()
-    answer(config, _Policy(), engine, boards, title="")  # type: ignore[arg-type]
-    asked = [(one.seed, one.temperature, one.n) for one in engine.asked]
-    assert asked == [(70, 0.3, 1), (70 + CHUNK, 0.3, 1)]

@@ -88,12 +88,6 @@ def test_in_bfloat16_it_is_as_close_to_float32_as_the_plain_form(name: str, monk
     assert all(0 < ours < 1.5 * plain for ours, plain in zip(*errors, strict=True))
 
 
-def test_blocks_in_which_nobody_may_attend_are_left_out():
-    pairs = blockwise._pairs(16, 24, 8, 4)  # 8 keys before all, then one for each query
-    expected = [(row, column) for row in range(4) for column in range(2 + row + 1)]
-    assert [tuple(pair) for pair in pairs.tolist()] == expected
-
-
 def test_a_query_that_may_attend_to_nothing_gets_zeros_and_gives_no_gradient():
     query, key, value, _ = drawn(6)
     nobody = jnp.full((2, 6), blockwise.NOBODY)
@@ -105,10 +99,3 @@ def test_a_query_that_may_attend_to_nothing_gets_zeros_and_gives_no_gradient():
     attended, pull = jax.vjp(attend, query)
     assert not attended.any()
     assert not pull(jnp.ones_like(attended))[0].any()
-
-
-def test_keys_that_do_not_fit_the_queries_are_refused():
-    query, key, value, _ = drawn(6)
-    own = jnp.zeros((2, 6), jnp.int32)
-    with pytest.raises(ValueError, match=r"key has 6 tokens; allowed is prefix 1 \+ 6 queries"):
-        blockwise_attention(query, key, value, own, own, prefix=1)

@@ -2,11 +2,7 @@
 
 import dataclasses
 import math
-import os
 import re
-import subprocess
-import sys
-import textwrap
 
 import jax
 import jax.numpy as jnp
@@ -116,25 +112,6 @@ def test_logits_equal_those_of_transformers_whatever_the_padding(name, tmp_path)
         np.testing.assert_allclose(np.asarray(ours)[mask], theirs[mask], atol=1e-4, rtol=1e-4)
 
 
-def test_what_padding_holds_does_not_reach_real_tokens():
-    model = random_model(TIED)
-    for padding in ("left", "right"):
-        ids, positions, mask = batch(padding)
-        other = jnp.where(mask, ids, (ids + 1) % TIED.vocab_size)
-        real = np.asarray(mask)
-        before, after = run(model, ids, positions, mask), run(model, other, positions, mask)
-        np.testing.assert_array_equal(np.asarray(before)[real], np.asarray(after)[real])
-
-
-def test_a_token_does_not_see_what_comes_after_it():
-    model = random_model(TIED)
-    ids, positions, mask = batch("none")
-    changed = run(model, ids.at[:, 8].set((ids[:, 8] + 1) % 67), positions, mask)
-    before = run(model, ids, positions, mask)
-    np.testing.assert_array_equal(before[:, :8], changed[:, :8])
-    assert np.abs(before[:, 8:] - changed[:, 8:]).max() > 1e-3
-
-
 def test_bfloat16_compute_stays_close_to_float32(tmp_path):
     model = random_model(TIED)
     folder = huggingface.save(model, tmp_path / "model", tokenizer_from=None)
@@ -162,28 +139,6 @@ def test_token_logprobs_equal_a_log_softmax_over_transformers_logits(padding, tm
             assert ours.dtype == jnp.float32
             expected = np.pad(np.where(wanted, chosen, 0), ((0, 0), (1, 0)))
             np.testing.assert_allclose(ours, expected, atol=1e-4, rtol=1e-4)
-
-
-def test_gradients_through_chunks_and_remat_equal_those_of_the_whole():
-    inputs = batch("right")
-
-    def loss(model, chunk):
-        return jnp.sum(token_logprobs(model, *inputs, temperature=0.8, chunk=chunk))
-
-    def plain(model):
-        scores = jax.nn.log_softmax(model.logits(model(*inputs))[:, :-1] / 0.8)
-        chosen = jnp.take_along_axis(scores, inputs[0][:, 1:, None], -1)[..., 0]
-        return jnp.sum(chosen * (inputs[2][:, 1:] & inputs[2][:, :-1]))
-
-    expected = nnx.to_pure_dict(nnx.jit(nnx.grad(plain))(random_model(TIED)))
-    assert all(np.any(leaf) for leaf in jax.tree.leaves(expected))
-    for remat, chunk in ((False, None), (True, 5)):
-        ours = nnx.jit(nnx.grad(loss), static_argnums=1)(random_model(TIED, remat=remat), chunk)
-        jax.tree.map(
-            lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4, rtol=2e-3),
-            nnx.to_pure_dict(ours),
-            expected,
-        )
 
 
 @pytest.mark.slow
@@ -319,61 +274,9 @@ def test_a_family_refuses_what_its_own_config_may_not_say(changes, named):
         DecoderConfig.from_hf(published(**changes))
 
 
-@pytest.mark.slow
-def test_sharded_over_eight_devices_the_logits_and_gradients_are_the_same(tmp_path):
-    program = """
-        import sys, jax, jax.numpy as jnp, numpy as np
-        from flax import nnx
-        from jax.sharding import NamedSharding, PartitionSpec
-        from training.policy import huggingface
-        from training.policy.architectures import DecoderConfig
-        from training.policy.decoder import Decoder
-        from training.policy.logprobs import token_logprobs
-        from training.policy.parameters import make_mesh
-
-        config = DecoderConfig(64, 32, 48, 3, 4, 2, head_dim=8, initializer_range=0.2)
-        model = Decoder(config, rngs=nnx.Rngs(0))
-        mesh = make_mesh(fsdp=4, tensor=2)
-        folder = huggingface.save(model, sys.argv[1], tokenizer_from=None)
-        sharded = huggingface.load(folder, mesh=mesh)
-        for path, leaf in nnx.to_flat_state(nnx.state(sharded, nnx.Param)):
-            array, spec = leaf[...], leaf[...].sharding.spec
-            pieces = np.prod([mesh.shape[axis] for axis in spec if axis] or [1])
-            assert np.prod(array.sharding.shard_shape(array.shape)) * pieces == array.size, path
-            if array.ndim == 3 or path in (("embed_tokens",), ("lm_head",)):
-                assert pieces == 8, (path, spec)
-        ids = jax.random.randint(jax.random.key(1), (8, 11), 0, 64)
-        mask = jnp.arange(11) < jnp.arange(4, 12)[:, None]
-        inputs = (ids, jnp.maximum(jnp.cumsum(mask, axis=1) - 1, 0), mask)
-        rows = NamedSharding(mesh, PartitionSpec("fsdp"))
-        split = jax.device_put(inputs, rows)
-
-        def loss(model, inputs):
-            return jnp.sum(token_logprobs(model, *inputs, chunk=4))
-
-        logits = nnx.jit(lambda model, inputs: model.logits(model(*inputs)))
-        pair = logits(model, inputs), logits(sharded, split)
-        np.testing.assert_allclose(*pair, atol=1e-5, rtol=1e-5)
-        plain, spread = (
-            nnx.to_pure_dict(nnx.jit(nnx.grad(loss))(*arguments))
-            for arguments in ((model, inputs), (sharded, split))
-        )
-        close = lambda a, b: np.testing.assert_allclose(a, b, atol=1e-3, rtol=1e-3)
-        jax.tree.map(close, plain, spread)
-    """
-    environment = os.environ | {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-        "JAX_PLATFORMS": "cpu",
-    }
-    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "model")]
-    subprocess.run(command, env=environment, check=True, timeout=300)
-
-
 @pytest.mark.parametrize(("dtype", "precision"), [("float32", "HIGHEST"), ("bfloat16", "DEFAULT")])
 @pytest.mark.parametrize("remat", [False, True])
-def test_products_of_float32_are_exact_on_every_device_and_so_are_their_gradients(
-    dtype: str, precision: str, remat: bool
-):
+def test_float32_products_are_exact_on_every_device(dtype: str, precision: str, remat: bool):
     """Seen in the program before it is compiled: a CPU computes both alike, a GPU does not."""
     model = random_model(TIED, dtype=dtype, remat=remat)
     ids, positions, mask = batch("right")

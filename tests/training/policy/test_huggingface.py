@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
-from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from transformers import Qwen3Config as TorchConfig
 from transformers import Qwen3ForCausalLM
@@ -20,7 +19,6 @@ from training.policy import huggingface
 from training.policy.architectures import DecoderConfig
 from training.policy.decoder import Decoder
 from training.policy.huggingface import ModelFolderError
-from training.policy.parameters import make_mesh, parameter_shardings
 
 CONFIG = DecoderConfig(50, 16, 24, 3, 4, 2, head_dim=6, initializer_range=0.2)
 KEY = "model.layers.1.self_attn.k_proj.weight"
@@ -86,20 +84,6 @@ def test_sharded_folder_is_within_its_limit_and_equals_the_single_file(tmp_path)
     np.testing.assert_array_equal(our_logits(huggingface.load(tmp_path / "b")), our_logits(model))
 
 
-def test_untied_folder_of_a_tied_model_has_its_own_head_and_the_same_logits(tmp_path):
-    theirs(tied=True).save_pretrained(tmp_path / "a")
-    model = huggingface.load(tmp_path / "a")
-    huggingface.save(model, tmp_path / "b", tokenizer_from=None, untied=True)
-    with safe_open(tmp_path / "b" / "model.safetensors", framework="numpy") as file:
-        head = file.get_tensor("lm_head.weight")
-        np.testing.assert_array_equal(head, file.get_tensor(EMBEDDINGS))
-    assert not huggingface.read_config(tmp_path / "b").tie_word_embeddings
-    np.testing.assert_array_equal(their_logits(tmp_path / "b"), their_logits(tmp_path / "a"))
-    untied = huggingface.load(tmp_path / "b")
-    assert not untied.config.tie_word_embeddings
-    np.testing.assert_allclose(our_logits(untied), our_logits(model), atol=1e-6)
-
-
 @pytest.mark.parametrize(("tied", "untied"), [(False, False), (True, False), (True, True)])
 def test_state_tensors_are_what_transformers_calls_by_those_names(tied, untied, tmp_path):
     twin = theirs(tied)
@@ -136,17 +120,6 @@ def test_bfloat16_weights_are_read_and_written_bit_by_bit(tmp_path):
     np.testing.assert_allclose(our_logits(wide), their_logits(tmp_path / "a"), atol=1e-4, rtol=1e-4)
 
 
-def test_load_places_parameters_on_a_mesh(folder):
-    mesh = make_mesh(fsdp=1)
-    model = huggingface.load(folder, mesh=mesh)
-    shardings = parameter_shardings(model.config, mesh)
-    for path, leaf in nnx.to_flat_state(nnx.state(model, nnx.Param)):
-        assert leaf[...].sharding == shardings[".".join(path)]
-    np.testing.assert_allclose(our_logits(model), our_logits(huggingface.load(folder)), atol=1e-5)
-    with pytest.raises(ValueError, match="axis types"):
-        huggingface.load(folder, mesh=jax.make_mesh((1, 1), ("fsdp", "tensor")))
-
-
 def test_tokenizer_files_and_special_ids_come_along_even_from_the_folder_itself(folder):
     texts = {"tokenizer.json": "{}", "chat_template.jinja": "x", "generation_config.json": "{}"}
     for name, text in texts.items():
@@ -179,23 +152,6 @@ huggingface.save(model, sys.argv[1], tokenizer_from=None)
     assert not folder.exists()
     np.testing.assert_array_equal(our_logits(huggingface.load(folder)), expected)
     huggingface.save(made(seed=7), folder, tokenizer_from=None)
-    assert [path.name for path in folder.parent.iterdir()] == ["model"]
-
-
-def test_weights_that_do_not_fit_the_disk_are_a_clear_error(folder):
-    """A limit on the size of files does as a full disk does."""
-    program = (
-        "import resource, signal, sys\n"
-        "from training.policy import huggingface\n"
-        "model = huggingface.load(sys.argv[1])\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
-        "try: huggingface.save(model, sys.argv[1] + 'x', tokenizer_from=None)\n"
-        "except huggingface.ModelFolderError as error: print(error)\n"
-    )
-    command = [sys.executable, "-c", program, str(folder)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "model.safetensors: can't be written: " in told
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
 
 
@@ -234,11 +190,8 @@ BROKEN = {
     "no folder": (shutil.rmtree, ["model", "does not exist"]),
     "no config": (lambda f: (f / "config.json").unlink(), ["model", "no config.json"]),
     "config no JSON": (lambda f: (f / "config.json").write_text("{"), ["config.json", "not JSON"]),
-    "config a list": (lambda f: (f / "config.json").write_text("[]"), ["config.json", "list"]),
     "another model": (lambda f: edit_config(f, model_type="gpt2"), ["config.json", "gpt2", "qwen"]),
-    "missing size": (lambda f: edit_config(f, hidden_size=None), ["config.json", "hidden_size"]),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), ["model", "model.safetensors"]),
-    "half header": (lambda f: truncate(f, 100), ["model.safetensors", "truncated"]),
     "half weights": (lambda f: truncate(f, -50), ["model.safetensors", "truncated"]),
     "missing tensor": (lambda f: edit_tensors(f, lambda t: t.pop(KEY)), ["model", KEY, "lacks"]),
     "unexpected tensor": (lambda f: put(f, "q.bias", np.ones(3)), ["model", "q.bias", "no place"]),
@@ -273,15 +226,6 @@ def test_a_broken_folder_is_refused_by_name(name, folder):
         huggingface.load(folder)
     for part in named:
         assert part in str(caught.value)
-
-
-def test_resolve_gives_a_local_folder_or_says_what_it_looked_for(folder, tmp_path, monkeypatch):
-    assert huggingface.resolve(str(folder)) == folder
-    assert huggingface.resolve(folder) == folder
-    with pytest.raises(ModelFolderError, match=r"nowhere.*no such folder.*owner/name"):
-        huggingface.resolve(str(tmp_path / "nowhere"))
-    with pytest.raises(ModelFolderError, match=r"config\.json' is a file"):
-        huggingface.resolve(folder / "config.json")
 
 
 def test_resolve_finds_a_hub_model_in_the_local_cache(folder, tmp_path, monkeypatch):

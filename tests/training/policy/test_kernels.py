@@ -14,7 +14,7 @@ from training.policy import kernels, triton_attention
 from training.policy.architectures import DecoderConfig
 from training.policy.attention import causal_attention, shared_prompt_attention
 from training.policy.decoder import Decoder
-from training.policy.kernels import Implementation, kind_for, run_starts
+from training.policy.kernels import Implementation, kind_for
 
 PLAIN = Implementation(kind="plain")
 
@@ -113,11 +113,6 @@ def test_each_device_of_a_mesh_attends_for_its_sequences_and_heads():
     compare(lambda how: causal_attention(jnp.asarray(mask), how), tokens, mask, mesh=mesh)
 
 
-def test_runs_begin_where_the_number_changes():
-    segments = jnp.array([[4, 4, 2, 2, 2, -1], [7, 7, 7, 7, 7, 7]])
-    assert run_starts(segments).tolist() == [[0, 0, 2, 2, 2, 5], [0] * 6]
-
-
 @pytest.mark.parametrize(
     ("setting", "platform", "dtype", "head_dim", "key_heads", "kind"),
     [
@@ -133,18 +128,6 @@ def test_runs_begin_where_the_number_changes():
 def test_the_kernel_is_taken_where_it_fits(setting, platform, dtype, head_dim, key_heads, kind):
     given = {"dtype": dtype, "head_dim": head_dim, "key_heads": key_heads, "tensor": 2}
     assert kind_for(setting, platform=platform, **given) == kind
-
-
-@pytest.mark.parametrize(("dtype", "kernels"), [("float32", 0), ("bfloat16", 1)])
-def test_a_model_that_is_set_to_float32_later_is_exact(dtype, kernels):
-    config = DecoderConfig(64, 128, 192, 1, 2, 1, head_dim=64)
-    options = {"dtype": jnp.bfloat16, "attention": "triton"}
-    model = nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0), **options))
-    model.dtype = jnp.dtype(dtype)
-    graphdef, params = nnx.split(model)
-    ids = jnp.zeros((1, 256), jnp.int32)
-    program = jax.make_jaxpr(lambda params: nnx.merge(graphdef, params)(ids, ids, ids == 0))
-    assert str(program(params)).count("name=flash_forward") == kernels
 
 
 @pytest.mark.parametrize(("remat", "attended"), [(True, False), ("all_but_attention", True)])

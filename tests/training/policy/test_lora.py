@@ -20,7 +20,6 @@ from training.policy.lora import (
     Adapter,
     adapter_tensors,
     add_adapters,
-    frozen,
     load_adapters,
     remove_adapters,
     save_adapters,
@@ -164,22 +163,6 @@ def test_a_step_moves_adapters_alone_and_keeps_moments_of_no_others():
         same = np.array_equal(leaf[...], dict(nnx.to_flat_state(before))[path][...])
         assert same != isinstance(leaf, Adapter), path
         assert same == ("_lora_" not in str(path[-1])), path
-
-
-def test_weights_without_adapters_are_all_learned():
-    params = nnx.state(random_model(LLAMA))
-    assert trainable(params) is params
-    assert with_trainable(params, "others") == "others"
-    assert frozen(params) is None
-    assert trainable({"kernel": 1}) == {"kernel": 1}
-
-
-def test_frozen_and_learned_weights_are_all_weights():
-    params = nnx.state(adapted())
-    parts = [dict(nnx.to_flat_state(part(params))) for part in (frozen, trainable)]
-    assert not parts[0].keys() & parts[1].keys()
-    assert (parts[0] | parts[1]).keys() == dict(nnx.to_flat_state(params)).keys()
-    assert {"_lora_" in str(path[-1]) for path in parts[1]} == {True}
 
 
 def test_adapter_files_are_those_of_peft(tmp_path):

@@ -16,9 +16,7 @@ def write(folder: Path, text: str) -> None:
             (partial / name).write_text(text)
 
 
-def test_files_and_folders_are_synced_before_the_rename_and_the_rename_before_the_removal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replaced_syncs_before_renaming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sync, rename = os.fsync, os.replace
     synced: set[int] = set()
     not_synced: list[set[int]] = []
@@ -43,9 +41,7 @@ def test_files_and_folders_are_synced_before_the_rename_and_the_rename_before_th
     assert os.listdir(tmp_path) == ["model"]
 
 
-def test_file_that_the_disk_does_not_take_is_named_and_the_older_folder_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_sync_keeps_old_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(descriptor: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -55,19 +51,3 @@ def test_file_that_the_disk_does_not_take_is_named_and_the_older_folder_kept(
         write(tmp_path / "model", "new")
     assert (tmp_path / "model/weights").read_text() == "old"
     assert os.listdir(tmp_path) == ["model"]
-
-
-def test_file_system_that_cannot_sync_folders_is_used_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sync = os.fsync
-
-    def fsync(descriptor: int) -> None:
-        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    write(tmp_path / "model", "old")
-    write(tmp_path / "model", "new")
-    assert (tmp_path / "model/weights").read_text() == "new"

@@ -28,9 +28,7 @@ def test_a_tokenizer_that_cannot_end_an_answer_is_refused(tmp_path: Path) -> Non
         open_policy(folder, Model(), Prompt(), length_bucket=16)
 
 
-def test_a_plain_prompt_begins_as_its_tokenizer_begins_texts_and_a_chat_as_its_template(
-    tmp_path: Path,
-) -> None:
+def test_plain_prompt_begins_as_its_tokenizer_says(tmp_path: Path) -> None:
     """Llama's tokenizers put a token before every text; chat templates write it themselves."""
     folder = shutil.copytree(SHIPPED["jaxlake-base"], tmp_path / "model")
     plain, _ = open_policy(folder, Model(), Prompt(), length_bucket=16)

@@ -61,9 +61,7 @@ def unreadable(run: ActiveRun, length: int, logprobs: Any = -3.0, cut: bool = Fa
     return Completion(tuple(ids[:length]), values, truncated=cut)
 
 
-def test_advantages_are_of_rewards_from_which_the_penalty_for_length_is_taken(
-    folder: Path, boards: InstanceSet
-) -> None:
+def test_advantages_include_the_length_penalty(folder: Path, boards: InstanceSet) -> None:
     """An optimal plan is paid 1, what can't be read 0; the last 40 of 100 tokens cost up to 0.5."""
     penalty = ["reward.overlong_buffer=40", "reward.overlong_penalty=0.5"]
     run, params = opened(folder, boards, *penalty, "grpo.divide_by_std=false")
@@ -85,9 +83,7 @@ def test_advantages_are_of_rewards_from_which_the_penalty_for_length_is_taken(
     assert metrics["overlong_penalty"] == 0.225
 
 
-def test_entropy_is_the_mean_over_tokens_of_what_was_sampled(
-    folder: Path, boards: InstanceSet
-) -> None:
+def test_entropy_is_the_mean_over_tokens(folder: Path, boards: InstanceSet) -> None:
     run, _ = opened(folder, boards)
     group = [
         unreadable(run, 1, -1.0),

@@ -1,37 +1,11 @@
 """What is said while a command works: tables within a width, progress on standard error."""
 
 import io
-import re
-
-import pytest
 
 from training.run import progress
 from training.run.answer_records import Rates
-from training.run.progress import new_table, print_table, rate_of, track
+from training.run.progress import track
 from training.run.rates import isr_text, success_rates
-
-HEADS = ("map size", "warm start", "stage 1", "stage 2", "stage 3", "optimal (sum of costs)")
-
-
-def table():
-    made = new_table("Valid, per cent [95% interval]", *HEADS)
-    for row in range(3):
-        made.add_row(f"{row}x{row}", *(f"{row}{column}.5 [40, 50]" for column in range(1, 6)))
-        if row == 1:
-            made.add_section()
-    return made
-
-
-def test_table_into_a_pipe_is_not_broken_and_keeps_brackets(capsys, monkeypatch):
-    monkeypatch.setattr(progress.console, "_width", None)
-    print_table(table())
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].rstrip() == "Valid, per cent [95% interval]"
-    for row in range(3):
-        (line,) = [line for line in lines if f"{row}x{row}" in line]
-        assert re.findall(r"\d\d\.5 \[40, 50\]", line) == [
-            f"{row}{column}.5 [40, 50]" for column in range(1, 6)
-        ]
 
 
 def test_progress_goes_to_stderr_with_its_total_and_rate(capsys, monkeypatch):
@@ -47,17 +21,6 @@ def test_progress_goes_to_stderr_with_its_total_and_rate(capsys, monkeypatch):
         "evaluate 30/60 1.1 s each 11 s",
         "evaluate 60/60 2.0 answers/s 20 s",
     ]
-
-
-@pytest.mark.parametrize(
-    ("count", "seconds", "written"),
-    [
-        *((0, 9.0, "0/s"), (5, 0.0, "0/s"), (30, 10.0, "3.0/s"), (30_000, 10.0, "3,000/s")),
-        *((4, 10.0, "2.5 s each"), (2, 90.0, "45 s each")),
-    ],
-)
-def test_a_rate_is_per_second_and_slow_work_is_seconds_each(count, seconds, written):
-    assert rate_of(count, seconds) == written
 
 
 def test_the_lake_has_csr_and_isr_and_others_have_the_valid_rate_alone():

@@ -12,8 +12,7 @@ import jax
 import pytest
 
 from tests.paths import TINY
-from tests.training.killed_run import files_of
-from tests.training.stand_in_sampler import without_vllm
+from tests.training.fake_run import files_of, without_vllm
 from training import loop
 from training.errors import UserError
 from training.run.answer_records import count_answers
@@ -63,14 +62,6 @@ def test_tensorboard_gets_every_number_once_from_a_resumed_run(tmp_path: Path):
     assert {step for _, step in found} == {3, 4, 5}
     valid = [found["validation/3/valid", step] for step in (3, 4, 5)]
     assert valid == [3 / 8, 4 / 8, 6 / 8]
-
-
-def test_nothing_is_written_unless_it_is_asked_for(tmp_path: Path):
-    with open_trackers(load(TINY), RunDirectory(tmp_path), 0) as trackers:
-        trackers.validation(1, rates(4))
-    with profiled(load(TINY), RunDirectory(tmp_path), 1):
-        pass
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_only_the_given_update_is_profiled(tmp_path: Path):

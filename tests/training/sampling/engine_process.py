@@ -19,13 +19,13 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.paths import TINY as TINY_FILE
+from tests.training.sampling.untrained import open_untrained
 from training.errors import UserError
-from training.policy.policy import Policy, load_policy, make_policy
+from training.policy.policy import Policy
 from training.sampling.engine_watch import engine_processes
 from training.sampling.sampler import Question, check_agreement
 from training.sampling.vllm_sampler import VllmSampler
-from training.schema import Sampling, load
+from training.schema import Sampling
 from training.weight_transfer import transport
 from training.weight_transfer.checksums import SyncError, with_checksums
 
@@ -34,10 +34,7 @@ SEQUENCES = [[5, 30, 31, 90, 120, 7, 8] * times for times in (1, 2, 3, 4)]
 
 def started(folder: Path, *, fsdp: int, workers: int) -> tuple[Policy, Any, VllmSampler]:
     """Start an engine on an untrained policy."""
-    config = load(TINY_FILE, [f"model.mesh.fsdp={fsdp}"])
-    texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT", '{"3":{"data_ratio":0.5,"hole_ratio":0.25}}'] * 4
-    make_policy(folder / "initial", config.model, texts, max_len=512, seed=0)
-    policy, params = load_policy(folder / "initial", config)
+    policy, params = open_untrained(folder, f"model.mesh.fsdp={fsdp}")
     policy.export(params, folder / "engine", untied=True)
     assert all(len(leaf.sharding.device_set) == fsdp for leaf in jax.tree.leaves(params))
     settings = Sampling(max_model_len=512, max_num_seqs=8, tensor_parallel_size=workers)

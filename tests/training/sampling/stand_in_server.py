@@ -16,6 +16,7 @@ class StandInServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.calls: list[tuple[str, Any]] = []
+        self.keys: set[str | None] = set()
         self.settings = {"dtype": "torch.float32", "logprobs_mode": "processed_logprobs"}
         self.said: dict[str, Any] = {
             "/weight_info": {"weight_version": "v1"},
@@ -24,6 +25,7 @@ class StandInServer(ThreadingHTTPServer):
         }
         # Returns a status other than 200, or 0 to break the connection off.
         self.fails: Callable[[str, Any], int | None] = lambda path, body: None
+        self.refusal = "refused"
         self.silent = self.closing = False
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
@@ -53,13 +55,15 @@ class _Handler(BaseHTTPRequestHandler):
     def _say(self, body: Any) -> None:
         path = self.path.partition("?")[0]
         self.server.calls.append((path, body))
+        self.server.keys.add(self.headers.get("Authorization"))
         while self.server.silent and not self.server.closing:
             time.sleep(0.02)
         status = self.server.fails(path, body)
         if status == 0 or self.server.closing:
             self.close_connection = True
             return
-        text = json.dumps(self.server.answer(path, body) if status is None else "refused").encode()
+        said = self.server.answer(path, body) if status is None else self.server.refusal
+        text = json.dumps(said).encode()
         self.send_response(status or 200)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()

@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.paths import ROOT, TINY
 from tests.training.policy.test_decoder import random_model
+from tests.training.sampling.untrained import moved
 from training.policy import huggingface
 from training.policy.architectures import DecoderConfig, Llama3Rope
 from training.policy.lora import trainable, with_trainable
@@ -41,15 +42,6 @@ FAMILIES = {
 SEQUENCES = [list(range(3, 43)), [7, 8, 9], [250, 4, 250, 4] * 6]
 
 
-def moved(params: Any) -> Any:
-    """The weights with adapters that change what they compute."""
-    keys = iter(jax.random.split(jax.random.key(3), 64))
-    adapters = jax.tree.map(
-        lambda leaf: leaf + 0.1 * jax.random.normal(next(keys), leaf.shape), trainable(params)
-    )
-    return with_trainable(params, adapters)
-
-
 def open_family(folder: Path, family: str) -> tuple[Any, Any]:
     texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT", "F H S G"]
     train_tokenizer(texts, VOCABULARY).save_pretrained(folder / "tokenizer")
@@ -69,7 +61,7 @@ def test_an_engine_agrees_with_the_trainer_on_adapters_that_it_gets_merged(famil
         engine.sync(policy.tensors(params))
         before = policy.logprobs(params, SEQUENCES)
         assert check_agreement(engine, SEQUENCES, before, 1e-3) < 1e-3
-        learned = moved(params)
+        learned = with_trainable(params, moved(trainable(params), 0.1))
         engine.sync(policy.tensors(learned))
         after = policy.logprobs(learned, SEQUENCES)
         assert np.abs(np.concatenate(after) - np.concatenate(before)).max() > 0.1
@@ -80,7 +72,7 @@ def test_an_engine_agrees_with_the_trainer_on_adapters_that_it_gets_merged(famil
 
 def test_the_sampler_in_jax_takes_merged_adapters(tmp_path):
     policy, params = open_family(tmp_path, "qwen2")
-    learned = moved(params)
+    learned = with_trainable(params, moved(trainable(params), 0.1))
     settings = Sampling(engine="jax", max_model_len=128, max_num_seqs=8)
     sampler = JaxSampler(policy, params, settings)
     sampler.sync(policy.tensors(learned))

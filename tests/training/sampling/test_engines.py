@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from pydantic import ValidationError
 
 from training.errors import UserError
 from training.sampling import engines
@@ -49,12 +48,6 @@ def test_vllm_is_refused_gpus_that_another_process_may_train_on(
         engines.start_sampler(policy, params, Sampling(**settings), tmp_path)
     expected = f"vLLM takes GPUs {taken}, but process 0 trains on [0]; allowed are"
     assert expected in str(refused.value)
-
-
-@pytest.mark.parametrize("devices", [(3,), (3, 3)])
-def test_devices_are_as_many_different_ones_as_workers(devices: tuple[int, ...]):
-    with pytest.raises(ValidationError, match="allowed are as many different ones"):
-        Sampling(tensor_parallel_size=2, devices=devices)
 
 
 def test_an_exception_of_a_worker_becomes_an_error_of_the_run():

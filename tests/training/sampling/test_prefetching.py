@@ -119,15 +119,6 @@ def test_what_is_kept_for_a_checkpoint_comes_back_to_the_bit(tmp_path: Path) -> 
     assert later.asked == []
 
 
-def test_the_files_of_the_newest_checkpoints_are_kept_and_no_others(tmp_path: Path) -> None:
-    sampler = PrefetchingSampler(Engine())
-    for step in range(1, 8):
-        ask(sampler, step, ahead=step + 1)
-        sampler.sync(())
-        sampler.keep(tmp_path, step)
-    assert [int(path.stem) for path in sorted(tmp_path.iterdir())] == [4, 5, 6, 7]
-
-
 @pytest.mark.parametrize("text", [None, "{", "{}", '{"question": 3}'])
 def test_a_kept_rollout_that_is_lost_is_named(text: str | None, tmp_path: Path) -> None:
     if text is not None:
@@ -136,9 +127,7 @@ def test_a_kept_rollout_that_is_lost_is_named(text: str | None, tmp_path: Path) 
         PrefetchingSampler(Engine()).take_back(tmp_path, 4)
 
 
-def test_a_kept_rollout_of_another_question_is_refused_and_never_drawn_again(
-    tmp_path: Path,
-) -> None:
+def test_kept_rollout_of_another_question_is_refused(tmp_path: Path) -> None:
     file = kept(tmp_path)
     resumed = PrefetchingSampler(later := Engine())
     resumed.take_back(tmp_path, 4)
@@ -159,9 +148,7 @@ def ended(sampler: PrefetchingSampler) -> None:
         raise SystemExit(143)
 
 
-def test_of_the_trainers_own_decoder_the_batch_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ended_run_waits_for_the_jax_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that ends while a program of JAX's runs is aborted, with another exit status."""
     monkeypatch.setattr(prefetching, "_SECONDS_TO_END", 0.0)
     engine = OwnDecoder()
@@ -175,9 +162,7 @@ def test_of_the_trainers_own_decoder_the_batch_is_waited_for(
 
 
 @pytest.mark.parametrize("gives_up", [True, False])
-def test_a_run_that_is_ended_closes_the_engine_and_does_not_wait_for_the_rollout(
-    gives_up: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ended_run_closes_the_engine(gives_up: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slurm kills what has not ended by itself two minutes after SIGTERM."""
     monkeypatch.setattr(prefetching, "_SECONDS_TO_END", 0.2)
     engine = Engine()

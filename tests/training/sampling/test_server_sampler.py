@@ -10,25 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import jax
 import numpy as np
 import psutil
 import pytest
 
-from tests.paths import TINY as TINY_FILE
 from tests.training.sampling.engine_process import corrupt_norm
+from tests.training.sampling.untrained import moved, open_untrained
 from training.errors import UserError
-from training.policy.policy import Policy, load_policy, make_policy
+from training.policy.policy import Policy
 from training.sampling.sampler import Completion, Question, check_agreement
 from training.sampling.server_sampler import ServerSampler
 from training.sampling.vllm_sampler import VllmSampler
-from training.schema import Sampling, load
+from training.schema import Sampling
 from training.weight_transfer import transport
 from training.weight_transfer.checksums import SyncError
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-TINY = load(TINY_FILE)
 PROMPTS = [[5, 30, 31, 90, 120, 7, 8], [5, 30, 31, 90], [44, 3], [9, 10, 11] * 7, [12], [13, 14]]
 QUESTION = Question(PROMPTS, 3, temperature=1.0, max_tokens=24, stop_token_ids=[2], seed=5)
 SEQUENCES = [PROMPTS[0] * times for times in (1, 4)]
@@ -37,10 +35,7 @@ ENGINE = {"max_model_len": 512, "max_num_seqs": 64}
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Any]:
-    folder = tmp_path_factory.mktemp("policy") / "initial"
-    texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT", '{"3":{"data_ratio":0.5,"hole_ratio":0.25}}'] * 4
-    make_policy(folder, TINY.model, texts, max_len=512, seed=0)
-    return load_policy(folder, TINY)
+    return open_untrained(tmp_path_factory.mktemp("policy"))
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +76,6 @@ def tokens(groups: list[list[Completion]]) -> list[list[tuple[int, ...]]]:
     return [[one.token_ids for one in group] for group in groups]
 
 
-def moved(params: Any, scale: float = 0.2) -> Any:
-    keys = iter(jax.random.split(jax.random.key(9), 64))
-    return jax.tree.map(
-        lambda leaf: leaf + scale * jax.random.normal(next(keys), leaf.shape), params
-    )
-
-
 @pytest.mark.parametrize("changes", [{"n": 1, "temperature": 0.0}, {}, {"temperature": 0.7}])
 def test_the_server_answers_as_the_engine_in_process(
     changes: dict[str, Any], synced: ServerSampler, in_process: VllmSampler
@@ -114,11 +102,9 @@ def test_a_form_is_kept_to(synced: ServerSampler, policy: tuple[Policy, Any]) ->
     assert texts == {"UP", "DOWN"}
 
 
-def test_new_weights_reach_the_server_bit_by_bit(
-    synced: ServerSampler, policy: tuple[Policy, Any]
-) -> None:
+def test_new_weights_reach_the_server(synced: ServerSampler, policy: tuple[Policy, Any]) -> None:
     made, params = policy
-    first, new = synced.weight_version, moved(params)
+    first, new = synced.weight_version, moved(params, 0.2)
     synced.sync(made.tensors(new))
     assert synced.weight_version != first
     assert check_agreement(synced, SEQUENCES, made.logprobs(new, SEQUENCES), 1e-3) <= 1e-3
@@ -131,7 +117,7 @@ def test_a_wrong_update_stops_the_sync_and_every_answer_after_it(
     with monkeypatch.context() as patch:
         patch.setattr(transport, "with_checksums", corrupt_norm)
         with pytest.raises(SyncError):
-            synced.sync(made.tensors(moved(params)))
+            synced.sync(made.tensors(moved(params, 0.2)))
     with pytest.raises(SyncError, match="was not given weights, or a sync of them failed"):
         synced.sample(QUESTION)
     synced.sync(made.tensors(params))

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import jsonschema
 import numpy as np
 import pytest
@@ -23,10 +22,11 @@ from engineer.edits import edits_pattern
 from engineer.lake import Bounds, lake_domain
 from tests.paths import TINY as TINY_FILE
 from tests.training.sampling.engine_process import corrupt_norm
+from tests.training.sampling.untrained import moved, open_untrained
 from training.errors import UserError
 from training.learner import grpo
 from training.learner.batching import pad_sequences
-from training.policy.policy import Policy, load_policy, make_policy
+from training.policy.policy import Policy
 from training.sampling.model_server import OtherModels, TextQuestion
 from training.sampling.sampler import Question, check_agreement
 from training.sampling.vllm_sampler import VllmSampler
@@ -45,10 +45,7 @@ PROMPT = [5, 30, 31, 90, 120, 7, 8]
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Any]:
-    folder = tmp_path_factory.mktemp("policy") / "initial"
-    texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT", '{"3":{"data_ratio":0.5,"hole_ratio":0.25}}'] * 4
-    make_policy(folder, TINY.model, texts, max_len=512, seed=0)
-    return load_policy(folder, TINY)
+    return open_untrained(tmp_path_factory.mktemp("policy"))
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +70,6 @@ def _sample(sampler: VllmSampler, **changes: Any) -> list:
     prompts = [PROMPT, PROMPT[:4], PROMPT * 3]
     question = Question(prompts, 4, temperature=1.0, max_tokens=12, stop_token_ids=[2], seed=5)
     return sampler.sample(replace(question, **changes))
-
-
-def _moved(params: Any, scale: float) -> Any:
-    keys = iter(jax.random.split(jax.random.key(9), 64))
-    return jax.tree.map(
-        lambda leaf: leaf + scale * jax.random.normal(next(keys), leaf.shape), params
-    )
 
 
 @pytest.mark.slow
@@ -120,9 +110,7 @@ def test_equal_seeds_give_equal_answers_and_others_do_not(sampler: VllmSampler):
 
 
 @pytest.mark.slow
-def test_sampled_logprobs_are_the_trainers_at_the_sampling_temperature(
-    synced: VllmSampler, policy: tuple[Policy, Any]
-):
+def test_sampled_logprobs_are_the_trainers(synced: VllmSampler, policy: tuple[Policy, Any]):
     made, params = policy
     for temperature in (1.0, 0.7):
         completion = _sample(synced, temperature=temperature)[0][0]
@@ -137,10 +125,10 @@ def test_new_weights_reach_the_engine(sampler: VllmSampler, policy: tuple[Policy
     sequences = [PROMPT, PROMPT * 4]
     versions = set()
     for scale in (0.0, 0.2, 0.4):
-        moved = _moved(params, scale)
-        sampler.sync(made.tensors(moved))
+        new = moved(params, scale)
+        sampler.sync(made.tensors(new))
         versions.add(sampler.weight_version)
-        expected = made.logprobs(moved, sequences)
+        expected = made.logprobs(new, sequences)
         assert check_agreement(sampler, sequences, expected, 1e-3) <= 1e-3
     assert len(versions) == 3
     assert np.abs(expected[0] - made.logprobs(params, sequences)[0]).max() > 0.1
@@ -159,9 +147,7 @@ def test_a_weight_that_changes_by_an_ulp_on_its_way_stops_the_sync(
 
 
 @pytest.mark.slow
-def test_a_sequence_that_fills_the_engine_is_scored(
-    synced: VllmSampler, policy: tuple[Policy, Any]
-):
+def test_longest_sequence_is_scored(synced: VllmSampler, policy: tuple[Policy, Any]):
     made, params = policy
     longest = (PROMPT * 80)[: synced.max_model_len]
     sequences = [longest, PROMPT[:1], PROMPT, PROMPT[:2]]
@@ -197,9 +183,7 @@ def test_a_form_constrains_even_an_untrained_model(
         ({"VLLM_CPU_OMP_THREADS_BIND": "0|1", "VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}, 1, 2),
     ],
 )
-def test_weights_of_several_devices_reach_all_workers(
-    own: dict[str, str], fsdp: int, workers: int, tmp_path: Path
-):
+def test_split_weights_reach_workers(own: dict[str, str], fsdp: int, workers: int, tmp_path: Path):
     arguments = ["spread", str(tmp_path), str(fsdp), str(workers)]
     assert "done" in _in_own_process(own, *arguments)
 
@@ -230,9 +214,7 @@ def _in_own_process(own: dict[str, str], *arguments: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_closed_engine_gives_up_what_another_thread_samples(
-    policy: tuple[Policy, Any], tmp_path: Path
-):
+def test_closed_engine_gives_up_sampling(policy: tuple[Policy, Any], tmp_path: Path):
     made, params = policy
     made.export(params, tmp_path / "engine", untied=True)
     engine = VllmSampler(tmp_path / "engine", Sampling(max_model_len=512, max_num_seqs=64))

@@ -69,9 +69,7 @@ def test_a_server_whose_engine_has_died_is_named(status: int, stand_in, server) 
     assert "\n" not in str(error.value)
 
 
-def test_a_server_that_is_silent_is_given_up(
-    stand_in, server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silent_server_is_given_up(stand_in, server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_server, "_SECONDS_BETWEEN_CHECKS", 0.05)
     monkeypatch.setattr(vllm_server, "_SECONDS_OF_SILENCE", 0.3)
     stand_in.silent = True

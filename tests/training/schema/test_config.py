@@ -8,9 +8,6 @@ import yaml
 from jaxlake.command_line.entry import main
 from tests.paths import ROOT, SCRATCH
 from training.errors import UserError
-from training.phases.engineer_factory import make_engineer
-from training.run.directory import RunDirectory
-from training.sampling.model_server import OtherModels
 from training.schema import dump, load, read_yaml
 
 SERVER = "sampling.engine=server; sampling.server"
@@ -31,9 +28,7 @@ READ_BACK = [
 
 
 @pytest.mark.parametrize(("path", "overrides"), READ_BACK)
-def test_a_configuration_reads_back_from_its_own_dump(
-    path: Path, overrides: list[str], tmp_path: Path
-):
+def test_dump_reads_back(path: Path, overrides: list[str], tmp_path: Path):
     config = load(path, overrides)
     copy = tmp_path / "copy.yaml"
     copy.write_text(dump(config))
@@ -52,7 +47,6 @@ def test_a_configuration_reads_back_from_its_own_dump(
         ("engineer.kind=prophet", ["engineer.kind", "'prophet'", "learnability", "rule"]),
         ("engineer.kind=shuffled:seer", ["engineer.kind", "'shuffled:seer'", "shuffled:NAME"]),
         ("engineer.kind=endpoint", ["engineer", "needs a model"]),
-        ("engineer.base_url=localhost/v1", ["engineer.base_url", "no http or https URL"]),
         ("engineer.base_url=https://me:secret@host/v1", ["engineer.base_url", "a password"]),
         ("engineer.api_key_env=sk-secret", ["engineer.api_key_env", "name of an environment"]),
         ("engineer.blocks=[gossip]", ["engineer.blocks", "gossip", "history"]),
@@ -60,12 +54,9 @@ def test_a_configuration_reads_back_from_its_own_dump(
         ("prompt.max_tokens=1024", ["prompt.max_tokens: got 1024", "less than", "= 1024"]),
         ("engineer.max_tokens=1024", ["engineer.max_tokens: got 1024", "less than", "= 1024"]),
         ("engineer.max_context_tokens=2000", ["engineer.max_context_tokens: got 2000", "992"]),
-        ("environment.initial.sizes.3.hole_ratio=0.45", ["3.hole_ratio must lie in 0..0.4"]),
         ("environment.bounds.sizes=[3, 4]", ["initial.sizes", "map sizes must be 3, 4, got 3"]),
         ("environment.initial.sizes.3.hole_ratio=0.12", ["initial", "multiple of 0.05, got 0.12"]),
-        ("grpo.micro_batch_size=60", ["grpo.micro_batch_size", "256", "60"]),
         ("grpo.micro_batch_size=4", ["grpo.micro_batch_size: got 4", "multiples", "= 8 * 1"]),
-        ("model.mesh.fsdp=8", ["grpo.micro_batch_size: got 32", "multiples", "= 8 * 8"]),
         (f"{SPLIT}; warm_start.batch_size=30", ["warm_start.batch_size: got 30", "fsdp = 4"]),
         (f"{SPLIT}; warm_start.engineer_batch_size=6", ["engineer_batch_size: got 6", "fsdp = 4"]),
         (f"{SPLIT}; rehearsal.contexts=2", ["rehearsal.contexts: got 2", "fsdp = 4"]),
@@ -79,11 +70,8 @@ def test_a_configuration_reads_back_from_its_own_dump(
         ),
         ("grpo.prefetch=1; grpo.resamples=1", ["grpo.prefetch: got 1", "grpo.resamples = 1"]),
         ("warm_start=null", ["warm_start", "scratch"]),
-        ("grpo", ["--set", "key.sub=value"]),
         ("name.sub=1", ["--set", "not a mapping"]),
         ("engineer.²=1", ["engineer.²", "unknown key", "kind"]),
-        ("²=1", ["²", "unknown key", "validation"]),
-        ("environment.initial.sizes.³.hole_ratio=0.1", ["environment.initial.sizes.³", "integer"]),
         ("environment.initial.sizes.٣.hole_ratio=0.1", ["environment.initial.sizes.٣"]),
         ("sampling.engine=serve", ["sampling.engine", "'serve'", "'server'"]),
         (
@@ -92,6 +80,12 @@ def test_a_configuration_reads_back_from_its_own_dump(
         ),
         (f"{SERVER}={{address: 'host:8000'}}", ["sampling.server.address", "host:8000"]),
         (f"{SERVER}={{address: 'http://a/'}}", ["sampling.server.address", "http://a/"]),
+        ("environment.initial=rando", ["'rando', allowed are random and a mapping with sizes"]),
+        ("environment.initial=random; seed=-1", ["--set seed: got -1: "]),
+        (
+            "sampling.tensor_parallel_size=2; sampling.devices=[3]",
+            ["devices: got", "allowed are as many different ones"],
+        ),
         (INFEASIBLE, ["3x3 board with hole_ratio 0.5", "3 agents need 6"]),
     ],
 )
@@ -106,20 +100,15 @@ def test_a_bad_value_is_named_with_what_is_allowed(
     assert "Traceback" not in error
 
 
-@pytest.mark.parametrize("digits", [400, 4_301, 100_000])
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("{}", "unknown key; allowed are name, seed"),
         ("engineer.{}", "unknown key; allowed are kind"),
-        ("{}.kind", "unknown key; allowed are name, seed"),
         ("environment.initial.sizes.{}.hole_ratio", "environment.initial.sizes.999"),
     ],
 )
-def test_a_key_of_very_many_digits_is_named_and_cut(
-    key: str, words: str, digits: int, capsys: pytest.CaptureFixture[str]
-):
-    override = f"{key.format('9' * digits)}=1"
+def test_long_key_is_named_and_cut(key: str, words: str, capsys: pytest.CaptureFixture[str]):
+    override = f"{key.format('9' * 100_000)}=1"
     assert main(["run", str(SCRATCH), "--set", override, "--dry-run"]) == 2
     error = capsys.readouterr().err
     assert words in error
@@ -176,9 +165,7 @@ def test_vllm_engines_that_live_side_by_side_divide_the_memory(overrides: list[s
         (["model.dtype=bfloat16", "sampling.gap_tolerance=1e-3"], 1e-3),
     ],
 )
-def test_engine_and_trainer_may_differ_by_what_their_dtypes_round(
-    overrides: list[str], tolerance: float, tmp_path: Path
-):
+def test_gap_tolerance_follows_the_dtypes(overrides: list[str], tolerance: float, tmp_path: Path):
     path = tmp_path / "run.yaml"
     tree = read_yaml(SCRATCH)
     tree["sampling"].pop("gap_tolerance", None)
@@ -187,15 +174,6 @@ def test_engine_and_trainer_may_differ_by_what_their_dtypes_round(
     assert config.sampling.gap_tolerance == tolerance
     path.write_text(dump(config))
     assert load(path) == config
-
-
-def test_an_endpoint_without_a_key_can_be_configured():
-    overrides = ["kind=endpoint", "model=m", "base_url=http://localhost:8000/v1"]
-    overrides += ["api_key_env=null"]
-    config = load(SCRATCH, [f"engineer.{one}" for one in overrides])
-    with OtherModels(config.sampling, config.engineer) as models:
-        engineer = make_engineer(config, RunDirectory(Path("nowhere")), (), models)
-    assert (engineer.name, config.engineer.api_key_env) == ("m", None)
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "a: [", "\x00", "grpo: 3", None])
@@ -214,9 +192,7 @@ def test_the_dry_run_of_the_paper_prints_the_plan(capsys: pytest.CaptureFixture[
         assert word in output
 
 
-def test_the_dry_run_refuses_a_mesh_that_the_model_does_not_fit(
-    capsys: pytest.CaptureFixture[str],
-):
+def test_the_dry_run_refuses_a_mesh_that_the_model_does_not_fit(capsys: pytest.CaptureFixture[str]):
     arguments = [str(ROOT / "configs/paper.yaml"), "--dry-run", "--set", "model.mesh.tensor=3"]
     assert main(["run", *arguments]) == 2
     message = "model.mesh.tensor: got 3, allowed are divisors of 151936, the entries"
@@ -235,24 +211,6 @@ def test_a_random_first_configuration_follows_from_the_seed_and_keeps_to_the_bou
         assert config.environment.bounds.off_grid(drawn[-1]) is None
     assert len({one.model_dump_json() for one in drawn}) == 8
     assert load(SCRATCH, ["environment.initial=random"]).environment.initial == drawn[0]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["environment.initial=rando"], r"'rando', allowed are random and a mapping with sizes$"),
-        (["environment.initial=random", "seed=-1"], r"--set seed: got -1: [^\n]*$"),
-        (
-            ["environment.initial=random", "environment.bounds.step=7"],
-            r"--set environment\.bounds\.step: got 7: [^\n]*$",
-        ),
-    ],
-)
-def test_what_is_wrong_beside_a_random_first_configuration_is_named(
-    overrides: list[str], message: str
-):
-    with pytest.raises(UserError, match=message):
-        load(SCRATCH, overrides)
 
 
 def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path):

@@ -83,7 +83,7 @@ def of_five(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_published_numbers_stand_beside_rates_with_misprints_marked(
+def test_print_rates_shows_published_numbers(
     of_five: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(evaluate, "BESIDE", ("Kimi-K2.5", "Qwen3-4B (base)"))

@@ -1,11 +1,6 @@
 """An evaluation that is killed goes on, and vLLM's own server gives what its model gives."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +8,7 @@ import pytest
 from jaxlake.command_line.entry import main
 from tests.paths import ROOT
 from tests.training.analysis.benchmark.boards import write_rows
-from tests.training.analysis.benchmark.server import KEY, SETTINGS, serving
+from tests.training.analysis.benchmark.server import SETTINGS
 from training.policy.huggingface import resolve
 from training.sampling.model_server import ModelServer
 from training.schema import load
@@ -29,33 +24,6 @@ def command(folder: Path, output: Path, *more: str) -> list[str]:
 def lines_of(output: Path) -> list[bytes]:
     file = output / "answers.jsonl"
     return file.read_bytes().splitlines() if file.exists() else []
-
-
-@pytest.mark.slow
-def test_an_evaluation_that_was_killed_ends_with_the_results_of_one_that_was_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    folder, whole, killed = tmp_path / "boards", tmp_path / "whole", tmp_path / "killed"
-    count = write_rows(folder, each=10)
-    monkeypatch.setenv("MODEL_KEY", KEY)
-    with serving() as server:
-        address = ["--endpoint", server.url, "--name", "base", "--api-key-env", "MODEL_KEY"]
-        arguments = [sys.executable, "-m", "jaxlake", *command(folder, killed, *address)]
-        server.refuse_after = 12  # so that the process is killed before it is done
-        process = subprocess.Popen(arguments, cwd=ROOT, env={**os.environ, "MODEL_KEY": KEY})
-        try:
-            while len(lines_of(killed)) < 5:
-                assert process.poll() is None
-                time.sleep(0.01)
-        finally:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        assert 5 <= len(lines_of(killed)) <= 12
-        server.refuse_after = None
-        assert main(command(folder, killed, *address)) == 0
-        assert main(command(folder, whole, *address)) == 0
-    assert (killed / "results.json").read_bytes() == (whole / "results.json").read_bytes()
-    assert json.loads((whole / "results.json").read_text())["answered"] == count
 
 
 @pytest.mark.slow

@@ -1,12 +1,21 @@
-"""Stands in for vLLM in tests of the loop: no engine is started, and every part else is real."""
+"""The loop without vLLM, and a loop that dies in the middle of a phase.
+
+`python -m tests.training.fake_run CONFIG RUN_DIR POINT KEY=VALUE ...` runs a configuration, with
+its real engine, in a process that kills itself (SIGKILL) at POINT: one of `POINTS`, or `none`.
+"""
 
 import hashlib
 import json
+import os
+import pkgutil
 import re
-from collections.abc import Iterable, Iterator
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,6 +29,68 @@ from training import loop
 from training.phases import design_learning, rehearsal, train, warm_start
 from training.sampling import engines
 from training.sampling.sampler import Completion, Question
+from training.schema import load
+
+POINTS = {
+    # between two checkpoints, after optimizer steps that are not saved
+    "warm_start": ("training.learner.imitation.pad_sequences", 15),
+    # completions are drawn, nothing is learned from them yet; once in the second update
+    "rollout": ("training.rollout.rollout.overlong_penalty", 2),
+    # weights are updated and handed to vLLM, the metrics not written
+    "update": ("training.phases.train.check_rollout", 3),
+    # answers are verified, nothing is written
+    "validation": ("training.phases.validate.judge_answers", 1),
+    # the answer is reviewed, nothing is written
+    "design": ("training.phases.design._ask", 1),
+}
+NOT_COMPARED = ("timings.jsonl", "report.html", "checkpoints", "engine")
+
+
+class KilledError(BaseException):
+    """Ends a run in this process; nothing catches it."""
+
+
+def stop(*_: Any) -> NoReturn:
+    raise KilledError
+
+
+@contextmanager
+def dying_at(point: str, die: Callable[[], None]) -> Iterator[None]:
+    """Call `die` at a point of the run; `none` is never reached."""
+    if point == "none":
+        yield
+        return
+    name, number = POINTS[point]
+    function = pkgutil.resolve_name(name)
+    calls = 0
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        result = function(*args, **kwargs)
+        calls += 1
+        if calls == number:
+            die()
+        return result
+
+    with mock.patch(name, counted):
+        yield
+
+
+def files_of(run_dir: Path) -> dict[str, bytes]:
+    """Everything that a run leaves and that must be equal for equal runs."""
+    paths = {str(path.relative_to(run_dir)): path for path in run_dir.rglob("*") if path.is_file()}
+    return {
+        name: re.sub(rb'"seconds": [0-9.e-]+', b"", path.read_bytes())
+        for name, path in paths.items()
+        if not name.startswith(NOT_COMPARED)
+    }
+
+
+def assert_same_files(run_dir: Path, other: Path) -> None:
+    """Compare all files of two runs, and name those that differ."""
+    expected, found = files_of(run_dir), files_of(other)
+    assert sorted(found) == sorted(expected)
+    assert [name for name in expected if found[name] != expected[name]] == []
 
 
 @contextmanager
@@ -38,8 +109,7 @@ def without_vllm() -> Iterator[None]:
 class StandInSampler:
     """Writes plans and configurations that follow from weights, prompt and seed alone.
 
-    Other weights give other answers. So a run in which an update is lost, or does not reach the
-    sampler, goes on differently.
+    Other weights give other answers, so a lost update shows.
     """
 
     open_ones: ClassVar[int] = 0
@@ -91,10 +161,7 @@ def _answer(rng: np.random.Generator, task: str, form: AnswerForm | None) -> str
 
 
 def _plan(rng: np.random.Generator, task: str) -> str:
-    """Each agent's shortest path without the others and the holes, or in half of the cases a step.
-
-    That is often valid on a small board, and often not.
-    """
+    """Each agent's shortest path on an empty board; every other plan begins with a random step."""
     moves: list[list[Action]] = []
     for numbers in re.findall(r"\((\d+), (\d+)\) to \((\d+), (\d+)\)", task):
         row, column, goal_row, goal_column = map(int, numbers)
@@ -123,3 +190,12 @@ def _design(rng: np.random.Generator, form: AnswerForm) -> str:
             for group in form["properties"]
         }
     )
+
+
+def main(config: str, run_dir: str, point: str, *overrides: str) -> None:
+    with dying_at(point, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+        loop.run(load(Path(config), overrides), Path(run_dir))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,27 @@
+"""A policy that was never trained, for engines to load, and its weights moved a little."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from tests.paths import TINY
+from training.policy.policy import Policy, load_policy, make_policy
+from training.schema import load
+
+TEXTS = ["Agent 0: UP DOWN LEFT RIGHT WAIT", '{"3":{"data_ratio":0.5,"hole_ratio":0.25}}'] * 4
+
+
+def open_untrained(folder: Path, *overrides: str) -> tuple[Policy, Any]:
+    """Make the policy of `TINY` in a folder below this one, and load it."""
+    config = load(TINY, overrides)
+    make_policy(folder / "initial", config.model, TEXTS, max_len=512, seed=0)
+    return load_policy(folder / "initial", config)
+
+
+def moved(params: Any, scale: float) -> Any:
+    """Add normal noise, always the same, to all weights."""
+    keys = iter(jax.random.split(jax.random.key(9), 64))
+    return jax.tree.map(
+        lambda leaf: leaf + scale * jax.random.normal(next(keys), leaf.shape), params
+    )

@@ -1,0 +1,15 @@
+"""Records of updates whose numbers are invented."""
+
+from typing import Any
+
+from training.run.records import UpdateMetrics
+
+RATES = ("reward_mean", "valid_rate", "optimal_rate", "parsed_rate", "zero_variance_share")
+OTHERS = ("truncated_share", "completion_length", "entropy", "clip_share", "grad_norm", "loss")
+
+
+def update_record(stage: int, update: int, **changes: Any) -> UpdateMetrics:
+    """Make the record of an update whose step is its number."""
+    numbers = dict.fromkeys((*RATES, *OTHERS, "importance_ratio_mean", "sampler_gap"), 0.5)
+    place = {"stage": stage, "update": update, "step": update, "by_group": {}}
+    return UpdateMetrics(**numbers | place | changes)
