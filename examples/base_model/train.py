@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from optax import contrib
 
 from examples.base_model.boards import HeldOut, draw_held_out, draw_plans
 from examples.base_model.designs import draw_examples, draw_swaps
@@ -26,7 +27,7 @@ from jaxlake.language.judging import judge_texts
 from training.errors import UserError
 from training.learner.batching import split_rows
 from training.learner.imitation import LENGTH_STEP, Batch, ExamplePool, answer_nats
-from training.learner.optimizer import LearnerState, Metrics, gradient_step, initial_state, muon
+from training.learner.optimizer import LearnerState, Metrics, gradient_step, initial_state
 from training.learner.placement import placement_of
 from training.policy.policy import Policy, make_policy, open_policy
 from training.run.checkpoints import Checkpoints, RunProgress
@@ -173,8 +174,28 @@ def _schedule(settings: Optimization) -> optax.Schedule:
 
 
 def _optimizer(settings: Optimization) -> optax.GradientTransformation:
-    schedule = _schedule(settings)
-    return muon(schedule, weight_decay=settings.weight_decay, max_grad_norm=1.0)
+    """Build Muon (Jordan 2024) for the matrices of the layers behind a clip of the global norm.
+
+    Each layer's update is made orthogonal and scaled to what AdamW's would be in size (Liu et al.
+    2025, arXiv 2502.16982), so that one rate serves both. Embeddings, the output layer and norms
+    follow AdamW with Nesterov's momentum and without decay.
+    """
+    return optax.chain(
+        optax.clip_by_global_norm(1.0),
+        contrib.muon(
+            _schedule(settings),
+            weight_decay=settings.weight_decay,
+            adam_b2=0.95,
+            muon_weight_dimension_numbers=_layer_matrices,
+            consistent_rms=0.2,
+        ),
+    )
+
+
+def _layer_matrices(params: Any) -> Any:
+    """Tell input and output axes of the stacked kernels, (N, in, out); None for the rest."""
+    kernel = contrib.MuonDimensionNumbers(reduction_axis=(1,), output_axis=(2,))
+    return jax.tree.map(lambda leaf: kernel if leaf.ndim == 3 else None, params)
 
 
 @functools.cache

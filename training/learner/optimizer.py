@@ -1,4 +1,4 @@
-"""The learner's state, its optimizers (AdamW, Muon), and one optimizer step on a mean loss.
+"""The learner's state, its optimizer (AdamW), and one optimizer step on a mean loss.
 
 Gradients are summed over micro-batches, so that memory is bounded by one of them.
 """
@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from optax import contrib
 
 from training.errors import UserError
 from training.learner.placement import Placement, constrain, place_like
@@ -99,33 +98,6 @@ def adamw(
 
 def _is_vector(path: str) -> bool:
     return "norm" in path or "_bias" in path
-
-
-def muon(
-    learning_rate: optax.Schedule, *, weight_decay: float, max_grad_norm: float
-) -> optax.GradientTransformation:
-    """Build Muon (Jordan 2024) for the matrices of the layers behind a clip of the global norm.
-
-    Each layer's update is made orthogonal and scaled to what AdamW's would be in size (Liu et al.
-    2025, arXiv 2502.16982), so that one rate serves both. Embeddings, the output layer and norms
-    follow AdamW with Nesterov's momentum and without decay.
-    """
-    return optax.chain(
-        optax.clip_by_global_norm(max_grad_norm),
-        contrib.muon(
-            learning_rate,
-            weight_decay=weight_decay,
-            adam_b2=0.95,
-            muon_weight_dimension_numbers=_layer_matrices,
-            consistent_rms=0.2,
-        ),
-    )
-
-
-def _layer_matrices(params: Any) -> Any:
-    """Tell input and output axes of the stacked kernels, (N, in, out); None for the rest."""
-    kernel = contrib.MuonDimensionNumbers(reduction_axis=(1,), output_axis=(2,))
-    return jax.tree.map(lambda leaf: kernel if leaf.ndim == 3 else None, params)
 
 
 def gradient_step(

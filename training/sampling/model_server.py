@@ -1,13 +1,11 @@
 """Models other than the policy, each behind vLLM's own server (`server_process.py`).
 
-`OtherModels` keeps one server at a time and asks it through the client that asks any endpoint
-(`engineer.engineers.endpoint`). Once the server has ended its memory is free again.
+There is one server at a time. Once it has ended its memory is free again.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +16,12 @@ from engineer.space import AnswerForm
 from training.errors import UserError
 from training.policy import huggingface
 from training.policy.tokenizer import load_tokenizer
-from training.sampling.server_process import NO_TRUNCATION, ServerProcess, devices_of
+from training.sampling.server_process import (
+    NO_TRUNCATION,
+    ServerProcess,
+    devices_of,
+    wait_until_ready,
+)
 from training.sampling.vllm_sampler import sampling_seeds
 from training.schema import EngineerChoice, Sampling
 
@@ -45,9 +48,10 @@ class OtherModels(AbstractContextManager["OtherModels"]):
 
     def __init__(self, settings: Sampling, choice: EngineerChoice) -> None:
         """Remember the settings of the engines and of the answers; nothing is started yet."""
-        self._settings = settings
-        self._choice = choice
-        self._server: ModelServer | None = None
+        self._settings, self._choice = settings, choice
+        self._model = self._folder = ""  # that the server has loaded
+        self._tokenizer: Any = None
+        self._server: ServerProcess | None = None
 
     def __exit__(self, *exception: object) -> None:
         self.close()
@@ -58,16 +62,18 @@ class OtherModels(AbstractContextManager["OtherModels"]):
         Raises:
             EngineerError: The model could not be loaded, or did not answer in time. All the tokens
                 that it was allowed count as spent then.
+            UserError: `sampling.devices` names accelerators that this process does not have.
         """
-        if self._server is None or self._server.model != model:
-            self.close()
-            self._server = ModelServer(model, self._settings)
         try:
-            return self._server.answer(question, self._choice)
+            if self._server is None or self._model != model:
+                self.close()
+                self._load(model)
+            return self._answer(question)
         except BaseException:
             # The server may be broken, or still at this answer when the next question comes.
-            self._server.kill()
-            self._server = None
+            if self._server is not None:
+                self._server.kill()
+                self._server = None
             raise
 
     def close(self) -> None:
@@ -76,41 +82,26 @@ class OtherModels(AbstractContextManager["OtherModels"]):
             self._server.close()
             self._server = None
 
-
-class ModelServer:
-    """A vLLM server on a port of this machine, which has loaded one model."""
-
-    def __init__(self, model: str, settings: Sampling) -> None:
-        """Start the server and wait until it answers, which a download does not count for.
-
-        Raises:
-            EngineerError: There is no such model, or it was not loaded within `LOAD_SECONDS`.
-            UserError: `sampling.devices` names accelerators that this process does not have.
-        """
-        self.model = model
+    def _load(self, model: str) -> None:
         try:
             folder = huggingface.resolve(model)
             self._tokenizer = load_tokenizer(folder)
         except (UserError, OSError, ValueError) as error:
             raise EngineerError(f"{model}: {error}") from None
-        self._folder = str(folder)
-        self._process = ServerProcess(
-            self._folder, settings, environment=devices_of(settings, os.environ)
-        )
-        try:
-            self._wait_until_loaded(LOAD_SECONDS)
-        except BaseException:
-            self.kill()
-            raise
+        self._model, self._folder = model, str(folder)
+        environment = devices_of(self._settings, os.environ)
+        self._server = ServerProcess(self._folder, self._settings, environment=environment)
+        if problem := wait_until_ready(self._server.address, LOAD_SECONDS, self._server):
+            raise EngineerError(f"{model}: {problem}")
 
-    def answer(self, question: TextQuestion, choice: EngineerChoice) -> GeneratedText:
-        """Ask the model; an `EngineerError` says that it did not answer, and what that cost."""
+    def _answer(self, question: TextQuestion) -> GeneratedText:
         from engineer.engineers.endpoint import ChatClient  # imports openai
 
+        assert self._server is not None
         chat = bool(self._tokenizer.chat_template) if question.chat is None else question.chat
-        limit = choice.token_limit(question.form is not None)
+        limit = self._choice.token_limit(question.form is not None)
         fields: dict[str, Any] = {
-            "temperature": choice.temperature,
+            "temperature": self._choice.temperature,
             "seed": sampling_seeds(question.seed, 1)[0],
             "stop_token_ids": [self._tokenizer.eos_token_id],
             **NO_TRUNCATION,
@@ -125,33 +116,16 @@ class ModelServer:
         else:
             fields["add_special_tokens"] = True  # those that the tokenizer puts before any text
         client = ChatClient(
-            f"{self._process.address}/v1",
+            f"{self._server.address}/v1",
             self._folder,
-            timeout=choice.timeout_seconds,
+            timeout=self._choice.timeout_seconds,
             retries=0,
             proxies=False,
         )
         try:
             return client.complete(question.text, max_tokens=limit, chat=chat, fields=fields)
         except EngineerError as error:
-            where = self._process.address.removeprefix("http://")
-            problem = self._process.end() or str(error).partition(f"{where}: ")[2]
+            where = self._server.address.removeprefix("http://")
+            problem = self._server.end() or str(error).partition(f"{where}: ")[2]
             spent = Spent(engineer_tokens=limit)  # all that the answer could have had
-            raise EngineerError(f"{self.model}: {problem}", spent) from None
-
-    def close(self) -> None:
-        """Let the server end by itself, and kill what is left of it after a while."""
-        self._process.close()
-
-    def kill(self) -> None:
-        """Kill the server and all that it started."""
-        self._process.kill()
-
-    def _wait_until_loaded(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while not self._process.healthy():
-            if problem := self._process.end():
-                raise EngineerError(f"{self.model}: {problem}")
-            if time.monotonic() > deadline:
-                raise EngineerError(f"{self.model}: is not loaded within {seconds:g} s")
-            time.sleep(0.1)
+            raise EngineerError(f"{self._model}: {problem}", spent) from None

@@ -7,7 +7,6 @@ with its standard input, and so with whoever started it.
 from __future__ import annotations
 
 import atexit
-import http.client
 import json
 import os
 import runpy
@@ -17,10 +16,13 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import httpx2
 
 from training.errors import UserError
 from training.sampling.vllm_sampler import engine_arguments, prepare_environment
@@ -48,7 +50,7 @@ class ServerProcess:
         arguments: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Start the server and return at once; `healthy` says when it can be asked.
+        """Start the server and return at once; see `wait_until_ready`.
 
         `arguments` are options of vLLM's server beyond `engine_arguments`, by their names with
         underscores, and `environment` are variables in addition to those of this process.
@@ -82,17 +84,6 @@ class ServerProcess:
         """The number of the server's process, which is that of its group, too."""
         return self._process.pid
 
-    def healthy(self) -> bool:
-        """Whether the server answers, and its engine lives."""
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
-        try:
-            connection.request("GET", "/health")
-            return connection.getresponse().status == http.HTTPStatus.OK
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
-
     def end(self) -> str:
         """Return the exit status and the last error that was logged; empty while it runs."""
         with suppress(subprocess.TimeoutExpired):
@@ -122,6 +113,26 @@ class ServerProcess:
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
         self._log.close()
+
+
+def wait_until_ready(address: str, seconds: float, process: ServerProcess | None = None) -> str:
+    """Wait until a server answers and its engine lives; return what is wrong, if it does not."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            with httpx2.Client(trust_env=False, timeout=30) as http:
+                status = http.get(f"{address}/health").status_code
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            problem = f"GET {address}/health: {type(error).__name__} {error}".rstrip(" .")
+        else:
+            if status == 200:
+                return ""
+            problem = f"GET {address}/health: HTTP {status}"
+        if process is not None and (end := process.end()):
+            return end
+        if time.monotonic() > deadline:
+            return f"is not ready within {seconds:g} s: {problem}"
+        time.sleep(0.2)
 
 
 def devices_of(settings: Sampling, environ: Mapping[str, str]) -> dict[str, str]:

@@ -35,6 +35,9 @@ T = TypeVar("T")
 WORKER_EXTENSION = "training.weight_transfer.receiver.WeightReceiver"
 """What vLLM's workers can do beyond what they bring along."""
 
+LOGPROBS_MODE = "processed_logprobs"
+"""Log-probabilities are those at the sampling temperature."""
+
 _MULTIPROCESSING = "VLLM_ENABLE_V1_MULTIPROCESSING"
 
 
@@ -261,7 +264,7 @@ def engine_arguments(folder: Path, settings: Sampling, seed: int) -> dict[str, A
         "max_num_batched_tokens": max(8192, settings.max_model_len),
         "enforce_eager": settings.enforce_eager,
         "tensor_parallel_size": settings.tensor_parallel_size,
-        "logprobs_mode": "processed_logprobs",
+        "logprobs_mode": LOGPROBS_MODE,
         "enable_prefix_caching": True,
         "async_scheduling": False,
         "disable_log_stats": True,

@@ -8,7 +8,6 @@ VLLM_SERVER_DEV_MODE=1. Several replicas behind the address are vLLM's own affai
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -16,7 +15,8 @@ import httpx2
 import openai
 
 from training.errors import UserError
-from training.sampling.server_process import ServerProcess
+from training.sampling.server_process import ServerProcess, wait_until_ready
+from training.sampling.vllm_sampler import LOGPROBS_MODE
 from training.schema import Sampling
 from training.weight_transfer.checksums import SyncError
 
@@ -44,16 +44,8 @@ class VllmServer:
 
     def wait_until_ready(self, seconds: float) -> None:
         """Wait for a server that is being started; a `UserError` says that it is not there."""
-        deadline = time.monotonic() + seconds
-        while (problem := asyncio.run(self._with_http(self._problem))) is not None:
-            if self.process is not None and (end := self.process.end()):
-                raise UserError(f"sampling.server: the vLLM server can't start: {end}")
-            if time.monotonic() > deadline:
-                raise UserError(
-                    f"sampling.server: {self.address} is not ready within "
-                    f"sampling.server: GET /health: {problem}"
-                )
-            time.sleep(0.5)
+        if problem := wait_until_ready(self.address, seconds, self.process):
+            raise UserError(f"sampling.server: {self.address}: {problem}")
 
     def require_settings(self, settings: Sampling) -> None:
         """Raise a `UserError` if a server that others started can't do what the run needs."""
@@ -66,20 +58,15 @@ class VllmServer:
                 f"{self.address}: doesn't say its settings ({error}); allowed is vLLM as of 0.32, "
                 "started with VLLM_SERVER_DEV_MODE=1"
             ) from None
-        if room < settings.max_model_len:
-            raise UserError(
-                f"{self.address}: takes {room} tokens; start it with at least "
-                f"--max-model-len {settings.max_model_len}, sampling.max_model_len of the run"
-            )
-        found = {
-            "dtype": str(model.get("dtype")).removeprefix("torch."),
-            "logprobs-mode": str(model.get("logprobs_mode")),
-        }
-        needed = {"dtype": settings.dtype, "logprobs-mode": "processed_logprobs"}
-        for name, value in needed.items():
-            if found[name] != value:
+        dtype, mode = str(model.get("dtype")).removeprefix("torch."), model.get("logprobs_mode")
+        for name, found, needed, fits in (
+            ("max-model-len", room, settings.max_model_len, room >= settings.max_model_len),
+            ("dtype", dtype, settings.dtype, dtype == settings.dtype),
+            ("logprobs-mode", mode, LOGPROBS_MODE, mode == LOGPROBS_MODE),
+        ):
+            if not fits:
                 raise UserError(
-                    f"{self.address}: has {name} {found[name]}; start it with --{name} {value}"
+                    f"{self.address}: has {name} {found}; start it with --{name} {needed}"
                 )
 
     def answer(self, requests: Sequence[Mapping[str, Any]]) -> list[Any]:

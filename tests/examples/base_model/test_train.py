@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import yaml
@@ -10,7 +11,7 @@ from safetensors.flax import load_file
 
 from examples.base_model import train as loop
 from examples.base_model.__main__ import main
-from examples.base_model.recipe import Recipe
+from examples.base_model.recipe import Optimization, Recipe
 from tests.examples.base_model.conftest import TINY
 from training.errors import UserError
 from training.policy.policy import open_policy
@@ -61,3 +62,22 @@ def test_command_names_an_unknown_key(tmp_path: Path, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main([str(recipe), "--set", "optimization.learning_rte=1"])
     assert "optimization.learning_rte" in capsys.readouterr().err
+
+
+def test_optimizer_moves_every_direction_of_a_layer_equally_far():
+    params = {"kernel": (2, 16, 40), "norm": (2, 16), "embed": (50, 16)}
+    keys = iter(jax.random.split(jax.random.key(0), 3))
+    gradient = {name: jax.random.normal(next(keys), shape) for name, shape in params.items()}
+    # One direction of the kernels is much stronger than all others.
+    kernel = gradient["kernel"]
+    gradient["kernel"] = kernel + 5.0 * kernel[:, :, :1] * kernel[:, :1, :]
+    rate = 0.01
+    settings = Optimization(learning_rate=rate, warmup_steps=1, weight_decay=0.0)
+    optimizer = loop._optimizer(settings)
+    updates, _ = optimizer.update(gradient, optimizer.init(gradient), gradient)
+    for before, after in zip(gradient["kernel"], updates["kernel"], strict=True):
+        strengths = np.linalg.svd(np.asarray(before), compute_uv=False)
+        assert strengths[0] > 10 * strengths[1]
+        moved = np.linalg.svd(np.asarray(after), compute_uv=False)
+        assert moved[0] < 5 * moved[-1]
+        assert np.sqrt(np.mean(np.square(after))) == pytest.approx(0.2 * rate, rel=0.3)

@@ -148,7 +148,7 @@ def test_an_answer_comes_back_from_one_server_for_all_questions(
         ("def reply(to, asked): to.say(400, 'too long')\nserve()", "HTTP 400"),
         pytest.param(
             "time.sleep(300)",
-            "is not loaded within 15 s",
+            "is not ready within 15 s",
             marks=pytest.mark.slow,
         ),
         ("def reply(to, asked): time.sleep(300)\nserve()", "no answer within 1 s"),

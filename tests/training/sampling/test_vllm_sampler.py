@@ -97,7 +97,7 @@ def test_another_model_answers_in_one_process_of_its_own_as_the_policy_would(
         edits = models.ask(str(folder), replace(plain, form=PATTERN))
         assert re.fullmatch(PATTERN, edits.text)
         assert models._server is loaded is not None
-    assert loaded._process.end()
+    assert loaded.end()
 
 
 @pytest.mark.slow

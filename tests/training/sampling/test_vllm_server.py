@@ -89,7 +89,7 @@ def test_weights_of_another_version_are_refused(stand_in, server) -> None:
     [
         ({"dtype": "torch.bfloat16"}, 1024, "has dtype bfloat16; start it with --dtype float32"),
         ({"logprobs_mode": "raw_logprobs"}, 1024, "with --logprobs-mode processed_logprobs"),
-        ({}, 100, "takes 100 tokens; start it with at least --max-model-len 1024"),
+        ({}, 100, "has max-model-len 100; start it with --max-model-len 1024"),
     ],
 )
 def test_a_server_with_other_settings_is_refused(
@@ -108,7 +108,7 @@ def test_a_server_with_other_settings_is_refused(
 def test_a_server_that_is_not_ready_in_time_is_named(stand_in, server) -> None:
     server.wait_until_ready(5)
     stand_in.fails = lambda path, body: 404
-    with pytest.raises(UserError, match=f"{stand_in.address} is not ready within .*HTTP 404"):
+    with pytest.raises(UserError, match=f"{stand_in.address}: is not ready within .*HTTP 404"):
         server.wait_until_ready(0.3)
 
 
