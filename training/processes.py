@@ -28,8 +28,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxlake.command_line.endings import end_children, ending_of
-from jaxlake.command_line.termination import TERMINATED
+from jaxlake.command_line.endings import TERMINATED, end_children, ending_of
 from training.errors import UserError
 
 _POLL_MS = 1000

@@ -2,66 +2,33 @@
 
 import argparse
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
-from jaxlake.errors import UserError, did_you_mean
+from jaxlake.errors import UserError
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Command: TypeAlias = Callable[[argparse.Namespace], int]
 Number = TypeVar("Number", int, float)
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors say what was probably meant."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        kind = argparse.RawDescriptionHelpFormatter
-        super().__init__(*args, **{"formatter_class": kind, **kwargs})
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse, and refuse unknown arguments here, where the options of the command are known."""
-        namespace, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return namespace, unknown
-
-    def error(self, message: str) -> NoReturn:
-        """Print the usage and the message, and end the process with status 2."""
-        allowed: list[str] = []
-        if match := re.search(r"invalid choice: '?([^' ]*)'? \(choose from (.*)\)", message):
-            allowed = [name.strip(" '") for name in match[2].split(",")]
-        elif match := re.search(r"unrecognized arguments: (--[^ =]+)", message):
-            allowed = list(self._option_string_actions)
-        super().error(message + (did_you_mean(match[1], allowed) if match else ""))
-
-
 def describe(parser: argparse.ArgumentParser, run: Command | None, description: str) -> None:
-    """Say what a command does (`--help` prints it as it is laid out), and which function does it.
-
-    That returns the exit status; None: the command has actions.
-    """
+    """Set what `--help` prints, and the function that runs the command (None: it has actions)."""
     parser.description = description
     parser.set_defaults(run=run)
 
 
 def add_actions(parser: argparse.ArgumentParser) -> Subparsers:
     """Give a command actions, such as `make` of `jaxlake dataset make`."""
-    return parser.add_subparsers(
-        dest="action", metavar="ACTION", required=True, parser_class=Parser
-    )
+    return parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
 
 def add_action(
     actions: Subparsers, name: str, run: Command, summary: str, description: str
 ) -> argparse.ArgumentParser:
-    """Add an action of a command, and return its parser for its arguments.
-
-    `summary` stands in the list of actions; see `describe` for the rest.
-    """
+    """Add an action of a command, and return its parser; see `describe`."""
     parser = actions.add_parser(name, help=summary)
     describe(parser, run, description)
     return parser
@@ -129,10 +96,7 @@ def whole_numbers(text: str) -> list[int]:
 
 
 def refuse_ignored(args: argparse.Namespace, given: str, options: Iterable[str]) -> None:
-    """Raise a `UserError` for the first of these options that came beside one that ignores it.
-
-    `given` is the option that came; options that did not come are None or empty.
-    """
+    """Raise a `UserError` for the first of `options` that came beside `given`, which ignores it."""
     for option in options:
         value = getattr(args, option.removeprefix("--").replace("-", "_"))
         if value is not None and value != []:

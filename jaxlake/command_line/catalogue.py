@@ -3,11 +3,10 @@
 The lake's commands never import `training` or `engineer`.
 """
 
+import argparse
 import importlib
 from types import ModuleType
 from typing import Any
-
-from jaxlake.command_line.arguments import Parser
 
 LOOP = {
     "run": "run Train -> Validate -> Design on a configuration",
@@ -32,11 +31,12 @@ LAKE = {
 """The lake's commands by name, as modules of `jaxlake.command_line.commands`."""
 
 
-class CommandParser(Parser):
+class CommandParser(argparse.ArgumentParser):
     """The parser of one command, which imports the command's module when it has to parse."""
 
     def __init__(self, *args: Any, command: str | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        kind = argparse.RawDescriptionHelpFormatter
+        super().__init__(*args, **{"formatter_class": kind, **kwargs})
         self._command = command
 
     def complete(self) -> None:

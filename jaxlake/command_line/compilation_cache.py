@@ -3,7 +3,6 @@
 import hashlib
 import os
 import platform
-from collections.abc import Mapping
 from pathlib import Path
 
 CACHE = "JAX_COMPILATION_CACHE_DIR"
@@ -11,49 +10,26 @@ CACHE = "JAX_COMPILATION_CACHE_DIR"
 
 
 def keep_compiled_programs() -> None:
-    """Let JAX keep what it compiles on disk, for the next process; call it before JAX is imported.
+    """Let JAX keep what it compiles in the user's cache; call it before JAX is imported.
 
-    JAX's own variables win: JAX_COMPILATION_CACHE_DIR is another folder, and with
-    JAX_ENABLE_COMPILATION_CACHE=false nothing is kept. Nor is it where no folder can be written.
+    JAX's own variables win.
     """
-    if (folder := compilation_cache_folder(os.environ)) is not None:
-        os.environ[CACHE] = str(folder)
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    os.environ.setdefault(CACHE, str(caches / "jaxlake" / "xla" / _machine_digest()))
     # Programs of the lake take seconds to compile; smaller ones aren't worth their files.
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-    # XLA's own cache of GPU tuning would stand in this folder, and so the folder's name in the key
-    # of every program: none would be found in a folder that was moved.
+    # XLA's own cache of GPU tuning would put this folder's name into the key of every program:
+    # none would be found in a folder that was moved.
     os.environ.setdefault("JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES", "none")
 
 
-def compilation_cache_folder(environment: Mapping[str, str]) -> Path | None:
-    """Make and return the folder for compiled programs; None: leave it to JAX.
-
-    It is `jaxlake/xla/MACHINE` in XDG_CACHE_HOME, or in `~/.cache`. What is compiled for one
-    processor may not run on another, so each kind has its own, even where home is shared.
-    """
-    on = environment.get("JAX_ENABLE_COMPILATION_CACHE", "true").lower()
-    if CACHE in environment or on in ("0", "f", "false", "n", "no", "off"):
-        return None
-    caches = environment.get("XDG_CACHE_HOME", "")
+def _machine_digest() -> str:
+    """Name this kind of processor: programs for another one may not run, where home is shared."""
+    facts = [platform.machine(), platform.processor()]
     try:
-        base = Path(caches) if os.path.isabs(caches) else Path.home() / ".cache"
-        folder = base / "jaxlake" / "xla" / machine_digest()
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # no home
-        return None
-    return folder if os.access(folder, os.R_OK | os.W_OK | os.X_OK) else None
-
-
-def machine_digest() -> str:
-    """Name this kind of processor, by what it can do as far as the system tells."""
-    told = [platform.machine(), platform.processor()]
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                if not line.strip():
-                    break  # the other cores are alike
-                if line.startswith(("model name", "flags", "Features", "CPU part")):
-                    told.append(line)
+        first_core = Path("/proc/cpuinfo").read_text(errors="replace").partition("\n\n")[0]
     except OSError:
-        pass
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:12]
+        first_core = ""
+    names = ("model name", "flags", "Features", "CPU part")
+    facts += [line for line in first_core.splitlines() if line.startswith(names)]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]

@@ -2,18 +2,22 @@
 
 import errno
 import multiprocessing
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 
 from jaxlake.command_line.catalogue import LAKE, LOOP
 from jaxlake.command_line.extras import installation
 from jaxlake.errors import UserError
 
-# What a shell reports for a process that SIGINT or SIGPIPE ended.
+# What a shell reports for a process that SIGINT, SIGPIPE or SIGTERM ended.
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+TERMINATED = 143
 
 _OWN_PACKAGES = ("jaxlake", "engineer", "training")
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -67,3 +71,17 @@ def end_children() -> None:
     for child in children:
         child.join(max(0.0, deadline - time.monotonic()))
         child.kill()  # does nothing to a process that has ended
+
+
+@contextmanager
+def unwound_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM raise SystemExit with status 143, so that locks and children are let go of."""
+
+    def unwind(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, unwind)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,16 +1,15 @@
 """Where the command line begins: one command is run, and the process ends as it should."""
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
 
 import jaxlake
-from jaxlake.command_line.arguments import Parser
 from jaxlake.command_line.catalogue import LAKE, LOOP, CommandParser
 from jaxlake.command_line.compilation_cache import keep_compiled_programs
 from jaxlake.command_line.endings import INTERRUPTED as INTERRUPTED
-from jaxlake.command_line.endings import end_children, ending_of
-from jaxlake.command_line.termination import TERMINATED, unwound_by_sigterm
+from jaxlake.command_line.endings import TERMINATED, end_children, ending_of, unwound_by_sigterm
 from jaxlake.errors import UserError
 from jaxlake.runtime.search_flags import add_search_flags
 
@@ -45,12 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return ending.status
 
 
-def make_parser(*, complete: bool = False) -> Parser:
+def make_parser(*, complete: bool = False) -> argparse.ArgumentParser:
     """Make the parser of all commands.
 
     The arguments of a command are added when it is parsed; with `complete`, of all commands now.
     """
-    parser = Parser(
+    parser = argparse.ArgumentParser(
         prog="jaxlake",
         description="Multi-agent path finding on frozen lakes: exact in JAX, learned by GRPO, "
         "redesigned by the learner.",
@@ -69,9 +68,8 @@ def make_parser(*, complete: bool = False) -> Parser:
 def entry() -> None:
     """Run the command of this process and end the process with its exit status.
 
-    SIGTERM ends the command as an interrupt does, with status 143. After either the process ends at
-    once: Python crashes if it has to tear down a vLLM that is only half imported. Nothing is lost,
-    because files are written whole.
+    After SIGTERM (143) and an interrupt the process ends at once: Python crashes if it has to tear
+    down a vLLM that is only half imported. Nothing is lost, because files are written whole.
     """
     try:
         with unwound_by_sigterm():

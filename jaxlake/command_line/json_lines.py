@@ -1,8 +1,4 @@
-"""Commands that answer JSON lines: one record per line in, one answer per line out.
-
-A line that is no record of the command is answered by `{"id": ..., "error": "..."}`, and the other
-lines are answered all the same.
-"""
+"""Commands that answer JSON lines: one record per line in, one answer per line out."""
 
 import json
 import os
@@ -14,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from jaxlake.errors import UserError, why_unreadable
+from jaxlake.errors import UserError
 
 LINES_HELP = """\
 Lines are read, answered in order and written in batches of a few hundred. A line that is no such
@@ -28,8 +24,7 @@ Answers = Iterator[tuple[int, Record]]
 Task = TypeVar("Task")
 
 _STDIN = "-"
-_SECONDS_ON_TERMINAL = 0.5
-_SECONDS_IN_LOG = 30.0
+_SECONDS_BETWEEN_REPORTS = 0.5
 _WIPE = "\r\x1b[K"
 
 
@@ -54,7 +49,6 @@ def answer_file(
     """Answer every line of a file (`-`: standard input) and write the answers as JSON lines.
 
     The exit status is 1 if some lines were invalid, whose answers have the field `error`, else 0.
-    `answer` is called when both files are known to be there, so that what is heavy waits till then.
     """
     require_readable(file)
     name = input_name(file)
@@ -76,7 +70,7 @@ def require_readable(file: str) -> None:
         if file != _STDIN and stat.S_IFMT(os.stat(file).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
             open(file, "rb").close()
     except OSError as error:
-        raise UserError(f"{file}: can't be read: {why_unreadable(file, error)}") from None
+        raise UserError(f"{file}: can't be read: {error.strerror or error}") from None
 
 
 def read_lines(file: str) -> Iterator[bytes]:
@@ -149,44 +143,21 @@ def open_output(path: str | None) -> Iterator[IO[str]]:
         raise UserError(f"{path}: can't be written: {error.strerror or error}") from None
 
 
-class ProgressLine:
-    """A line on stderr that is replaced: often on a terminal, rarely in a log."""
-
-    def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
-        self._pause = _SECONDS_ON_TERMINAL if self._terminal else _SECONDS_IN_LOG
-        self._start = self._last = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        """How long ago the work began; never 0."""
-        return max(time.monotonic() - self._start, 1e-9)
-
-    @property
-    def due(self) -> bool:
-        """Whether it is time for the next line."""
-        return time.monotonic() - self._last >= self._pause
-
-    def write(self, text: str) -> None:
-        """Write the line; on a terminal the next one takes its place."""
-        self._last = time.monotonic()
-        before, after = (_WIPE, "") if self._terminal else ("", "\n")
-        print(before + text, end=after, file=sys.stderr, flush=True)
-
-    def wipe(self) -> None:
-        """Remove the line from a terminal."""
-        if self._terminal:
-            print(_WIPE, end="", file=sys.stderr, flush=True)
-
-
 def report_progress(
     answers: Iterable[Task], what: str = "boards", total: int | None = None
 ) -> Iterator[Task]:
-    """Yield the answers and report their number and rate on stderr."""
-    line = ProgressLine()
+    """Yield the answers and report their number and rate on stderr, where it is a terminal."""
+    if not sys.stderr.isatty():
+        yield from answers
+        return
     of = "" if total is None else f" of {total:,}"
+    start = last = time.monotonic()
     for count, answer in enumerate(answers, start=1):
-        if line.due:
-            line.write(f"{count:,}{of} {what}, {count / line.seconds:,.0f}/s")
+        if (now := time.monotonic()) - last >= _SECONDS_BETWEEN_REPORTS:
+            rate = count / (now - start)
+            print(
+                f"{_WIPE}{count:,}{of} {what}, {rate:,.0f}/s", end="", file=sys.stderr, flush=True
+            )
+            last = now
         yield answer
-    line.wipe()
+    print(_WIPE, end="", file=sys.stderr, flush=True)

@@ -1,6 +1,5 @@
 """Files and folders that a command is going to write to: names, and a look before the work."""
 
-import errno
 import os
 import re
 from pathlib import Path
@@ -11,8 +10,7 @@ from jaxlake.errors import UserError
 def require_writable(path: str | Path | None, *, make_folders: bool = False) -> None:
     """Raise a `UserError` if a file can't be written (None: none is wanted), before the work.
 
-    With `make_folders` missing folders are going to be made. Nothing is touched. That a disk is
-    full is found only when the file is written.
+    With `make_folders` missing folders are going to be made.
     """
     if path is None:
         return
@@ -20,23 +18,13 @@ def require_writable(path: str | Path | None, *, make_folders: bool = False) -> 
     while make_folders and not folder.exists():
         folder = folder.parent
     if Path(path).is_dir():
-        number = errno.EISDIR
-    elif not folder.exists():
-        number = errno.ENOENT
-    elif not folder.is_dir():
-        number = errno.ENOTDIR
-    elif not os.access(Path(path) if Path(path).exists() else folder, os.W_OK):
-        number = errno.EACCES
-    else:
-        return
-    raise UserError(f"{path}: can't be written: {os.strerror(number)}")
+        raise UserError(f"{path}: can't be written: is a folder")
+    if not os.access(folder, os.W_OK | os.X_OK) or not folder.is_dir():
+        raise UserError(f"{path}: can't be written: {folder} is not a folder that allows it")
 
 
 def usable_folder(option: str, path: Path) -> Path:
-    """Return the folder that a command is going to write to; a `UserError` if it can't be one.
-
-    `option` names it in the message.
-    """
+    """Return the folder that `option` names for output; a `UserError` if it can't be one."""
     above = path.absolute()
     while not above.exists():
         above = above.parent
@@ -49,10 +37,9 @@ def usable_folder(option: str, path: Path) -> Path:
 
 
 def file_name(name: str, number: int, taken: set[str]) -> str:
-    """Return what a file of this record may be called, and add it to those that are taken.
+    """Return what a record's file may be called, and add it to `taken`.
 
-    What is neither a letter, a digit nor one of `_.-` becomes `_`. Where another record has the
-    name already, or nothing is left of it, the number of the record's line tells them apart.
+    Where another record has the name already, or nothing is left of it, `number` tells them apart.
     """
     plain = re.sub(r"[^\w.-]+", "_", name).strip(".")[:100] or str(number)
     while plain in taken:

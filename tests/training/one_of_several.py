@@ -23,7 +23,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from engineer import EngineerError, NoteWriter, Spent
 from engineer.engineers.base import Proposal
-from jaxlake.command_line.termination import unwound_by_sigterm
+from jaxlake.command_line.endings import unwound_by_sigterm
 from tests.paths import ROOT, TINY
 from training import processes
 from training.errors import UserError

@@ -12,7 +12,6 @@ import yaml
 from pydantic import ValidationError
 from yaml.constructor import SafeConstructor
 
-from jaxlake.errors import why_unreadable
 from training.errors import Location, UserError, problems_of
 from training.schema.run_config import RunConfig
 from training.schema.section import Section
@@ -83,7 +82,7 @@ def read_yaml(path: Path) -> dict[Any, Any]:
     try:
         tree = parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"{path}: can't be read: {why_unreadable(path, error)}") from error
+        raise UserError(f"{path}: can't be read: {error.strerror or error}") from error
     except ValueError as error:
         raise UserError(f"{path}: is not YAML: {error}") from error
     if not isinstance(tree, dict):

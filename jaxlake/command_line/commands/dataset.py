@@ -3,8 +3,6 @@
 import argparse
 import re
 import sys
-from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 
 from jaxlake.command_line.arguments import (
@@ -16,7 +14,6 @@ from jaxlake.command_line.arguments import (
     user_errors,
 )
 from jaxlake.command_line.conversion import check_source, write_boards
-from jaxlake.command_line.json_lines import ProgressLine
 from jaxlake.errors import UserError
 from jaxlake.text_tables import aligned_text
 
@@ -133,7 +130,7 @@ def _make(args: argparse.Namespace) -> int:
             max_size=max(args.size),
             max_agents=max(args.agents),
             max_candidates=args.max_candidates,
-            progress=_progress_line(args.part_size),
+            progress=_report,
         )
         state, table, missing = _describe(args.directory)
     print(f"{args.directory}: {state}")
@@ -170,48 +167,20 @@ def _check_request(args: argparse.Namespace) -> None:
 
     with user_errors(ValueError):
         fields = checked_mixture(args.size, args.hole_ratio, args.wait_ratio, args.agents, 1.0)
-    cells = max(map(len, fields.values()))
-    names = ("size", "hole_ratio", "num_agents")
-    columns = [(fields[name].tolist() * cells)[:cells] for name in names]
-    for size, ratio, agents in zip(*columns, strict=True):
-        if (reason := infeasibility(size, ratio, agents)) is not None:
+    columns = [fields[name].tolist() for name in ("size", "hole_ratio", "num_agents")]
+    cells = max(map(len, columns))
+    for kind in zip(*(column * (cells // len(column)) for column in columns), strict=True):
+        if (reason := infeasibility(*kind)) is not None:
             raise UserError(reason)
-    if args.directory.exists() and not args.directory.is_dir():
-        raise UserError(f"{args.directory}: is a file, a folder is needed")
 
 
-def _require_folder(folder: Path) -> None:
-    """Raise a `UserError` if there is no such folder, before JAX is imported."""
-    if not folder.is_dir():
-        problem = "is no folder" if folder.exists() else "there is no such folder"
-        raise UserError(f"{folder}: {problem}")
-
-
-def _progress_line(part_size: int) -> Callable[[int, int], None]:
-    """Report on stderr how many parts are made."""
-    line = ProgressLine()
-    begun: int | None = None
-
-    def report(done: int, parts: int) -> None:
-        nonlocal begun
-        if begun is None:
-            begun = done
-            if done:
-                print(f"jaxlake: resuming after {done} of {parts} parts", file=sys.stderr)
-        elif done == parts or line.due:
-            each = line.seconds / (done - begun)
-            left = timedelta(seconds=round(each * (parts - done)))
-            rate = f"{part_size / each:,.0f} boards/s, {left} left"
-            line.write(f"{done} of {parts} parts, {rate}")
-        if done == parts:
-            line.wipe()
-
-    return report
+def _report(done: int, parts: int) -> None:
+    print(f"jaxlake: {done} of {parts} parts", file=sys.stderr, flush=True)
 
 
 def _benchmark(args: argparse.Namespace) -> int:
-    if args.check:
-        _require_folder(args.directory)
+    if args.check and not args.directory.is_dir():
+        raise UserError(f"{args.directory}: is not a folder")
     from jaxlake.datasets import DatasetError, paper_benchmark
 
     def report(cell: str, done: int, of: int) -> None:
@@ -232,7 +201,6 @@ def _benchmark(args: argparse.Namespace) -> int:
 
 
 def _info(args: argparse.Namespace) -> int:
-    _require_folder(args.directory)
     if not (path := args.directory / "manifest.json").exists():
         raise UserError(f"{path}: is missing, so the folder is not a set of boards")
     from jaxlake.datasets import DatasetError, read_parts

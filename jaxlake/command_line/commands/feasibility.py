@@ -1,15 +1,11 @@
 """`jaxlake feasibility`: which boards can be made, and how easily."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from jaxlake.command_line.arguments import describe, number, seed, user_errors
-from jaxlake.command_line.json_lines import open_output
-from jaxlake.command_line.paths import require_writable
 from jaxlake.text_tables import aligned_text
 
 if TYPE_CHECKING:
@@ -53,14 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     count = number(int, 1, 1 << 20)
     parser.add_argument("--candidates", metavar="M", type=count, default=2048, help=boards)
     parser.add_argument("--seed", metavar="S", type=seed, default=0, help="0 to 2**32 - 1 (0)")
-    parser.add_argument("--json", metavar="FILE", help="write the rows of the map, JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the map, and write it where it is wanted."""
+    """Print the map."""
     grid: dict[str, Any] = {name: getattr(args, name) or _GRID[name] for name in _GRID}
-    require_writable(args.json)
-
     from jaxlake.generator.feasibility import feasibility_map
     from jaxlake.runtime.random_keys import threefry_key
 
@@ -68,21 +61,10 @@ def run(args: argparse.Namespace) -> int:
     with user_errors(ValueError):
         rows = []
         for agents in args.agents:
-            _say(args, agents, len(grid["sizes"]) * len(grid["hole_ratios"]))
+            print(f"jaxlake: drawing boards of {_agents(agents)}", file=sys.stderr, flush=True)
             rows += feasibility_map(key, num_agents=[agents], **grid, candidates=args.candidates)
-    if args.json is not None:
-        with open_output(args.json) as out:
-            json.dump([asdict(row) for row in rows], out, indent=1)
-            out.write("\n")
     _print_map(rows)
     return 0
-
-
-def _say(args: argparse.Namespace, agents: int, kinds: int) -> None:
-    """Say on stderr what is drawn now; all boards of one number of agents are one call."""
-    part = f"{_agents(agents)} ({args.agents.index(agents) + 1} of {len(args.agents)})"
-    what = f"jaxlake: {part}: {kinds} kinds of {args.candidates:,} boards"
-    print(what, file=sys.stderr, flush=True)
 
 
 def _print_map(rows: "Sequence[FeasibilityRow]") -> None:

@@ -6,26 +6,6 @@ import sys
 
 import pytest
 
-from jaxlake.command_line.compilation_cache import compilation_cache_folder
-
-
-def test_the_folder_stands_in_the_users_cache(tmp_path, monkeypatch):
-    folder = compilation_cache_folder({"XDG_CACHE_HOME": str(tmp_path)})
-    assert folder.parent == tmp_path / "jaxlake" / "xla"
-    assert folder.is_dir()
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for environment in ({}, {"XDG_CACHE_HOME": "relative"}):
-        assert compilation_cache_folder(environment).is_relative_to(tmp_path / ".cache")
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [{"JAX_COMPILATION_CACHE_DIR": "/elsewhere"}, {"JAX_ENABLE_COMPILATION_CACHE": "False"}],
-)
-def test_the_variables_of_jax_win(setting, tmp_path):
-    assert compilation_cache_folder({"XDG_CACHE_HOME": str(tmp_path), **setting}) is None
-    assert list(tmp_path.iterdir()) == []
-
 
 def _cli_environment(cache):
     others = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}

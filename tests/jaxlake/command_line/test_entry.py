@@ -37,21 +37,6 @@ def test_help_loads_no_jax():
     subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "meant"),
-    [
-        (["slove", "f"], "did you mean solve?"),
-        (["engineer", "contxt", "r"], "did you mean context?"),
-        (["solve", "f", "--ouput", "g"], "did you mean --output?"),
-        (["study", "s.yaml", "--cluster", "slrm"], "did you mean slurm?"),
-    ],
-)
-def test_a_typo_is_answered_by_what_was_probably_meant(arguments, meant, cli):
-    status, _, err = cli(*arguments)
-    assert status == 2
-    assert err.endswith(meant + "\n")
-
-
 @pytest.mark.parametrize(("missing", "told"), [("vllm.core", True), ("training.nothing", False)])
 def test_a_missing_package_is_named_but_a_missing_module_of_ours_is_a_bug(
     missing, told, cli, monkeypatch

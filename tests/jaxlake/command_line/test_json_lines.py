@@ -117,9 +117,13 @@ def test_an_interrupt_or_sigterm_ends_the_command_quietly(number, status):
     assert all(line.startswith("jaxlake: <stdin>:") for line in errors.splitlines())
 
 
-def test_progress_in_a_log_shows_the_rate_and_a_known_total(monkeypatch, capsys):
-    monkeypatch.setattr(json_lines, "_SECONDS_IN_LOG", 0.0)
-    list(json_lines.report_progress([{}, {}], "plans"))
-    list(json_lines.report_progress([{}], total=4))
-    lines = capsys.readouterr().err
-    assert re.fullmatch(r"1 plans, [\d,]+/s\n2 plans, .*\n1 of 4 boards, [\d,]+/s\n", lines)
+def test_progress_on_a_terminal_shows_the_rate_and_a_known_total(monkeypatch, capsys):
+    monkeypatch.setattr(json_lines, "_SECONDS_BETWEEN_REPORTS", 0.0)
+    assert list(json_lines.report_progress([1], "plans")) == [1]
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    list(json_lines.report_progress([{}, {}], total=4))
+    _, first, second, last = capsys.readouterr().err.split("\r\x1b[K")
+    assert re.fullmatch(r"1 of 4 boards, [\d,]+/s", first)
+    assert second.startswith("2 of 4 boards, ")
+    assert last == ""

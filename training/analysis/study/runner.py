@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from jaxlake.command_line.termination import unwound_by_sigterm
+from jaxlake.command_line.endings import unwound_by_sigterm
 from training.analysis.study.cluster import Cluster, ClusterJob
 from training.analysis.study.config import Study, StudyRun
 from training.analysis.study.directory import StudyDirectory
