@@ -1,9 +1,4 @@
-"""Files that appear whole or not at all, and the reader of JSON lines.
-
-A file is written under a temporary name in its own folder, synced to disk and renamed. So a reader,
-and a restart after a kill, sees the whole new file or the old one. Errors of the system are raised
-as they are (`OSError`); callers put them in their own words.
-"""
+"""Files that appear whole or not at all, also after a kill, and the reader of JSON lines."""
 
 import errno
 import json
@@ -19,10 +14,8 @@ from typing import IO, Any
 def open_whole(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a file for writing that appears at `path` only when the block ends without an error.
 
-    The temporary file, open for writing text in UTF-8 ("w") or bytes ("wb"), is `.NAME.PID.tmp`
-    beside it. It is removed if the block raises; a kill leaves it behind (see `unfinished_files`).
-    What is there and no regular file, such as a pipe or /dev/stdout, is written to, not replaced. A
-    symbolic link is followed, and the file that it leads to appears whole.
+    It is written, as UTF-8 ("w") or bytes ("wb"), to `.NAME.PID.tmp` beside it, which a kill leaves
+    behind. Pipes and the like are written to, not replaced; a symbolic link is followed.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -44,13 +37,13 @@ def open_whole(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def write_bytes_whole(path: Path, content: bytes) -> None:
-    """Write a file of bytes whole; see `open_whole`."""
+    """Write a file of bytes; see `open_whole`."""
     with open_whole(path, "wb") as file:
         file.write(content)
 
 
 def write_text_whole(path: Path, text: str) -> None:
-    """Write a file of text whole, as UTF-8; see `open_whole`."""
+    """Write a file of text, as UTF-8; see `open_whole`."""
     with open_whole(path) as file:
         file.write(text)
 
@@ -58,8 +51,8 @@ def write_text_whole(path: Path, text: str) -> None:
 def write_text_first(path: Path, text: str) -> bool:
     """Write a file of text whole, unless there is one by now; return whether it was written.
 
-    Of several processes that call this at once one writes the file. Where a file system has no hard
-    links, the file is written whole as by `write_text_whole`, and the last one wins.
+    Of several processes that call this at once one writes the file; where a file system has no hard
+    links, the last one wins.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,20 +82,22 @@ def unfinished_files(path: Path) -> list[Path]:
 
 
 def has_room(path: Path) -> bool:
-    """Say whether `path` can be the first file of its folder, which holds nothing else.
-
-    What killed writers of `path` itself left there does not count.
-    """
+    """Say whether the folder of `path` holds nothing but what killed writers of it left."""
     folder = path.parent
     return not folder.exists() or sorted(folder.iterdir()) == unfinished_files(path)
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove what killed writers of `path` left in its folder."""
+    for file in unfinished_files(path):
+        file.unlink(missing_ok=True)
 
 
 def make_room(path: Path) -> bool:
     """Say whether there is room for `path` (see `has_room`), and remove what writers left of it."""
     if not has_room(path):
         return False
-    for file in unfinished_files(path):
-        file.unlink(missing_ok=True)
+    remove_unfinished(path)
     return True
 
 
@@ -139,10 +134,9 @@ def read_json_lines(
 ) -> Iterator[tuple[int, Any]]:
     """Yield (line number from 1, value) of a UTF-8 file with one JSON value per line.
 
-    Only line feeds end a line: JSON strings may hold other separators as they are. A byte order
-    mark and blank lines are passed over. `damaged` gets what is wrong with lines that are not JSON,
-    such as the last one of a writer that was killed, and with those that repeat a key, by their
-    numbers; without it the first such line is an error.
+    Only line feeds end a line. A byte order mark and blank lines are passed over. `damaged` gets
+    what is wrong with lines that are not JSON or repeat a key, by their numbers; without it the
+    first such line is an error.
 
     Raises:
         OSError: the file can't be read.

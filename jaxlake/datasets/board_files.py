@@ -28,60 +28,29 @@ def write_boards(path: Path, made: Generated, **texts: str) -> None:
     arrays: dict[str, np.ndarray] = {name: np.array(text) for name, text in texts.items()}
     filled = np.asarray(made.filled)
     for name, leaf in vars(made).items():
-        leaves = (
-            {f"{name}.{inner}": x for inner, x in vars(leaf).items()} if name in _NESTED else {}
-        )
-        for full, values in (leaves or {name: leaf}).items():
-            arrays[full] = np.asarray(values)[filled] if name in _BY_BOARD else np.asarray(values)
+        if name in _NESTED:
+            arrays |= {f"{name}.{inner}": np.asarray(x)[filled] for inner, x in vars(leaf).items()}
+        else:
+            arrays[name] = np.asarray(leaf)[filled] if name in _BY_BOARD else np.asarray(leaf)
     with open_whole(path, "wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 def read_boards(path: Path) -> Generated:
     """Read what `write_boards` wrote, with NumPy leaves; a `DatasetError` names a damaged file."""
-    with _opened(path) as arrays:
+    with open_boards(path) as arrays:
         leaves: dict[str, Any] = {
             name: kind(**{one.name: arrays[f"{name}.{one.name}"] for one in fields(kind)})
             for name, kind in _NESTED.items()
         }
-        for one in fields(Generated):
-            if one.name not in leaves:
-                leaves[one.name] = arrays[one.name]
-    return Generated(**leaves)
-
-
-def read_text_of(path: Path, name: str) -> str:
-    """Read one text of a file of boards; a `DatasetError` names a damaged file."""
-    with _opened(path) as arrays:
-        return str(arrays[name])
-
-
-def read_counts_of(path: Path) -> dict[str, np.ndarray]:
-    """Read the counts of a file of boards by name; a `DatasetError` names a damaged file."""
-    with _opened(path) as arrays:
-        return {name: arrays[name] for name in COUNTS}
-
-
-def concatenate(parts: list[Generated]) -> Generated:
-    """Join sets of one mixture to one that is sorted by cell; their counts are added up."""
-    cells = np.concatenate([part.cell for part in parts])
-    order = np.argsort(cells, kind="stable")
-
-    def joined(*leaves: Any) -> Any:
-        return np.concatenate(leaves)[order]
-
-    leaves: dict[str, Any] = {}
-    for one in fields(Generated):
-        values = [getattr(part, one.name) for part in parts]
-        if one.name in _BY_BOARD:
-            leaves[one.name] = jax.tree.map(joined, *values)
-        else:
-            leaves[one.name] = np.sum(values, axis=0, dtype=np.int64)
+        for name in ("filled", "cell", *COUNTS):
+            leaves[name] = arrays[name]
     return Generated(**leaves)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
+def open_boards(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
+    """Open a file of boards as arrays by name; a `DatasetError` names a damaged file."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             yield arrays
@@ -89,3 +58,16 @@ def _opened(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
         raise DatasetError(f"{path}: is missing") from None
     except _UNREADABLE as error:
         raise DatasetError(f"{path}: is damaged, or not a file of boards: {error}") from None
+
+
+def concatenate(parts: list[Generated]) -> Generated:
+    """Join sets of one mixture to one that is sorted by cell; their counts are added up."""
+    order = np.argsort(np.concatenate([part.cell for part in parts]), kind="stable")
+    leaves: dict[str, Any] = {
+        name: np.sum([getattr(part, name) for part in parts], axis=0, dtype=np.int64)
+        for name in COUNTS
+    }
+    for name in _BY_BOARD:
+        values = [getattr(part, name) for part in parts]
+        leaves[name] = jax.tree.map(lambda *rows: np.concatenate(rows)[order], *values)
+    return Generated(**leaves)

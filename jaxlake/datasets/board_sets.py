@@ -1,11 +1,7 @@
 """Large sets of boards on disk, made in parts by any number of processes.
 
-A set of P parts is a folder with `manifest.json`, which says what was asked for, and one file per
-part. Part i holds boards of part i of all boards (`jaxlake.generator.board_parts`) and is made from
-the key `fold_in(key, i)`. So parts have no board in common, and no part depends on another: a set
-is the same whoever makes which part, when, and in which order. Files appear whole or not at all; a
-process that was killed is started again with the same arguments and makes the parts that are
-missing.
+Part i of P holds boards of part i of all boards (`jaxlake.generator.board_parts`), made from the
+key `fold_in(key, i)`: parts have no board in common, and none depends on another.
 """
 
 import json
@@ -13,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,20 +17,18 @@ import numpy as np
 from jaxlake.datasets.board_files import (
     COUNTS,
     concatenate,
+    open_boards,
     read_boards,
-    read_counts_of,
-    read_text_of,
     write_boards,
 )
 from jaxlake.datasets.source_files import DatasetError, read_json
-from jaxlake.files import make_room, unfinished_files, write_text_first
+from jaxlake.files import make_room, remove_unfinished, write_text_first
 from jaxlake.generator import Generated, LakeParams, generate
 from jaxlake.generator.board_parts import MAX_PARTS
 from jaxlake.runtime.random_keys import check_kind
 from jaxlake.solver import DEFAULT_HORIZON
 
 MANIFEST = "manifest.json"
-DEFAULT_PART_SIZE = 1 << 16
 MAX_PART_SIZE = 1 << 20
 
 _FORMAT = "jaxlake-boards-1"
@@ -84,7 +77,7 @@ def make_set(
     params: LakeParams,
     count: int,
     *,
-    part_size: int = DEFAULT_PART_SIZE,
+    part_size: int = 1 << 16,
     worker: tuple[int, int] = (0, 1),
     max_size: int = 10,
     max_agents: int = 2,
@@ -93,6 +86,9 @@ def make_set(
     progress: Callable[[int, int], None] | None = None,
 ) -> Manifest:
     """Make a set of distinct, solved boards on disk, or the parts of one that are missing.
+
+    The set depends on the arguments alone. Files appear whole or not at all; the same call resumes
+    an interrupted one.
 
     Args:
         directory: a new or empty folder, or one in which this set was begun.
@@ -139,8 +135,7 @@ def make_set(
     report(len(own) - len(left), len(own))
     for done, part in enumerate(left, start=len(own) - len(left) + 1):
         path = part_path(directory, part)
-        for killed in unfinished_files(path):
-            killed.unlink(missing_ok=True)
+        remove_unfinished(path)
         made = _make_part(key, params, part, manifest)
         write_boards(path, made, **{_REQUEST: manifest.text})
         report(done, len(own))
@@ -176,8 +171,9 @@ def read_counts(directory: str | Path) -> dict[str, np.ndarray]:
     totals = {name: np.zeros(len(manifest.params["size"]), np.int64) for name in COUNTS}
     for part in range(manifest.num_parts):
         if _is_made(Path(directory), part, manifest):
-            for name, values in read_counts_of(part_path(directory, part)).items():
-                totals[name] += values
+            with open_boards(part_path(directory, part)) as arrays:
+                for name, total in totals.items():
+                    total += arrays[name]
     return totals
 
 
@@ -248,7 +244,9 @@ def _is_made(directory: Path, part: int, manifest: Manifest) -> bool:
     path = part_path(directory, part)
     if not path.exists():
         return False
-    if read_text_of(path, _REQUEST) != manifest.text:
+    with open_boards(path) as arrays:
+        request = str(arrays[_REQUEST])
+    if request != manifest.text:
         raise DatasetError(f"{path}: belongs to another set than {MANIFEST} says")
     return True
 
@@ -256,19 +254,16 @@ def _is_made(directory: Path, part: int, manifest: Manifest) -> bool:
 def _make_part(key: jax.Array, params: LakeParams, part: int, manifest: Manifest) -> Generated:
     # The second number is that of the call of `generate`: a part takes one.
     own_key = jax.random.fold_in(jax.random.fold_in(key, part), 0)
-    settings: dict[str, Any] = {
-        name: getattr(manifest, name)
-        for name in ("max_size", "max_agents", "horizon", "max_candidates")
-    }
     # The random bits are those of JAX's default since 0.5, whatever the process has set.
     with jax.threefry_partitionable(True):
-        made: Generated = jax.device_get(
-            generate(
-                own_key,
-                params,
-                manifest.part_count(part),
-                part=(part, manifest.num_parts),
-                **settings,
-            )
+        made = generate(
+            own_key,
+            params,
+            manifest.part_count(part),
+            part=(part, manifest.num_parts),
+            max_size=manifest.max_size,
+            max_agents=manifest.max_agents,
+            horizon=manifest.horizon,
+            max_candidates=manifest.max_candidates,
         )
-    return made
+        return jax.device_get(made)  # type: ignore[no-any-return]

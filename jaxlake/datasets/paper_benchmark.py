@@ -1,25 +1,6 @@
-"""A benchmark of the paper's shape: 3,150 solved boards of 3 to 5 agents.
+"""A benchmark of the paper's shape: 3,150 boards of 3 to 5 agents with proved optima.
 
-21 cells (3 agents: 3x3 to 10x10; 4 agents: 4x4 to 10x10; 5 agents: 5x5 to 10x10), in each of them
-hole ratios 0.1 to 0.5 and wait ratios 0.25, 0.5 and 0.75, ten boards of each. The published
-boards are others: these are drawn by `jaxlake.generate`, with optima that are proved.
-
-Every wait ratio is a configuration of its own (`benchmark_wr0.25`, ...), as in the published set,
-and a JSON-lines file. Of ten boards 3, 5 and 8 shall need a wait (2.5 and 7.5 rounded, halves up).
-All boards of one number of agents and one size are different, also across configurations.
-
-Where boards do not exist: a board of n x n cells shall have floor(hole_ratio * n * n) holes. Where
-starts and goals of all agents don't fit beside them, it has as many as leave just enough cells: of
-the 21 cells this concerns 3 agents on 3x3 at 0.5 (3 holes instead of 4). Where one kind of boards
-(needing a wait or not) runs out, which is after `max_candidates` candidates, boards of the other
-kind take the place of the missing ones; where both run out, boards with one hole less do, and so
-on. Such rows stay in their configuration and count in its number of boards; each row says what was
-asked for (`requested_*`) and what it is.
-
-The benchmark is reproducible: random bits are JAX's threefry, which is specified bit by bit and
-does not change with JAX's version or the device. The hashes cover boards, requests and optima, not
-the plans, so that they don't depend on how a solver breaks ties. Candidates that are UNKNOWN to the
-solver are not used.
+Hashes cover boards, requests and optima, not plans, so that solvers may break ties as they like.
 """
 
 import hashlib
@@ -100,12 +81,9 @@ def cell_name(agents: int, size: int) -> str:
 def make_cell(benchmark: Benchmark, agents: int, size: int) -> Rows:
     """Make the rows of one cell by configuration; they depend on the benchmark and the cell only.
 
-    A row has the published fields `sample_id` (`3ag_3x3_hr0.1_000`, counted within the
-    configuration), `num_agents` and `text` (a prompt of style `full`); what was asked for:
-    `requested_hole_ratio`, `requested_wait_ratio`, `requested_holes`, `requested_needs_wait`; the
-    board: `size`, `grid`, `holes`; and its optimum: `needs_wait`, `sum_of_costs`, `makespan`,
-    `plan` (names of actions, one list per agent up to its last arrival; it attains the sum of
-    costs). It is a `DatasetError` if there are not enough boards even without holes.
+    A row has the published fields `sample_id` (`3ag_3x3_hr0.1_000`), `num_agents` and `text` (a
+    prompt of style `full`); what was asked for (`requested_*`); the board, and its optimum. It is a
+    `DatasetError` if there are not enough boards even without holes.
     """
     key = jax.random.key(benchmark.seed, impl="threefry2x32")
     key = jax.random.fold_in(jax.random.fold_in(key, agents), size)
@@ -143,8 +121,7 @@ def write_benchmark(
 ) -> Rows:
     """Make the whole benchmark, write a JSON-lines file per configuration, and return the rows.
 
-    The folder is made if need be; files of these names are replaced. `progress` is called after
-    each cell with its name, the number of cells done and of all.
+    `progress` is called after each cell with its name, the number of cells done and of all.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -177,10 +154,7 @@ def _make_cells(benchmark: Benchmark, report: Callable[[str, int, int], None]) -
 
 
 def read_benchmark(directory: str | Path, *, benchmark: Benchmark = V2) -> Rows:
-    """Return the rows by configuration that `write_benchmark` wrote.
-
-    A `DatasetError` names a file that is missing or not JSON, or a row that lacks a field.
-    """
+    """Return the rows that `write_benchmark` wrote; a `DatasetError` names what is wrong."""
     rows: Rows = {}
     for config in benchmark.configurations:
         rows[config] = []
@@ -192,11 +166,7 @@ def read_benchmark(directory: str | Path, *, benchmark: Benchmark = V2) -> Rows:
 
 
 def make_record(benchmark: Benchmark, rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
-    """Count and hash the rows, given by configuration, of every cell and of the whole.
-
-    Returns `version`, `rows`, `sha256` (of the lines "CELL SHA256"), and for each cell `rows` and
-    `sha256`.
-    """
+    """Count and hash the rows, given by configuration, of every cell and of the whole."""
     cells: dict[str, dict[str, Any]] = {}
     for agents, size in benchmark.cells:
         count, digest = 0, hashlib.sha256()
@@ -236,7 +206,7 @@ def record_differences(record: Mapping[str, Any], expected: Mapping[str, Any]) -
 def _boards(
     benchmark: Benchmark, key: jax.Array, agents: int, size: int, hole_ratio: float, seen: DigestSet
 ) -> SolvedBoards:
-    """As many boards as one hole ratio needs, by the rule for boards that do not exist."""
+    """Make as many boards as one hole ratio needs, some of the other kind or with fewer holes."""
     wanted = benchmark.quota.sum(axis=0)
     names = ("max_size", "max_agents", "horizon", "max_candidates")
     options = DrawOptions(int(wanted.sum()), **{name: getattr(benchmark, name) for name in names})
@@ -262,11 +232,9 @@ def _boards(
 
 
 def _deal(boards: SolvedBoards, benchmark: Benchmark) -> list[list[tuple[int, bool]]]:
-    """Which board goes where: for each configuration (index, kind that was asked for).
+    """Deal boards to configurations in the order found: (index, kind that was asked for) of each.
 
-    Boards fill the places of their kind in the order in which they were found, configuration by
-    configuration. What stands in for a kind that ran out, or has fewer holes, was found last and
-    goes where places are left.
+    What stands in for a kind that ran out was found last and goes where places are left.
     """
     kinds = np.asarray(boards.solutions.needs_wait).astype(int)
     left = benchmark.quota.copy()

@@ -1,11 +1,4 @@
-"""The published results on the benchmark: valid and optimal per cent by agents, model and size.
-
-The numbers are those of the tables of arXiv 2606.17682, as printed: one row per number of agents,
-model and board size, of 150 boards each, and for each model one aggregate over all sizes. What
-can't be right is marked as misprinted: an aggregate that isn't the mean of its own cells, and a
-cell that no count of 150 boards gives. The marks are computed here, and the printed numbers stay as
-they are.
-"""
+"""The results printed in arXiv 2606.17682: valid and optimal per cent by agents, model and size."""
 
 import csv
 from collections.abc import Iterable
@@ -37,7 +30,11 @@ class PublishedResult:
 
     @property
     def misprinted(self) -> tuple[str, ...]:
-        """Which of `METRICS` can't be right: see the module."""
+        """Which of `METRICS` can't be right.
+
+        They are cells that no count of 150 boards gives, and aggregates other than their cells'
+        mean.
+        """
         printed = (self.valid, self.optimal)
         if self.means is None:
             expected, allowed = tuple(map(_nearest_rate, printed)), _ROUNDING

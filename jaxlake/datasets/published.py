@@ -1,9 +1,4 @@
-"""A reader for the rows of the published data set.
-
-Rows of `LARK-Lab/MAPF-FrozenLake-Benchmark` (Hugging Face hub, MIT, configurations
-`benchmark_wr*`) have `sample_id`, `num_agents` and `text`: a prompt of some thousand characters
-with the board inside, in the published symbols. This module finds the board again.
-"""
+"""A reader for the rows of the published data set, whose prompts have the board inside."""
 
 import contextlib
 import re
