@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.board.dynamics import as_actions
-from jaxlake.board.instance import Instance
-from jaxlake.environment.lake_environment import Info, LakeEnvironment
+from jaxlake.environment.lake_environment import LakeEnvironment
 from jaxlake.environment.observations import NUM_ACTIONS
 from jaxlake.environment.params import EnvParams, EnvState
 from jaxlake.environment.spaces import Discrete, Space
@@ -65,6 +64,8 @@ class JointAgentLake:
         """Do what `LakeEnvironment.reset` does."""
         return self.environment.reset(key, self._given(params))
 
+    reset_env = reset
+
     def step(
         self, key: jax.Array, state: EnvState, action: Any, params: EnvParams | None = None
     ) -> tuple[Any, ...]:
@@ -72,17 +73,13 @@ class JointAgentLake:
 
         Rewards of agents are added up: the reward is float32 ().
         """
-        return _step(self.environment, key, state, action, self._given(params))
-
-    def reset_env(self, key: jax.Array, params: EnvParams) -> tuple[Any, EnvState]:
-        """Do what `reset` does."""
-        return self.environment.reset(key, params)
+        return _step_jointly(self.environment, "step", key, state, action, self._given(params))
 
     def step_env(
         self, key: jax.Array, state: EnvState, action: Any, params: EnvParams | None = None
-    ) -> tuple[Any, EnvState, jax.Array, jax.Array, Info]:
+    ) -> tuple[Any, ...]:
         """Do what `LakeEnvironment.step_env` does: no new start where an episode has ended."""
-        return _step_env(self.environment, key, state, action, self._given(params))
+        return _step_jointly(self.environment, "step_env", key, state, action, self._given(params))
 
     def observe(
         self, key: jax.Array, state: EnvState, action: Any, params: EnvParams | None = None
@@ -103,10 +100,6 @@ class JointAgentLake:
         alone = self.environment.action_mask(state, self._given(params))
         actions = split_joint_action(np.arange(self.num_actions), self.num_agents)
         return jnp.all(alone[np.arange(self.num_agents), actions], axis=-1)
-
-    def board(self, state: EnvState, params: EnvParams | None = None) -> Instance:
-        """Give the board that an episode is played on."""
-        return self.environment.board(state, self._given(params))
 
     def action_space(self, params: EnvParams | None = None) -> Space:
         """Give the space of joint actions, int32 ()."""
@@ -143,19 +136,16 @@ def joint_action(actions: Any) -> jax.Array:
     return jnp.sum(actions * NUM_ACTIONS ** np.arange(actions.shape[-1]), axis=-1, dtype=jnp.int32)
 
 
-@partial(jax.jit, static_argnums=0)
-def _step(
-    environment: LakeEnvironment, key: jax.Array, state: EnvState, action: Any, params: EnvParams
+@partial(jax.jit, static_argnums=(0, 1))
+def _step_jointly(
+    environment: LakeEnvironment,
+    method: str,
+    key: jax.Array,
+    state: EnvState,
+    action: Any,
+    params: EnvParams,
 ) -> tuple[Any, ...]:
+    """Call a method of the environment with the agents' actions; add up their rewards."""
     actions = split_joint_action(action, state.positions.shape[-2])
-    seen, state, reward, *ends = environment.step(key, state, actions, params)
-    return seen, state, jnp.sum(reward), *ends
-
-
-@partial(jax.jit, static_argnums=0)
-def _step_env(
-    environment: LakeEnvironment, key: jax.Array, state: EnvState, action: Any, params: EnvParams
-) -> tuple[Any, EnvState, jax.Array, jax.Array, Info]:
-    actions = split_joint_action(action, state.positions.shape[-2])
-    seen, state, reward, terminated, info = environment.step_env(key, state, actions, params)
-    return seen, state, jnp.sum(reward), terminated, info
+    seen, state, reward, *rest = getattr(environment, method)(key, state, actions, params)
+    return seen, state, jnp.sum(reward), *rest

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -66,20 +66,12 @@ class Discrete:
     """The numbers from 0 to n - 1, int32 ()."""
 
     n: int
+    shape: ClassVar[tuple[int, ...]] = ()
+    dtype: ClassVar[Any] = np.dtype(np.int32)
 
     def __post_init__(self) -> None:
         if self.n < 1:
             raise ValueError(f"n: got {self.n}, at least 1 is allowed")
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of a value: ()."""
-        return ()
-
-    @property
-    def dtype(self) -> Any:
-        """The dtype of a value: int32."""
-        return jnp.dtype(jnp.int32)
 
     def sample(self, key: jax.Array) -> jax.Array:
         """Draw a number, uniformly."""
@@ -117,6 +109,19 @@ class Tree:
             return jnp.bool_(False)
         inside = [space.contains(leaf) for space, leaf in zip(spaces, leaves, strict=True)]
         return jnp.all(jnp.stack(inside)) if inside else jnp.bool_(True)
+
+
+def convert_space(space: Space, library: Any) -> Any:
+    """Convert a space into that of another library, given its module of spaces.
+
+    Raises:
+        ValueError: the space is a `Tree`: choose an observation that is one array.
+    """
+    if isinstance(space, Discrete):
+        return library.Discrete(space.n)
+    if isinstance(space, Box):
+        return library.Box(space.low, space.high, space.shape, space.dtype)
+    raise ValueError(f"space: got {space}, Box and Discrete are allowed; Flat() observes a Box")
 
 
 def _draw_few(key: jax.Array, count: int, shape: tuple[int, ...], low: int | float) -> jax.Array:

@@ -6,10 +6,10 @@ import gymnasium
 import jax
 import numpy as np
 
-from jaxlake.environment.joint_agent import JointAgentLake, split_joint_action
+from jaxlake.environment.joint_agent import JointAgentLake
 from jaxlake.environment.lake_environment import LakeEnvironment
 from jaxlake.environment.params import EnvParams, EnvState
-from jaxlake.environment.spaces import Box, Discrete, Space
+from jaxlake.environment.spaces import convert_space
 from jaxlake.render import board_text
 
 
@@ -30,8 +30,8 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
             raise ValueError(f"render_mode: got {render_mode!r}, allowed are None and 'ansi'")
         self.lake = JointAgentLake(environment, params)
         self.render_mode = render_mode
-        self.action_space = gymnasium_space(self.lake.action_space())
-        self.observation_space = gymnasium_space(self.lake.observation_space())
+        self.action_space = convert_space(self.lake.action_space(), gymnasium.spaces)
+        self.observation_space = convert_space(self.lake.observation_space(), gymnasium.spaces)
         self._mask = jax.jit(self.lake.action_mask)
         self._state: EnvState | None = None
 
@@ -52,9 +52,11 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
             ValueError: the action is not in `action_space`.
         """
         state = self._playing()
-        action = self._checked(action)
+        if not self.lake.action_space().contains(action):
+            most = self.lake.num_actions - 1
+            raise ValueError(f"action: got {action!r}, a whole number from 0 to {most} is needed")
         seen, self._state, reward, terminated, info = self.lake.step_env(
-            jax.random.key(0), state, action
+            jax.random.key(0), state, np.asarray(action)
         )
         ended, truncated = bool(terminated), bool(self._state.truncated)
         info = self._with_mask(jax.device_get(info))
@@ -65,23 +67,8 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
         if self.render_mode is None:
             return None
         state = self._playing()
-        return board_text(self.lake.board(state), state.positions)
-
-    def split(self, action: Any) -> np.ndarray:
-        """Give the actions of the agents, int8 (K,), that a joint action stands for.
-
-        Raises:
-            ValueError: the action is not in `action_space`.
-        """
-        return np.asarray(split_joint_action(self._checked(action), self.lake.num_agents))
-
-    def _checked(self, action: Any) -> np.ndarray:
-        if not self.lake.action_space().contains(action):
-            raise ValueError(
-                f"action: got {action!r}, a whole number from 0 to {self.lake.num_actions - 1} is "
-                "needed"
-            )
-        return np.asarray(action)
+        board = self.lake.environment.board(state, self.lake.default_params)
+        return board_text(board, state.positions)
 
     def _playing(self) -> EnvState:
         if self._state is None:
@@ -90,17 +77,3 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
 
     def _with_mask(self, info: dict[str, Any]) -> dict[str, Any]:
         return {**info, "action_mask": np.asarray(self._mask(self._playing())).astype(np.int8)}
-
-
-def gymnasium_space(space: Space) -> Any:
-    """Convert a space of the lake's into gymnasium's.
-
-    Raises:
-        ValueError: the space is a `Tree`: choose an observation that is one array.
-    """
-    if isinstance(space, Discrete):
-        return gymnasium.spaces.Discrete(space.n)
-    if isinstance(space, Box):
-        low, high, dtype = space.low, space.high, np.dtype(space.dtype)
-        return gymnasium.spaces.Box(low, high, space.shape, dtype.type)
-    raise ValueError(f"space: got {space}, Box and Discrete are allowed; Flat() observes a Box")

@@ -3,14 +3,13 @@
 from typing import Any
 
 import jax
-import numpy as np
 from gymnax.environments import spaces
 from gymnax.environments.environment import Environment
 
 from jaxlake.environment.joint_agent import JointAgentLake
 from jaxlake.environment.lake_environment import LakeEnvironment
 from jaxlake.environment.params import EnvParams, EnvState
-from jaxlake.environment.spaces import Box, Discrete, Space
+from jaxlake.environment.spaces import convert_space
 
 
 class GymnaxLake(JointAgentLake, Environment):
@@ -26,11 +25,11 @@ class GymnaxLake(JointAgentLake, Environment):
 
     def action_space(self, params: EnvParams | None = None) -> Any:
         """Give gymnax's space of joint actions."""
-        return gymnax_space(super().action_space(params))
+        return convert_space(super().action_space(params), spaces)
 
     def observation_space(self, params: EnvParams | None = None) -> Any:
         """Give gymnax's space of observations."""
-        return gymnax_space(super().observation_space(params))
+        return convert_space(super().observation_space(params), spaces)
 
 
 class FiveValueGymnaxLake(GymnaxLake):
@@ -42,16 +41,3 @@ class FiveValueGymnaxLake(GymnaxLake):
         """Make one step: (observation, state, reward, done, info)."""
         seen, state, reward, terminated, truncated, info = super().step(key, state, action, params)
         return seen, state, reward, terminated | truncated, info
-
-
-def gymnax_space(space: Space) -> Any:
-    """Convert a space of the lake's into gymnax's.
-
-    Raises:
-        ValueError: the space is a `Tree`, which gymnax's wrappers don't take.
-    """
-    if isinstance(space, Discrete):
-        return spaces.Discrete(space.n)
-    if isinstance(space, Box):
-        return spaces.Box(space.low, space.high, space.shape, np.dtype(space.dtype))
-    raise ValueError(f"space: got {space}, Box and Discrete are allowed; Flat() observes a Box")

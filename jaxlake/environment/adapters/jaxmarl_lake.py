@@ -1,13 +1,13 @@
 """The lake as an environment of JaxMARL: its base class and its spaces."""
 
 import jax.numpy as jnp
-import numpy as np
 from jaxmarl.environments import spaces
 from jaxmarl.environments.multi_agent_env import MultiAgentEnv
 
 from jaxlake.environment.agent_dictionary import AgentDictionaryLake
 from jaxlake.environment.lake_environment import Info, LakeEnvironment
 from jaxlake.environment.params import EnvParams
+from jaxlake.environment.spaces import convert_space
 
 
 class JaxMarlLake(AgentDictionaryLake, MultiAgentEnv):  # type: ignore[misc]
@@ -21,11 +21,10 @@ class JaxMarlLake(AgentDictionaryLake, MultiAgentEnv):  # type: ignore[misc]
     def __init__(self, environment: LakeEnvironment, params: EnvParams) -> None:
         super().__init__(environment, params)
         self.observation_spaces = {
-            agent: spaces.Box(space.low, space.high, space.shape, np.dtype(space.dtype))
-            for agent, space in self.observation_spaces.items()
+            agent: convert_space(space, spaces) for agent, space in self.observation_spaces.items()
         }
         self.action_spaces = {
-            agent: spaces.Discrete(space.n) for agent, space in self.action_spaces.items()
+            agent: convert_space(space, spaces) for agent, space in self.action_spaces.items()
         }
 
     def _info(self, info: Info) -> Info:

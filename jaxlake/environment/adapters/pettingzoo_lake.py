@@ -4,14 +4,15 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
+from gymnasium import spaces
 from gymnasium.utils import seeding
 from pettingzoo import ParallelEnv
 
-from jaxlake.environment.adapters.gymnasium_lake import gymnasium_space
 from jaxlake.environment.agent_dictionary import AgentDictionaryLake, ByAgent
 from jaxlake.environment.lake_environment import LakeEnvironment
 from jaxlake.environment.observations import NUM_ACTIONS
 from jaxlake.environment.params import EnvParams, EnvState
+from jaxlake.environment.spaces import convert_space
 from jaxlake.render import board_text
 
 
@@ -40,13 +41,8 @@ class ParallelLake(ParallelEnv):
         self.render_mode = render_mode
         self.possible_agents = list(self.lake.agents)
         self.agents: list[str] = []
-        self._spaces = {
-            agent: tuple(
-                gymnasium_space(find(agent))
-                for find in (self.lake.observation_space, self.lake.action_space)
-            )
-            for agent in self.possible_agents
-        }
+        self._seen_in = convert_space(self.lake.observation_space("agent_0"), spaces)
+        self._actions_in = convert_space(self.lake.action_space("agent_0"), spaces)
         self._reset = jax.jit(self.lake.reset)
         self._step = jax.jit(self.lake.step_env)
         self._masks = jax.jit(self.lake.get_avail_actions)
@@ -55,11 +51,11 @@ class ParallelLake(ParallelEnv):
 
     def observation_space(self, agent: str) -> Any:
         """Give an agent's space of observations."""
-        return self._spaces[agent][0]
+        return self._seen_in
 
     def action_space(self, agent: str) -> Any:
         """Give an agent's space of actions."""
-        return self._spaces[agent][1]
+        return self._actions_in
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
@@ -70,7 +66,8 @@ class ParallelLake(ParallelEnv):
         key = jax.random.key(int(self._random.integers(1 << 32)))
         seen, self._state = self._reset(key)
         self.agents = list(self.possible_agents)
-        return _copied(seen), self._with_masks({agent: {} for agent in self.agents})
+        masks = self._action_masks()
+        return _copied(seen), {agent: {"action_mask": masks[agent]} for agent in self.agents}
 
     def step(self, actions: ByAgent) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]:
         """Make one step: (observations, rewards, terminations, truncations, infos).
@@ -84,14 +81,14 @@ class ParallelLake(ParallelEnv):
             return {}, {}, {}, {}, {}
         playing = {agent: self._checked(agent, actions.get(agent)) for agent in self.agents}
         seen, self._state, rewards, _, info = self._step(jax.random.key(0), self._state, playing)
-        seen = _copied(seen)
-        rewards, info = jax.device_get((rewards, info))
+        rewards, info, masks = *jax.device_get((rewards, info)), self._action_masks()
         terminated, truncated = bool(info["terminated"]), bool(info["truncated"])
         infos = {
             agent: {
                 "failure": int(info["failure"]),
                 "agent": int(info["agent"]),
                 "at_goal": bool(info["at_goal"][k]),
+                "action_mask": masks[agent],
             }
             for k, agent in enumerate(self.possible_agents)
         }
@@ -100,7 +97,7 @@ class ParallelLake(ParallelEnv):
         rewards = {agent: float(reward) for agent, reward in rewards.items()}
         if terminated or truncated:
             self.agents = []
-        return seen, rewards, terminations, truncations, self._with_masks(infos)
+        return _copied(seen), rewards, terminations, truncations, infos
 
     def render(self) -> str | None:
         """Give the board as text where `render_mode` is "ansi" and an episode has begun."""
@@ -108,9 +105,6 @@ class ParallelLake(ParallelEnv):
             return None
         board = self.lake.environment.board(self._state, self.lake.params)
         return board_text(board, self._state.positions)
-
-    def close(self) -> None:
-        """Nothing has to be closed."""
 
     def _checked(self, agent: str, action: Any) -> np.int8:
         if not self.lake.action_space(agent).contains(action):
@@ -120,12 +114,9 @@ class ParallelLake(ParallelEnv):
             )
         return np.int8(action)
 
-    def _with_masks(self, infos: ByAgent) -> ByAgent:
+    def _action_masks(self) -> ByAgent:
         masks = jax.device_get(self._masks(self._state))
-        return {
-            agent: {**info, "action_mask": masks[agent].astype(np.int8)}
-            for agent, info in infos.items()
-        }
+        return {agent: mask.astype(np.int8) for agent, mask in masks.items()}
 
 
 def _copied(seen: ByAgent) -> ByAgent:

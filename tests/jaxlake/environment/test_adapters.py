@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 import jaxlake
-from jaxlake.environment import Flat, FlatAgents, LakeEnvironment, adapt, env_params, make_for
+from jaxlake.environment import (
+    Flat,
+    FlatAgents,
+    LakeEnvironment,
+    adapt,
+    env_params,
+    make_for,
+    split_joint_action,
+)
 from tests.jaxlake.solver.boards import assert_same, pool_of
 
 _, BOARDS = pool_of(5, 16, [3, 4], [2], 4, 2)
@@ -97,12 +105,12 @@ def test_a_gymnasium_episode_is_the_lakes_own():
     _, info = gym.reset(seed=0)
     action = gym.action_space
     action.seed(0)
-    board = jax.device_get(gym.lake.board(gym._state))
+    board = jax.device_get(gym.lake.environment.board(gym._state, PARAMS))
     assert gym.render().splitlines() == jaxlake.format_grid(board)
     plan, ended = [], False
     while not ended:
         chosen = action.sample(mask=info["action_mask"])
-        plan.append(gym.split(chosen))
+        plan.append(np.asarray(split_joint_action(chosen, 2)))
         _, reward, terminated, truncated, info = gym.step(chosen)
         ended = terminated or truncated
     outcome = jaxlake.verify(board, np.stack(plan))
@@ -199,8 +207,6 @@ def test_a_joint_action_that_is_none_is_refused_by_gymnasiums_lake(action):
     lake.reset(seed=0)
     with pytest.raises(ValueError, match="a whole number from 0 to 24 is needed"):
         lake.step(action)
-    with pytest.raises(ValueError, match="a whole number from 0 to 24 is needed"):
-        lake.split(action)
 
 
 def test_an_action_that_is_none_is_refused_by_the_parallel_lake_with_the_agents_name():
