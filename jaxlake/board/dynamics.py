@@ -143,7 +143,6 @@ def moves(
     arrays, says which agents exist. The side of the board is int8; `is_hole` tells of a row and a
     column on the board, int8 each, whether there is a hole.
     """
-    K = len(rows)
     to_rows, to_columns, off_board, hole = [], [], [], []
     for row, column, action, real in zip(rows, columns, actions, mask, strict=True):
         to_row, to_column, inside = target_cells(row, column, action, side)
@@ -155,8 +154,20 @@ def moves(
     # One number per cell is compared faster than a pair.
     here = [row.astype(jnp.int16) * 128 + column for row, column in zip(rows, columns, strict=True)]
     there = [r.astype(jnp.int16) * 128 + c for r, c in zip(to_rows, to_columns, strict=True)]
-    nobody = jnp.zeros_like(off_board[0])
-    vertex, swapping = [nobody] * K, [nobody] * K
+    vertex, swapping, _ = pair_conflicts(here, there, mask)
+    return Moves(to_rows, to_columns, off_board, hole, vertex, swapping)
+
+
+def pair_conflicts(
+    here: Sequence[jax.Array], there: Sequence[jax.Array], mask: Sequence[jax.Array]
+) -> tuple[list[jax.Array], list[jax.Array], list[jax.Array]]:
+    """Return the vertex and the swapping conflicts of agents, bool, with one array per agent.
+
+    The third list says who meets an agent of a lower index in a vertex conflict. `here` and `there`
+    number the cells where the agents stand and where they go.
+    """
+    K, nobody = len(here), jnp.zeros_like(here[0], bool)
+    vertex, swapping, beaten = [nobody] * K, [nobody] * K, [nobody] * K
     for i in range(K):
         for j in range(i + 1, K):
             both = mask[i] & mask[j]
@@ -164,4 +175,5 @@ def moves(
             swap = both & (there[i] == here[j]) & (there[j] == here[i])
             vertex[i], vertex[j] = vertex[i] | meet, vertex[j] | meet
             swapping[i], swapping[j] = swapping[i] | swap, swapping[j] | swap
-    return Moves(to_rows, to_columns, off_board, hole, vertex, swapping)
+            beaten[j] |= meet
+    return vertex, swapping, beaten

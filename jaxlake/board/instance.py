@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -64,7 +64,7 @@ def check_boards(given: Instance) -> None:
             board's agents are not distinct free cells on it.
     """
     leaves: dict[str, Any] = {name: np.asarray(leaf) for name, leaf in vars(given).items()}
-    wrong = _faults(Instance(**leaves), np).any()
+    wrong = _are_wrong(Instance(**leaves), np)
     if not np.any(wrong):
         return
     if not np.ndim(wrong):
@@ -76,25 +76,11 @@ def check_boards(given: Instance) -> None:
 
 def are_boards(batch: Instance) -> jax.Array:
     """Tell which boards (B, ...) `check_boards` does not refuse, bool (B,); within programs."""
-    return ~_faults(batch, jnp).any()
+    return ~_are_wrong(batch, jnp)
 
 
-class _Faults(NamedTuple):
-    """What is wrong with boards (..., ); arrays of NumPy or of JAX, bool."""
-
-    no_size: Any  # (...)
-    open_edge: Any  # (...), a cell outside the board is no hole
-    off_board: Any  # (..., 2K), this start, or goal, of an agent is outside the board
-    in_hole: Any  # (..., 2K)
-    twice: Any  # (...), two of them are one cell
-
-    def any(self) -> Any:
-        places = (self.off_board | self.in_hole).any(axis=-1)
-        return self.no_size | self.open_edge | places | self.twice
-
-
-def _faults(boards: Instance, xp: Any) -> _Faults:
-    """Tell what is wrong with boards, leaves (..., ), by the functions of `xp`, NumPy or JAX's."""
+def _are_wrong(boards: Instance, xp: Any) -> Any:
+    """Tell which boards, leaves (...), have a fault, by the functions of `xp`, NumPy or JAX's."""
     N = boards.holes.shape[-1]
     holes, size = xp.asarray(boards.holes), xp.asarray(boards.size)
     places = xp.concatenate([boards.starts, boards.goals], axis=-2).astype(xp.int32)
@@ -109,17 +95,18 @@ def _faults(boards: Instance, xp: Any) -> _Faults:
     twice = xp.zeros_like(open_edge)
     for i, j in combinations(range(there.shape[-1]), 2):
         twice |= there[..., i] & there[..., j] & (cells[..., i] == cells[..., j])
-    return _Faults((size < 1) | (size > N), open_edge, there & off, there & in_hole, twice)
+    misplaced = (there & (off | in_hole)).any(axis=-1)
+    return (size < 1) | (size > N) | open_edge | misplaced | twice
 
 
 def _what_is_wrong(board: Instance) -> str:
     """Say what is wrong with one board, NumPy leaves, that has a fault."""
-    faults, N, K = _faults(board, np), board.holes.shape[-1], board.agent_mask.shape[-1]
-    if faults.no_size:
-        return f"size {board.size}, 1 to {N} are allowed"
-    if faults.open_edge:
+    holes, size, K = board.holes, int(board.size), len(board.agent_mask)
+    if not 1 <= size <= len(holes):
+        return f"size {size}, 1 to {len(holes)} are allowed"
+    if not (holes[size:].all() and holes[:, size:].all()):
         return (
-            f"a cell outside of its {board.size} rows and columns that is no hole; "
+            f"a cell outside of its {size} rows and columns that is no hole; "
             "all cells there are holes"
         )
     seen: dict[tuple[int, ...], str] = {}
@@ -128,16 +115,14 @@ def _what_is_wrong(board: Instance) -> str:
         if not board.agent_mask[agent]:
             continue
         place, at = f"{kind} of agent {agent}", tuple(cell)
-        if faults.off_board[number] or faults.in_hole[number]:
-            what = "outside of the board" if faults.off_board[number] else "a hole"
+        outside = min(at) < 0 or max(at) >= size
+        if outside or holes[at]:
+            what = "outside of the board" if outside else "a hole"
             return f"{at}, {what}, as {place}; a free cell is needed"
         if at in seen:
-            return (
-                f"{at} as {seen[at]} and as {place}; starts and goals of all agents are "
-                "distinct cells"
-            )
+            break
         seen[at] = place
-    raise AssertionError("a fault of none of these kinds")
+    return f"{at} as {seen[at]} and as {place}; starts and goals of all agents are distinct cells"
 
 
 def numpy_instance(

@@ -1,12 +1,10 @@
 """Which actions an agent could take if it were alone on the board."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board.dynamics import Action, step
+from jaxlake.board.dynamics import Action, target_cells
 from jaxlake.board.instance import Instance
 
 _ONLY_WAIT = np.arange(len(Action)) == Action.WAIT
@@ -27,15 +25,11 @@ def open_moves(instance: Instance) -> jax.Array:
     """Give the `action_mask` of every cell at once: uint8 (N, N), with bit a for action a."""
     N = instance.holes.shape[-1]
     cells = jnp.asarray(np.indices((N, N), dtype=np.int8).reshape(2, N * N).T)
-    everywhere = replace(instance, agent_mask=jnp.ones(N * N, bool))
-    bits = jnp.where(_allowed(everywhere, cells), jnp.asarray(ACTION_BITS), jnp.uint8(0))
+    bits = jnp.where(_allowed(instance, cells), jnp.asarray(ACTION_BITS), jnp.uint8(0))
     return jnp.sum(bits, axis=-1, dtype=jnp.uint8).reshape(N, N)
 
 
 def _allowed(instance: Instance, positions: jax.Array) -> jax.Array:
-    def lone(action: jax.Array) -> jax.Array:
-        moved = step(instance, positions, jnp.full(positions.shape[:1], action, jnp.int8))
-        return ~(moved.off_board | moved.hole)
-
-    actions = jnp.arange(len(Action), dtype=jnp.int8)
-    return jax.vmap(lone, out_axes=-1)(actions) | jnp.asarray(_ONLY_WAIT)
+    actions, side = jnp.arange(len(Action), dtype=jnp.int8), instance.size.astype(jnp.int8)
+    rows, columns, inside = target_cells(positions[:, :1], positions[:, 1:], actions, side)
+    return (inside & ~jnp.asarray(instance.holes)[rows, columns]) | jnp.asarray(_ONLY_WAIT)

@@ -20,15 +20,11 @@ class AgentDictionaryLake:
     `step` starts the next episode where one has ended, as in JaxMARL: all agents end together, and
     `dones["__all__"]` says so. A reward of the team is every agent's reward.
 
-    Attributes:
-        environment: what is played; its observation has one row per agent, as `FlatAgents` gives.
-        params: the pool that is played on.
-        agents: the agents' names.
-        num_agents: K.
-
     Raises:
-        ValueError: the observation has no row per agent.
+        ValueError: the observation has no row per agent, as `FlatAgents` has.
     """
+
+    name = LakeEnvironment.name
 
     def __init__(self, environment: LakeEnvironment, params: EnvParams) -> None:
         self.environment = environment
@@ -44,11 +40,6 @@ class AgentDictionaryLake:
         row = Box(seen.low, seen.high, seen.shape[1:], seen.dtype)
         self.observation_spaces: dict[str, Any] = dict.fromkeys(self.agents, row)
         self.action_spaces: dict[str, Any] = dict.fromkeys(self.agents, Discrete(NUM_ACTIONS))
-
-    @property
-    def name(self) -> str:
-        """The environment's name."""
-        return self.environment.name
 
     @property
     def agent_classes(self) -> dict[str, list[str]]:
@@ -116,7 +107,6 @@ class AgentDictionaryLake:
         return self.action_spaces[agent]
 
     def _info(self, info: Info) -> Info:
-        """Give `info` the form that a library expects."""
         return info
 
     def _joint(self, actions: ByAgent) -> jax.Array:

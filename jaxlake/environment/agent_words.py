@@ -1,10 +1,4 @@
-"""The rules of a joint action and the conflict policies from one word per agent: for GPUs.
-
-In `conflict_policies` arrays have an axis of agents, which suits the vector instructions of CPUs. A
-GPU starts a kernel for nearly each shape that arrays have on the way. Here all that the rules read
-is looked up first and packed into one word per agent, and then each flag is a scalar of the
-environment: under vmap, one loop over environments in one kernel. Tests hold the two forms equal.
-"""
+"""The rules of a joint action from one word per agent: a GPU then runs them as one kernel."""
 
 from functools import reduce
 from typing import NamedTuple
@@ -13,14 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board.dynamics import target_cells
+from jaxlake.board.dynamics import pair_conflicts, target_cells
 from jaxlake.board.instance import Instance
 
-MOST_AGENTS = 8
-"""Agents up to which this form is used: its program grows with the square of their number."""
-
-LARGEST_SIDE = 64
-"""Side of the largest board whose cells fit into a word."""
+MOST_AGENTS = 8  # the program grows with the square of their number
+LARGEST_SIDE = 64  # of a board whose cells fit into a word
 
 _SIDE_BITS = 6
 _CELL_BITS = 2 * _SIDE_BITS  # row * LARGEST_SIDE + column
@@ -32,9 +23,9 @@ Scalars = list[jax.Array]
 
 
 class Resolved(NamedTuple):
-    """What a joint action leads to; bool but for `there`. See `Step` and `ResolvedAction`."""
+    """What a joint action leads to; bool except for `there`. See `Step` and `ResolvedAction`."""
 
-    off_board: Scalars
+    off_board: Scalars  # this and the next three are the rules of `Step`
     hole: Scalars
     vertex_conflict: Scalars
     swapping_conflict: Scalars
@@ -79,17 +70,9 @@ def resolve_words(words: Scalars, *, blocks: bool, priority: bool) -> Resolved:
     here = [(word >> _HERE) & cell for word in words]
     there = [word >> _THERE for word in words]
     leaves = [here[k] != there[k] for k in agents]
-    nobody = [jnp.zeros_like(flag) for flag in mask]
-    vertex, swapping, beaten, stays = list(nobody), list(nobody), list(nobody), list(nobody)
-    for i in agents:
-        for j in agents[i + 1 :]:
-            both = mask[i] & mask[j]
-            meet = both & (there[i] == there[j])
-            swap = both & (there[i] == here[j]) & (there[j] == here[i])
-            vertex[i], vertex[j] = vertex[i] | meet, vertex[j] | meet
-            swapping[i], swapping[j] = swapping[i] | swap, swapping[j] | swap
-            # Whoever meets an agent that waits takes its place, and so stays with it, see below.
-            beaten[j] |= meet
+    # Whoever meets an agent that waits takes its place, and so stays with it, see below.
+    vertex, swapping, beaten = pair_conflicts(here, there, mask)
+    stays = [jnp.zeros_like(flag) for flag in mask]
     if blocks:
         lost = beaten if priority else vertex
         stays = [off_board[k] | hole[k] | swapping[k] | lost[k] for k in agents]

@@ -65,14 +65,11 @@ def conflict_policy(conflict: ConflictPolicy | str) -> ConflictPolicy:
     return ConflictPolicy(conflict)
 
 
+@partial(jax.jit, static_argnums=0)
 def resolve(
     policy: ConflictPolicy | str, instance: Instance, positions: jax.Array, actions: jax.Array
 ) -> ResolvedAction:
     """Carry out one joint action under a conflict policy.
-
-    With BLOCK_BOTH and PRIORITY whoever breaks a rule or, with PRIORITY, loses a cell to a lower
-    index stays where it is, and so does, in turn, whoever follows an agent that stays. No other
-    conflict arises: agents that meant to enter one cell were in conflict from the beginning.
 
     The policy is static; actions are int8 (K,), positions int8 (K, 2), distinct free cells for
     agents in the mask.
@@ -80,13 +77,7 @@ def resolve(
     Raises:
         ValueError: `policy` is neither a `ConflictPolicy` nor the name of one.
     """
-    return _resolve(conflict_policy(policy), instance, positions, actions)
-
-
-@partial(jax.jit, static_argnums=0)
-def _resolve(
-    policy: ConflictPolicy, instance: Instance, positions: jax.Array, actions: jax.Array
-) -> ResolvedAction:
+    policy = conflict_policy(policy)
     along_agents = partial(resolve_along_agents, policy)
     if len(positions) > MOST_AGENTS or np.shape(instance.holes)[-1] > LARGEST_SIDE:
         return along_agents(instance, positions, actions)
@@ -99,7 +90,7 @@ def _resolve(
 def resolve_along_agents(
     policy: ConflictPolicy, instance: Instance, positions: jax.Array, actions: jax.Array
 ) -> ResolvedAction:
-    """Do what `resolve` does, with an axis of agents: the form for CPUs and TPUs."""
+    """Resolve with an axis of agents: the form for CPUs and TPUs."""
     mask = instance.agent_mask
     attempt = step(instance, positions, actions)
     executed, after = actions, attempt.positions
@@ -125,20 +116,17 @@ def resolve_along_agents(
 def resolve_from_words(
     policy: ConflictPolicy, instance: Instance, positions: jax.Array, actions: jax.Array
 ) -> ResolvedAction:
-    """Do what `resolve` does, from one word per agent: the form for GPUs."""
+    """Resolve from one word per agent: the form for GPUs."""
     agents = range(len(positions))
     words = agent_words(instance, positions, actions)
     blocks, priority = policy is not ConflictPolicy.FAIL, policy is ConflictPolicy.PRIORITY
     resolved = resolve_words([words[k] for k in agents], blocks=blocks, priority=priority)
-    broken = (
-        *(resolved.off_board, resolved.hole),
-        *(resolved.vertex_conflict, resolved.swapping_conflict),
-    )
+    broken = resolved[:4]
     there = places(join(resolved.there)).astype(positions.dtype)
     target = jnp.where(join(resolved.leaves)[:, None], there, positions)
     stays = join(resolved.stays)
     return ResolvedAction(
-        Step(target, *map(join, broken)),
+        attempt=Step(target, *map(join, broken)),
         executed=jnp.where(stays, jnp.int8(Action.WAIT), actions),
         positions=jnp.where(stays[:, None], positions, target),
         at_goal=join(resolved.at_goal),

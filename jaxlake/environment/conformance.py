@@ -1,11 +1,4 @@
-"""Check that an environment keeps the contract of `LakeEnvironment`.
-
-This is for your own wrappers, observations and rewards, and for other environments of the interface
-`reset`, `step`, `step_env`, `observe`, `action_space` and `observation_space`, a state with `time`,
-parameters with `max_steps`. Dynamics may be random if they depend on the key of `step_env` alone,
-and `step` passes its own key on to it. `observe` takes (state, params), or, as in gymnax, (key,
-state, action, params).
-"""
+"""Check that an environment keeps the contract of `LakeEnvironment`."""
 
 import inspect
 from collections.abc import Callable
@@ -45,9 +38,12 @@ class ConformanceError(AssertionError):
 def check_environment(environment: Any, params: Any, *, key: jax.Array | None = None) -> None:
     """Check structure, behaviour, spaces, auto-reset and tracing with random actions.
 
-    Half of the environments take random actions, the others take action 0 all the time. The time
-    limit is lowered to `TIME_LIMIT` steps, so that episodes end. Three programs are compiled. The
-    parameters are one set; the typed PRNG key of the actions is `jax.random.key(0)` if None.
+    This is for your own wrappers, observations and rewards, and for other environments with
+    `reset`, `step`, `step_env`, `observe`, `action_space` and `observation_space`, a state with
+    `time`, and parameters with `max_steps`. Dynamics may be random if they depend on the key of
+    `step_env` alone, and `step` passes its own key on to it. `observe` takes (state, params), or,
+    as in gymnax, (key, state, action, params). The typed PRNG key of the actions is
+    `jax.random.key(0)` if None.
 
     Raises:
         ConformanceError: the message says what is wrong; `reason` is the first that holds of
@@ -55,8 +51,7 @@ def check_environment(environment: Any, params: Any, *, key: jax.Array | None = 
             final-observation-structure, flags, reward-dtype (tuples, trees, shapes, dtypes);
             retrace (other values in params or keys lead to another trace); determinism;
             observation-space, action-space, truncation, termination, auto-reset, time,
-            observation, final-observation, absorption (see `_DEMANDS`);
-            vmap (one environment alone takes another course than in a batch).
+            observation, final-observation, absorption (see `_DEMANDS`).
     """
     key = jax.random.key(0) if key is None else key
     params = _limited(params, TIME_LIMIT)
@@ -64,24 +59,24 @@ def check_environment(environment: Any, params: Any, *, key: jax.Array | None = 
 
     traces = 0
 
-    def play(key: jax.Array, waits: jax.Array, params: Any) -> dict[str, Any]:
+    def play_all(key: jax.Array, waits: jax.Array, params: Any) -> dict[str, Any]:
         nonlocal traces
         traces += 1
-        return _play(environment, key, waits, params)
-
-    def play_all(key: jax.Array, waits: jax.Array, params: Any) -> dict[str, Any]:
-        return jax.vmap(play, (0, 0, None))(jax.random.split(key, ENVIRONMENTS), waits, params)
+        play = jax.vmap(partial(_play, environment), (0, 0, None))
+        return play(jax.random.split(key, ENVIRONMENTS), waits, params)
 
     # The record is compared in NumPy: every operation on arrays of a device would be compiled.
     played = _quickly_compiled(play_all)
     waits = np.arange(ENVIRONMENTS) % 2 == 1
     course = jax.device_get(played(key, waits, params))
     again = jax.device_get(played(key, waits, params))
-    played(jax.random.fold_in(key, 1), ~waits, _other(params))
+    rolled = jax.tree.map(
+        lambda leaf: np.roll(leaf, 1, axis=0) if np.ndim(leaf) else leaf, jax.device_get(params)
+    )
+    played(jax.random.fold_in(key, 1), ~waits, _limited(rolled, TIME_LIMIT + 1))
     _require(traces == 1, "retrace", f"traced {traces} times for arguments of one shape")
     _require(_equal(course, again), "determinism", "the same keys and params gave another course")
     _check_course(environment, params, course)
-    _check_alone(environment, params, course)
 
 
 def _check_structure(environment: Any, params: Any, key: jax.Array) -> None:
@@ -112,7 +107,7 @@ def _check_structure(environment: Any, params: Any, key: jax.Array) -> None:
 
 
 def _play(environment: Any, key: jax.Array, waits: jax.Array, params: Any) -> dict[str, Any]:
-    """One environment through several short episodes; leaves (STEPS, ...) but for the start."""
+    """Record one environment's short episodes; leaves (STEPS, ...) except for the start."""
     actions_in = environment.action_space(params)
     seen_in = environment.observation_space(params)
     key, key_reset = jax.random.split(key)
@@ -123,20 +118,15 @@ def _play(environment: Any, key: jax.Array, waits: jax.Array, params: Any) -> di
         sampled = actions_in.sample(key_actions)
         actions = jnp.where(waits, jnp.zeros_like(sampled), sampled)
         result = environment.step(key_step, state, actions, params)
-        seen, following, reward, terminated, truncated, info = result
+        seen, following, *_, info = result
         final = info["final_observation"]
         return following, {
             "key": jax.random.key_data(key_step),
             "before": state,
             "actions": actions,
             "actions_inside": actions_in.contains(actions),
-            "seen": seen,
             "inside": seen_in.contains(seen) & seen_in.contains(final),
-            "after": following,
-            "reward": reward,
-            "terminated": terminated,
-            "truncated": truncated,
-            "final": final,
+            "result": (*result[:5], final),
         }
 
     _, steps = jax.lax.scan(advance, start, jax.random.split(key, STEPS))
@@ -145,8 +135,9 @@ def _play(environment: Any, key: jax.Array, waits: jax.Array, params: Any) -> di
 
 
 def _check_course(environment: Any, params: Any, course: dict[str, Any]) -> None:
-    """Ask for every step what `step_env` makes of it; leaves (ENVIRONMENTS, STEPS, ...)."""
+    """Compare every step with `step_env`; leaves (ENVIRONMENTS, STEPS, ...)."""
     steps = course["steps"]
+    seen, after, _, terminated, truncated, final = steps["result"]
     observe = _observer(environment)
 
     def step_env(data: jax.Array, state: Any, actions: jax.Array, params: Any) -> tuple[Any, ...]:
@@ -162,33 +153,31 @@ def _check_course(environment: Any, params: Any, course: dict[str, Any]) -> None
     raw_seen, raw, _, _, seen_before = audit(steps["before"], params)
     without_limit = audit(steps["before"], _limited(params, 1 << 30))[3]
     _, stuck, stuck_reward, _, _ = audit(raw, params)
-    seen_after = audit(steps["after"], params)[4]
+    seen_after = audit(after, params)[4]
 
-    terminated, truncated, time = steps["terminated"], steps["truncated"], raw.time
-    done = terminated | truncated
+    time, done = raw.time, terminated | truncated
     from_zero = (course["start"].time == 0).all() and (time == steps["before"].time + 1).all()
     first_again = jax.tree.map(lambda leaf: leaf[:, 0], seen_before)
-    observed = _equal(steps["seen"], seen_after) and _equal(course["first"], first_again)
+    observed = _equal(seen, seen_after) and _equal(course["first"], first_again)
     ended, stayed, rewarded = jax.tree.map(lambda leaf: leaf[done], (raw, stuck, stuck_reward))
     for reason, holds in {
         "observation-space": course["first_inside"].all() and steps["inside"].all(),
         "action-space": steps["actions_inside"].all(),
         "truncation": np.array_equal(truncated, time >= params.max_steps),
         "termination": np.array_equal(terminated, without_limit),
-        "auto-reset": np.array_equal(steps["after"].time, np.where(done, 0, time)),
+        "auto-reset": np.array_equal(after.time, np.where(done, 0, time)),
         "time": from_zero,
         "observation": observed,
-        "final-observation": _equal(steps["final"], raw_seen),
+        "final-observation": _equal(final, raw_seen),
         "absorption": _equal(ended, stayed) and not np.any(rewarded),
     }.items():
         _require(bool(holds), reason, _DEMANDS[reason])
 
 
 def _observer(environment: Any) -> Callable[..., Any]:
-    """`observe` as a function of (key, state, actions, params), which gymnax's takes, too."""
+    """Return `observe` as a function of (key, state, actions, params), as gymnax has it."""
     if "key" in inspect.signature(environment.observe).parameters:
-        observe: Callable[..., Any] = environment.observe
-        return observe
+        return environment.observe  # type: ignore[no-any-return]
     return lambda key, state, actions, params: environment.observe(state, params)
 
 
@@ -202,41 +191,16 @@ def _limited(params: Any, max_steps: int) -> Any:
     return replace(params, max_steps=np.asarray(max_steps, dtype))
 
 
-def _check_alone(environment: Any, params: Any, course: dict[str, Any]) -> None:
-    """Play environment 0 again, step by step and outside of a batch."""
-    step = _quickly_compiled(environment.step)
-    steps = jax.tree.map(lambda leaf: leaf[0], course["steps"])
-    for t in range(STEPS):
-        then = jax.tree.map(lambda leaf, t=t: leaf[t], steps)
-        key = jax.random.wrap_key_data(then["key"])
-        alone = step(key, then["before"], then["actions"], params)
-        names = ("seen", "after", "reward", "terminated", "truncated", "final")
-        got, expected = (*alone[:5], alone[5]["final_observation"]), tuple(then[n] for n in names)
-        detail = f"alone, step {t} of environment 0 gives something else"
-        _require(_equal(got, expected, close=True), "vmap", detail)
-
-
-def _other(params: Any) -> Any:
-    """Parameters of the same structure with the boards in another order and another limit."""
-    rolled = jax.tree.map(
-        lambda leaf: np.roll(leaf, 1, axis=0) if np.ndim(leaf) else leaf, jax.device_get(params)
-    )
-    return _limited(rolled, TIME_LIMIT + 1)
-
-
 def _avals(tree: Any) -> tuple[Any, list[tuple[Any, Any, bool]]]:
     leaves, structure = jax.tree.flatten(tree)
     return structure, [(leaf.shape, leaf.dtype, leaf.weak_type) for leaf in leaves]
 
 
-def _equal(left: Any, right: Any, *, close: bool = False) -> bool:
-    same: Callable[[Any, Any], bool] = np.array_equal
-    if close:
-        same = partial(np.allclose, rtol=1e-5, atol=1e-6)
+def _equal(left: Any, right: Any) -> bool:
     structures: list[Any] = [jax.tree.structure(tree) for tree in (left, right)]
     if structures[0] != structures[1]:
         return False
-    return all(map(same, jax.tree.leaves(left), jax.tree.leaves(right)))
+    return all(map(np.array_equal, jax.tree.leaves(left), jax.tree.leaves(right)))
 
 
 def _require(holds: bool, reason: str, detail: str) -> None:

@@ -1,4 +1,4 @@
-"""The lake as one agent sees it that moves all agents: one action number, default parameters."""
+"""The lake for one agent that moves all agents: one action number, default parameters."""
 
 from functools import partial
 from typing import Any
@@ -21,15 +21,13 @@ class JointAgentLake:
     """A `LakeEnvironment` with one discrete action, under the whole contract of gymnax 1.0.
 
     Joint action a lets agent k take action a // 5**k % 5: see `joint_action`. The parameters that
-    are bound here are `default_params`, and every method takes others instead. Equal to itself
-    alone, so that what is jitted for one of them never serves another.
-
-    Attributes:
-        environment: what is played; `LakeEnvironment(observation=Flat())` gives one vector.
+    are bound here are `default_params`, and every method takes others instead.
 
     Raises:
         ValueError: more agents than `MOST_JOINT_AGENTS`.
     """
+
+    name = LakeEnvironment.name
 
     def __init__(self, environment: LakeEnvironment, params: EnvParams) -> None:
         self.environment = environment
@@ -42,13 +40,8 @@ class JointAgentLake:
 
     @property
     def default_params(self) -> EnvParams:
-        """The parameters that are bound: the pool that is played on where none are given."""
+        """The parameters that apply where none are given."""
         return self._default_params
-
-    @property
-    def name(self) -> str:
-        """The environment's name."""
-        return self.environment.name
 
     @property
     def num_agents(self) -> int:
@@ -69,22 +62,19 @@ class JointAgentLake:
     def step(
         self, key: jax.Array, state: EnvState, action: Any, params: EnvParams | None = None
     ) -> tuple[Any, ...]:
-        """Do what `LakeEnvironment.step` does, with an int32 () action.
-
-        Rewards of agents are added up: the reward is float32 ().
-        """
+        """Do what `LakeEnvironment.step` does, with an int32 () action and the sum of rewards."""
         return _step_jointly(self.environment, "step", key, state, action, self._given(params))
 
     def step_env(
         self, key: jax.Array, state: EnvState, action: Any, params: EnvParams | None = None
     ) -> tuple[Any, ...]:
-        """Do what `LakeEnvironment.step_env` does: no new start where an episode has ended."""
+        """Do what `LakeEnvironment.step_env` does, likewise."""
         return _step_jointly(self.environment, "step_env", key, state, action, self._given(params))
 
     def observe(
         self, key: jax.Array, state: EnvState, action: Any, params: EnvParams | None = None
     ) -> Any:
-        """Give what is seen of a state; neither the key nor the action matters."""
+        """Give the observation of a state; neither the key nor the action matters."""
         return self.environment.observe(state, self._given(params))
 
     def is_terminated(self, state: EnvState, params: EnvParams | None = None) -> jax.Array:
@@ -145,7 +135,6 @@ def _step_jointly(
     action: Any,
     params: EnvParams,
 ) -> tuple[Any, ...]:
-    """Call a method of the environment with the agents' actions; add up their rewards."""
     actions = split_joint_action(action, state.positions.shape[-2])
     seen, state, reward, *rest = getattr(environment, method)(key, state, actions, params)
     return seen, state, jnp.sum(reward), *rest

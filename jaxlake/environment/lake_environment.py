@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jaxlake.environment.conflict_policies import (
     resolve,
 )
 from jaxlake.environment.observations import NUM_ACTIONS, Compact, Observation
-from jaxlake.environment.params import EnvParams, EnvState, board, initial_state, state_action_mask
+from jaxlake.environment.params import EnvParams, EnvState, initial_state, state_action_mask
 from jaxlake.environment.spaces import Box, Space
 from jaxlake.environment.step_rewards import RewardFunction, Transition, team_reward
 
@@ -39,22 +39,14 @@ class LakeEnvironment:
         ValueError: `conflict` is neither a `ConflictPolicy` nor the name of one.
     """
 
+    name: ClassVar[str] = "MAPF-FrozenLake"
+
     conflict: ConflictPolicy | str = ConflictPolicy.FAIL
     observation: Observation = _COMPACT
     reward: RewardFunction = team_reward
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "conflict", conflict_policy(self.conflict))
-
-    @property
-    def name(self) -> str:
-        """The environment's name."""
-        return "MAPF-FrozenLake"
-
-    @property
-    def num_actions(self) -> int:
-        """How many actions each agent has."""
-        return NUM_ACTIONS
 
     @partial(jax.jit, static_argnames="self")
     def reset(self, key: jax.Array, params: EnvParams) -> tuple[Any, EnvState]:
@@ -78,9 +70,7 @@ class LakeEnvironment:
             (observation, state, reward, terminated, truncated, info). Observation and state are
             the next episode's where this one has ended. `terminated` and `truncated` are bool ()
             and may both be True. `info` holds what `step_env` says, `terminated`, `truncated` and
-            `final_observation`: what the step led to, before a new start. Where an episode goes
-            on, that is the observation; a second one is computed only if, in the whole batch,
-            some episode ends, and under jit only if it is read.
+            `final_observation`: what the step led to, before a new start.
         """
         stepped, reward, info = self._advance(state, actions, params)
         done = stepped.terminated | stepped.truncated
@@ -123,11 +113,7 @@ class LakeEnvironment:
 
     def board(self, state: EnvState, params: EnvParams) -> Instance:
         """Give the board that an episode is played on."""
-        return board(state, params)
-
-    def is_truncated(self, state: EnvState, params: EnvParams) -> jax.Array:
-        """Say whether a state of `step_env` has reached the time limit: bool ()."""
-        return state.truncated
+        return jax.tree.map(lambda leaf: leaf[state.index], params.instances)
 
     def action_space(self, params: EnvParams) -> Box:
         """Give the space of joint actions, int8 (K,)."""
@@ -140,7 +126,7 @@ class LakeEnvironment:
     def _advance(
         self, state: EnvState, actions: jax.Array, params: EnvParams
     ) -> tuple[EnvState, jax.Array, Info]:
-        instance = board(state, params)
+        instance = self.board(state, params)
         mask = instance.agent_mask
         over = state.terminated | state.truncated
         actions = _checked_actions(actions, mask.shape[-1])
@@ -183,7 +169,6 @@ class LakeEnvironment:
 
 
 def _checked_actions(actions: Any, num_agents: int) -> jax.Array:
-    """The actions as int8 (K,); a wider number that is no action stays none."""
     actions = jnp.asarray(actions)
     if actions.shape != (num_agents,) or not jnp.issubdtype(actions.dtype, jnp.integer):
         raise ValueError(
@@ -196,11 +181,10 @@ def _checked_actions(actions: Any, num_agents: int) -> jax.Array:
 
 
 def _where_done(observe: Callable[[EnvState, EnvParams], Any], depth: tuple[Any, ...]) -> Callable:
-    """`observe(state)` where done, else the observation at hand: what an episode ended on.
+    """Return `observe(state)` if any episode of the batch is done, else the observation at hand.
 
-    Under vmap a `cond` turns into a `select` that pays for both sides in every step. Here the
-    batch is asked as a whole whether any of its episodes has ended, however many vmaps there are:
-    `depth` has the axes of the params for each that is done already, from the innermost on.
+    Under vmap a plain `cond` would pay for both sides in every step. `depth` has the axes of the
+    params for each vmap that is done already, from the innermost on.
     """
     for axes in depth:
         observe = jax.vmap(observe, (0, axes))

@@ -1,8 +1,4 @@
-"""Observations: frozen, callable values that say what they give.
-
-An environment takes any value with these two methods, so that an observation of one's own is a
-class of a page. Only what an observation reads is looked up in the pool.
-"""
+"""Observations: frozen, callable values that say what they give."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -31,7 +27,7 @@ class Observation(Protocol):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class CompactView:
-    """The whole state in a few dozen bytes; `unpack_rows` makes the board's plane of its rows."""
+    """The whole state; `unpack_rows` makes the board's plane of its rows."""
 
     hole_rows: Any  # uint32 (N,), bit c of word r is set on holes and on cells outside the board
     positions: Any  # int8 (K, 2), (row, column)
@@ -237,7 +233,6 @@ def _bit(place: jax.Array) -> jax.Array:
 
 
 def _shift(distance: jax.Array) -> jax.Array:
-    """A distance as a number of bits to shift by; what it isn't fit for is overruled elsewhere."""
     return (distance & 31).astype(jnp.uint32)
 
 

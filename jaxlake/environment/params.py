@@ -10,6 +10,7 @@ import numpy as np
 from jaxlake.board.dynamics import Action
 from jaxlake.board.instance import Instance, check_instance
 from jaxlake.environment.action_masks import ACTION_BITS, open_moves
+from jaxlake.runtime.cpu_devices import called_apart
 from jaxlake.solver import DEFAULT_HORIZON
 
 MAX_SIZE = 32
@@ -19,11 +20,7 @@ MAX_SIZE = 32
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class EnvParams:
-    """A pool of boards and a time limit; made by `env_params`. Every leaf may be vmapped.
-
-    P is the number of boards in the pool. `hole_rows` and `open_moves` follow from `instances`:
-    to exchange the boards, call `env_params` again.
-    """
+    """A pool of P boards and a time limit; made by `env_params`. Every leaf may be vmapped."""
 
     instances: Instance  # leaves (P, ...)
     count: jax.Array  # int32 (), episodes are drawn from the first `count` boards
@@ -37,10 +34,7 @@ class EnvParams:
         return self.max_steps
 
     def replace(self, **changes: Any) -> "EnvParams":
-        """Return these parameters with another time limit, as gymnax's code asks for it.
-
-        Args:
-            changes: `max_steps` or, by gymnax's name, `max_steps_in_episode`.
+        """Return these parameters with another `max_steps`, or `max_steps_in_episode`.
 
         Raises:
             TypeError: Another name is given, or both.
@@ -92,25 +86,19 @@ def env_params(
     chosen = jnp.ones(P, bool) if filled is None else jnp.asarray(filled)
     if chosen.shape != (P,):
         raise ValueError(f"filled: got shape {chosen.shape}, ({P},) is needed")
-    _refuse_empty_boards(instances, chosen, filled)
+    if called_apart(instances.agent_mask, chosen):
+        _check_agents(np.asarray(instances.agent_mask), np.asarray(chosen), filled is None)
     return _with_tables(instances, chosen, max_steps)
 
 
-def _refuse_empty_boards(instances: Instance, chosen: jax.Array, filled: Any) -> None:
-    """Refuse boards that are solved before they begin, such as those that could not be made."""
-    mask = instances.agent_mask
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in (mask, chosen)):
-        return
-    if not all(getattr(leaf, "is_fully_addressable", True) for leaf in (mask, chosen)):
-        return
-    count = int(np.sum(np.asarray(chosen)))
+def _check_agents(mask: np.ndarray, chosen: np.ndarray, hint: bool) -> None:
+    """Refuse boards without agents, such as those that could not be made."""
+    count = int(np.sum(chosen))
     if count == 0:
         raise ValueError("filled: got no True, at least one board is needed")
-    if empty := count - int(np.sum(np.asarray(mask).any(axis=-1) & np.asarray(chosen))):
-        hint = "; filled=Generated.filled leaves out what could not be made"
-        raise ValueError(
-            f"instances: {empty} of {count} boards have no agent" + (hint if filled is None else "")
-        )
+    if empty := count - int(np.sum(mask.any(axis=-1) & chosen)):
+        advice = "; filled=Generated.filled leaves out what could not be made" if hint else ""
+        raise ValueError(f"instances: {empty} of {count} boards have no agent{advice}")
 
 
 @jax.jit
@@ -154,11 +142,6 @@ def initial_state(key: jax.Array, params: EnvParams) -> EnvState:
     return EnvState(index, params.instances.starts[index], jnp.int32(0), no, no)
 
 
-def board(state: EnvState, params: EnvParams) -> Instance:
-    """Give the board that an episode is played on."""
-    return jax.tree.map(lambda leaf: leaf[state.index], params.instances)
-
-
 def state_action_mask(state: EnvState, params: EnvParams) -> jax.Array:
     """Look up what `action_mask` says of the agents where they stand: bool (K, 5)."""
     rows, columns = state.positions[:, 0], state.positions[:, 1]
@@ -169,12 +152,7 @@ def state_action_mask(state: EnvState, params: EnvParams) -> jax.Array:
 
 
 def _mixed(key: jax.Array) -> jax.Array:
-    """One random word of a key, uint32 ().
-
-    A key that was split off is random already, and a draw from it would cost as much as all else
-    at the start of an episode. Two rounds of multiplication and shift for each of its words, with
-    the constants of Wellons' lowbias32, spread the keys of small seeds, too.
-    """
+    """Mix a key into one random word, uint32 (), by Wellons' lowbias32: cheaper than a draw."""
     mixed = jnp.uint32(0x9E3779B9)
     data = jax.random.key_data(key)
     for i in range(data.shape[-1]):

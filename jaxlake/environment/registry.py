@@ -1,7 +1,4 @@
-"""Versioned ids of environments: within one version of jaxlake `make` gives the same for an id.
-
-Pools are drawn by `generate`. CHANGELOG.md says where a new version makes other ones.
-"""
+"""Versioned ids of environments: within one version of jaxlake `make` gives the same for an id."""
 
 import sys
 from dataclasses import dataclass
@@ -78,10 +75,6 @@ def make(
 ) -> tuple[LakeEnvironment, EnvParams]:
     """Make an environment and the parameters it is played with.
 
-    Where boards are to be generated, the first call for an id says so on standard error: it
-    compiles the solver. JAX keeps that for later processes in a folder that
-    JAX_COMPILATION_CACHE_DIR names.
-
     Args:
         id: one of `registered()`.
         instances: leaves (P, ...), boards to play on instead of the generated pool, padded to the
@@ -120,7 +113,6 @@ def make(
 
 @cache
 def _announce(id: str) -> None:
-    """Say, once for each id, what the caller waits for."""
     print(f"jaxlake: compiling the generator of boards for {id}", file=sys.stderr, flush=True)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -43,42 +43,24 @@ class PlanFollowingPolicy:
         return jnp.where(time < T, row, jnp.int8(Action.WAIT)), memory
 
 
-@dataclass(frozen=True)
-class OptimalPlanner:
-    """The plan of `solve` with the least sum of costs; WAIT without one."""
-
-    horizon: int = DEFAULT_HORIZON
-
-    def __call__(self, key: jax.Array, instance: Instance) -> jax.Array:
-        """Plan int8 (horizon, K)."""
-        return solve(instance, horizon=self.horizon).plan
-
-
+@cache
 def optimal_policy(horizon: int = DEFAULT_HORIZON) -> PlanFollowingPolicy:
-    """Carry out an optimal plan; agents of boards without one, or with none found, wait."""
-    return PlanFollowingPolicy(OptimalPlanner(horizon))
+    """Follow the plan of `solve` with the least sum of costs; agents of boards without one wait."""
+    return PlanFollowingPolicy(lambda key, instance: solve(instance, horizon=horizon).plan)
 
 
-@dataclass(frozen=True)
-class PrioritisedPlanner:
-    """One space-time search per agent, by index, without backtracking.
-
-    This is prioritised planning (Erdmann and Lozano-Perez 1987). Agents that find no path within
-    the horizon wait at their starts, and so do all after them.
-    """
-
-    horizon: int = DEFAULT_HORIZON
-
-    def __call__(self, key: jax.Array, instance: Instance) -> jax.Array:
-        """Plan int8 (horizon, K)."""
-        # Vmapped, the planning of one board is the planning of one batch.
-        planned = merge_batch_axes(partial(_plan_batch, horizon=self.horizon))
-        return planned(jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], instance))[0]
-
-
+@cache
 def prioritised_policy(horizon: int = DEFAULT_HORIZON) -> PlanFollowingPolicy:
-    """Plan with priorities at the start, then carry the plan out."""
-    return PlanFollowingPolicy(PrioritisedPlanner(horizon))
+    """Plan agent after agent, by index, without backtracking (Erdmann and Lozano-Perez 1987).
+
+    Agents that find no path within the horizon wait at their starts, and so do all after them.
+    """
+    plan_batch = merge_batch_axes(partial(_plan_batch, horizon=horizon))
+
+    def plan(key: jax.Array, instance: Instance) -> jax.Array:
+        return plan_batch(jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], instance))[0]
+
+    return PlanFollowingPolicy(plan)
 
 
 def _plan_batch(instances: Instance, horizon: int) -> jax.Array:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxlake.board.distance_fields import UNREACHABLE, distances
-from jaxlake.board.dynamics import Action, step
+from jaxlake.board.dynamics import Action, target_cells
 from jaxlake.board.instance import Instance
 from jaxlake.environment.action_masks import action_mask
 
@@ -60,16 +60,11 @@ class ShortestPathPolicy:
         self, key: jax.Array, instance: Instance, positions: jax.Array, time: jax.Array, memory: Any
     ) -> tuple[jax.Array, jax.Array]:
         """See `JointPolicy.act`."""
-        agents = jnp.arange(positions.shape[0])
-
-        def after(action: jax.Array) -> jax.Array:
-            to = step(instance, positions, jnp.full(agents.shape, action, jnp.int8)).positions
-            return memory[agents, to[:, 0], to[:, 1]]
-
-        fields = jax.vmap(after, out_axes=-1)(jnp.arange(len(Action), dtype=jnp.int8))
+        actions, side = jnp.arange(len(Action), dtype=jnp.int8), instance.size.astype(jnp.int8)
+        rows, columns, _ = target_cells(positions[:, :1], positions[:, 1:], actions, side)
+        fields = memory[jnp.arange(len(positions))[:, None], rows, columns]
         # WAIT has the distance of the place itself, which a move that is worth it undercuts by 1.
         nearest = jnp.min(fields, axis=-1, keepdims=True)
         best = (fields == nearest) & action_mask(instance, positions)
         lost = nearest[:, 0] >= UNREACHABLE
-        actions = jnp.where(lost, jnp.int8(Action.WAIT), choose_allowed(key, best))
-        return actions, memory
+        return jnp.where(lost, jnp.int8(Action.WAIT), choose_allowed(key, best)), memory

@@ -12,9 +12,6 @@ T = TypeVar("T")
 def merge_batch_axes(function: Callable[..., T]) -> Callable[..., T]:
     """Give a function of a batch a vmap rule that merges further batch axes into its own.
 
-    Under plain vmap a `while_loop` runs until the slowest element is done and copies the state of
-    all the others in every iteration. Here `jax.vmap` calls the function once, with a larger batch.
-
     The function maps positional arguments with leaves (B, ...) to results with leaves (B, ...).
     Under `jax.vmap` over n elements it is called with leaves (n * B, ...); arguments that are not
     mapped are repeated.

@@ -51,13 +51,11 @@ def use_all_cores(devices: int | None = None) -> int:
 class SearchProgram(Generic[P, R]):
     """A function as under `jax.jit`, compiled in two thirds of the time where a CPU runs it.
 
-    That is by the one of `FLAGS_FOR_SEARCHES` which can be set for one program. It holds where the
-    function is a program of its own; within another one, that one's flags hold. What the user sets
-    in XLA_FLAGS wins, and a jaxlib that was never tried gets nothing.
+    Within another program, that one's flags hold. What the user sets in XLA_FLAGS wins, and a
+    jaxlib that was never tried gets nothing.
     """
 
     def __init__(self, function: Callable[P, R], *, lightly: bool = False, **options: Any) -> None:
-        """Take the function, and options of `jax.jit`; see `lightly`."""
         self._made_of = function, options
         self._plain = self._apart = jax.jit(function, **options)
         if version("jaxlib").startswith(TRIED_JAXLIB):
@@ -67,22 +65,16 @@ class SearchProgram(Generic[P, R]):
 
     @cached_property
     def lightly(self) -> "SearchProgram[P, R]":
-        """The same, which LLVM optimises at level 1, not 3: faster to compile, slower to run.
-
-        It takes two thirds of the time to compile, and up to 1.7 times as long to run.
-        """
+        """The same at LLVM's level 1, not 3: faster to compile, up to 1.7 times as long to run."""
         function, options = self._made_of
         return SearchProgram(function, lightly=True, **options)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
-        called = self._plain if _within_another_program() else self._alone()
-        result: R = called(*args, **kwargs)
-        return result
-
-    def _alone(self) -> Any:
         chosen = FUSION_EMITTERS in os.environ.get("XLA_FLAGS", "")
-        return self._plain if chosen or jax.default_backend() != "cpu" else self._apart
+        plain = chosen or _within_another_program() or jax.default_backend() != "cpu"
+        result: R = (self._plain if plain else self._apart)(*args, **kwargs)
+        return result
 
 
 def jit_search(function: Callable[P, R], **options: Any) -> SearchProgram[P, R]:

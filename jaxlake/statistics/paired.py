@@ -1,12 +1,4 @@
-"""Paired comparison of two sets of answers to the same boards: what was gained and what was lost.
-
-The significance test is McNemar's (1947) in its exact form: of the boards whose validity changed,
-the number that were lost is binomial with probability 1/2 if neither set of answers is better.
-Plain Python integers keep both p-values exact up to one rounding.
-
-The interval of the difference is that of Agresti and Min, "Simple improved confidence intervals for
-comparing matched proportions" (Statistics in Medicine 24, 2005).
-"""
+"""Paired comparison of two sets of answers to the same boards."""
 
 import math
 from collections.abc import Iterable
@@ -46,8 +38,8 @@ class PairedComparison:
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """Return the ends of the interval of the difference, from -1 to 1.
 
-        Wald's interval after half a board was added to each of the four ways in which two answers
-        can turn out. It is about the boards that were answered as a sample of boards.
+        This is Wald's interval with half a board added to each of the four possible pairs of
+        answers (Agresti and Min, Statistics in Medicine 24, 2005).
 
         Raises:
             ValueError: `confidence` is not between 0 and 1.
@@ -62,7 +54,7 @@ class PairedComparison:
 
     @property
     def p_value(self) -> float:
-        """The two-sided exact McNemar p-value."""
+        """The two-sided exact McNemar (1947) p-value: changed boards are tosses of a fair coin."""
         changed = self.gained + self.lost
         return min(1.0, 2 * _upper_tail(changed, max(self.gained, self.lost)) / 2**changed)
 
@@ -89,8 +81,4 @@ def compare(before: Iterable[bool], after: Iterable[bool]) -> PairedComparison:
 
 def _upper_tail(trials: int, least: int) -> int:
     """How many of the 2**trials outcomes of fair coin tosses have at least `least` heads."""
-    tail = term = math.comb(trials, least)
-    for heads in range(least + 1, trials + 1):
-        term = term * (trials - heads + 1) // heads
-        tail += term
-    return tail
+    return sum(math.comb(trials, heads) for heads in range(least, trials + 1))

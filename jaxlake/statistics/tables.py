@@ -1,20 +1,4 @@
-"""Counts and sums of outcomes by size, agents, holes, waits and kind, as device reductions.
-
-Tables of parts of the data add up exactly: by `+`, by `sum`, by `merge_statistics` along an axis,
-and over devices inside `jax.shard_map`, where B is a multiple of the number of devices (rows added
-as padding are masked out):
-
-    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("devices",))
-
-    @jax.jit
-    @partial(jax.shard_map, mesh=mesh, in_specs=P("devices"), out_specs=P(), check_vma=False)
-    def table(instances, plans, lengths, mask):
-        solutions = jax.vmap(solve)(instances)
-        outcomes = jax.vmap(verify)(instances, plans, lengths, mask, solutions)
-        return tabulate(instances, solutions.needs_wait, outcomes, mask, axis_name="devices")
-
-Under `jax.jit` with inputs that carry a `NamedSharding`, no argument is needed.
-"""
+"""Counts and sums of outcomes by size, agents, holes, waits and kind, as device reductions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -51,8 +35,7 @@ class Statistics:
     Axes: S = N + 1 board sizes; A = K + 1 numbers of agents; H = 11 hole tenths, floor(10 * holes /
     cells) of the board without its padding; 2, whether the board needs a wait; F = 7 failures, with
     Failure.NONE counting the valid plans. Sums are exact: their last axis holds a high word and a
-    low word of 16 bits (`join_words` joins them). They hold every sum of int16 values over as many
-    plans as the int32 counts can count, which is 2**31 - 1 in one cell.
+    low word of 16 bits (`join_words` joins them). The counts of a cell go up to 2**31 - 1 plans.
     """
 
     failures: jax.Array  # int32 (S, A, H, 2, F), plans
@@ -74,6 +57,7 @@ class Statistics:
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
 
+@partial(jax.jit, static_argnames="axis_name")
 def tabulate(
     instances: Instance,
     needs_wait: jax.Array,
@@ -81,7 +65,7 @@ def tabulate(
     mask: jax.Array | None = None,
     solutions: Solution | None = None,
     *,
-    axis_name: str | Sequence[str] | None = None,
+    axis_name: str | tuple[str, ...] | None = None,
 ) -> Statistics:
     """Count the outcomes of a batch.
 
@@ -92,24 +76,11 @@ def tabulate(
         mask: bool (B,), which rows count; all if None.
         solutions: Leaves (B, ...), the optima; without them nothing is `compared`.
         axis_name: The mapped axes (of `jax.shard_map` or `jax.vmap`) over which to add up by
-            `jax.lax.psum`. Every position along them, up to 32,767, gets the table of all.
+            `jax.lax.psum`. Every position along them, up to 32,767, gets the table of all. Under
+            `jax.jit` with inputs that carry a `NamedSharding`, no argument is needed.
 
     Failures without a time (parse errors) are left out of `first_failure_time`.
     """
-    axes = axis_name if axis_name is None or isinstance(axis_name, str) else tuple(axis_name)
-    return _tabulate(instances, needs_wait, outcomes, mask, solutions, axis_name=axes)
-
-
-@partial(jax.jit, static_argnames="axis_name")
-def _tabulate(
-    instances: Instance,
-    needs_wait: jax.Array,
-    outcomes: Outcome,
-    mask: jax.Array | None,
-    solutions: Solution | None,
-    *,
-    axis_name: str | tuple[str, ...] | None,
-) -> Statistics:
     N = instances.holes.shape[-1]
     B, K = instances.agent_mask.shape
     size = jnp.clip(instances.size, 0, N)

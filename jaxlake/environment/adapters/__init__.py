@@ -1,8 +1,4 @@
-"""The lake under the interfaces of other libraries, each imported when it is asked for.
-
-The extra `adapters` installs all of them (`pip install '.[adapters]'` in a clone). What each
-adapter is checked with stands in docs/environment.md.
-"""
+"""The lake under the interfaces of other libraries, each imported when it is asked for."""
 
 import inspect
 from collections.abc import Callable
@@ -44,7 +40,7 @@ def adapt(interface: str, environment: Any, params: Any, **options: Any) -> Any:
         ValueError: the interface is unknown.
         ImportError: the library is not installed; the message names the extra to install.
     """
-    return _adapter(interface)(environment, params, **options)
+    return _adapter(interface)[0](environment, params, **options)
 
 
 def make_for(interface: str, id: str, **options: Any) -> Any:
@@ -54,17 +50,20 @@ def make_for(interface: str, id: str, **options: Any) -> Any:
     name another one. Options are those of `make` and of the adapter's class, such as
     `render_mode`; errors are those of `make` and `adapt`.
     """
-    observation = _found(interface)[3]
-    adapter = _adapter(interface)
+    adapter, observation = _adapter(interface)
     own = options.keys() & inspect.signature(adapter).parameters.keys()
     of_make = {name: value for name, value in options.items() if name not in own}
     environment, params = make(id, **{"observation": observation, **of_make})
     return adapter(environment, params, **{name: options[name] for name in own})
 
 
-def _adapter(interface: str) -> Callable[..., Any]:
-    """Import an adapter's class."""
-    library, module, name, _ = _found(interface)
+def _adapter(interface: str) -> tuple[Callable[..., Any], Any]:
+    """Import an adapter's class, and return it with its default observation."""
+    if interface not in _CLASSES:
+        names = ", ".join(_CLASSES)
+        meant = did_you_mean(interface, _CLASSES)
+        raise ValueError(f"interface: got {interface!r}, allowed are {names}{meant}")
+    library, module, name, observation = _CLASSES[interface]
     try:
         import_module(library)
     except ModuleNotFoundError as error:
@@ -72,15 +71,4 @@ def _adapter(interface: str) -> Callable[..., Any]:
             raise
         message = f"{library} is not installed: pip install 'jaxlake[adapters]'"
         raise ImportError(message, name=library) from error
-    adapter: Callable[..., Any] = getattr(
-        import_module(f"jaxlake.environment.adapters.{module}"), name
-    )
-    return adapter
-
-
-def _found(interface: str) -> tuple[str, str, str, Any]:
-    if interface not in _CLASSES:
-        names = ", ".join(_CLASSES)
-        meant = did_you_mean(interface, _CLASSES)
-        raise ValueError(f"interface: got {interface!r}, allowed are {names}{meant}")
-    return _CLASSES[interface]
+    return getattr(import_module(f"{__name__}.{module}"), name), observation

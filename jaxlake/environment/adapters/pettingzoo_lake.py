@@ -41,8 +41,10 @@ class ParallelLake(ParallelEnv):
         self.render_mode = render_mode
         self.possible_agents = list(self.lake.agents)
         self.agents: list[str] = []
-        self._seen_in = convert_space(self.lake.observation_space("agent_0"), spaces)
-        self._actions_in = convert_space(self.lake.action_space("agent_0"), spaces)
+        self._seen_in, self._actions_in = (
+            {agent: convert_space(space, spaces) for agent, space in by_agent.items()}
+            for by_agent in (self.lake.observation_spaces, self.lake.action_spaces)
+        )
         self._reset = jax.jit(self.lake.reset)
         self._step = jax.jit(self.lake.step_env)
         self._masks = jax.jit(self.lake.get_avail_actions)
@@ -51,11 +53,11 @@ class ParallelLake(ParallelEnv):
 
     def observation_space(self, agent: str) -> Any:
         """Give an agent's space of observations."""
-        return self._seen_in
+        return self._seen_in[agent]
 
     def action_space(self, agent: str) -> Any:
         """Give an agent's space of actions."""
-        return self._actions_in
+        return self._actions_in[agent]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None

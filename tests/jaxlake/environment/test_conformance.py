@@ -73,16 +73,6 @@ def _action_space_without_some_actions(self, params):
     return _Loose(0, 4, (params.instances.agent_mask.shape[-1],), jnp.int8)
 
 
-@jax.custom_batching.custom_vmap
-def _more_alone(reward):
-    return reward + jnp.float32(1)
-
-
-@_more_alone.def_vmap
-def _(size, batched, reward):
-    return reward, True
-
-
 @dataclass(frozen=True)
 class _Loose(Box):
     def contains(self, value):
@@ -106,7 +96,6 @@ CHANGES = [
     ("final-observation-structure", lambda *rest: (*rest[:5], {"failure": rest[5]["failure"]})),
     ("flags", lambda o, s, r, t, u, i: (o, s, r, t.astype(jnp.int32), u, i)),
     ("reward-dtype", lambda o, s, r, *rest: (o, s, r.astype(jnp.float16), *rest)),
-    ("vmap", lambda o, s, r, *rest: (o, s, _more_alone(r), *rest)),
     ("truncation", lambda o, s, r, t, u, i: (o, s, r, t, jnp.zeros_like(u), i)),
     ("termination", lambda o, s, r, t, u, i: (o, s, r, t | u, u, i)),
     ("final-observation", lambda o, s, r, t, u, i: (o, s, r, t, u, i | {"final_observation": o})),
