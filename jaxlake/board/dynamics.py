@@ -30,6 +30,9 @@ class Action(IntEnum):
 ACTION_DELTAS = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]], dtype=np.int8)
 """int8 (5, 2): the (row, column) that each action adds."""
 
+ACTION_BITS = np.uint8(1) << np.arange(len(Action), dtype=np.uint8)
+_ONLY_WAIT = np.arange(len(Action)) == Action.WAIT
+
 
 def as_actions(actions: Any) -> jax.Array:
     """Hand actions to JAX; integers too wide for it become the ends of int32.
@@ -113,6 +116,30 @@ def target_cells(
     known = (action >= 0) & (action < len(ACTION_DELTAS))
     inside = (to_row >= 0) & (to_row < side) & (to_column >= 0) & (to_column < side) & known
     return jnp.where(inside, to_row, row), jnp.where(inside, to_column, column), inside
+
+
+def action_mask(instance: Instance, positions: jax.Array) -> jax.Array:
+    """Say which actions lead neither off the board nor onto a hole; other agents don't matter.
+
+    The agents stand at `positions`, int8 (K, 2). Gives bool (K, 5): WAIT is always allowed, and an
+    agent outside `agent_mask` can only wait.
+    """
+    allowed = _allowed(instance, positions)
+    return jnp.where(instance.agent_mask[:, None], allowed, jnp.asarray(_ONLY_WAIT))
+
+
+def open_moves(instance: Instance) -> jax.Array:
+    """Give the `action_mask` of every cell at once: uint8 (N, N), with bit a for action a."""
+    N = instance.holes.shape[-1]
+    cells = jnp.asarray(np.indices((N, N), dtype=np.int8).reshape(2, N * N).T)
+    bits = jnp.where(_allowed(instance, cells), jnp.asarray(ACTION_BITS), jnp.uint8(0))
+    return jnp.sum(bits, axis=-1, dtype=jnp.uint8).reshape(N, N)
+
+
+def _allowed(instance: Instance, positions: jax.Array) -> jax.Array:
+    actions, side = jnp.arange(len(Action), dtype=jnp.int8), instance.size.astype(jnp.int8)
+    rows, columns, inside = target_cells(positions[:, :1], positions[:, 1:], actions, side)
+    return (inside & ~jnp.asarray(instance.holes)[rows, columns]) | jnp.asarray(_ONLY_WAIT)
 
 
 class Moves(NamedTuple):

@@ -5,7 +5,7 @@ observation, state = env.reset(key, params)
 observation, state, reward, terminated, truncated, info = env.step(key, state, actions, params)
 """
 
-from jaxlake.environment.action_masks import action_mask as action_mask
+from jaxlake.board.dynamics import action_mask as action_mask
 from jaxlake.environment.adapters import INTERFACES as INTERFACES
 from jaxlake.environment.adapters import adapt as adapt
 from jaxlake.environment.adapters import make_for as make_for

@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board.dynamics import Action
+from jaxlake.board.dynamics import ACTION_BITS, Action, open_moves
 from jaxlake.board.instance import Instance, check_instance
-from jaxlake.environment.action_masks import ACTION_BITS, open_moves
 from jaxlake.runtime.cpu_devices import called_apart
 from jaxlake.solver import DEFAULT_HORIZON
 

@@ -1,14 +1,11 @@
 """The spaces of actions and observations: their structure, shapes, dtypes and bounds."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-_MANY = 256
 
 
 class Space(Protocol):
@@ -35,21 +32,14 @@ class Box:
         if not self.low <= self.high:
             raise ValueError(f"low: got {self.low}, at most high ({self.high}) is allowed")
 
-    def sample(self, key: jax.Array, batch: tuple[int, ...] = ()) -> jax.Array:
-        """Draw an array of shape (*batch, *shape), every entry uniform and independent.
-
-        Of few integers, several are drawn from one random word: the odds of two outcomes then
-        differ by less than one in 2**8. One draw for a batch is cheaper than a key for each.
-        """
-        shape = (*batch, *self.shape)
+    def sample(self, key: jax.Array) -> jax.Array:
+        """Draw an array, every entry uniform (integers up to 2**-32) and independent."""
         if jnp.issubdtype(self.dtype, jnp.floating):
-            return jax.random.uniform(key, shape, self.dtype, self.low, self.high)
+            return jax.random.uniform(key, self.shape, self.dtype, self.low, self.high)
+        drawn = jax.random.bits(key, self.shape, jnp.uint32)
         count = int(self.high) - int(self.low) + 1
-        if count <= _MANY:
-            return _draw_few(key, count, shape, self.low).astype(self.dtype)
-        if count == 1 << 32:
-            return jax.lax.bitcast_convert_type(jax.random.bits(key, shape, jnp.uint32), self.dtype)
-        drawn = jax.random.bits(key, shape, jnp.uint32) % jnp.uint32(count)
+        if count < 1 << 32:
+            drawn %= jnp.uint32(count)
         return drawn.astype(self.dtype) + jnp.asarray(self.low, self.dtype)
 
     def contains(self, value: Any) -> jax.Array:
@@ -122,22 +112,3 @@ def convert_space(space: Space, library: Any) -> Any:
     if isinstance(space, Box):
         return library.Box(space.low, space.high, space.shape, space.dtype)
     raise ValueError(f"space: got {space}, Box and Discrete are allowed; Flat() observes a Box")
-
-
-def _draw_few(key: jax.Array, count: int, shape: tuple[int, ...], low: int | float) -> jax.Array:
-    """Uniform int32 from low to low + count - 1: as many to a word as leave it 8 bits.
-
-    A word is read as a fraction of 2**32: its product with `count` has a draw above the point and
-    a fresh fraction below. Random words, not arithmetic, are what drawing costs.
-    """
-    per_word, odds = 1, count
-    while per_word < math.prod(shape) and odds * count <= 1 << 24:
-        per_word, odds = per_word + 1, odds * count
-    words = jax.random.bits(key, (-(-math.prod(shape) // per_word),), jnp.uint32)
-    draws = []
-    for _ in range(per_word):
-        above = (words >> 16) * jnp.uint32(count) + (((words & 0xFFFF) * jnp.uint32(count)) >> 16)
-        draws.append(above >> 16)
-        words *= jnp.uint32(count)
-    drawn = jnp.stack(draws, axis=-1).reshape(-1)[: math.prod(shape)].reshape(shape)
-    return drawn.astype(jnp.int32) + jnp.int32(low)

@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxlake.board.distance_fields import UNREACHABLE, distances
-from jaxlake.board.dynamics import Action, target_cells
+from jaxlake.board.dynamics import Action, action_mask, target_cells
 from jaxlake.board.instance import Instance
-from jaxlake.environment.action_masks import action_mask
 
 
 def choose_allowed(key: jax.Array, allowed: jax.Array) -> jax.Array:
