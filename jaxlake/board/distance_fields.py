@@ -6,22 +6,15 @@ import jax
 import jax.numpy as jnp
 
 UNREACHABLE = 1 << 13
-"""Distance of a cell from which the target can't be reached: above any path, and small enough
-that two of them add up within int16."""
+"""Distance of a cell from which the target can't be reached; two of them fit into int16."""
 
-
-STEPS_PER_TEST = 4
-"""Steps after which `until_unchanged` looks whether anything changed: a GPU waits for its host
-there, which takes longer than some steps too many."""
+STEPS_PER_TEST = 4  # between two tests for changes, where a GPU waits for its host
 
 
 def until_unchanged(
     step: Callable[[jax.Array], jax.Array], value: jax.Array, begin: jax.Array | bool = True
 ) -> jax.Array:
-    """Repeat a step until it changes an array no more; a few steps too many must not change it.
-
-    Unless it is to `begin`, bool (), the array stays as it is.
-    """
+    """Repeat a step until it changes an array no more, if it is to `begin`, bool (), at all."""
 
     def several(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         before, _ = state
@@ -48,9 +41,8 @@ def distances(blocked: jax.Array, target: jax.Array) -> jax.Array:
 def flood(free: jax.Array, sources: jax.Array) -> jax.Array:
     """Compute distances from the nearest source, for many boards at once along trailing axes.
 
-    Boards lie last in memory so that one vector instruction serves several of them. Cells that can
-    be entered, and sources at distance 0, are bool (R, C, ...); sources that are not free do not
-    count. Gives int16 (R, C, ...), UNREACHABLE where no source is reached.
+    Cells that can be entered, and sources at distance 0, are bool (R, C, ...); sources that are not
+    free do not count. Gives int16 (R, C, ...), UNREACHABLE where no source is reached.
     """
     far = jnp.int16(UNREACHABLE)
 

@@ -1,8 +1,4 @@
-"""The rules of classical MAPF on a frozen lake, in the two forms that everything else calls.
-
-`step` has an axis of agents and suits environments; `moves` has one array per agent and suits long
-batches that lie last in memory, where it is several times as fast. Tests hold them equal.
-"""
+"""The rules of classical MAPF on a frozen lake, in two forms: `step` and `moves`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,10 +31,7 @@ _ONLY_WAIT = np.arange(len(Action)) == Action.WAIT
 
 
 def as_actions(actions: Any) -> jax.Array:
-    """Hand actions to JAX; integers too wide for it become the ends of int32.
-
-    JAX narrows int64 modulo 2**32, by which a number that is no action could become one.
-    """
+    """Hand actions to JAX, which narrows int64 modulo 2**32: clip them to int32 first."""
     if not isinstance(actions, jax.Array):
         actions = np.asarray(actions)
         if actions.dtype.kind in "iu" and actions.dtype.itemsize > 4:
@@ -98,10 +91,7 @@ def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
 
 
 def any_of(flags: jax.Array) -> jax.Array:
-    """Tell, bool (...), whether any of a few flags, bool (..., K), is set.
-
-    It does so by element-wise operations: on a GPU a reduction is a kernel of its own.
-    """
+    """Tell, bool (...), whether any of a few flags, bool (..., K), is set, element by element."""
     none = jnp.zeros(flags.shape[:-1], bool)
     return reduce(jnp.logical_or, (flags[..., k] for k in range(flags.shape[-1])), none)
 
@@ -162,13 +152,12 @@ def moves(
     mask: Sequence[jax.Array],
     is_hole: Callable[[jax.Array, jax.Array], jax.Array],
 ) -> Moves:
-    """Apply the same rules as `step` to a batch of any shape.
+    """Apply the same rules as `step` to a batch of any shape, with one array per agent.
 
-    Every rule is written with element-wise operations on one array per agent, so that a batch of
-    any shape, in any layout, is one loop of vector instructions. Rows and columns where the agents
-    stand, and actions, read as by `step`, are int8, K arrays of one shape each; `mask`, bool, K
-    arrays, says which agents exist. The side of the board is int8; `is_hole` tells of a row and a
-    column on the board, int8 each, whether there is a hole.
+    For long batches that lie last in memory this is several times as fast. Rows and columns where
+    the agents stand, and actions, are int8, K arrays of one shape each; `mask`, bool, K arrays,
+    says which agents exist. The side of the board is int8; `is_hole` tells of a row and a column on
+    the board, int8 each, whether there is a hole.
     """
     to_rows, to_columns, off_board, hole = [], [], [], []
     for row, column, action, real in zip(rows, columns, actions, mask, strict=True):

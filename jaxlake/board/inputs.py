@@ -1,8 +1,4 @@
-"""Boards in the forms that callers have them, in one of few shapes.
-
-Programs are compiled for each shape. So boards are padded to 10 rows, or to the next power of two,
-and batches to slots for five agents, or likewise.
-"""
+"""Boards in the forms that callers have, padded to one of few shapes to be compiled for."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -31,15 +31,11 @@ _BOOL = ("holes", "agent_mask")
 
 
 def check_instance(given: object) -> None:
-    """Refuse what is no `Instance`, or has leaves of other types than an `Instance` has.
-
-    Types are known within programs, too. Of holes that are integers, ~1 would be no free cell to
-    one function and a free one to another.
+    """Refuse what is no `Instance`, also within programs.
 
     Raises:
-        TypeError: Something else came, such as the rows of a grid or the name of a file (the
-            message names `jaxlake.parse_grid`); or `holes` or `agent_mask` are not bool, or
-            `size`, `starts` or `goals` no integers.
+        TypeError: Something else came; or `holes` or `agent_mask` are not bool, or `size`, `starts`
+            or `goals` no integers.
     """
     if not isinstance(given, Instance):
         raise TypeError(
@@ -54,10 +50,7 @@ def check_instance(given: object) -> None:
 
 
 def check_boards(given: Instance) -> None:
-    """Refuse what is no board, of one or of a batch whose values are at hand.
-
-    Searches rely on what `Instance` says of its values. Of an agent that starts at its goal they
-    would call plans optimal that are not.
+    """Refuse invalid boards, of one or of a batch whose values are at hand.
 
     Raises:
         ValueError: A size is none; a cell outside a board is no hole; or the starts and goals of a

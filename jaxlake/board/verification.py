@@ -16,18 +16,10 @@ from jaxlake.runtime.cpu_devices import called_apart
 from jaxlake.solver import Solution, Status
 from jaxlake.solver.bitboard import pack_rows, word_type
 
-_MAX_SLOTS = 128
-"""Slots for agents, which are numbered in int8."""
-
-_RULES = 4
-"""Kinds of failure that one step can show, from OFF_BOARD on."""
-
+_MAX_SLOTS = 128  # agents are numbered in int8
+_RULES = 4  # kinds of failure that one step can show, from OFF_BOARD on
 _ACTIONS = ", ".join(f"{action:d} {action.name}" for action in Action)
-
-_STEPS_PER_TEST = 4
-"""Steps after which it is asked whether a plan goes on: a GPU waits for its host there. Steps
-behind a plan's end change nothing."""
-
+_STEPS_PER_TEST = 4  # between two tests of the loop's end, where a GPU waits for its host
 _NO_FAILURE = np.iinfo(np.int32).max
 
 
@@ -80,29 +72,24 @@ def verify(
 
     Args:
         instance: The board.
-        plan: int8 (T, K), actions 0 to 4, or another dtype of integers; rows from `length` on are
-            not read. Under jit and vmap, where values can't be looked at, any other number leads
-            to no cell: its failure is OFF_BOARD.
-        length: int32 (), the number of steps of the plan, at most T (larger values count as T,
-            negative ones as 0); None stands for T.
+        plan: integers (T, K), actions 0 to 4; rows from `length` on are not read. Under jit and
+            vmap any other number is OFF_BOARD.
+        length: int32 (), the number of steps of the plan, clipped to 0 to T; None stands for T.
         parsed: bool (), whether there is a plan at all; if not, the failure is PARSE_ERROR, with
             agent and time -1.
-        solution: The optimum to compare with; the optimal flags are False unless it is OPTIMAL,
-            and where it is None.
+        solution: The optimum to compare with; unless it is OPTIMAL, the optimal flags are False.
 
     Returns:
         The `Outcome`. GOAL_NOT_REACHED has the time `length` and the lowest agent that is not at
-        its goal when the plan has ended. A plan that breaks a rule ends before the step that breaks
-        it: `at_goal` tells who stood at its goal then. Without a plan, and outside the agent mask,
-        `at_goal` is False.
+        its goal when the plan has ended. Without a plan, and outside the agent mask, `at_goal` is
+        False.
 
     Raises:
         TypeError: `instance` is no `Instance` or has leaves of other types, `plan` is no array of
             integers, or `length` is not one integer.
         ValueError: the board has more than 128 slots, `plan` is no array (T, K) for its K slots, or
             T * K is above 32,767, the largest sum of costs that int16 holds. Outside jit and vmap
-            also where an agent of the board has an action that is none of 0 to 4 in a row that is
-            read.
+            also where an agent has an action that is none of 0 to 4 in a row that is read.
     """
     check_instance(instance)
     slots = np.shape(instance.agent_mask)[-1]
@@ -142,7 +129,6 @@ def verify(
 
 
 def _check_actions(plan: np.ndarray, length: int, instance: Instance) -> None:
-    """Raise a ValueError for the first action of a real agent, read at all, that is none."""
     read = plan[: max(length, 0)]
     unknown = ((read < 0) | (read >= len(Action))) & np.asarray(instance.agent_mask)
     for time, agent in np.argwhere(unknown)[:1]:
@@ -211,8 +197,6 @@ class _WalkedPlans(NamedTuple):
     at_goal: jax.Array  # bool (B, K), at the end of the plan or before its first failure
 
 
-# Merged into one batch, plans share one loop bound and no state is copied. Inside, plans lie last
-# in memory, one array per agent, so that one vector instruction serves many of them.
 @merge_batch_axes
 def _walk_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _WalkedPlans:
     """Walk plans int8 (B, T, K) of lengths int32 (B,) on instances with leaves (B, ...)."""
@@ -269,14 +253,11 @@ def _walk_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _W
 
 
 def _hole_lookup(holes: jax.Array) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """Return a function that looks up rows and columns, int8 (B,), in boards bool (B, N, N).
-
-    As long as a row fits into a word, there is one bit mask per row, chosen by comparing numbers:
-    a gather would take the boards one by one.
-    """
+    """Return a function that looks up rows and columns, int8 (B,), in boards bool (B, N, N)."""
     B, N = holes.shape[:2]
     if N > 32:
         return lambda row, column: holes[jnp.arange(B), row, column]
+    # One bit mask per row, chosen by comparing numbers: a gather would take boards one by one.
     word, masks = word_type(N), pack_rows(holes)
 
     def is_hole(row: jax.Array, column: jax.Array) -> jax.Array:

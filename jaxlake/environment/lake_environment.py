@@ -30,10 +30,8 @@ _COMPACT = Compact()
 class LakeEnvironment:
     """MAPF-FrozenLake: each episode is one board, and one joint action controls all agents.
 
-    What an environment does is fixed here and static; the boards it plays on are in `EnvParams`
-    and traced. All methods can be jitted, scanned, and vmapped over keys, states and params.
-
-    Agents outside `agent_mask` take part in nothing, whatever their actions are.
+    All methods can be jitted, scanned, and vmapped over keys, states and params, which hold the
+    boards. Agents outside `agent_mask` take part in nothing, whatever their actions are.
 
     Raises:
         ValueError: `conflict` is neither a `ConflictPolicy` nor the name of one.

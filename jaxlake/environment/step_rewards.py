@@ -56,8 +56,7 @@ def agent_reward(transition: Transition) -> jax.Array:
     """Reward each agent: float32 (K,).
 
     1 for entering the goal, -1 for leaving it, 0 outside the mask. Breaking a rule is -1 for the
-    agents involved where it ends the episode, and elsewhere for those of them that are held back:
-    who has waited, or has won a cell, is paid for where it stands.
+    agents involved where it ends the episode, and elsewhere for those of them that are held back.
     """
     at_goal = ~any_of(transition.after != transition.goals)
     was_at_goal = ~any_of(transition.before != transition.goals)

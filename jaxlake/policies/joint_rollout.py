@@ -21,11 +21,7 @@ from jaxlake.statistics.tables import Statistics, tabulate
 
 
 class JointPolicy(Protocol):
-    """Decides for all agents at once. Both methods can be jitted, vmapped and scanned.
-
-    A policy has to be hashable. What it needs to know of a board it computes once, in `start`, and
-    finds again in its memory.
-    """
+    """Decides for all agents at once; hashable. Both methods can be jitted, vmapped and scanned."""
 
     def start(self, key: jax.Array, instance: Instance) -> Any:
         """Look at the board before the first step; give the memory, any pytree of arrays."""
@@ -97,7 +93,6 @@ def _roll_out(
     solutions: Solution | None,
     conflict: ConflictPolicy,
 ) -> JointRollout:
-    """`roll_out` with one key for each board (B,)."""
     play = partial(_play, policy, max_steps=max_steps, conflict=conflict)
     actions, length = jax.vmap(play)(keys, instances)
     if solutions is None:
@@ -126,11 +121,10 @@ def sweep(
     optima, such as `Generated.solutions`; `mask`, bool (C, B), such as `Generated.filled`, says
     which boards count, all if None. For `max_steps` and `conflict` (static) see `roll_out`.
 
-    With `devices` (static), each of them plays a share of the configurations, and a share of the
-    boards of each if there are more devices than configurations; the tables are those of one
+    With `devices` (static), each of them plays a share of the boards; the tables are those of one
     device, on all of them. The devices may be those of several processes, such as
-    `jax.devices()` after `jax.distributed.initialize`. Then every one of these processes makes the
-    same call with the same boards, and each has all tables.
+    `jax.devices()` after `jax.distributed.initialize`: then every process makes the same call with
+    the same boards, and each has all tables.
 
     Raises:
         ValueError: `key` is of kind `rbg` or `unsafe_rbg`, there are no policies, no devices or no
@@ -194,7 +188,6 @@ def _tables(
 def _tables_on(
     options: _SweepOptions, devices: tuple[jax.Device, ...]
 ) -> Callable[..., Statistics]:
-    """`_tables` on several devices, in equal shares."""
 
     def own_tables(*boards: Any) -> Statistics:
         tables = _tables(options, "boards", *boards)
@@ -221,7 +214,6 @@ def _tables_on(
 
 @jax.jit
 def _numbered_keys(key: jax.Array, numbers: jax.Array) -> jax.Array:
-    """One typed key for each number (B,)."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
 
 

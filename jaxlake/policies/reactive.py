@@ -12,10 +12,7 @@ from jaxlake.board.instance import Instance
 
 
 def choose_allowed(key: jax.Array, allowed: jax.Array) -> jax.Array:
-    """Choose one action per agent, int8 (K,), of those that bool (K, 5) allows.
-
-    The choice is uniform up to 5 / 2**16; WAIT where none is allowed.
-    """
+    """Choose one action per agent, int8 (K,), of those that bool (K, 5) allows, WAIT if none."""
     words = jax.random.bits(key, allowed.shape[:1], jnp.uint32) >> 16
     count = jnp.sum(allowed, axis=-1, dtype=jnp.uint32)
     wanted = ((words * count) >> 16).astype(jnp.int32)

@@ -19,10 +19,9 @@ R = TypeVar("R")
 def use_all_cores(devices: int | None = None) -> int:
     """Show JAX one CPU device per core, and make searches of boards faster; call it first.
 
-    `jax.devices()` has so many devices then, over which `generate_sharded`, `sweep` and
-    `jax.sharding` share work out; all else goes on on the first one. XLA gets the flags of
-    `add_search_flags`, which concern all that this process compiles for CPUs: a model trained
-    beside the lake may be slower. Where JAX uses a GPU or TPU nothing changes there.
+    `generate_sharded`, `sweep` and `jax.sharding` share work out over the devices. XLA gets the
+    flags of `add_search_flags` for all that this process compiles for CPUs: a model trained beside
+    the lake may be slower. GPUs and TPUs are not affected.
 
     Args:
         devices: how many, at least 1; None stands for the cores that this process may use.
@@ -32,8 +31,7 @@ def use_all_cores(devices: int | None = None) -> int:
 
     Raises:
         ValueError: `devices` is below 1.
-        RuntimeError: JAX has computed something in this process already, so that its devices are
-            made.
+        RuntimeError: JAX has made its devices already.
     """
     count = len(os.sched_getaffinity(0)) if devices is None else devices
     if count < 1:
@@ -77,16 +75,11 @@ class SearchProgram(Generic[P, R]):
         return result
 
 
-def jit_search(function: Callable[P, R], **options: Any) -> SearchProgram[P, R]:
-    """Return the function as a program of a search; the options are those of `jax.jit`."""
-    return SearchProgram(function, **options)
+jit_search = SearchProgram
 
 
 def called_apart(*arguments: Any) -> bool:
-    """Tell whether a call is outside of programs and transformations, with all arrays at hand.
-
-    Then the host may look at values, and choose by them which program is next.
-    """
+    """Tell whether a call is outside of programs and transformations, with all values at hand."""
     leaves = jax.tree.leaves(arguments)
     if _within_another_program() or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         return False

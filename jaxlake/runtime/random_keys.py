@@ -9,8 +9,7 @@ def check_kind(key: jax.Array) -> None:
     """Raise a ValueError if a typed PRNG key is of a kind that breaks what the lake promises.
 
     Under `jax.vmap`, JAX draws with keys of kind `rbg` and `unsafe_rbg` for a whole batch from its
-    first key (see `jax.random`). So what is drawn for a board would depend on the boards beside it,
-    on the size of the batch and on the number of devices.
+    first key, so boards would depend on the size of the batch and on the number of devices.
     """
     if not jax.dtypes.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key):
         return

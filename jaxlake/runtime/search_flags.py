@@ -10,12 +10,7 @@ FLAGS_FOR_SEARCHES = (
     "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=1000000000",
     f"--{FUSION_EMITTERS}=false",
 )
-"""What makes XLA's loops over boards faster on CPUs.
-
-Such loops are many small operations. One thread for each loop spares them the hand-over to others,
-and without fusion emitters XLA compiles a loop's operations as one function: faster to compile and
-to run.
-"""
+"""One thread per loop, and one function per loop, which is faster to compile and to run."""
 
 TRIED_JAXLIB = "0.10."
 
@@ -23,8 +18,8 @@ TRIED_JAXLIB = "0.10."
 def add_search_flags(environment: MutableMapping[str, str]) -> None:
     """Add `FLAGS_FOR_SEARCHES` to XLA_FLAGS, which XLA reads when JAX makes its devices.
 
-    Flags that the user set win. With a jaxlib that was never tried nothing is added, because XLA
-    ends the process where it doesn't know a flag.
+    Flags that the user set win. A jaxlib that was never tried gets none: XLA ends the process where
+    it doesn't know a flag.
     """
     if not version("jaxlib").startswith(TRIED_JAXLIB):
         return

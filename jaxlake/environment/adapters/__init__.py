@@ -46,9 +46,8 @@ def adapt(interface: str, environment: Any, params: Any, **options: Any) -> Any:
 def make_for(interface: str, id: str, **options: Any) -> Any:
     """Make the environment of an id under the interface of another library.
 
-    The observation is `Flat()`, or `FlatAgents()` where agents act one by one, unless `options`
-    name another one. Options are those of `make` and of the adapter's class, such as
-    `render_mode`; errors are those of `make` and `adapt`.
+    Options are those of `make` and of the adapter's class, such as `render_mode`. The observation
+    is `Flat()`, or `FlatAgents()` where agents act one by one, unless `options` name another one.
     """
     adapter, observation = _adapter(interface)
     own = options.keys() & inspect.signature(adapter).parameters.keys()

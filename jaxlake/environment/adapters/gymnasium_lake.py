@@ -48,7 +48,6 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
         """Make one step.
 
         Raises:
-            gymnasium.error.ResetNeeded: before the first `reset`.
             ValueError: the action is not in `action_space`.
         """
         state = self._playing()
