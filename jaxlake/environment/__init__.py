@@ -1,9 +1,4 @@
-"""The lake as an environment for reinforcement learning, under the contract of gymnax 1.0.
-
-env, params = make("MAPF-FrozenLake-10x10-4ag-v0")
-observation, state = env.reset(key, params)
-observation, state, reward, terminated, truncated, info = env.step(key, state, actions, params)
-"""
+"""The lake as an environment for reinforcement learning, under the contract of gymnax 1.0."""
 
 from jaxlake.board.dynamics import action_mask as action_mask
 from jaxlake.environment.adapters import INTERFACES as INTERFACES

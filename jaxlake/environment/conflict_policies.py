@@ -9,18 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board.dynamics import Action, Step, any_of, step
+from jaxlake.board.dynamics import Action, Step, any_of, pair_conflicts, step, target_cells
 from jaxlake.board.instance import Instance
 from jaxlake.board.verification import Failure
-from jaxlake.environment.agent_words import (
-    LARGEST_SIDE,
-    MOST_AGENTS,
-    agent_words,
-    join,
-    places,
-    resolve_words,
-)
 from jaxlake.errors import did_you_mean
+
+MOST_AGENTS = 8  # of `resolve_from_words`, whose program grows with the square of their number
+LARGEST_SIDE = 64  # of a board whose cells fit into a word
+
+_SIDE_BITS = 6
+_CELL_BITS = 2 * _SIDE_BITS  # row * LARGEST_SIDE + column
+_REAL, _OFF_BOARD, _HOLE, _HOME, _ARRIVES, _HERE = range(6)
+_THERE = _HERE + _CELL_BITS
 
 
 class ConflictPolicy(Enum):
@@ -116,23 +116,78 @@ def resolve_along_agents(
 def resolve_from_words(
     policy: ConflictPolicy, instance: Instance, positions: jax.Array, actions: jax.Array
 ) -> ResolvedAction:
-    """Resolve from one word per agent: the form for GPUs."""
-    agents = range(len(positions))
-    words = agent_words(instance, positions, actions)
-    blocks, priority = policy is not ConflictPolicy.FAIL, policy is ConflictPolicy.PRIORITY
-    resolved = resolve_words([words[k] for k in agents], blocks=blocks, priority=priority)
-    broken = resolved[:4]
-    there = places(join(resolved.there)).astype(positions.dtype)
-    target = jnp.where(join(resolved.leaves)[:, None], there, positions)
-    stays = join(resolved.stays)
-    return ResolvedAction(
-        attempt=Step(target, *map(join, broken)),
-        executed=jnp.where(stays, jnp.int8(Action.WAIT), actions),
-        positions=jnp.where(stays[:, None], positions, target),
-        at_goal=join(resolved.at_goal),
-        num_away=resolved.num_away,
-        failed=jnp.bool_(False) if blocks else reduce(jnp.logical_or, chain(*broken)),
+    """Resolve from one word per agent: a GPU runs this form as one kernel."""
+    agents, packed = range(len(positions)), _agent_words(instance, positions, actions)
+    words = [packed[k] for k in agents]
+    mask, off_board, hole, home, arrives = (
+        [word & np.uint32(1 << place) != 0 for word in words]
+        for place in (_REAL, _OFF_BOARD, _HOLE, _HOME, _ARRIVES)
     )
+    cell = np.uint32((1 << _CELL_BITS) - 1)
+    here, there = [(word >> _HERE) & cell for word in words], [word >> _THERE for word in words]
+    # Whoever meets an agent that waits takes its place, and so stays with it, see below.
+    vertex, swapping, beaten = pair_conflicts(here, there, mask)
+    broken = off_board, hole, vertex, swapping
+    failed, stays = jnp.bool_(False), [jnp.zeros_like(flag) for flag in mask]
+    if policy is ConflictPolicy.FAIL:
+        failed = reduce(jnp.logical_or, chain(*broken))
+    else:
+        lost = beaten if policy is ConflictPolicy.PRIORITY else vertex
+        stays = [off_board[k] | hole[k] | swapping[k] | lost[k] for k in agents]
+        follows = [[mask[i] & mask[j] & (there[i] == here[j]) for j in agents] for i in agents]
+        for _ in agents[1:]:  # the longest queue
+            held = [[follows[i][j] & stays[j] for j in agents if j != i] for i in agents]
+            stays = [reduce(jnp.logical_or, held[i], stays[i]) for i in agents]
+    at_goal = [mask[k] & jnp.where(stays[k], home[k], arrives[k]) for k in agents]
+    num_away = sum((mask[k] & ~at_goal[k] for k in agents), jnp.int32(0))
+    leaves, stay = _join([here[k] != there[k] for k in agents]), _join(stays)
+    target = jnp.where(leaves[:, None], _places(_join(there)).astype(positions.dtype), positions)
+    return ResolvedAction(
+        attempt=Step(target, *map(_join, broken)),
+        executed=jnp.where(stay, jnp.int8(Action.WAIT), actions),
+        positions=jnp.where(stay[:, None], positions, target),
+        at_goal=_join(at_goal),
+        num_away=num_away,
+        failed=failed,
+    )
+
+
+def _agent_words(instance: Instance, positions: jax.Array, actions: jax.Array) -> jax.Array:
+    """Pack what the rules read of each agent, uint32 (K,)."""
+    rows, columns = positions[:, 0], positions[:, 1]
+    to_rows, to_columns, on_board = target_cells(
+        rows, columns, actions, instance.size.astype(jnp.int8)
+    )
+    goal_rows, goal_columns = instance.goals[:, 0], instance.goals[:, 1]
+    mask = instance.agent_mask
+    flags = {
+        _REAL: mask,
+        _OFF_BOARD: mask & ~on_board,
+        _HOLE: mask & on_board & jnp.asarray(instance.holes)[to_rows, to_columns],
+        _HOME: (rows == goal_rows) & (columns == goal_columns),
+        _ARRIVES: (to_rows == goal_rows) & (to_columns == goal_columns),
+    }
+    packed = [flag.astype(jnp.uint32) << place for place, flag in flags.items()]
+    packed += [_cells(rows, columns) << _HERE, _cells(to_rows, to_columns) << _THERE]
+    return reduce(jnp.bitwise_or, packed)
+
+
+def _cells(rows: jax.Array, columns: jax.Array) -> jax.Array:
+    row, column = (x.astype(jnp.uint32) & np.uint32(LARGEST_SIDE - 1) for x in (rows, columns))
+    return (row << _SIDE_BITS) | column
+
+
+def _places(cells: jax.Array) -> jax.Array:
+    """Give rows and columns of cells (K,): uint32 (K, 2)."""
+    return (cells[:, None] >> np.array([_SIDE_BITS, 0], np.uint32)) & np.uint32(LARGEST_SIDE - 1)
+
+
+def _join(scalars: list[jax.Array]) -> jax.Array:
+    """Give one array (K,). By selects: XLA fuses a concatenation into fewer other operations."""
+    joined = jnp.broadcast_to(scalars[-1], len(scalars))
+    for k, scalar in enumerate(scalars[:-1]):
+        joined = jnp.where(np.arange(len(scalars)) == k, scalar, joined)
+    return joined
 
 
 def breaks_a_rule(moved: Step) -> jax.Array:

@@ -16,7 +16,6 @@ from jaxlake.board.verification import Outcome, verify
 from jaxlake.environment.conflict_policies import ConflictPolicy, conflict_policy, resolve
 from jaxlake.runtime.random_keys import check_kind
 from jaxlake.solver import DEFAULT_HORIZON, Solution
-from jaxlake.solver.solution import unknown_solution
 from jaxlake.statistics.tables import Statistics, tabulate
 
 
@@ -95,9 +94,6 @@ def _roll_out(
 ) -> JointRollout:
     play = partial(_play, policy, max_steps=max_steps, conflict=conflict)
     actions, length = jax.vmap(play)(keys, instances)
-    if solutions is None:
-        K = instances.agent_mask.shape[-1]
-        solutions = jax.vmap(lambda _: unknown_solution(max_steps, K))(instances.size)
     verify_all = jax.vmap(verify, (0, 0, 0, None, 0))
     outcome = verify_all(instances, actions, length, jnp.bool_(True), solutions)
     return JointRollout(actions=actions, length=length, outcome=outcome)
