@@ -19,7 +19,6 @@ from tests.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
-MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def block(beginning: str) -> str:

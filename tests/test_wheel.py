@@ -110,20 +110,6 @@ def test_lake_commands_work_with_the_core_alone(start, environment, folder):
     assert "off board" in succeed(*jaxlake, "render", "plans.jsonl", cwd=folder)
 
 
-def test_boards_can_be_drawn_and_counted_with_the_core_alone(environment, folder):
-    def succeed_in_folder(line):
-        return succeed(environment / "jaxlake", *line.split(), cwd=folder)
-
-    line = "generate --size 3 --hole-ratio 0.1 --wait-ratio 0 --count 3 --seed 1"
-    drawn = [json.loads(line) for line in succeed_in_folder(line).splitlines()]
-    assert len({board["id"] for board in drawn}) == 3
-    line = "dataset make set --size 3 --agents 2 --hole-ratio 0 --wait-ratio 0 --count 4 --seed 1"
-    assert succeed_in_folder(line) == "set: 4 of 4 boards in 1 of 1 parts\n"
-    line = "feasibility --sizes 3 --hole-ratios 0 --wait-ratios 0 --candidates 16 --json map.json"
-    assert re.search(r"^ +2 +3 +0 +0 +1\.0", succeed_in_folder(line), re.MULTILINE)
-    assert len(json.loads((folder / "map.json").read_text())) == 1
-
-
 def test_commands_of_the_loop_say_what_they_lack(environment, folder):
     done = run(environment / "jaxlake", "run", "c.yaml", cwd=folder)
     assert done.returncode == 2

@@ -62,27 +62,6 @@ def test_report_shows_both_intervals_of_paired_seeds(
     assert [words[1] for words in shown if words[0] != "blind"] == ["0.00", "1.00"]
 
 
-def test_invalid_pieces_and_names_are_errors(
-    pieces: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    other = _write(tmp_path / "c.json.gz", {("reads", 9): 0.6}, boards=[{"grid": ["x"]}] * BOARDS)
-    model = _write(tmp_path / "d.json.gz", {("reads", 9): 0.6}, start=0.45)
-    damaged = tmp_path / "e.json.gz"
-    damaged.write_bytes(b"no gzip")
-    first = str(pieces[0])
-    for arguments, words in (
-        ([first, first], "reads, seed 1: is in two files"),
-        ([first, str(other)], "its boards are not those of"),
-        ([first, str(model)], f"{model}: reads, seed 9: began with another model"),
-        ([first, "--contrast", "reads", "nobody"], "nobody: is no engineer here; there are blind"),
-        ([str(damaged)], "can't be read as outcomes"),
-    ):
-        assert main(arguments) == 2
-        assert words in capsys.readouterr().err
-    near = _write(tmp_path / "near.json.gz", {("reads", 9): 0.6}, start=0.31)
-    assert main([first, str(near)]) == 0  # as on another machine
-
-
 def test_stored_pieces_of_different_base_models_are_refused():
     folder = ROOT / "benchmarks/results/study-3-engineers"
     earlier, shipped, again = (folder / f"piece-{n}.outcomes.json.gz" for n in (1, 3, 6))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from engineer import StageEvidence, Tally
+from engineer import Tally
 from engineer.evidence import GroupEvidence
 from engineer.lake import lake_evidence
 from jaxlake import Failure, Instance, Outcome, Statistics, tabulate
@@ -126,18 +126,6 @@ def test_times_of_failures_are_those_of_the_sorted_list(seed, counted):
     assert {kind: (time.median, time.latest) for kind, time in found.items()} == expected
     assert "none" not in found
     assert "parse_error" not in found
-
-
-def test_empty_statistics_are_refused():
-    _, statistics = draw_outcomes(np.random.default_rng(0), counted=0)
-    with pytest.raises(ValueError, match="statistics of stage 4 hold no validation answers"):
-        lake_evidence(4, statistics)
-
-
-def test_evidence_survives_json_and_is_refused_without_any_group(evidence):
-    assert StageEvidence.model_validate_json(evidence.model_dump_json()) == evidence
-    with pytest.raises(ValidationError, match=r"validation\n.*at least 1"):
-        StageEvidence(stage=1, validation={})
 
 
 TALLY = {

@@ -5,17 +5,15 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engineer import Configuration, Guard, InfeasibleError, Review, review_answer
+from engineer import Configuration, Guard, Review, review_answer
 from engineer.lake import Bounds, lake_domain
 from engineer.space import answer_text
-from tests.engineer import words
 from tests.engineer.builders import (
     BOUNDS,
     CURRENT,
@@ -240,21 +238,3 @@ def test_bombs_are_rejected_in_linear_time_and_hide_no_answer(bomb):
 
 
 # Other environments
-
-
-WORDY = answer_text(words.CURRENT)
-
-
-def test_an_environment_says_what_can_be_made():
-    def nearest(group, knobs):
-        if group == "c+":
-            raise InfeasibleError("topic c+ is out of print")
-        return {**knobs, "length": 0.0}
-
-    domain = replace(words.DOMAIN, nearest=nearest)
-    decision = review_answer(WORDY, words.CURRENT, domain)
-    assert (decision.kind, decision.reason) == ("rejected", "topic c+ is out of print")
-    alone = {"a.b": {"portion": 1, "length": 0.2, "noise": 0}}
-    alone["c+"] = {"portion": 0, "length": 0.8, "noise": 0}
-    decision = review_answer(json.dumps(alone), words.CURRENT, domain)
-    assert names(decision) == ["feasibility a.b.length"]

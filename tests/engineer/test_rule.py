@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from engineer import (
     BLOCKS,
-    GroupEvidence,
     StageEvidence,
     StageView,
     answer_text,
@@ -23,13 +22,11 @@ from engineer.engineers.rule import (
     next_configuration,
     teacher_edits,
 )
-from engineer.lake import Bounds, lake_domain
+from engineer.lake import Bounds
 from engineer.synthetic import FACTS, synthetic_readouts, with_fact_of
 from tests.engineer import words
 from tests.engineer.builders import (
     ADDITION,
-    BOUNDS,
-    CURRENT,
     column,
     lake,
     readable_view,
@@ -150,17 +147,6 @@ def test_the_limits_are_those_of_the_valid_rate():
     assert [sign(valid) for valid in (550, 549, 150, 149)] == [1, 0, 0, -1]
 
 
-def test_a_knob_that_can_take_one_value_alone_is_never_chosen():
-    domain = roomy(Bounds(sizes=(3,), max_wait_ratio=0.0))
-    for valid, way in ((90, 1), (0, -1)):
-        swaps = GroupEvidence(count=100, valid=valid, failures={"swapping_conflict": 100 - valid})
-        for evidence in (tally(valid), swaps):
-            stage = StageEvidence(stage=1, validation={"3": evidence})
-            view = StageView(domain, stage, lake((1, 0.25, 0.0)))
-            edits = teacher_edits(read_out(view, BLOCKS), domain)
-            assert edits == {"3": {"data_ratio": 0, "hole_ratio": way, "wait_ratio": 0}}
-
-
 # The configurations that it comes to
 
 
@@ -191,21 +177,6 @@ def test_a_group_that_is_new_starts_from_zero():
     new = next_configuration(StageView(roomy(bounds), with_rates({4: 30, 5: 10, 6: 60}), current))
     assert list(new.values()["6"].values())[1:] == [0.05, 0.0]
     assert new.values()["6"]["data_ratio"] > 0
-
-
-def test_the_rule_takes_the_nearest_knobs_of_which_boards_can_be_made():
-    domain = lake_domain(
-        BOUNDS,
-        feasibility=lambda size, holes, agents: "too full" if holes > 0.2 else None,
-        acceptance=lambda size, holes, waits, agents: 0.0 if (size, holes) == (5, 0.15) else 1.0,
-    )
-    current = lake((0.35, 0.2, 0.2), (0.35, 0.15, 0.2), (0.3, 0.2, 0.2))
-    new = next_configuration(StageView(domain, with_rates({3: 70, 4: 70, 5: 0}), current))
-    assert column(new, "hole_ratio")[:2] == [0.2, 0.2]
-    assert column(new, "hole_ratio")[2] != 0.15
-    nothing = lake_domain(BOUNDS, acceptance=lambda *kind: 0.0)
-    view = StageView(nothing, with_rates({3: 50, 4: 50, 5: 50}), CURRENT)
-    assert next_configuration(view) == CURRENT  # the review refuses it
 
 
 @settings(max_examples=200)

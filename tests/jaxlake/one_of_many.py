@@ -1,8 +1,7 @@
 """One process of several, with virtual devices: `jax.distributed` on this machine's CPU.
 
-`python tests/jaxlake/one_of_many.py ADDRESS PROCESSES INDEX TASK OUTPUT`: `boards` makes boards and
-a sweep over them on the devices of all processes and writes the arrays to OUTPUT, a file; `part`
-writes the parts of a set that are this process's to OUTPUT, a folder.
+`python tests/jaxlake/one_of_many.py ADDRESS PROCESSES INDEX OUTPUT` makes boards and a sweep over
+them on the devices of all processes and writes the arrays to the file OUTPUT.
 """
 
 import os
@@ -19,7 +18,6 @@ import numpy as np
 from jaxlake import lake_params
 from jaxlake.generator import generate_sharded
 from jaxlake.policies import RandomPolicy, ShortestPathPolicy, sweep
-from tests.jaxlake.datasets import small_set
 from tests.paths import ROOT
 
 LOCAL_DEVICES = 4
@@ -45,7 +43,7 @@ def tables_of(made: Any, **options: Any) -> Any:
     return sweep(jax.random.key(3), policies, *boards, max_steps=16, **options)
 
 
-def run_all(task: str, outputs: Sequence[Path], timeout: float = 600) -> None:
+def run_all(outputs: Sequence[Path], timeout: float = 600) -> None:
     """Start one process for each output, and wait for all of them to end well."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -54,7 +52,7 @@ def run_all(task: str, outputs: Sequence[Path], timeout: float = 600) -> None:
     command = [sys.executable, "-m", "tests.jaxlake.one_of_many", address, str(len(outputs))]
     processes = [
         subprocess.Popen(
-            [*command, str(index), task, str(output)],
+            [*command, str(index), str(output)],
             cwd=ROOT,
             env=os.environ | own | {"JAX_PLATFORMS": "cpu"},
             stdout=subprocess.PIPE,
@@ -73,13 +71,10 @@ def run_all(task: str, outputs: Sequence[Path], timeout: float = 600) -> None:
             process.wait()
 
 
-def main(address: str, processes: str, index: str, task: str, output: str) -> None:
+def main(address: str, processes: str, index: str, output: str) -> None:
     jax.distributed.initialize(address, int(processes), int(index))
     assert len(jax.devices()) == LOCAL_DEVICES * int(processes)
     assert len(jax.local_devices()) == LOCAL_DEVICES
-    if task == "part":
-        small_set.make(output, worker=(jax.process_index(), jax.process_count()))
-        return
     key, params = request()
     made = generate_sharded(key, params, BOARDS, batch_size=64, **SHAPES)
     assert all(leaf.is_fully_replicated for leaf in jax.tree.leaves(made))

@@ -6,14 +6,13 @@ import pytest
 
 from jaxlake.generator import generate
 from tests.jaxlake import one_of_many
-from tests.jaxlake.datasets import small_set
 from tests.jaxlake.solver.boards import assert_same
 
 
 @pytest.mark.slow
 def test_two_processes_of_four_devices_give_the_boards_and_tables_of_one_device(tmp_path):
     files = [tmp_path / f"{index}.npz" for index in range(2)]
-    one_of_many.run_all("boards", files)
+    one_of_many.run_all(files)
     key, params = one_of_many.request()
     made = jax.device_get(generate(key, params, one_of_many.BOARDS, **one_of_many.SHAPES))
     made = jax.tree.map(np.array, made)
@@ -23,13 +22,3 @@ def test_two_processes_of_four_devices_give_the_boards_and_tables_of_one_device(
     for file in files:
         with np.load(file) as arrays:
             assert_same(jax.tree.leaves((made, tables)), list(arrays.values()))
-
-
-@pytest.mark.slow
-def test_two_processes_make_the_set_that_one_makes(tmp_path):
-    one_of_many.run_all("part", [tmp_path / "two"] * 2)
-    small_set.make(tmp_path / "one")
-    names = sorted(path.name for path in (tmp_path / "one").iterdir())
-    assert sorted(path.name for path in (tmp_path / "two").iterdir()) == names
-    for name in names:
-        assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()

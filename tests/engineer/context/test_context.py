@@ -149,15 +149,6 @@ def test_the_edits_that_the_question_gives_as_an_example_can_be_read(view):
     assert edits == {size: dict.fromkeys(view.domain.space.knobs, 1) for size in "345"}
 
 
-def test_what_a_stage_does_not_know_is_left_out(view):
-    bare = StageEvidence(stage=0, validation=view.evidence.validation)
-    text = build_context(StageView(view.domain, bare, view.current)).text
-    shown = {block for block, heading in HEADINGS.items() if heading in text}
-    assert set(BLOCKS) - shown == {"environment_statistics", "summary"}
-    assert "Time of the first failure" not in text
-    assert "Some failed answers" not in text
-
-
 def test_another_environment_is_told_of_in_its_own_words():
     evidence = StageEvidence(
         stage=1, validation={"a.b": GroupEvidence(count=10, valid=4, failures={"typo": 6})}

@@ -13,10 +13,7 @@ from engineer import (
     DesignSettings,
     Engineer,
     GroupEvidence,
-    RuleEngineer,
     RunSettings,
-    ShuffledEngineer,
-    SimulatedEngineer,
     StageEvidence,
     StageView,
     review_answer,
@@ -28,7 +25,6 @@ from engineer.engineers.computed import split_data
 from engineer.engineers.controls import CONTROLS
 from engineer.engineers.plans import (
     EasyToHardEngineer,
-    FixedEngineer,
     RandomEngineer,
 )
 from engineer.lake import Bounds, LakeConfiguration, lake_domain
@@ -105,15 +101,6 @@ def test_learnability_goes_by_what_the_training_measured():
     assert proposed(LearnabilityEngineer(), view) == lake(
         (0.3, 0.25, 0.3), (0.65, 0.1, 0.5), (0.05, 0.0, 0.95)
     )
-
-
-def test_learnability_of_groups_that_were_not_trained_on_is_that_of_their_validation():
-    # p(1-p) of 0.82, 0.5 and 0.08: 0.1476, 0.25 and 0.0736 are 6.26, 10.61 and 3.12 of 20 steps.
-    view = view_of({"3": 82, "4": 50, "5": 8})
-    assert column(proposed(LearnabilityEngineer(), view), "data_ratio") == [0.3, 0.55, 0.15]
-    # 0.05, 0.25 and 0.0736 are 2.68, 13.38 and 3.94.
-    view = view_of({"3": 82, "4": 50, "5": 8}, training=training({"3": 0.05}))
-    assert column(proposed(LearnabilityEngineer(), view), "data_ratio") == [0.15, 0.65, 0.2]
 
 
 # The bandit, by hand and against a plain loop
@@ -263,16 +250,6 @@ def test_an_environment_that_is_not_the_lake_is_served_as_well(name):
 
 
 # The catalogue
-
-
-def test_the_catalogue_hands_the_runs_settings_on():
-    setup = RunSettings(BOUNDS, CURRENT, stages=3, seed=5)
-    assert scripted_engineer("fixed", setup) == FixedEngineer(CURRENT)
-    assert scripted_engineer("fixed_random", setup) == RandomEngineer(5, "fixed_random")
-    assert scripted_engineer("easy_to_hard", setup) == EasyToHardEngineer(3)
-    assert scripted_engineer("hard_only", setup) == EasyToHardEngineer(1, "hard_only")
-    assert scripted_engineer("shuffled:rule", setup) == ShuffledEngineer(RuleEngineer())
-    assert scripted_engineer("simulated:rule", setup) == SimulatedEngineer(RuleEngineer())
 
 
 @pytest.mark.parametrize(

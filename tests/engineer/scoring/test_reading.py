@@ -133,21 +133,6 @@ def test_answers_that_can_not_be_used_agree_with_nothing_and_never_flip():
     assert set(flips(reading).values()) == {0.0}
 
 
-def test_the_same_seed_gives_the_same_contexts_and_real_ones_stand_among_them():
-    assert reading_set(LAKE, 10, seed=3) == reading_set(LAKE, 10, seed=3)
-    assert reading_set(LAKE, 10, seed=3) != reading_set(LAKE, 10, seed=4)
-    own = CONTEXTS.plain[0]
-    mixed = reading_set(LAKE, 10, seed=3, real=[own])
-    simulated = reading_set(LAKE, 10, seed=3)
-    for place, (one, other) in enumerate(zip(mixed.plain, simulated.plain, strict=True)):
-        if place % 2:
-            assert one == other
-        else:
-            rows = zip(one.groups.values(), own.groups.values(), strict=True)
-            same = [{f for f in FACTS if getattr(a, f) == getattr(b, f)} for a, b in rows]
-            assert len(set.intersection(*same)) >= len(FACTS) - 1
-
-
 def test_agreement_on_the_runs_own_contexts_stands_beside_baselines_of_the_same_contexts():
     """A reader that fails on simulated contexts alone agrees on all of the run's own."""
     own = CONTEXTS.plain[0]

@@ -232,12 +232,3 @@ def test_actions_that_are_not_read_may_be_anything():
     assert jaxlake.verify(board, np.array([[4, 9], [-1, -1]]), 1).valid
     assert jaxlake.verify(board, [[4, 0]]).valid
     assert jaxlake.verify(board, np.full((2, 2), 9), parsed=False).failure == Failure.PARSE_ERROR
-
-
-def test_agents_that_int8_cannot_number_are_refused_by_name():
-    slots = 129
-    places = np.stack(np.divmod(np.arange(2 * slots), 17), axis=1).astype(np.int8)
-    free, mask = np.zeros((17, 17), bool), np.ones(slots, bool)
-    board = jaxlake.Instance(free, np.int32(17), places[:slots], places[slots:], mask)
-    with pytest.raises(ValueError, match="agent_mask: got 129 slots for agents, at most 128"):
-        jaxlake.verify(board, np.zeros((1, slots), np.int8))

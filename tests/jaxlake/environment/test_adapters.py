@@ -1,7 +1,5 @@
 """The lake in other libraries' hands: their own wrappers, checks and trainers."""
 
-import subprocess
-import sys
 import warnings
 
 import jax
@@ -215,28 +213,6 @@ def test_an_action_that_is_none_is_refused_by_the_parallel_lake_with_the_agents_
     for actions in ({"agent_0": 0}, {"agent_0": 0, "agent_1": 5}, {"agent_0": 0, "agent_1": 1.5}):
         with pytest.raises(ValueError, match=r"actions\['agent_1'\].* from 0 to 4 is needed"):
             lake.step(actions)
-
-
-def test_a_missing_library_is_named_with_the_extra_that_installs_it():
-    script = """
-import sys
-sys.modules["gymnax"] = sys.modules["pettingzoo"] = None
-import jaxlake
-from jaxlake.environment import LakeEnvironment, adapt, env_params
-params = env_params(jaxlake.parse_grid(["S G", "s g"]))
-for interface in ("gymnax", "pettingzoo"):
-    try:
-        adapt(interface, LakeEnvironment(), params)
-    except ImportError as error:
-        print(error)
-assert "gymnasium" not in sys.modules and "jaxmarl" not in sys.modules
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
-        f"{name} is not installed: pip install 'jaxlake[adapters]'"
-        for name in ("gymnax", "pettingzoo")
-    ]
 
 
 def test_what_does_not_fit_an_interface_is_refused_by_name():

@@ -1,7 +1,6 @@
 """One agent that moves all agents, agents by name, and vectors as observations."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -136,24 +135,3 @@ def test_agents_by_name_are_the_agents_of_the_lake():
         assert {bool(done) for done in dones.values()} == {bool(terminated | truncated)}
         ended += bool(dones["__all__"])
     assert ended > 3
-
-
-def test_other_parameters_are_made_from_these_by_name():
-    params = PARAMS.replace(max_steps_in_episode=3)
-    assert int(params.max_steps) == int(params.max_steps_in_episode) == 3
-    assert params.instances is PARAMS.instances
-    for changes in ({"count": 3}, {"max_steps": 1, "max_steps_in_episode": 2}):
-        with pytest.raises(TypeError, match="max_steps or max_steps_in_episode is allowed"):
-            PARAMS.replace(**changes)
-    with pytest.raises(ValueError, match="max_steps: got 0"):
-        PARAMS.replace(max_steps=0)
-
-
-def test_what_does_not_fit_is_refused_by_name():
-    six = jax.tree.map(jnp.asarray, jaxlake.parse_grid(["S F", "F G"], max_agents=6))
-    with pytest.raises(ValueError, match="params: got 6 agents"):
-        JointAgentLake(LakeEnvironment(), env_params(six))
-    with pytest.raises(ValueError, match=r"observation: got Flat\(\), one whose space is a Box"):
-        AgentDictionaryLake(LakeEnvironment(observation=Flat()), PARAMS)
-    with pytest.raises(ValueError, match="n: got 0"):
-        Discrete(0)

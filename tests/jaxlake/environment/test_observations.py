@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import oracles
-from jaxlake.environment import AgentCentred, Compact, LakeEnvironment, Planes, unpack_rows
+from jaxlake.environment import AgentCentred, Compact, Planes, unpack_rows
 from jaxlake.environment.params import EnvState, env_params
 from tests.jaxlake.solver.boards import assert_same, pool_of
 
@@ -126,11 +126,3 @@ def test_what_the_slots_of_agents_outside_the_mask_hold_is_not_seen(scene, obser
 def test_the_radius_is_checked():
     with pytest.raises(ValueError, match="radius: got 16"):
         AgentCentred(16)
-
-
-def test_masks_are_at_hand_whatever_is_observed(scene):
-    _, params, states = scene
-    environment = LakeEnvironment(observation=Planes())
-    masks = np.asarray(jax.vmap(environment.action_mask, (0, None))(states, params))
-    for i in range(len(scene[0])):
-        assert np.array_equal(masks[i], _expected_mask(*_here(scene, i)))

@@ -192,14 +192,6 @@ def test_the_set_is_what_one_candidate_after_the_other_gives(made, number):
                 assert (got[slots] == wanted[rows.get(cell, [])]).all()
 
 
-def test_other_parameters_trace_nothing(made):
-    compiled, results, traces = made
-    assert len(traces) == 1
-    for params, result in zip(MIXTURES, results, strict=True):
-        assert_same(result, compiled(jax.random.key(7), params))
-    assert len(traces) == 1
-
-
 @pytest.mark.slow
 def test_the_batch_size_leaves_no_trace(made):
     for number in (0, 1):
@@ -283,22 +275,6 @@ def test_devices_share_a_batch_equally_and_the_default_is_allowed(devices):
     assert shared % devices == 0
     assert 1 <= shared <= 1 << 20
     assert _shared_batch_size(2 * devices + 1, 8, devices, widths_for("cpu")) == 3 * devices
-
-
-@pytest.mark.parametrize("make", [generate, generate_sharded])
-@pytest.mark.parametrize(
-    ("params", "words"),
-    [
-        (lake_params(size=7), r"params\.size: got 7, but max_size is 5; pass max_size=7 or more"),
-        (
-            lake_params(size=[3, 4], num_agents=[2, 3]),
-            r"params\.num_agents: got 3, but max_agents is 2; pass max_agents=3",
-        ),
-    ],
-)
-def test_boards_larger_than_the_padding_are_refused_by_name(make, params, words):
-    with pytest.raises(ValueError, match=words):
-        make(jax.random.key(0), params, 8, max_size=5)
 
 
 @pytest.mark.parametrize(

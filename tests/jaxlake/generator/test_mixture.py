@@ -95,17 +95,6 @@ def test_largest_remainders_are_rounded_up_and_the_earlier_one_of_two(counted, w
     assert counted(params, n).tolist() == counts
 
 
-def test_weights_that_are_no_numbers_count_as_zero():
-    params = jaxlake.lake_params(4, data_ratio=[1.0, 1.0, 1.0])
-    for ratios, counts in (
-        ([np.nan, 1, -3], [0, 9, 0]),
-        ([0, 0, 0], [3, 3, 3]),
-        ([1e30, 1e30, 0], [5, 4, 0]),
-    ):
-        odd = jaxlake.LakeParams(**(vars(params) | {"data_ratio": jnp.array(ratios)}))
-        assert board_counts(odd, 9).tolist() == counts
-
-
 def test_waits_are_the_same_for_every_hundredth_and_up_to_4000_boards():
     hundredths = np.arange(101)
     counts = np.arange(4001)[:, None]
@@ -130,7 +119,3 @@ def test_waits_are_exact_for_as_many_boards_as_a_set_may_have(compile_):
     waits = counted(params, jnp.asarray(counts, jnp.int32)[:, None] + jnp.zeros(len(exact), int))
     expected = [[(2 * ratio * n + 1) // 2 for ratio in exact] for n in counts]
     np.testing.assert_array_equal(waits, np.array(expected, np.int64))
-
-
-def test_a_ratio_that_is_no_number_has_a_number_of_holes_that_no_board_has():
-    assert jaxlake.hole_count(3, np.float32([0.2, np.nan])).tolist() == [1, -1]

@@ -261,18 +261,3 @@ def test_a_lone_agent_gets_the_same_from_kernels_and_from_loops():
     expected = solve(boards, 200, widths=widths)
     assert_same(solve(boards, 200, widths=replace(widths, kernels=MACHINE)), expected)
     assert set(expected.status.tolist()) == {Status.OPTIMAL, Status.UNSOLVABLE}
-
-
-@pytest.mark.slow
-def test_lanes_wait_for_each_other_only_where_one_reads_what_another_wrote():
-    queries = _tree_queries(5, 9, 4, 3)
-
-    def barriers(lanes):
-        def search(queries):
-            widths = Widths(1, 1, 1, 1 << 20)
-            options = {"horizon": HORIZON, "machine": Kernels.GPU, "widths": widths}
-            return tree.search_trees(queries, **options, team=TEAM_LANES, helpers=lanes)
-
-        return str(jax.make_jaxpr(search)(queries)).count("debug_barrier")
-
-    assert [barriers(lanes) > 0 for lanes in (1, NODE_LANES)] == [False, True]

@@ -49,13 +49,6 @@ def _tight_grids(seed: int, count: int, agents: tuple[int, ...]) -> list[list[st
     return grids
 
 
-@pytest.fixture(scope="module")
-def tight():
-    """Tight boards of three and four agents, and which of them are proved unsolvable."""
-    grids = _tight_grids(3, COUNT, (3, 4))
-    return grids, _proved(grids)
-
-
 @pytest.mark.slow
 def test_tight_boards_are_proved_unsolvable_exactly_where_no_joint_plan_exists():
     grids = _tight_grids(0, 200, (2, 3, 3, 4)) + _tight_grids(1, 2, (5,))
@@ -116,11 +109,3 @@ def test_a_search_that_goes_on_for_boards_of_the_same_cells_proves_the_same(toge
         proved = np.asarray(_prove(*arguments, np.ones(len(grids), bool), together=together))
         assert (proved == unsolvable).all()
         assert 20 < unsolvable.sum() < len(grids) - 20, N
-
-
-@pytest.mark.parametrize("together", [1, 9])
-def test_boards_that_are_not_wanted_are_not_proved_anything(tight, together):
-    grids, full = tight
-    wanted = np.arange(COUNT) % 3 > 0
-    assert (_proved(grids, wanted, together) == (full & wanted)).all()
-    assert full[~wanted].any()

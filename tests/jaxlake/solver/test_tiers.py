@@ -221,12 +221,3 @@ def test_no_boards_have_no_solutions(slots):
         solutions = solve_all(none)
         for leaf, expected in zip(*map(jax.tree.leaves, (solutions, one)), strict=True):
             assert (leaf.shape, leaf.dtype) == ((0, *expected.shape), expected.dtype)
-
-
-def test_a_board_may_have_fewer_cells_than_slots():
-    """All tiers are traced, also those that its board does not need."""
-    board = jaxlake.parse_grid(["S s", "G g"], max_agents=5)
-    assert jax.eval_shape(jaxlake.solve, board).plan.shape == (jaxlake.DEFAULT_HORIZON, 5)
-    solution = jaxlake.solve(board)
-    assert solution.status == Status.OPTIMAL
-    assert solution.sum_of_costs == 2
