@@ -2,29 +2,9 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from benchmarks.lake import cells
-from benchmarks.lake.cells import Cell, all_cells
-from benchmarks.lake.random_boards import write_boards
-
-
-def test_there_are_as_many_cells_as_in_the_paper_and_those_of_two_agents():
-    names = {cell.name for cell in all_cells()}
-    two = {name for name in names if name.startswith("2ag_")}
-    assert two == {f"2ag_10x10_hr0.{tenths}" for tenths in range(1, 6)}
-    assert len(names - two) == 21 * 5
-
-
-def test_a_cell_without_room_for_all_holes_can_be_drawn(tmp_path):
-    crowded = Cell(3, 3, 0.5)
-    assert crowded.drawn_ratio == 3 / 9
-    write_boards(
-        tmp_path / "b.npz", count=4, size=3, num_agents=3, hole_ratio=crowded.drawn_ratio, seed=0
-    )
-    assert np.load(tmp_path / "b.npz")["holes"].sum(axis=(1, 2)).tolist() == [3] * 4
-
 
 ROW = {
     **{"cell": "3ag_4x4_hr0.3", "agents": 3, "cores": 1, "ratio": 1.5},

@@ -1,10 +1,7 @@
 """The benchmark measures the same work on both sides, and says what is missing."""
 
 import json
-import sys
-import textwrap
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,32 +9,7 @@ from benchmarks.lake import comparison
 from benchmarks.lake.__main__ import main
 from benchmarks.lake.cases import FULL, QUICK, Boards, Case, Side, cases
 from benchmarks.lake.comparison import agreement, compare, failure_of
-from benchmarks.lake.protocol import ROOT, Worker, WorkerError
-
-WORKER = """
-import sys
-from benchmarks.lake.protocol import repeat, serve
-print("a library's chatter")
-class Contest:
-    def echo(self, **fields): return fields
-    def fail(self): raise RuntimeError("three\\nlines\\nof it")
-    def die(self): sys.exit("cause of death")
-serve(Contest())
-"""
-
-
-@pytest.fixture
-def worker(tmp_path, monkeypatch):
-    (tmp_path / "some_worker.py").write_text(textwrap.dedent(WORKER))
-    with Worker(Path(sys.executable), "some_worker", {"PYTHONPATH": str(tmp_path)}) as worker:
-        yield worker
-
-
-def test_a_worker_answers_and_survives_what_its_handlers_raise(worker):
-    assert worker.ask("echo", number=1.5, text="x") == {"number": 1.5, "text": "x"}
-    with pytest.raises(WorkerError, match=r"some_worker: RuntimeError: three$"):
-        worker.ask("fail")
-    assert worker.ask("echo") == {}
+from benchmarks.lake.protocol import ROOT
 
 
 def test_a_row_is_measured_in_turns_and_its_optima_are_compared():

@@ -75,15 +75,6 @@ def test_a_refused_engineer_is_told_why_and_asked_again(view):
     assert record.spent.engineer_tokens == sum(len(str(answer)) for answer in script.answers)
 
 
-def test_after_the_last_attempt_the_configuration_is_kept_and_it_is_said(view):
-    script = Script(["a", "b", "c", answer_text(view.current)])
-    record = run(script, view)
-    assert len(script.asked) == 3
-    assert (record.kind, record.configuration, record.diff) == ("kept", view.current, ())
-    assert record.reason.startswith("kept after 3 attempts, the last: the answer holds no")
-    assert [attempt.text for attempt in record.attempts] == ["a", "b", "c"]
-
-
 def test_an_engineer_that_fails_costs_an_attempt(view):
     script = Script([EngineerError("model x at y: HTTP 500"), answer_text(view.current)])
     record = run(script, view)

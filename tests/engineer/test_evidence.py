@@ -153,11 +153,3 @@ def test_a_tally_that_does_not_add_up_is_refused(kind, change, message):
     assert kind(**TALLY).percent(8) == 80
     with pytest.raises(ValidationError, match=message):
         kind(**TALLY | change)
-
-
-def test_per_cents_are_rounded_half_up_and_an_empty_tally_has_none():
-    tally = Tally(count=200, valid=125, failures={"hole": 75})
-    assert [tally.percent(n) for n in (0, 1, 125, 200)] == [0, 1, 63, 100]
-    assert tally.valid_percent == 63
-    empty = Tally(count=0, valid=0)
-    assert (empty.percent(0), empty.valid_percent) == (0, None)

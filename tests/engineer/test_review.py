@@ -183,14 +183,6 @@ def test_knobs_and_shares_come_as_near_to_what_was_asked_as_the_guard_lets_them(
     assert distance(found, wish) == min(distance(parts, wish) for parts in allowed)
 
 
-def test_a_configuration_in_force_above_the_bounds_comes_down_to_them_at_once():
-    bounds = Bounds(sizes=SIZES, max_hole_ratio=0.1, max_wait_ratio=0.5)
-    text = rows((0.5, 0.1, 0.25), (0.3, 0.1, 0.5), (0.2, 0.0, 0.5))
-    decision = ask(text, max_step=0.05, bounds=bounds)
-    assert column(decision.configuration, "hole_ratio") == [0.1, 0.1, 0.0]
-    assert column(decision.configuration, "wait_ratio") == [0.25, 0.5, 0.5]
-
-
 def test_a_group_that_is_new_starts_with_a_small_share_and_any_knobs():
     text = rows((0.0, 0.5, 0.0), (0.0, 0.5, 0.0), (1.0, 0.5, 0.0), groups=(4, 5, 6))
     decision = ask(text, max_step=0.1, bounds=Bounds(sizes=(4, 5, 6)))

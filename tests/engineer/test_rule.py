@@ -164,13 +164,6 @@ def test_steps_are_those_of_the_space():
     assert column(new, "wait_ratio") == [0.4, 0.4, 0.4]
 
 
-def test_shares_off_the_grid_or_below_the_bounds_are_rounded_first():
-    domain = roomy(Bounds(sizes=(3, 4, 5), min_share=0.1))
-    current = lake((0.9, 0.2, 0.4), (0.07, 0.2, 0.4), (0.03, 0.2, 0.4))
-    new = next_configuration(StageView(domain, with_rates({3: 50, 4: 50, 5: 50}), current))
-    assert column(new, "data_ratio") == [0.8, 0.1, 0.1]
-
-
 def test_a_group_that_is_new_starts_from_zero():
     bounds = Bounds(sizes=(4, 5, 6))
     current = lake((0.4, 0.2, 0.4), (0.3, 0.2, 0.4), (0.3, 0.2, 0.4))

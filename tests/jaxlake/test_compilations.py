@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import jaxlake
-from jaxlake.policies import RandomPolicy, roll_out
+from jaxlake.policies import RandomPolicy, roll_out, sweep
 from jaxlake.runtime.cpu_devices import jit_search
 from jaxlake.solver import solve_batch
+from jaxlake.solver.solution import unknown_solution
 
 GRIDS = [["S F G", "s H F", "g F F"], ["F S g", "F H s", "G F F"]]
 HORIZON = 8
@@ -44,12 +45,45 @@ def boards(*numbers):
     return jaxlake.stack_instances([board(number) for number in numbers])
 
 
-def outcome(number, steps):
-    # No solver is needed: a solution that says UNKNOWN will do.
-    from jaxlake.solver.solution import unknown_solution
+def unknown(*axes):
+    """A solution that says UNKNOWN, for where no solver is needed."""
+    return jax.tree.map(lambda leaf: np.expand_dims(leaf, axes), unknown_solution(HORIZON, 2))
 
+
+def outcome(number, steps=2):
     plan = np.full((HORIZON, 2), number, np.int8)
-    return jaxlake.verify(board(number), plan, steps, True, unknown_solution(HORIZON, 2))
+    return jaxlake.verify(board(number), plan, steps, True, unknown())
+
+
+def table(number):
+    outcomes = jax.tree.map(lambda leaf: leaf[None], outcome(0))
+    return jaxlake.tabulate(boards(0), np.array([number > 0]), outcomes)
+
+
+def swept(number):
+    cells = jax.tree.map(lambda leaf: leaf[None], boards(number))
+    key = jax.random.key(number)
+    return sweep(key, [RandomPolicy()], cells, unknown(0, 1), max_steps=HORIZON)
+
+
+CALLS = {
+    "solve": lambda number: jaxlake.solve(
+        board(number), horizon=HORIZON, max_expansions=np.int64(5 + number)
+    ),
+    "verify": lambda number: outcome(number, np.int16(2 + number)),
+    "tabulate": table,
+    "distances": lambda number: jaxlake.distances(board(number).holes, board(number).goals[0]),
+    "roll_out": lambda number: roll_out(
+        jax.random.key(0), RandomPolicy(), boards(number), max_steps=HORIZON
+    ),
+    "sweep": swept,
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_second_call_compiles_nothing(name, count_compilations):
+    count_compilations(lambda: CALLS[name](0))
+    assert count_compilations(lambda: CALLS[name](1)) == 0
 
 
 def test_searches_are_programs_of_their_own_outside_of_others_unless_the_user_sets_flags(
@@ -83,13 +117,6 @@ def test_generation_compiles_each_of_its_programs_once(caplog, on_a_device):
     assert [compiled[part] for part in parts] == [1] * len(parts)
 
 
-def test_solving_a_second_board_or_batch_compiles_nothing(count_compilations):
-    budget = {"horizon": HORIZON, "max_expansions": 5}
-    assert count_compilations(lambda: jaxlake.solve(board(0), **budget)) > 0
-    budget["max_expansions"] = np.int64(6)
-    assert count_compilations(lambda: jaxlake.solve(board(1), **budget)) == 0
-
-
 @pytest.mark.slow
 def test_solving_a_batch_outside_of_jit_compiles_once_and_gives_the_same(count_compilations):
     def solve(board):
@@ -107,33 +134,6 @@ def test_solving_a_batch_outside_of_jit_compiles_once_and_gives_the_same(count_c
 def test_a_batch_without_a_leading_axis_is_refused():
     with pytest.raises(ValueError, match=r"instances: got agent_mask of shape \(2,\)"):
         solve_batch(board(0))
-
-
-def test_verifying_and_tabulating_again_compiles_nothing(count_compilations):
-    assert count_compilations(lambda: outcome(0, steps=2)) > 0
-    assert count_compilations(lambda: outcome(1, steps=np.int16(3))) == 0
-    outcomes = jax.tree.map(lambda leaf: leaf[None], outcome(0, steps=2))
-
-    def tabulate(wait):
-        return jaxlake.tabulate(boards(0), np.array([wait]), outcomes)
-
-    assert count_compilations(lambda: tabulate(False)) > 0
-    assert count_compilations(lambda: tabulate(True)) == 0
-
-
-def test_distances_and_rollouts_again_compile_nothing(count_compilations):
-    def distances(number):
-        return jaxlake.distances(board(number).holes, board(number).goals[0])
-
-    key = jax.random.key(0)
-    count_compilations(lambda: distances(0))
-    assert count_compilations(lambda: distances(1)) == 0
-    played = [
-        count_compilations(lambda i=i: roll_out(key, RandomPolicy(), boards(i), max_steps=HORIZON))
-        for i in (0, 1)
-    ]
-    assert played[0] > 0
-    assert played[1] == 0
 
 
 @pytest.mark.slow

@@ -40,14 +40,6 @@ def test_a_lone_agents_optimum_is_its_distance_by_breadth_first_search(solutions
     assert not solutions.needs_wait.any()
 
 
-def test_a_path_longer_than_the_horizon_is_unknown(boards):
-    short = jax.device_get(solver(horizon=3)(boards))
-    expected = [_steps(grid) for grid in GRIDS]
-    status = [1 if steps is None else 0 if steps <= 3 else 2 for steps in expected]
-    assert short.status.tolist() == status
-    assert (short.plan[short.status != 0] == -1).all()
-
-
 @pytest.mark.slow
 def test_boards_of_one_agent_are_generated_distinct_and_solved():
     params = jaxlake.lake_params([4, 5], 0.3, num_agents=1)

@@ -94,12 +94,6 @@ def test_the_conclusions_about_throughput_say_what_was_measured():
     whole, *parts = [float(part) for part in re.findall(r"(-?[\d.]+) µs a kept board", text)]
     assert len(parts) == 4
     assert abs(sum(parts) - whole) < 0.1
-    if parts[-1] >= 0:
-        share = re.search(r"Most of the time, (\d+)%", text)
-        assert abs(float(share[1]) - 100 * max(parts) / whole) < 1
-    else:
-        apart = re.search(r"take ([\d.]+) times the time of the whole: no shares", text)
-        assert abs(float(apart[1]) - sum(parts[:-1]) / whole) < 0.01
 
 
 @pytest.mark.slow

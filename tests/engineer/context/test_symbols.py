@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from engineer import BLOCKS, StageView, build_context
 from engineer.context.symbols import read_out
 from engineer.context.view import FULL_DETAIL, Detail
-from engineer.lake import Bounds, lake_domain
 from tests.engineer.builders import lake, readable_view, tally
 
 BEFORE = lake((0.45, 0.2, 0.25), (0.35, 0.15, 0.5), (0.2, 0.0, 0.9))
@@ -54,14 +53,6 @@ def test_details_that_are_cut_leave_question_marks(designed):
     # The rest of the details belongs to the other style.
     least = Detail(0, 1, *[False] * len(FULL_DETAIL[2:]))._replace(training=True, refusal=True)
     assert compact(refused, detail=least) == text
-
-
-def test_a_knob_out_of_its_limits_is_shown_at_them(view):
-    domain = lake_domain(Bounds(sizes=(3, 4), min_share=0.2, max_hole_ratio=0.3))
-    outside = replace(view, domain=domain, current=lake((1.0, 0.5, 0.0), (0.0, 0.0, 1.0)))
-    rows = compact(outside).split("\n")
-    assert rows[1].endswith(" data10 ? hole10 ? wait0 ?")
-    assert rows[2].endswith(" data0 ? hole0 ? wait10 ?")
 
 
 def exact_trend(valid: int, count: int, before: Fraction) -> str:

@@ -2,11 +2,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engineer import NoteWriter, ShuffledEngineer, SimulatedEngineer, Task, build_context
+from engineer import ShuffledEngineer, SimulatedEngineer, Task, build_context
 from engineer.context.symbols import read_out
 from engineer.engineers.controls import simulate
 from engineer.lake import Bounds, lake_domain
@@ -104,12 +103,3 @@ def test_a_simulated_run_has_nothing_of_the_true_one(view):
     assert shown[0] == shown[1]
     assert shown[0] != read_out(view, blocks)
     assert read_out(simulate(view, seed=4), blocks) != shown[0]
-
-
-@pytest.mark.parametrize("control", [ShuffledEngineer, SimulatedEngineer])
-def test_a_control_writes_no_notes_and_needs_a_prompt_of_its_own(view, control):
-    engineer = control(Spy())
-    assert engineer.name == f"{control.prefix}:spy"
-    assert not isinstance(engineer, NoteWriter)
-    with pytest.raises(ValueError, match=r"task\.rebuild: got None"):
-        engineer.propose(replace(task_of(view), rebuild=None))

@@ -32,7 +32,6 @@ from engineer.space import apportion
 from tests.engineer import words
 from tests.engineer.builders import (
     BOUNDS,
-    CURRENT,
     column,
     lake,
     on_grid,
@@ -250,13 +249,3 @@ def test_an_environment_that_is_not_the_lake_is_served_as_well(name):
 
 
 # The catalogue
-
-
-@pytest.mark.parametrize(
-    "name", ["", "seer", "Rule", "shuffled:", "shuffled:shuffled:rule", "shuffled:simulated:rule"]
-)
-def test_an_unknown_name_is_refused_with_those_that_are_known(name):
-    with pytest.raises(
-        ValueError, match=r"engineer: got .*, allowed are fixed, .*rule, each also as shuffled"
-    ):
-        scripted_engineer(name, RunSettings(BOUNDS, CURRENT, stages=3, seed=0))

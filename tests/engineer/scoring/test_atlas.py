@@ -5,7 +5,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from engineer import AtlasCell, Configuration, DesignAtlas, Domain, atlas_grid
 from engineer.lake import Bounds, lake_domain
@@ -131,30 +130,6 @@ def test_what_was_not_measured_has_no_value():
     assert atlas.expected(lake((1.0, 0.25, 0.25), (0.0, 0.25, 0.25))) is not None
     assert atlas.expected(lake((0.5, 0.25, 0.25), (0.5, 0.25, 0.0))) is not None
     assert atlas.expected(lake((1.0, 0.25, 0.25), sizes=(9,))) is None
-
-
-@pytest.mark.parametrize(
-    ("cells", "told"),
-    [
-        ([], "at least 1 item"),
-        (
-            [cell({1: 2}), cell({1: 2}, answers=4, hole_ratio=0.5)],
-            "4 answers per board, others have 8",
-        ),
-        ([cell({1: 2}), cell({1: 2})], "3: its 2 cells are not a whole grid"),
-        ([cell({1: 2}), cell({1: 2}, wait_ratio=0.5)], "has other knobs than hole_ratio"),
-        (
-            [
-                cell({1: 1}, hole_ratio=h, wait_ratio=w)
-                for h, w in ((0.0, 0.0), (0.0, 1.0), (0.5, 0.0))
-            ],
-            "its 3 cells are not a whole grid",
-        ),
-    ],
-)
-def test_an_atlas_that_is_no_grid_is_refused(cells, told):
-    with pytest.raises(ValidationError, match=told):
-        DesignAtlas(cells=tuple(cells))
 
 
 def test_the_lakes_grid_has_both_pure_ends_of_the_waits_and_holes_that_can_be_made():

@@ -127,12 +127,6 @@ def test_no_edits_at_all_are_no_reading_however_many_agree():
     assert reading.sentence().startswith("It doesn't read: ")
 
 
-def test_answers_that_can_not_be_used_agree_with_nothing_and_never_flip():
-    reading = measure_reading(CONTEXTS, Follower(garble=lambda text: text.replace("n4", "n44")))
-    assert (reading.well_formed, reading.agreement.right) == (0.0, 0.0)
-    assert set(flips(reading).values()) == {0.0}
-
-
 def test_agreement_on_the_runs_own_contexts_stands_beside_baselines_of_the_same_contexts():
     """A reader that fails on simulated contexts alone agrees on all of the run's own."""
     own = CONTEXTS.plain[0]

@@ -103,9 +103,3 @@ def test_a_fall_rolls_back_to_what_was_in_force_and_is_noticed(domain):
                 assert view.current == view.trained
     assert fallen > 10
     assert stood > 100
-
-
-def test_equal_seeds_give_equal_runs(domain):
-    one, other = (runs(domain, count=3, seed=5) for _ in range(2))
-    assert one == other
-    assert runs(domain, count=3, seed=6) != one

@@ -203,11 +203,3 @@ def test_rows_are_read_from_the_hub_s_cache(grids, offline_hub):
     rows = read_published("someone/lakes")
     assert [format_grid(row.instance) for row in rows] == grids[:2]
     assert [row.config for row in rows] == CONFIGURATIONS
-
-
-@pytest.mark.usefixtures("offline_hub")
-def test_a_name_that_is_neither_a_file_nor_on_the_hub_is_said_to_be_so(tmp_path):
-    with pytest.raises(DatasetError, match="no such file or folder, and not owner/name"):
-        read_published(tmp_path / "missing.jsonl")
-    with pytest.raises(DatasetError, match="nobody/nothing: can't be had from the hub"):
-        read_published("nobody/nothing")

@@ -1,7 +1,5 @@
 """What agents see, against the letters of the grid, on boards smaller than their padding."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,7 @@ import pytest
 from benchmarks import oracles
 from jaxlake.environment import AgentCentred, Compact, Planes, unpack_rows
 from jaxlake.environment.params import EnvState, env_params
-from tests.jaxlake.solver.boards import assert_same, pool_of
+from tests.jaxlake.solver.boards import pool_of
 
 N, K = 7, 4
 MOVES = oracles.MOVES
@@ -107,20 +105,6 @@ def test_windows_show_what_lies_around_each_agent_and_blocked_cells_beyond_the_e
                     ]
         assert np.array_equal(seen.window[i], expected)
         assert np.array_equal(seen.to_goal[i], to_goal)
-
-
-@pytest.mark.parametrize("observation", [AgentCentred(2), Planes()], ids=repr)
-def test_what_the_slots_of_agents_outside_the_mask_hold_is_not_seen(scene, observation):
-    _, params, states = scene
-    outside = ~np.asarray(params.instances.agent_mask)[..., None]
-    assert outside.any()
-    goals = jnp.where(outside, jnp.int8(2), params.instances.goals)
-    elsewhere = replace(params, instances=replace(params.instances, goals=goals))
-    moved = replace(states, positions=jnp.where(outside, jnp.int8(1), states.positions))
-    shown, expected = (_seen(observation, one) for one in ((scene[0], elsewhere, moved), scene))
-    assert_same(shown, expected)
-    if isinstance(observation, AgentCentred):
-        assert not shown.to_goal[np.broadcast_to(outside, shown.to_goal.shape)].any()
 
 
 def test_the_radius_is_checked():

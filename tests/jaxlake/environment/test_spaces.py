@@ -60,8 +60,3 @@ def test_whole_numbers_of_python_numpy_and_jax_are_contained_in_a_discrete_space
         assert space.contains(four)
     for other in (5, -1, 4.0, True, [4], None, np.array([4])):
         assert not space.contains(other)
-
-
-def test_bounds_the_wrong_way_round_are_refused():
-    with pytest.raises(ValueError, match="low: got 3"):
-        Box(3, 2, (), jnp.int8)

@@ -6,7 +6,6 @@ needs a wait. So every candidate is a board that is taken, a surplus one, or a d
 
 import jax
 import numpy as np
-import pytest
 
 from jaxlake.generator import lake_params
 from jaxlake.generator.board_digests import DigestSet
@@ -62,14 +61,3 @@ def test_boards_that_are_new_but_not_needed_are_no_duplicates():
     _, made, counts = filled(3, 1, 0, first, oversample=True)
     assert made == [1, 0]
     assert counts["candidates"] - counts["duplicates"] in (7, 8)  # is the known one among the eight
-
-
-@pytest.mark.parametrize("key", [4, 5])
-def test_a_kind_that_there_is_not_ends_no_search_for_the_other_one(key):
-    """The first call spends its whole budget on boards that need a wait, and draws a known one."""
-    first, made, _ = filled(key, 1, 1, oversample=True)
-    assert made == [1, 0]
-    second, made, counts = filled(key, 1, 1, first, oversample=True)
-    assert made == [1, 0]
-    assert len(DigestSet(first, second)) == 2
-    assert BUDGET < counts["candidates"] < 2 * BUDGET

@@ -86,14 +86,6 @@ def test_the_failure_the_verifier_names_is_marked_and_captioned(
     assert sum(len(list(group.iter(f"{SVG}rect"))) for group in marks) == 2 * where.count("(")
 
 
-def test_nothing_is_played_after_the_failure() -> None:
-    plan = [["RIGHT", "DOWN", "DOWN", "LEFT"], ["LEFT", "DOWN", "DOWN"]]
-    svg = episode_svg(OPEN, plan, cell=CELL)
-    for row, column in final_cells(svg, 3):
-        assert row == pytest.approx(0, abs=1e-3)
-        assert 0 < column < 2
-
-
 @settings(max_examples=60)
 @given(st.data())
 def test_any_plan_on_any_board_gives_safe_well_formed_xml(data: st.DataObject) -> None:

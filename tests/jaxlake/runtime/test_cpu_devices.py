@@ -19,18 +19,6 @@ def test_flags_are_added_once_and_those_of_the_user_win():
         assert environment["XLA_FLAGS"] == f"{own} {FLAGS_FOR_SEARCHES[0]}"
 
 
-def test_flags_that_another_xla_may_not_know_are_left_out(monkeypatch):
-    monkeypatch.setattr("jaxlake.runtime.search_flags.version", lambda package: "0.11.0")
-    environment = {}
-    add_search_flags(environment)
-    assert environment == {}
-
-
-def test_no_devices_are_refused_by_name():
-    with pytest.raises(ValueError, match="devices: got 0, at least 1"):
-        jaxlake.use_all_cores(0)
-
-
 def test_after_a_first_computation_it_is_too_late():
     jax.block_until_ready(jax.numpy.zeros(()))
     with pytest.raises(RuntimeError, match="right after the imports"):

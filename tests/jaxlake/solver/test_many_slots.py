@@ -17,7 +17,6 @@ from tests.jaxlake.solver.boards import (
 
 STAGES = ("_first_stage", "_pair_stage", "_tree_stage", "_dense_stage")
 FEW = {"horizon": 16, "max_expansions": 8}
-APART = [["S g F", "s G F", "A a F"], ["S F G", "s F g", "A a F"]]
 
 
 @pytest.fixture
@@ -38,18 +37,6 @@ def called(monkeypatch):
     for name in STAGES:
         monkeypatch.setattr(many_slots, name, recorded(name))
     return names
-
-
-def test_boards_on_which_nobody_is_in_the_way_need_the_first_stage_alone(called):
-    for rows in APART:
-        board = jaxlake.parse_grid(rows)
-        solution = jaxlake.solve(board, horizon=16)
-        assert solution.status == jaxlake.Status.OPTIMAL
-        assert solution.sum_of_costs == sum(
-            jaxlake.distances(board.holes, goal)[tuple(start)]
-            for start, goal in zip(board.starts, board.goals, strict=True)
-        )
-    assert called == ["_first_stage"] * 2
 
 
 @pytest.fixture(scope="module")

@@ -192,12 +192,6 @@ def test_low_words_are_carried_in_a_batch_over_chunks_and_over_a_named_axis():
     assert words(sum(row_of(apart, place) for place in range(4))) == [[257, 65020]] * 2
 
 
-@pytest.mark.parametrize("by", [("colour",), ("size", "size")])
-def test_unknown_groups_are_refused(batch, by):
-    with pytest.raises(ValueError, match="by: got"):
-        jaxlake.statistics_rows(_tabulate(batch), by=by)
-
-
 def test_wilson_bounds_solve_the_score_equation():
     """The bounds are the p at which |share - p| is z standard errors of p (Wilson 1927)."""
     for k, n in [(1, 10), (5, 10), (37, 150), (899, 900)]:
@@ -220,16 +214,3 @@ def test_wilson_intervals_are_elementwise_and_hold_at_the_ends():
 def test_wilson_arguments_out_of_range_are_named(arguments):
     with pytest.raises(ValueError, match="got"):
         jaxlake.wilson_interval(*arguments)
-
-
-def test_one_table_and_several_are_told_apart():
-    boards = jaxlake.stack_instances([jaxlake.parse_grid(["S G", "s g"])])
-    outcomes = jax.vmap(jaxlake.verify)(boards, jnp.full((1, 1, 2), 4, jnp.int8))
-    one = jaxlake.tabulate(boards, jnp.zeros(1, bool), outcomes)
-    several = jax.tree.map(lambda leaf: leaf[None], one)
-    (row,) = jaxlake.statistics_rows(jaxlake.merge_statistics(several))
-    assert (row["total"], row["valid"]) == (1, 1)
-    with pytest.raises(ValueError, match=r"failures of shape \(1, .*, one table is needed"):
-        jaxlake.statistics_rows(several)
-    with pytest.raises(ValueError, match=r"failures of shape \(3, .*a leading axis of tables"):
-        jaxlake.merge_statistics(one)

@@ -106,19 +106,6 @@ def test_sizes_of_components_are_those_of_a_plain_search(solved):
         assert sizes[i] == largest
 
 
-def test_nothing_is_said_where_plans_are_longer_than_the_horizon(solved):
-    grids, wanted, sizes, expected = solved
-    _, _, cut = _solve(grids, 5, 3, horizon=5)
-    fit = wanted & (sizes <= RADIX - 2)
-    short = expected.optimal & (expected.makespan <= 5)
-    assert not (cut.optimal & ~short).any()
-    assert cut.optimal.sum() > 20
-    assert (cut.unsolvable[fit] <= expected.unsolvable[fit]).all()
-    same = cut.optimal
-    np.testing.assert_array_equal(cut.sum_of_costs[same], expected.sum_of_costs[same])
-    assert (fit & expected.optimal & ~short).any()
-
-
 @pytest.mark.slow
 def test_four_agents_with_two_words_for_the_last_agree_with_all_oracles():
     drawn = random_grids(12, 120, sizes=(6, 7, 8), agents=(4,), holes=0.5)
