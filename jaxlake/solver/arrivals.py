@@ -1,19 +1,7 @@
 """What two agents prove about their arrivals together, for searches with more agents.
 
-In a corridor either the one agent waits for the other or the other for the one, and no delay that
-the two share is of any use. So the least sum of costs of a pair says too little. What can be said
-of both arrivals is a staircase: if agent 0 arrives at most `e` steps later than it would alone,
-agent 1 arrives at least `g(e)` steps later than it would alone, and `g` never rises.
-
-Let L_t be the set of joint cells that two agents can occupy after t steps (`joint_search`). If
-agent 0 is the first to arrive for good, at time t, agent 1 stands on some cell beside it in L_t and
-walks on alone around it. So its arrival is at least t plus the least of the distances of these
-cells, and the other way round if agent 1 is the first.
-
-With such a staircase the constraint tree splits a pair that can't arrive as early as its paths do:
-either agent 0 arrives at the foot of the stair or later, or agent 1 at its top or later. That is
-what corridor reasoning (Li et al. 2021) does for one kind of place; here it is exact for any two
-agents, whatever is in their way.
+If agent 0 arrives at most e steps later than it would alone, agent 1 arrives at least g(e) steps
+later. Such a staircase never rises. Proofs: design_notes/solver.md.
 """
 
 from collections.abc import Sequence
@@ -29,13 +17,8 @@ from jaxlake.solver import joint_search
 from jaxlake.solver.chunks import Widths, in_chunks
 from jaxlake.solver.joint_search import Geometry, TwoAgentBoards, TwoAgentLanes
 from jaxlake.solver.kernels import stairs
-
-EXCESSES = 16
-"""Delays of the one agent that a staircase knows: 0 to 15. 15 for the other agent is 15 or more."""
-
-_BITS = 4
-_MOST = EXCESSES - 1
-_PER_WORD = 32 // _BITS
+from jaxlake.solver.kernels.pair_lanes import pairs_at_once, serves
+from jaxlake.solver.kernels.stairs import BITS, EXCESSES, MOST, PER_WORD
 
 
 class Stair(NamedTuple):
@@ -49,15 +32,14 @@ class Stair(NamedTuple):
 def look_up(words: list[jax.Array], one: jax.Array, other: jax.Array) -> Stair:
     """Look up how late two agents are, int (..., B), in a staircase of two words, uint32 (..., B).
 
-    Lateness counts from the arrival alone. Where the foot is above `one`, they can't arrive so
-    early; elsewhere the staircase says nothing against it.
+    Where the foot is above `one`, they can't arrive so early together; elsewhere they may.
     """
     foot = jnp.zeros_like(one)
     top = jnp.zeros_like(one)
     least = jnp.full_like(one, EXCESSES) + other
     for e in range(EXCESSES):
-        word, place = divmod(e, _PER_WORD)
-        delay = ((words[word] >> np.uint32(_BITS * place)) & np.uint32(_MOST)).astype(one.dtype)
+        word, place = divmod(e, PER_WORD)
+        delay = ((words[word] >> np.uint32(BITS * place)) & np.uint32(MOST)).astype(one.dtype)
         late = delay > other
         foot = jnp.where(late, e + 1, foot).astype(one.dtype)
         top = jnp.where(late, delay, top)
@@ -78,10 +60,7 @@ def look_up_pairs(
 
 
 def look_up_all_pairs(words: jax.Array, excesses: Sequence[jax.Array]) -> Stair:
-    """Do the same for all P pairs together: words uint32 (2, P, B) to leaves int (P, B).
-
-    It is one look-up to compile, where pairs one by one are P of them.
-    """
+    """Do the same by one look-up, words uint32 (2, P, B) to leaves int (P, B)."""
     one, other = (
         jnp.stack([excesses[pair[side]] for pair in combinations(range(len(excesses)), 2)])
         for side in (0, 1)
@@ -114,20 +93,15 @@ def staircases(
     if B == 0:
         return jnp.zeros((2, B), jnp.uint32)
     board = joint_search.geometry(free.shape[-1])
-    kernels = stairs.serves(widths.kernels, board)
-    if kernels is None:
-        width = joint_search.lanes_at_once(board, widths)
-    else:
-        width = stairs.pairs_at_once(board, widths)
-    width = min(B, width)
+    machine = serves(widths.kernels, None, board)
+    width = min(B, pairs_at_once(machine, None, board, widths))
     pairs = joint_search.two_agent_lanes(free, starts, goals, wanted, board, alone)
 
     def climb(chunk: TwoAgentLanes, _: None) -> tuple[jax.Array, None]:
         boards, running = chunk.on(free, board), chunk.connected
-        if kernels is None:
+        if machine is None:
             return _words(_climb(boards, running, board)), None
-        sizes = {"entries": EXCESSES, "bits": _BITS}
-        return _words(stairs.climb(boards, running, board, kernels, **sizes)), None
+        return _words(stairs.climb(boards, running, board, machine)), None
 
     blank = jnp.zeros((2, B), jnp.uint32)
     length = jnp.max(pairs.alone, axis=0)
@@ -137,11 +111,7 @@ def staircases(
 
 
 def _climb(boards: TwoAgentBoards, running: jax.Array, board: Geometry) -> jax.Array:
-    """Find the delays of the other agent, by which one is the first to arrive, as `stairs.climb`.
-
-    Where the search knew enough before an entry's time, an entry says more than is so; `_words`
-    takes what those before it say.
-    """
+    """Do what `stairs.climb` does; `_words` takes what entries before one that was missed say."""
     B = boards.free.shape[-1]
     alone = boards.alone
     left = _distances_around(boards, board)
@@ -151,18 +121,18 @@ def _climb(boards: TwoAgentBoards, running: jax.Array, board: Geometry) -> jax.A
         beside = _beside(layer, boards.goals, board)
         # Of the agent that is not there.
         distance = jnp.min(jnp.where(beside, left, UNREACHABLE), axis=1)
-        delay = jnp.clip(time + distance - alone[::-1], 0, _MOST)
+        delay = jnp.clip(time + distance - alone[::-1], 0, MOST)
         here = np.arange(EXCESSES)[:, None] == (time - alone)[:, None]
         delays = jnp.where(here, delay[:, None], state.delays)
         ended = jnp.all(jnp.any(delays == 0, axis=1), axis=0)
-        ended |= time >= jnp.max(alone, axis=0) + _MOST
+        ended |= time >= jnp.max(alone, axis=0) + MOST
         return _Climb(time, layer, delays, state.running & ~ended)
 
     def advance(state: _Climb) -> _Climb:
         wider = joint_search.expand(state.layer, board, waiting=True) & allowed
         return examine(state.time + 1, wider | state.layer, state)
 
-    delays = jnp.full((2, EXCESSES, B), _MOST)
+    delays = jnp.full((2, EXCESSES, B), MOST)
     begun = examine(jnp.int32(0), layer, _Climb(jnp.int32(0), layer, delays, running))
     return jax.lax.while_loop(lambda state: jnp.any(state.running), advance, begun).delays
 
@@ -174,17 +144,14 @@ def _words(delays: jax.Array) -> jax.Array:
     # If agent 1 is the first to arrive: the least excess of it that lets agent 0 arrive in time.
     e = np.arange(EXCESSES)[:, None, None]
     in_time = second[None] <= e
-    other = jnp.where(jnp.any(in_time, axis=1), jnp.argmax(in_time, axis=1), _MOST)
+    other = jnp.where(jnp.any(in_time, axis=1), jnp.argmax(in_time, axis=1), MOST)
     least = jnp.minimum(first, other).astype(jnp.uint32)
-    shifts = (_BITS * (np.arange(EXCESSES) % _PER_WORD)).astype(np.uint32)
-    return jnp.sum((least << shifts[:, None]).reshape(2, _PER_WORD, B), axis=1, dtype=jnp.uint32)
+    shifts = (BITS * (np.arange(EXCESSES) % PER_WORD)).astype(np.uint32)
+    return jnp.sum((least << shifts[:, None]).reshape(2, PER_WORD, B), axis=1, dtype=jnp.uint32)
 
 
 def _distances_around(boards: TwoAgentBoards, board: Geometry) -> jax.Array:
-    """Count the steps to its goal of an agent in any cell, with the other agent at its own.
-
-    Gives int32 (2, M, B): of agent 1 around agent 0 at its goal, and of agent 0 around agent 1.
-    """
+    """Count steps of agents 1 and 0 to their goals around the other at its own: int32 (2, M, B)."""
     M, B = boards.free.shape
     cell, goals = np.arange(M)[:, None, None], boards.goals
     around, ends = boards.free[:, None] & (cell != goals), cell == goals[::-1]

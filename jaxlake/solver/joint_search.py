@@ -1,24 +1,7 @@
 """Dense joint search for two agents, the basis of pair costs and of two-agent plans.
 
-Let L_t be the set of joint cells (p0, p1) that two agents can occupy after exactly t steps. Waiting
-is always legal, so L_t only grows, and once it stops growing without the joint goal the board is
-unsolvable. The makespan is the least t for which the joint goal is in L_t.
-
-In any plan some agent is the first to arrive at its goal for good; from then on the other walks
-alone around it. A step costs 2 until then and 1 from then on, so let S_c be the set of cells where
-the other can stand when c has been paid and the first has retired:
-
-    S_c = one step from S_{c-1}  |  { p1 : (g0, p1) in L_{c/2} }, the latter for even c
-
-(and the same with the agents exchanged). The sum of costs is the least c for which the other's goal
-is in S_c; it is never found later than the makespan, where the joint goal itself retires an agent.
-
-Without waits, L_t and S_c hold the cells at which agents can be after exactly t steps and exact
-cost c, and they do not grow.
-
-L_t is one bit for every pair of cells: for every cell of agent 0 a bit mask of agent 1's cells,
-dilated by shift-and-or. A guard column ends every row so that no shift wraps. Boards lie last in
-memory, so that one vector instruction serves several of them.
+L_t is the set of joint cells after t steps, S_c the cells of one agent when the other has retired
+and c has been paid: see design_notes/solver.md.
 """
 
 from functools import reduce
@@ -40,7 +23,7 @@ HALT_PERIOD = 8
 
 
 class Geometry(NamedTuple):
-    """Cells of an N x N board as bits: cell (r, c) is bit r * pitch + c."""
+    """Cells of an N x N board as bits: cell (r, c) is bit r * pitch + c. A guard ends each row."""
 
     pitch: int
     cells: int
@@ -74,10 +57,7 @@ class TwoAgentBoards(NamedTuple):
 
 
 class TwoAgentLanes(NamedTuple):
-    """Two agents each on one of some boards: of the boards, only which one it is.
-
-    Most lanes are never searched, so the cells of a board are laid out for those that are.
-    """
+    """Two agents each on one of some boards, laid out only for lanes that are searched."""
 
     board: jax.Array  # int32 (B,), which of the boards
     starts: jax.Array  # int32 (2, B), cells of the agents
@@ -90,10 +70,7 @@ class TwoAgentLanes(NamedTuple):
         return jnp.all(self.alone < FAR, axis=0)
 
     def on(self, free: jax.Array, board: Geometry) -> TwoAgentBoards:
-        """Lay out the boards of all lanes, of boards with the free cells bool (F, N, N).
-
-        Those of lanes that are not connected are empty, so that no search finds anything there.
-        """
+        """Lay out the boards of all lanes, of free cells bool (F, N, N); empty if not connected."""
         cells = free[self.board] & self.connected[:, None, None]
         padded = jnp.pad(cells, [(0, 0), (0, 0), (0, 1)])
         laid_out = padded.reshape(-1, board.cells).T
@@ -114,18 +91,14 @@ class JointOptima(NamedTuple):
     makespan: jax.Array  # int32 (B,), FAR if not found
     stuck: jax.Array  # bool (B,), proved unsolvable
     expansions: jax.Array  # int32 (B,), layers expanded for the lane
-    history: JointHistory | None  # the buffers given, filled as far as the search went
 
 
 class PairPlans(NamedTuple):
     """What a search with plans found. Lanes that it was not asked for say nothing."""
 
-    sum_of_costs: jax.Array  # int32 (B,), FAR if not found
-    makespan: jax.Array  # int32 (B,), FAR if not found
-    stuck: jax.Array  # bool (B,), proved unsolvable
-    expansions: jax.Array  # int32 (B,), layers expanded
+    optima: JointOptima
     length: jax.Array  # int32 (B,), steps of `plan`
-    plan: jax.Array  # int8 (horizon, 2, B), attains `sum_of_costs`
+    plan: jax.Array  # int8 (horizon, 2, B), attains the sum of costs
     makespan_plan: jax.Array  # int8 (horizon, 2, B)
 
 
@@ -135,6 +108,7 @@ class _JointState(NamedTuple):
     walks: jax.Array  # uint32 (W, 2, B), S_c for the last c looked at
     running: jax.Array  # bool (B,)
     optima: JointOptima
+    history: JointHistory | None
 
 
 def two_agent_lanes(
@@ -148,8 +122,8 @@ def two_agent_lanes(
     """Bring pairs of agents on some boards into the form from which a search begins.
 
     Cells that can be entered are bool (F, N, N), and lane i is on board i % F. Starts and goals are
-    int8 (B, 2, 2), (row, column) of both agents, and the distances `alone` int16 (2, B). Lanes not
-    `playing`, bool (B,), are never connected.
+    int8 (B, 2, 2), the distances `alone` int16 (2, B). Lanes not `playing`, bool (B,), are never
+    connected.
     """
 
     def flat_cells(places: jax.Array) -> jax.Array:
@@ -174,19 +148,16 @@ def joint_search(
     *,
     waitless_cost: jax.Array,
     waiting: jax.Array | bool,
-) -> JointOptima:
+) -> tuple[JointOptima, JointHistory | None]:
     """Search until every lane has its sum of costs and its makespan, or is stuck.
 
     Unless `waiting`, bool (), look instead for plans of the sum of costs `waitless_cost` in which
     nobody waits before its last arrival. Then `sum_of_costs` tells where one was found, and of the
-    rest only `expansions` and `history` have a meaning.
-
-    Whether a search still grows is checked in every eighth layer only, so a lane is found stuck
-    up to seven layers late.
+    rest only `expansions` and the history have a meaning.
 
     Boards to search, `running` bool (B,), must be connected. `horizon` (static) is the last layer
-    to look at, and `waitless_cost`, int32 (B,), at most twice as much. What the `history` holds is
-    overwritten.
+    to look at, and `waitless_cost`, int32 (B,), at most twice as much. The `history` is overwritten
+    and returned. A lane is found stuck up to `HALT_PERIOD` - 1 layers late.
     """
     B = running.shape[0]
     layer, allowed = first_layer(boards, board)
@@ -201,7 +172,7 @@ def joint_search(
         hit = (even & (waitless_cost == 2 * t)) | (odd & (waitless_cost == 2 * t + 1))
         found = jnp.where(waiting, cost, jnp.where(state.running & hit, waitless_cost, FAR))
         ended = jnp.where(waiting, both, hit | (2 * t + 1 >= waitless_cost))
-        history = optima.history
+        history = state.history
         if history is not None:
             history = JointHistory(
                 layers=history.layers.at[t].set(state.layer),
@@ -213,8 +184,8 @@ def joint_search(
             optima=optima._replace(
                 sum_of_costs=jnp.minimum(optima.sum_of_costs, found),
                 makespan=jnp.minimum(optima.makespan, jnp.where(both & waiting, t, FAR)),
-                history=history,
             ),
+            history=history,
         )
 
     def advance(state: _JointState) -> _JointState:
@@ -229,7 +200,9 @@ def joint_search(
         )
         optima = optima._replace(stuck=optima.stuck | (state.running & halted))
         running = state.running & ~halted
-        return examine(_JointState(state.time + 1, layer, state.walks, running, optima))
+        return examine(
+            state._replace(time=state.time + 1, layer=layer, running=running, optima=optima)
+        )
 
     far = jnp.full(B, FAR, jnp.int32)
     start = _JointState(
@@ -237,11 +210,13 @@ def joint_search(
         layer=layer,
         walks=jnp.zeros((board.words, 2, B), jnp.uint32),
         running=running,
-        optima=JointOptima(far, far, jnp.zeros(B, bool), jnp.zeros(B, jnp.int32), history),
+        optima=JointOptima(far, far, jnp.zeros(B, bool), jnp.zeros(B, jnp.int32)),
+        history=history,
     )
-    return jax.lax.while_loop(
+    ended = jax.lax.while_loop(
         lambda state: (state.time < horizon) & jnp.any(state.running), advance, examine(start)
-    ).optima
+    )
+    return ended.optima, ended.history
 
 
 def first_layer(boards: TwoAgentBoards, board: Geometry) -> tuple[jax.Array, jax.Array]:
@@ -262,11 +237,9 @@ def _if_waiting(words: jax.Array, waiting: jax.Array | bool) -> jax.Array:
 def expand(layer: jax.Array, board: Geometry, *, waiting: jax.Array | bool) -> jax.Array:
     """Return all joint cells one simultaneous step away, without swapping conflicts.
 
-    Holes and vertex conflicts are for the caller to mask.
-
-    Agent 0 moves first, then agent 1. Agent 0 may step onto agent 1's cell v only if agent 1 then
-    leaves v for another cell than the one that agent 0 came from. Those steps concern one bit of
-    every row and are computed apart from the rest.
+    Holes and vertex conflicts are for the caller to mask. Agent 0 moves first, then agent 1. Agent
+    0 may step onto agent 1's cell v only if agent 1 then leaves v for another cell than the one
+    that agent 0 came from.
     """
     P, M = board.pitch, board.cells
     rim = jax.lax.optimization_barrier(jnp.pad(layer, [(0, 0), (P, P), (0, 0)]))
@@ -296,9 +269,7 @@ def worth_searching_without_waits(
 ) -> jax.Array:
     """Tell, as bool (B,), where only a search can say whether an optimal plan needs a wait.
 
-    A plan that costs what the agents need alone, int32 (2, B), has no wait. On a bipartite grid
-    every walk without waits has the parity of the distance, so an odd excess can only come from
-    waiting.
+    On a bipartite grid an odd excess over the distances `alone`, int32 (2, B), needs one.
     """
     excess = sum_of_costs - jnp.sum(alone, axis=0, dtype=jnp.int32)
     return known & (excess > 0) & (excess % 2 == 0)
@@ -326,7 +297,7 @@ def has_cells(words: jax.Array, cells: jax.Array) -> jax.Array:
 def beside_goals(layer: jax.Array, goals: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return where one agent can be while the other stands at its goal.
 
-    Of agent 1 beside agent 0 as words uint32 (W, B), of agent 0 beside agent 1 as bool (M, B).
+    Agent 1 beside agent 0 as words uint32 (W, B), agent 0 beside agent 1 as bool (M, B).
     """
     row = jnp.take_along_axis(layer, goals[0][None, None], axis=1)[:, 0]
     column = reduce(
@@ -371,10 +342,7 @@ def _dilate(cells: jax.Array, board: Geometry, *, waiting: jax.Array | bool) -> 
 
 
 def _onto_the_other(rim: jax.Array, delta: int, board: Geometry) -> jax.Array:
-    """Return uint32 (M, B): all ones for cells that agent 0 enters by `delta` and agent 1 is in.
-
-    `rim` is a layer with `pitch` empty cells of agent 0 on both sides.
-    """
+    """Return uint32 (M, B): all ones for cells that agent 0 enters by `delta` and agent 1 is in."""
     M = board.cells
     words = [
         rim[word, board.pitch - delta + first : board.pitch - delta + min(first + 32, M)]

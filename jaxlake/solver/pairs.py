@@ -16,26 +16,17 @@ from jaxlake.solver.certificates import PreparedBoards, undisturbed
 from jaxlake.solver.chunks import Widths, in_chunks
 from jaxlake.solver.joint_search import FAR, JointOptima, TwoAgentBoards, TwoAgentLanes
 from jaxlake.solver.kernels import joint
+from jaxlake.solver.kernels.pair_lanes import pairs_at_once, serves
 
 
 class PairOptima(NamedTuple):
     """What two agents need when they are alone on the board."""
 
-    solvable: jax.Array  # bool (B,), False only where proved unsolvable
-    known: jax.Array  # bool (B,), the three below are exact
-    sum_of_costs: jax.Array  # int32 (B,), least sum of costs, -1 unless known
-    makespan: jax.Array  # int32 (B,), least makespan, -1 unless known
+    sum_of_costs: jax.Array  # int32 (B,), FAR if not known
+    makespan: jax.Array  # int32 (B,), FAR if not known
+    unsolvable: jax.Array  # bool (B,), proved
     waitless: jax.Array  # bool (B,), a plan of that sum of costs exists in which nobody waits
     #   before its last arrival; False unless known
-
-
-class _Found(NamedTuple):
-    """What the joint search told of pairs that it was asked for."""
-
-    sum_of_costs: jax.Array  # int32 (B,), FAR if not found
-    makespan: jax.Array  # int32 (B,), likewise
-    stuck: jax.Array  # bool (B,), proved unsolvable
-    waitless: jax.Array  # bool (B,), a plan of that cost without waits was found
 
 
 def pair_optima(
@@ -47,53 +38,47 @@ def pair_optima(
     horizon: int,
     widths: Widths,
 ) -> PairOptima:
-    """Compute exact costs of pairs of agents, by the joint search of `joint_search`.
+    """Compute exact costs of the wanted pairs of agents, by the joint search of `joint_search`.
 
-    Time is spent on the wanted pairs only. The others, and those whose makespan is longer than
-    `horizon` steps (static), are neither known nor proved unsolvable. Cells that can be entered are
-    `free`, bool (F, N, N), and pair i is on board i % F; starts and goals int8 (B, 2, 2), (row,
-    column) of both agents, the distances `alone` int16 (2, B).
+    Of the others, and those whose makespan is longer than `horizon` steps (static), nothing is
+    known. Cells that can be entered are `free`, bool (F, N, N), and pair i is on board i % F;
+    starts and goals int8 (B, 2, 2), (row, column), the distances `alone` int16 (2, B).
     """
     B = wanted.shape[0]
     if B == 0:
         nothing, none = jnp.zeros(0, bool), jnp.zeros(0, jnp.int32)
-        return PairOptima(~nothing, nothing, none, none, nothing)
+        return PairOptima(none, none, nothing, nothing)
     board = joint_search.geometry(free.shape[-1])
-    kernels = joint.serves(widths.kernels, horizon, board)
-    if kernels is None:
-        width = joint_search.lanes_at_once(board, widths)
-    else:
-        width = joint.boards_at_once(board, widths, None)
-    width = min(B, width)
+    machine = serves(widths.kernels, horizon, board)
+    width = min(B, pairs_at_once(machine, None, board, widths))
     pairs = joint_search.two_agent_lanes(free, starts, goals, wanted, board, alone)
     far = jnp.full(B, FAR, jnp.int32)
 
     def search(
         boards: TwoAgentBoards, running: jax.Array, cost: jax.Array, waiting: jax.Array | bool
     ) -> JointOptima:
-        if kernels is None:
+        if machine is None:
             return joint_search.joint_search(
                 boards, running, horizon, board, waitless_cost=cost, waiting=waiting
-            )
+            )[0]
         waitless_cost = None if waiting else cost
-        return joint.search_costs(boards, running, horizon, board, kernels, waitless_cost)
+        return joint.search_costs(boards, running, horizon, board, machine, waitless_cost)
 
     shortest = jnp.max(pairs.alone, axis=0)
 
-    def find(found: _Found, waiting: jax.Array | bool) -> tuple[_Found, None]:
+    def find(found: PairOptima, waiting: jax.Array | bool) -> tuple[PairOptima, None]:
         """Find the optima, or then, not waiting, whether there are plans without waits."""
-        sum_of_costs, makespan, _, _ = found
-        known = makespan < FAR
+        known, sum_of_costs = found.makespan < FAR, found.sum_of_costs
         undecided = joint_search.worth_searching_without_waits(pairs.alone, known, sum_of_costs)
         searched = jnp.where(waiting, pairs.connected, undecided)
         length = jnp.where(waiting, shortest, sum_of_costs)
 
         def find_chunk(
-            chunk: tuple[TwoAgentLanes, _Found, jax.Array], _: None
-        ) -> tuple[_Found, None]:
+            chunk: tuple[TwoAgentLanes, PairOptima, jax.Array], _: None
+        ) -> tuple[PairOptima, None]:
             lanes, before, searched = chunk
             found = search(lanes.on(free, board), searched, before.sum_of_costs, waiting)
-            first = _Found(found.sum_of_costs, found.makespan, found.stuck, before.waitless)
+            first = PairOptima(found.sum_of_costs, found.makespan, found.stuck, before.waitless)
             then = before._replace(waitless=found.sum_of_costs < FAR)
             return jax.tree.map(lambda x, y: jnp.where(waiting, x, y), first, then), None
 
@@ -101,21 +86,18 @@ def pair_optima(
         return in_chunks(find_chunk, operands, searched, length, found, width, None)[0], None
 
     no = jnp.zeros(B, bool)
-    begun = _Found(far, far, no, no)
-    if kernels is None:  # a loop for both, so that it compiles once
+    begun = PairOptima(far, far, no, no)
+    if machine is None:  # a loop for both, so that it compiles once
         found, _ = jax.lax.scan(find, begun, jnp.array([True, False]))
     else:
         found, _ = find(find(begun, True)[0], False)
-    sum_of_costs, makespan, stuck, waitless = found
-    known = makespan < FAR
-    excess = sum_of_costs - jnp.sum(pairs.alone, axis=0, dtype=jnp.int32)
-    none = jnp.int32(-1)
+    known = found.makespan < FAR
+    excess = found.sum_of_costs - jnp.sum(pairs.alone, axis=0, dtype=jnp.int32)
     return PairOptima(
-        solvable=~(stuck | (wanted & ~pairs.connected)),
-        known=known,
-        sum_of_costs=jnp.where(known, sum_of_costs, none),
-        makespan=jnp.where(known, makespan, none),
-        waitless=known & ((excess == 0) | waitless),
+        sum_of_costs=jnp.where(known, found.sum_of_costs, FAR),
+        makespan=found.makespan,
+        unsolvable=found.unsolvable | (wanted & ~pairs.connected),
+        waitless=known & ((excess == 0) | found.waitless),
     )
 
 
@@ -147,7 +129,7 @@ def pair_bounds(
     searched = exist & ~settled
     optima = pair_optima(*_places(batch), pairs.alone, searched.reshape(-1), horizon, widths)
     optima = jax.tree.map(lambda leaf: leaf.reshape(P, B), optima)
-    known = searched & optima.known & optima.solvable
+    known = searched & (optima.makespan < FAR) & ~optima.unsolvable
     one, other = pairs.alone.reshape(2, P, B)
     cost = jnp.where(settled, one + other, jnp.where(known, optima.sum_of_costs, 0))
     makespan = jnp.where(settled, jnp.maximum(one, other), jnp.where(known, optima.makespan, 0))
@@ -155,7 +137,7 @@ def pair_bounds(
         costs=cost.astype(jnp.int16),
         makespan=jnp.max(makespan, axis=0).astype(jnp.int16),
         waitless=optima.waitless | ~known,
-        blocked=jnp.any(searched & ~optima.solvable, axis=0),
+        blocked=jnp.any(searched & optima.unsolvable, axis=0),
     )
 
 
@@ -164,7 +146,7 @@ def pair_staircases(
 ) -> jax.Array:
     """Compute the staircases of pairs that get in each other's way, uint32 (2, P, B); else 0.
 
-    The costs, int16 (P, B), are those of `PairBounds`; wanted boards are bool (B,).
+    Costs, int16 (P, B), as in `PairBounds`; wanted boards are bool (B,).
     """
     B, K = batch.agent_mask.shape
     i, j = (np.array(side) for side in zip(*agent_pairs(K), strict=True))
@@ -176,11 +158,7 @@ def pair_staircases(
 
 
 def _places(batch: Instance) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the free cells of all boards, and the starts and goals of all pairs.
-
-    Bool (B, N, N), and int8 (P * B, 2, 2) with (row, column) of both agents: one pair of each board
-    after another.
-    """
+    """Return bool (B, N, N) free cells, and int8 (P * B, 2, 2) starts and goals, pair by pair."""
     i, j = (np.array(side) for side in zip(*agent_pairs(batch.agent_mask.shape[1]), strict=True))
 
     def of_pairs(leaf: jax.Array) -> jax.Array:
@@ -191,10 +169,7 @@ def _places(batch: Instance) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def waitless_bounds(pairs: PairBounds, alone: jax.Array) -> jax.Array:
-    """Return lower bounds on the cost of pairs that do not wait, int16 (P, B).
-
-    Their excess is even: an odd one rises by 1, and an even one that needs a wait by 2.
-    """
+    """Return lower bounds on the cost of pairs that do not wait, int16 (P, B): even excesses."""
     i, j = (np.array(side) for side in zip(*agent_pairs(alone.shape[0]), strict=True))
     excess = pairs.costs - (alone[i] + alone[j])
     more = jnp.where(excess % 2 == 1, 1, jnp.where(pairs.waitless | (excess == 0), 0, 2))
@@ -211,15 +186,8 @@ def matching_bound(costs: jax.Array, pair_costs: jax.Array) -> jax.Array:
 
     `pair_costs` int16 (P, B) bounds the two agents of a pair together, `costs` int16 (K, B) each.
     """
-    return jnp.sum(costs, axis=0, dtype=jnp.int16) + matching_gain(list(costs), list(pair_costs))
-
-
-def matching_gain(costs: Sequence[jax.Array], pair_costs: Sequence[jax.Array]) -> jax.Array:
-    """Compute what the best matching into pairs adds to the costs of the agents.
-
-    Pairs without a common agent add what each of them needs beyond the bounds of its two agents.
-    """
-    return best_matching(pair_gains(costs, pair_costs), len(costs))
+    gain = best_matching(pair_gains(list(costs), list(pair_costs)), len(costs))
+    return jnp.sum(costs, axis=0, dtype=jnp.int16) + gain
 
 
 def pair_gains(
@@ -232,10 +200,7 @@ def pair_gains(
 
 
 def best_matching(gains: Sequence[jax.Array], agents: int) -> jax.Array:
-    """Add up the gains of pairs without a common agent, as large as possible.
-
-    With up to five agents a matching has one pair or two.
-    """
+    """Add up the gains of one pair or two without a common agent, as large as possible."""
     pairs = agent_pairs(agents)
     both = [
         gains[p] + gains[q]

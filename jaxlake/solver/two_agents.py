@@ -1,7 +1,5 @@
 """Two agents: both optima, a plan for each and needs_wait, by the dense joint search."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -15,28 +13,21 @@ from jaxlake.solver.joint_search import (
     FAR,
     Geometry,
     JointHistory,
+    JointOptima,
     PairPlans,
     TwoAgentBoards,
     TwoAgentLanes,
 )
 from jaxlake.solver.kernels import joint
+from jaxlake.solver.kernels.pair_lanes import pairs_at_once, serves
 from jaxlake.solver.solution import Solution, Status
 from jaxlake.solver.space_time import by_board
-
-_Search = Callable[
-    [TwoAgentBoards, jax.Array, JointHistory | None, jax.Array, jax.Array | bool],
-    tuple[PairPlans, JointHistory | None],
-]
-"""Search boards where bool (B,) says so, with waits or, at a cost of int32 (B,), without."""
 
 
 class _TwoAgentOptima(NamedTuple):
     """What is known of each lane: the fields of `PairPlans`, and one more."""
 
-    sum_of_costs: jax.Array
-    makespan: jax.Array
-    stuck: jax.Array
-    expansions: jax.Array
+    optima: JointOptima
     length: jax.Array
     plan: Rows  # int8 (B, horizon * 2), by time and agent
     makespan_plan: Rows  # likewise
@@ -51,25 +42,21 @@ def solve_two(
     Their distances `alone` are int16 (2, B). Boards that are not wanted, bool (B,), or where fewer
     play are UNKNOWN and cost next to nothing. Others are UNKNOWN if their makespan is longer than
     `horizon` (static), or if the plan of optimal sum of costs that is found is.
-    `expansions` counts the layers of `joint_search` that were expanded until the board was decided,
-    those of the search without waits included; it does not depend on the rest of the batch.
     """
     B = len(wanted)
     playing = wanted & batch.agent_mask[:, 0] & batch.agent_mask[:, 1]
     board = joint_search.geometry(batch.holes.shape[-1])
     free = ~batch.holes
     lanes = joint_search.two_agent_lanes(free, batch.starts, batch.goals, playing, board, alone)
-    kernels = joint.serves(widths.kernels, horizon, board)
+    machine = serves(widths.kernels, horizon, board)
+    width = max(1, min(B, pairs_at_once(machine, horizon, board, widths)))
     history: JointHistory | None = None  # a kernel has its own
-    if kernels is None:
-        width = max(1, min(B, joint_search.lanes_at_once(board, widths, horizon)))
+    if machine is None:
         # Allocated once, not per chunk: the loops write every set that they later read.
         history = JointHistory(
             layers=jnp.zeros((horizon + 1, board.words, board.cells, width), jnp.uint32),
             walks=jnp.zeros((2 * horizon + 2, board.words, 2, width), jnp.uint32),
         )
-    else:
-        width = max(1, min(B, joint.boards_at_once(board, widths, horizon)))
 
     def search(
         boards: TwoAgentBoards,
@@ -78,14 +65,14 @@ def solve_two(
         cost: jax.Array,
         waiting: jax.Array | bool,
     ) -> tuple[PairPlans, JointHistory | None]:
-        if kernels is None:
+        if machine is None:
             return search_by_loops(boards, running, history, cost, horizon, board, waiting)
         waitless_cost = None if waiting else cost
-        return joint.search_pairs(boards, running, horizon, board, kernels, waitless_cost), None
+        return joint.search_pairs(boards, running, horizon, board, machine, waitless_cost), None
 
     no, zero, far = jnp.zeros(B, bool), jnp.zeros(B, jnp.int32), jnp.full(B, FAR, jnp.int32)
     none = Rows(jnp.zeros((B, horizon * 2), jnp.int8))
-    blank = _TwoAgentOptima(far, far, no, zero, far, none, none, no)
+    blank = _TwoAgentOptima(JointOptima(far, far, no, zero), far, none, none, no)
     shortest = jnp.max(lanes.alone, axis=0)
 
     def solve_stage(
@@ -93,25 +80,34 @@ def solve_two(
     ) -> tuple[tuple[_TwoAgentOptima, JointHistory | None], None]:
         """Find the optima and a plan for each, or then, not waiting, plans without waits."""
         found, history = state
-        known, cost = found.makespan < FAR, found.sum_of_costs
+        known, cost = found.optima.makespan < FAR, found.optima.sum_of_costs
         undecided = joint_search.worth_searching_without_waits(lanes.alone, known, cost)
         found = found._replace(undecided=undecided & ~jnp.asarray(waiting))
         searched = jnp.where(waiting, lanes.connected, undecided)
         length = jnp.where(waiting, shortest, cost)
-        place = partial(TwoAgentLanes.on, free=free, board=board)
-        work = partial(_search_chunk, place=place, search=search, waiting=waiting)
+        Chunk = tuple[TwoAgentLanes, _TwoAgentOptima, jax.Array]
+
+        def search_chunk(
+            chunk: Chunk, history: JointHistory | None
+        ) -> tuple[_TwoAgentOptima, JointHistory | None]:
+            lanes, before, wanted = chunk
+            cost = before.optima.sum_of_costs
+            plans, history = search(lanes.on(free, board), wanted, history, cost, waiting)
+            return _with_plans(before, plans, wanted, waiting), history
+
         operands = (lanes, found, searched)
-        return in_chunks(work, operands, searched, length, found, width, history), None
+        return in_chunks(search_chunk, operands, searched, length, found, width, history), None
 
     begun = (blank, history)
-    if kernels is None:  # a loop for both, so that it compiles once
+    if machine is None:  # a loop for both, so that it compiles once
         (found, _), _ = jax.lax.scan(solve_stage, begun, jnp.array([True, False]))
     else:
         found, _ = solve_stage(solve_stage(begun, True)[0], False)[0]
 
-    excess = found.sum_of_costs - jnp.sum(lanes.alone, axis=0, dtype=jnp.int32)
-    optimal = (found.makespan < FAR) & (found.length <= horizon)
-    unsolvable = found.stuck | (playing & ~lanes.connected)
+    optima = found.optima
+    excess = optima.sum_of_costs - jnp.sum(lanes.alone, axis=0, dtype=jnp.int32)
+    optimal = (optima.makespan < FAR) & (found.length <= horizon)
+    unsolvable = optima.stuck | (playing & ~lanes.connected)
     unproved = jnp.where(unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
     status = jnp.where(optimal, Status.OPTIMAL, unproved)
 
@@ -121,50 +117,35 @@ def solve_two(
 
     return Solution(
         status=status.astype(jnp.int8),
-        sum_of_costs=jnp.where(optimal, found.sum_of_costs.astype(jnp.int16), jnp.int16(-1)),
-        makespan=jnp.where(optimal, found.makespan.astype(jnp.int16), jnp.int16(-1)),
+        sum_of_costs=jnp.where(optimal, optima.sum_of_costs.astype(jnp.int16), jnp.int16(-1)),
+        makespan=jnp.where(optimal, optima.makespan.astype(jnp.int16), jnp.int16(-1)),
         needs_wait=optimal & ((excess % 2 == 1) | found.undecided),
         plan=where_optimal(found.plan),
         makespan_plan=where_optimal(found.makespan_plan),
-        expansions=found.expansions,
+        expansions=optima.expansions,
     )
 
 
-def _search_chunk(
-    operands: tuple[TwoAgentLanes, _TwoAgentOptima, jax.Array],
-    history: JointHistory | None,
-    place: Callable[[TwoAgentLanes], TwoAgentBoards],
-    search: _Search,
-    waiting: jax.Array | bool,
-) -> tuple[_TwoAgentOptima, JointHistory | None]:
-    """Search a chunk where it is wanted, bool (B,); without waits, see what that says of plans.
-
-    A plan without waits takes the place of the one that was known.
-    """
-    lanes, known, wanted = operands
-    found, history = search(place(lanes), wanted, history, known.sum_of_costs, waiting)
+def _with_plans(
+    known: _TwoAgentOptima, found: PairPlans, wanted: jax.Array, waiting: jax.Array | bool
+) -> _TwoAgentOptima:
+    """Take what a search found; a plan without waits replaces the one that was known."""
+    optima = found.optima
     plan, makespan_plan = (
         Rows(by_board(each.swapaxes(0, 1)).reshape(len(wanted), -1))
         for each in (found.plan, found.makespan_plan)
     )
-    first = _TwoAgentOptima(
-        sum_of_costs=found.sum_of_costs,
-        makespan=found.makespan,
-        stuck=found.stuck,
-        expansions=found.expansions,
-        length=found.length,
-        plan=plan,
-        makespan_plan=makespan_plan,
-        undecided=jnp.zeros_like(found.stuck),
-    )
-    waitless = wanted & (found.sum_of_costs < FAR)
+    no = jnp.zeros_like(optima.stuck)
+    first = _TwoAgentOptima(optima, found.length, plan, makespan_plan, undecided=no)
+    waitless = wanted & (optima.sum_of_costs < FAR)
+    expansions = known.optima.expansions + optima.expansions
     then = known._replace(
-        undecided=known.undecided & ~waitless,
-        expansions=known.expansions + found.expansions,
+        optima=known.optima._replace(expansions=expansions),
         length=jnp.where(waitless, found.length, known.length),
         plan=Rows(jnp.where(waitless[:, None], plan.values, known.plan.values)),
+        undecided=known.undecided & ~waitless,
     )
-    return jax.tree.map(lambda x, y: jnp.where(waiting, x, y), first, then), history
+    return jax.tree.map(lambda x, y: jnp.where(waiting, x, y), first, then)
 
 
 def search_by_loops(
@@ -177,14 +158,14 @@ def search_by_loops(
     waiting: jax.Array | bool,
 ) -> tuple[PairPlans, JointHistory]:
     """Search and go back through the history, which must be given; arguments as `joint_search`."""
-    ended = joint_search.joint_search(
+    ended, history = joint_search.joint_search(
         boards, running, horizon, board, history, waitless_cost=waitless_cost, waiting=waiting
     )
-    assert ended.history is not None
-    layers = ended.history.layers
+    assert history is not None
+    layers = history.layers
     found = jnp.where(waiting, ended.makespan, ended.sum_of_costs) < FAR
     cost = jnp.where(waiting, ended.sum_of_costs, waitless_cost)
-    walk, places = _walk_back(boards, cost, found, ended.history, horizon, board, waiting)
+    walk, places = _walk_back(boards, cost, found, history, horizon, board, waiting)
     # Where the cheapest plan is also of least makespan it is the answer to both objectives.
     too_long = found & (walk.length > ended.makespan) & waiting
 
@@ -203,8 +184,7 @@ def search_by_loops(
         jnp.stack([walk.retirement, jnp.where(too_long, ended.makespan, 0)]),
     )
     _, (plan, makespan_plan) = jax.lax.scan(fill, walk.plan, tasks)
-    numbers = ended.sum_of_costs, ended.makespan, ended.stuck, ended.expansions
-    return PairPlans(*numbers, walk.length, plan, makespan_plan), ended.history
+    return PairPlans(ended, walk.length, plan, makespan_plan), history
 
 
 class _WalkBack(NamedTuple):
@@ -234,12 +214,7 @@ def _walk_back(
     board: Geometry,
     waiting: jax.Array | bool,
 ) -> tuple[_CheapestPlan, jax.Array]:
-    """Walk from the walker's goal back through S_c until the joint cell lies in a layer.
-
-    That joint cell, int32 (2, B), is given too; from there the way back is through the layers. With
-    waits every set of `history` holds the ones before it, but since the cost is the least, every
-    cell on the way back was reached at its time and not before.
-    """
+    """Walk from the goal back through S_c until the joint cell, int32 (2, B), is in a layer."""
     deltas = jnp.asarray((0, *board.deltas), jnp.int32)
     goals, lane = boards.goals, jnp.arange(cost.shape[0])
     spent = jnp.where(wanted, cost, 0)
@@ -308,12 +283,8 @@ def _back_through_layers(
     board: Geometry,
     waiting: jax.Array | bool,
 ) -> jax.Array:
-    """Fill the first `time` steps of a plan, int8 (horizon, 2, B), which end in `places`.
-
-    With waits, `places` must be a joint cell that was reached at `time` for the first time. So each
-    of its predecessors was reached one step earlier and not before, and any that lies in the
-    previous layer will do.
-    """
+    """Fill the first `time` steps of a plan, int8 (horizon, 2, B), which end in `places`."""
+    # `places` were reached at `time` for the first time, so any predecessor in a layer will do.
     deltas = jnp.asarray((0, *board.deltas), jnp.int32)
     lane = jnp.arange(places.shape[-1])
     choices = np.indices((5, 5)).reshape(2, 25)

@@ -1,16 +1,12 @@
-"""The way back from the goals of a joint search to its plans.
-
-In every round it is one step back for all boards of a program. Each lane says how good an action is
-that began in its cell, and the least of these ranks is taken.
-"""
+"""The way back from the goals of a joint search to its plans, a step of all boards per round."""
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxlake.solver.kernels.joint_lanes import JOINED, ODD, JointLanes, as_word
 from jaxlake.solver.kernels.lanes import any_lane, flag
+from jaxlake.solver.kernels.pair_lanes import JOINED, ODD, JointLanes, as_word
 from jaxlake.solver.kernels.word_sets import meet, single, where, without
 
 _NOT = 99  # a rank behind all others

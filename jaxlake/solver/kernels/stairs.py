@@ -1,9 +1,4 @@
-"""Staircases of arrivals (`jaxlake.solver.arrivals`), in one launch for many pairs.
-
-A lane is a cell of agent 0, as in the joint search, whose layers a program expands. Only the last
-two of them are in memory. In each round the least distance is taken of the cells in which one
-agent can be while the other is at its goal.
-"""
+"""Staircases of arrivals (`jaxlake.solver.arrivals`), in one launch for many pairs."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,98 +9,36 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.board.distance_fields import UNREACHABLE
-from jaxlake.solver.chunks import Kernels, Widths
-from jaxlake.solver.joint_search import Geometry, TwoAgentBoards, pack_cells
-from jaxlake.solver.kernels.joint_lanes import (
-    BOARDS,
-    MAX_ROWS,
-    PairLanes,
-    lanes_of,
-    memory_rows,
-    told_of,
-)
-from jaxlake.solver.kernels.lanes import VECTOR_REGISTER, WARP, any_lane, fits, run_programs
+from jaxlake.solver.chunks import Kernels
+from jaxlake.solver.joint_search import Geometry, TwoAgentBoards
+from jaxlake.solver.kernels.lanes import any_lane
+from jaxlake.solver.kernels.pair_lanes import PairLanes, run_pairs
 from jaxlake.solver.kernels.word_sets import meet
 
+EXCESSES = 16
+"""Delays of the one agent that a staircase knows: 0 to 15. 15 for the other agent is 15 or more."""
 
-class _Columns(NamedTuple):
-    """What a program is told of each pair, int32, after the words of its board's free cells."""
+BITS = 4
+"""Bits of a delay; all of a pair are in two words of 32 bits."""
 
-    start_0: jax.Array
-    start_1: jax.Array
-    goal_0: jax.Array
-    goal_1: jax.Array
-    running: jax.Array
-    alone_0: jax.Array
-    alone_1: jax.Array
-
-
-def serves(machine: Kernels | None, board: Geometry) -> Kernels | None:
-    """Return what climbs on boards of this geometry: a kernel, or None."""
-    if machine is None or board.pitch > MAX_ROWS + 1:
-        return None
-    lanes = lanes_of(machine, board)
-    return machine if fits(machine, _rows(board) * -(-lanes // VECTOR_REGISTER[1])) else None
-
-
-def pairs_at_once(board: Geometry, widths: Widths) -> int:
-    """Return how many pairs one launch climbs for."""
-    lanes = lanes_of(widths.kernels, board)
-    return widths.fitting(widths.joint_boards, 4 * lanes * _rows(board))
-
-
-def _rows(board: Geometry) -> int:
-    """Return the rows of lanes that a pair takes in memory, and one for the output."""
-    return int(np.prod(memory_rows(None, board))) + 1
+MOST = EXCESSES - 1
+PER_WORD = 32 // BITS
 
 
 def climb(
-    pairs: TwoAgentBoards,
-    running: jax.Array,
-    board: Geometry,
-    machine: Kernels,
-    *,
-    entries: int,
-    bits: int,
+    pairs: TwoAgentBoards, running: jax.Array, board: Geometry, machine: Kernels
 ) -> jax.Array:
-    """Find the delays of the other agent, by which agent of a pair is the first to arrive.
+    """Return the delays of the other agent, by which agent of a pair is the first to arrive.
 
-    Gives int32 (2, entries, B): entry e says how late the other agent is at least if the first one
-    arrives e steps later than alone, or earlier; where no search came so far, it says the most that
-    `bits` bits hold. All entries of a pair are in two words of 32 bits.
+    Gives int32 (2, EXCESSES, B): entry e says how late the other agent is at least if the first
+    arrives e steps later than alone, or earlier. Where no search came so far it is MOST.
     """
-    from jax.experimental import pallas as pl  # as slow as all of JAX to import
-
-    B = len(running)
-    (start_0, start_1), (goal_0, goal_1), (alone_0, alone_1) = (
-        pairs.starts,
-        pairs.goals,
-        pairs.alone,
-    )
-    numbers = _Columns(start_0, start_1, goal_0, goal_1, running, alone_0, alone_1)
-    words = (*pack_cells(pairs.free, board), *numbers)
-    told = jnp.stack([word.astype(jnp.int32) for word in words], axis=1)
-    at_once, lanes = BOARDS[machine], lanes_of(machine, board)
-    programs = -(-B // at_once)
-    told = jnp.pad(told, [(0, programs * at_once - B), (0, 0)])
-    (output,) = run_programs(
-        partial(_climb, board=board, machine=machine, entries=entries, bits=bits),
-        machine,
-        programs,
-        [(told, pl.BlockSpec((at_once, told.shape[1]), lambda i: (i, 0)))],
-        [
-            (
-                jax.ShapeDtypeStruct((programs * at_once, lanes), jnp.int32),
-                pl.BlockSpec((at_once, lanes), lambda i: (i, 0)),
-            )
-        ],
-        [((*memory_rows(None, board), at_once, lanes), jnp.uint32)],
-        warps=lanes // WARP,
-    )
-    packed = output[:B, :4].astype(jnp.uint32).T.reshape(2, 2, 1, B)  # (agents, words, 1, B)
-    shifts = (bits * np.arange(32 // bits)).astype(np.uint32)[:, None]
-    delays = (packed >> shifts) & np.uint32((1 << bits) - 1)
-    return delays.reshape(2, entries, B).astype(jnp.int32)
+    kernel = partial(_climb, board=board, machine=machine)
+    (output,) = run_pairs(kernel, pairs, [running, *pairs.alone], None, board, machine)
+    packed = output[:, :4].astype(jnp.uint32).T.reshape(2, 2, 1, -1)  # (agents, words, 1, B)
+    shifts = (BITS * np.arange(PER_WORD)).astype(np.uint32)[:, None]
+    delays = (packed >> shifts) & np.uint32(MOST)
+    return delays.reshape(2, EXCESSES, -1).astype(jnp.int32)
 
 
 class _State(NamedTuple):
@@ -116,31 +49,14 @@ class _State(NamedTuple):
     running: jax.Array  # int32 (pairs, 1)
 
 
-def _climb(
-    columns: Any,
-    output: Any,
-    memory: Any,
-    *,
-    board: Geometry,
-    machine: Kernels,
-    entries: int,
-    bits: int,
-) -> None:
+def _climb(columns: Any, output: Any, memory: Any, *, board: Geometry, machine: Kernels) -> None:
     """Write the four words of each pair."""
-    program = _Climb(columns, memory, board, machine, entries, bits)
-    output[...] = program.row_of([word.astype(jnp.int32) for word in program.delays()])
+    program = _Climb(columns, memory, board, machine)
+    output[0] = program.row_of([word.astype(jnp.int32) for word in program.delays()])
 
 
 class _Climb(PairLanes):
     """The pairs of one program."""
-
-    def __init__(
-        self, columns: Any, memory: Any, board: Geometry, machine: Kernels, entries: int, bits: int
-    ) -> None:
-        free, told = told_of(columns, board, _Columns)
-        super().__init__(free, told, memory, board, machine)
-        self.alone = (told.alone_0, told.alone_1)
-        self.entries, self.bits = entries, bits
 
     def delays(self) -> tuple[jax.Array, ...]:
         """Return the words of agent 0, then those of agent 1."""
@@ -148,7 +64,7 @@ class _Climb(PairLanes):
         layer = self.first_layer()
         self.write_layer(jnp.int32(0), layer)
         self.meet_lanes()
-        most = jnp.int32((1 << self.bits) - 1) + 0 * self.running
+        most = jnp.int32(MOST) + 0 * self.running
         unknown = ~(most ^ most).astype(jnp.uint32)
         state = _State(jnp.int32(0), tuple(layer), (unknown,) * 4, (most,) * 2, self.running)
 
@@ -183,26 +99,26 @@ class _Climb(PairLanes):
         return list(jax.lax.while_loop(lambda state: state[3], spread, begun)[2])
 
     def _examine(self, state: _State, left: Sequence[jax.Array]) -> _State:
-        """See who can be the first to arrive now, and how late the other one is then."""
-        t, most = state.time, (1 << self.bits) - 1
+        """Note who can be the first to arrive now (`more` are distances alone), and the delay."""
+        t = state.time
         # Of agent 1 with agent 0 at its goal, and the other way round.
         beside = self.column_of_goal_0(t & 1, state.layer) != 0, meet(state.layer, self.goal_1)
         words, least = list(state.delays), list(state.least)
         for first, other in ((0, 1), (1, 0)):
             distance = self.least(jnp.where(beside[first], left[other], UNREACHABLE))
-            delay = jnp.clip(t + distance - self.alone[other], 0, most)
-            late = t - self.alone[first]
-            known = (late >= 0) & (late < self.entries)
+            delay = jnp.clip(t + distance - self.more[other], 0, MOST)
+            late = t - self.more[first]
+            known = (late >= 0) & (late < EXCESSES)
             least[first] = jnp.where(known, jnp.minimum(least[first], delay), least[first])
-            place = (late * self.bits) & 31
+            place = (late * BITS) & 31
             for half in (0, 1):
-                here = known & (late * self.bits >> 5 == half)
+                here = known & (late * BITS >> 5 == half)
                 word = words[2 * first + half]
-                cleared = word & ~(np.uint32(most) << place.astype(jnp.uint32))
+                cleared = word & ~(np.uint32(MOST) << place.astype(jnp.uint32))
                 put = cleared | (least[first].astype(jnp.uint32) << place.astype(jnp.uint32))
                 words[2 * first + half] = jnp.where(here, put, word)
         ended = (least[0] == 0) & (least[1] == 0)
-        ended = ended | (t >= jnp.maximum(*self.alone) + self.entries - 1)
+        ended = ended | (t >= jnp.maximum(*self.more) + MOST)
         running = jnp.where(ended, 0, state.running)
         return state._replace(delays=tuple(words), least=tuple(least), running=running)
 

@@ -1,24 +1,26 @@
-"""The lanes of a pair of agents: what is in them, how they read each other, and take a step.
+"""Pairs of agents in the lanes of a program: a lane is a cell of agent 0, with words for agent 1.
 
-A lane is a cell of agent 0 and holds a row of L_t: the cells of agent 1 with which it is reached
-then, W words. Agent 1 moves within the words of a lane, agent 0 from lane to lane. A TPU rotates
-its registers for that; elsewhere lanes read what others have written. What leaves the board comes
-to lanes beyond the last cell, where all is empty.
-
-What is said of a cell of either agent is one word per lane: bit 0 speaks of agent 0 in this cell,
-bit 1 of agent 1.
+What is said of a cell of either agent is one word per lane: bit 0 for agent 0, bit 1 for agent 1.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.solver.chunks import Kernels
-from jaxlake.solver.joint_search import Geometry
-from jaxlake.solver.kernels.lanes import NOTHING, VECTOR_REGISTER, WARP, flag, union
+from jaxlake.solver.chunks import Kernels, Widths
+from jaxlake.solver.joint_search import Geometry, TwoAgentBoards, lanes_at_once, pack_cells
+from jaxlake.solver.kernels.lanes import (
+    NOTHING,
+    VECTOR_REGISTER,
+    WARP,
+    fits,
+    flag,
+    run_programs,
+    union,
+)
 from jaxlake.solver.kernels.word_sets import (
     Words,
     both,
@@ -30,8 +32,6 @@ from jaxlake.solver.kernels.word_sets import (
     without,
 )
 
-T = TypeVar("T", bound=NamedTuple)
-
 BOTH = np.uint32(3)
 """Both agents, as of what is said of a cell."""
 
@@ -39,27 +39,16 @@ JOINED, ODD = 2, 4
 """The bits at which the later parts of a word of `JointLanes.write_walk` begin."""
 
 MAX_ROWS = 16
-"""Rows of the largest board, as of the other kernels: 512 lanes with 9 words of cells each."""
+"""Rows of the largest board: 512 lanes with 9 words of cells each."""
 
 BOARDS = {Kernels.GPU: 1, Kernels.TPU: VECTOR_REGISTER[0], Kernels.INTERPRETED: 32}
 """Boards of one program."""
 
 
-def lanes_of(machine: Kernels | None, board: Geometry) -> int:
+def lanes_of(machine: Kernels, board: Geometry) -> int:
     """Return the lanes of a board: one for each cell, and empty ones to step into off the board."""
     least = VECTOR_REGISTER[1] if machine is Kernels.TPU else WARP
     return max(least, 1 << (board.cells + board.pitch - 1).bit_length())
-
-
-class Columns(NamedTuple):
-    """What a program of the search is told of each board, int32, after the words of free cells."""
-
-    start_0: jax.Array
-    start_1: jax.Array
-    goal_0: jax.Array
-    goal_1: jax.Array
-    running: jax.Array
-    asked: jax.Array  # the cost of the plan without waits that is looked for
 
 
 class Numbers(NamedTuple):
@@ -100,24 +89,75 @@ LAST_TIMES = 2
 
 
 def memory_rows(horizon: int | None, board: Geometry) -> tuple[int, int]:
-    """Return the leading axes of a program's memory: L_t and what `write_walk` writes, by time.
-
-    Without a horizon it is of the last times only.
-    """
+    """Return the leading axes of a program's memory: all times, or the last ones, and words."""
     return LAST_TIMES if horizon is None else horizon + 1, board.words + 1
 
 
+def serves(machine: Kernels | None, horizon: int | None, board: Geometry) -> Kernels | None:
+    """Return the kernel for boards of this geometry, or None; without a horizon it has no plans."""
+    if machine is None or board.pitch > MAX_ROWS + 1:
+        return None
+    registers = _rows(machine, horizon, board)
+    return (
+        machine
+        if fits(machine, registers * -(-lanes_of(machine, board) // VECTOR_REGISTER[1]))
+        else None
+    )
+
+
+def pairs_at_once(
+    machine: Kernels | None, horizon: int | None, board: Geometry, widths: Widths
+) -> int:
+    """Return how many pairs the kernel, or without one the loops, have in hand."""
+    if machine is None:
+        return lanes_at_once(board, widths, horizon)
+    row_bytes = 4 * lanes_of(machine, board)
+    return widths.fitting(widths.joint_boards, row_bytes * _rows(machine, horizon, board))
+
+
+def _rows(machine: Kernels, horizon: int | None, board: Geometry) -> int:
+    """Return the rows of lanes that a pair takes in memory and output."""
+    output = output_rows(horizon, lanes_of(machine, board)).total
+    return int(np.prod(memory_rows(horizon, board))) + output
+
+
+def run_pairs(
+    kernel: Callable[..., None],
+    boards: TwoAgentBoards,
+    columns: Sequence[jax.Array],
+    horizon: int | None,
+    board: Geometry,
+    machine: Kernels,
+) -> jax.Array:
+    """Run a kernel over pairs, with numbers (B,) of each; give its output, (rows, B, lanes)."""
+    from jax.experimental import pallas as pl  # as slow as all of JAX to import
+
+    words = (*pack_cells(boards.free, board), *boards.starts, *boards.goals, *columns)
+    told = jnp.stack([word.astype(jnp.int32) for word in words], axis=1)
+    at_once, lanes = BOARDS[machine], lanes_of(machine, board)
+    B, rows = len(told), output_rows(horizon, lanes).total
+    programs = -(-B // at_once)
+    told = jnp.pad(told, [(0, programs * at_once - B), (0, 0)])
+    output = (
+        jax.ShapeDtypeStruct((rows, programs * at_once, lanes), jnp.int32),
+        pl.BlockSpec((rows, at_once, lanes), lambda i: (0, i, 0)),
+    )
+    (written,) = run_programs(
+        kernel,
+        machine,
+        programs,
+        [(told, pl.BlockSpec((at_once, told.shape[1]), lambda i: (i, 0)))],
+        [output],
+        [((*memory_rows(horizon, board), at_once, lanes), jnp.uint32)],
+        warps=lanes // WARP,
+    )
+    return written[:, :B]
+
+
 class PairLanes:
-    """The boards of one program. Times and costs of a loop are the same for all of them.
+    """The pairs of one program, and its memory: (times, words and one for walks, boards, lanes)."""
 
-    Its memory holds sets at some times, the words of a layer and one of walks: (times, W + 1,
-    boards, lanes).
-    """
-
-    def __init__(
-        self, free: Any, told: Any, memory: Any, board: Geometry, machine: Kernels
-    ) -> None:
-        """Take the words of free cells, and starts, goals and `running` of each board."""
+    def __init__(self, columns: Any, memory: Any, board: Geometry, machine: Kernels) -> None:
         self.board, self.machine, self.memory = board, machine, memory
         self.deltas = (0, *board.deltas)
         shape = memory.shape[-2:]
@@ -126,8 +166,10 @@ class PairLanes:
         self.number = jax.lax.broadcasted_iota(jnp.int32, shape, 0)  # of a board in its program
 
         W = board.words
-        self.starts, self.goals = (told.start_0, told.start_1), (told.goal_0, told.goal_1)
-        self.running = told.running
+        numbers = [columns[:, i : i + 1] for i in range(columns.shape[1])]
+        free = [word.astype(jnp.uint32) for word in numbers[:W]]
+        start_0, start_1, goal_0, goal_1, self.running, *self.more = numbers[W:]
+        self.starts, self.goals = (start_0, start_1), (goal_0, goal_1)
         self.here = single(self.lane, W)
         is_free = meet(free, self.here)
         self.allowed = where(is_free, without(free, self.here))  # joint cells on the ice
@@ -144,10 +186,7 @@ class PairLanes:
         return both(start, self.allowed)
 
     def expand(self, t: jax.Array, layer: Sequence[jax.Array], waiting: bool) -> Words:
-        """Return the layer after the one that is at t: agent 0 moves first, as in `joint_search`.
-
-        Without waits, of either agent, no joint cell is kept.
-        """
+        """Return the layer after the one that is at t, as `joint_search.expand`."""
         deltas, words = self.board.deltas, range(self.board.words)
         moved = {delta: [self.moved(t, w, delta) for w in words] for delta in deltas}
         beside = either(*moved.values(), *([layer] if waiting else []))
@@ -197,12 +236,7 @@ class PairLanes:
             self.memory[t, w] = word
 
     def write_walk(self, t: jax.Array, word: jax.Array) -> None:
-        """Write a word of walks of t.
-
-        Of a search it is, two bits each: S_{2t}, where agents can be when the other retires,
-        S_{2t+1}. S_{2t} is written before S_{2t+1} is known. Who reads it meanwhile gets the same
-        bits.
-        """
+        """Write a word of walks: S_{2t}, where agents can be when the other retires, S_{2t+1}."""
         self.memory[t, self.board.words] = word
 
     def moved(self, t: jax.Array, w: int, delta: int) -> jax.Array:
@@ -252,11 +286,10 @@ class JointLanes(PairLanes):
         plans: bool,
         machine: Kernels,
     ) -> None:
-        free, told = told_of(columns, board, Columns)
-        super().__init__(free, told, memory, board, machine)
+        super().__init__(columns, memory, board, machine)
         self.horizon, self.waiting, self.plans = horizon, waiting, plans
         self.outputs, self.rows = outputs, output_rows(horizon if plans else None, self.lanes)
-        self.asked = told.asked
+        (self.asked,) = self.more  # the cost of the plan without waits that is looked for
 
     def slot(self, t: jax.Array) -> jax.Array:
         """Return where in memory the sets of a time are."""
@@ -276,13 +309,6 @@ class JointLanes(PairLanes):
         row = first if rows == 1 else first + (i >> (self.lanes.bit_length() - 1))
         here = self.lane == (i & (self.lanes - 1))
         self.outputs[row] = jnp.where(here, value, self.outputs[row])
-
-
-def told_of(columns: Any, board: Geometry, kind: type[T]) -> tuple[Words, T]:
-    """Split what a program is told: the words of free cells, and the other columns."""
-    W = board.words
-    numbers = [columns[:, i : i + 1] for i in range(W + len(kind._fields))]
-    return [word.astype(jnp.uint32) for word in numbers[:W]], kind(*numbers[W:])
 
 
 def as_word(condition: jax.Array) -> jax.Array:
