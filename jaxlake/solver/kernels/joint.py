@@ -17,7 +17,7 @@ from jaxlake.solver.joint_search import (
     TwoAgentBoards,
 )
 from jaxlake.solver.kernels.joint_plans import walk_back_alone, walk_back_together
-from jaxlake.solver.kernels.lanes import any_lane, flag, union
+from jaxlake.solver.kernels.lanes import Words, any_lane, flag, meet, union
 from jaxlake.solver.kernels.pair_lanes import (
     JOINED,
     ODD,
@@ -27,7 +27,6 @@ from jaxlake.solver.kernels.pair_lanes import (
     output_rows,
     run_pairs,
 )
-from jaxlake.solver.kernels.word_sets import Words, meet
 
 
 def search_costs(

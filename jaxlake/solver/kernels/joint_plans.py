@@ -5,9 +5,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxlake.solver.kernels.lanes import any_lane, flag
+from jaxlake.solver.kernels.lanes import any_lane, flag, meet, single, where, without
 from jaxlake.solver.kernels.pair_lanes import JOINED, ODD, JointLanes, as_word
-from jaxlake.solver.kernels.word_sets import meet, single, where, without
 
 _NOT = 99  # a rank behind all others
 
@@ -93,11 +92,9 @@ def walk_back_together(
 
 
 def _last_step(lanes: JointLanes, t: jax.Array, one: jax.Array, two: jax.Array) -> jax.Array:
-    """Return 5 times the action of agent 0 plus that of agent 1 that lead here at t.
-
-    Of the legal predecessors it is one in which as few agents as possible wait, and of those
-    the first: both move (ranks 0 to 15), agent 1 alone (16 to 19), agent 0 alone, neither.
-    """
+    """Return 5 times the action of agent 0 plus that of agent 1 that lead here at t."""
+    # Of the legal predecessors one in which as few agents as possible wait: both move (ranks 0 to
+    # 15), agent 1 alone (16 to 19), agent 0 alone (20 to 23), neither.
     W = lanes.board.words
     swapped = where(lanes.lane == two, single(one, W))
     before = without([lanes.memory[t - 1, w] for w in range(W)], swapped)

@@ -1,4 +1,4 @@
-"""How boards lie in the lanes of a kernel's programs, and how a kernel is launched."""
+"""How boards and sets of cells lie in the lanes of a program, and how a kernel is launched."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,6 +11,12 @@ from jaxlake.solver.chunks import Kernels
 
 Row = tuple[int, ...]
 """The leading axes of an array whose last two are the lanes of a program."""
+
+Words = list[jax.Array]
+"""A set of cells: cell m is bit m % 32 of word m // 32. Each word is a vector of lanes."""
+
+NOTHING = np.uint32(0)
+"""The empty word."""
 
 WARP = 32
 """Lanes of a warp of a GPU."""
@@ -38,9 +44,8 @@ def launch(
 ) -> list[jax.Array]:
     """Run a kernel over boards, one per lane: inputs (..., B) to outputs (..., B).
 
-    The kernel gets references (..., *lanes) to inputs, outputs and memory of its own, in
-    this order. Outputs and memory are leading axes and dtypes. The last program is filled up with
-    boards of zeros.
+    The kernel gets references (..., *lanes) to inputs, outputs and memory of its own, in this
+    order. Outputs and memory are leading axes and dtypes.
     """
     from jax.experimental import pallas as pl  # as slow as all of JAX to import
 
@@ -81,8 +86,8 @@ def run_programs(
 ) -> list[jax.Array]:
     """Run the programs of a kernel and give its outputs.
 
-    Inputs are arrays, outputs are shapes, each with the block of it that a program gets; the
-    `memory` of a program is shapes and dtypes. On a GPU a program is so many warps.
+    Inputs are arrays, outputs shapes, each with the block that a program gets; `memory` is shapes
+    and dtypes per program.
     """
     # Imported here because it takes as long as all of JAX, and on CPUs nothing needs it.
     from jax.experimental import pallas as pl
@@ -146,5 +151,49 @@ def union(words: Sequence[jax.Array]) -> jax.Array:
     return united
 
 
-NOTHING = np.uint32(0)
-"""The empty word."""
+def single(cell: jax.Array, words: int) -> Words:
+    """Return the set with this cell only, or no cell if it is off the board."""
+    word, inside = cell >> 5, bit(cell & 31)
+    return [jnp.where(word == w, inside, NOTHING) for w in range(words)]
+
+
+def both(one: Sequence[jax.Array], other: Sequence[jax.Array]) -> Words:
+    """Return what is in two sets."""
+    return [x & y for x, y in zip(one, other, strict=True)]
+
+
+def either(*sets: Sequence[jax.Array]) -> Words:
+    """Return what is in any of some sets."""
+    return [union(words) for words in zip(*sets, strict=True)]
+
+
+def without(one: Sequence[jax.Array], other: Sequence[jax.Array]) -> Words:
+    """Return what is in one set and not in another."""
+    return [x & ~y for x, y in zip(one, other, strict=True)]
+
+
+def where(condition: jax.Array, cells: Sequence[jax.Array]) -> Words:
+    """Return a set in the lanes where bool (lanes) says so, elsewhere no cell."""
+    return [jnp.where(condition, word, NOTHING) for word in cells]
+
+
+def meet(one: Sequence[jax.Array], other: Sequence[jax.Array]) -> jax.Array:
+    """Tell, as bool (lanes), whether two sets have a cell in common."""
+    return union(both(one, other)) != 0
+
+
+def shift(cells: Sequence[jax.Array], delta: int) -> Words:
+    """Move cells by `delta`; what leaves the words is lost."""
+    count, bits = divmod(abs(delta), 32)
+    W, none = len(cells), cells[0] ^ cells[0]
+
+    def word(w: int) -> jax.Array:
+        return cells[w] if 0 <= w < W else none
+
+    sign = 1 if delta > 0 else -1
+    if bits == 0:
+        return [word(w - sign * count) for w in range(W)]
+    near, far = np.uint32(bits), np.uint32(32 - bits)
+    if delta > 0:
+        return [(word(w - count) << near) | (word(w - count - 1) >> far) for w in range(W)]
+    return [(word(w + count) >> near) | (word(w + count + 1) << far) for w in range(W)]

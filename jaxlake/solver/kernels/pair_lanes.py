@@ -16,18 +16,16 @@ from jaxlake.solver.kernels.lanes import (
     NOTHING,
     VECTOR_REGISTER,
     WARP,
-    fits,
-    flag,
-    run_programs,
-    union,
-)
-from jaxlake.solver.kernels.word_sets import (
     Words,
     both,
     either,
+    fits,
+    flag,
     meet,
+    run_programs,
     shift,
     single,
+    union,
     where,
     without,
 )

@@ -1,8 +1,4 @@
-"""Distances and prioritised planning: `space_time.distances_alone`, `certificates.plan_in_order`.
-
-A board is R words, one per row, in registers. A cell is a number, row * 64 + column, as in
-`bitboard`; NOBODY is negative.
-"""
+"""Distances and prioritised planning, one board per lane, each row a word in a register."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,10 +9,18 @@ import jax.numpy as jnp
 
 from jaxlake.solver.bitboard import PITCH, ROW_SHIFT
 from jaxlake.solver.chunks import Kernels
-from jaxlake.solver.kernels.lanes import NOTHING, any_lane, bit, fits, flag, launch, union
+from jaxlake.solver.kernels.lanes import (
+    NOTHING,
+    Words,
+    any_lane,
+    bit,
+    fits,
+    flag,
+    launch,
+    meet,
+    union,
+)
 from jaxlake.solver.space_time import NEVER, NOBODY
-
-Words = list[jax.Array]
 
 _MAX_ROWS = 16
 """Rows of the largest board: each is a register, and larger ones take minutes to compile."""
@@ -46,9 +50,7 @@ def plan_in_order(
     *,
     upwards: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
-    """Do what `certificates.plan_in_order` does in one launch.
-
-    Gives arrivals (K, B) and paths (K, T + 1, B).
+    """Do what `certificates.plan_in_order` does: arrivals (K, B) and paths (K, T + 1, B).
 
     Boards are words (R, B), the others int16 (K, B); so are the results.
     """
@@ -73,10 +75,7 @@ def _rows_of(cell: jax.Array, rows: int) -> Words:
 
 
 def _spread(rows: Words, across: Words | None = None, along: Words | None = None) -> Words:
-    """Return the cells where an agent can be after a step, holes and all, or after a wait.
-
-    Edges that can't be used are sets of their left cells, `across`, and of their upper ones.
-    """
+    """Return the cells after a step or a wait, holes and all, by edges that are not shut."""
     empty = rows[0] ^ rows[0]
     beside = rows if across is None else [x & ~shut for x, shut in zip(rows, across, strict=True)]
     west = [x >> 1 for x in rows]
@@ -90,10 +89,6 @@ def _spread(rows: Words, across: Words | None = None, along: Words | None = None
     return [x | (east << 1) | w | b | a for x, east, w, b, a in steps]
 
 
-def _meet(one: Words, other: Words) -> jax.Array:
-    return union([x & y for x, y in zip(one, other, strict=True)]) != 0
-
-
 def _distances(free: Any, starts: Any, goals: Any, steps: Any, *, agents: int) -> None:
     R = free.shape[0]
     open_cells = [free[r] for r in range(R)]
@@ -103,7 +98,7 @@ def _distances(free: Any, starts: Any, goals: Any, steps: Any, *, agents: int) -
 
         def spread(state: Any) -> Any:
             t, rows, found, _ = state
-            found = jnp.where(_meet(rows, goal), jnp.minimum(found, t), found)
+            found = jnp.where(meet(rows, goal), jnp.minimum(found, t), found)
             wider = [x | (y & z) for x, y, z in zip(rows, _spread(rows), open_cells, strict=True)]
             grown = union([x ^ y for x, y in zip(rows, wider, strict=True)]) != 0
             return t + 1, tuple(wider), found, any_lane(grown & (found == NEVER))
@@ -162,7 +157,7 @@ def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
         first = jax.lax.fori_loop(0, T + 1, disturb, jnp.zeros_like(start))
 
         def arrive(now: jax.Array, rows: Words, arrival: jax.Array) -> jax.Array:
-            there = _meet(rows, home) & (now >= first) & (now <= last)
+            there = meet(rows, home) & (now >= first) & (now <= last)
             return jnp.where(there, jnp.minimum(arrival, now), arrival)
 
         def advance(state: Any) -> Any:

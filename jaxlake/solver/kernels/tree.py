@@ -19,10 +19,7 @@ ones take minutes to compile; every step of a plan takes memory of every lane.""
 
 
 def serves(machine: Kernels | None, rows: int, horizon: int) -> Kernels | None:
-    """Return what searches trees on boards of so many rows: a kernel, or None.
-
-    Lanes read and write at places of their own, which the vector unit of a TPU can't.
-    """
+    """Return the kernel for boards of so many rows, or None: a TPU cannot gather by lane."""
     small = rows <= _MAX_ROWS and horizon <= _MAX_HORIZON
     return machine if machine is not Kernels.TPU and small else None
 
@@ -37,22 +34,19 @@ def search_trees(
     split: jax.Array | int = 0,
     helpers: int = 1,
 ) -> TreeAnswers:
-    """Do what `trees.search.search_trees` does in one launch.
-
-    A `team` has one node in hand, or `chunks.TEAM_LANES`, and each node so many lanes: `helpers`.
-    """
+    """Do what `trees.search.search_trees` does in one launch; each node has `helpers` lanes."""
     # Imported here because Pallas takes as long as all of JAX, and on CPUs nothing needs it.
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton
 
-    from jaxlake.solver.kernels import tree_program, tree_shared
-    from jaxlake.solver.kernels.tree_queries import Answers, Task
-    from jaxlake.solver.kernels.tree_teams import LANES
+    from jaxlake.solver.kernels import tree_program
+    from jaxlake.solver.kernels.tree_branch import memory_rows
+    from jaxlake.solver.kernels.tree_memory import LANES, Answers, Task
 
     (K, Q), T = queries.starts.shape, horizon
     board = geometry(len(queries.free))
     nodes = LANES // helpers
-    memory = tree_shared.memory_rows(T, K, board, helpers)
+    memory = memory_rows(T, K, board, helpers)
     program_bytes = 4 * nodes * sum(int(np.prod(rows)) for rows in memory)
     programs = widths.fitting(-(-Q // (nodes // TEAM_LANES)), program_bytes)
     order = jnp.argsort(~queries.wanted, stable=True).astype(jnp.int32)

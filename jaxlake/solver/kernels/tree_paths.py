@@ -1,93 +1,46 @@
 """What the lanes of one program do with paths: plan one, trace it back, and find where they meet.
 
-The same as `space_time.reach_goal`, `space_time.trace_back` and `trees.conflicts.choose_conflict`
-do for all times at once, here time by time, each lane for the agent and under the constraints of
-its own node. Lanes read and write memory at places of their own.
+It is what `space_time` and `trees.conflicts` do for all times at once, here time by time, each lane
+under the constraints of its own node.
 """
 
-from collections.abc import Callable, Sequence
-from functools import reduce
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxlake.solver.joint_search import Geometry
-from jaxlake.solver.kernels.lanes import any_lane, flag, union
-from jaxlake.solver.kernels.tree_notes import CLOSED, FIXED, MOVES, NOTES, Note
-from jaxlake.solver.kernels.tree_teams import Helpers, put
-from jaxlake.solver.kernels.word_sets import (
+from jaxlake.solver.kernels.lanes import (
     Words,
+    any_lane,
     both,
     either,
+    flag,
     meet,
     shift,
     single,
+    union,
     where,
     without,
+)
+from jaxlake.solver.kernels.tree_branch import CLOSED, FIXED, MOVES, NOTES, Note
+from jaxlake.solver.kernels.tree_memory import (
+    CELL,
+    Boards,
+    Helpers,
+    Memory,
+    Route,
+    largest,
+    pick,
+    put,
 )
 from jaxlake.solver.pairs import agent_pairs
 from jaxlake.solver.space_time import NEVER
 from jaxlake.solver.trees.conflicts import FORCED, NONE, SWAP, TARGET, VERTEX, PathConflict
 
-CELL = FORCED - 1
-"""The bits of an entry of a path that say which cell it is."""
-
 _CLOCK_BITS = 13
 """Bits for a time where conflicts are compared."""
-
-
-class Memory(NamedTuple):
-    """References to memory of the program, int32 (..., nodes) but for the last two."""
-
-    paths: Any  # (K, T + 1), cells, with FORCED
-    roots: Any  # (K, T + 1), `paths` of the root
-    saved: Any  # (L, T + 1), of the agent that a level constrains, before the constraint
-    levels: Any  # (5, L), packed
-    notes: Any  # (3 * L,), constraints of the branch, packed, each with the next one of its time
-    heads: Any  # (T + 1,), the first note of a time, counted from 1; 0 where there is none
-    layers: Any  # words (2, T + 1, W), where the agent can be; in the second, without conflicts
-    masks: Any  # words (2, T + 1, 5, W), of `SharedPaths`: cells and moves that are open
-
-
-class Boards(NamedTuple):
-    """The boards in the lanes of a program."""
-
-    free: tuple[jax.Array, ...]  # words
-    starts: tuple[jax.Array, ...]  # int32 cells, one per agent; negative where there is none
-    goals: tuple[jax.Array, ...]
-    waits: jax.Array  # bool, whether agents may wait before their last arrival
-    shared_goal: jax.Array  # bool, two agents have one goal, so they meet as long as they rest
-
-
-class Route(NamedTuple):
-    """The agent that a lane replans, and what it has to obey."""
-
-    agent: jax.Array
-    start: jax.Array
-    goal: jax.Array
-    latest: tuple[jax.Array, ...]  # of all agents: others keep off their goals from then on
-    free_again: jax.Array  # no constraint closes the goal at this time or later
-    patient: jax.Array  # bool, it may arrive later than it could, where it meets nobody
-    deserted: jax.Array  # no other agent is at the goal at this time or later; for those only
-
-
-def nowhere(agent: Any) -> Any:
-    """Return the entry of the path of an agent without one: a cell of its own off every board."""
-    return FORCED | (CELL - agent)
-
-
-def pick(values: tuple[jax.Array, ...], agent: jax.Array) -> jax.Array:
-    """Select the value of an agent."""
-    chosen = values[0]
-    for k in range(1, len(values)):
-        chosen = jnp.where(agent == k, values[k], chosen)
-    return chosen
-
-
-def largest(values: Sequence[jax.Array]) -> jax.Array:
-    """Return the largest of some values in each lane."""
-    return reduce(jnp.maximum, values)
 
 
 class Paths:
@@ -145,10 +98,7 @@ class Paths:
         return jnp.where(clean_arrival != NEVER, clean_arrival, arrival)
 
     def trace(self, route: Route, arrival: jax.Array, wanted: jax.Array) -> None:
-        """Write an earliest path where it is `wanted`, bool; its end at the goal stands there.
-
-        Steps are preferred as `space_time.trace_back` prefers them with two levels.
-        """
+        """Write an earliest path where it is `wanted`, as `space_time.trace_back` prefers steps."""
         end = jnp.where(wanted, arrival, 0)
         last = jnp.max(end)
 
@@ -176,11 +126,7 @@ class Paths:
     def choose_conflict(
         self, costs: tuple[jax.Array, ...], tight: list[jax.Array], wanted: jax.Array
     ) -> tuple[PathConflict, jax.Array]:
-        """Choose the conflict to split on and count conflicts, as in `trees.conflicts`.
-
-        `tight`, bool, says of which agents it counts where they are forced to be. Lanes that are
-        not `wanted` get any conflict.
-        """
+        """Choose the conflict to split on and count conflicts, as in `trees.conflicts`."""
         T, pairs = self.horizon, agent_pairs(self.agents)
         # Later than the last arrival all are at their goals, and these differ as a rule.
         length = jnp.where(self.boards.shared_goal, T, largest(costs))
@@ -320,10 +266,7 @@ class Paths:
         levels: jax.Array,
         time_of: Callable[[jax.Array], jax.Array],
     ) -> jax.Array:
-        """Return the first time after which the goal is never closed, up to T + 1.
-
-        The constraints are those of the first so many `levels`, int32, each of which has its time.
-        """
+        """Return the first time, up to T + 1, after which no one of `levels` closes the goal."""
 
         def look(i: jax.Array, first: jax.Array) -> jax.Array:
             level = self.helpers.own(i)
@@ -346,10 +289,7 @@ class Paths:
     def deserted(
         self, agent: jax.Array, goal: jax.Array, costs: tuple[jax.Array, ...], asked: jax.Array
     ) -> jax.Array:
-        """Return the first time after which no other agent passes a goal, up to T + 1.
-
-        It is 0 where nobody `asked`, bool, for it. That others rest there, the search itself sees.
-        """
+        """Return the first time, up to T + 1, after which no other agent passes a goal."""
         last = jnp.max(jnp.where(asked, largest(costs) + 1, 0))
 
         def look(i: jax.Array, first: jax.Array) -> jax.Array:

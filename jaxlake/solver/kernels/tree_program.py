@@ -1,8 +1,6 @@
 """What one program does: it searches the constraint trees of its queries, a node in every lane.
 
-The steps are those of `trees.search`, and so are the names; every lane has the node and the
-branch of its own in memory. Lanes of one team are neighbours, and a program serves a few teams at a
-time: when the last of them has its answer, it takes the next queries.
+Steps and names are those of `trees.search`; nodes and branches are in memory.
 """
 
 from itertools import combinations
@@ -14,27 +12,33 @@ from jax.experimental import pallas as pl
 
 from jaxlake.solver.joint_search import Geometry
 from jaxlake.solver.kernels.lanes import any_lane, flag, union
-from jaxlake.solver.kernels.tree_copies import PathCopies
-from jaxlake.solver.kernels.tree_levels import (
+from jaxlake.solver.kernels.tree_branch import (
+    NOTES,
     Level,
     Levels,
+    PathCopies,
     constrained_agent,
     limited_agent,
+    notes_of,
 )
-from jaxlake.solver.kernels.tree_notes import NOTES, notes_of
-from jaxlake.solver.kernels.tree_paths import (
+from jaxlake.solver.kernels.tree_memory import (
     CELL,
+    LANES,
+    Answers,
     Boards,
+    Helpers,
     Memory,
-    Paths,
+    Proved,
     Route,
+    Task,
+    Teams,
     largest,
     nowhere,
     pick,
+    put,
 )
-from jaxlake.solver.kernels.tree_queries import Answers, Proved, Task
+from jaxlake.solver.kernels.tree_paths import Paths
 from jaxlake.solver.kernels.tree_shared import SharedPaths
-from jaxlake.solver.kernels.tree_teams import LANES, Helpers, Teams, put
 from jaxlake.solver.space_time import NEVER
 from jaxlake.solver.trees.conflicts import (
     ARRIVAL,
@@ -73,7 +77,6 @@ def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
     """Answer the queries of one program: a share of the first `count`, the others being idle.
 
     Every node has so many lanes, `helpers`; a `barrier` stands where they read what others wrote.
-    The references are to the inputs and outputs of all programs, packed, and to memory.
     """
     numbers, free, starts, goals, alone, pair_costs, stairs, tasks, answers, paths, *memory = refs
     lane = jax.lax.broadcasted_iota(jnp.int32, (LANES,), 0)
@@ -359,10 +362,7 @@ class _Program:
         )
 
     def _constrain(self, lanes: _Lanes, level: Level, where: jax.Array) -> tuple[_Lanes, Level]:
-        """Add the constraint of the child at hand where bool says so, as `toggle_constraint` does.
-
-        Gives the lanes, and the level with what it needs to take the constraint away again.
-        """
+        """Add the constraint of the child at hand where bool says so; give how to undo it, too."""
         conflict, memory = level.conflict, self.memory
         first, limited = level.side == 0, limited_agent(level)
         now, then = self._times(conflict)
@@ -384,10 +384,7 @@ class _Program:
         return lanes, level._replace(limit=limit, heads=heads)
 
     def _release(self, lanes: _Lanes, level: Level, where: jax.Array) -> _Lanes:
-        """Take the constraint of the child at hand away again where bool says so.
-
-        It is the last one that was added, so that notes of before are found again.
-        """
+        """Take the last constraint that was added away again where bool says so."""
         self._set_heads(level, level.heads, where)
         return self._set_limits(lanes, level, (level.limit, level.limit), where)
 

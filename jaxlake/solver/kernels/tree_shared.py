@@ -1,9 +1,7 @@
 """Paths that the lanes of one node plan together, in less time than one lane alone.
 
-Which cells and moves are open is looked up for as many times at once as a node has lanes, and
-written down. Where the agent can be then follows time by time: of two neighbouring lanes the first
-says where it can be at all, the second where without conflicts. On the way back each lane looks at
-one step of the five that may have led to a cell.
+What is open is looked up for as many times at once as a node has lanes. Of two neighbouring lanes
+the first then follows where the agent can be at all, the second where without conflicts.
 """
 
 from typing import Any
@@ -11,16 +9,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxlake.solver.joint_search import Geometry
-from jaxlake.solver.kernels.lanes import any_lane, bit, flag, union
-from jaxlake.solver.kernels.tree_levels import LEVEL_WORDS
-from jaxlake.solver.kernels.tree_notes import NOTES
-from jaxlake.solver.kernels.tree_paths import Memory, Paths, Route, pick
-from jaxlake.solver.kernels.tree_teams import put
-from jaxlake.solver.kernels.word_sets import Words, both, either, meet, shift, single, without
+from jaxlake.solver.kernels.lanes import (
+    Words,
+    any_lane,
+    bit,
+    both,
+    either,
+    flag,
+    meet,
+    shift,
+    single,
+    union,
+    without,
+)
+from jaxlake.solver.kernels.tree_memory import Route, pick, put
+from jaxlake.solver.kernels.tree_paths import Paths
 from jaxlake.solver.space_time import NEVER
 from jaxlake.solver.trees.conflicts import FORCED
-from jaxlake.solver.trees.lanes import MAX_DEPTH
 
 _MOVES = 4
 _SPOTLESS, _POLITE, _OPEN = 3, 2, 1
@@ -28,25 +33,6 @@ _SPOTLESS, _POLITE, _OPEN = 3, 2, 1
 
 _RANK = 3
 """Bits that say which step it is, below how good it is."""
-
-
-def memory_rows(horizon: int, agents: int, board: Geometry, helpers: int) -> Memory:
-    """Return the leading axes of the `Memory` of a program, 32 bits each.
-
-    What lanes share out by time is as long as whole rounds of the `helpers` of a node.
-    """
-    T, K, W = horizon, agents, board.words
-    times = -(-(T + 1) // helpers) * helpers
-    return Memory(
-        paths=(K, T + 1),
-        roots=(K, T + 1),
-        saved=(MAX_DEPTH, T + 1),
-        levels=(LEVEL_WORDS, MAX_DEPTH),
-        notes=(NOTES * MAX_DEPTH,),
-        heads=(T + 1,),
-        layers=(2, times, W),
-        masks=(1,) if helpers == 1 else (2, times, 1 + _MOVES, W),
-    )
 
 
 class SharedPaths(Paths):
@@ -158,10 +144,7 @@ class SharedPaths(Paths):
     def _step_from(
         self, cell: jax.Array, t: jax.Array, way: jax.Array, delta: jax.Array, mask: jax.Array
     ) -> jax.Array:
-        """Choose the way to come to a cell from t on, as `Paths.trace` does.
-
-        Each lane looks at a `way` of its own, with what it adds to a cell and the mask of its move.
-        """
+        """Choose the way to come to a cell as `Paths.trace` does; each lane looks at one `way`."""
         waits, origin = way == _MOVES, cell + delta
         inside = (origin >= 0) & (origin < 32 * self.board.words)
         # The bit of a move is its lesser cell.

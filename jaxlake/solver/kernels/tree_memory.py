@@ -1,17 +1,117 @@
-"""Lanes that work together: on one node of a tree, and on one tree."""
+"""What a program that searches constraint trees works on, and the lanes that work together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.experimental.pallas import triton
 
+from jaxlake.solver.arrivals import Stair, look_up_pairs
 from jaxlake.solver.chunks import TEAM_LANES
+from jaxlake.solver.pairs import best_matching, pair_gains
+from jaxlake.solver.trees.conflicts import FORCED
 
 LANES = 32
 """Lanes of a program: a warp of a GPU."""
+
+
+CELL = FORCED - 1
+"""The bits of an entry of a path that say which cell it is."""
+
+
+class Task(NamedTuple):
+    """What a program is told about each query, int32."""
+
+    total: jax.Array
+    waits: jax.Array
+    first: jax.Array
+    last: jax.Array
+    budget: jax.Array
+
+
+class Proved(NamedTuple):
+    """What is known of the agents of each query, int32, and of its pairs."""
+
+    alone: list[jax.Array]  # least arrivals
+    pair_costs: list[jax.Array]
+    stairs: list[list[jax.Array]]  # two words of each pair, uint32
+
+    def excesses(self, costs: tuple[jax.Array, ...]) -> list[jax.Array]:
+        """Return how much later than at the least agents arrive."""
+        return [jnp.maximum(x - y, 0) for x, y in zip(costs, self.alone, strict=True)]
+
+    def stairs_of(self, costs: tuple[jax.Array, ...]) -> list[Stair]:
+        """Look up where the pairs stand on their staircases."""
+        return look_up_pairs(self.stairs, self.excesses(costs))
+
+    def gain(self, costs: tuple[jax.Array, ...], stairs: list[Stair]) -> jax.Array:
+        """Return what pairs without a common agent add to these costs."""
+        return best_matching(pair_gains(costs, self.pair_costs, stairs), len(costs))
+
+
+class Answers(NamedTuple):
+    """What a program says of each query, int32."""
+
+    found: jax.Array
+    gave_up: jax.Array
+    bound: jax.Array
+    expansions: jax.Array
+
+
+class Memory(NamedTuple):
+    """References to memory of the program, int32 (..., nodes) but for the last two."""
+
+    paths: Any  # (K, T + 1), cells, with FORCED
+    roots: Any  # (K, T + 1), `paths` of the root
+    saved: Any  # (L, T + 1), of the agent that a level constrains, before the constraint
+    levels: Any  # (5, L), packed
+    notes: Any  # (3 * L,), constraints of the branch, packed, each with the next one of its time
+    heads: Any  # (T + 1,), the first note of a time, counted from 1; 0 where there is none
+    layers: Any  # words (2, T + 1, W), where the agent can be; in the second, without conflicts
+    masks: Any  # words (2, T + 1, 5, W), of `SharedPaths`: cells and moves that are open
+
+
+class Boards(NamedTuple):
+    """The boards in the lanes of a program."""
+
+    free: tuple[jax.Array, ...]  # words
+    starts: tuple[jax.Array, ...]  # int32 cells, one per agent; negative where there is none
+    goals: tuple[jax.Array, ...]
+    waits: jax.Array  # bool, whether agents may wait before their last arrival
+    shared_goal: jax.Array  # bool, two agents have one goal, so they meet as long as they rest
+
+
+class Route(NamedTuple):
+    """The agent that a lane replans, and what it has to obey."""
+
+    agent: jax.Array
+    start: jax.Array
+    goal: jax.Array
+    latest: tuple[jax.Array, ...]  # of all agents: others keep off their goals from then on
+    free_again: jax.Array  # no constraint closes the goal at this time or later
+    patient: jax.Array  # bool, it may arrive later than it could, where it meets nobody
+    deserted: jax.Array  # no other agent is at the goal at this time or later; for those only
+
+
+def nowhere(agent: Any) -> Any:
+    """Return the entry of the path of an agent without one: a cell of its own off every board."""
+    return FORCED | (CELL - agent)
+
+
+def pick(values: tuple[jax.Array, ...], agent: jax.Array) -> jax.Array:
+    """Select the value of an agent."""
+    chosen = values[0]
+    for k in range(1, len(values)):
+        chosen = jnp.where(agent == k, values[k], chosen)
+    return chosen
+
+
+def largest(values: Sequence[jax.Array]) -> jax.Array:
+    """Return the largest of some values in each lane."""
+    return reduce(jnp.maximum, values)
 
 
 def put(ref: Any, place: tuple[Any, ...], values: jax.Array, where: Any = None) -> None:
@@ -21,11 +121,7 @@ def put(ref: Any, place: tuple[Any, ...], values: jax.Array, where: Any = None) 
 
 @dataclass(frozen=True)
 class Helpers:
-    """The neighbouring lanes of one node, `count` of them (static).
-
-    A number of the node is the same in all of them, and so is what they do to its memory. What can
-    be done for many times at once they share out by time, and then wait for each other.
-    """
+    """The neighbouring lanes of one node: they share its numbers, and share out times."""
 
     count: int
     node: jax.Array  # int32, the number of the node in its program: where its memory lies
