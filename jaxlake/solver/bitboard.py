@@ -1,9 +1,7 @@
-"""Sets of cells as rows of bits: cell (r, c) is bit c of row r.
+"""Sets of cells as rows of bits, words (R, B): cell (r, c) is bit c of row r, boards lie last.
 
-A bit board has shape (R, B): R rows, then B boards. Boards lie last in memory, so that one vector
-instruction serves many of them and a move is a shift or a change of row. A single cell is an int16
-number, r * 64 + c, so that no move from a board of up to 32 columns wraps. The number of a cell
-that does not exist is negative.
+A single cell is an int16 number, r * 64 + c, negative if it does not exist. No move from a board
+of up to 32 columns wraps.
 """
 
 from functools import reduce
@@ -57,8 +55,7 @@ def bitboard_of(cells: jax.Array, rows: int) -> jax.Array:
 def union_of_cells(rows_of: jax.Array, bits: jax.Array, rows: int, include: jax.Array) -> jax.Array:
     """Collect the cells of K agents at T times into sets, words (T, R, B).
 
-    The cells are given as by `row_and_bit`, words (K, T, B) each; `include`, bool (K, B), says
-    which agents count.
+    Cells as by `row_and_bit`, words (K, T, B) each; `include`, bool (K, B), says who counts.
     """
     numbers = np.arange(rows, dtype=bits.dtype)[:, None]
     none = jnp.zeros((), bits.dtype)
@@ -105,9 +102,8 @@ def dilate(
 ) -> jax.Array:
     """Return the cells to which one move leads, by none of the blocked moves and not by waiting.
 
-    Holes are for the caller to mask. Leading axes of `boards`, words (..., R, B), are sets of their
-    own. With a `true` as `materialize` takes it, the rows above and below are stored first, which
-    pays on CPUs where the result has one use: what is fused with a change of row isn't vectorised.
+    Holes are for the caller to mask. `boards` are words (..., R, B). With a `true` as of
+    `materialize` the rows above and below are stored first.
     """
     edge = jnp.zeros_like(boards[..., :1, :])
     above = jnp.concatenate([boards[..., 1:, :], edge], axis=-2)

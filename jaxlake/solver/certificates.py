@@ -1,9 +1,7 @@
 """Boards that are settled without a search: by distances and by prioritised planning.
 
-In prioritised planning (Erdmann and Lozano-Perez 1987) every agent takes a path of earliest arrival
-among the paths of those before it. The plan is legal whatever the order. If its costs are the
-distances, it is optimal in both objectives and needs no wait: nobody was in the way. Other plans
-are upper bounds.
+An agent takes a path of earliest arrival among those before it (Erdmann and Lozano-Perez 1987). A
+plan whose costs are the distances is optimal and needs no wait.
 """
 
 from collections.abc import Callable
@@ -155,8 +153,8 @@ def plans_as_if_alone(
 ) -> tuple[jax.Array, jax.Array]:
     """Plan wanted boards, which must be connected, in two orders of the agents.
 
-    Gives bool (B,), whether in one of them all agents arrive as if alone, and where that is so the
-    plan, int8 (B, T, K).
+    Gives bool (B,), whether in one of them all agents arrive as if alone, and such a plan, int8
+    (B, T, K).
     """
     B, K = wanted.shape[0], len(boards.starts)
     blank = _AsIfAlone(jnp.zeros(B, bool), Rows(jnp.zeros((B, horizon * K), jnp.int8)))
@@ -211,11 +209,8 @@ def _plan_in_two_orders(
     keep: Callable[[PreparedBoards, _Plan], T],
     optimal: Callable[[PreparedBoards, T], jax.Array],
 ) -> tuple[T, T]:
-    """Plan wanted boards, and keep something of the plan, leaves (..., B), of each order.
-
-    The loops of CPUs plan in the second order only what is not shown, as bool (B,), to be optimal
-    in the first one. What is not planned is `blank`.
-    """
+    """Plan wanted boards, and keep something of the plan of each order, else `blank`."""
+    # CPUs plan in the second order only what is not shown to be `optimal` in the first one.
     # Two buffers, three sets that block, and three more while they are made.
     sets = 8 * (horizon + 1) * boards.free.shape[0] * boards.free.dtype.itemsize
     width = min(wanted.shape[0], widths.fitting(widths.planned_boards, sets))

@@ -1,8 +1,7 @@
 """Many boards a few at a time: how it is done, and how many boards, lanes and sets of cells.
 
-Wider loops use a device better, and narrower ones end earlier. Results do not depend on any of
-these numbers, but for `TEAM_LANES`, `SHARED_SPLITS` and `EXPANSIONS_BEFORE_TEAM`, which decide in
-what order a constraint tree is searched.
+Results do not depend on these numbers, except on `TEAM_LANES`, `SHARED_SPLITS` and
+`EXPANSIONS_BEFORE_TEAM`.
 """
 
 from collections.abc import Callable
@@ -79,8 +78,7 @@ def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Wid
 
     Args:
         platform: such as "cpu", "gpu" or "tpu"; None stands for that of JAX's default device.
-        memory_bytes: Of the accelerator, of which each loop gets an eighth. It is not asked how
-            much memory the device has: 16 GiB hold unless told otherwise.
+        memory_bytes: Of the accelerator, of which each loop gets an eighth.
     """
     platform = platform or default_platform()
     if platform == "cpu":
@@ -90,10 +88,7 @@ def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Wid
 
 
 class Rows(NamedTuple):
-    """A leaf (B, F) of `in_chunks`, where others are (..., B).
-
-    Lanes that lie one after the other in memory are put in their places by copying.
-    """
+    """A leaf (B, F) of `in_chunks`, where others are (..., B)."""
 
     values: jax.Array
 
@@ -111,18 +106,13 @@ def in_chunks(
 ) -> tuple[U, V]:
     """Do some work for the wanted lanes, `width` of them at a time; the others cost nothing.
 
-    A loop runs until its slowest lane is done, so lanes of similar length share one: `length`,
-    integers (B,), estimates how long each will take.
-
     `work` maps operands, leaves (..., width), and the buffers to results, leaves (..., width), and
-    the buffers for the next chunk, so that they are allocated once; None is allowed. The last
-    chunk is filled up with lanes that are not wanted, or are done twice. Gives leaves (..., B), the
-    results of at least all wanted lanes and elsewhere `blank`, and the buffers. Any leaf may be
-    `Rows`.
+    the buffers for the next chunk. Lanes of similar `length`, integers (B,), share a chunk; the
+    last one is filled up with others. Gives leaves (..., B), the results of at least all wanted
+    lanes and elsewhere `blank`, and the buffers. Any leaf may be `Rows`.
 
-    Where most lanes are wanted (static) results are written chunk after chunk, and all lanes are
-    put in their places at the end: on CPUs in an eighth of the time, for each lane that is done,
-    that it takes to put a chunk's results in their places.
+    Where most lanes are wanted (static) results are written chunk after chunk, and put in their
+    places at the end.
     """
     B = wanted.shape[0]
     order = _by_length(wanted, length)
@@ -189,11 +179,7 @@ def _of_lanes(tree: T, lanes: jax.Array) -> T:
 
 
 def wanted_first(wanted: jax.Array) -> jax.Array:
-    """Return the lanes int32 (B,), first those that bool (B,) marks, each in their order.
-
-    It is `argsort(~wanted, stable=True)`, by sums: a CPU sorts 80,000 lanes in 10 ms, and adds up
-    their flags in 0.3.
-    """
+    """Return `argsort(~wanted, stable=True)`, int32 (B,), by sums, which a CPU does faster."""
     B = wanted.shape[0]
     lane = jnp.arange(B, dtype=jnp.int32)
     upto = jnp.cumsum(wanted, dtype=jnp.int32)
@@ -202,11 +188,8 @@ def wanted_first(wanted: jax.Array) -> jax.Array:
 
 
 def _by_length(wanted: jax.Array, length: jax.Array) -> jax.Array:
-    """Return the lanes int32 (B,), the wanted ones first, of these the shortest first.
-
-    Numbers that hold length and lane are sorted in a fifth of the time that pairs of both take on a
-    CPU. Lengths for which there is no room count as the longest one for which there is.
-    """
+    """Return the lanes int32 (B,), the wanted ones first, of these the shortest first."""
+    # Numbers that hold length and lane: a CPU sorts them faster than pairs of both.
     B = wanted.shape[0]
     last = np.iinfo(np.int32).max // max(B, 1) - 1
     rank = jnp.where(wanted, jnp.clip(length.astype(jnp.int32), 0, last - 1), last)

@@ -1,7 +1,6 @@
 """Three to five slots: exact search between the bounds that cheaper tiers prove.
 
-Outside of other programs the tiers are programs of their own, each compiled when a board first
-needs it; within another program they are one.
+Outside of other programs the tiers are programs of their own, compiled when a board needs them.
 """
 
 from functools import partial
@@ -23,17 +22,14 @@ from jaxlake.solver.pairs import matching_bound, pair_bounds, pair_staircases, w
 from jaxlake.solver.permutations import proved_unsolvable
 from jaxlake.solver.solution import Solution, Status, no_solutions
 from jaxlake.solver.space_time import NEVER, actions_of, by_board, length_of, waits_in
-from jaxlake.solver.trees.efforts import search_with_teams
 from jaxlake.solver.trees.node import TreeAnswers, TreeQueries, no_answers
+from jaxlake.solver.trees.search import search_with_teams
 
 DEFAULT_MAX_EXPANSIONS = 65536
 """Agents that one search of the constraint tree replans before it gives up."""
 
 CANDIDATE_MAX_EXPANSIONS = {3: 65536, 4: 16384, 5: 16384}
-"""The same, by number of agents, for boards that were drawn and for which others can be drawn.
-
-Which boards are kept depends on it, so that other numbers make other sets from the same keys.
-"""
+"""The same, by number of agents, for boards that were drawn; it decides which ones are kept."""
 
 
 def budgets(batch: Instance, max_expansions: jax.Array | None) -> jax.Array:
@@ -55,7 +51,7 @@ def solve_many_slots(
 ) -> Solution:
     """Solve a batch, leaves (B, ...); the budgets, int32 (B,), are those of `budgets`."""
     planned = _plan_boards(batch, horizon, widths)
-    bounded = _bound_boards(batch, planned, horizon, budget, widths, dense)
+    bounded = _bound_boards(batch, planned, budget, horizon, widths, dense)
     searched = _search_boards(batch, planned, bounded, horizon, widths)
     return dense_tier.solve_left(batch, searched, horizon, widths) if dense else searched.solution
 
@@ -93,12 +89,13 @@ class _Bounded(NamedTuple):
 def _bound_boards(
     batch: Instance,
     planned: _Planned,
+    max_expansions: jax.Array | None,
     horizon: int,
-    budget: jax.Array,
     widths: Widths,
     dense: bool,
 ) -> _Bounded:
     """Prove what pairs of agents prove."""
+    budget = budgets(batch, max_expansions)
     B, K = batch.agent_mask.shape
     boards, best = planned
     connected, alone, floor, longest = _alone(boards)
@@ -287,11 +284,7 @@ def solve_in_stages(
     single: bool,
     lightly: bool,
 ) -> Solution:
-    """Solve a batch, or a `single` board, by programs that are called where boards are left.
-
-    Most boards of a user are settled by the first, which takes a tenth of the time to compile. All
-    are compiled `lightly` where they are for few boards.
-    """
+    """Solve a batch, or a `single` board, by programs that are called where boards are left."""
     if not single and len(instances.agent_mask) == 0:
         return no_solutions(horizon, instances.agent_mask.shape[-1])
     plan, bound, search, solve_left = _stages(lightly)
@@ -300,7 +293,8 @@ def solve_in_stages(
     )
     if undecided:
         bounded = bound(batch, planned, max_expansions, horizon=horizon, widths=widths, dense=dense)
-        searched, left = search(batch, planned, bounded, horizon=horizon, widths=widths)
+        searched = search(batch, planned, bounded, horizon=horizon, widths=widths)
+        left = np.any(searched.left, axis=1)
         for which in np.flatnonzero(left).tolist() if dense else ():
             searched = solve_left(batch, searched, horizon=horizon, widths=widths, which=which)
         solutions = searched.solution
@@ -339,33 +333,11 @@ def _first_stage(
     return batch, planned, solutions, undecided
 
 
-@partial(jit_search, static_argnames=("horizon", "widths", "dense"))
-def _pair_stage(
-    batch: Instance,
-    planned: _Planned,
-    max_expansions: jax.Array | None,
-    *,
-    horizon: int,
-    widths: Widths,
-    dense: bool,
-) -> _Bounded:
-    budget = budgets(batch, max_expansions)
-    return _bound_boards(batch, planned, horizon, budget, widths, dense)
-
-
-@partial(jit_search, static_argnames=("horizon", "widths"))
-def _tree_stage(
-    batch: Instance, planned: _Planned, bounded: _Bounded, *, horizon: int, widths: Widths
-) -> tuple[Searched, jax.Array]:
-    searched = _search_boards(batch, planned, bounded, horizon, widths)
-    return searched, jnp.any(searched.left, axis=1)
-
-
-@partial(jit_search, static_argnames=("horizon", "widths", "which"))
-def _dense_stage(
-    batch: Instance, searched: Searched, *, horizon: int, widths: Widths, which: int
-) -> Searched:
-    return dense_tier.solve_left_of_class(batch, searched, which, horizon, widths)
+_pair_stage = jit_search(_bound_boards, static_argnames=("horizon", "widths", "dense"))
+_tree_stage = jit_search(_search_boards, static_argnames=("horizon", "widths"))
+_dense_stage = jit_search(
+    dense_tier.solve_left_of_class, static_argnames=("horizon", "widths", "which")
+)
 
 
 def _stages(lightly: bool) -> tuple[Any, ...]:

@@ -1,9 +1,6 @@
 """Keep XLA from computing a value again for every element that uses it.
 
-XLA fuses element-wise operations into whatever consumes them, and so computes a value anew for
-every element of each consumer: a mask of lanes once for each row, time and agent. On CPUs that is
-most of the time of a search, and optimisation barriers are dropped before fusion. What goes through
-a conditional is stored.
+On CPUs optimisation barriers are dropped before fusion; what goes through a conditional is stored.
 """
 
 from collections.abc import Callable
@@ -16,7 +13,7 @@ T = TypeVar("T")
 
 
 def materialize(values: T, true: jax.Array) -> T:
-    """Return the same values, stored in memory before anything uses them (on CPUs only).
+    """Return the same values, stored before anything uses them (on CPUs only).
 
     `true` is always True, bool (), but in a way that the compiler can't tell.
     """
@@ -24,11 +21,7 @@ def materialize(values: T, true: jax.Array) -> T:
 
 
 def computed_apart(compute: Callable[..., T], true: jax.Array, *operands: Any) -> T:
-    """Return `compute(*operands)`, stored before anything uses it (on CPUs only).
-
-    Unlike `materialize` nothing is copied. `true` is as there; calls should not be nested, because
-    the function is traced twice.
-    """
+    """Return `compute(*operands)`, stored before anything uses it (on CPUs only); do not nest."""
 
     def apart(true: jax.Array, *operands: Any) -> T:
         shapes = jax.eval_shape(compute, *operands)

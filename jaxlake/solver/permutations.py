@@ -1,26 +1,7 @@
 """Proof that crowded boards are unsolvable, by the permutations that the agents can undergo.
 
-Agents that stand in different components of free cells never meet, so components are looked at one
-by one. In one step some agents form chains that move up, the head into a cell that was empty, and
-some form cycles that turn by one. A chain can be played as moves of one agent at a time, from its
-head. A cycle has even length on a grid, and of two agents it would be a swap, so with at most five
-agents it is a 2 x 2 square that turns. That can NOT be played as moves of one agent, however many
-cells are empty elsewhere: four agents that fill a square at the end of a corridor leave it one by
-one, and without a turn the same agent is always the first to go. So the moves are
-
-    one agent to an empty cell beside it        four agents of a full square turn by one.
-
-Forget who is who. The sets of m occupied cells of a component form a graph, connected by moves of
-the first kind. Carry m tokens from some set along a spanning tree of it: every set S then has an
-arrangement w(S) of the tokens. Every further move from S to T turns w(S) into g w(T) for some
-permutation g of the tokens. What can be reached from w(S) at T are exactly the arrangements h w(T)
-with h in the group that all those g generate (Schreier's lemma; Kornhauser, Miller and Spirakis
-1984 treat pebbles on graphs by such groups). The board is solvable if and only if the goals are
-such an arrangement of the agents. There are m! times fewer sets than joint cells, and a search that
-begins where there is most room soon finds all permutations, if they can all be had: then it ends.
-
-In the code an arrangement is itself a permutation: it maps s to the token in the s-th cell of the
-set, in the order of cells.
+An arrangement w(S) maps s to the token in the s-th cell of the set S; moves that close loops
+generate a group (Kornhauser, Miller and Spirakis 1984). Proof: design_notes/solver.md.
 """
 
 from functools import cache
@@ -58,11 +39,8 @@ def proved_unsolvable(
     """Look for a proof that no plan of any length exists.
 
     It finds one wherever there is one, for every component with at most five agents and `MAX_SETS`
-    sets of cells: those are 5 agents on 33 cells, 4 on 51, 3 on 117. In larger components it tries
-    every subset of agents that does fit: agents that can't reach their goals when the others are
-    away can't when they are there. Boards are looked at `together` (static): one after the other on
-    a CPU, and as many as have memory where each operation is a launch. Those that are not wanted
-    cost nothing. False, of bool (B,), proves nothing.
+    sets of cells. In larger components it tries every subset of agents that does fit. Boards are
+    looked at `together` (static). False, of bool (B,), proves nothing.
 
     Cells that can be entered are `free`, bool (B, N, N); starts and goals int8 (B, K, 2), (row,
     column), distinct free cells where `mask`, bool (B, K), says that an agent exists.
@@ -101,10 +79,7 @@ def proved_unsolvable(
 
 
 def _same_cells_together(free: jax.Array, wanted: jax.Array) -> jax.Array:
-    """Return the boards int32 (B,), the wanted ones first, on small boards by their free cells.
-
-    Then a search goes on where the one before it ended, instead of beginning anew.
-    """
+    """Return the boards int32 (B,), the wanted ones first, small ones with equal cells together."""
     if free.shape[-1] > REPEATING_SIZE:
         return wanted_first(wanted)
     cells = free.reshape(len(free), -1)
@@ -143,10 +118,7 @@ def _binomials(cells: int, K: int, most: int) -> np.ndarray:
 
 
 class _SpanningSearch(NamedTuple):
-    """A breadth-first search over sets of cells. Sets have numbers, their ranks.
-
-    The last entry of `arrangement` and `finder` takes what is written for illegal moves.
-    """
+    """A breadth-first search over sets of cells. Sets have numbers, their ranks."""
 
     sets: jax.Array  # int16 (capacity + block, K), in the order of finding, without the first
     block: jax.Array  # int16 (block, K), those of them to look at next
@@ -158,10 +130,7 @@ class _SpanningSearch(NamedTuple):
 
 
 class _Searched(NamedTuple):
-    """A search as far as it went, and what it was about: no agent's start or goal.
-
-    `sets` and `finder` are allocated once and never cleared: that costs more than most boards.
-    """
+    """A search as far as it went, and what it was about; its arrays are never cleared."""
 
     component: jax.Array  # bool (N, N), connected cells
     agents: jax.Array  # int32 (), how many stand on them; 0 before the first search
@@ -242,13 +211,7 @@ def _board_unsolvable(
 def _unreachable(
     component: jax.Array, starts: jax.Array, goals: jax.Array, m: jax.Array, last: _Searched
 ) -> tuple[jax.Array, _Searched]:
-    """Tell, as bool (), whether the first m of K agents can't reach their goals together.
-
-    Their starts and goals, int32 (K, 2), lie in the component, bool (N, N), of connected cells.
-    There are at most `capacity` sets of m cells of it, for which the last search, returned for
-    reuse, has room; m is 2 to K. If it was about as many agents on the same cells it goes on: what
-    it found does not depend on where they stand.
-    """
+    """Tell, as bool (), whether the first m of K agents can't reach their goals together."""
     N, K = component.shape[-1], starts.shape[0]
     capacity = last.search.finder.shape[0] - 1
     table = _symmetric_group(K)
@@ -263,11 +226,8 @@ def _unreachable(
     to_right, to_below = Action.RIGHT - 1, Action.DOWN - 1
 
     def canonical(cells: jax.Array, who: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return cells (..., K) of tokens `who` sorted, the rank of their set, an arrangement.
-
-        The rank is colexicographic: the sum of (c_i choose i + 1) over the sorted cells c_0 < c_1
-        < ... (the combinatorial number system). Slots that nobody plays come last.
-        """
+        """Return cells (..., K) of tokens `who` sorted, the rank of their set, an arrangement."""
+        # The rank is colexicographic: the sum of (c_i choose i + 1) over the sorted cells c_i.
         key = jnp.where(playing, cells, nowhere + slot)
         place = jnp.sum(key[..., None, :] < key[..., None], axis=-1, dtype=jnp.int32)
         count = binomials[jnp.where(playing, cells, 0), jnp.where(playing, place + 1, 0)]
@@ -401,10 +361,7 @@ def _unreachable(
 
 
 def _roomiest_cells(component: jax.Array, count: int) -> jax.Array:
-    """Return int32 (count,): the cell with most room around it, then those nearest to it.
-
-    A board of fewer cells repeats its last one.
-    """
+    """Return int32 (count,): the cell with most room around it, then those nearest to it."""
     N = component.shape[-1]
 
     def around(values: jax.Array) -> jax.Array:
@@ -419,11 +376,8 @@ def _roomiest_cells(component: jax.Array, count: int) -> jax.Array:
 
 
 def _generated_group(generators: jax.Array, group: jax.Array, table: _SymmetricGroup) -> jax.Array:
-    """Compute, as bool (K!,), what the generators, a superset of `group`, generate.
-
-    A finite set that is closed under products is a group. In each step the set becomes the set of
-    its products: b is a product if there is an a such that a and a^-1 b are in the set.
-    """
+    """Compute, as bool (K!,), what the generators, a superset of `group`, generate."""
+    # A finite set that is closed under products is a group.
     quotient = table.compose[table.inverse].T  # [b, a] is a^-1 b
 
     def multiply(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

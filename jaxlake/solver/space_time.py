@@ -1,11 +1,7 @@
 """One agent's earliest arrival among things that move, for many boards at once.
 
-Time-expanded reachability on bit boards: where the agent can be at time t + 1 is the dilation of
-where it can be at time t, less what is blocked. A path leads back from the goal through these sets.
-
-What is blocked is computed for all times before the loops, and the loops write down only what they
-carry: on CPUs a compiler vectorises both, and neither a set that is computed step by step nor one
-that is written while it is computed (27 times slower, measured).
+Where the agent can be at time t + 1 is the dilation of where it can be at time t, less what is
+blocked. A path leads back from the goal through these sets.
 """
 
 from functools import reduce
@@ -57,10 +53,7 @@ class TracedPath(NamedTuple):
 
 
 class PathBits(NamedTuple):
-    """Paths as words (..., T + 1, B): the row and the bit of each cell, and of each edge in use.
-
-    The row and bit of an edge are those of its upper or left cell.
-    """
+    """Paths as words (..., T + 1, B): row and bit of each cell, and of each edge's lesser cell."""
 
     row: jax.Array
     bit: jax.Array
@@ -100,10 +93,9 @@ def _lane_mask(where: jax.Array | bool, like: jax.Array) -> jax.Array:
 
 
 def distances_alone(free: jax.Array, starts: jax.Array, goals: jax.Array) -> jax.Array:
-    """Count the steps that each agent needs when it is alone on boards of words (R, B).
+    """Count the steps that each agent needs alone on boards of words (R, B), int16 (K, B).
 
-    Starts and goals are int16 (K, B) cells, NOBODY for agents that do not exist. So is the result:
-    NEVER without a path, 0 for agents that do not exist.
+    Starts and goals are int16 (K, B) cells. NEVER without a path, 0 for agents that do not exist.
     """
     R = free.shape[0]
     State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
@@ -143,14 +135,11 @@ def reach_goal(
 ) -> Reachable:
     """Search forward until every agent has arrived to stay, or can't any more.
 
-    Levels are searches that differ in what is blocked, holes included, and run side by side. The
-    first level decides about the arrival, but for agents that are `patient`, bool (B,): they arrive
-    as the second level does, if it does.
-
-    Start and goal are words (R, B) with one cell each, which should lie in memory: XLA would
-    compute them again for each use. `waits`, bool (B,), says whether the agent
-    may wait before it has arrived. Arrivals count from `earliest` to `latest`, int16 (B,), at most
-    T, negative for idle lanes. `layers` are buffers for those of `Reachable`.
+    Levels are searches that differ in what is blocked, holes included. The first one decides about
+    the arrival, except of agents that are `patient`, bool (B,): they arrive as in the second, if
+    they do. Start and goal are words (R, B) with one cell each. `waits`, bool (B,), says whether
+    the agent may wait before it has arrived. Arrivals count from `earliest` to `latest`, int16
+    (B,), at most T, negative for idle lanes. `layers` are buffers for those of `Reachable`.
     """
     times, _, B = layers[0].shape
     never = jnp.int16(NEVER)
@@ -220,10 +209,8 @@ def trace_back(
 
     With two levels, steps that lie on a path which uses nothing that the second level blocks are
     preferred, then steps that themselves use nothing of that. After that moves are preferred to
-    waits, and steps from above to those from below (the other way round with `upwards`).
-
-    `found` is what `reach_goal` returned for this goal, `blocked` and `waits`; the buffer, words
-    (T + 1, R, B), is returned. Where there is no path it is at its goal at all times.
+    waits, and steps from above to those from below (the other way round with `upwards`). The
+    buffer, words (T + 1, R, B), is returned. Without a path it is at its goal at all times.
     """
     times, R, B = found.layers[0].shape
     arrival = jnp.where(found.arrival == NEVER, jnp.int16(0), found.arrival)
@@ -314,10 +301,7 @@ def actions_of(path: jax.Array) -> jax.Array:
 
 
 def by_board(actions: jax.Array) -> jax.Array:
-    """Turn actions int8 (K, T, B), boards last, into (B, T, K).
-
-    On CPUs four of them are moved as one number, since XLA moves there number by number.
-    """
+    """Turn actions int8 (K, T, B), boards last, into (B, T, K); on CPUs four as one number."""
     K, T, B = actions.shape
 
     def by_fours(actions: jax.Array) -> jax.Array:

@@ -1,17 +1,6 @@
 """From cheap certificates to exact search, each tier for what the one before left open.
 
-1. Distances. An agent that can't reach its goal alone proves the board unsolvable.
-2. Prioritised planning in two orders. A plan whose costs are the distances is optimal in both
-   objectives and needs no wait. Other plans give upper bounds.
-3. All pairs of agents, exactly. A pair without a plan proves the board unsolvable; the optima of
-   the pairs give lower bounds, and where they meet the upper bounds the board is done.
-4. Where no plan is known, the proof of `permutations` that there is none.
-5. Conflict-based search between the bounds: for the sum of costs, the makespan, and a plan of
-   optimal sum of costs without waits where parity leaves that open.
-6. Boards on few cells that this leaves open: every joint state as one bit of a set.
-
-With two slots for agents, the joint search of `two_agents` comes after tier 2. With one slot
-nobody is in the way, and tiers 1 and 2 are exact.
+The tiers are listed in docs/solver.md. With one slot tiers 1 and 2 are exact.
 """
 
 from collections.abc import Callable
@@ -58,10 +47,8 @@ def solve(
 ) -> Solution:
     """Solve one instance of up to five agents exactly; `jax.vmap` solves a batch at full speed.
 
-    It is compiled once for each N, number of slots and static argument, also outside of jit. There,
-    with three or more slots, the tiers are programs of their own, each compiled when a board first
-    needs it. `jax.shard_map` of it needs `check_vma=False`: its loops begin with what is the same
-    on all devices and end with what is not.
+    It is compiled once for each N, number of slots and static argument, also outside of jit.
+    `jax.shard_map` of it needs `check_vma=False`.
 
     An instance needs a wait if no plan of optimal sum of costs exists in which no agent waits
     before its last arrival at its goal.
@@ -69,13 +56,9 @@ def solve(
     Args:
         instance: The board, with holes bool (N, N), N at most 32, and 1 to 5 slots for agents.
         horizon: The longest plan to look for, in steps (static, 1 to 4096).
-        max_expansions: How many agents one search of the constraint tree may replan, beyond the
-            few after which more lanes begin it anew; with three or more slots only. Boards on few
-            cells are solved by sets of all joint states (`solver/dense`) when this, or a smaller
-            number, is spent. There are up to three such searches: for either objective, and for a
-            plan without waits. None stands for `DEFAULT_MAX_EXPANSIONS`, 65,536. With a smaller
-            number more boards are UNKNOWN, and a batch waits less long for its hardest ones; no
-            optimum changes.
+        max_expansions: How many agents each of up to three searches of the constraint tree may
+            replan, with three or more slots only; None stands for `DEFAULT_MAX_EXPANSIONS`,
+            65,536. With a smaller number more boards are UNKNOWN; no optimum changes.
         widths: How many boards to work on at a time (static). Results don't depend on it. None
             stands for `widths_for()`, which follows the platform.
         dense: Whether boards on few cells that the constraint trees leave open are solved by
@@ -88,8 +71,7 @@ def solve(
         computed by `solver/dense`.
 
     Raises:
-        TypeError: `instance` is no `Instance`, but for example the rows of a grid, or has leaves of
-            other types.
+        TypeError: `instance` is no `Instance`, or has leaves of other types.
         ValueError: `horizon`, N or the number of slots is out of range, or `max_expansions` is not
             one number. Outside of other programs also where the values are no board, see
             `Instance`; within one, and under `jax.vmap`, its answer is UNKNOWN.
@@ -97,14 +79,7 @@ def solve(
     check_instance(instance)
     _check(instance, horizon)
     _check_budgets(max_expansions, ())
-    # The widths follow the platform, for which a compiled function would not ask again.
-    widths, most = widths or widths_for(), _as_int32(max_expansions)
-    apart = called_apart(instance, most)
-    if apart:
-        check_boards(instance)
-    if _slots(instance) > 2 and apart:
-        return solve_in_stages(instance, most, horizon, widths, dense, single=True, lightly=True)
-    return _solve_one.lightly(instance, most, horizon=horizon, widths=widths, dense=dense)
+    return _solve(instance, horizon, max_expansions, widths, dense, single=True)
 
 
 def solve_batch(
@@ -117,21 +92,38 @@ def solve_batch(
 ) -> Solution:
     """Solve instances, leaves (B, ...): what `jax.vmap(solve)` gives, in half the time to trace.
 
-    Arguments and errors are those of `solve`. `max_expansions` holds for each board, or is an
-    integer array (B,) with a number for each.
+    Arguments and errors as `solve`. `max_expansions` may be an integer array (B,).
     """
     check_instance(instances)
     if len(shape := np.shape(instances.agent_mask)) != 2:
         raise ValueError(f"instances: got agent_mask of shape {shape}, (B, K) is needed")
     _check_budgets(max_expansions, (), shape[:1])
     _check(instances, horizon)
-    widths, most = widths or widths_for(), _as_int32(max_expansions)
+    return _solve(instances, horizon, max_expansions, widths, dense, single=False)
+
+
+def _solve(
+    instances: Instance,
+    horizon: int,
+    max_expansions: int | jax.Array | None,
+    widths: Widths | None,
+    dense: bool,
+    *,
+    single: bool,
+) -> Solution:
+    # The widths follow the platform, for which a compiled function would not ask again.
+    widths = widths or widths_for()
+    # One type of number, so that none compiles anew.
+    most = None if max_expansions is None else jnp.asarray(max_expansions, jnp.int32)
     apart = called_apart(instances, most)
     if apart:
         check_boards(instances)
     if _slots(instances) > 2 and apart:
-        return solve_in_stages(instances, most, horizon, widths, dense, single=False, lightly=False)
-    return _solve_many(instances, most, horizon=horizon, widths=widths, dense=dense)
+        return solve_in_stages(
+            instances, most, horizon, widths, dense, single=single, lightly=single
+        )
+    program = _solve_one.lightly if single else _solve_many
+    return program(instances, most, horizon=horizon, widths=widths, dense=dense)
 
 
 def solve_boards_in_stages(
@@ -168,11 +160,6 @@ def _check_budgets(max_expansions: int | jax.Array | None, *shapes: tuple[int, .
 
 def _slots(instance: Instance) -> int:
     return int(np.shape(instance.agent_mask)[-1])
-
-
-def _as_int32(number: int | jax.Array | None) -> jax.Array | None:
-    """Give numbers one type, so that none of them compiles anew."""
-    return None if number is None else jnp.asarray(number, jnp.int32)
 
 
 @partial(jit_search, static_argnames=("horizon", "widths", "dense"))

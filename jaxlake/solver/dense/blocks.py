@@ -1,14 +1,7 @@
 """The search of `joint` block by block, for a core that works on one board at a time.
 
-A block holds the joint states in which all agents but the last three are in given cells: an array
-with an axis for each of the next two, and the cells of the last one as bits. Most blocks hold no
-state that is new at a given cost, and are not looked at. Those that are stay in the cache of a
-core, where whole sets do not.
-
-A step is taken from new states only; those before have been stepped from already. So a state that
-is new at cost c waits until cost c + a, where a is how many agents have not retired, and leads from
-there to states that are new at c + a or were reached before. States from which the goal is not
-within a known cost, by the distances of the agents, are left out: no best plan passes through them.
+A block holds the joint states in which all agents but the last three are in given cells. A step is
+taken from new states only, within a known cost (design_notes/solver.md).
 """
 
 from collections.abc import Sequence
@@ -20,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxlake.solver.chunks import wanted_first
 from jaxlake.solver.dense.components import Components
 from jaxlake.solver.dense.step import (
     Halfway,
@@ -215,14 +209,6 @@ def _together(distances: jax.Array, total: jax.Array) -> jax.Array:
     return jnp.where(total, jnp.sum(distances, axis=0, dtype=jnp.int32), farthest)
 
 
-def _listed(marked: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the indices of what bool (P,) marks, first in int32 (P,), and how many there are."""
-    P = marked.shape[0]
-    place = jnp.cumsum(marked, dtype=jnp.int32) - 1
-    indices = jnp.zeros(P, jnp.int32).at[jnp.where(marked, place, P)]
-    return indices.set(np.arange(P, dtype=np.int32), mode="drop"), place[-1] + 1
-
-
 def search_blocks(
     components: Components,
     N: int,
@@ -236,8 +222,8 @@ def search_blocks(
     """Take step after step until the goal is reached, nothing is left, or c is `most`.
 
     The `distances` to the goal, int32 (K, radix), are by cell, and 0 for agents that have retired
-    or do not exist. Plans that cost more than `within`, or take longer where the makespan is asked
-    for, are not found.
+    or do not exist. Plans that cost more than `within`, or take longer for the makespan, are not
+    found.
     """
     K, radix = components.place.shape
     P = radix ** (K - INNER)
@@ -307,7 +293,8 @@ def search_blocks(
 
             return jax.lax.fori_loop(0, len(outer.targets), bring, moving)
 
-        steps, count = _listed(outer.legal_edges & jnp.any(due[outer.sources], axis=0))
+        some = outer.legal_edges & jnp.any(due[outer.sources], axis=0)
+        steps, count = wanted_first(some), jnp.sum(some, dtype=jnp.int32)
         moved, touched = jax.lax.fori_loop(0, count, take_step, (buffers.moved, jnp.zeros(P, bool)))
         noted = ((c + 1) >> np.arange(PLANES)) & 1 != 0
 
@@ -368,7 +355,8 @@ def search_blocks(
 
         to_outer = waits | outer.colours[1 - colour]
         near = c + outer.left <= within
-        blocks, count = _listed(touched & outer.legal & to_outer & near)
+        some = touched & outer.legal & to_outer & near
+        blocks, count = wanted_first(some), jnp.sum(some, dtype=jnp.int32)
         state = state._replace(buffers=buffers._replace(moved=moved))
         state = jax.lax.fori_loop(0, count, arrive, state)
         due = state.due.at[slot].set(state.due[slot] & ~complete)

@@ -1,7 +1,6 @@
 """The cells and edges that each agent can reach on one board, numbered for sets of joint states.
 
-Cells and edges of a component are numbered from 1 on, row by row. 0 stands for having retired, as
-agents that do not exist have from the beginning, and the last number for nothing.
+Numbers count from 1 on, row by row; 0 stands for having retired, the last one for nothing.
 """
 
 from typing import NamedTuple
@@ -43,10 +42,7 @@ class Components(NamedTuple):
 
 
 def component_sizes(boards: PreparedBoards, wanted: jax.Array, widths: Widths) -> jax.Array:
-    """Return the most cells or edges that a component of an agent has, int32 (B,).
-
-    Nothing is said of boards that are not wanted, bool (B,).
-    """
+    """Return the most cells or edges of an agent's component, int32 (B,), where wanted."""
     R, B = boards.free.shape
 
     def measure(chunk: tuple[jax.Array, jax.Array], _: None) -> tuple[jax.Array, None]:

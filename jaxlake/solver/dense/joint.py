@@ -1,20 +1,7 @@
 """Three to five agents on few cells: every joint state as one bit of a set.
 
-Let D_c be the set of joint states that can be reached at a cost of at most c. A joint state gives
-each agent a cell of its own component of free cells, or says that it has retired: it has arrived at
-its goal for good, and blocks it. A step costs as much as there are agents that have not retired, so
-
-    D_c = D_{c-1}  |  one step from the states of D_{c-a} with a agents that have not retired,
-
-and the sum of costs is the least c for which D_c holds the state in which all have retired. For the
-makespan a step costs 1 and nobody retires; where that set stops to grow without the joint goal, the
-board is unsolvable. To find a plan without waits, waits are left out and D_{c-1} too.
-
-`step` takes a step from all states of a set together. On CPUs `blocks` searches the
-same sets block by block. To be without waits, every agent must
-change the colour of its cell as on a chessboard. The joint states in which all agents that have not
-retired are on cells of the colour of their starts, and those in which all are on cells of the other
-colour, are stepped from apart; nothing else can be reached without waits.
+D_c is the set of joint states that can be reached at a cost of at most c; a state says of an agent
+its cell, or that it has retired (design_notes/solver.md). `blocks` does the same on CPUs.
 """
 
 from collections.abc import Callable
@@ -76,7 +63,7 @@ def solve_dense(
     """Solve the wanted boards whose components have at most `radix` - 2 cells and as many edges.
 
     Boards that are larger, and those whose plans are longer than `horizon` steps (static), are
-    neither optimal nor unsolvable. Time is spent on the wanted boards, bool (B,), only.
+    neither optimal nor unsolvable.
     """
     K, _, B = boards.starts.shape
     # Sets of so many states are work enough for a core, where more would leave its cache.
@@ -129,20 +116,13 @@ class _Known(NamedTuple):
 _MAKESPAN, _COST, _WAITLESS = range(3)
 _WHOLE_SETS = ((_MAKESPAN, NEVER), (_COST, NEVER), (_WAITLESS, NEVER))
 _BY_BLOCKS = ((_MAKESPAN, 1), (_MAKESPAN, NEVER), (_COST, 2), (_COST, 6), *_WHOLE_SETS[1:])
-"""Attempts at the questions: how far above the lower bound to look.
-
-With a bound near the optimum most states are left out. Later attempts are skipped once a question
-is answered.
-"""
+"""Attempts at the questions, until each is answered: how far above the lower bound to look."""
 
 
 def _solve_board(
     board: DenseBoards, horizon: int, radix: int, buffers: BlockBuffers | None
 ) -> tuple[DenseAnswers, BlockBuffers | None]:
-    """Ask for the makespan, the cost, and a plan of that cost without waits.
-
-    With `buffers` that is done block by block, without them for whole sets.
-    """
+    """Ask for the makespan, the cost, and a waitless plan of it; by blocks, if given `buffers`."""
     components = number_components(board, radix)
     left = _distances(board, components)
     K, N = len(left), board.free.shape[0]
@@ -211,10 +191,7 @@ def _solve_board(
 
 
 def _distances(board: DenseBoards, components: Components) -> jax.Array:
-    """Return the distances of the agents from all cells to their goals, int32 (K, radix).
-
-    They are 0 for agents that have retired or do not exist, and off the component.
-    """
+    """Return distances from all cells to the goals, int32 (K, radix); 0 if retired or none."""
     K, N = board.starts.shape[0], board.free.shape[0]
     grid = np.indices((N, N))[..., None]
     at_goal = jnp.all(grid == board.goals.T[:, None, None], axis=0)
@@ -234,17 +211,14 @@ class _Search(NamedTuple):
 
 
 def _origins(recent: jax.Array, c: jax.Array, true: jax.Array) -> jax.Array:
-    """Return the states from which a step brings the cost to c: a less for a that have not retired.
-
-    A TPU would lay out all sets anew, each word padded to 128, to look up a few of them.
-    """
+    """Return the states from which a step brings the cost to c."""
     return jax.lax.platform_dependent(
         *(recent, c, true), tpu=_origins_by_masks, default=_origins_by_faces
     )
 
 
 def _origins_by_masks(recent: jax.Array, c: jax.Array, _: jax.Array) -> jax.Array:
-    """Do it with a whole set for each number of agents that have not retired."""
+    """Do it by whole sets; a TPU would lay out all sets anew to look up faces."""
     K, radix = recent.shape[0] - 1, recent.shape[-1]
     first = _retired(recent.shape[1], K)
     on_axes = sum(along(jnp.arange(radix) > 0, i, K).astype(jnp.int32) for i in range(K - 1))
@@ -257,10 +231,7 @@ def _origins_by_masks(recent: jax.Array, c: jax.Array, _: jax.Array) -> jax.Arra
 
 
 def _origins_by_faces(recent: jax.Array, c: jax.Array, true: jax.Array) -> jax.Array:
-    """Do it where nobody has retired, in nearly all states, and put the others in their places.
-
-    Those are faces of the array, one after another.
-    """
+    """Do it where nobody has retired, and put the others, faces of the array, in their places."""
     K = recent.shape[0] - 1
     first = _retired(recent.shape[1], K)
 
@@ -381,9 +352,9 @@ def _plan(
 ) -> tuple[jax.Array, jax.Array]:
     """Go back from the goal, reached at a least cost > 0; return int8 (T, K) and its length.
 
-    Of the joint states that come before another one, one in which as few agents as possible wait
-    is chosen. A plan longer than T = `horizon` is cut.
+    A plan longer than T = `horizon` is cut.
     """
+    # Of the joint states before another one, one in which as few agents as possible wait is chosen.
     K, radix = components.place.shape
     nothing = np.int32(radix - 1)
     k = np.arange(K)

@@ -1,25 +1,7 @@
-"""One step of whole sets of joint states.
+"""One step of whole sets of joint states, agent by agent over edges (design_notes/solver.md).
 
-Every agent goes to the middle of an edge beside its cell, and from there to either end of it. No
-two may be in the middle of one edge, and no two in one cell. This is exact:
-
-- A swap needs one edge for two agents, so there is none. Whoever goes back has waited, which is
-  legal as long as no other agent comes to its cell, which the second rule sees to.
-- Every legal step can be taken so. Agents that move need the edges that they move along, no two of
-  them the same. An agent that waits needs any edge beside its cell; one that moves uses none of
-  these, since it would come from or go to an occupied cell. There is an edge for each of those that
-  wait: a set of cells of a component that are not all of its cells has at least as many edges
-  beside it as cells, so by Hall's theorem they can be chosen all different. Agents never fill a
-  component, since their starts and goals are different cells.
-
-So a step is 2 K substeps with one agent each.
-
-A set is an array of words, (W, radix, ...): the W words whose bits are the cells of the last agent,
-and an axis for each of the others. Words come first because a TPU pads the last axis to 128. On an
-axis and in a word 0 stands for having retired, as agents that do not exist have from the beginning.
-Cells and edges of the component are numbered from 1 on, row by row. Moving an agent of an axis is
-to take slices of the array. For the last agent it is to shift bits: cells in a row differ by 1, and
-how much those in a column differ is at most the size of the board.
+A set is (W, radix, ...): words whose bits are cells of the last agent, an axis for each other one.
+Words come first because a TPU pads the last axis to 128. Number 0 stands for having retired.
 """
 
 from collections.abc import Sequence
@@ -151,10 +133,7 @@ def halfway(components: Components, last: LastAgent, agents: Sequence[int]) -> H
 
 
 def legal_states(components: Components, last: LastAgent, agents: Sequence[int]) -> jax.Array:
-    """Return the joint states of some agents and the last one in different cells.
-
-    Uint32 (W, radix, ...), with axes for agents in the order given.
-    """
+    """Return joint states (W, radix, ...) of some agents and the last one in different cells."""
     chosen = np.array(agents)
     free = by_word(last.cells, len(agents)) & ~_any_of(last.blocked_cells[:, chosen])
     return jnp.where(_all_apart(components.place[chosen]), free, jnp.uint32(0))
@@ -179,8 +158,7 @@ def move(
 ) -> jax.Array:
     """Move the agents of the axes and the last one; who meets in a cell is for the caller to mask.
 
-    The last of the `agents` moves with its axis in front, where whole blocks are copied. `between`
-    has its axis first, then the others.
+    The last of the `agents` moves with its axis in front. `between` has its axis first.
     """
     ends, edges_at = components.ends, components.edges_at
     nothing = states.shape[-1] - 1

@@ -11,20 +11,13 @@ from jaxlake.solver.arrivals import Stair
 from jaxlake.solver.pairs import agent_pairs
 
 FORCED = 1 << 14
-"""Added to a cell of a path: all earliest paths of the agent are in that cell at that time.
-
-This is what a multi-valued decision diagram of width one says in the literature.
-"""
+"""Added to a cell of a path: all earliest paths of the agent are in that cell at that time."""
 
 NONE, VERTEX, SWAP, TARGET, ARRIVAL = range(5)
 
 
 class PathConflict(NamedTuple):
-    """Two agents that can't both do what they do, int16 (B,) each.
-
-    They meet in a cell or swap cells, one passes the goal where the other rests, or no plan has
-    both arrive so early.
-    """
+    """Two agents that meet, swap, pass a goal at rest or arrive too early, int16 (B,) each."""
 
     one: jax.Array  # the agent that the first child constrains and replans
     other: jax.Array  # the agent of the second child; at a target the one at rest
@@ -42,9 +35,9 @@ def choose_conflict(
 ) -> tuple[PathConflict, jax.Array]:
     """Choose the conflict to split on, and say in int16 (B,) how many conflicts there are.
 
-    Cardinal ones come first (both children cost more), then semi-cardinal (one does), then the
-    earliest. Paths are int16 (K, T + 1, B) cells, with FORCED; costs, int16 (K, B), last arrivals.
-    The bound, int16 (B,), is on the sum of costs where `total`, bool (B,), else on the makespan.
+    Cardinal ones come first (both children cost more), then semi-cardinal, then the earliest. Paths
+    are int16 (K, T + 1, B) cells, with FORCED; costs, int16 (K, B), last arrivals. The bound, int16
+    (B,), is on the sum of costs where `total`, bool (B,), else on the makespan.
     """
     K, times, B = paths.shape
     T = times - 1
@@ -109,9 +102,8 @@ def arrival_conflict(
 ) -> PathConflict:
     """Choose the pair whose lesser delay is the largest: either the one or the other is late.
 
-    NONE if all pairs may arrive as they do. The first child delays the agent that needs fewer
-    steps. Stairs are those of the `excesses`, int (B,) each: how much later than `alone` agents
-    arrive.
+    NONE if all pairs may arrive as they do. Stairs are those of the `excesses`, int (B,) each: how
+    much later than `alone` agents arrive.
     """
     nothing = jnp.zeros_like(excesses[0])
     best, one, other, early, late = (nothing,) * 5

@@ -1,7 +1,4 @@
-"""Lanes that search constraint trees: what each holds, and how they take queries.
-
-`search` has the search itself.
-"""
+"""Lanes that search constraint trees: what each holds, and how they take queries."""
 
 from typing import NamedTuple
 
@@ -21,10 +18,8 @@ MAX_DEPTH = 64
 class Teams(NamedTuple):
     """Lanes that search the tree of one query together, each below prefixes of its own.
 
-    A prefix says which child to take at the first `split` splits. A team hands its lanes prefix
-    after prefix; when all of them are done and every lane is through, the bound is refuted. The
-    splits must be the same ones for all: so there is no bypass above `split`, and every prefix
-    begins with the same paths. What a team does depends on its query alone.
+    A prefix says which child to take at the first `split` splits, above which there is no bypass.
+    When all prefixes are done and every lane is through, the bound is refuted.
     """
 
     size: jax.Array  # int32 (), lanes of a team; divides the number of lanes

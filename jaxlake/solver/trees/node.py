@@ -1,8 +1,6 @@
 """Nodes of constraint trees, one per lane: paths, constraints and the branch that leads there.
 
-Constraints are added and taken away in place. They ban one agent from a cell or from a move, fix
-where it is, or bound when it arrives (target reasoning, staircases of `arrivals`). Only one branch
-is kept: what a constraint replaced is stored in its level, so that it can be restored.
+Constraints are added and taken away in place; what one replaced is stored in its level.
 """
 
 from typing import NamedTuple
@@ -131,10 +129,8 @@ def toggle_constraint(
 ) -> tuple[TreeNode, tuple[jax.Array, jax.Array]]:
     """Add the constraint of the child at hand where bool (B,) is True, or take it away again.
 
-    A vertex or swapping constraint is one bit, never set twice on a branch, since paths obey what
-    is on it; so adding and removing are the same exclusive or. Gives the node, int16 (B,) the
-    arrival limit that was replaced, and int16 (B,) which cells of the first agent were fixed: with
-    these as its `limit` and `fixed` the level is undone.
+    Gives the node, int16 (B,) the arrival limit that was replaced, and int16 (B,) which cells of
+    the first agent were fixed: as `limit` and `fixed` of the level they undo it.
     """
     conflict = level.conflict
     word = node.forbidden.dtype.type
@@ -151,6 +147,7 @@ def toggle_constraint(
     bit = jnp.where(vertex | swap, bit, jnp.zeros_like(bit))
     field = jnp.where(vertex | ~swap, 0, _field_of_move(here, there))
     at = (field, agent, conflict.time, jnp.clip(lower >> ROW_SHIFT, 0, R - 1), b)
+    # Paths obey what is on a branch, so no bit is set twice, and undoing is the same exclusive or.
     forbidden = node.forbidden.at[at].set(node.forbidden[at] ^ bit)
 
     # A target conflict names the agent at rest second. Side 0: it rests there by then, and nobody
@@ -200,10 +197,8 @@ def replan_agent(
 ) -> tuple[jax.Array, jax.Array, SearchBuffers]:
     """Find an earliest path of agent (B,) under its constraints, with few conflicts.
 
-    With a bound on the makespan a later path is taken where that meets nobody.
-
-    Gives int16 (T + 1, B) cells with FORCED where the agent has no choice, int16 (B,) its arrival
-    or NEVER, and the buffers.
+    Bounded by the makespan, a later path is taken where that meets nobody. Gives int16 (T + 1, B)
+    cells with FORCED, int16 (B,) its arrival or NEVER, and the buffers.
     """
     K, R = node.paths.shape[0], task.free.shape[0]
     is_agent = agent == np.arange(K, dtype=np.int16)[:, None]
@@ -236,10 +231,7 @@ def replan_agent(
 def _forbidden_to(
     task: TreeQueries, node: TreeNode, bits: PathBits, agent: jax.Array, is_agent: jax.Array
 ) -> Blocked:
-    """Collect what holes and constraints forbid agent (B,): words (T + 1, R, B).
-
-    The paths of the node are given as `bits`, words (K, T + 1, B).
-    """
+    """Collect what holes and constraints forbid agent (B,): words (T + 1, R, B)."""
     K, times, _ = node.paths.shape
     R = task.free.shape[0]
     none = jnp.zeros((), task.free.dtype)

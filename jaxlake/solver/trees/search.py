@@ -1,43 +1,82 @@
-"""Conflict-based search, depth first, in lanes that refill.
+"""Conflict-based search, depth first, in lanes that refill (design_notes/solver.md).
 
-A query asks for a plan of 2 to 5 agents within a bound, and the search proves that there is one, by
-showing it, or that there is none, by exhausting the constraint tree (Sharon et al. 2015) as an
-iterative-deepening search (Boyarski et al. 2020): nodes above the bound are cut, and when the
-tree is exhausted the bound rises to the least cost that was cut. Only the branch in hand is kept.
-
-Conflicts are chosen cardinal ones first (Boyarski et al. 2015); a path that meets an agent at rest
-splits on that agent's arrival (target reasoning, Li et al. 2021); two agents that no plan has both
-arrive so early are split on their arrivals (`arrivals`, after the corridor reasoning of Li et al.
-2021); of two children one bans an agent from what the other makes it do (disjoint splits, Li et al.
-2019); a replanned path of equal cost and fewer conflicts is taken without a split (bypass, Boyarski
-et al. 2015); and what all pairs of agents need, where known, gives a lower bound by matchings
-(after Li et al. 2019).
-
-Every lane is at a node of its own; in each step every lane replans one agent. A team of one or more
-lanes works on one query; when it has the answer it takes the next one, so that none waits for the
-slowest.
+Nodes above the bound are cut; when the tree is exhausted the bound rises to the least cost that was
+cut. In each step every lane replans one agent; a team of lanes works on one query.
 """
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxlake.solver import arrivals
-from jaxlake.solver.chunks import wanted_first
+from jaxlake.solver.chunks import (
+    EXPANSIONS_BEFORE_TEAM,
+    NODE_LANES,
+    SHARED_SPLITS,
+    TEAM_LANES,
+    Widths,
+    wanted_first,
+)
+from jaxlake.solver.kernels import tree
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import best_matching, pair_gains
 from jaxlake.solver.space_time import NEVER, NOBODY
 from jaxlake.solver.trees import node as tree_node
 from jaxlake.solver.trees.conflicts import FORCED, NONE, arrival_conflict, choose_conflict
 from jaxlake.solver.trees.lanes import MAX_DEPTH, Teams, TreeLanes, new_lanes, start_queries
-from jaxlake.solver.trees.node import TreeAnswers, TreeLevel, TreeQueries
+from jaxlake.solver.trees.node import TreeAnswers, TreeLevel, TreeQueries, no_answers
+
+_EFFORTS = (
+    (1, 0, EXPANSIONS_BEFORE_TEAM),
+    (TEAM_LANES, SHARED_SPLITS, np.iinfo(np.int32).max),
+)
+"""Nodes of a tree in hand, the splits that they share, and the agents replanned at most."""
 
 
 class _SearchState(NamedTuple):
     lanes: TreeLanes
     answers: TreeAnswers
     served: jax.Array  # int32 (), queries handed out
+
+
+def search_with_teams(queries: TreeQueries, horizon: int, widths: Widths) -> TreeAnswers:
+    """Search each tree by one lane, and by a team the few that are not done soon."""
+    R, Q = queries.free.shape
+    machine = tree.serves(widths.kernels, R, horizon)
+    if machine is not None:
+        search = partial(tree.search_trees, horizon=horizon, machine=machine, widths=widths)
+    else:
+        # Two questions per board; the number of lanes is a power of two, so that teams divide it.
+        sets = 8 * len(queries.starts) * (horizon + 1) * R * queries.free.dtype.itemsize
+        most = widths.fitting(widths.tree_lanes, sets)
+        lanes = min(1 << (most.bit_length() - 1), 1 << (Q // 2 - 1).bit_length())
+        lanes = max(TEAM_LANES, lanes)
+        search = partial(search_trees, horizon=horizon, lanes=lanes)
+
+    def go_on(
+        so_far: TreeAnswers, effort: tuple[jax.Array | int, ...], **options: Any
+    ) -> tuple[TreeAnswers, None]:
+        team, split, most = effort
+        wanted = so_far.gave_up
+        budget = jnp.minimum(queries.budget, most)
+        left = queries._replace(first=so_far.bound, budget=budget, wanted=wanted)
+        answers = search(left, team=team, split=split, **options)
+        return answers._replace(
+            found=so_far.found | answers.found,
+            bound=jnp.where(wanted, answers.bound, so_far.bound),
+            expansions=so_far.expansions + answers.expansions,
+            paths=jnp.where(wanted, answers.paths, so_far.paths),
+        ), None
+
+    nothing = no_answers(queries, horizon)._replace(gave_up=queries.wanted)
+    if machine is not None:
+        by_one, by_team = _EFFORTS
+        return go_on(go_on(nothing, by_one)[0], by_team, helpers=NODE_LANES)[0]
+    # One loop for both, so that the search compiles once.
+    return jax.lax.scan(go_on, nothing, tuple(map(jnp.array, zip(*_EFFORTS, strict=True))))[0]
 
 
 def search_trees(
@@ -86,7 +125,7 @@ def search_trees(
 
     idle = new_lanes(queries, jnp.zeros(B, jnp.int32), horizon, teams)
     idle = idle._replace(query=idle.query - 1)
-    start = _SearchState(idle, tree_node.no_answers(queries, horizon), jnp.int32(0))
+    start = _SearchState(idle, no_answers(queries, horizon), jnp.int32(0))
     state = jax.lax.while_loop(unfinished, step, start)
     return _hand_in_answers(state.lanes, state.answers, teams)[1]
 
