@@ -53,7 +53,9 @@ def solve_many_slots(
     planned = _plan_boards(batch, horizon, widths)
     bounded = _bound_boards(batch, planned, budget, horizon, widths, dense)
     searched = _search_boards(batch, planned, bounded, horizon, widths)
-    return dense_tier.solve_left(batch, searched, horizon, widths) if dense else searched.solution
+    for which in range(len(searched.left)) if dense else ():
+        searched = dense_tier.solve_left(batch, searched, which, horizon, widths)
+    return searched.solution
 
 
 class _Planned(NamedTuple):
@@ -335,9 +337,7 @@ def _first_stage(
 
 _pair_stage = jit_search(_bound_boards, static_argnames=("horizon", "widths", "dense"))
 _tree_stage = jit_search(_search_boards, static_argnames=("horizon", "widths"))
-_dense_stage = jit_search(
-    dense_tier.solve_left_of_class, static_argnames=("horizon", "widths", "which")
-)
+_dense_stage = jit_search(dense_tier.solve_left, static_argnames=("horizon", "widths", "which"))
 
 
 def _stages(lightly: bool) -> tuple[Any, ...]:

@@ -12,16 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.board.instance import Instance, are_boards, check_boards, check_instance
+from jaxlake.board.limits import MAX_AGENTS, MAX_SIZE, MIN_AGENTS
 from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.runtime.cpu_devices import called_apart, jit_search
 from jaxlake.solver.certificates import plans_as_if_alone, prepare_boards
 from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.many_slots import DEFAULT_MAX_EXPANSIONS as DEFAULT_MAX_EXPANSIONS
-from jaxlake.solver.many_slots import (
-    budgets,
-    solve_in_stages,
-    solve_many_slots,
-)
+from jaxlake.solver.many_slots import budgets, solve_in_stages, solve_many_slots
 from jaxlake.solver.solution import (
     DEFAULT_HORIZON,
     Solution,
@@ -32,8 +29,6 @@ from jaxlake.solver.solution import (
 from jaxlake.solver.space_time import NEVER
 from jaxlake.solver.two_agents import solve_two
 
-MIN_AGENTS, MAX_AGENTS = 1, 5
-MAX_SIZE = 32
 _MAX_HORIZON = 4096
 
 
@@ -205,36 +200,15 @@ def _batch_solver(
         B, slots = batch.agent_mask.shape
         if B == 0:
             return no_solutions(horizon, slots)
-        if slots == 1:
-            return _solve_one_slot(batch, horizon, widths)
-        if slots == 2:
-            return _solve_two_slots(batch, horizon, widths)
+        if slots <= 2:
+            return _solve_few_slots(batch, horizon, widths)
         return solve_many_slots(batch, horizon, budget, widths, dense)
 
     return merge_batch_axes(solver)
 
 
-def _solve_one_slot(batch: Instance, horizon: int, widths: Widths) -> Solution:
-    """A lone agent's shortest path attains both optima, and it never has to wait."""
-    boards = prepare_boards(batch, widths)
-    connected = boards.alone[0] < NEVER
-    solved, plan = plans_as_if_alone(boards, connected, horizon, widths)
-    # Else the path is longer than the horizon.
-    unsolved = jnp.where(connected, jnp.int8(Status.UNKNOWN), jnp.int8(Status.UNSOLVABLE))
-    cost = jnp.where(solved, boards.alone[0], jnp.int16(-1))
-    plan = jnp.where(solved[:, None, None], plan, jnp.int8(-1))
-    return Solution(
-        status=jnp.where(solved, jnp.int8(Status.OPTIMAL), unsolved),
-        sum_of_costs=cost,
-        makespan=cost,
-        needs_wait=jnp.zeros_like(solved),
-        plan=plan,
-        makespan_plan=plan,
-        expansions=jnp.zeros(solved.shape, jnp.int32),
-    )
-
-
-def _solve_two_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
+def _solve_few_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
+    """Solve one slot or two. A lone agent's shortest path attains both optima without waits."""
     boards = prepare_boards(batch, widths)
     connected = jnp.all(boards.alone < NEVER, axis=0)
     settled, plan = plans_as_if_alone(boards, connected, horizon, widths)
@@ -243,8 +217,13 @@ def _solve_two_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
     makespan = jnp.max(boards.alone, axis=0)
     no, none = jnp.zeros_like(settled), jnp.zeros(settled.shape, jnp.int32)
     certain = Solution(optimal, floor, makespan, no, plan, plan, expansions=none)
-    searched = solve_two(batch, boards.alone, ~settled, horizon, widths)
-    # The joint search is for two agents; a single one is shut in just as well.
+    if len(boards.starts) == 1:
+        # What is connected and not settled has a path longer than the horizon.
+        searched = jax.tree.map(lambda leaf: leaf[None], unknown_solution(horizon, 1))
+        searched = jax.tree.map(lambda x, y: jnp.broadcast_to(x, y.shape), searched, certain)
+    else:
+        searched = solve_two(batch, boards.alone, ~settled, horizon, widths)
+    # A single agent in two slots is shut in just as well as two are.
     proved = jnp.where(connected, searched.status, jnp.int8(Status.UNSOLVABLE))
     searched = replace(searched, status=proved)
     return jax.tree.map(

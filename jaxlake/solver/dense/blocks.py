@@ -18,13 +18,13 @@ from jaxlake.solver.dense.components import Components
 from jaxlake.solver.dense.step import (
     Halfway,
     LastAgent,
-    along,
     bit_masks,
-    by_word,
+    costs_of_bits,
     halfway,
     last_agent,
     legal_states,
     move,
+    single_state,
     words_of,
 )
 from jaxlake.solver.materialize import computed_apart
@@ -233,16 +233,13 @@ def search_blocks(
     inner = _inner_agents(components, last, distances, total, farthest)
     true = components.fits
     agents = [K - INNER, K - INNER + 1]
-    number = np.arange(radix)
 
     def block_of(numbers: jax.Array) -> jax.Array:
         return _number(list(numbers[: K - INNER]), radix)
 
     def states_at(numbers: jax.Array) -> jax.Array:
         """Return the one joint state as a set within its block."""
-        here = [along(number == numbers[agent], i, INNER) for i, agent in enumerate(agents)]
-        bit = by_word(bit_masks(number == numbers[-1]), INNER - 1)
-        return jnp.where(reduce(jnp.logical_and, here), bit, jnp.uint32(0))
+        return single_state(numbers[-INNER:], radix)
 
     end = jnp.where(total, jnp.zeros(K, jnp.int32), components.goal)
     end_block, end_states = block_of(end), states_at(end)
@@ -401,5 +398,4 @@ def least_costs(search: BlockSearch, states: jax.Array) -> jax.Array:
     word, bit = last // 32, (last % 32).astype(jnp.uint32)
     plane = np.arange(PLANES)[:, None]
     bits = (search.buffers.planes[block, plane, word, first, second] >> bit) & 1
-    least = jnp.sum(bits.astype(jnp.int32) << plane, axis=0, dtype=jnp.int32)
-    return jnp.where(search.known[block], least, 0) - 1
+    return jnp.where(search.known[block], costs_of_bits(bits), -1)

@@ -6,7 +6,6 @@ its cell, or that it has retired (design_notes/solver.md). `blocks` does the sam
 
 from collections.abc import Callable
 from functools import partial, reduce
-from itertools import combinations
 from math import prod
 from typing import NamedTuple
 
@@ -26,7 +25,15 @@ from jaxlake.solver.dense.blocks import (
     search_blocks,
 )
 from jaxlake.solver.dense.components import Components, DenseBoards, number_components
-from jaxlake.solver.dense.step import along, bit_masks, by_word, last_agent, step, words_of
+from jaxlake.solver.dense.step import (
+    along,
+    by_word,
+    costs_of_bits,
+    last_agent,
+    single_state,
+    step,
+    words_of,
+)
 from jaxlake.solver.materialize import computed_apart
 from jaxlake.solver.space_time import NEVER
 
@@ -210,17 +217,11 @@ class _Search(NamedTuple):
     stuck: jax.Array  # bool (), stopped growing
 
 
-def _origins(recent: jax.Array, c: jax.Array, true: jax.Array) -> jax.Array:
-    """Return the states from which a step brings the cost to c."""
-    return jax.lax.platform_dependent(
-        *(recent, c, true), tpu=_origins_by_masks, default=_origins_by_faces
-    )
-
-
-def _origins_by_masks(recent: jax.Array, c: jax.Array, _: jax.Array) -> jax.Array:
-    """Do it by whole sets; a TPU would lay out all sets anew to look up faces."""
+def _origins(recent: jax.Array, c: jax.Array) -> jax.Array:
+    """Return the states from which a step brings the cost to c: a less for a not retired agents."""
     K, radix = recent.shape[0] - 1, recent.shape[-1]
-    first = _retired(recent.shape[1], K)
+    retired = jnp.where(np.arange(recent.shape[1]) == 0, jnp.uint32(1), jnp.uint32(0))
+    first = by_word(retired, K - 1)  # the bit of the last agent's having retired
     on_axes = sum(along(jnp.arange(radix) > 0, i, K).astype(jnp.int32) for i in range(K - 1))
     origins = jnp.zeros(recent.shape[1:], recent.dtype)
     for active in range(1, K + 1):
@@ -228,32 +229,6 @@ def _origins_by_masks(recent: jax.Array, c: jax.Array, _: jax.Array) -> jax.Arra
         here |= jnp.where(on_axes == active - 1, ~first, jnp.uint32(0))
         origins |= recent[(c - active) % (K + 1)] & here
     return origins
-
-
-def _origins_by_faces(recent: jax.Array, c: jax.Array, true: jax.Array) -> jax.Array:
-    """Do it where nobody has retired, and put the others, faces of the array, in their places."""
-    K = recent.shape[0] - 1
-    first = _retired(recent.shape[1], K)
-
-    def of_active(recent: jax.Array, on_axes: int, face: tuple[slice, ...] = ()) -> jax.Array:
-        """Look at a face on which so many agents on axes have not retired."""
-        states = recent[((c - on_axes - 1) % (K + 1), slice(None), *face)] & ~first
-        if on_axes > 0:
-            states |= recent[((c - on_axes) % (K + 1), slice(None), *face)] & first
-        return states
-
-    origins = computed_apart(partial(of_active, on_axes=K - 1), true, recent)
-    for retired in range(1, K):
-        for axes in combinations(range(K - 1), retired):
-            face = tuple(slice(0, 1) if i in axes else slice(None) for i in range(K - 1))
-            states = of_active(recent, K - 1 - retired, face)
-            origins = jax.lax.dynamic_update_slice(origins, states, (0,) * K)
-    return origins
-
-
-def _retired(words: int, K: int) -> jax.Array:
-    """Return the bit of the last agent's having retired, uint32 (W, 1, ...)."""
-    return by_word(jnp.where(np.arange(words) == 0, jnp.uint32(1), jnp.uint32(0)), K - 1)
 
 
 def _search(
@@ -264,15 +239,10 @@ def _search(
     last = last_agent(components, N)
     sets = (words_of(radix), *(radix,) * (K - 1))
 
-    def single(numbers: jax.Array) -> jax.Array:
-        here = [along(jnp.arange(radix) == numbers[i], i, K) for i in range(K - 1)]
-        bit = by_word(bit_masks(np.arange(radix) == numbers[-1]), K - 1)
-        return jnp.where(reduce(jnp.logical_and, here), bit, jnp.uint32(0))
-
-    begin = single(components.start)
+    begin = single_state(components.start, radix)
     end = jnp.where(total, jnp.zeros(K, jnp.int32), components.goal)
     # As a set, because a look-up of one word would lay out all of them for it on a TPU.
-    goal = single(end)
+    goal = single_state(end, radix)
 
     def of_colour(colour: jax.Array) -> jax.Array:
         """Return all joint states without waits of one colour."""
@@ -289,7 +259,7 @@ def _search(
         complete = waits | state.half
         origins = jax.lax.cond(
             total,
-            lambda recent: _origins(recent, c, components.fits),
+            lambda recent: _origins(recent, c),
             lambda recent: recent[(c - 1) % (K + 1)],
             state.recent,
         )
@@ -336,10 +306,7 @@ def _search(
 def _least_costs(planes: jax.Array, states: jax.Array) -> jax.Array:
     """Return the least costs of joint states, int32 (K, S) numbers of cells; -1 if not reached."""
     word, bit = states[-1] // 32, (states[-1] % 32).astype(jnp.uint32)
-    bits = (planes[:, word, *states[:-1]] >> bit) & 1
-    return (
-        jnp.sum(bits.astype(jnp.int32) << np.arange(PLANES)[:, None], axis=0, dtype=jnp.int32) - 1
-    )
+    return costs_of_bits((planes[:, word, *states[:-1]] >> bit) & 1)
 
 
 def _plan(

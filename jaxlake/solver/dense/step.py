@@ -45,6 +45,21 @@ def bit_masks(members: jax.Array) -> jax.Array:
     )
 
 
+def single_state(numbers: jax.Array, radix: int) -> jax.Array:
+    """Return the set of one joint state, of agents at such numbers, int32 (K,)."""
+    *axes, last = numbers
+    K, number = len(numbers), np.arange(radix)
+    here = [along(number == agent, i, K) for i, agent in enumerate(axes)]
+    bit = by_word(bit_masks(number == last), K - 1)
+    return jnp.where(reduce(jnp.logical_and, here), bit, jnp.uint32(0))
+
+
+def costs_of_bits(bits: jax.Array) -> jax.Array:
+    """Return the costs whose bits, plus 1, are the first axis, from the lowest on; -1 if 0."""
+    places = np.arange(len(bits))[:, None]
+    return jnp.sum(bits.astype(jnp.int32) << places, axis=0, dtype=jnp.int32) - 1
+
+
 def _down(words: list[jax.Array], by: int) -> list[jax.Array]:
     """Shift bits to lower numbers; the words are arrays of their own."""
     whole, bits = divmod(by, 32)

@@ -50,17 +50,10 @@ class Searched(NamedTuple):
     left: jax.Array  # bool (C, B), boards left for each of the C `DENSE_RADIXES`
 
 
-def solve_left(batch: Instance, searched: Searched, horizon: int, widths: Widths) -> Solution:
-    """Solve boards that are left by `joint`, and give all solutions."""
-    for which in range(len(searched.left)):
-        searched = solve_left_of_class(batch, searched, which, horizon, widths)
-    return searched.solution
-
-
-def solve_left_of_class(
+def solve_left(
     batch: Instance, searched: Searched, which: int, horizon: int, widths: Widths
 ) -> Searched:
-    """Solve those that are left for one of the radixes (static)."""
+    """Solve boards that are left by the trees for one of the radixes (static)."""
     solution, shortest, bounds, left = searched
     boards = DenseBoards(
         free=jnp.moveaxis(~batch.holes, 0, -1),

@@ -16,17 +16,27 @@ from jaxlake.solver.joint_search import (
     PairPlans,
     TwoAgentBoards,
 )
-from jaxlake.solver.kernels.joint_plans import walk_back_alone, walk_back_together
-from jaxlake.solver.kernels.lanes import Words, any_lane, flag, meet, union
-from jaxlake.solver.kernels.pair_lanes import (
-    JOINED,
-    ODD,
-    JointLanes,
-    Numbers,
-    as_word,
-    output_rows,
-    run_pairs,
-)
+from jaxlake.solver.kernels.lanes import Words, any_lane, flag, meet, single, union, where, without
+from jaxlake.solver.kernels.pair_lanes import LAST_TIMES, PairLanes, as_word, output_rows, run_pairs
+
+_JOINED, _ODD = 2, 4
+"""The bits at which the later parts of a word of `write_walk` begin."""
+
+_NOT = 99
+"""A rank behind all others."""
+
+
+class Numbers(NamedTuple):
+    """What a program says of each board, int32."""
+
+    sum_of_costs: jax.Array
+    makespan: jax.Array
+    stuck: jax.Array
+    expansions: jax.Array
+    walker: jax.Array  # the agent that arrives last
+    spent: jax.Array  # the sum of costs where there is a plan, else 0
+    retirement: jax.Array  # when the other one has arrived
+    head: jax.Array  # steps of the makespan's own plan; 0 where the other plan will do
 
 
 def search_costs(
@@ -130,7 +140,7 @@ def _search_program(
     found = (state.makespan if waiting else cost) < FAR
     spent = jnp.where(found, cost, 0)
     walker = flag(arrivals[0] != cost)
-    walk = walk_back_alone(program, walker, found, spent)
+    walk = _walk_back_alone(program, walker, found, spent)
     retirement = walk.left >> 1
     too_long = found & (spent - retirement > state.makespan)
     head = jnp.where(too_long, state.makespan, 0) if waiting else 0 * spent
@@ -145,11 +155,46 @@ def _search_program(
         head=head,
     )
     program.write_numbers(numbers)
-    walk_back_together(program, walker, walk.place, retirement, head)
+    _walk_back_together(program, walker, walk.place, retirement, head)
 
 
-class _Search(JointLanes):
+class _Search(PairLanes):
     """The search of the boards of one program."""
+
+    def __init__(
+        self,
+        columns: Any,
+        outputs: Any,
+        memory: Any,
+        horizon: int,
+        board: Geometry,
+        waiting: bool,
+        plans: bool,
+        machine: Kernels,
+    ) -> None:
+        super().__init__(columns, memory, board, machine)
+        self.horizon, self.waiting, self.plans = horizon, waiting, plans
+        self.outputs, self.rows = outputs, output_rows(horizon if plans else None, self.lanes)
+        (self.asked,) = self.more  # the cost of the plan without waits that is looked for
+
+    def slot(self, t: jax.Array) -> jax.Array:
+        """Return where in memory the sets of a time are."""
+        return t if self.plans else t & (LAST_TIMES - 1)
+
+    def write_numbers(self, numbers: Numbers) -> None:
+        """Write what is said of each board, number i into lane i."""
+        self.outputs[0] = self.row_of(numbers)
+
+    def clear_rows(self, first: int, rows: int) -> None:
+        """Write zeros into some rows of the output."""
+        for i in range(first, first + rows):
+            self.outputs[i] = jnp.zeros_like(self.lane)
+
+    def put(self, first: jax.Array | int, rows: int, i: jax.Array, value: jax.Array) -> None:
+        """Write value i of some rows of the output."""
+        row = first if rows == 1 else first + (i >> (self.lanes.bit_length() - 1))
+        here = self.lane == (i & (self.lanes - 1))
+        self.outputs[row] = jnp.where(here, value, self.outputs[row])
 
     def search(self) -> _State:
         """Expand layer after layer, as `joint_search` does."""
@@ -221,11 +266,11 @@ class _Search(JointLanes):
         # Where either agent can be while the other one, at its goal, may retire.
         beside_1 = as_word(meet(state.layer, self.goal_1))
         joins = beside_1 | (self.column_of_goal_0(self.slot(t), state.layer) << 1)
-        even = (self._step(state.walk, self.slot(jnp.maximum(t - 1, 0)), ODD) & self.clear) | joins
-        self.write_walk(self.slot(t), even | (joins << JOINED))
+        even = (self._step(state.walk, self.slot(jnp.maximum(t - 1, 0)), _ODD) & self.clear) | joins
+        self.write_walk(self.slot(t), even | (joins << _JOINED))
         self.meet_lanes()
         odd = self._step(even, self.slot(t), 0) & self.clear
-        self.write_walk(self.slot(t), even | (joins << JOINED) | (odd << ODD))
+        self.write_walk(self.slot(t), even | (joins << _JOINED) | (odd << _ODD))
         self.meet_lanes()
         even_arrived, odd_arrived = (even & self.home) != 0, (odd & self.home) != 0
         if self.waiting:
@@ -242,3 +287,114 @@ class _Search(JointLanes):
         """Return the cells one step away from a walk, which `write_walk` has written."""
         stepped = self.step_walk(t, part)
         return stepped | walk if self.waiting else stepped
+
+
+class _Walk(NamedTuple):
+    """The agent that arrives last on its way back, the other one retired."""
+
+    cost: jax.Array  # int32 (), paid up to here
+    place: jax.Array  # int32 (boards, 1), as are the others
+    walking: jax.Array
+    left: jax.Array  # what had been paid when the other one retired
+
+
+def _walk_back_alone(
+    lanes: _Search, walker: jax.Array, found: jax.Array, spent: jax.Array
+) -> _Walk:
+    """Go back from the goal of the agent that arrives last, until the other one has retired."""
+    W, rows = lanes.board.words, lanes.rows.actions
+    # WAIT comes last: a move is better where both will do.
+    order = (1, 2, 3, 4, 0) if lanes.waiting else (1, 2, 3, 4)
+    own = walker.astype(jnp.uint32)
+
+    def step_back(walk: _Walk) -> _Walk:
+        cost, before = walk.cost, jnp.maximum(walk.cost - 1, 0)
+        due = walk.walking * flag(spent >= cost)
+        rank = jnp.zeros_like(lanes.lane) + _NOT
+        for number, move in enumerate(order):
+            rank = lanes.where_from(walk.place, move, number, rank)
+        odd = as_word(before & 1 == 1)
+        reached = lanes.memory[before >> 1, W] >> (odd * _ODD + own)
+        rank = jnp.where((reached & 1) != 0, rank, _NOT)
+        # The other one retires in the layer of this cost, if they can both be there.
+        joins = (lanes.memory[cost >> 1, W] >> (_JOINED + own)) & as_word(cost & 1 == 0)
+        rank = jnp.where((lanes.lane == walk.place) & (joins != 0), -1, rank)
+        first = lanes.least(rank)
+        met = due * flag(first < 0)
+        due = due - met
+        action = due * jnp.where(first < 4, first + 1, 0)
+        lanes.put(lanes.rows.numbers, rows, cost, action)
+        return _Walk(
+            cost=cost - 1,
+            place=walk.place - lanes.delta_of(action),
+            walking=walk.walking - met,
+            left=jnp.where(met != 0, cost, walk.left),
+        )
+
+    lanes.clear_rows(lanes.rows.numbers, rows)
+    zero = jnp.zeros_like(walker)
+    start = _Walk(jnp.max(spent), jnp.where(walker == 0, *lanes.goals), flag(found), zero)
+    return jax.lax.while_loop(
+        lambda walk: (walk.cost >= 0) & any_lane(walk.walking != 0), step_back, start
+    )
+
+
+def _walk_back_together(
+    lanes: _Search, walker: jax.Array, place: jax.Array, retirement: jax.Array, head: jax.Array
+) -> None:
+    """Write the steps up to the retirement, and those of the makespan's own plan."""
+    other = jnp.where(walker == 0, *lanes.goals[::-1])
+    joint = jnp.where(walker == 0, place, other), jnp.where(walker == 0, other, place)
+    first, rows = lanes.rows.numbers + lanes.rows.actions, lanes.rows.heads
+    lanes.clear_rows(first, 2 * rows)
+
+    def trace(plan: jax.Array, _: None) -> None:
+        end = [jnp.where(plan == 0, *ends) for ends in zip(joint, lanes.goals, strict=True)]
+        steps = jnp.where(plan == 0, retirement, head)
+        last = jnp.max(steps)
+
+        def step_back(i: jax.Array, places: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+            t = last - i
+            pair = jnp.where(t <= steps, _last_step(lanes, t, *places), 0)
+            lanes.put(first + plan * rows, rows, t - 1, pair)
+            # A fifth of a number below 25, without a division.
+            one = (pair * 13) >> 6
+            chosen = one, pair - 5 * one
+            return tuple(
+                place - lanes.delta_of(action) for place, action in zip(places, chosen, strict=True)
+            )
+
+        jax.lax.fori_loop(0, last, step_back, tuple(end))
+
+    jax.lax.fori_loop(0, 2 if lanes.waiting else 1, trace, None)
+
+
+def _last_step(lanes: _Search, t: jax.Array, one: jax.Array, two: jax.Array) -> jax.Array:
+    """Return 5 times the action of agent 0 plus that of agent 1 that lead here at t."""
+    # Of the legal predecessors one in which as few agents as possible wait: both move (ranks 0 to
+    # 15), agent 1 alone (16 to 19), agent 0 alone (20 to 23), neither.
+    W = lanes.board.words
+    swapped = where(lanes.lane == two, single(one, W))
+    before = without([lanes.memory[t - 1, w] for w in range(W)], swapped)
+    came = [meet(before, single(two - delta, W)) for delta in lanes.deltas]
+    rank = jnp.zeros_like(lanes.lane) + _NOT
+    for number, legal in reversed(list(enumerate(came[1:]))):
+        rank = jnp.where(legal, number, rank)
+    first = jnp.zeros_like(lanes.lane) + _NOT
+    for action in range(1, 5):
+        first = lanes.where_from(one, action, 4 * (action - 1), first)
+    if not lanes.waiting:
+        return _pair_of(lanes.least(first + rank), waiting=lanes.waiting)
+    first = lanes.where_from(one, 0, 16, first)
+    alone = jnp.where(first < 16, 20 + (first >> 2), first + 8)
+    rank = jnp.minimum(first + rank, jnp.where(came[0], alone, _NOT))
+    return _pair_of(lanes.least(rank), waiting=lanes.waiting)
+
+
+def _pair_of(rank: jax.Array, *, waiting: bool) -> jax.Array:
+    """Return 5 times the action of agent 0 plus that of agent 1 of a rank."""
+    both_move = 5 * ((rank >> 2) + 1) + (rank & 3) + 1
+    if not waiting:
+        return both_move
+    one_moves = jnp.where(rank < 20, rank - 15, 5 * (rank - 19))
+    return jnp.where(rank < 16, both_move, jnp.where(rank < 24, one_moves, 0))

@@ -33,9 +33,6 @@ from jaxlake.solver.kernels.lanes import (
 BOTH = np.uint32(3)
 """Both agents, as of what is said of a cell."""
 
-JOINED, ODD = 2, 4
-"""The bits at which the later parts of a word of `JointLanes.write_walk` begin."""
-
 MAX_ROWS = 16
 """Rows of the largest board: 512 lanes with 9 words of cells each."""
 
@@ -47,19 +44,6 @@ def lanes_of(machine: Kernels, board: Geometry) -> int:
     """Return the lanes of a board: one for each cell, and empty ones to step into off the board."""
     least = VECTOR_REGISTER[1] if machine is Kernels.TPU else WARP
     return max(least, 1 << (board.cells + board.pitch - 1).bit_length())
-
-
-class Numbers(NamedTuple):
-    """What a program says of each board, int32."""
-
-    sum_of_costs: jax.Array
-    makespan: jax.Array
-    stuck: jax.Array
-    expansions: jax.Array
-    walker: jax.Array  # the agent that arrives last
-    spent: jax.Array  # the sum of costs where there is a plan, else 0
-    retirement: jax.Array  # when the other one has arrived
-    head: jax.Array  # steps of the makespan's own plan; 0 where the other plan will do
 
 
 class OutputRows(NamedTuple):
@@ -95,12 +79,8 @@ def serves(machine: Kernels | None, horizon: int | None, board: Geometry) -> Ker
     """Return the kernel for boards of this geometry, or None; without a horizon it has no plans."""
     if machine is None or board.pitch > MAX_ROWS + 1:
         return None
-    registers = _rows(machine, horizon, board)
-    return (
-        machine
-        if fits(machine, registers * -(-lanes_of(machine, board) // VECTOR_REGISTER[1]))
-        else None
-    )
+    registers = -(-lanes_of(machine, board) // VECTOR_REGISTER[1])
+    return machine if fits(machine, registers * _rows(machine, horizon, board)) else None
 
 
 def pairs_at_once(
@@ -268,45 +248,6 @@ class PairLanes:
         for number, value in enumerate(self.deltas):
             delta = jnp.where(action == number, value, delta)
         return delta
-
-
-class JointLanes(PairLanes):
-    """The boards of one program of the search, with what it writes of them."""
-
-    def __init__(
-        self,
-        columns: Any,
-        outputs: Any,
-        memory: Any,
-        horizon: int,
-        board: Geometry,
-        waiting: bool,
-        plans: bool,
-        machine: Kernels,
-    ) -> None:
-        super().__init__(columns, memory, board, machine)
-        self.horizon, self.waiting, self.plans = horizon, waiting, plans
-        self.outputs, self.rows = outputs, output_rows(horizon if plans else None, self.lanes)
-        (self.asked,) = self.more  # the cost of the plan without waits that is looked for
-
-    def slot(self, t: jax.Array) -> jax.Array:
-        """Return where in memory the sets of a time are."""
-        return t if self.plans else t & (LAST_TIMES - 1)
-
-    def write_numbers(self, numbers: Numbers) -> None:
-        """Write what is said of each board, number i into lane i."""
-        self.outputs[0] = self.row_of(numbers)
-
-    def clear_rows(self, first: int, rows: int) -> None:
-        """Write zeros into some rows of the output."""
-        for i in range(first, first + rows):
-            self.outputs[i] = jnp.zeros_like(self.lane)
-
-    def put(self, first: jax.Array | int, rows: int, i: jax.Array, value: jax.Array) -> None:
-        """Write value i of some rows of the output."""
-        row = first if rows == 1 else first + (i >> (self.lanes.bit_length() - 1))
-        here = self.lane == (i & (self.lanes - 1))
-        self.outputs[row] = jnp.where(here, value, self.outputs[row])
 
 
 def as_word(condition: jax.Array) -> jax.Array:

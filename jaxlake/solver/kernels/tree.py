@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.solver.bitboard import PITCH, ROW_SHIFT
-from jaxlake.solver.chunks import TEAM_LANES, Kernels, Widths
+from jaxlake.solver.chunks import TEAM_LANES, Kernels, Widths, wanted_first
 from jaxlake.solver.joint_search import Geometry, geometry, pack_cells
+from jaxlake.solver.kernels.lanes import run_programs
 from jaxlake.solver.trees.node import TreeAnswers, TreeQueries, no_answers
 
 _MAX_ROWS = 16
@@ -37,11 +38,10 @@ def search_trees(
     """Do what `trees.search.search_trees` does in one launch; each node has `helpers` lanes."""
     # Imported here because Pallas takes as long as all of JAX, and on CPUs nothing needs it.
     from jax.experimental import pallas as pl
-    from jax.experimental.pallas import triton
 
     from jaxlake.solver.kernels import tree_program
     from jaxlake.solver.kernels.tree_branch import memory_rows
-    from jaxlake.solver.kernels.tree_memory import LANES, Answers, Task
+    from jaxlake.solver.kernels.tree_memory import LANES, NUMBERS
 
     (K, Q), T = queries.starts.shape, horizon
     board = geometry(len(queries.free))
@@ -49,53 +49,42 @@ def search_trees(
     memory = memory_rows(T, K, board, helpers)
     program_bytes = 4 * nodes * sum(int(np.prod(rows)) for rows in memory)
     programs = widths.fitting(-(-Q // (nodes // TEAM_LANES)), program_bytes)
-    order = jnp.argsort(~queries.wanted, stable=True).astype(jnp.int32)
+    order = wanted_first(queries.wanted)
     count = jnp.sum(queries.wanted, dtype=jnp.int32)
     numbers = jnp.stack([jnp.asarray(x, jnp.int32) for x in (count, team, split)])
-    tasks = [getattr(queries, name).astype(jnp.int32) for name in Task._fields]
+    tasks = [getattr(queries, name).astype(jnp.int32) for name in NUMBERS]
     ends = [_flat(cells, board) for cells in (queries.starts, queries.goals)]
     known = [leaf.astype(jnp.int32) for leaf in (queries.alone, queries.pair_costs)]
     inputs = [_pack(queries.free, board), *ends, *known, queries.stairs, jnp.stack(tasks)]
     padding = -Q % LANES
     inputs = [jnp.pad(x[..., order], [*[(0, 0)] * (x.ndim - 1), (0, padding)]) for x in inputs]
 
-    def whole(shape: tuple[int, ...]) -> Any:
-        return pl.BlockSpec(shape, lambda i: (0,) * len(shape))
-
-    def own(rows: tuple[int, ...]) -> Any:
-        return pl.BlockSpec((None, *rows, nodes), lambda i: (i, *(0,) * (len(rows) + 1)))
+    def whole(array: Any) -> tuple[Any, Any]:
+        return array, pl.BlockSpec(array.shape, lambda i: (0,) * len(array.shape))
 
     places = Q + padding + LANES
     outputs = [
-        jax.ShapeDtypeStruct((len(Answers._fields), places), jnp.int32),
+        jax.ShapeDtypeStruct((len(TreeAnswers._fields) - 1, places), jnp.int32),
         jax.ShapeDtypeStruct((K, T + 1, places), jnp.int16),
     ]
-    # Triton has no memory of its own to offer: there it is more outputs.
     words = [jnp.int32] * (len(memory) - 2) + [jnp.uint32] * 2
-    scratch = [
-        jax.ShapeDtypeStruct((programs, *rows, nodes), dtype)
-        for rows, dtype in zip(memory, words, strict=True)
-    ]
-    options: dict[str, Any] = {"interpret": True}
-    if machine is Kernels.GPU:
-        options = {"compiler_params": triton.CompilerParams(num_warps=1, num_stages=1)}
-    given, paths, *_ = pl.pallas_call(
+    given, paths = run_programs(
         partial(tree_program.search, board=board, helpers=helpers, barrier=machine is Kernels.GPU),
-        grid=(programs,),
-        in_specs=[whole(x.shape) for x in (numbers, *inputs)],
-        out_specs=[*(whole(one.shape) for one in outputs), *map(own, memory)],
-        out_shape=[*outputs, *scratch],
-        **options,
-    )(numbers, *inputs)
+        machine,
+        programs,
+        list(map(whole, (numbers, *inputs))),
+        list(map(whole, outputs)),
+        [((*rows, nodes), dtype) for rows, dtype in zip(memory, words, strict=True)],
+    )
     place, nothing = jnp.argsort(order), no_answers(queries, T)
-    answers = Answers(*given[:, place])
+    answers = TreeAnswers(*given[:, place], _cells(paths[..., place], board))
     found = queries.wanted & (answers.found != 0)
     return TreeAnswers(
         found=found,
         gave_up=queries.wanted & (answers.gave_up != 0),
         bound=jnp.where(queries.wanted, answers.bound.astype(jnp.int16), nothing.bound),
         expansions=jnp.where(queries.wanted, answers.expansions, 0),
-        paths=jnp.where(found, _cells(paths[..., place], board), nothing.paths),
+        paths=jnp.where(found, answers.paths, nothing.paths),
     )
 
 

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxlake.solver.joint_search import Geometry
-from jaxlake.solver.kernels.tree_memory import CELL, Boards, Helpers, Memory, largest, pick, put
+from jaxlake.solver.kernels.tree_memory import CELL, Helpers, Memory, Task, largest, put
 from jaxlake.solver.trees.conflicts import ARRIVAL, FORCED, SWAP, VERTEX, PathConflict
 from jaxlake.solver.trees.lanes import MAX_DEPTH
+from jaxlake.solver.trees.node import constrained_agent, of_agent
 
 LEVEL_WORDS = 5
 """Words of 32 bits that a level takes."""
@@ -60,11 +61,6 @@ class Level(NamedTuple):
     heads: tuple[jax.Array, jax.Array]  # of the lists of notes that got longer, before that
 
 
-def constrained_agent(level: Level) -> jax.Array:
-    """Return the agent that the child at hand constrains and replans."""
-    return jnp.where(level.side == 0, level.conflict.one, level.conflict.other)
-
-
 def limited_agent(level: Level) -> jax.Array:
     """Return the agent whose arrival the child at hand limits, if it limits one."""
     arrival = level.conflict.kind == ARRIVAL
@@ -84,11 +80,11 @@ class Levels:
 
     def time_of(self, depth: jax.Array) -> jax.Array:
         """Return when the conflict of a level is; the depth is that of a round of `Helpers`."""
-        return _time_of(self.helpers.read(self.memory, 0, depth))
+        return self.helpers.read(self.memory, 0, depth) >> _TIME
 
     def side_of(self, depth: jax.Array) -> jax.Array:
         """Return the side of a level."""
-        return _side_of(self.memory[0, depth, self.node])
+        return (self.memory[0, depth, self.node] >> _SIDE) & 3
 
     def read(self, depth: jax.Array) -> Level:
         """Return the levels at a depth of each lane's own."""
@@ -98,13 +94,13 @@ class Levels:
                 one=conflict & 7,
                 other=(conflict >> 3) & 7,
                 kind=(conflict >> 6) & 7,
-                time=_time_of(conflict),
+                time=conflict >> _TIME,
                 one_here=now & CELL,
                 other_here=now >> _WIDE,
                 one_there=then & CELL,
                 other_there=then >> _WIDE,
             ),
-            side=_side_of(conflict),
+            side=(conflict >> _SIDE) & 3,
             conflicts=cost & CELL,
             cost=cost >> _WIDE,
             limit=limit & CELL,
@@ -130,14 +126,6 @@ class Levels:
         place = (0, depth, self.node)
         word = self.memory[place] & ~(3 << _SIDE)
         put(self.memory, place, word | (side << _SIDE), where)
-
-
-def _time_of(word: jax.Array) -> jax.Array:
-    return word >> _TIME
-
-
-def _side_of(word: jax.Array) -> jax.Array:
-    return (word >> _SIDE) & 3
 
 
 class Note(NamedTuple):
@@ -199,8 +187,8 @@ def notes_of(
 class PathCopies:
     """The paths of the nodes in hand, of roots and of branches, in the memory of one program."""
 
-    def __init__(self, memory: Memory, boards: Boards, helpers: Helpers) -> None:
-        self.memory, self.boards, self.helpers = memory, boards, helpers
+    def __init__(self, memory: Memory, task: Task, helpers: Helpers) -> None:
+        self.memory, self.task, self.helpers = memory, task, helpers
         self.node = helpers.node
         self.agents, self.times = memory.paths.shape[:2]
         self.horizon = self.times - 1
@@ -239,7 +227,7 @@ class PathCopies:
 
     def restore(self, agent: jax.Array, depth: jax.Array, cost: jax.Array, end: jax.Array) -> None:
         """Give an agent the path of some cost that is saved at a level, up to `end`."""
-        goal = pick(self.boards.goals, agent) | FORCED
+        goal = of_agent(self.task.goals, agent) | FORCED
 
         def write(times: list[jax.Array]) -> None:
             old = [self.memory.saved[depth, t, self.node] for t in times]
@@ -283,11 +271,11 @@ class PathCopies:
             t, k = jax.lax.div(entry, self.agents), jax.lax.rem(entry, self.agents)
             path = self.helpers.read(self.memory.paths, k, t)
             put(self.memory.roots, (k, t, self.node), path, rooted)
-            goal = pick(self.boards.goals, k) | FORCED
+            goal = of_agent(self.task.goals, k) | FORCED
             # What is kept may end where the path does.
             kept = self.helpers.read(self.memory.roots, k, t)
-            root = jnp.where(t < pick(root_costs, k), kept, goal)
-            exists = pick(self.boards.goals, k) >= 0
+            root = jnp.where(t < of_agent(root_costs, k), kept, goal)
+            exists = of_agent(self.task.goals, k) >= 0
             put(self.memory.paths, (k, t, self.node), root, restored & exists & (t <= longest))
 
         jax.lax.fori_loop(0, self.helpers.rounds(end * self.agents), write, None)

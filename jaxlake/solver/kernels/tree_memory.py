@@ -9,9 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.pallas import triton
 
-from jaxlake.solver.arrivals import Stair, look_up_pairs
 from jaxlake.solver.chunks import TEAM_LANES
-from jaxlake.solver.pairs import best_matching, pair_gains
 from jaxlake.solver.trees.conflicts import FORCED
 
 LANES = 32
@@ -22,43 +20,24 @@ CELL = FORCED - 1
 """The bits of an entry of a path that say which cell it is."""
 
 
-class Task(NamedTuple):
-    """What a program is told about each query, int32."""
+NUMBERS = ("total", "waits", "first", "last", "budget")
+"""Fields of `TreeQueries` that are numbers of a query."""
 
-    total: jax.Array
-    waits: jax.Array
+
+class Task(NamedTuple):
+    """The queries in the lanes of a program, as `TreeQueries`; int32 if not said otherwise."""
+
+    free: tuple[jax.Array, ...]  # words
+    starts: tuple[jax.Array, ...]  # cells, one per agent; negative where there is none
+    goals: tuple[jax.Array, ...]
+    alone: list[jax.Array]
+    pair_costs: list[jax.Array]
+    stairs: list[list[jax.Array]]  # two words of each pair, uint32
+    total: jax.Array  # bool
+    waits: jax.Array  # bool
     first: jax.Array
     last: jax.Array
     budget: jax.Array
-
-
-class Proved(NamedTuple):
-    """What is known of the agents of each query, int32, and of its pairs."""
-
-    alone: list[jax.Array]  # least arrivals
-    pair_costs: list[jax.Array]
-    stairs: list[list[jax.Array]]  # two words of each pair, uint32
-
-    def excesses(self, costs: tuple[jax.Array, ...]) -> list[jax.Array]:
-        """Return how much later than at the least agents arrive."""
-        return [jnp.maximum(x - y, 0) for x, y in zip(costs, self.alone, strict=True)]
-
-    def stairs_of(self, costs: tuple[jax.Array, ...]) -> list[Stair]:
-        """Look up where the pairs stand on their staircases."""
-        return look_up_pairs(self.stairs, self.excesses(costs))
-
-    def gain(self, costs: tuple[jax.Array, ...], stairs: list[Stair]) -> jax.Array:
-        """Return what pairs without a common agent add to these costs."""
-        return best_matching(pair_gains(costs, self.pair_costs, stairs), len(costs))
-
-
-class Answers(NamedTuple):
-    """What a program says of each query, int32."""
-
-    found: jax.Array
-    gave_up: jax.Array
-    bound: jax.Array
-    expansions: jax.Array
 
 
 class Memory(NamedTuple):
@@ -74,16 +53,6 @@ class Memory(NamedTuple):
     masks: Any  # words (2, T + 1, 5, W), of `SharedPaths`: cells and moves that are open
 
 
-class Boards(NamedTuple):
-    """The boards in the lanes of a program."""
-
-    free: tuple[jax.Array, ...]  # words
-    starts: tuple[jax.Array, ...]  # int32 cells, one per agent; negative where there is none
-    goals: tuple[jax.Array, ...]
-    waits: jax.Array  # bool, whether agents may wait before their last arrival
-    shared_goal: jax.Array  # bool, two agents have one goal, so they meet as long as they rest
-
-
 class Route(NamedTuple):
     """The agent that a lane replans, and what it has to obey."""
 
@@ -94,19 +63,6 @@ class Route(NamedTuple):
     free_again: jax.Array  # no constraint closes the goal at this time or later
     patient: jax.Array  # bool, it may arrive later than it could, where it meets nobody
     deserted: jax.Array  # no other agent is at the goal at this time or later; for those only
-
-
-def nowhere(agent: Any) -> Any:
-    """Return the entry of the path of an agent without one: a cell of its own off every board."""
-    return FORCED | (CELL - agent)
-
-
-def pick(values: tuple[jax.Array, ...], agent: jax.Array) -> jax.Array:
-    """Select the value of an agent."""
-    chosen = values[0]
-    for k in range(1, len(values)):
-        chosen = jnp.where(agent == k, values[k], chosen)
-    return chosen
 
 
 def largest(values: Sequence[jax.Array]) -> jax.Array:

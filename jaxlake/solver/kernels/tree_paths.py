@@ -5,6 +5,7 @@ under the constraints of its own node.
 """
 
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import jax
@@ -25,19 +26,11 @@ from jaxlake.solver.kernels.lanes import (
     without,
 )
 from jaxlake.solver.kernels.tree_branch import CLOSED, FIXED, MOVES, NOTES, Note
-from jaxlake.solver.kernels.tree_memory import (
-    CELL,
-    Boards,
-    Helpers,
-    Memory,
-    Route,
-    largest,
-    pick,
-    put,
-)
+from jaxlake.solver.kernels.tree_memory import CELL, Helpers, Memory, Route, Task, largest, put
 from jaxlake.solver.pairs import agent_pairs
 from jaxlake.solver.space_time import NEVER
 from jaxlake.solver.trees.conflicts import FORCED, NONE, SWAP, TARGET, VERTEX, PathConflict
+from jaxlake.solver.trees.node import of_agent
 
 _CLOCK_BITS = 13
 """Bits for a time where conflicts are compared."""
@@ -46,14 +39,17 @@ _CLOCK_BITS = 13
 class Paths:
     """Paths on the boards of one program."""
 
-    def __init__(self, memory: Memory, boards: Boards, board: Geometry, helpers: Helpers) -> None:
-        self.memory, self.boards, self.board, self.helpers = memory, boards, board, helpers
+    def __init__(self, memory: Memory, task: Task, board: Geometry, helpers: Helpers) -> None:
+        self.memory, self.task, self.board, self.helpers = memory, task, board, helpers
         self.node = helpers.node
         self.agents, times = memory.paths.shape[:2]
         self.horizon = times - 1
         self.words = range(board.words)
-        self.none = [jnp.zeros_like(word) for word in boards.free]
-        self.still = where(boards.waits, [~word for word in self.none])
+        self.none = [jnp.zeros_like(word) for word in task.free]
+        # Agents with one goal meet as long as they rest.
+        same = [flag((x == y) & (x >= 0)) for x, y in combinations(task.goals, 2)]
+        self.shared_goal = union(same) != 0
+        self.still = where(task.waits, [~word for word in self.none])
 
     def arrive(self, route: Route, earliest: jax.Array, latest: jax.Array) -> jax.Array:
         """Return the earliest arrival to stay or NEVER, and write `layers` up to it.
@@ -64,7 +60,7 @@ class Paths:
         first = jnp.maximum(route.free_again, earliest)
         first_clean = jnp.maximum(first, route.deserted)
         home = single(route.goal, self.board.words)
-        holes = [~word for word in self.boards.free]
+        holes = [~word for word in self.task.free]
 
         def look(state: Any) -> Any:
             t, plain, clean, here, arrival, clean_arrival = state
@@ -129,7 +125,7 @@ class Paths:
         """Choose the conflict to split on and count conflicts, as in `trees.conflicts`."""
         T, pairs = self.horizon, agent_pairs(self.agents)
         # Later than the last arrival all are at their goals, and these differ as a rule.
-        length = jnp.where(self.boards.shared_goal, T, largest(costs))
+        length = jnp.where(self.shared_goal, T, largest(costs))
         last = jnp.max(jnp.where(wanted, length, 0))
 
         def entries(t: jax.Array) -> tuple[jax.Array, ...]:
@@ -179,9 +175,9 @@ class Paths:
             return self.memory.paths[agent, t, self.node]
 
         def is_forced(agent: jax.Array) -> jax.Array:
-            return (pick(sure, agent) != 0) & ((entry(agent, time) & FORCED) != 0)
+            return (of_agent(sure, agent) != 0) & ((entry(agent, time) & FORCED) != 0)
 
-        rests, other_rests = time >= pick(costs, one), time >= pick(costs, other)
+        rests, other_rests = time >= of_agent(costs, one), time >= of_agent(costs, other)
         kind = jnp.where(rests | other_rests, TARGET, VERTEX)
         kind = jnp.where((best & 1) != 0, SWAP, kind)
         turned = flag(is_forced(one) & ~is_forced(other))
@@ -252,7 +248,7 @@ class Paths:
         rests = [(t >= limit) & (route.agent != k) for k, limit in enumerate(route.latest)]
 
         def goals() -> Words:
-            cells = [single(goal, self.board.words) for goal in self.boards.goals]
+            cells = [single(goal, self.board.words) for goal in self.task.goals]
             return either(*(where(rest, cell) for rest, cell in zip(rests, cells, strict=True)))
 
         some = union([flag(rest) for rest in rests]) != 0
@@ -281,8 +277,8 @@ class Paths:
 
         rounds = self.helpers.rounds(jnp.max(levels))
         first = self.helpers.most(jax.lax.fori_loop(0, rounds, look, jnp.zeros_like(goal)))
-        closed = flag(~meet(self.boards.free, single(goal, self.board.words)))
-        for k, (limit, other) in enumerate(zip(latest, self.boards.goals, strict=True)):
+        closed = flag(~meet(self.task.free, single(goal, self.board.words)))
+        for k, (limit, other) in enumerate(zip(latest, self.task.goals, strict=True)):
             closed |= flag((agent != k) & (other == goal) & (limit <= self.horizon))
         return jnp.where(closed != 0, self.horizon + 1, first)
 
@@ -358,7 +354,7 @@ class Paths:
             polite_found |= flag(polite)
             clean_found |= flag(spotless)
         occupied = union([flag(now == cell) for now in here])
-        polite_wait = self.boards.waits & meet(plain, place) & (occupied == 0)
+        polite_wait = self.task.waits & meet(plain, place) & (occupied == 0)
         clean_wait = polite_wait & meet(clean, place)
         # Each way is the cell itself where there is none. The least preferred one comes first.
         chosen = jnp.where((polite_found != 0) | polite_wait, polite_way, plain_way)

@@ -3,45 +3,42 @@
 Steps and names are those of `trees.search`; nodes and branches are in memory.
 """
 
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
+from jaxlake.solver.arrivals import look_up_pairs
 from jaxlake.solver.joint_search import Geometry
-from jaxlake.solver.kernels.lanes import any_lane, flag, union
+from jaxlake.solver.kernels.lanes import any_lane, flag
 from jaxlake.solver.kernels.tree_branch import (
     NOTES,
     Level,
     Levels,
     PathCopies,
-    constrained_agent,
     limited_agent,
     notes_of,
 )
 from jaxlake.solver.kernels.tree_memory import (
     CELL,
     LANES,
-    Answers,
-    Boards,
+    NUMBERS,
     Helpers,
     Memory,
-    Proved,
     Route,
     Task,
     Teams,
     largest,
-    nowhere,
-    pick,
     put,
 )
 from jaxlake.solver.kernels.tree_paths import Paths
 from jaxlake.solver.kernels.tree_shared import SharedPaths
+from jaxlake.solver.pairs import best_matching, pair_gains
 from jaxlake.solver.space_time import NEVER
 from jaxlake.solver.trees.conflicts import (
     ARRIVAL,
+    FORCED,
     NONE,
     SWAP,
     TARGET,
@@ -50,6 +47,7 @@ from jaxlake.solver.trees.conflicts import (
     arrival_conflict,
 )
 from jaxlake.solver.trees.lanes import MAX_DEPTH
+from jaxlake.solver.trees.node import constrained_agent, of_agent
 
 
 class _Lanes(NamedTuple):
@@ -78,9 +76,9 @@ def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
 
     Every node has so many lanes, `helpers`; a `barrier` stands where they read what others wrote.
     """
-    numbers, free, starts, goals, alone, pair_costs, stairs, tasks, answers, paths, *memory = refs
+    search, free, starts, goals, alone, pair_costs, stairs, tasks, answers, paths, *memory = refs
     lane = jax.lax.broadcasted_iota(jnp.int32, (LANES,), 0)
-    wanted, size, split = numbers[0], numbers[1], numbers[2]
+    wanted, size, split = search[0], search[1], search[2]
     at_once = jax.lax.div(jnp.int32(LANES // helpers), size)
     sizes = jnp.zeros_like(lane) + size
     mates = Helpers.of(lane, helpers, barrier)
@@ -89,22 +87,19 @@ def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
 
     def serve(first: jax.Array) -> jax.Array:
         place = first * at_once + teams.team
-        task = Task(*(tasks[i, place] for i in range(len(Task._fields))))
-        ends = [tuple(ref[k, place] for k in range(starts.shape[0])) for ref in (starts, goals)]
-        same = [flag((x == y) & (x >= 0)) for x, y in combinations(ends[1], 2)]
-        boards = Boards(
-            free=tuple(free[w, place] for w in range(board.words)),
-            starts=ends[0],
-            goals=ends[1],
-            waits=task.waits != 0,
-            shared_goal=union(same) != 0,
+        agents, pairs = range(starts.shape[0]), range(stairs.shape[1])
+        total, waits, *numbers = (tasks[i, place] for i in range(len(NUMBERS)))
+        task = Task(
+            tuple(free[w, place] for w in range(board.words)),
+            *(tuple(ref[k, place] for k in agents) for ref in (starts, goals)),
+            [alone[k, place] for k in agents],
+            [pair_costs[p, place] for p in pairs],
+            [[stairs[w, p, place] for p in pairs] for w in (0, 1)],
+            total != 0,
+            waits != 0,
+            *numbers,
         )
-        proved = Proved(
-            alone=[alone[k, place] for k in range(alone.shape[0])],
-            pair_costs=[pair_costs[p, place] for p in range(pair_costs.shape[0])],
-            stairs=[[stairs[w, p, place] for p in range(stairs.shape[1])] for w in (0, 1)],
-        )
-        program = _Program(task, boards, proved, Memory(*memory), board, lane, teams)
+        program = _Program(task, Memory(*memory), board, lane, teams)
         lanes = program.run(place < wanted)
         program.write_answers(lanes, place, place < wanted, answers, paths)
         return first + pl.num_programs(0)
@@ -118,22 +113,20 @@ class _Program:
     def __init__(
         self,
         task: Task,
-        boards: Boards,
-        proved: Proved,
         memory: Memory,
         board: Geometry,
         lane: jax.Array,
         teams: Teams,
     ) -> None:
-        self.task, self.boards, self.proved, self.memory = task, boards, proved, memory
+        self.task, self.memory = task, memory
         self.lane, self.teams = lane, teams
         self.helpers, self.node = teams.helpers, teams.helpers.node
         self.agents, self.times = memory.paths.shape[:2]
         self.horizon = self.times - 1
-        self.total = task.total != 0
+        self.total = task.total
         paths = Paths if self.helpers.count == 1 else SharedPaths
-        self.paths = paths(memory, boards, board, self.helpers)
-        self.copies = PathCopies(memory, boards, self.helpers)
+        self.paths = paths(memory, task, board, self.helpers)
+        self.copies = PathCopies(memory, task, self.helpers)
         self.levels = Levels(memory.levels, self.helpers)
 
     def run(self, busy: jax.Array) -> _Lanes:
@@ -165,7 +158,7 @@ class _Program:
     ) -> None:
         """Let the first lane that found a plan speak for its team, or else the first."""
         expansions = self.teams.sum(lanes.expansions)
-        given = Answers(lanes.found, lanes.gave_up, lanes.bound, expansions)
+        given = (lanes.found, lanes.gave_up, lanes.bound, expansions)  # as in `TreeAnswers`
         some = self.teams.any(lanes.found)
         earlier = self.teams.count_before(lanes.found)
         first = jnp.where(some, (lanes.found != 0) & (earlier == 0), self.teams.rank == 0)
@@ -189,7 +182,8 @@ class _Program:
         def clear(t: jax.Array, _: None) -> None:
             self.helpers.write(self.memory.heads, (t,), nothing)
             for k in range(self.agents):
-                self.helpers.write(self.memory.paths, (k, t), nothing + nowhere(k))
+                # Without a path: a cell of its own off every board.
+                self.helpers.write(self.memory.paths, (k, t), FORCED | (CELL - nothing - k))
 
         jax.lax.fori_loop(0, self.times, clear, None)
         self.levels.clear()
@@ -204,16 +198,16 @@ class _Program:
         agent = jnp.where(lanes.planned < K, lanes.planned, constrained_agent(level))
 
         lanes, tried = self._constrain(lanes, level, splitting)
-        goal = pick(self.boards.goals, agent)
+        goal = of_agent(self.task.goals, agent)
         absent = goal < 0
-        old_cost = pick(lanes.costs, agent)
+        old_cost = of_agent(lanes.costs, agent)
         others = sum(lanes.costs) - old_cost
         ceiling = jnp.where(self.total, lanes.bound - others, lanes.bound)
-        own_latest = pick(lanes.latest, agent)
+        own_latest = of_agent(lanes.latest, agent)
         latest = jnp.minimum(jnp.minimum(own_latest, ceiling), T)
         route = Route(
             agent=agent,
-            start=pick(self.boards.starts, agent),
+            start=of_agent(self.task.starts, agent),
             goal=goal,
             latest=lanes.latest,
             free_again=self.paths.free_again(
@@ -227,13 +221,14 @@ class _Program:
             deserted=self.paths.deserted(agent, goal, lanes.costs, active & ~absent & ~self.total),
         )
         allowed = jnp.where(active & ~absent, latest, -1)
-        arrival = self.paths.arrive(route, pick(lanes.earliest, agent), allowed)
+        arrival = self.paths.arrive(route, of_agent(lanes.earliest, agent), allowed)
         arrival = jnp.where(absent, 0, arrival)
 
         planned = active & (arrival != NEVER)
         costs = _put_at(lanes.costs, agent, arrival, planned)
-        stairs = self.proved.stairs_of(costs)
-        estimate = sum(costs) + self.proved.gain(costs, stairs)
+        excesses = [jnp.maximum(x - y, 0) for x, y in zip(costs, task.alone, strict=True)]
+        stairs = look_up_pairs(task.stairs, excesses)
+        estimate = sum(costs) + best_matching(pair_gains(costs, task.pair_costs, stairs), K)
         estimate = jnp.where(self.total, estimate, largest(costs))
         fits = planned & (estimate <= lanes.bound)
         # The old path is kept for this level; the new one rests at its goal from its arrival on.
@@ -244,7 +239,7 @@ class _Program:
         tight = [self.total | (cost == lanes.bound) for cost in costs]
         asked = rooted | (splitting & fits)
         conflict, conflicts = self.paths.choose_conflict(costs, tight, asked)
-        of_arrivals = arrival_conflict(stairs, self.proved.excesses(costs), self.proved.alone)
+        of_arrivals = arrival_conflict(stairs, excesses, task.alone)
         late = self.total & (of_arrivals.kind != NONE) & (conflict.kind != NONE)
         conflict = jax.tree.map(lambda x, y: jnp.where(late, x, y), of_arrivals, conflict)
 
@@ -307,7 +302,7 @@ class _Program:
             level = self.levels.read(depth)
             agent = constrained_agent(level)
             lanes = self._release(lanes, level, inner)
-            end = jnp.maximum(pick(lanes.costs, agent), level.cost) + 1
+            end = jnp.maximum(of_agent(lanes.costs, agent), level.cost) + 1
             self.copies.restore(agent, depth, level.cost, jnp.where(inner, end, 0))
             self.levels.turn(depth, self._next_side(level.side, depth), inner)
             lanes = lanes._replace(
@@ -375,7 +370,7 @@ class _Program:
         now_first = jnp.where(conflict.kind == SWAP, number + 2, number + 1)
         self._set_heads(level, (now_first, number + 3), where)
         arrival = conflict.kind == ARRIVAL
-        own = pick(lanes.latest, limited), pick(lanes.earliest, limited)
+        own = of_agent(lanes.latest, limited), of_agent(lanes.earliest, limited)
         limit = jnp.where(first & ~arrival, *own)
         least = jnp.where(first, conflict.one_here, conflict.other_here)
         least = jnp.where(arrival, least, conflict.time + 1)

@@ -22,10 +22,11 @@ from jaxlake.solver.kernels.lanes import (
     union,
     without,
 )
-from jaxlake.solver.kernels.tree_memory import Route, pick, put
+from jaxlake.solver.kernels.tree_memory import Route, put
 from jaxlake.solver.kernels.tree_paths import Paths
 from jaxlake.solver.space_time import NEVER
 from jaxlake.solver.trees.conflicts import FORCED
+from jaxlake.solver.trees.node import of_agent
 
 _MOVES = 4
 _SPOTLESS, _POLITE, _OPEN = 3, 2, 1
@@ -81,7 +82,7 @@ class SharedPaths(Paths):
         """Write what is open at a time of each lane's own: at all, and without conflicts."""
         t = jnp.minimum(times, self.horizon)
         closed, bans = self._constraints(route, t)
-        shut = either([~word for word in self.boards.free], closed, self._resting(route, t))
+        shut = either([~word for word in self.task.free], closed, self._resting(route, t))
         here = self._others(route, t)
         across, along = self._edges(here, self._others(route, jnp.minimum(t + 1, self.horizon)))
         edges = (across, across, along, along)
@@ -107,8 +108,8 @@ class SharedPaths(Paths):
         # From above, from the left, from the right, from below, and a wait.
         deltas = tuple(map(jnp.int32, (-self.board.pitch, -1, 1, self.board.pitch, 0)))
         way = jnp.minimum(self.helpers.rank, _MOVES)
-        delta = pick(deltas, way)
-        mask = 1 + pick(tuple(map(jnp.int32, (2, 0, 1, 3, 0))), way)  # down, right, left, up
+        delta = of_agent(deltas, way)
+        mask = 1 + of_agent(tuple(map(jnp.int32, (2, 0, 1, 3, 0))), way)  # down, right, left, up
 
         def step_back(i: jax.Array, state: Any) -> Any:
             t = last - i
@@ -116,7 +117,7 @@ class SharedPaths(Paths):
             layer = [self.memory.layers[0, t, w, self.node] for w in self.words]
             right, left, down, up = self._masks(0, t)[1:]
             walking = t < end
-            step = pick(deltas, self._step_from(cell, t, way, delta, mask))
+            step = of_agent(deltas, self._step_from(cell, t, way, delta, mask))
             cell = jnp.where(walking, cell + step, cell)
             before = both(self._move(list(places), [left, right, up, down]), layer)
             places = [jnp.where(walking, x, y) for x, y in zip(before, places, strict=True)]
@@ -157,7 +158,7 @@ class SharedPaths(Paths):
         possible = inside & has(memory.layers, (0, t), own)
         possible &= waits | has(memory.masks, (0, t, mask), move)
         polite = possible & has(memory.masks, (1, t, 0), own)
-        polite &= (waits & self.boards.waits) | (~waits & has(memory.masks, (1, t, mask), move))
+        polite &= (waits & self.task.waits) | (~waits & has(memory.masks, (1, t, mask), move))
         clean = has(memory.layers, (1, t), own)
         good = jnp.where(polite, jnp.where(clean, _SPOTLESS, _POLITE), flag(possible) * _OPEN)
         # Where nothing leads here, the agent stays; of two steps as good the first one is taken.

@@ -3,7 +3,8 @@
 Constraints are added and taken away in place; what one replaced is stored in its level.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +14,7 @@ from jaxlake.solver import space_time
 from jaxlake.solver.bitboard import PITCH, ROW_SHIFT, bitboard_of, row_and_bit, union_of_cells
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.space_time import NOBODY, Blocked, PathBits, SearchBuffers
-from jaxlake.solver.trees.conflicts import (
-    ARRIVAL,
-    FORCED,
-    SWAP,
-    TARGET,
-    VERTEX,
-    PathConflict,
-)
+from jaxlake.solver.trees.conflicts import ARRIVAL, FORCED, SWAP, TARGET, VERTEX, PathConflict
 
 
 class TreeQueries(NamedTuple):
@@ -91,10 +85,10 @@ class TreeNode(NamedTuple):
     #   where it is free
 
 
-def of_agent(values: jax.Array, agent: jax.Array) -> jax.Array:
+def of_agent(values: jax.Array | Sequence[jax.Array], agent: jax.Array) -> jax.Array:
     """Select the entry of agent (B,): (K, ..., B) to (..., B)."""
     chosen = values[0]
-    for k in range(1, values.shape[0]):
+    for k in range(1, len(values)):
         chosen = jnp.where(agent == k, values[k], chosen)
     return chosen
 
@@ -119,8 +113,8 @@ def write_level(branch: TreeBranch, depth: jax.Array, level: TreeLevel) -> TreeB
     return branch._replace(levels=branch.levels.at[:, depth, b].set(fields))
 
 
-def constrained_agent(level: TreeLevel) -> jax.Array:
-    """Return the agent that the child at hand constrains and replans, int16 (B,)."""
+def constrained_agent(level: Any) -> jax.Array:
+    """Return the agent that the child at hand constrains and replans, (B,)."""
     return jnp.where(level.side == 0, level.conflict.one, level.conflict.other)
 
 
