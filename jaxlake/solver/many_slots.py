@@ -18,7 +18,12 @@ from jaxlake.solver.dense import tier as dense_tier
 from jaxlake.solver.dense.components import component_sizes
 from jaxlake.solver.dense.tier import DENSE_BUDGETS, DENSE_RADIXES, Searched, Shortest, by_size
 from jaxlake.solver.materialize import materialize
-from jaxlake.solver.pairs import matching_bound, pair_bounds, pair_staircases, waitless_bounds
+from jaxlake.solver.pairs.bounds import (
+    matching_bound,
+    pair_bounds,
+    pair_staircases,
+    waitless_bounds,
+)
 from jaxlake.solver.permutations import proved_unsolvable
 from jaxlake.solver.solution import Solution, Status, no_solutions
 from jaxlake.solver.space_time import NEVER, actions_of, by_board, length_of, waits_in

@@ -19,6 +19,7 @@ from jaxlake.solver.certificates import plans_as_if_alone, prepare_boards
 from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.many_slots import DEFAULT_MAX_EXPANSIONS as DEFAULT_MAX_EXPANSIONS
 from jaxlake.solver.many_slots import budgets, solve_in_stages, solve_many_slots
+from jaxlake.solver.pairs.two_agents import solve_two
 from jaxlake.solver.solution import (
     DEFAULT_HORIZON,
     Solution,
@@ -27,7 +28,6 @@ from jaxlake.solver.solution import (
     unknown_solution,
 )
 from jaxlake.solver.space_time import NEVER
-from jaxlake.solver.two_agents import solve_two
 
 _MAX_HORIZON = 4096
 

@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.solver.chunks import Kernels
-from jaxlake.solver.joint_search import (
+from jaxlake.solver.kernels.lanes import Words, any_lane, flag, meet, single, union, where, without
+from jaxlake.solver.kernels.pair_lanes import LAST_TIMES, PairLanes, as_word, output_rows, run_pairs
+from jaxlake.solver.pairs.joint_search import (
     FAR,
     HALT_PERIOD,
     Geometry,
@@ -16,8 +18,6 @@ from jaxlake.solver.joint_search import (
     PairPlans,
     TwoAgentBoards,
 )
-from jaxlake.solver.kernels.lanes import Words, any_lane, flag, meet, single, union, where, without
-from jaxlake.solver.kernels.pair_lanes import LAST_TIMES, PairLanes, as_word, output_rows, run_pairs
 
 _JOINED, _ODD = 2, 4
 """The bits at which the later parts of a word of `write_walk` begin."""

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.solver.chunks import Kernels, Widths
-from jaxlake.solver.joint_search import Geometry, TwoAgentBoards, lanes_at_once, pack_cells
 from jaxlake.solver.kernels.lanes import (
     NOTHING,
     VECTOR_REGISTER,
@@ -29,6 +28,7 @@ from jaxlake.solver.kernels.lanes import (
     where,
     without,
 )
+from jaxlake.solver.pairs.joint_search import Geometry, TwoAgentBoards, lanes_at_once, pack_cells
 
 BOTH = np.uint32(3)
 """Both agents, as of what is said of a cell."""

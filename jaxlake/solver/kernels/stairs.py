@@ -1,4 +1,4 @@
-"""Staircases of arrivals (`jaxlake.solver.arrivals`), in one launch for many pairs."""
+"""Staircases of arrivals (`jaxlake.solver.pairs.arrivals`), in one launch for many pairs."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,9 +10,9 @@ import numpy as np
 
 from jaxlake.board.distance_fields import UNREACHABLE
 from jaxlake.solver.chunks import Kernels
-from jaxlake.solver.joint_search import Geometry, TwoAgentBoards
 from jaxlake.solver.kernels.lanes import any_lane, meet
 from jaxlake.solver.kernels.pair_lanes import PairLanes, run_pairs
+from jaxlake.solver.pairs.joint_search import Geometry, TwoAgentBoards
 
 EXCESSES = 16
 """Delays of the one agent that a staircase knows: 0 to 15. 15 for the other agent is 15 or more."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from jaxlake.solver.bitboard import PITCH, ROW_SHIFT
 from jaxlake.solver.chunks import TEAM_LANES, Kernels, Widths, wanted_first
-from jaxlake.solver.joint_search import Geometry, geometry, pack_cells
 from jaxlake.solver.kernels.lanes import run_programs
+from jaxlake.solver.pairs.joint_search import Geometry, geometry, pack_cells
 from jaxlake.solver.trees.node import TreeAnswers, TreeQueries, no_answers
 
 _MAX_ROWS = 16

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxlake.solver.joint_search import Geometry
 from jaxlake.solver.kernels.tree_memory import CELL, Helpers, Memory, Task, largest, put
+from jaxlake.solver.pairs.joint_search import Geometry
 from jaxlake.solver.trees.conflicts import ARRIVAL, FORCED, SWAP, VERTEX, PathConflict
 from jaxlake.solver.trees.lanes import MAX_DEPTH
 from jaxlake.solver.trees.node import constrained_agent, of_agent

@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxlake.solver.joint_search import Geometry
 from jaxlake.solver.kernels.lanes import (
     Words,
     any_lane,
@@ -27,7 +26,8 @@ from jaxlake.solver.kernels.lanes import (
 )
 from jaxlake.solver.kernels.tree_branch import CLOSED, FIXED, MOVES, NOTES, Note
 from jaxlake.solver.kernels.tree_memory import CELL, Helpers, Memory, Route, Task, largest, put
-from jaxlake.solver.pairs import agent_pairs
+from jaxlake.solver.pairs.bounds import agent_pairs
+from jaxlake.solver.pairs.joint_search import Geometry
 from jaxlake.solver.space_time import NEVER
 from jaxlake.solver.trees.conflicts import FORCED, NONE, SWAP, TARGET, VERTEX, PathConflict
 from jaxlake.solver.trees.node import of_agent

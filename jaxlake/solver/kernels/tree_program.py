@@ -9,8 +9,6 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from jaxlake.solver.arrivals import look_up_pairs
-from jaxlake.solver.joint_search import Geometry
 from jaxlake.solver.kernels.lanes import any_lane, flag
 from jaxlake.solver.kernels.tree_branch import (
     NOTES,
@@ -34,7 +32,9 @@ from jaxlake.solver.kernels.tree_memory import (
 )
 from jaxlake.solver.kernels.tree_paths import Paths
 from jaxlake.solver.kernels.tree_shared import SharedPaths
-from jaxlake.solver.pairs import best_matching, pair_gains
+from jaxlake.solver.pairs.arrivals import look_up_pairs
+from jaxlake.solver.pairs.bounds import best_matching, pair_gains
+from jaxlake.solver.pairs.joint_search import Geometry
 from jaxlake.solver.space_time import NEVER
 from jaxlake.solver.trees.conflicts import (
     ARRIVAL,

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.solver.arrivals import Stair
-from jaxlake.solver.pairs import agent_pairs
+from jaxlake.solver.pairs.arrivals import Stair
+from jaxlake.solver.pairs.bounds import agent_pairs
 
 FORCED = 1 << 14
 """Added to a cell of a path: all earliest paths of the agent are in that cell at that time."""

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.solver import arrivals
 from jaxlake.solver.chunks import (
     EXPANSIONS_BEFORE_TEAM,
     NODE_LANES,
@@ -22,7 +21,8 @@ from jaxlake.solver.chunks import (
 )
 from jaxlake.solver.kernels import tree
 from jaxlake.solver.materialize import materialize
-from jaxlake.solver.pairs import best_matching, pair_gains
+from jaxlake.solver.pairs import arrivals
+from jaxlake.solver.pairs.bounds import best_matching, pair_gains
 from jaxlake.solver.space_time import NEVER, NOBODY
 from jaxlake.solver.trees import node as tree_node
 from jaxlake.solver.trees.conflicts import FORCED, NONE, arrival_conflict, choose_conflict

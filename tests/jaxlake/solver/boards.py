@@ -14,7 +14,7 @@ from benchmarks import oracles
 from jaxlake import Status
 from jaxlake.solver import widths_for
 from jaxlake.solver.certificates import PreparedBoards
-from jaxlake.solver.pairs import pair_staircases
+from jaxlake.solver.pairs.bounds import pair_staircases
 from jaxlake.solver.space_time import NEVER
 
 ANSWER = ("status", "sum_of_costs", "makespan", "needs_wait")

@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks import oracles
 from jaxlake.solver import widths_for
-from jaxlake.solver.arrivals import EXCESSES, staircases
 from jaxlake.solver.certificates import prepare_boards
+from jaxlake.solver.pairs.arrivals import EXCESSES, staircases
 from tests.jaxlake.solver.boards import instances, random_grids
 
 COUNT, SIZE, CHECKED = 120, 4, 5

@@ -16,18 +16,17 @@ from jaxlake.solver import (
     Kernels,
     Status,
     Widths,
-    arrivals,
     certificates,
-    joint_search,
     space_time,
     widths_for,
 )
 from jaxlake.solver.chunks import NODE_LANES, SHARED_SPLITS, TEAM_LANES
 from jaxlake.solver.kernels import joint, planning, tree
-from jaxlake.solver.pairs import agent_pairs
+from jaxlake.solver.pairs import arrivals, joint_search
+from jaxlake.solver.pairs.bounds import agent_pairs
+from jaxlake.solver.pairs.two_agents import search_by_loops
 from jaxlake.solver.trees.node import TreeQueries
 from jaxlake.solver.trees.search import search_trees
-from jaxlake.solver.two_agents import search_by_loops
 from tests.jaxlake.solver.boards import (
     assert_same,
     instances,

@@ -8,8 +8,8 @@ import numpy as np
 from benchmarks import oracles
 from jaxlake.solver import widths_for
 from jaxlake.solver.certificates import prepare_boards
-from jaxlake.solver.joint_search import FAR
-from jaxlake.solver.pairs import pair_optima
+from jaxlake.solver.pairs.bounds import pair_optima
+from jaxlake.solver.pairs.joint_search import FAR
 from tests.jaxlake.solver.boards import instances, random_grids
 
 COUNT, SIZE = 400, 7

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.board.instance import Instance
-from jaxlake.solver import arrivals, joint_search
-from jaxlake.solver.arrivals import Stair
 from jaxlake.solver.certificates import PreparedBoards, undisturbed
 from jaxlake.solver.chunks import Widths, in_chunks
-from jaxlake.solver.joint_search import FAR, JointOptima, TwoAgentBoards, TwoAgentLanes
 from jaxlake.solver.kernels import joint
 from jaxlake.solver.kernels.pair_lanes import pairs_at_once, serves
+from jaxlake.solver.pairs import arrivals, joint_search
+from jaxlake.solver.pairs.arrivals import Stair
+from jaxlake.solver.pairs.joint_search import FAR, JointOptima, TwoAgentBoards, TwoAgentLanes
 
 
 class PairOptima(NamedTuple):

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.board.distance_fields import UNREACHABLE, flood
-from jaxlake.solver import joint_search
 from jaxlake.solver.chunks import Widths, in_chunks
-from jaxlake.solver.joint_search import Geometry, TwoAgentBoards, TwoAgentLanes
 from jaxlake.solver.kernels import stairs
 from jaxlake.solver.kernels.pair_lanes import pairs_at_once, serves
 from jaxlake.solver.kernels.stairs import BITS, EXCESSES, MOST, PER_WORD
+from jaxlake.solver.pairs import joint_search
+from jaxlake.solver.pairs.joint_search import Geometry, TwoAgentBoards, TwoAgentLanes
 
 
 class Stair(NamedTuple):

@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.board.instance import Instance
-from jaxlake.solver import joint_search
 from jaxlake.solver.chunks import Rows, Widths, in_chunks
-from jaxlake.solver.joint_search import (
+from jaxlake.solver.kernels import joint
+from jaxlake.solver.kernels.pair_lanes import pairs_at_once, serves
+from jaxlake.solver.pairs import joint_search
+from jaxlake.solver.pairs.joint_search import (
     FAR,
     Geometry,
     JointHistory,
@@ -18,8 +20,6 @@ from jaxlake.solver.joint_search import (
     TwoAgentBoards,
     TwoAgentLanes,
 )
-from jaxlake.solver.kernels import joint
-from jaxlake.solver.kernels.pair_lanes import pairs_at_once, serves
 from jaxlake.solver.solution import Solution, Status
 from jaxlake.solver.space_time import by_board
 

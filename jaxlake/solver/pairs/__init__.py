@@ -1,0 +1,1 @@
+"""Two agents: joint search, staircases of arrivals, bounds for more agents, both optima."""
