@@ -11,11 +11,9 @@ _DIGEST = np.dtype(f"S{_BYTES}")
 
 
 def board_digests(instances: Instance) -> np.ndarray:
-    """Hash each board of a batch: its size, holes, agents, starts and goals.
+    """Hash each board of a batch, S16 (B,): its size, holes, agents, starts and goals.
 
-    The digests, S16 (B,), are 128 bits of BLAKE2b: equal for equal boards; two different boards
-    have the same one with a probability of 2**-128. They do not depend on the padding, so boards of
-    different batches can be compared. Agents must be in the first slots of each board.
+    Equal for equal boards, whatever their padding. Agents must be in the first slots.
     """
     size, agents = np.asarray(instances.size), np.sum(instances.agent_mask, axis=1)
     digests = np.empty(len(size), _DIGEST)
@@ -33,36 +31,21 @@ def board_digests(instances: Instance) -> np.ndarray:
 
 
 class DigestSet:
-    """A set of board digests: a few sorted arrays, each more than twice as long as the next.
-
-    Memory per digest is 16 bytes at rest and at most 48 bytes while arrays are merged. Adding a
-    million digests takes two seconds or three at first, and ten and more when there are 15 million.
-    """
+    """A set of board digests."""
 
     def __init__(self, *batches: Instance) -> None:
         """Begin with the boards of some batches, none by default."""
-        self._runs: list[np.ndarray] = []
+        self._digests: set[bytes] = set()
         for instances in batches:
             self.add(board_digests(instances))
 
     def __len__(self) -> int:
-        return sum(len(run) for run in self._runs)
+        return len(self._digests)
 
     def contains(self, digests: np.ndarray) -> np.ndarray:
         """Say which digests (B,) are in the set: bool (B,)."""
-        found = np.zeros(len(digests), bool)
-        for run in self._runs:
-            place = np.minimum(np.searchsorted(run, digests), len(run) - 1)
-            found |= run[place] == digests
-        return found
+        return np.array([digest in self._digests for digest in digests.tolist()], bool)
 
     def add(self, digests: np.ndarray) -> None:
-        """Add digests (B,); those that are in the set already change nothing."""
-        new = np.unique(digests)
-        new = new[~self.contains(new)]
-        if not len(new):
-            return
-        self._runs.append(new)
-        while len(self._runs) > 1 and len(self._runs[-2]) <= 2 * len(self._runs[-1]):
-            last = self._runs.pop()
-            self._runs[-1] = np.sort(np.concatenate([self._runs[-1], last]))
+        """Add digests (B,)."""
+        self._digests.update(digests.tolist())

@@ -1,14 +1,7 @@
 """All boards in P parts, so that several processes can make one set without talking to each other.
 
-Take agent 0 off a board. R cells are free of holes and of the other agents' starts and goals, and
-agent 0 can be put back in T = R * (R - 1) ways, which are numbered: the rank of its start among
-these cells, times R - 1, plus the rank of its goal among those that are left. Way t belongs to part
-(t + h) mod P, where h is a hash of the other agents' starts and goals.
-
-So every board belongs to one part, whatever key drew it and however it is padded. Each part gets
-T / P of the ways, rounded up or down: boards of a part need not be searched for, they are drawn.
-And since h shifts the numbers anew for all other placements, a part shows no pattern: its boards
-look like any boards. On tiny boards T can be less than P; then some parts have no way at all.
+Way t of putting agent 0, of T = R (R - 1) on R free cells, belongs to part (t + h) mod P; h is a
+hash of the other agents' starts and goals. So boards of a part are drawn, not searched for.
 """
 
 from typing import Any
@@ -36,7 +29,7 @@ _WORDS = 1 << 9  # the number of the random words of agent 0; see `candidates`
 
 
 def checked_part(part: Part) -> Part:
-    """Give the part back, as Python integers, if there is such a part.
+    """Give the part back as Python integers.
 
     Raises:
         TypeError: A number is no whole one.
@@ -91,9 +84,8 @@ def draw_into_part(
 ) -> tuple[jax.Array, jax.Array]:
     """Draw agent 0 of each candidate anew, uniformly over its ways in the part.
 
-    Codes, uint32 (B, V), are those that `draw_codes` gave for the other arguments. Gives the codes,
-    and whether they belong to the part, bool (B,): a candidate that has no way in it keeps its
-    code.
+    Gives the codes, uint32 (B, V), those that have no way unchanged, and whether they belong to the
+    part, bool (B,).
     """
     index, parts = part
     candidates = jax.vmap(jax.random.fold_in)(keys, numbers)
@@ -123,11 +115,7 @@ def draw_into_part(
 
 
 def _hash(corners: Any, plays: Any) -> Any:
-    """uint32 (B,) from the corners, uint32 (K, B), of the agents that play, bool (K, B).
-
-    Takes NumPy or JAX arrays. Agent 0 is left out. Each agent's share is the finalizer of
-    MurmurHash3 (Appleby, public domain) on its corners and its number.
-    """
+    """Hash the corners of the agents but the first, as MurmurHash3 (NumPy or JAX), uint32 (B,)."""
     value = corners[0] & np.uint32(0)
     for agent in range(1, len(corners)):
         mixed = corners[agent] + np.uint32(agent * 0x9E3779B9 % 2**32)

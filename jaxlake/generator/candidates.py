@@ -1,11 +1,7 @@
-"""One candidate board from a key and a number, for a whole batch at once.
+"""One candidate board from a key and a number, for a whole batch at once; boards are bits.
 
 Holes are a uniform random set of exactly as many cells, by Floyd's algorithm (Bentley and Floyd,
-"Programming pearls: a sample of brilliance", CACM 30(9), 1987): one random word a hole, no sort and
-no rejection. Starts and goals are then drawn one after the other from the cells still free.
-
-Boards are kept as bits, and lie last in memory, so that one vector instruction serves several of
-them. A board's code (its words) is also what tells two boards apart.
+CACM 30(9), 1987). Starts and goals are then drawn from the cells still free.
 """
 
 import jax
@@ -37,14 +33,10 @@ def draw_codes(
 ) -> jax.Array:
     """Draw candidates. Each depends on its own key, number, size, holes and agents only.
 
-    The set of holes is uniform over all sets of `holes` cells, and starts and goals are uniform
-    over distinct free cells, both to within 1e-6 (random words of 32 bits are scaled to a range).
-
-    Keys are typed PRNG keys (B,), with the `numbers` of candidates among those of each, int32 (B,).
-    Sizes are 2 to max_size, at most 32, holes 0 to size * size - 2 * num_agents, agents 1 to
-    max_agents, int32 (B,) each; `max_size` and `max_agents` are static.
-
-    Gives the codes, uint32 (B, V); V is `code_words`. Arguments out of range give no board's code.
+    Holes, starts and goals are uniform to within 1e-6. Keys are typed PRNG keys (B,), with the
+    `numbers` of candidates among those of each, int32 (B,). Sizes are 2 to max_size, at most 32,
+    holes 0 to size * size - 2 * num_agents, agents 1 to max_agents, int32 (B,) each; `max_size` and
+    `max_agents` are static. Gives the codes, uint32 (B, V); V is `code_words`.
     """
     candidates = jax.vmap(jax.random.fold_in)(keys, numbers)
     hole_words = _draw_holes(candidates, size, holes, max_size)

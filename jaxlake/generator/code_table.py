@@ -1,12 +1,7 @@
-"""A set of codes on the device: a hash table with open addressing, compared word by word.
+"""A set of codes on the device: a hash table with open addressing and double hashing.
 
 The table holds row numbers of an array of codes that the caller keeps. All lanes probe at once;
-where several want one empty place, the lowest row number gets it. Lanes with equal codes probe the
-same places in the same order, so the lowest of them is found by the others.
-
-All lanes wait for the one that probes longest. So each goes on by a step of its own, taken from its
-code (double hashing): where 65,536 codes fill half of a table, the longest probing takes some 14
-steps, and 30 with steps of one place, in which codes pile up (Knuth, TAOCP 3, section 6.4).
+where several want one empty place, the lowest row number gets it.
 """
 
 import jax
@@ -24,10 +19,7 @@ def empty_table(rows: int) -> jax.Array:
 
 
 def contains(table: jax.Array, stored: jax.Array, codes: jax.Array, active: jax.Array) -> jax.Array:
-    """Say which of the codes, uint32 (B, V), are in a table of rows of `stored`, uint32 (C, V).
-
-    Gives bool (B,), False where not `active`, bool (B,).
-    """
+    """Say which codes, uint32 (B, V), of `active` lanes are in the table: bool (B,)."""
     first, step = _hash(codes)
 
     def probe(state: _Search) -> _Search:
@@ -47,8 +39,7 @@ def insert(
     """Put rows, int32 (B,), into the table where `active`, bool (B,), of equal codes the lowest.
 
     Rows are distinct, and `stored`, uint32 (C, V), holds the codes, uint32 (B, V), at them already.
-    The table, int32 (T,), must not get more than half full. Gives it, and int32 (B,): the row that
-    holds each code; the lane's own where not active.
+    Gives the table and int32 (B,), the row that holds each code; its own where not active.
     """
     first, step = _hash(codes)
 
@@ -71,10 +62,7 @@ def _equal(stored: jax.Array, rows: jax.Array, codes: jax.Array) -> jax.Array:
 
 
 def _hash(codes: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Where to probe first, and how far to go on: int32 (B,), at least 0 and odd.
-
-    An odd step comes to all places of a table, whose size is a power of two.
-    """
+    """Where to probe first, and by which odd step to go on: int32 (B,)."""
     state = jnp.zeros(codes.shape[0], jnp.uint32)
     for v in range(codes.shape[1]):
         state = (state ^ codes[:, v]) * jnp.uint32(0x9E3779B1)

@@ -1,12 +1,7 @@
 """What can be made, and how easily: the kinds of candidates, counted on a grid.
 
 A set in which a share w of the boards needs a wait takes max(w / p, (1 - w) / q) candidates a
-board, where p and q are the shares of all candidates that are solvable and do and don't need one.
-Its inverse is the acceptance rate. It tends to that for large sets; where few distinct boards
-exist (`FeasibilityRow.boards`), duplicates lower it further.
-
-For two agents the package ships the counts, to look acceptance up without a device
-(`python -m tools.feasibility_table` makes the file).
+board, p and q the shares of candidates that do and don't. The inverse is the acceptance rate.
 """
 
 import functools
@@ -78,11 +73,9 @@ def survey(
     horizon: int = DEFAULT_HORIZON,
     batch_size: int = 2048,
 ) -> list[KindSurvey]:
-    """Draw and solve candidates of each kind: one jitted call for each number of agents.
+    """Draw and solve 1 to 2**20 `candidates` of each kind, (num_agents, size, holes).
 
-    Kinds are (num_agents, size, holes), and there is a `KindSurvey` for each of the `strata`. Of
-    each feasible kind 1 to 2**20 `candidates` are drawn, with a typed PRNG key; `horizon` is that
-    of `solve`. How many are judged at once, 1 to 2**20, does not change the result.
+    `horizon` is that of `solve`; `batch_size`, 1 to 2**20, does not change the result.
 
     Raises:
         ValueError: an argument is out of range, or the key is of kind `rbg` or `unsafe_rbg`.
@@ -248,10 +241,9 @@ def acceptance(
 ) -> float | None:
     """The share of candidates that a large set of such boards can use, from the shipped counts.
 
-    Between the hole counts of the table, the shares of boards that do and don't need a wait are
-    interpolated. A rate of 0 means that the set is infeasible, or that none of the thousands of
-    candidates tried was of a kind it needs; None that the table says nothing: it has two agents,
-    sizes 2 to 10 and hole ratios 0 to 0.5.
+    Between the hole counts of the table shares are interpolated. A rate of 0 means that the set is
+    infeasible, or that no candidate of a kind it needs was seen; None that the table says nothing:
+    it has two agents, sizes 2 to 10 and hole ratios 0 to 0.5.
 
     Raises:
         ValueError: `wait_ratio` is not within 0 and 1.

@@ -1,12 +1,7 @@
 """Sets of distinct solved boards for a mixture of kinds, by rejection on the device.
 
-Cells of a mixture that agree in size, holes and agents draw from one *stream* of candidates, so
-that a set holds no board twice; candidate i of a stream depends on the key, on these three numbers,
-on the part of all boards that is asked for and on i alone. The streams of all configurations form
-one pool. Every round shares a batch of candidates out over the streams that still miss boards, in
-proportion to what they are expected to need: no lane works for a stream that is full, and none
-waits for the slowest. Within its stream a candidate is judged in its order, so how the rounds were
-cut leaves no trace in the result.
+Cells that agree in size, holes and agents draw from one *stream* of candidates. The streams of all
+configurations share the lanes of every round; how rounds were cut leaves no trace in the result.
 """
 
 from dataclasses import replace
@@ -53,14 +48,9 @@ def generate(
     cells. Boards that are unsolvable, UNKNOWN or equal to an earlier one of the set are counted and
     not used. What could not be made is reported by cell.
 
-    Usable under jit. Outside of it, a new n compiles next to nothing where another one was rounded
-    up to the same number of slots: a power of two, or beyond 4096 also a quarter between two.
-    `jax.vmap` over keys, parameters or both is one pool of all cells: it costs what its boards
-    cost, and gives what the single calls give.
-
-    Memory is proportional to n and to the batch. A million two-agent boards padded to 10 x 10 take
-    0.4 GB with the default horizon, of which the two plans of a board are 256 bytes; while they are
-    made the process holds 1.2 GB, JAX included.
+    Usable under jit; outside of it, close numbers of boards share a program. `jax.vmap` over keys,
+    parameters or both gives what the single calls give. A million two-agent boards padded to
+    10 x 10 take 0.4 GB with the default horizon.
 
     Args:
         key: typed PRNG key; it alone decides among the boards of the same parameters.
@@ -76,8 +66,7 @@ def generate(
             default 8 a board, and no fewer than `MAX_CANDIDATES`.
         widths: how many candidates the solver works on at a time, see `solve` (static).
         part: (i, P), make boards of part i, counted from 0, of P parts of all boards: no two parts
-            have a board in common, whatever their keys; see `board_parts`. One program makes all
-            parts of a P.
+            have a board in common, whatever their keys.
 
     Returns:
         A `Generated`.
@@ -116,16 +105,12 @@ def generate_sharded(
 ) -> Generated:
     """`generate` with each batch of candidates drawn and solved on several devices.
 
-    Solving is nearly all of the work. The set itself is kept on every device, so that no device
-    waits for another's bookkeeping; the result is that of `generate`, on all of them.
+    The result is that of `generate`, on all of them. The devices may be those of several processes
+    (`jax.distributed.initialize`), each of which makes the same call.
 
-    The devices may be those of several processes (`jax.distributed.initialize`). Then every one of
-    these processes makes the same call, and each has the whole result: `numpy.asarray` of any leaf
-    gives it.
-
-    Arguments and errors are those of `generate`, but for `devices` (None for all devices of all
-    processes; `jax.local_devices()` are those of this one) and for `batch_size`: the candidates
-    tried at once by all devices together, rounded up to a multiple of their number.
+    Arguments and errors are those of `generate`, except `devices` (None for all devices of all
+    processes) and `batch_size`: the candidates tried at once by all devices together, rounded up to
+    a multiple of their number.
     """
     chosen = tuple(jax.devices() if devices is None else devices)
     if not chosen:
@@ -177,10 +162,7 @@ def _check_padding(params: LakeParams, max_size: int, max_agents: int) -> None:
 
 
 def _slots(n: int) -> int:
-    """Round n up to one of few numbers: powers of two, and beyond 4096 also quarters between them.
-
-    Sets of more than 4096 boards have at most 25% more slots than boards, a million 4.9%.
-    """
+    """Round n up to a power of two or, beyond 4096, to a quarter between two: at most 25% more."""
     step = max(5, (n - 1).bit_length() - (3 if n > 4096 else 0))
     return -(-n >> step) << step
 
@@ -227,10 +209,7 @@ def _pool(options: PoolOptions) -> Pool:
     return jit_search(merge_batch_axes(partial(fill_pool, options=options)))
 
 
-@cache
-def _pool_by_parts(options: PoolOptions) -> Pool:
-    """The same by programs that the host calls round by round."""
-    return fill_by_parts(options)
+_pool_by_parts = cache(fill_by_parts)
 
 
 @cache

@@ -28,10 +28,9 @@ _PARTS = 30_000
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class LakeParams:
-    """A mixture of S cells, each one kind of boards. Every leaf is traced: nothing recompiles.
+    """A mixture of S cells, each one kind of boards; make a checked one with `lake_params`.
 
-    A leading axis on every leaf is an axis of environment configurations, for `jax.vmap`. Use
-    `lake_params` to make one that is checked.
+    Every leaf is traced. `jax.vmap` maps over a leading axis of configurations on every leaf.
     """
 
     size: jax.Array  # int32 (S,), side of the board
@@ -50,10 +49,9 @@ def lake_params(
 ) -> LakeParams:
     """Make a checked mixture (host side). Scalars stand for all S cells.
 
-    Cells may be infeasible (see `infeasibility`): `generate` reports their boards as missing.
-
     The fields are those of `LakeParams`: sizes 2 to 32, 1 to 5 agents, ratios of holes and waits 0
-    to 1, no waits for a single agent; data ratios are weights of 0 to 1e6, not all of them 0.
+    to 1, no waits for a single agent; data ratios are weights of 0 to 1e6, not all of them 0. Cells
+    may be infeasible: `generate` reports their boards as missing.
 
     Raises:
         ValueError: a value is out of range, or the lengths differ; the message names the field.
@@ -103,10 +101,8 @@ def board_counts(params: LakeParams, n: jax.Array | int) -> jax.Array:
 def wait_counts(params: LakeParams, counts: jax.Array) -> jax.Array:
     """Boards of each cell that need a wait: wait_ratio * counts, rounded, halves up; int32 (S,).
 
-    A ratio that is the float32 number of a multiple of 1/30,000, such as a third or what has up to
-    four decimals, stands for that multiple, and any other one for the float32 number itself. Of up
-    to 2**31 - 1 boards the result is exact. Up to 32,768 boards a product counts as a half, too,
-    which is by 1e-4, and 1.2e-7 of itself, below it.
+    A ratio that is the float32 number of a multiple of 1/30,000 stands for that multiple. Up to
+    32,768 boards a product counts as a half, too, which is by 1e-4, and 1.2e-7 of itself, below it.
     """
     counts = jnp.asarray(counts, jnp.int32)
     ratio = jnp.clip(jnp.asarray(params.wait_ratio, jnp.float32), 0, 1)
@@ -118,10 +114,7 @@ def wait_counts(params: LakeParams, counts: jax.Array) -> jax.Array:
 
 
 def _exact_share(ratio: jax.Array, counts: jax.Array) -> jax.Array:
-    """Ratio * counts, rounded, halves up; int32 (S,), by integers alone.
-
-    The ratios are float32, 0 to 1, and read as `wait_counts` says; the counts int32, 0 or more.
-    """
+    """Ratio * counts, rounded, halves up; int32 (S,), by integers alone."""
     # A ratio is mantissa / 2**scale; where it is 0, or next to it, the scale makes it 0 below.
     bits = jax.lax.bitcast_convert_type(ratio, jnp.uint32)
     mantissa = (bits & 0x7FFFFF) | 0x800000

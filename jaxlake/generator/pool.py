@@ -1,8 +1,4 @@
-"""The pool in which `generate` makes sets: what is to be made, what is kept, and the finished sets.
-
-The streams of all configurations share the lanes of every round (see `generation`); the rounds are
-those of `rounds.py`.
-"""
+"""The pool in which `generate` makes sets: what is to be made, what is kept, and finished sets."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -29,9 +25,8 @@ KINDS = 2  # boards that need no wait, boards that need one
 class Generated:
     """n boards by cell, inside a cell in the order of their candidates, unfilled slots last.
 
-    Every cell has its slots, whether they could be filled or not; unfilled ones hold zeros. The
-    last five counts are those of the cell's stream up to the candidate that made it complete, so
-    cells that share a stream report the same.
+    Unfilled slots hold zeros. The last five counts are those of the cell's stream up to the
+    candidate that made it complete, so cells that share a stream report the same.
     """
 
     instances: Instance  # leaves (n, ...)
@@ -70,8 +65,7 @@ def batch_size_for(boards: int, widths: Widths) -> int:
 class Plan(NamedTuple):
     """What is to be made, for G = C * S cells. A stream is named by the first cell that draws it.
 
-    Slots are numbered by stream, kind and cell while the set is made. There are M for each of the C
-    sets of n boards; those that are not needed come last.
+    Slots are numbered by stream, kind and cell, M for each of the C sets; spare ones come last.
     """
 
     counts: jax.Array  # int32 (G, 2), boards of each cell by kind
@@ -108,10 +102,7 @@ class Setting(NamedTuple):
 def set_up(
     keys: jax.Array, params: LakeParams, n: jax.Array, part: jax.Array, options: PoolOptions
 ) -> tuple[Setting, Kept]:
-    """Say what is to be made of keys (C,), params (C, S) and n boards, int32 (C,), and keep none.
-
-    The number of boards, and that of the part, int32 (C,), are the same for all.
-    """
+    """Say what is to be made of keys (C,), params (C, S) and n boards, int32 (C,), all the same."""
     G, S = params.size.size, params.size.shape[1]
     size = params.size.astype(jnp.int32).reshape(G)
     num_agents = params.num_agents.astype(jnp.int32).reshape(G)

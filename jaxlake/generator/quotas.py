@@ -1,10 +1,4 @@
-"""Fill quotas with boards that are new to a set, by as many calls of `generate` as it takes.
-
-One call of `generate` gives no board twice. A set that takes many calls, or that must not hold the
-boards of another set, needs the same promise across calls: boards that the set has already are
-dropped on the host, and what is missing then is drawn again. The benchmark, and the boards that a
-trainee learns from, are made here.
-"""
+"""Fill quotas with boards that are new to a set, by as many calls of `generate` as it takes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,11 +13,7 @@ from jaxlake.generator.mixture import LakeParams
 from jaxlake.solver import Solution
 
 COUNTERS = ("candidates", "solvable", "unsolvable", "unknown", "duplicates")
-"""What is counted for each cell, as in `Generated`: the candidates drawn, and what became of them.
-
-`duplicates` are solvable ones that the call or the set had already. Cells that agree in size, holes
-and agents draw from one stream of candidates, and each of them has the counts of the stream.
-"""
+"""What is counted for each cell, as in `Generated`; `duplicates` include boards of the set."""
 
 MAX_CAPACITY = 1 << 16
 """The largest capacity for which float32 data ratios restore all counts exactly; see `_request`."""
@@ -74,10 +64,7 @@ class DrawOptions:
     batch_size: int | None = None  # None: the default of `generate`; it changes no board
 
     def draw(self, key: jax.Array, params: LakeParams) -> Generated:
-        """Call `generate`, with NumPy leaves as a result.
-
-        The random bits are those of JAX's default since 0.5, whatever the process has set.
-        """
+        """Call `generate` with JAX's default random bits, whatever the process has set."""
         settings = dict(vars(self))
         with jax.threefry_partitionable(True):
             made = generate(key, params, settings.pop("capacity"), **settings)
@@ -103,21 +90,17 @@ def fill_quotas(
     *,
     oversample: bool = False,
 ) -> FilledQuotas:
-    """Make boards to quotas, none of them in `seen`, and add them to it.
+    """Make boards to quotas, int (S, 2), none of them in `seen`, and add them to it.
 
     Call a of `generate` has the key `fold_in(key, a)` and asks for what is still missing. A kind of
     a cell is done when its quota is full, or when its budget of `max_candidates` is spent: by one
     call that came short of it, or by all counted calls of its cell together. After more than
     16 calls in a row that brought nothing new, each asks for more, as with `oversample`, until one
-    does: otherwise a cell whose boards are all known would take a call for each candidate.
+    does.
 
-    With `oversample`, call a > 0 asks for 2**a times as many boards as are missing, since more
-    duplicates are to be expected, and takes the first new ones. The first call is not counted then:
-    it may have spent its candidates on the other kind. The sum of the quotas, int (S, 2), is at
-    most `options.capacity` then.
-
-    Typed PRNG key, `params`, `quotas` and `seen` decide the result. Of the parameters of the cells
-    (S,), the ratios of data and waits are not used.
+    With `oversample`, call a > 0 asks for 2**a times as many boards as are missing, and takes the
+    first new ones. The first call is not counted then. The sum of the quotas is at most
+    `options.capacity` then. Of the parameters (S,), the ratios of data and waits are not used.
     """
     missing = np.array(quotas, np.int64)
     S = len(missing)
@@ -154,13 +137,9 @@ def fill_quotas(
 
 
 def _request(params: LakeParams, wanted: np.ndarray, capacity: int) -> LakeParams:
-    """Parameters that make `generate` aim at exactly these counts, as far as they fit.
-
-    The counts are the data ratios. float32 holds them exactly, and up to 65,536 boards rounding
-    in the normalisation stays far below one half, so that the largest remainders restore the
-    counts. What the counts leave of the capacity goes to one more cell, all of it holes: nothing is
-    drawn for it. So one compilation serves any counts.
-    """
+    """Parameters that make `generate` aim at exactly these counts, as far as they fit."""
+    # The counts are the data ratios, which float32 holds exactly. What they leave of the capacity
+    # goes to one more cell, all of it holes, so that one program serves any counts.
     cells = wanted.sum(axis=1)
     waits = wanted[:, 1] / np.maximum(cells, 1)
     counts = np.clip(capacity - (np.cumsum(cells) - cells), 0, cells)

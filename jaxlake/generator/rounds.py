@@ -1,8 +1,7 @@
 """The rounds in which a pool is filled: candidates are drawn, solved, and kept where they fit.
 
 Rounds are made by one program (`fill_pool`), or by a host that calls a program for each part of a
-round (`fill_by_parts`). The latter compiles less: the solver's last tiers are compiled when a board
-first needs them.
+round (`fill_by_parts`), which compiles less.
 """
 
 from collections.abc import Callable
@@ -59,12 +58,8 @@ class Candidates(NamedTuple):
     budgets: jax.Array  # int32 (B,), agents that a search may replan
 
 
-class Examined(NamedTuple):
-    """What became of a round's candidates."""
-
-    codes: jax.Array  # uint32 (B, V)
-    own: jax.Array  # bool (B,), as those of `Candidates`
-    solutions: Solution  # leaves (B, ...)
+Examined = tuple[jax.Array, jax.Array, Solution]
+"""`codes` and `own` of a round's candidates, and their solutions, leaves (B, ...)."""
 
 
 def fill_pool(
@@ -78,8 +73,8 @@ def fill_pool(
 ) -> Generated:
     """Map keys (C,) and params (C, S) to a `Generated` with leaves (C, ...) of M slots.
 
-    The boards n, the candidates of a stream at most and the number of the part, int32 (C,), are the
-    same for all. With an axis of devices each of them solves its share of the lanes.
+    `n`, `most` candidates of a stream and `part` are int32 (C,), the same for all. With an axis of
+    devices each of them solves its share of the lanes.
     """
     setting, begun = set_up(keys, params, n, part, options)
     B = _lanes_of(setting, options)
@@ -92,7 +87,7 @@ def fill_pool(
             max_expansions=drawn.budgets,
             widths=options.widths,
         )
-        return Examined(drawn.codes, drawn.own, solutions)
+        return drawn.codes, drawn.own, solutions
 
     def examine_all(stream: jax.Array, number: jax.Array) -> Examined:
         """With an axis of devices, examine this one's share of the lanes, then gather all."""
@@ -134,7 +129,7 @@ def fill_by_parts(options: PoolOptions) -> Pool:
         while more:
             lanes, drawn = draw(setting, kept, most)
             solutions = solve_boards_in_stages(drawn.boards, drawn.budgets, **settings)
-            examined = Examined(drawn.codes, drawn.own, solutions)
+            examined = (drawn.codes, drawn.own, solutions)
             kept, more = keep(setting, kept, lanes, examined, most)
         return order(setting, kept, n)
 
