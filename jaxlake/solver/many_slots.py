@@ -52,11 +52,11 @@ def candidate_budgets(batch: Instance) -> jax.Array:
 
 
 def solve_many_slots(
-    batch: Instance, horizon: int, budget: jax.Array, widths: Widths, dense: bool
+    batch: Instance, horizon: int, budget: jax.Array, widths: Widths, *, dense: bool = True
 ) -> Solution:
-    """Solve a batch, leaves (B, ...); the budgets, int32 (B,), are those of `budgets`."""
+    """Solve a batch, leaves (B, ...), budgets as from `budgets`; tests leave tier 6, `dense`, out."""
     planned = _plan_boards(batch, horizon, widths)
-    bounded = _bound_boards(batch, planned, budget, horizon, widths, dense)
+    bounded = _bound_boards(batch, planned, budget, horizon, widths, dense=dense)
     searched = _search_boards(batch, planned, bounded, horizon, widths)
     for which in range(len(searched.left)) if dense else ():
         searched = dense_tier.solve_left(batch, searched, which, horizon, widths)
@@ -87,7 +87,6 @@ class _Bounded(NamedTuple):
     pair_costs: jax.Array  # int16 (P, B)
     waitless_costs: jax.Array  # int16 (P, B)
     cheaper: jax.Array  # bool (B,), a plan may be cheaper than the best one known
-    may_be_shorter: jax.Array  # bool (B,), likewise
     stairs: jax.Array
     budget: jax.Array  # int32 (B,), until the dense tier takes over
     sizes: jax.Array  # int32 (B,), of components, where the dense tier may
@@ -99,7 +98,8 @@ def _bound_boards(
     max_expansions: jax.Array | None,
     horizon: int,
     widths: Widths,
-    dense: bool,
+    *,
+    dense: bool = True,
 ) -> _Bounded:
     """Prove what pairs of agents prove."""
     budget = budgets(batch, max_expansions)
@@ -141,7 +141,6 @@ def _bound_boards(
         pair_costs=pairs.costs,
         waitless_costs=waitless_costs,
         cheaper=cheaper,
-        may_be_shorter=may_be_shorter,
         stairs=stairs,
         budget=budget,
         sizes=sizes,
@@ -286,7 +285,6 @@ def solve_in_stages(
     max_expansions: jax.Array | None,
     horizon: int,
     widths: Widths,
-    dense: bool,
     *,
     single: bool,
     lightly: bool,
@@ -299,10 +297,10 @@ def solve_in_stages(
         instances, horizon=horizon, widths=widths, single=single
     )
     if undecided:
-        bounded = bound(batch, planned, max_expansions, horizon=horizon, widths=widths, dense=dense)
+        bounded = bound(batch, planned, max_expansions, horizon=horizon, widths=widths)
         searched = search(batch, planned, bounded, horizon=horizon, widths=widths)
         left = np.any(searched.left, axis=1)
-        for which in np.flatnonzero(left).tolist() if dense else ():
+        for which in np.flatnonzero(left).tolist():
             searched = solve_left(batch, searched, horizon=horizon, widths=widths, which=which)
         solutions = searched.solution
         if single:
@@ -340,7 +338,7 @@ def _first_stage(
     return batch, planned, solutions, undecided
 
 
-_pair_stage = jit_search(_bound_boards, static_argnames=("horizon", "widths", "dense"))
+_pair_stage = jit_search(_bound_boards, static_argnames=("horizon", "widths"))
 _tree_stage = jit_search(_search_boards, static_argnames=("horizon", "widths"))
 _dense_stage = jit_search(dense_tier.solve_left, static_argnames=("horizon", "widths", "which"))
 

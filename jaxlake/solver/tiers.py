@@ -38,7 +38,6 @@ def solve(
     horizon: int = DEFAULT_HORIZON,
     max_expansions: int | jax.Array | None = None,
     widths: Widths | None = None,
-    dense: bool = True,
 ) -> Solution:
     """Solve one instance of up to five agents exactly; `jax.vmap` solves a batch at full speed.
 
@@ -56,8 +55,6 @@ def solve(
             65,536. With a smaller number more boards are UNKNOWN; no optimum changes.
         widths: How many boards to work on at a time (static). Results don't depend on it. None
             stands for `widths_for()`, which follows the platform.
-        dense: Whether boards on few cells that the constraint trees leave open are solved by
-            `solver/dense` (static). Without it more of them are UNKNOWN.
 
     Returns:
         A `Solution`. OPTIMAL and UNSOLVABLE are proved; UNKNOWN means that the budget was spent or
@@ -74,7 +71,7 @@ def solve(
     check_instance(instance)
     _check(instance, horizon)
     _check_budgets(max_expansions, ())
-    return _solve(instance, horizon, max_expansions, widths, dense, single=True)
+    return _solve(instance, horizon, max_expansions, widths, single=True)
 
 
 def solve_batch(
@@ -83,7 +80,6 @@ def solve_batch(
     horizon: int = DEFAULT_HORIZON,
     max_expansions: int | jax.Array | None = None,
     widths: Widths | None = None,
-    dense: bool = True,
 ) -> Solution:
     """Solve instances, leaves (B, ...): what `jax.vmap(solve)` gives, in half the time to trace.
 
@@ -94,7 +90,7 @@ def solve_batch(
         raise ValueError(f"instances: got agent_mask of shape {shape}, (B, K) is needed")
     _check_budgets(max_expansions, (), shape[:1])
     _check(instances, horizon)
-    return _solve(instances, horizon, max_expansions, widths, dense, single=False)
+    return _solve(instances, horizon, max_expansions, widths, single=False)
 
 
 def _solve(
@@ -102,7 +98,6 @@ def _solve(
     horizon: int,
     max_expansions: int | jax.Array | None,
     widths: Widths | None,
-    dense: bool,
     *,
     single: bool,
 ) -> Solution:
@@ -114,11 +109,9 @@ def _solve(
     if apart:
         check_boards(instances)
     if _slots(instances) > 2 and apart:
-        return solve_in_stages(
-            instances, most, horizon, widths, dense, single=single, lightly=single
-        )
+        return solve_in_stages(instances, most, horizon, widths, single=single, lightly=single)
     program = _solve_one.lightly if single else _solve_many
-    return program(instances, most, horizon=horizon, widths=widths, dense=dense)
+    return program(instances, most, horizon=horizon, widths=widths)
 
 
 def solve_boards_in_stages(
@@ -130,10 +123,10 @@ def solve_boards_in_stages(
     """
     if _slots(batch) > 2:
         return solve_in_stages(
-            batch, max_expansions, horizon, widths, True, single=False, lightly=lightly
+            batch, max_expansions, horizon, widths, single=False, lightly=lightly
         )
     solve = _solve_many.lightly if lightly else _solve_many
-    return solve(batch, max_expansions, horizon=horizon, widths=widths, dense=True)
+    return solve(batch, max_expansions, horizon=horizon, widths=widths)
 
 
 def _check(instance: Instance, horizon: int) -> None:
@@ -157,31 +150,29 @@ def _slots(instance: Instance) -> int:
     return int(np.shape(instance.agent_mask)[-1])
 
 
-@partial(jit_search, static_argnames=("horizon", "widths", "dense"))
+@partial(jit_search, static_argnames=("horizon", "widths"))
 def _solve_one(
     instance: Instance,
     max_expansions: jax.Array | None,
     *,
     horizon: int,
     widths: Widths,
-    dense: bool,
 ) -> Solution:
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], instance)
-    solutions = _solve_many(batch, max_expansions, horizon=horizon, widths=widths, dense=dense)
+    solutions = _solve_many(batch, max_expansions, horizon=horizon, widths=widths)
     return jax.tree.map(lambda leaf: leaf[0], solutions)
 
 
-@partial(jit_search, static_argnames=("horizon", "widths", "dense"))
+@partial(jit_search, static_argnames=("horizon", "widths"))
 def _solve_many(
     batch: Instance,
     max_expansions: jax.Array | None,
     *,
     horizon: int,
     widths: Widths,
-    dense: bool,
 ) -> Solution:
     budget = budgets(batch, max_expansions)
-    solutions = _batch_solver(horizon, widths, dense)(batch, budget)
+    solutions = _batch_solver(horizon, widths)(batch, budget)
     nothing, right = unknown_solution(horizon, _slots(batch)), are_boards(batch)
     return jax.tree.map(
         lambda leaf, none: jnp.where(right.reshape(-1, *[1] * none.ndim), leaf, none),
@@ -191,9 +182,7 @@ def _solve_many(
 
 
 @cache
-def _batch_solver(
-    horizon: int, widths: Widths, dense: bool
-) -> Callable[[Instance, jax.Array], Solution]:
+def _batch_solver(horizon: int, widths: Widths) -> Callable[[Instance, jax.Array], Solution]:
     """Return the solver of a whole batch; merged into one, no board waits for the slowest."""
 
     def solver(batch: Instance, budget: jax.Array) -> Solution:
@@ -202,7 +191,7 @@ def _batch_solver(
             return no_solutions(horizon, slots)
         if slots <= 2:
             return _solve_few_slots(batch, horizon, widths)
-        return solve_many_slots(batch, horizon, budget, widths, dense)
+        return solve_many_slots(batch, horizon, budget, widths)
 
     return merge_batch_axes(solver)
 

@@ -12,7 +12,7 @@ import numpy as np
 import jaxlake
 from benchmarks import oracles
 from jaxlake import Status
-from jaxlake.solver import widths_for
+from jaxlake.solver import DEFAULT_HORIZON, many_slots, widths_for
 from jaxlake.solver.certificates import PreparedBoards
 from jaxlake.solver.pairs.bounds import pair_staircases
 from jaxlake.solver.space_time import NEVER
@@ -88,6 +88,20 @@ def solve(boards: jaxlake.Instance, batch: int, **options) -> jaxlake.Solution:
         part = solver(**options)(jax.tree.map(lambda leaf, rows=rows: leaf[rows], boards))
         parts.append(jax.device_get(part))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
+
+
+@cache
+def _solver_by_trees(horizon: int):
+    def solve(boards, most):
+        budget = many_slots.budgets(boards, most)
+        return many_slots.solve_many_slots(boards, horizon, budget, widths_for(), dense=False)
+
+    return jax.jit(solve)
+
+
+def solve_by_trees(boards, horizon=DEFAULT_HORIZON, max_expansions=None) -> jaxlake.Solution:
+    """Solve boards of three or more slots, all in one batch, without sets of joint states."""
+    return jax.device_get(_solver_by_trees(horizon)(boards, max_expansions))
 
 
 def staircases_of_all_pairs(batch: jaxlake.Instance, boards: PreparedBoards) -> jax.Array:

@@ -12,7 +12,9 @@ from tests.jaxlake.solver.boards import (
     compare,
     instances,
     random_grids,
+    row_of,
     solve,
+    solve_by_trees,
 )
 
 STAGES = ("_first_stage", "_pair_stage", "_tree_stage", "_dense_stage")
@@ -64,8 +66,9 @@ CROSSED = [
 @pytest.mark.slow
 @pytest.mark.parametrize("dense", [True, False])
 def test_an_equally_cheap_plan_without_waits_may_be_longer_than_the_horizon(dense):
-    board = jaxlake.parse_grid(CROSSED)
-    enough, short = (jaxlake.solve(board, horizon=steps, dense=dense) for steps in (8, 7))
+    board = jaxlake.stack_instances([jaxlake.parse_grid(CROSSED)])
+    solve_boards = solve_batch if dense else solve_by_trees
+    enough, short = (row_of(solve_boards(board, horizon=steps), 0) for steps in (8, 7))
     assert (enough.status, enough.sum_of_costs, enough.needs_wait) == (Status.OPTIMAL, 14, False)
     assert oracles.least_sum_of_costs(CROSSED) == (14, False)
     assert short.status == (Status.OPTIMAL if dense else Status.UNKNOWN)
@@ -81,6 +84,8 @@ def test_answers_near_the_horizon_agree_with_all_oracles():
     assert len(near) > 20
     grids, truths = [grids[i] for i in near], [truths[i] for i in near]
     boards = instances(grids, max_size=4, max_agents=3)
-    for dense in (True, False):
-        solutions = solve(boards, len(near), horizon=horizon, dense=dense)
+    for solutions in (
+        solve(boards, len(near), horizon=horizon),
+        solve_by_trees(boards, horizon=horizon),
+    ):
         assert compare(grids, solutions, truths)["OPTIMAL"] > 10

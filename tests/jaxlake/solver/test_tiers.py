@@ -25,6 +25,7 @@ from tests.jaxlake.solver.boards import (
     random_grids,
     row_of,
     solve,
+    solve_by_trees,
 )
 
 BOARDS = int(os.environ.get("JAXLAKE_ORACLE_BOARDS", "1000"))
@@ -155,7 +156,7 @@ def test_a_short_horizon_cuts_off_exactly_and_changes_no_other_answer(small):
 def test_crowded_boards_that_the_trees_leave_open_are_solved_by_sets_of_joint_states():
     grids = random_grids(8, SMALL_BATCH, sizes=(3, 4), agents=(3,))
     boards = instances(grids, **SMALL)
-    trees = solve(boards, SMALL_BATCH, max_expansions=8, dense=False)
+    trees = solve_by_trees(boards, max_expansions=8)
     left_open = trees.status == Status.UNKNOWN
     assert left_open.sum() > 5
     solutions = solve(boards, SMALL_BATCH, max_expansions=8)
@@ -180,8 +181,7 @@ def test_more_replanned_agents_settle_more_boards_and_change_no_answer():
     boards = instances(random_grids(8, 96, sizes=(4, 5), agents=(4,)), 5, 4)
 
     def solve(most):
-        solutions = solve_batch(boards, horizon=32, dense=False, max_expansions=most)
-        return jax.device_get(solutions)
+        return solve_by_trees(boards, horizon=32, max_expansions=most)
 
     few, many = solve(np.full(96, 8)), solve(np.full(96, 2048))
     known = few.status != Status.UNKNOWN

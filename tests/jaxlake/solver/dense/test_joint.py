@@ -165,16 +165,3 @@ def test_agents_block_by_block_get_the_answers_of_whole_sets_and_of_oracles(slot
         )
         for one, other in zip(answers, by_blocks(close, wanted), strict=True):
             np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize("agents", [3, 4, pytest.param(5, marks=pytest.mark.slow)])
-def test_a_tpu_steps_from_the_same_states(agents: int):
-    """Sets of any bits, at every place of the ring."""
-    rng = np.random.default_rng(agents)
-    shape = (agents + 1, 2, *(5,) * (agents - 1))
-    recent = jnp.asarray(rng.integers(0, 1 << 32, shape, dtype=np.uint32))
-    for c in range(agents + 1):
-        by_faces = joint._origins_by_faces(recent, jnp.int32(c), jnp.bool_(True))
-        by_masks = joint._origins_by_masks(recent, jnp.int32(c), jnp.bool_(True))
-        assert (by_masks == by_faces).all()
-        assert by_faces.any()
