@@ -54,7 +54,7 @@ def candidate_budgets(batch: Instance) -> jax.Array:
 def solve_many_slots(
     batch: Instance, horizon: int, budget: jax.Array, widths: Widths, *, dense: bool = True
 ) -> Solution:
-    """Solve a batch, leaves (B, ...), budgets as from `budgets`; tests leave tier 6, `dense`, out."""
+    """Solve a batch, leaves (B, ...), with budgets as from `budgets`; tests leave tier 6 out."""
     planned = _plan_boards(batch, horizon, widths)
     bounded = _bound_boards(batch, planned, budget, horizon, widths, dense=dense)
     searched = _search_boards(batch, planned, bounded, horizon, widths)
