@@ -24,6 +24,7 @@ from jaxlake.solver.many_slots import candidate_budgets
 from jaxlake.statistics.tables import wilson_interval
 
 _FILE = "feasibility_table.json"
+_BATCH_SIZE = 2048
 
 
 @dataclass(frozen=True)
@@ -71,18 +72,16 @@ def survey(
     *,
     candidates: int = 2048,
     horizon: int = DEFAULT_HORIZON,
-    batch_size: int = 2048,
 ) -> list[KindSurvey]:
     """Draw and solve 1 to 2**20 `candidates` of each kind, (num_agents, size, holes).
 
-    `horizon` is that of `solve`; `batch_size`, 1 to 2**20, does not change the result.
+    `horizon` is that of `solve`.
 
     Raises:
         ValueError: an argument is out of range, or the key is of kind `rbg` or `unsafe_rbg`.
     """
-    for name, value in (("candidates", candidates), ("batch_size", batch_size)):
-        if not 1 <= value <= 1 << 20:
-            raise ValueError(f"{name}: got {value}, 1 to {1 << 20} are allowed")
+    if not 1 <= candidates <= 1 << 20:
+        raise ValueError(f"candidates: got {candidates}, 1 to {1 << 20} are allowed")
     check_kind(key)
     found: dict[tuple[int, int, int], KindSurvey] = {}
     for agents in sorted({kind[0] for kind in strata}):
@@ -92,7 +91,7 @@ def survey(
         if feasible:
             sizes, holes = jnp.array(feasible, jnp.int32).T[1:]
             largest, batch = max(kind[1] for kind in feasible), len(feasible) * candidates
-            limits = (agents, largest, candidates, horizon, min(batch_size, batch))
+            limits = (agents, largest, candidates, horizon, min(_BATCH_SIZE, batch))
             counts = _survey(key, sizes, holes, *limits)
             for kind, row in zip(feasible, np.asarray(counts).tolist(), strict=True):
                 found[kind] = KindSurvey(*kind, candidates, *row)
@@ -150,8 +149,6 @@ class FeasibilityRow:
     unsolvable: int
     unknown: int
     wait_share: float  # of the solvable boards
-    wait_share_low: float
-    wait_share_high: float
     acceptance: float  # boards per candidate of a large set
     acceptance_low: float
     acceptance_high: float
@@ -206,7 +203,6 @@ def _check(grid: Sequence[tuple[int, int, float]], waits: Sequence[float]) -> No
 
 def _row(stratum: KindSurvey, hole_ratio: float, wait_ratio: float) -> FeasibilityRow:
     optimal = stratum.wait + stratum.no_wait
-    low, high = wilson_interval(stratum.wait, optimal)
     acceptance_low, acceptance_high = stratum.acceptance_interval(wait_ratio)
     counts = ("num_agents", "size", "holes", "boards", "candidates", "unsolvable", "unknown")
     return FeasibilityRow(
@@ -215,8 +211,6 @@ def _row(stratum: KindSurvey, hole_ratio: float, wait_ratio: float) -> Feasibili
         wait_ratio=wait_ratio,
         optimal=optimal,
         wait_share=stratum.wait / optimal if optimal else 0.0,
-        wait_share_low=float(low),
-        wait_share_high=float(high),
         acceptance=stratum.acceptance(wait_ratio),
         acceptance_low=acceptance_low,
         acceptance_high=acceptance_high,

@@ -96,13 +96,19 @@ class Setting(NamedTuple):
     size: jax.Array  # int32 (G,)
     holes: jax.Array  # int32 (G,)
     num_agents: jax.Array  # int32 (G,)
+    most: jax.Array  # int32 (), candidates of a stream after which to give up
     part: jax.Array  # int32 (), number of the part of all boards that is made
 
 
 def set_up(
-    keys: jax.Array, params: LakeParams, n: jax.Array, part: jax.Array, options: PoolOptions
+    keys: jax.Array,
+    params: LakeParams,
+    n: jax.Array,
+    most: jax.Array,
+    part: jax.Array,
+    options: PoolOptions,
 ) -> tuple[Setting, Kept]:
-    """Say what is to be made of keys (C,), params (C, S) and n boards, int32 (C,), all the same."""
+    """Say what is to be made of keys (C,), params (C, S) and numbers, int32 (C,), all the same."""
     G, S = params.size.size, params.size.shape[1]
     size = params.size.astype(jnp.int32).reshape(G)
     num_agents = params.num_agents.astype(jnp.int32).reshape(G)
@@ -111,7 +117,7 @@ def set_up(
     streams = jnp.repeat(keys, S)
     for numbers in (size, holes, num_agents):
         streams = jax.vmap(jax.random.fold_in)(streams, numbers)
-    setting = Setting(plan, streams, size, holes, num_agents, part[0])
+    setting = Setting(plan, streams, size, holes, num_agents, most[0], part[0])
     return setting, _nothing(plan.cell_of_slot.shape[0], G, options)
 
 

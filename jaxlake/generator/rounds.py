@@ -21,7 +21,6 @@ from jaxlake.generator.pool import (
     KINDS,
     Generated,
     Kept,
-    Plan,
     PoolOptions,
     Setting,
     batch_size_for,
@@ -76,7 +75,7 @@ def fill_pool(
     `n`, `most` candidates of a stream and `part` are int32 (C,), the same for all. With an axis of
     devices each of them solves its share of the lanes.
     """
-    setting, begun = set_up(keys, params, n, part, options)
+    setting, begun = set_up(keys, params, n, most, part, options)
     B = _lanes_of(setting, options)
 
     def examine(stream: jax.Array, number: jax.Array) -> Examined:
@@ -99,13 +98,10 @@ def fill_pool(
         return jax.lax.all_gather(examine(*own), axis_name, tiled=True)
 
     def make_round(kept: Kept) -> Kept:
-        lanes = _next_lanes(B, setting, kept, most[0])
-        examined = examine_all(lanes.stream, lanes.number)
-        return _keep(setting, kept, lanes, examined, most[0])
+        lanes = _next_lanes(B, setting, kept)
+        return _keep(setting, kept, lanes, examine_all(lanes.stream, lanes.number))
 
-    kept = jax.lax.while_loop(
-        lambda kept: jnp.any(_is_open(setting.plan, kept, most[0])), make_round, begun
-    )
+    kept = jax.lax.while_loop(lambda kept: jnp.any(_is_open(setting, kept)), make_round, begun)
     return put_in_order(setting, kept, n, options)
 
 
@@ -127,10 +123,10 @@ def fill_by_parts(options: PoolOptions) -> Pool:
     ) -> Generated:
         setting, kept, more = begin(keys, params, n, most, part)
         while more:
-            lanes, drawn = draw(setting, kept, most)
+            lanes, drawn = draw(setting, kept)
             solutions = solve_boards_in_stages(drawn.boards, drawn.budgets, **settings)
             examined = (drawn.codes, drawn.own, solutions)
-            kept, more = keep(setting, kept, lanes, examined, most)
+            kept, more = keep(setting, kept, lanes, examined)
         return order(setting, kept, n)
 
     return fill
@@ -144,22 +140,20 @@ def _begin(
     part: jax.Array,
     options: PoolOptions,
 ) -> tuple[Setting, Kept, jax.Array]:
-    setting, kept = set_up(keys, params, n, part, options)
-    return setting, kept, jnp.any(_is_open(setting.plan, kept, most[0]))
+    setting, kept = set_up(keys, params, n, most, part, options)
+    return setting, kept, jnp.any(_is_open(setting, kept))
 
 
-def _begin_round(
-    setting: Setting, kept: Kept, most: jax.Array, options: PoolOptions
-) -> tuple[Lanes, Candidates]:
-    lanes = _next_lanes(_lanes_of(setting, options), setting, kept, most[0])
+def _begin_round(setting: Setting, kept: Kept, options: PoolOptions) -> tuple[Lanes, Candidates]:
+    lanes = _next_lanes(_lanes_of(setting, options), setting, kept)
     return lanes, _draw(setting, lanes.stream, lanes.number, options)
 
 
 def _end_round(
-    setting: Setting, kept: Kept, lanes: Lanes, examined: Examined, most: jax.Array
+    setting: Setting, kept: Kept, lanes: Lanes, examined: Examined
 ) -> tuple[Kept, jax.Array]:
-    kept = _keep(setting, kept, lanes, examined, most[0])
-    return kept, jnp.any(_is_open(setting.plan, kept, most[0]))
+    kept = _keep(setting, kept, lanes, examined)
+    return kept, jnp.any(_is_open(setting, kept))
 
 
 def _lanes_of(setting: Setting, options: PoolOptions) -> int:
@@ -168,10 +162,10 @@ def _lanes_of(setting: Setting, options: PoolOptions) -> int:
     return options.batch_size or batch_size_for(total, options.widths)
 
 
-def _is_open(plan: Plan, kept: Kept, most: jax.Array) -> jax.Array:
+def _is_open(setting: Setting, kept: Kept) -> jax.Array:
     """Bool (G,): which streams miss boards and have candidates left."""
-    missing = jnp.any(kept.filled < plan.room, axis=1)
-    return missing & (kept.drawn < most)
+    missing = jnp.any(kept.filled < setting.plan.room, axis=1)
+    return missing & (kept.drawn < setting.most)
 
 
 def _draw(
@@ -189,32 +183,30 @@ def _draw(
     return Candidates(codes, own, boards, candidate_budgets(boards))
 
 
-def _next_lanes(B: int, setting: Setting, kept: Kept, most: jax.Array) -> Lanes:
+def _next_lanes(B: int, setting: Setting, kept: Kept) -> Lanes:
     """Share B lanes out over the streams that are open."""
-    ends = _share_out(B, kept, setting.plan, _is_open(setting.plan, kept, most), most)
+    ends = _share_out(B, setting, kept)
     lane = jnp.arange(B, dtype=jnp.int32)
     stream = jnp.searchsorted(ends, lane, side="right").astype(jnp.int32)
     first = jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])[stream]
     number = kept.drawn[stream] + lane - first
-    return Lanes(stream, number, number < most, first, ends)
+    return Lanes(stream, number, number < setting.most, first, ends)
 
 
-def _share_out(
-    B: int, kept: Kept, plan: Plan, open_streams: jax.Array, most: jax.Array
-) -> jax.Array:
+def _share_out(B: int, setting: Setting, kept: Kept) -> jax.Array:
     """int32 (G,): each stream gets the lanes from the end of the one before it up to its own."""
     # Candidates that a stream can expect to need, from what it took so far (Laplace's rule).
-    missing = (plan.room - kept.filled).astype(jnp.float32)
+    missing = (setting.plan.room - kept.filled).astype(jnp.float32)
     rate = (kept.filled + 1) / (kept.drawn[:, None] + 2)
-    left = (most - kept.drawn).astype(jnp.float32)
-    need = jnp.where(open_streams, jnp.minimum(jnp.max(missing / rate, axis=1), left), 0)
+    left = (setting.most - kept.drawn).astype(jnp.float32)
+    need = jnp.where(_is_open(setting, kept), jnp.minimum(jnp.max(missing / rate, axis=1), left), 0)
     # Whole numbers, so that the sums are exact and a stream that is not open gets no lane.
     weight = jnp.ceil(need / jnp.sum(need) * (1 << 20)).astype(jnp.int32)
     upto = jnp.cumsum(weight, dtype=jnp.int32)
     return jnp.floor(upto / upto[-1] * B).astype(jnp.int32)
 
 
-def _keep(setting: Setting, kept: Kept, lanes: Lanes, examined: Examined, most: jax.Array) -> Kept:
+def _keep(setting: Setting, kept: Kept, lanes: Lanes, examined: Examined) -> Kept:
     """Put the candidates that fit into slots, in order, and count up to a stream's last one."""
     codes, own, solutions = examined
     plan, ends = setting.plan, lanes.ends
@@ -249,7 +241,7 @@ def _keep(setting: Setting, kept: Kept, lanes: Lanes, examined: Examined, most: 
     stored = put(kept.codes, named)
     lanes_of_stream = ends - jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])
     return Kept(
-        drawn=jnp.minimum(kept.drawn + lanes_of_stream, most),
+        drawn=jnp.minimum(kept.drawn + lanes_of_stream, setting.most),
         filled=filled,
         seen=kept.seen + by_stream(seen.astype(jnp.int32), lanes.stream),
         number=put(kept.number, lanes.number),
