@@ -96,7 +96,12 @@ def _search(
     """Search: give what is said of each board, and the rows of plans, int32 (rows, lanes, B)."""
     waiting = waitless_cost is None
     cost = jnp.zeros_like(running, jnp.int32) if waitless_cost is None else waitless_cost
-    settings = {"horizon": horizon, "board": board, "waiting": waiting, "plans": plans}
+    settings: dict[str, Any] = {
+        "horizon": horizon,
+        "board": board,
+        "waiting": waiting,
+        "plans": plans,
+    }
     kernel = partial(_search_program, **settings, machine=machine)
     kept = horizon if plans else None
     output = run_pairs(kernel, boards, [running, cost], kept, board, machine)

@@ -77,14 +77,14 @@ def search_trees(
         [((*rows, nodes), dtype) for rows, dtype in zip(memory, words, strict=True)],
     )
     place, nothing = jnp.argsort(order), no_answers(queries, T)
-    answers = TreeAnswers(*given[:, place], _cells(paths[..., place], board))
-    found = queries.wanted & (answers.found != 0)
+    found, gave_up, bound, expansions = given[:, place]
+    found = queries.wanted & (found != 0)
     return TreeAnswers(
         found=found,
-        gave_up=queries.wanted & (answers.gave_up != 0),
-        bound=jnp.where(queries.wanted, answers.bound.astype(jnp.int16), nothing.bound),
-        expansions=jnp.where(queries.wanted, answers.expansions, 0),
-        paths=jnp.where(found, answers.paths, nothing.paths),
+        gave_up=queries.wanted & (gave_up != 0),
+        bound=jnp.where(queries.wanted, bound.astype(jnp.int16), nothing.bound),
+        expansions=jnp.where(queries.wanted, expansions, 0),
+        paths=jnp.where(found, _cells(paths[..., place], board), nothing.paths),
     )
 
 

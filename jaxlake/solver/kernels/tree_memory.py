@@ -15,10 +15,8 @@ from jaxlake.solver.trees.conflicts import FORCED
 LANES = 32
 """Lanes of a program: a warp of a GPU."""
 
-
 CELL = FORCED - 1
 """The bits of an entry of a path that say which cell it is."""
-
 
 NUMBERS = ("total", "waits", "first", "last", "budget")
 """Fields of `TreeQueries` that are numbers of a query."""

@@ -88,16 +88,19 @@ def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
     def serve(first: jax.Array) -> jax.Array:
         place = first * at_once + teams.team
         agents, pairs = range(starts.shape[0]), range(stairs.shape[1])
-        total, waits, *numbers = (tasks[i, place] for i in range(len(NUMBERS)))
+        total, waits, first_bound, last, budget = (tasks[i, place] for i in range(len(NUMBERS)))
         task = Task(
-            tuple(free[w, place] for w in range(board.words)),
-            *(tuple(ref[k, place] for k in agents) for ref in (starts, goals)),
-            [alone[k, place] for k in agents],
-            [pair_costs[p, place] for p in pairs],
-            [[stairs[w, p, place] for p in pairs] for w in (0, 1)],
-            total != 0,
-            waits != 0,
-            *numbers,
+            free=tuple(free[w, place] for w in range(board.words)),
+            starts=tuple(starts[k, place] for k in agents),
+            goals=tuple(goals[k, place] for k in agents),
+            alone=[alone[k, place] for k in agents],
+            pair_costs=[pair_costs[p, place] for p in pairs],
+            stairs=[[stairs[w, p, place] for p in pairs] for w in (0, 1)],
+            total=total != 0,
+            waits=waits != 0,
+            first=first_bound,
+            last=last,
+            budget=budget,
         )
         program = _Program(task, Memory(*memory), board, lane, teams)
         lanes = program.run(place < wanted)
