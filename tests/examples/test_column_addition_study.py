@@ -66,20 +66,6 @@ def test_a_study_that_was_stopped_ends_as_one_that_was_not(finished, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--arms", "fixed,oracle"], "got oracle, allowed are fixed, "),
-        (["--seeds", "1"], "got 1, at least 2 are needed"),
-    ],
-)
-def test_wrong_arguments_are_named(arguments, message, tmp_path, capsys):
-    with pytest.raises(SystemExit) as ended:
-        study.main(["--json", str(tmp_path / "f.gz"), *arguments])
-    assert ended.value.code == 2
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda known: known.update(schema=1), "schema: got 1, allowed is 2"),

@@ -19,8 +19,6 @@ from transformers import PreTrainedTokenizerFast
 import engineer
 from engineer.context.token_limit import CountTokens, estimate_tokens
 from engineer.quoting import escape_surrogates
-from engineer.scoring.reading import Agreement, FactReading, Reading
-from engineer.synthetic import FACTS, Fact
 from jaxlake import Action
 from jaxlake.language.prompts import target
 from training.audit import seal
@@ -107,16 +105,6 @@ def write_run(path: Path, choice: dict[str, Any], skill: tuple[float, ...] = SKI
         [escape_surrogates(text) for answers in DESIGNS for text in answers], 300
     )
     return write_sample_run(path, config, skill=skill, tokenizer=tokenizer)
-
-
-def reading_with(flips: float | None, fact: Fact = "valid") -> Reading:
-    """A reading whose edits follow one fact so often, and all others always."""
-    facts = tuple(
-        FactReading(fact=one, gap=2.0, gap_error=0.1, turned=9, flips=flips if one == fact else 1.0)
-        for one in FACTS
-    )
-    agreement = Agreement(contexts=4, right=1.0, copying=0.5, marginals=0.5)
-    return Reading(contexts=4, nats=0.1, well_formed=1.0, agreement=agreement, facts=facts)
 
 
 def write_sample_run(

@@ -11,16 +11,6 @@ from jaxlib.xla_client import generate_pjrt_gpu_plugin_options
 
 from tests.paths import ROOT
 from training.runtime import set_library_defaults
-from training.sampling.vllm_sampler import prepare_environment
-
-
-def test_vllm_spawns_its_workers_whichever_command_starts_it(monkeypatch):
-    """A fork after JAX has initialised CUDA can't use it."""
-    monkeypatch.delenv("VLLM_WORKER_MULTIPROC_METHOD", raising=False)
-    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "3")
-    prepare_environment()
-    assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
-    assert os.environ["VLLM_CPU_KVCACHE_SPACE"] == "3"
 
 
 @pytest.mark.parametrize(

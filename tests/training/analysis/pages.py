@@ -90,25 +90,6 @@ SMALLEST_TEXT = """() => {
   return sizes.reduce((least, one) => (one[0] < least[0] ? one : least));
 }"""
 
-TEXT_COLOURS = """() => {
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  const found = new Map();
-  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-    const parent = node.parentElement;
-    if (!node.textContent.trim() || !parent.getBoundingClientRect().width) continue;
-    if (parent.closest("script, style, title, option, :disabled, .board, .lake-board")) continue;
-    const ink = getComputedStyle(parent)[parent.ownerSVGElement ? "fill" : "color"];
-    let ground = parent;
-    while (ground && getComputedStyle(ground).backgroundColor === "rgba(0, 0, 0, 0)") {
-      ground = ground.parentElement;
-    }
-    const paper = getComputedStyle(ground ?? document.body).backgroundColor;
-    found.set(ink + paper, [ink, paper, node.textContent.trim().slice(0, 60)]);
-  }
-  return [...found.values()];
-}"""
-"""Colours of text and of what is behind it. Boards are pictures, and disabled buttons exempt."""
-
 
 def chromium() -> str:
     """Where the browser is; without one the tests are skipped, but not where all have to run."""
@@ -118,17 +99,6 @@ def chromium() -> str:
     if os.environ.get("CI") == "true":
         pytest.fail("no chromium is installed, which CI=true needs (tools/setup.sh installs it)")
     pytest.skip("no chromium is installed")
-
-
-def contrast(*colours: str) -> float:
-    """The contrast of two colours `rgb(r, g, b)`, as WCAG 2.1 defines it."""
-    lights = []
-    for colour in colours:
-        assert colour.startswith("rgb("), colour
-        shares = [int(part) / 255 for part in colour[4:-1].split(",")]
-        linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in shares]
-        lights.append(sum(w * x for w, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True)))
-    return (max(lights) + 0.05) / (min(lights) + 0.05)
 
 
 def open_pages(browser: Browser, address: str) -> Iterator[OpenPage]:

@@ -1,11 +1,18 @@
 """The page of a run in a real browser: it plays, lists and filters, and stays within its rules."""
 
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.training.analysis.pages import ATTACK, SMALLEST_TEXT, STAGE, OpenPage
+from tests.training.analysis.pages import (
+    ATTACK,
+    SMALLEST_TEXT,
+    STAGE,
+    OpenPage,
+    open_pages,
+)
 from training.analysis.report import build_report
 from training.run.answer_records import EpisodeRecord
 from training.run.directory import RunDirectory
@@ -112,7 +119,7 @@ def test_hostile_texts_of_a_model_stay_text(open_page: OpenPage):
 
 
 @pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1400, "light")])
-def test_page_fits_its_window_and_its_text_can_be_read(open_page: OpenPage, width: int, theme: str):
+def test_page_fits_and_can_be_read(open_page: OpenPage, width: int, theme: str):
     page = open_page(width, theme)
     page.select_option("#result", "valid")
     assert page.evaluate("document.documentElement.scrollWidth") == width
@@ -195,3 +202,13 @@ def test_answers_of_another_environment_are_listed_as_text(browser: Browser, tmp
     assert listed(page) == [2]
     assert errors == []
     page.close()
+
+
+@pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1400, "light"), (1400, "dark")])
+def test_study_page_fits_its_window(browser: Browser, finished_study: Path, width: int, theme: str):
+    address = (finished_study / "out/report/report.html").as_uri()
+    with contextmanager(open_pages)(browser, address) as open_study:
+        page = open_study(width, theme)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        size, words = page.evaluate(SMALLEST_TEXT)
+        assert size >= 11, words

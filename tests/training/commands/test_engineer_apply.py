@@ -69,11 +69,6 @@ def test_an_invalid_line_is_answered_under_its_id_and_the_others_go_on(apply, li
     assert f"lines.jsonl:2: {message}" in result.err
 
 
-LAUGHS = "\n".join(
-    ["a0: &a0 [ha, ha, ha, ha, ha, ha, ha, ha, ha]"]
-    + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
-    + ["sizes: *a11"]
-)
 GIVEN_TWICE = "sizes: map size 3 is given more than once"
 NO_CONFIGURATIONS = {
     "": "must hold a mapping of keys, got nothing",
@@ -83,7 +78,6 @@ NO_CONFIGURATIONS = {
     "sizes: " + "9" * 5_000: "is not YAML: Exceeds the limit",
     "sizes: !!python/name:os.system": "is not YAML: could not determine a constructor",
     "&a [*a]": "must hold a mapping of keys, got list",
-    LAUGHS: "sizes: got [[",
     YAML.replace("0.15", "0.95"): "sizes.3.hole_ratio: got 0.95: Input",
     YAML.replace("0.15", "0.45"): "3.hole_ratio must lie in 0..0.4",
     YAML.replace("  5:", "  6:"): "map sizes must be 3, 4, 5, got 3, 4, 6",

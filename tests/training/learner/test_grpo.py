@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from training.learner import grpo
-from training.learner.batching import Sequences, pad_sequences
 
 
 @pytest.mark.parametrize("divide_by_std", [True, False])
@@ -15,12 +14,3 @@ def test_advantages_are_centred_within_each_group(divide_by_std):
     np.testing.assert_array_equal(advantages[2], 0)
     spread = advantages[:2].std(axis=1)
     np.testing.assert_allclose(spread, 1 if divide_by_std else rewards[:2].std(axis=1), rtol=1e-5)
-
-
-def test_padding_marks_completions_and_keeps_every_token():
-    sequences: Sequences = pad_sequences([[1, 2], [3]], [[4], [5, 6, 7]], bucket=8, pad_id=0)
-    np.testing.assert_array_equal(
-        sequences.input_ids, [[1, 2, 4, 0, 0, 0, 0, 0], [3, 5, 6, 7, 0, 0, 0, 0]]
-    )
-    np.testing.assert_array_equal(sequences.targets.sum(axis=1), [1, 3])
-    np.testing.assert_array_equal(sequences.mask.sum(axis=1), [3, 4])

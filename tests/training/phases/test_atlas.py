@@ -139,18 +139,7 @@ def test_valid_answers_are_counted_board_by_board_for_their_cell(config, validat
 
 
 def test_cells_of_which_no_board_can_be_made_are_empty_and_no_error(monkeypatch):
-    tree = CONFIG | {"engineer": {"atlas": CHOICE}}
-    tree["environment"] = {
-        "initial": {
-            "sizes": {
-                size: {"data_ratio": share, "hole_ratio": 0.0, "wait_ratio": 0.0}
-                for size, share in ((2, 0.5), (3, 0.25), (5, 0.25))
-            }
-        },
-        "bounds": {"sizes": [2, 3, 5], "max_hole_ratio": 0.5},
-        "max_candidates": 20_000,
-    }
-    config = RunConfig.model_validate(tree)
+    config = load(TINY, [f"engineer.atlas={CHOICE}", "environment.max_candidates=20000"])
     policy: Any = Solver(monkeypatch, lambda cell: 2)
     atlas = measure_atlas(config, policy, policy, 1, validation_set(config))
     counts = {(one.group, *one.knobs.values()): one.count for one in atlas.cells}

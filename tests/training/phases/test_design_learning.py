@@ -105,21 +105,12 @@ class ToldDesigns:
         pass
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    config, path = tiny(), tmp_path_factory.mktemp("policy") / "initial"
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, DesignAtlas]:
+    """A run whose engineer is shown `CONTEXT`, its weights, and an atlas that prefers holes."""
+    config, folder = tiny(), tmp_path / "initial"
     designs = [text for one in design_examples(config, 200) for text in one]
-    make_policy(path, config.model, [*designs, CONTEXT], max_len=512, seed=0)
-    return path
-
-
-def started(
-    config: RunConfig, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Any, Any, DesignAtlas]:
-    """A run after its first stage, with its weights, and an atlas that prefers boards with holes.
-
-    The engineer is shown `CONTEXT`.
-    """
+    make_policy(folder, config.model, [*designs, CONTEXT], max_len=512, seed=0)
     policy, params = load_policy(folder, config)
     run: Any = ActiveRun(config, RunDirectory(tmp_path / "run"), None, policy, None)
     run.directory.path.mkdir()
@@ -138,10 +129,10 @@ AFTER_STAGE_1: Any = [None, SimpleNamespace(stage=1)]
 
 
 @pytest.mark.slow
-def test_what_the_atlas_prefers_becomes_more_probable(folder: Path, tmp_path: Path, monkeypatch):
-    config = tiny()
-    run, params, atlas = started(config, folder, tmp_path, monkeypatch)
-    policy, view = run.policy, phase.view_of(config, AFTER_STAGE_1, 1)
+def test_what_the_atlas_prefers_becomes_more_probable(started):
+    run, params, atlas = started
+    config, policy = run.config, run.policy
+    view = phase.view_of(config, AFTER_STAGE_1, 1)
     texts = [edits(config, "+"), edits(config, "-"), "n3 up up up"]
     sampler: Any = ToldDesigns(policy, texts)
     prompt = policy.encode_prompt(CONTEXT)

@@ -157,7 +157,7 @@ def test_rate_follows_its_schedule(schedule: str, last: float) -> None:
 
 
 @pytest.mark.parametrize(("schedule", "rate"), [("linear", 1 - 0.9 * 7 / 11), ("constant", 1.0)])
-def test_new_optimizer_keeps_the_rate(
+def test_new_state_keeps_rate(
     schedule: str, rate: float, boards: InstanceSet, opened: Opened
 ) -> None:
     """It has taken no step: so it is after a rollback. A constant rate's warm-up is its own."""
@@ -298,9 +298,7 @@ class WaveringSampler(ToldSampler):
 
 
 @pytest.mark.parametrize("told", [ToldSampler, WaveringSampler])
-def test_equal_answers_are_merged(
-    told: type[ToldSampler], boards: InstanceSet, opened: Opened
-) -> None:
+def test_equal_answers_merge(told: type[ToldSampler], boards: InstanceSet, opened: Opened) -> None:
     run, state = opened()
     sampler: Any = told(run.policy, boards)
     rollout = roll_out(run, sampler, boards, question_of(run, boards, seed=0), seconds={})

@@ -109,7 +109,7 @@ def copy(two: Path, tmp_path: Path) -> Path:
     return shutil.copytree(two, tmp_path / "checkpoints")
 
 
-def test_one_flipped_bit_in_any_file_of_the_state_is_found(
+def test_flipped_bit_is_found(
     two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hashed = [line.split("  ")[1] for line in (two / "2/SHA256SUMS").read_text().splitlines()]

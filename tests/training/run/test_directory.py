@@ -76,6 +76,7 @@ MAY_CHANGE = [
     "sampling.tensor_parallel_size=2",
     "sampling.devices=[2, 3]",
     "engineer.atlas.after_last=true",
+    "tracking.tensorboard=true",
 ]
 
 

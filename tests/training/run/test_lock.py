@@ -39,14 +39,6 @@ def test_another_process_is_refused_and_told_who_holds_the_folder(tmp_path: Path
         assert f'"pid": {os.getpid()},' in (tmp_path / ".lock").read_text()
 
 
-def test_a_folder_is_released_however_the_block_ends(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), hold(tmp_path):
-        raise KeyboardInterrupt
-    assert (tmp_path / ".lock").read_bytes() == b""
-    with hold(tmp_path), pytest.raises(UserError, match="is in use"), hold(tmp_path):
-        pass
-
-
 def test_a_run_refuses_a_directory_that_is_in_use(tmp_path: Path) -> None:
     config = load(TINY)
     directory = RunDirectory(tmp_path / "run")

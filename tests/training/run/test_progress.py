@@ -3,9 +3,7 @@
 import io
 
 from training.run import progress
-from training.run.answer_records import Rates
 from training.run.progress import track
-from training.run.rates import isr_text, success_rates
 
 
 def test_progress_goes_to_stderr_with_its_total_and_rate(capsys, monkeypatch):
@@ -21,14 +19,6 @@ def test_progress_goes_to_stderr_with_its_total_and_rate(capsys, monkeypatch):
         "evaluate 30/60 1.1 s each 11 s",
         "evaluate 60/60 2.0 answers/s 20 s",
     ]
-
-
-def test_the_lake_has_csr_and_isr_and_others_have_the_valid_rate_alone():
-    lake = Rates(count=4, valid=1, failures={"hole": 3}, isr=0.625)
-    other = Rates(count=4, valid=1, failures={"wrong": 3})
-    assert success_rates(lake) == "valid (CSR) 25.0%, ISR 62.5%"
-    assert success_rates(other) == "valid 25.0%"
-    assert (isr_text(lake), isr_text(other)) == ("62.5", None)
 
 
 class Terminal(io.StringIO):

@@ -75,15 +75,6 @@ def test_only_the_given_update_is_profiled(tmp_path: Path):
     assert any(True for plane in profile.planes for line in plane.lines for _ in line.events)
 
 
-def test_tracking_decides_nothing_of_a_run(tmp_path: Path):
-    with pytest.raises(UserError, match=r"profile_updates: got 9, allowed are 1 to 8"):
-        load(TINY, ["tracking.profile_updates=[9]"])
-    assert RunDirectory(tmp_path / "run").claim(load(TINY)) is False
-    assert RunDirectory(tmp_path / "run").claim(load(TINY, TRACKED)) is True
-    with pytest.raises(UserError, match="differs in seed"):
-        RunDirectory(tmp_path / "run").claim(load(TINY, [*TRACKED, "seed=4"]))
-
-
 @pytest.mark.slow
 def test_tracked_run_leaves_the_same_files_and_logs_what_they_hold(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")

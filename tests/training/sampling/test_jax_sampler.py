@@ -52,9 +52,7 @@ def _tokens(groups: list) -> list:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_log_probabilities_are_the_trainers(
-    temperature: float, sampler: JaxSampler, policy: tuple[Policy, Any]
-):
+def test_logprobs_are_exact(temperature: float, sampler: JaxSampler, policy: tuple[Policy, Any]):
     made, params = policy
     for prompt, group in zip(PROMPTS, _sample(sampler, temperature=temperature), strict=True):
         answers = [one.token_ids for one in group]

@@ -128,12 +128,14 @@ def test_a_kept_rollout_that_is_lost_is_named(text: str | None, tmp_path: Path) 
 
 
 def test_kept_rollout_of_another_question_is_refused(tmp_path: Path) -> None:
-    file = kept(tmp_path)
+    sampler = PrefetchingSampler(Engine())
+    ask(sampler, 10, ahead=11)
+    sampler.keep(tmp_path, 4)
     resumed = PrefetchingSampler(later := Engine())
     resumed.take_back(tmp_path, 4)
     with pytest.raises(UserError, match="other prompts or settings") as caught:
         ask(resumed, 12)
-    assert str(caught.value).startswith(str(file))
+    assert str(caught.value).startswith(str(tmp_path / "000000004.json"))
     assert later.asked == []
 
 
@@ -174,11 +176,3 @@ def test_ended_run_closes_the_engine(gives_up: bool, monkeypatch: pytest.MonkeyP
     assert time.monotonic() - began < 5
     assert engine.closed
     engine.held.set()
-
-
-def kept(folder: Path) -> Path:
-    """Write a rollout that was drawn ahead of the checkpoint of step 4."""
-    sampler = PrefetchingSampler(Engine())
-    ask(sampler, 10, ahead=11)
-    sampler.keep(folder, 4)
-    return folder / "000000004.json"

@@ -73,9 +73,7 @@ def _sample(sampler: VllmSampler, **changes: Any) -> list:
 
 
 @pytest.mark.slow
-def test_another_model_answers_in_one_process_of_its_own_as_the_policy_would(
-    policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch
-):
+def test_other_models_answer_alike(policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(engineer_section, "NOTE_TOKENS", 7)
     folder = policy[0].folder
     schema = answer_schema(Bounds(sizes=(3,)))
@@ -161,9 +159,7 @@ def test_longest_sequence_is_scored(synced: VllmSampler, policy: tuple[Policy, A
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("form", "limit"), [(SCHEMA, 400), (PATTERN, 60)])
-def test_a_form_constrains_even_an_untrained_model(
-    form: Any, limit: int, synced: VllmSampler, policy: tuple[Policy, Any]
-):
+def test_form_is_kept_to(form: Any, limit: int, synced: VllmSampler, policy: tuple[Policy, Any]):
     groups = _sample(synced, max_tokens=limit, form=form)
     whole = [one.token_ids for group in groups for one in group if not one.truncated]
     answers = {policy[0].decode(token_ids) for token_ids in whole}

@@ -89,9 +89,7 @@ def test_dump_reads_back(path: Path, overrides: list[str], tmp_path: Path):
         (INFEASIBLE, ["3x3 board with hole_ratio 0.5", "3 agents need 6"]),
     ],
 )
-def test_a_bad_value_is_named_with_what_is_allowed(
-    override: str, words: list[str], capsys: pytest.CaptureFixture[str]
-):
+def test_bad_value_is_named(override: str, words: list[str], capsys: pytest.CaptureFixture[str]):
     overrides = override.split("; ")
     assert main(["run", str(SCRATCH), "--dry-run", "--set", *overrides]) == 2
     error = capsys.readouterr().err

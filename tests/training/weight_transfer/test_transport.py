@@ -45,9 +45,7 @@ def test_buckets_keep_to_the_limit_or_to_one_tensor():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_both_ways_hand_over_all_tensors(
-    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_both_ways_send_all_tensors(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(transport, "_FILE_BYTES", 20)
     engine, given, shared = Engine(), tensors(), tmp_path / "shared" / "weights"
     versions = []
@@ -66,9 +64,7 @@ def test_a_folder_that_cannot_be_written_is_a_sync_error(tmp_path: Path):
         send_through_folder(Engine(), tensors().items(), jnp.float32, blocked)
 
 
-def test_transfer_folder_is_in_memory_where_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_transfer_folder_prefers_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "model.safetensors").write_bytes(b"0" * 100)
     monkeypatch.setattr(transport, "_SHARED_MEMORY", tmp_path)
     for free, folder in ((101, tmp_path), (100, Path(transport.tempfile.gettempdir()))):
