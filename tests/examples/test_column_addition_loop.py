@@ -172,20 +172,3 @@ def test_command_runs_stages_and_says_what_was_designed(capsys):
     assert "design by learnability: accepted, used as written" in out
     assert re.search(r"^    \d\.data_ratio 0\.\d+ -> 0\.\d+$", out, re.MULTILINE)
     assert "## Failure breakdown" in out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--engineer", "nobody"], "engineer: got 'nobody', allowed are"),
-        (["--stages", "0"], "stages must be at least 1, got 0"),
-        (["--seed", "-3"], "seed must be at least 0, got -3"),
-        (["--instances", "0"], "instances must be at least 1, got 0"),
-        (["--instances", "100000"], "data_ratio 0.4 asks for 40000 different sums"),
-    ],
-)
-def test_bad_arguments_end_with_status_2_and_say_why(capsys, arguments, message):
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
-    assert message in capsys.readouterr().err

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from jaxlake.command_line.entry import main
 from tests.training import one_of_several
 from tests.training.one_of_several import HEARTBEAT, PROMPTS, completion
 
@@ -138,3 +139,17 @@ def test_a_process_that_sigterm_ends_has_status_143_and_tells_the_other(tmp_path
     assert "jaxlake: error:" not in said[ended]
     assert f"jaxlake: error: an end: process {ended} on " in said[1 - ended]
     assert " was ended by SIGTERM" in said[1 - ended]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("--processes 2", "--processes: got a number"),
+        ("--coordinator host:1", "needs --processes and --process"),
+        ("--coordinator h:1 --processes 2 --process 2", "--process: got 2, allowed are 0 to 1"),
+    ],
+)
+def test_arguments_of_processes_belong_together(arguments, problem, capsys):
+    command = ["run", "configs/miniature.yaml", "--run-dir", "nowhere", *arguments.split()]
+    assert main(command) == 2
+    assert problem in capsys.readouterr().err

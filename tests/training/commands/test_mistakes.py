@@ -32,9 +32,6 @@ MISTAKES = {
     "run configs/miniature.yaml --run-dir docs --heartbeat 5": "--heartbeat: got 5, allowed with",
     "run configs/miniature.yaml --dry-run --stop-after 1": "--stop-after: got 1, not allowed with "
     "--dry-run, which ignores it",
-    f"{HERE} --processes 2": "--processes: got a number",
-    f"{HERE} --coordinator host:1": "needs --processes and --process",
-    f"{HERE} --coordinator h:1 --processes 2 --process 2": "--process: got 2, allowed are 0 to 1",
     f"{HERE} --coordinator host": "got 'host', allowed are HOST:PORT and auto",
     f"{REPORT} --jobs 2": "--jobs: got 2, not allowed with --report-only, which ignores it",
     "study configs/study_sizes.yaml --dry-run --output x": "--output: got x, not allowed with",
