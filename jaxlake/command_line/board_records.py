@@ -1,8 +1,7 @@
 """Boards as JSON lines: `jaxlake solve` solves them, `jaxlake check` verifies plans on them.
 
-Records are read, answered and forgotten in batches of one size, so that memory doesn't grow with
-the file. Boards are padded to one of three sizes and one of two numbers of agents. So one program
-is compiled for each such shape that comes up, and small boards don't pay for large ones.
+Boards are padded to one of three sizes and one of two numbers of agents, so that few programs are
+compiled, and answered in batches.
 """
 
 import itertools
@@ -41,9 +40,6 @@ ACTIONS = tuple(Action.__members__)
 
 MAX_SIZE = 32
 """Largest side of a board."""
-
-MIN_AGENTS = 1
-"""Fewest agents of a board to solve."""
 
 MAX_STEPS = 4096
 """Longest plan that is checked: the costs of five agents still add up within int16."""
@@ -87,7 +83,7 @@ class _Task:
 
 def solve_lines(lines: Iterable[bytes]) -> Answers:
     """Solve boards: records and answers have the fields that `jaxlake solve --help` lists."""
-    return _answer_in_batches(read_records(lines, _read_board), _solution_records)
+    return _answer_in_batches(read_records(lines, _read_task), _solution_records)
 
 
 def check_lines(lines: Iterable[bytes], *, optimum: bool = True) -> Answers:
@@ -99,19 +95,17 @@ def check_lines(lines: Iterable[bytes], *, optimum: bool = True) -> Answers:
     return _answer_in_batches(read_records(lines, _read_plan), answer)
 
 
-def drawn_lines(
-    lines: Iterable[bytes], *, only: str | None = None
-) -> Iterator[tuple[int, str, Picture | RecordError]]:
+def drawn_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, str, Picture | RecordError]]:
     """Draw boards, or the plans on them: the fields are those that `jaxlake render --help` lists.
 
-    Yields for each record its line number, its id as text and its picture, or what is wrong with
-    it. With `only` other ids are left out.
+    Yields for each record its line number, its id as text and its picture, or what is wrong.
     """
     for number, drawing in read_records(lines, _read_drawing):
-        id = drawing.id if isinstance(drawing, RecordError) else drawing[0].id
-        name = str(number if id is None else id)
-        if only is None or name == only:
-            yield number, name, drawing if isinstance(drawing, RecordError) else _picture(*drawing)
+        if isinstance(drawing, RecordError):
+            yield number, str(drawing.id), drawing
+        else:
+            id = drawing[0].id
+            yield number, str(number if id is None else id), _picture(*drawing)
 
 
 def _read_drawing(record: Record) -> tuple[_Task, bool]:
@@ -149,13 +143,6 @@ def _answer_in_batches(
         for number, task in chunk:
             yield number, task.answer if isinstance(task, RecordError) else next(answers)
         chunk = list(itertools.islice(records, many))
-
-
-def _read_board(record: Record) -> _Task:
-    task = _read_task(record)
-    if (agents := task.num_agents) < MIN_AGENTS:
-        raise RecordError(f"grid: got {agents} agents, {MIN_AGENTS} to {MAX_AGENTS} are allowed")
-    return task
 
 
 def _read_plan(record: Record) -> _Task:

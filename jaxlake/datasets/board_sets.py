@@ -21,8 +21,8 @@ from jaxlake.datasets.board_files import (
     read_boards,
     write_boards,
 )
-from jaxlake.datasets.source_files import DatasetError, read_json
-from jaxlake.files import make_room, remove_unfinished, write_text_first
+from jaxlake.datasets.source_files import DatasetError, read_text
+from jaxlake.files import load_json, make_room, remove_unfinished, write_text_first
 from jaxlake.generator import Generated, LakeParams, generate
 from jaxlake.generator.board_parts import MAX_PARTS
 from jaxlake.runtime.random_keys import check_kind
@@ -147,7 +147,10 @@ def read_manifest(directory: str | Path) -> Manifest:
     path = Path(directory) / MANIFEST
     if not path.exists():
         raise DatasetError(f"{path}: is missing, so the folder is not a set of boards")
-    value = read_json(path)
+    try:
+        value = load_json(read_text(path))
+    except ValueError as error:
+        raise DatasetError(f"{path}: {error}") from None
     if not isinstance(value, dict) or value.get("format") != _FORMAT:
         raise DatasetError(f"{path}: format: {_FORMAT!r} is needed")
     for name in ("count", "part_size"):

@@ -66,12 +66,10 @@ def read_published(source: str | Path = REPOSITORY) -> list[PublishedRow]:
 def find_board(text: str, *, num_agents: int | None = None, size: int | None = None) -> Instance:
     """Find the board that a prompt is about.
 
-    A board is n consecutive lines of n letters each which `parse_grid` accepts: legends and
-    fragments fail that. Bars, brackets, quotes, commas and row numbers around the letters are
-    passed over. Of several boards the one counts that (1) has `num_agents` agents and side
-    `size`, if these are given; (2) agrees for most agents with what the text says of them
-    ("Agent 0 ... (1, 1) ... (1, 0)", start then goal); and (3) stands last, since worked examples
-    stand before the task.
+    A board is n consecutive lines of n letters each which `parse_grid` accepts; bars, brackets,
+    quotes, commas and row numbers around the letters are passed over. Of several boards with
+    `num_agents` agents and side `size` (None: any) the one counts that agrees for most agents with
+    what the text says of them ("Agent 0 ... (1, 1) ... (1, 0)", start then goal), then the last.
 
     Raises:
         DatasetError: there is no such board.
@@ -134,20 +132,11 @@ def _row(record: Mapping[str, Any], place: str, config: str | None) -> Published
     try:
         if not isinstance(text, str):
             raise DatasetError(f"text: got {type(text).__name__}, a string is needed")
-        if text:
-            instance = find_board(text, num_agents=num_agents, size=size)
-        elif record.get("grid"):
-            instance = parse_grid(record["grid"], max_size=MAX_SIZE, max_agents=MAX_AGENTS)
-        else:
+        if not (board := text or "\n".join(record.get("grid") or ())):
             raise DatasetError(f"text: missing, got the fields {sorted(record)}")
-    except (DatasetError, GridError) as error:
+        instance = find_board(board, num_agents=num_agents, size=size)
+    except DatasetError as error:
         raise DatasetError(f"{place}: {error}") from None
-    found = int(np.sum(instance.agent_mask))
-    if found != num_agents or size not in (None, int(instance.size)):
-        raise DatasetError(
-            f"{place}: the board has {found} agents and side {int(instance.size)}, the row says "
-            f"{num_agents} agents{'' if size is None else f' and side {size}'}"
-        )
     cost = _steps(record, "sum_of_costs", place)
     makespan = _steps(record, "makespan", place)
     optimum = None if cost is None or makespan is None else (cost, makespan)

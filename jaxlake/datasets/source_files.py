@@ -1,6 +1,5 @@
 """Read the files of data sets; errors name the file and the line."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,28 +22,15 @@ def read_text(path: Path) -> str:
         raise DatasetError(f"{path}: not UTF-8: byte 0x{byte:02x} at {error.start}") from None
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file, or raise a `DatasetError`."""
-    text = read_text(path)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DatasetError(f"{path}: not JSON: {error}") from None
-
-
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Read (place, row) of each line, a JSON object at "PATH:LINE", or raise a `DatasetError`."""
     try:
         for number, row in read_json_lines(path):
-            yield f"{path}:{number}", checked_row(row, f"{path}:{number}")
+            place = f"{path}:{number}"
+            if not isinstance(row, dict):
+                raise DatasetError(f"{place}: got {type(row).__name__}, an object is needed")
+            yield place, row
     except OSError as error:
         raise DatasetError(f"{path}: can't be read: {error.strerror or error}") from None
     except ValueError as error:
         raise DatasetError(str(error)) from None
-
-
-def checked_row(row: Any, place: str) -> dict[str, Any]:
-    """Give a JSON value back if it is an object, else raise a `DatasetError`."""
-    if not isinstance(row, dict):
-        raise DatasetError(f"{place}: got {type(row).__name__}, an object is needed")
-    return row

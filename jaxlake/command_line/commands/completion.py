@@ -13,7 +13,7 @@ Print a script that lets the Tab key complete commands, actions and options:
 
 It needs shtab: pip install 'jaxlake[completion]'.
 
-exit status: 0 printed, 2 shtab is missing, or knows no such shell
+exit status: 0 printed, 2 shtab is missing
 """
 
 
@@ -28,10 +28,6 @@ def run(args: argparse.Namespace) -> int:
     import shtab
 
     from jaxlake.command_line.entry import make_parser
-    from jaxlake.errors import UserError
 
-    if args.shell not in shtab.SUPPORTED_SHELLS:
-        known = ", ".join(shtab.SUPPORTED_SHELLS)
-        raise UserError(f"shell: got {args.shell}, this version of shtab writes {known}")
     print(shtab.complete(make_parser(complete=True), args.shell))
     return 0

@@ -17,59 +17,38 @@ in   {"id": ..., "grid": ["S F G", "s H F", "g F F"], "plan": [["RIGHT", "WAIT"]
      board is drawn alone. A plan is played up to its first failure, which is marked. Other fields
      are passed over, so that what `jaxlake solve` and `jaxlake generate` write can be drawn as it
      is: jaxlake solve boards.jsonl | jaxlake render - --output pictures
-out  FILE.svg (animated) or FILE.txt for one record; for many a folder, which gets ID.svg for each.
-     Without --output text goes to standard output.
+out  with --output a folder, which gets an animated ID.svg for each; else text on standard output
 
 exit status: 0 all were drawn, 1 some lines were invalid, 2 invalid input, or the file can't be read
 """
-
-_FORMATS = ("svg", "txt")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     describe(parser, run, _HELP)
     parser.add_argument("file", metavar="FILE", help="JSON lines; - reads standard input")
-    where = "a file for one picture, or a folder"
-    parser.add_argument("--output", metavar="PATH", type=Path, help=where)
-    which = "draw only the record of this id"
-    parser.add_argument("--id", metavar="ID", help=which)
+    parser.add_argument("--output", metavar="DIR", type=Path, help="a folder for pictures")
 
 
 def run(args: argparse.Namespace) -> int:
     """Draw every record of the file."""
     require_readable(args.file)
-    single = args.output is not None and args.output.suffix.lstrip(".").lower() in _FORMATS
-    if args.output is not None and args.output.suffix and not (single or args.output.is_dir()):
-        endings = ", ".join(f".{one}" for one in _FORMATS)
-        raise UserError(
-            f"--output: got {args.output}, allowed are a file that ends in {endings}, and a "
-            "folder; a new folder's name has no ending"
-        )
+    if args.output is not None and args.output.suffix == ".svg":
+        raise UserError(f"--output: got {args.output}, a folder is needed")
     from jaxlake.command_line.board_records import drawn_lines
     from jaxlake.command_line.json_lines import RecordError
 
     source = input_name(args.file)
-    invalid, drawn, names = 0, 0, set[str]()
-    for number, name, picture in drawn_lines(read_lines(args.file), only=args.id):
+    invalid, names = 0, set[str]()
+    for number, name, picture in drawn_lines(read_lines(args.file)):
         if isinstance(picture, RecordError):
             print(f"jaxlake: {source}:{number}: {picture}", file=sys.stderr)
             invalid += 1
-            continue
-        drawn += 1
-        if args.output is None:
+        elif args.output is None:
             print(f"{_printable(name)}\n{picture.text}\n", flush=True)
-            continue
-        if single and drawn > 1:
-            raise UserError(
-                f"--output: got {args.output} for several records, of which it holds the first; "
-                "allowed are a folder, and one record chosen by --id"
-            )
-        path = args.output if single else args.output / f"{file_name(name, number, names)}.svg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        picture.save(path)
-    if args.id is not None and not drawn and not invalid:
-        raise UserError(f"--id: got {args.id}, {source} has no such record")
+        else:
+            args.output.mkdir(parents=True, exist_ok=True)
+            picture.save(args.output / f"{file_name(name, number, names)}.svg")
     return 1 if invalid else 0
 
 

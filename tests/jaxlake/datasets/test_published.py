@@ -157,7 +157,7 @@ ROW = {"sample_id": "2ag_3x3_hr0.1_007", "num_agents": 2, "text": "S F G\ns H F\
         ({"sum_of_costs": True}, "sum_of_costs: got True, allowed are whole numbers from 0"),
         ({"text": ""}, "text: missing, got the fields"),
         ({"text": "S F\nF G"}, "no board of 2 agents of side 3 in it; found 2x2 with 1 agents"),
-        ({"text": "", "grid": ["S G", "F F"]}, "the board has 1 agents and side 2, the row says 2"),
+        ({"text": "", "grid": ["S G", "F F"]}, "no board of 2 agents of side 3 in it; found 2x2"),
     ],
 )
 def test_a_wrong_row_is_named_with_file_line_and_id(tmp_path, changes, said):
