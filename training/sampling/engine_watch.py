@@ -78,18 +78,10 @@ def _notice(ended: BaseProcess) -> str:
     ended.join(1.0)  # another thread may be the one that is told the status
     status = ended.exitcode
     if status is not None and status < 0:
-        how = f"was killed by {_signal_name(-status)}"
+        how = f"was killed by signal {-status} ({signal.strsignal(-status)})"
     else:  # vLLM ends it when a worker has died
-        how = "has ended" if status is None else f"ended with exit status {status}"
-        how += ", maybe because one of its workers died"
+        how = f"ended with exit status {status}, maybe because one of its workers died"
     return (
         f"vLLM's process {ended.name} ({ended.pid}) {how}; often memory has run out. Run the same "
         "command again: a run goes on from its last checkpoint"
     )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return f"signal {number} ({signal.Signals(number).name})"
-    except ValueError:
-        return f"signal {number}"

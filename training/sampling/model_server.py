@@ -5,7 +5,6 @@ There is one server at a time. Once it has ended its memory is free again.
 
 from __future__ import annotations
 
-import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,6 @@ from training.policy.tokenizer import load_tokenizer
 from training.sampling.server_process import (
     NO_TRUNCATION,
     ServerProcess,
-    devices_of,
     wait_until_ready,
 )
 from training.sampling.vllm_sampler import sampling_seeds
@@ -62,7 +60,6 @@ class OtherModels(AbstractContextManager["OtherModels"]):
         Raises:
             EngineerError: The model could not be loaded, or did not answer in time. All the tokens
                 that it was allowed count as spent then.
-            UserError: `sampling.devices` names accelerators that this process does not have.
         """
         try:
             if self._server is None or self._model != model:
@@ -89,8 +86,7 @@ class OtherModels(AbstractContextManager["OtherModels"]):
         except (UserError, OSError, ValueError) as error:
             raise EngineerError(f"{model}: {error}") from None
         self._model, self._folder = model, str(folder)
-        environment = devices_of(self._settings, os.environ)
-        self._server = ServerProcess(self._folder, self._settings, environment=environment)
+        self._server = ServerProcess(self._folder, self._settings)
         if problem := wait_until_ready(self._server.address, LOAD_SECONDS, self._server):
             raise EngineerError(f"{model}: {problem}")
 

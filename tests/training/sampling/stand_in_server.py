@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -26,7 +25,7 @@ class StandInServer(ThreadingHTTPServer):
         # Returns a status other than 200, or 0 to break the connection off.
         self.fails: Callable[[str, Any], int | None] = lambda path, body: None
         self.refusal = "refused"
-        self.silent = self.closing = False
+        self.closing = False
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
@@ -56,8 +55,6 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         self.server.calls.append((path, body))
         self.server.keys.add(self.headers.get("Authorization"))
-        while self.server.silent and not self.server.closing:
-            time.sleep(0.02)
         status = self.server.fails(path, body)
         if status == 0 or self.server.closing:
             self.close_connection = True

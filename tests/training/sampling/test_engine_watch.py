@@ -47,7 +47,7 @@ def test_a_killed_process_ends_a_call_that_waits(living: BaseProcess) -> None:
     process = started(time.sleep, 600)
     kill_soon(process.pid, signal.SIGKILL)
     began = time.monotonic()
-    named = rf"process {process.name} \({process.pid}\) was killed by signal 9 \(SIGKILL\)"
+    named = rf"process {process.name} \({process.pid}\) was killed by signal 9 \(Killed\)"
     with pytest.raises(UserError, match=named + ".* Run the same command again"):
         call_watched([living, process], never)
     assert time.monotonic() - began < 15

@@ -8,8 +8,6 @@ import pytest
 
 from tests.training.sampling.stand_in_server import StandInServer, choice
 from training.errors import UserError
-from training.sampling import vllm_server
-from training.sampling.server_process import devices_of
 from training.sampling.server_sampler import read_completions, read_score
 from training.sampling.vllm_server import VllmServer
 from training.schema import Sampling
@@ -67,14 +65,6 @@ def test_a_server_whose_engine_has_died_is_named(status: int, stand_in, server) 
     with pytest.raises(UserError, match=f"{stand_in.address} is gone: .* last checkpoint") as error:
         server.answer(REQUESTS)
     assert "\n" not in str(error.value)
-
-
-def test_silent_server_is_given_up(stand_in, server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm_server, "_SECONDS_BETWEEN_CHECKS", 0.05)
-    monkeypatch.setattr(vllm_server, "_SECONDS_OF_SILENCE", 0.3)
-    stand_in.silent = True
-    with pytest.raises(UserError, match=r"is gone: GET /health: (Read|Connect)Timeout"):
-        server.answer(REQUESTS)
 
 
 def test_weights_of_another_version_are_refused(stand_in, server) -> None:
@@ -138,21 +128,3 @@ def test_a_score_has_the_prompts_log_probabilities_and_the_last_tokens() -> None
     np.testing.assert_array_equal(read_score(answer, [3, 4, 5]), np.float32([0, -1, -3]))
     with pytest.raises(UserError, match="lacks prompt_logprobs"):
         read_score(answer, [3, 6, 5])
-
-
-@pytest.mark.parametrize(
-    ("devices", "visible", "expected"),
-    [(None, None, "0,1"), ((7, 6), None, "7,6"), ((3, 2), "4,5,6,7", "7,6"), (None, "", None)],
-)
-def test_a_server_has_the_accelerators_of_the_policy(
-    devices: tuple[int, ...] | None, visible: str | None, expected: str | None
-) -> None:
-    settings = Sampling(tensor_parallel_size=2, devices=devices)
-    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    found = devices_of(settings, environ)
-    assert found == ({} if expected is None else {"CUDA_VISIBLE_DEVICES": expected})
-
-
-def test_an_accelerator_that_is_not_visible_is_named() -> None:
-    with pytest.raises(UserError, match=r"needs accelerators \[0, 1\].*leaves 1"):
-        devices_of(Sampling(tensor_parallel_size=2), {"CUDA_VISIBLE_DEVICES": "5"})
