@@ -1,12 +1,12 @@
 """The loop: Train, Validate, Design, stage after stage.
 
-Each phase takes the run and what the stages before it left. It finds its own result on disk, whole,
-or makes it, and returns it. So a run that is killed at any point goes on with the same command, and
-ends as if it had not been killed.
+Each phase returns its result from disk, if it is there, or makes and writes it: runs can be
+resumed.
 """
 
 from __future__ import annotations
 
+import shutil
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -23,13 +23,12 @@ from training.phases.adapters import export_stage, stage_adapters
 from training.phases.atlas import measure_last_atlas
 from training.phases.design import design
 from training.phases.design_learning import learn_to_design
-from training.phases.gate import gate
 from training.phases.reading import read
 from training.phases.resume import restore
 from training.phases.stage_results import StageResult, read_stage_results, reference_of
 from training.phases.summary import print_summary, summary_of
 from training.phases.train import starting_state, train
-from training.phases.validate import encode_prompts, validate, validation_set
+from training.phases.validate import encode_prompts, gate, validate, validation_set
 from training.phases.weight_sync import check_engine
 from training.policy import huggingface
 from training.policy.architectures import DecoderConfig
@@ -55,12 +54,13 @@ _LESS_MEMORY = (
 
 
 def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None:
-    """Run all stages of `config` in the directory `path`, or go on where it was.
+    """Run all stages of `config` in the directory `path`, or resume them.
 
     With `stop_after` it stops after this stage (0: after the warm start and its validation), as if
-    killed there; the same call without it goes on. A `UserError` names what is not as it must be.
+    killed there. Several processes (`training.processes`) call this with the same arguments.
 
-    Several processes (`training.processes`) call this with the same arguments.
+    Raises:
+        UserError: The configuration, the directory or the machine does not allow it.
     """
     if is_first() and not RunDirectory(path).finished():
         check_key(config.engineer)
@@ -94,6 +94,8 @@ def _run(
             return
         summary = summary_of(config, results)
         directory.summary.write(summary)
+        if is_first():
+            shutil.rmtree(directory.prefetched, ignore_errors=True)
     if not is_first():
         return
     report = build_report(directory.path, validation=validation)
@@ -128,10 +130,7 @@ def _stages_with(
     *,
     learned: bool,
 ) -> list[StageResult]:
-    """Go on from the state in stage `first`, after the updates that are `done` there.
-
-    With `learned` they are all done, and the policy has learned to design after them.
-    """
+    """Go on from the state in stage `first`, after the updates that are `done` there."""
     config, directory = run.config, run.directory
     results = read_stage_results(directory, config)
     if len(results) < first + learned and (first, done) != (1, 0):
@@ -208,12 +207,7 @@ def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, An
 
 
 def _reference(config: RunConfig, directory: RunDirectory, params: Any) -> Any:
-    """The weights before the first update, in the dtype of products, if KL is measured from them.
-
-    They are read from stage 0, also where they are still in memory, so that a run that is resumed
-    has the same. Of weights with adapters only these are read: the others, those of `params`, are
-    not changed.
-    """
+    """The weights before the first update, in `model.dtype`, if KL is measured from them."""
     if config.model.lora is not None:
         require_sealed_weights(directory, 0)
         adapters = stage_adapters(directory, params, 0)

@@ -19,10 +19,7 @@ _FULL = "RESOURCE_EXHAUSTED"  # how XLA's messages begin, whichever device is fu
 
 @contextmanager
 def full_memory_told(advice: str) -> Iterator[None]:
-    """Turn the error of a device's, or this machine's, full memory into a `UserError`.
-
-    `advice` says what would take less.
-    """
+    """Turn the error of a full device or machine into a `UserError` that ends with `advice`."""
     try:
         yield
     except (jax.errors.JaxRuntimeError, MemoryError) as error:
@@ -33,11 +30,7 @@ def full_memory_told(advice: str) -> Iterator[None]:
 
 
 def require_memory(name: str, shape: DecoderConfig) -> None:
-    """Refuse a model to be made here whose weights alone, in float32, exceed this machine's memory.
-
-    Raises:
-        UserError: They do. The message has `name`, the key of the configuration.
-    """
+    """Raise a `UserError` if a model's weights, in float32, exceed this machine's memory."""
     needed = 4 * sum(prod(sizes) for sizes in parameter_shapes(shape).values())
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > there:

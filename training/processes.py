@@ -1,9 +1,7 @@
 """Several processes that run one run together, each with its own devices (`jax.distributed`).
 
-All of them execute the same program on the same values; only what a process samples is its own
-until it is exchanged. Process 0, the first, is the one that writes. What is small is told through
-JAX's coordination service, which waits for as long as a process needs and ends the others when one
-is gone. With a single process nothing here waits, copies or costs anything.
+All execute the same program on the same values, which they exchange through JAX's coordination
+service. Process 0, the first, writes. A single process waits for nothing.
 """
 
 from __future__ import annotations
@@ -76,19 +74,15 @@ def join(peers: Peers) -> None:
 
 
 def _local_device_ids() -> list[int] | None:
-    """Return which accelerators of its host this process has; [] means all, None: as JAX says.
-
-    Under SLURM and Open MPI JAX gives each process the one accelerator of its number on the host,
-    also where it is alone there and the others would stay idle. JAX_LOCAL_DEVICE_IDS wins.
-    """
-    told = os.environ
-    if told.get("JAX_LOCAL_DEVICE_IDS"):
+    """Return which accelerators of its host this process has; [] means all, None: as JAX says."""
+    if os.environ.get("JAX_LOCAL_DEVICE_IDS"):
         return None
-    if "OMPI_MCA_orte_hnp_uri" in told:  # JAX, too, looks for Open MPI first
-        alone_on_host = told.get("OMPI_COMM_WORLD_LOCAL_SIZE") == "1"
+    # Under SLURM and Open MPI JAX gives a process one accelerator, also where it is alone there.
+    if "OMPI_MCA_orte_hnp_uri" in os.environ:
+        alone_on_host = os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") == "1"
     else:
-        nodes = told.get("SLURM_STEP_NUM_NODES")  # each node of a step has a task at least
-        alone_on_host = nodes is not None and nodes == told.get("SLURM_NTASKS")
+        nodes = os.environ.get("SLURM_STEP_NUM_NODES")  # each node of a step has a task at least
+        alone_on_host = nodes is not None and nodes == os.environ.get("SLURM_NTASKS")
     return [] if alone_on_host else None
 
 
@@ -105,19 +99,17 @@ def is_first() -> bool:
 def gather(what: str, value: str = "") -> list[str]:
     """Return the values of all processes, in their order, once each has given its own.
 
-    `what` says in words what all of them are at.
-
     Raises:
-        PeerError: A process is at something else, has failed, or is gone.
+        PeerError: A process is at something else than `what`, has failed, or is gone.
     """
     if alone():
         return [value]
-    client, place = _client(), next(_rounds)
-    client.key_value_set(_key(place, jax.process_index()), f"{what}\n{value}")
-    told = [_await(_key(place, index), what) for index in range(jax.process_count())]
+    client, place = _state().client, next(_rounds)
+    client.key_value_set(f"jaxlake/{place}/{jax.process_index()}", f"{what}\n{value}")
+    told = [_await(f"jaxlake/{place}/{index}", what) for index in range(jax.process_count())]
     # Whoever is in this round has read all values of the last one; those before it nobody needs.
     with suppress(jax.errors.JaxRuntimeError):
-        client.key_value_delete(_key(place - 1, jax.process_index()))
+        client.key_value_delete(f"jaxlake/{place - 1}/{jax.process_index()}")
     for index, one in enumerate(told):
         if (theirs := one.partition("\n")[0]) != what:
             raise PeerError(f"process {index} is at {theirs!r}, and this one at {what!r}")
@@ -130,10 +122,9 @@ def wait_for_all(what: str) -> None:
 
 
 def from_first(what: str, function: Callable[[], Any]) -> Any:
-    """Call a function in the first process alone, and return its value in all of them.
+    """Call a function in the first process alone, and return its value, pickled, in all of them.
 
-    Values are pickled; so are compiled programs that JAX sends on the same way. A `UserError` of
-    the function is raised in all, too. Other errors end the first process.
+    A `UserError` of the function is raised in all. Other errors end the first process.
     """
     if alone():
         return function()
@@ -152,11 +143,7 @@ def from_first(what: str, function: Callable[[], Any]) -> Any:
 
 
 def require_same(what: str, values: Any) -> None:
-    """See that a pytree of arrays, text and bytes is the same in all processes.
-
-    Raises:
-        PeerError: It is not; the message names the processes that differ from the first.
-    """
+    """Raise a `PeerError` unless a pytree of arrays, text and bytes is equal in all processes."""
     if alone():
         return
     digest = hashlib.sha256()
@@ -174,10 +161,7 @@ def require_same(what: str, values: Any) -> None:
 
 
 def local_copy(array: Any) -> Any:
-    """Return a whole array on one device of this process; all processes ask for it together.
-
-    An array that this process holds is returned as it is, also if its devices share it.
-    """
+    """Return a whole array on one device of this process; all processes ask for it together."""
     if not isinstance(array, jax.Array) or array.is_fully_addressable:
         return array
     if not array.is_fully_replicated:
@@ -199,8 +183,7 @@ def joined(peers: Peers | None) -> Iterator[None]:
     """Run the block together with other processes; None: alone.
 
     If the block fails, this process tells the others why and ends at once, with the status and the
-    message that `jaxlake.command_line.entry` gives such an error: an ordinary exit would wait for
-    the others.
+    message of `jaxlake.command_line.entry`: an ordinary exit would wait for the others.
     """
     if peers is None:
         yield
@@ -222,7 +205,7 @@ def _leave(error: BaseException) -> NoReturn:
     elif ending.message is not None:
         print(f"jaxlake: error: {ending.message}", file=sys.stderr)
     if not isinstance(error, PeerError):
-        _tell_failure(_what_happened(error))
+        _tell_failure(error)
     end_children()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
@@ -230,28 +213,25 @@ def _leave(error: BaseException) -> NoReturn:
     os._exit(1 if ending is None else ending.status)
 
 
-def _what_happened(error: BaseException) -> str:
-    """Say what ended a process, after its name."""
-    if isinstance(error, SystemExit) and error.code == TERMINATED:
-        return "was ended by SIGTERM"
-    if isinstance(error, KeyboardInterrupt):
-        return "was interrupted"
-    return f"has failed: {_line(error) or type(error).__name__}"
-
-
-def _tell_failure(what_happened: str) -> None:
+def _tell_failure(error: BaseException) -> None:
     """Leave a message for the others, which look for it while they wait."""
+    if isinstance(error, SystemExit) and error.code == TERMINATED:
+        what_happened = "was ended by SIGTERM"
+    elif isinstance(error, KeyboardInterrupt):
+        what_happened = "was interrupted"
+    else:
+        what_happened = f"has failed: {_line(error) or type(error).__name__}"
     number = _state().process_id  # JAX's own function would first wait for the others' devices
     who = f"process {number} on {socket.gethostname()}"
     with suppress(jax.errors.JaxRuntimeError):
-        _client().key_value_set(_FAILED, f"{who} {what_happened}")
+        _state().client.key_value_set(_FAILED, f"{who} {what_happened}")
     if number == 0:  # the message is with this process
         time.sleep(_SECONDS_TO_READ)
 
 
 def _await(key: str, what: str) -> str:
     """Wait for a value; a process that has failed or is gone ends the wait."""
-    client = _client()
+    client = _state().client
     while True:
         try:
             told: str = client.blocking_key_value_get(key, _POLL_MS)
@@ -266,7 +246,7 @@ def _await(key: str, what: str) -> str:
 def _failure() -> str | None:
     """Return what a process that failed has left; None if none has."""
     try:
-        return str(_client().key_value_try_get(_FAILED))
+        return str(_state().client.key_value_try_get(_FAILED))
     except jax.errors.JaxRuntimeError:  # no such key, or nobody who has it
         return None
 
@@ -276,10 +256,6 @@ def _lost_connection(error: BaseException) -> bool:
     if not isinstance(error, (jax.errors.JaxRuntimeError, ValueError, TimeoutError)):
         return False
     return any(word in str(error) for word in ("Gloo", "NCCL", "Coordination", "heartbeat"))
-
-
-def _key(place: int, index: int) -> str:
-    return f"jaxlake/{place}/{index}"
 
 
 def _line(error: BaseException) -> str:
@@ -293,10 +269,6 @@ def _replicate(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
 
 
 _rounds = itertools.count()
-
-
-def _client() -> Any:
-    return _state().client
 
 
 def _state() -> Any:

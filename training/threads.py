@@ -19,11 +19,7 @@ _LOWEST = 19
 
 
 def in_thread(function: Callable[[], T], name: str) -> Future[T]:
-    """Call a function in a daemon thread, and return its future result.
-
-    Python waits at its end for the threads of an executor, also for one whose call never returns:
-    vLLM answers no call that waits when its engine dies.
-    """
+    """Call a function in a daemon thread, and return its future result."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -39,9 +35,8 @@ def in_thread(function: Callable[[], T], name: str) -> Future[T]:
 def let_others_go_first(names: str, niceness: int = 10) -> int:
     """Lower the priority of this process's threads whose names begin so; return their number.
 
-    Their niceness becomes that of the calling thread and `niceness` more. To take it back needs
-    rights that a user does not have. Only Linux gives each thread a priority of its own: elsewhere
-    nothing changes, and the result is 0.
+    Only Linux gives each thread a priority of its own: elsewhere nothing changes, and the result is
+    0.
     """
     if sys.platform != "linux":
         return 0

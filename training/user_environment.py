@@ -1,8 +1,4 @@
-"""What a user writes to train on a problem of their own: a class with six methods.
-
-docs/tutorials/your_environment.md walks through one. Everything else follows from them: rollouts,
-GRPO, validation, what the engineer reads, records, resumption and the audit.
-"""
+"""What a user writes to train on a problem of their own: a class with six methods."""
 
 from __future__ import annotations
 

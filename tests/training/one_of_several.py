@@ -27,7 +27,7 @@ from jaxlake.command_line.endings import unwound_by_sigterm
 from tests.paths import ROOT, TINY
 from training import processes
 from training.errors import UserError
-from training.phases.asking import asked_by_first
+from training.phases.engineer_factory import asked_by_first
 from training.policy.parameters import make_mesh
 from training.processes import PeerError, Peers
 from training.sampling.sampler import Completion, Question

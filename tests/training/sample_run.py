@@ -23,15 +23,13 @@ from jaxlake import Action
 from jaxlake.language.prompts import target
 from training.audit import seal
 from training.phases import design
-from training.phases.gate import gate
 from training.phases.picking import stage_boards
 from training.phases.stage_results import (
     configuration_for,
     read_stage_results,
 )
 from training.phases.summary import summary_of
-from training.phases.train import write_configuration
-from training.phases.validate import judge_answers, validation_set
+from training.phases.validate import gate, judge_answers, validation_set
 from training.policy.tokenizer import train_tokenizer
 from training.rollout.instances import InstanceSet
 from training.run import records
@@ -144,7 +142,7 @@ def write_sample_run(
         files, trained_on = directory.stage(stage), None
         if stage > 0:
             configuration = configuration_for(config, read_stage_results(directory, config), stage)
-            write_configuration(files, configuration)
+            files.configuration.write(configuration)
             if tokenizer is not None:
                 drawn = stage_boards(config, directory, stage, configuration, boards)
                 files.shortfalls.write(drawn.shortfalls)

@@ -1,8 +1,4 @@
-"""Check that an environment keeps what the loop relies on: yours, and the lake.
-
-A test of your own needs one line, `check_run_environment(load(Path("trainee.yaml")))`, with `load`
-from `training.schema`.
-"""
+"""Check that an environment keeps what the loop relies on: yours, and the lake."""
 
 from __future__ import annotations
 
@@ -38,12 +34,10 @@ def check_run_environment(config: RunConfig, *, configurations: int = 3) -> None
     Nothing is trained.
 
     Raises:
-        ConformanceError: the message says what is wrong; `reason` is the first that holds of
-            draw (refused, such as too few instances or some that are held out), determinism (equal
-            keys draw other instances, other keys the same), shares, prompts (empty, or one for two
-            instances), scores (contradictory, or an exception), alone (an answer is worth
-            something else in a batch), demonstrations (not valid), pay (an invalid answer is paid
-            as much as a demonstration), evidence, slices, nearest.
+        ConformanceError: The message says what is wrong; `reason` is the first that holds of draw,
+            determinism, shares, prompts, scores, alone (an answer is worth something else in a
+            batch), demonstrations, pay (an invalid answer is paid as much as a demonstration),
+            evidence, slices, nearest.
     """
     environment = environment_of(config)
     domain = _made("draw", lambda: environment.domain)

@@ -86,11 +86,7 @@ class Lake:
     def stage_set(
         self, key: jax.Array, configuration: Configuration, count: int, held_out: InstanceSet
     ) -> StageBoards:
-        """Draw the boards of a stage, in an order that follows from the key.
-
-        Boards that the generator can't make are replaced by others that come again (see
-        `fill_budget`), so that every stage has its budget.
-        """
+        """Draw the boards of a stage; those that can't be made are replaced (see `fill_budget`)."""
         lake = self.config.lake
         own = LakeConfiguration.model_validate(configuration.model_dump())
         distinct, outcomes = draw_boards(
@@ -139,10 +135,7 @@ class Lake:
         return tuple(_episode(instances, row, text, judged) for row, text in enumerate(texts))
 
     def digest_lines(self, instances: InstanceSet) -> Iterator[Any]:
-        """Yield symbols, optimal costs and whether it needs a wait, for each board.
-
-        Neither the padding nor the choice among several optimal plans is part of it.
-        """
+        """Yield symbols, optimal costs and whether it needs a wait, for each board."""
         costs, makespans = instances.solutions.sum_of_costs, instances.solutions.makespan
         waits = instances.solutions.needs_wait
         return (

@@ -98,11 +98,8 @@ class OneByOne:
         by_group = defaultdict(list)
         for one in drawn:
             by_group[self.user.group(one)].append(one)
-        statistics = {
-            group: self._statistics(by_group[group])
-            for group in self.user.space.groups
-            if by_group[group]
-        }
+        groups = [group for group in self.user.space.groups if by_group[group]]
+        statistics = {group: self._statistics(by_group[group]) for group in groups}
         return DrawnStage(drawn, {group: row for group, row in statistics.items() if row})
 
     def _statistics(self, instances: Sequence[Any]) -> dict[str, float]:
@@ -117,10 +114,8 @@ class OneByOne:
                     f"{allowed}{did_you_mean(name, known)}"
                 )
             if not (isinstance(value, numbers.Real) and math.isfinite(value)):
-                raise UserError(
-                    f"{self.kind}: statistics: {name}: got {shortened(value)}, allowed are finite "
-                    "numbers"
-                )
+                problem = f"got {shortened(value)}, allowed are finite numbers"
+                raise UserError(f"{self.kind}: statistics: {name}: {problem}")
         return {name: six_digits(value) for name, value in found.items()}
 
     def groups(self, instances: InstanceList) -> np.ndarray:
@@ -183,8 +178,8 @@ class OneByOne:
             allowed += did_you_mean(unknown[0], known)
             raise UserError(f"{self.kind}: group: got {', '.join(unknown)}, allowed are {allowed}")
         held = {json.dumps(self._as_json(one), sort_keys=True) for one in kept}
-        for one in drawn:
-            if held and (text := json.dumps(self._as_json(one), sort_keys=True)) in held:
+        for one in drawn if held else ():
+            if (text := json.dumps(self._as_json(one), sort_keys=True)) in held:
                 raise UserError(
                     f"{self.kind}: draw made {text:.200}, which is held out for validation"
                 )
@@ -240,7 +235,7 @@ class OneByOne:
             ) from error
 
 
-_known: dict[str, OneByOne] = {}
+_known: dict[tuple[Any, ...], OneByOne] = {}
 """By all that decides them: their domains and validation sets are asked for often."""
 
 
@@ -252,9 +247,7 @@ def one_by_one(config: RunConfig) -> OneByOne:
     if not isinstance(section, OtherEnvironment) or not isinstance(validation, OtherValidation):
         raise TypeError("the lake is not asked one by one")
     settings, own_class = section.settings.model_dump_json(), id(type(section.settings))
-    known_by = json.dumps(
-        [own_class, settings, config.stages.instances, validation.model_dump_json()]
-    )
+    known_by = (own_class, settings, config.stages.instances, validation.model_dump_json())
     if known_by not in _known:
         if len(_known) >= 8:
             _known.clear()

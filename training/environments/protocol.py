@@ -1,9 +1,4 @@
-"""What the loop asks of an environment, and what it gets.
-
-Two classes implement `TrainingEnvironment`: `Lake` (`lake.py`), whose instances are arrays and
-whose answers are verified on the device, and `OneByOne` (`one_by_one.py`), which asks the
-environment that a user has written (`UserEnvironment`) about one instance after the other.
-"""
+"""What the loop asks of an environment, and what it gets: `Lake` and `OneByOne` implement it."""
 
 from __future__ import annotations
 
@@ -82,8 +77,7 @@ class Judged:
 class TrainingEnvironment(Protocol):
     """An environment within one run's configuration.
 
-    Whatever is drawn follows from the typed JAX key and the other arguments alone, so that a run
-    that is resumed, and an audit, draw the same again.
+    What is drawn follows from the typed JAX key and the other arguments alone.
     """
 
     @property

@@ -1,9 +1,4 @@
-"""What is special about a run that trains adapters (`model.lora`): files, and what they stand on.
-
-The weights beside the adapters are those of the model that the run began with, the same in all
-stages. So a checkpoint and a stage keep adapters alone, and the policy that a stage exports is
-merged with them. What is read later has to stand on the same weights.
-"""
+"""Files of a run that trains adapters (`model.lora`), and the frozen weights they belong to."""
 
 from __future__ import annotations
 

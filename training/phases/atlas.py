@@ -1,12 +1,10 @@
 """Atlas: the policy answers fresh boards of every kind, frozen, to measure what could be learned.
 
-See `engineer.scoring.atlas`. Nothing is trained. The boards follow from the run's seed and the
-stage, and none of them is a validation board.
+The boards follow from the run's seed and the stage, and none of them is a validation board.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import jax
@@ -23,23 +21,16 @@ from training.policy.policy import Policy
 from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
-from training.run.progress import console, duration, track
+from training.run.progress import console, track
 from training.run.records import AtlasRecord
 from training.run.seeds import key_for, seed_for
 from training.sampling.sampler import Question, Sampler
 from training.schema import RunConfig
 
-CHUNK = 4096
-"""How many completions the engine is asked for at a time, so that there is progress to show."""
+CHUNK = 4096  # completions the engine is asked for at a time, so that there is progress to show
 
 Cells = list[tuple[str, dict[str, float]]]
 """Map size as it is written in answers, hole_ratio, and a wait_ratio of 0 or 1."""
-
-
-def rollouts_per_atlas(config: RunConfig) -> int:
-    """Return the most answers of an atlas; fewer are drawn where boards can't be made."""
-    choice = config.engineer.atlas
-    return len(cells_of(config)) * choice.boards_per_cell * choice.answers
 
 
 def cells_of(config: RunConfig) -> Cells:
@@ -60,8 +51,10 @@ def draw_cell_boards(
 ) -> tuple[InstanceSet, np.ndarray]:
     """Draw `count` boards of every cell, and say of which cell each is: int (B,).
 
-    Equal arguments give equal boards; those `seen` are not drawn. A cell of which no boards can be
-    made has none; a `UserError` says that there is not one board at all.
+    Boards that are `seen` are not drawn. A cell of which no boards can be made has none.
+
+    Raises:
+        UserError: There is not one board at all.
     """
     lake = config.lake
     requested, requests = [], []
@@ -88,33 +81,21 @@ def measure_atlas(
     stage: int,
     validation: InstanceSet,
 ) -> DesignAtlas:
-    """Let the policy answer the boards of every cell, verify the answers and count the valid ones.
-
-    Answers are drawn as in training: at `sampling.temperature`. How long it took is printed.
-    """
-    began, cells, answers = time.perf_counter(), cells_of(config), config.engineer.atlas.answers
+    """Let the policy answer the boards of every cell, and count the valid answers."""
+    cells, answers = cells_of(config), config.engineer.atlas.answers
     boards, cell_of = draw_atlas_boards(config, stage, cells, validation)
-    drawn = time.perf_counter()
-    texts = answer_often(
-        config, policy, sampler, boards, answers=answers, stream="atlas", stage=stage
-    )
-    sampled = time.perf_counter()
-    repeated = boards.take(np.repeat(np.arange(len(boards)), answers))
-    scores = environment_of(config).judge(repeated, texts).scores
-    valid = np.reshape(scores.valid, (-1, answers))
+    valid = count_valid(config, policy, sampler, boards, stream="atlas", stage=stage)
     counts = np.zeros((len(cells), answers + 1), np.int64)
-    np.add.at(counts, (cell_of, valid.sum(axis=1)), 1)
+    np.add.at(counts, (cell_of, valid), 1)
     atlas = DesignAtlas(
         cells=tuple(
             AtlasCell(group=group, knobs=knobs, boards=tuple(own.tolist()))
             for (group, knobs), own in zip(cells, counts, strict=True)
         )
     )
-    parts = (drawn - began, sampled - drawn, time.perf_counter() - sampled)
     console.print(
         f"stage {stage}: atlas: {atlas.rollouts} answers to {atlas.count} boards of "
-        f"{len(cells)} cells; boards {duration(parts[0])}, answers {duration(parts[1])}, "
-        f"verdicts {duration(parts[2])}",
+        f"{len(cells)} cells",
         soft_wrap=True,
     )
     return atlas
@@ -125,8 +106,7 @@ def measured_atlas(
 ) -> AtlasRecord:
     """Return the atlas of the last of `results`: from its directory, or measured and written there.
 
-    The sampler holds the weights of `state`, which are in force after the stage. Its caches are
-    dropped afterwards, so that a run that is resumed goes on with the same arithmetic.
+    The sampler holds the weights of `state`, and again at the end, with empty caches.
     """
     stage = results[-1].stage
     file = run.directory.stage(stage).atlas
@@ -169,20 +149,20 @@ def known_atlas(directory: RunDirectory, config: RunConfig, stage: int) -> Atlas
     return record
 
 
-def answer_often(
+def count_valid(
     config: RunConfig,
     policy: Policy,
     sampler: Sampler,
     boards: InstanceSet,
     *,
-    answers: int,
     stream: str,
     stage: int,
-) -> list[str]:
-    """Answer each of B boards `answers` times: B * n texts, those of the first board first.
+) -> np.ndarray:
+    """Answer each of B boards `engineer.atlas.answers` times; count the valid ones: int (B,).
 
-    They are drawn as in training, with random numbers of the stream.
+    Answers are drawn as in training, with random numbers of the stream.
     """
+    answers = config.engineer.atlas.answers
     prompts = [policy.encode_board(board) for board in boards]
     per_call = max(CHUNK // answers, 1)
     texts: list[str] = []
@@ -199,4 +179,7 @@ def answer_often(
             groups = sampler.sample(question)
             texts += [policy.decode(one.token_ids) for group in groups for one in group]
             advance(len(texts))
-    return texts
+    repeated = boards.take(np.repeat(np.arange(len(boards)), answers))
+    valid = environment_of(config).judge(repeated, texts).scores.valid
+    counts: np.ndarray = np.reshape(valid, (-1, answers)).sum(axis=1)
+    return counts

@@ -36,9 +36,11 @@ from training.schema import RunConfig
 def design(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> StageResult:
     """Ask the engineer for the next configuration, and write all that was said and decided.
 
-    A decision that is there stays. The last of `results`, which has just ended, is returned with
-    the decision and the engineer's notes. The sampler holds the weights in force after it. A
-    `UserError` says that the prompt can't be cut to fit.
+    A decision that is there stays. The last of `results` is returned with the decision and the
+    notes. The sampler holds the weights in force after it.
+
+    Raises:
+        UserError: The prompt can't be cut to fit.
     """
     result = results[-1]
     stage, files = result.stage, run.directory.stage(result.stage)

@@ -1,8 +1,6 @@
-"""Learning to design: the policy is rewarded for its own designs, before it is asked for one.
+"""Learning to design: GRPO on the policy's own designs, scored by the stage's measured atlas.
 
-The policy writes several answers to the stage's context. Each is reviewed like any other, and its
-configuration is scored by the stage's measured atlas, without training on it. GRPO learns from
-these scores. Imitation of the rule beside it is an anchor, so that the language is not lost.
+Imitation of the rule beside it keeps the language of designs.
 """
 
 from __future__ import annotations
@@ -40,9 +38,8 @@ def learn_to_design(
     """Take the updates of `engineer.learning` after the last of `results`; log them in its folder.
 
     The buffers of `state` are donated. The sampler holds its weights, and those of the returned
-    state at the end. Without `engineer.learning` nothing happens. Who calls this keeps the state in
-    a checkpoint before anything is asked of it, and never calls it again then: where sums have no
-    fixed order, the same updates taken again would give other weights than those that designed.
+    state at the end. The caller saves the state before anything is asked of it: the updates must
+    not be taken twice.
 
     Raises:
         UserError: The context can't be cut to fit.
@@ -135,10 +132,9 @@ def _prompts(run: ActiveRun, results: Sequence[StageResult]) -> list[list[int]]:
 
 
 def design_score(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -> float | None:
-    """Score an answer: the mean p(1-p) that it promises, divided by the most there can be.
+    """Return the mean p(1-p) that the atlas promises for an answer, divided by the largest p(1-p).
 
-    It is at least 0; an estimate without bias may exceed 1. None: the review refuses the answer, or
-    the atlas has no boards of what it asks for.
+    None: the review refuses the answer, or the atlas has no boards of what it asks for.
     """
     review = review_answer(text, view.current, view.domain, guard)
     if review.configuration is None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from engineer import Engineer, EngineerError, LanguageModelEngineer
+from engineer import Engineer, EngineerError, LanguageModelEngineer, NoteWriter, Spent
+from engineer.engineers.base import Proposal, Task
 from engineer.engineers.catalogue import RunSettings, scripted_engineer
 from engineer.engineers.controls import split_control
 from engineer.engineers.language_model import GeneratedText, GenerateText
 from engineer.space import AnswerForm
 from training.environments.catalogue import domain_of
-from training.phases.asking import asked_by_first
 from training.phases.stage_results import StageResult, reference_of
 from training.policy.policy import Policy
+from training.processes import alone, from_first
 from training.run.directory import RunDirectory
 from training.sampling.model_server import OtherModels, TextQuestion
 from training.sampling.sampler import PromptTooLongError, Question, Sampler
@@ -30,13 +32,12 @@ def make_engineer(
 ) -> Engineer:
     """Make the engineer of a Design phase, which will read the evidence of the last of `results`.
 
-    It has a name (`kind`) as in `engineer.kind`; None: the configuration's own. Weights that are
-    not in use come from the directory through `models`, which stays open for as long as it is
-    asked. `checkpoint` generates with the weights in force; None: they are loaded as well.
+    `kind` is a name as in `engineer.kind`; None: the configuration's own. Weights that are not in
+    use are loaded by `models`. `checkpoint` generates with the weights in force; None: they are
+    loaded as well.
 
     Raises:
-        EngineerError: The configuration lacks what the name needs. Missing weights are noticed
-            only when the engineer is asked.
+        EngineerError: The configuration lacks what the name needs.
     """
     control, inner = split_control(kind or config.engineer.kind)
     if inner == "checkpoint" and checkpoint is not None:
@@ -89,11 +90,7 @@ def _language_model(
 def _weights(
     kind: str, config: RunConfig, directory: RunDirectory, results: Sequence[StageResult]
 ) -> str:
-    """The hub name or folder of a model.
-
-    A run in progress has its checkpoint at hand. Asked later, it is the stage's policy as it was
-    before it learned to design (`engineer.learning`), since no weights are kept from after that.
-    """
+    """The hub name or folder of a model."""
     choice = config.engineer
     if kind == "model":
         if not choice.model:
@@ -124,3 +121,42 @@ def checkpoint_in_use(policy: Policy, sampler: Sampler, choice: EngineerChoice) 
         return GeneratedText(policy.decode(completion.token_ids), len(completion.token_ids))
 
     return generate
+
+
+def asked_by_first(engineer: Engineer) -> Engineer:
+    """Return an engineer that the first of several processes asks for all of them."""
+    if alone():
+        return engineer
+    return _NoteWriterOfFirst(engineer) if isinstance(engineer, NoteWriter) else _OfFirst(engineer)
+
+
+@dataclass(frozen=True)
+class _OfFirst:
+    inner: Engineer
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    def propose(self, task: Task) -> Proposal:
+        return _told(lambda: self.inner.propose(task))
+
+
+class _NoteWriterOfFirst(_OfFirst):
+    def write(self, prompt: str, seed: int) -> Proposal:
+        assert isinstance(self.inner, NoteWriter)
+        writer: NoteWriter = self.inner
+        return _told(lambda: writer.write(prompt, seed))
+
+
+def _told(ask: Callable[[], Proposal]) -> Proposal:
+    def answer() -> Proposal | tuple[str, Spent]:
+        try:
+            return ask()
+        except EngineerError as error:
+            return str(error), error.spent
+
+    told: Proposal | tuple[str, Spent] = from_first("the answer of an engineer", answer)
+    if isinstance(told, tuple):
+        raise EngineerError(*told)
+    return told

@@ -24,11 +24,10 @@ from training.learner.packing import (
     pack_groups,
     place_on_targets,
 )
-from training.phases.resampling import resample
 from training.policy.decoder import Decoder
 from training.policy.lora import with_trainable
 from training.processes import local_copy, require_same
-from training.rollout.rollout import Rollout, roll_out, rollout_metrics
+from training.rollout.rollout import Rollout, question_of, roll_out, rollout_metrics
 from training.run.active_run import ActiveRun
 from training.run.records import six_digits
 from training.run.throughput import UpdateWork
@@ -56,12 +55,11 @@ def take_update(
     """Take one update on `grpo.prompts_per_update` instances.
 
     The buffers of `state` are donated. The sampler holds its weights, and those of the new state on
-    return. `step`, from 0, is the place of its first optimizer step in the run, which a falling
-    learning rate follows. Each optimizer step imitates the `rehearsed` designs, too. Instances
-    whose rewards are all equal are replaced by `spare` ones as often as `grpo.resamples` allows;
-    the metrics of answers are those of the instances as given. The time that rollout, verification,
-    update and sync took is added to `seconds`, and what was generated and computed to `work`. With
-    the new state come the fields of `UpdateMetrics` but its place in the run.
+    return. `step`, from 0, is the place of its first optimizer step in the run. Each optimizer step
+    imitates the `rehearsed` designs, too. `spare` instances are for `grpo.resamples`; the metrics
+    of answers are those of the instances as given. The time that each part took is added to
+    `seconds`, and what was generated and computed to `work`. Returns the new state and the fields
+    of `UpdateMetrics` but its place in the run.
 
     Raises:
         UserError: the loss, its gradient or another metric is not finite.
@@ -107,6 +105,41 @@ def take_update(
     return state, metrics
 
 
+def resample(
+    run: ActiveRun,
+    sampler: Sampler,
+    rollout: Rollout,
+    spare: Any,  # `Instances`
+    *,
+    seed: int,
+    seconds: dict[str, float],
+    work: UpdateWork | None = None,
+) -> tuple[Rollout, dict[str, int]]:
+    """Replace the groups of a rollout whose rewards are all equal, as far as others are found.
+
+    This is dynamic sampling (DAPO, Yu et al. 2025, section 3.2), in at most `grpo.resamples` rounds
+    over `spare` instances of the stage, none of which comes twice. Returns the rollout and the
+    fields of `UpdateMetrics` that count instances.
+    """
+    rng = np.random.default_rng([seed, 1])
+    order = rng.permutation(len(spare))
+    answered = replaced = 0
+    for _ in range(run.config.grpo.resamples):
+        equal = np.flatnonzero(~grpo.has_reward_variance(rollout.rewards))
+        chosen = order[answered : answered + len(equal)]
+        if not len(chosen):
+            break
+        answered += len(chosen)
+        own_seed = int(rng.integers(2**63))
+        boards = spare.take(chosen)
+        question = question_of(run, boards, seed=own_seed)
+        other = roll_out(run, sampler, boards, question, seconds=seconds, work=work)
+        found = np.flatnonzero(grpo.has_reward_variance(other.rewards))
+        replaced += len(found)
+        rollout = rollout.with_groups(equal[: len(found)], other, found)
+    return rollout, {"resampled_boards": answered, "replaced_boards": replaced}
+
+
 def refuse_what_is_not_finite(learned: Mapping[str, float]) -> None:
     """Stop a run whose weights may have become NaN, before anything of this update is kept."""
     advice = "a smaller grpo.learning_rate, a smaller grpo.max_grad_norm or model.dtype=float32"
@@ -134,11 +167,7 @@ def _learned_from(
 
 
 def _copies(settings: Grpo, completions: Sequence[Completion], rewards: np.ndarray) -> np.ndarray:
-    """Count those of P * n completions that are computed as one: int32 (P, n), at the first.
-
-    They have the same tokens, the same log-probabilities by the engine, in every bit, and the same
-    reward, as equal answers to one prompt mostly do. 0 at the others, and at those left out.
-    """
+    """Count those of P * n completions that are computed as one: int32 (P, n), at the first."""
     keys = [
         (one.token_ids, one.logprobs.tobytes(), reward)
         for one, reward in zip(completions, np.ravel(rewards).tolist(), strict=True)
@@ -176,8 +205,7 @@ def grpo_batch(
 
     `prompts` are token ids, `completions` P * n in their order, and `rewards` float32 (P, n). For
     `width`, `bundles` and `minibatches` see `pack_groups`. With a KL divergence in the loss the
-    reference scores the completions: where the weights `params` have adapters, these weights with
-    the reference's adapters.
+    reference scores the completions.
     """
     settings, fsdp = run.config.grpo, run.config.model.mesh.fsdp
     advantages = grpo.group_advantages(rewards, divide_by_std=settings.divide_by_std)

@@ -1,14 +1,6 @@
 """Boards picked one by one, by what the policy makes of each: no configuration decides them.
 
-The two known ways, for comparison with engineers, who can only say what kinds of boards to draw:
-
-- `sfl`, sampling for learnability (Rutherford et al. 2024, "No Regrets"): before a stage the policy
-  answers a pool of boards of every kind, and those with the largest p(1-p) are picked.
-- `plr`, prioritized level replay (Jiang et al. 2021): boards of earlier stages come again, those
-  with the largest p(1-p) when they were last trained on. It needs no answers beyond training's.
-
-Picked boards, equally often, are half of the stage; the others come from the stage's pool at
-random. Ties are broken by the order of the pool.
+`sfl` (Rutherford et al. 2024) and `plr` (Jiang et al. 2021) pick half of a stage's boards.
 """
 
 from __future__ import annotations
@@ -23,12 +15,8 @@ from jaxlake.generator.board_digests import DigestSet
 from training.environments.catalogue import environment_of
 from training.environments.protocol import StageInstances
 from training.errors import UserError
-from training.phases.atlas import answer_often, cells_of, draw_cell_boards
-from training.rollout.instances import (
-    InstanceSet,
-    StageBoards,
-    join_boards,
-)
+from training.phases.atlas import cells_of, count_valid, draw_cell_boards
+from training.rollout.instances import InstanceSet, StageBoards, join_boards
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.records import PicksRecord, RequestOutcome
@@ -39,27 +27,16 @@ from training.schema import Picking, RunConfig
 
 def measure_pool(run: ActiveRun, sampler: Sampler, stage: int) -> None:
     """Let the policy answer a stage's pool, and write `picks.json`, if boards are picked by it."""
-    choice, answers = run.config.engineer.picking, run.config.engineer.atlas.answers
+    choice = run.config.engineer.picking
     file = run.directory.stage(stage).picks
     if choice is None or choice.method != "sfl" or file.exists():
         return
     with run.timed("pool", stage, update=0):
         pool = draw_pool(run.config, choice, stage, run.validation)
-        texts = answer_often(
-            run.config,
-            run.policy,
-            sampler,
-            pool,
-            answers=answers,
-            stream="pool",
-            stage=stage,
-        )
+        valid = count_valid(run.config, run.policy, sampler, pool, stream="pool", stage=stage)
         sampler.drop_cache()  # a run that is resumed here finds it empty
-        repeated = pool.take(np.repeat(np.arange(len(pool)), answers))
-        scores = run.environment.judge(repeated, texts).scores
-        valid = np.reshape(scores.valid, (len(pool), -1))
-        counts = tuple(valid.sum(axis=1).tolist())
-        file.write(PicksRecord(stage=stage, answers=answers, valid=counts))
+        answers = run.config.engineer.atlas.answers
+        file.write(PicksRecord(stage=stage, answers=answers, valid=tuple(valid.tolist())))
 
 
 def stage_boards(
@@ -72,10 +49,11 @@ def stage_boards(
 ) -> StageInstances:
     """Return the instances of a stage: drawn from its configuration, or (the lake's) picked.
 
-    What they are picked by is read from the run's directory. Boards that are replayed are made
-    again, stage after stage, but for those of the first stages where they are `known`: of stages 1,
-    2 and so on. Equal arguments and files give equal boards; none is a validation board. A
-    `UserError` says that a file is missing or does not fit.
+    `known` are the boards of stages 1, 2 and so on, as far as they are at hand; others that are
+    replayed are made again.
+
+    Raises:
+        UserError: The file that boards are picked by is missing or does not fit.
     """
     choice = config.engineer.picking
     if choice is None:
@@ -158,10 +136,7 @@ def _answered(files: StageDirectory, pool: int) -> tuple[np.ndarray, int]:
 def _trained_on(
     config: RunConfig, directory: RunDirectory, boards: Sequence[InstanceSet]
 ) -> tuple[InstanceSet, np.ndarray]:
-    """Return the boards of earlier stages, and how many answers to each were valid the last time.
-
-    `boards` are those of stages 0, which has none, 1, 2 and so on. Each comes once in the result.
-    """
+    """Return the earlier stages' boards, and the valid answers to each the last time, int (B,)."""
     updates = directory.updates()
     used = config.updates_per_stage * config.grpo.prompts_per_update
     valid: list[int] = []

@@ -61,8 +61,7 @@ class EngineReader:
 def read(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> Reading | None:
     """Measure how the weights in force after the last stage read, and write `reading.json`.
 
-    A result that is there is read back. None if the configuration does not ask for it, or the
-    context is not compact.
+    None if the configuration does not ask for it, or the context is not compact.
     """
     choice, stage = run.config.engineer, results[-1].stage
     if not choice.reading or choice.style != "compact":

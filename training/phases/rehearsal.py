@@ -1,8 +1,4 @@
-"""Rehearsal: contexts with the rule's edits that a policy imitates while it learns from boards.
-
-GRPO rewards plans alone, so that the language of designs may be forgotten. A few designs in every
-update keep it alive. They are teaching, so that the ledger counts them.
-"""
+"""Rehearsal: contexts with the rule's edits that a policy imitates while it learns from boards."""
 
 from __future__ import annotations
 

@@ -33,12 +33,7 @@ def restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int, bool]:
 
 
 def _drop_later(run: ActiveRun, progress: RunProgress | None) -> None:
-    """Drop what was written of weights after the newest checkpoint, whose updates come again.
-
-    There is such only if a later checkpoint was lost: nothing is written of weights before their
-    checkpoint is complete. Updates that are taken again may give other weights where sums have no
-    fixed order, and files of the first ones would be taken for theirs.
-    """
+    """Drop what was written of weights after the newest checkpoint, whose updates come again."""
     config, designed = run.config, False
     if progress is None or progress.phase == "warm_start":
         steps = 0 if config.warm_start is None else config.warm_start.steps

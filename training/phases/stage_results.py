@@ -1,15 +1,13 @@
 """What every stage left, as values: a phase reads the stages before it here and nowhere else.
 
-The loop keeps a list with one `StageResult` per stage, so that `results[S]` is stage S and
-`results[0]` is what stood before the first. A phase takes the list and adds its own part. A run
-that is resumed, the analysis and the audit read the list from disk (`read_stage_results`). The
-other functions are pure: they make what the engineer reads, and what the gate says, from the list.
+The loop keeps a list of `StageResult`, in which `results[S]` is stage S, and 0 stands before the
+first.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -34,6 +32,7 @@ from training.run.records import (
     DecisionRecord,
     EpisodeRecord,
     GateRecord,
+    GroupMetrics,
     UpdateMetrics,
     ValidationRecord,
 )
@@ -95,10 +94,7 @@ def validated_stage(
     updates: Sequence[UpdateMetrics],
     environment: dict[str, dict[str, float]],
 ) -> StageResult:
-    """What a stage has left once it is validated.
-
-    Its updates and the statistics of its instances (`environment.json`) are empty for stage 0.
-    """
+    """What a stage has left once it is validated; stage 0 has no updates and no `environment`."""
     failures = _typical_failures(episodes)[:FAILED_CASES]
     evidence = evidence_of(stage, episodes).model_copy(
         update={
@@ -144,23 +140,20 @@ def reference_of(results: Sequence[StageResult], stage: int) -> int:
 
 def _compare(before: StageResult, after: StageResult) -> PairedComparison:
     """Compare two stages' answers to the validation set, instance by instance."""
-    if len(before.episodes) != len(after.episodes):
+    answers = [[episode.valid for episode in one.episodes] for one in (before, after)]
+    if len(answers[0]) != len(answers[1]):
         raise UserError(
             f"stages {before.stage} and {after.stage}: their episodes are answers to "
-            f"{len(before.episodes)} and {len(after.episodes)} instances"
+            f"{len(answers[0])} and {len(answers[1])} instances"
         )
-    return compare(
-        [episode.valid for episode in before.episodes],
-        [episode.valid for episode in after.episodes],
-    )
+    return compare(*answers)
 
 
 def gate_record(config: RunConfig, results: Sequence[StageResult], stage: int) -> GateRecord:
     """Decide whether a stage is taken back, from the validations and the decisions.
 
-    What a rollback restores is the configuration that was in force when the stage was designed.
-    That is not what the stage before trained on, if the stage before was taken back as well. The
-    first stage has no configuration before it: its own stays in force, whatever it did.
+    A rollback restores the configuration that was in force when the stage was designed; the first
+    stage keeps its own.
     """
     settings = config.engineer.gate
     reference = reference_of(results, stage)
@@ -181,10 +174,7 @@ def gate_record(config: RunConfig, results: Sequence[StageResult], stage: int) -
 
 
 def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> StageView:
-    """All that the engineer may be told after a stage, whether the gate has compared it or not.
-
-    Where the weights were taken back, the failures are those of the weights that are in force.
-    """
+    """All that the engineer may be told after a stage, whether the gate has compared it or not."""
     gate = results[stage].gate or gate_record(config, results, stage)
     evidence = results[stage].evidence
     taken_back = evidence.validation if gate.restored == "checkpoint" else {}
@@ -244,15 +234,7 @@ def _history_before(
 
 
 def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> TrainingEvidence:
-    """What a stage's updates looked like, as the engineer reads it.
-
-    Means are over updates, each counting alike: a group's learnability too, however many prompts of
-    the group an update had.
-    """
-    learnability: dict[str, list[float]] = defaultdict(list)
-    for update in updates:
-        for group, row in update.by_group.items():
-            learnability[group].append(row.learnability)
+    """What a stage's updates looked like, as the engineer reads it."""
     shown = config.engineer.training_rollouts
     last = updates[-shown:] if shown else ()
     return TrainingEvidence(
@@ -266,24 +248,21 @@ def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> T
         entropy=_mean([one.entropy for one in updates]),
         completion_length=_mean([one.completion_length for one in updates]),
         learnability={
-            group: _mean(learnability[group]) for group in _in_order(config, learnability)
+            group: _mean([row.learnability for row in rows])
+            for group, rows in _by_group(config, updates).items()
         },
-        rollouts=_rollout_tallies(config, last),
+        rollouts={group: _sum(rows) for group, rows in _by_group(config, last).items()},
         rollout_updates=len(last),
     )
 
 
-def _in_order(config: RunConfig, groups: Container[str]) -> list[str]:
-    return [group for group in domain_of(config).space.groups if group in groups]
-
-
-def _rollout_tallies(config: RunConfig, updates: Sequence[UpdateMetrics]) -> dict[str, Tally]:
-    """Count the answers of some updates to the instances that they trained on, by group."""
-    rows: dict[str, list[Tally]] = defaultdict(list)
-    for update in updates:
-        for group, row in update.by_group.items():
-            rows[group].append(row)
-    return {group: _sum(rows[group]) for group in _in_order(config, rows)}
+def _by_group(config: RunConfig, updates: Sequence[UpdateMetrics]) -> dict[str, list[GroupMetrics]]:
+    """Collect what updates say of each group, in the order of the space."""
+    groups = domain_of(config).space.groups
+    rows = {
+        group: [one.by_group[group] for one in updates if group in one.by_group] for group in groups
+    }
+    return {group: found for group, found in rows.items() if found}
 
 
 def _sum(rows: Sequence[Tally]) -> Tally:
@@ -302,10 +281,7 @@ def _sum(rows: Sequence[Tally]) -> Tally:
 
 
 def _typical_failures(episodes: Sequence[EpisodeRecord]) -> list[tuple[str, EpisodeRecord]]:
-    """One case of each group and kind of failure, the most frequent of these first.
-
-    Boards come by rising holes and waits, so that the case in the middle stands for the others.
-    """
+    """One case of each group and kind of failure, the most frequent of these first."""
     alike: dict[tuple[str, str], list[EpisodeRecord]] = defaultdict(list)
     for episode in episodes:
         if episode.failure is not None:

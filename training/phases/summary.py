@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from engineer.space import KnobValues
 from jaxlake.statistics.paired import PairedComparison
 from training.environments.catalogue import domain_of
 from training.phases.stage_results import StageResult, decision_of
 from training.run.progress import console, new_table, print_table
 from training.run.rates import ISR, VALID, isr_text, rate
-from training.run.records import SummaryRecord
+from training.run.records import Rates, SummaryRecord
 from training.schema import RunConfig
 
 
@@ -36,16 +36,19 @@ def print_summary(
     first = "warm start" if config.warm_start is not None else "before"
     heads = [f"stage {stage.stage}" if stage.stage else first for stage in stages]
     individual = stages[0].total.isr is not None
+
+    def print_rates(title: str, write: Callable[[Rates], str]) -> None:
+        table = new_table(title, label, *heads)
+        for group in stages[0].groups:
+            table.add_row(domain.called(group), *(write(stage.groups[group]) for stage in stages))
+        table.add_section()
+        table.add_row("all", *(write(stage.total) for stage in stages))
+        print_table(table)
+
     titles = {"valid": VALID[0].upper() + VALID[1:] if individual else "Valid"}
     titles |= {term.key: term.name[0].upper() + term.name[1:] for term in domain.scores[:1]}
     for name, title in titles.items():
-        table = new_table(f"\n{title}, per cent [95% interval]", label, *heads)
-        for group in stages[0].groups:
-            rows = [stage.groups[group] for stage in stages]
-            table.add_row(domain.called(group), *(rate(row, name) for row in rows))
-        table.add_section()
-        table.add_row("all", *(rate(stage.total, name) for stage in stages))
-        print_table(table)
+        print_rates(f"\n{title}, per cent [95% interval]", partial(rate, name=name))
         if name == "valid" and changes:
             title = "\nValid, change from the weights it began with, points [95% interval, paired]"
             table = new_table(title, label, *heads[1:])
@@ -53,13 +56,8 @@ def print_summary(
             print_table(table)
 
     if individual:
-        table = new_table(f"\n{ISR}: share of the agents at their goals, per cent", label, *heads)
-        for group in stages[0].groups:
-            rows = [stage.groups[group] for stage in stages]
-            table.add_row(domain.called(group), *(isr_text(row) or "-" for row in rows))
-        table.add_section()
-        table.add_row("all", *(isr_text(stage.total) or "-" for stage in stages))
-        print_table(table)
+        title = f"\n{ISR}: share of the agents at their goals, per cent"
+        print_rates(title, lambda row: isr_text(row) or "-")
 
     heads, configurations = ["stage 1 (given)"], [config.environment.initial.values()]
     for decision in summary.decisions:
@@ -68,7 +66,8 @@ def print_summary(
     knobs = ", ".join(domain.space.knobs)
     table = new_table(f"\nConfigurations: {knobs} (per cent)", label, *heads)
     for group in domain.space.groups:
-        percents = (_percents(one, group) for one in configurations)
+        knobs = [one[group].values() for one in configurations]
+        percents = (" ".join(f"{100 * ratio:.0f}" for ratio in ratios) for ratios in knobs)
         table.add_row(domain.called(group), *percents)
     print_table(table)
     names = {decision.engineer for decision in summary.decisions}
@@ -79,7 +78,3 @@ def change(comparison: PairedComparison) -> str:
     """The change of the valid rate with its interval, in points."""
     low, high = comparison.interval()
     return f"{100 * comparison.difference:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
-
-
-def _percents(configuration: KnobValues, group: str) -> str:
-    return " ".join(f"{100 * ratio:.0f}" for ratio in configuration[group].values())

@@ -24,7 +24,6 @@ from training.policy.policy import load_policy
 from training.rollout.rollout import question_of
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import RunProgress
-from training.run.directory import StageDirectory
 from training.run.progress import console, track
 from training.run.records import TimingRecord, UpdateMetrics, measured
 from training.run.throughput import UpdateWork, timing_fields
@@ -55,7 +54,7 @@ def train(
     """Draw the next stage's instances and take its updates; log each and save checkpoints.
 
     The buffers of `state` are donated. The sampler holds its weights, and those of the returned
-    state at the end. Updates that were `done` before a restart are skipped.
+    state at the end. The first `done` updates are skipped.
     """
     stage, settings = len(results), run.config.grpo
     configuration = configuration_for(run.config, results, stage)
@@ -66,14 +65,12 @@ def train(
     updates = _logged_updates(run, stage, done)
     count = len(boards.boards) // settings.prompts_per_update
     ahead = _prefetching(run, sampler, stage, done, count)
-    rehearsal = (
-        None if run.config.rehearsal is None else Rehearsal(run, run.config.rehearsal.contexts)
-    )
-    per_update = settings.prompts_per_update
+    rehearsed = run.config.rehearsal
+    rehearsal = None if rehearsed is None else Rehearsal(run, rehearsed.contexts)
 
     def ask(number: int) -> Question:
-        part, seed = boards.boards.part(number - 1, per_update), run.seed("sample", stage, number)
-        return question_of(run, part, seed=seed)
+        part = boards.boards.part(number - 1, settings.prompts_per_update)
+        return question_of(run, part, seed=run.seed("sample", stage, number))
 
     following: Question | None = None
     with ExitStack() as stack:
@@ -82,7 +79,7 @@ def train(
             stack.enter_context(ahead)
         for number in range(done + 1, count + 1):
             step = run.step(stage, number)
-            chosen = boards.boards.part(number - 1, per_update)
+            chosen = boards.boards.part(number - 1, settings.prompts_per_update)
             question = following or ask(number)
             place = range((number - 1) * len(chosen), number * len(chosen))
             spare = boards.boards.without(place) if settings.resamples else None
@@ -107,7 +104,7 @@ def train(
                 )
             if ahead is not None:
                 metrics["rollout_lag"] = ahead.lag
-            lag = metrics.get("rollout_lag", 0)
+            lag = 0 if ahead is None else ahead.lag
             check_rollout(run.config.sampling, metrics["sampler_gap"], lag=lag)
             record = measured(UpdateMetrics, stage=stage, update=number, step=step, **metrics)
             updates.append(record)
@@ -142,10 +139,6 @@ def train(
 def _prefetching(
     run: ActiveRun, sampler: Sampler, stage: int, done: int, count: int
 ) -> PrefetchingSampler | None:
-    """Return what draws a rollout ahead, with the one that a checkpoint was written beside.
-
-    None: `grpo.prefetch` is 0.
-    """
     if not run.config.grpo.prefetch:
         return None
     if run.config.sampling.runs_vllm_here and jax.default_backend() == "cpu":
@@ -163,9 +156,8 @@ def starting_state(
 ) -> LearnerState:
     """Return the learner that the next stage starts with.
 
-    That is `state`, as the last stage left it. If the gate has taken that stage back, it is the
-    weights of the stage it had started from, with a new optimizer. A learning rate that falls goes
-    on falling (`schedule_place`).
+    If the gate has taken the last stage back, it has the weights that the stage started from and a
+    new optimizer; otherwise it is `state`.
     """
     origin = reference_of(results, len(results))
     if origin == len(results) - 1:
@@ -179,10 +171,7 @@ def starting_state(
 
 
 def _logged_updates(run: ActiveRun, stage: int, done: int) -> list[UpdateMetrics]:
-    """Read what was logged of the updates that a stage has done; the engineer reads of them later.
-
-    A `UserError` says that some are missing.
-    """
+    """Read what was logged of the updates that a stage has done; all of them must be there."""
     if done == 0:
         return []
     metrics, updates = run.directory.metrics, run.directory.updates(stage)
@@ -197,16 +186,11 @@ def _logged_updates(run: ActiveRun, stage: int, done: int) -> list[UpdateMetrics
     return updates
 
 
-def write_configuration(files: StageDirectory, configuration: Configuration) -> None:
-    """Write what a stage trains on, unless it is there."""
-    if not files.configuration.exists():
-        files.configuration.write(configuration)
-
-
 def _draw(run: ActiveRun, stage: int, configuration: Configuration) -> StageInstances:
     """Draw the stage's instances, and write what they are drawn from and what they are like."""
     files = run.directory.stage(stage)
-    write_configuration(files, configuration)
+    if not files.configuration.exists():
+        files.configuration.write(configuration)
     drawn = stage_boards(run.config, run.directory, stage, configuration, run.validation)
     for shortfall in drawn.shortfalls:
         console.print(f"stage {stage}: {shortfall}", style="yellow")

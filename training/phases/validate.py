@@ -1,16 +1,18 @@
-"""Validate: the policy answers the fixed validation set, and every answer is verified."""
+"""Validate: the policy answers the fixed validation set, and a stage that fell is taken back."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from training.environments.catalogue import environment_of
-from training.phases.stage_results import StageResult, validated_stage
+from training.phases.stage_results import StageResult, gate_record, validated_stage
 from training.phases.train import TrainedStage
 from training.policy.policy import Policy
 from training.run.active_run import ActiveRun
 from training.run.answer_records import EpisodeRecord, count_answers
+from training.run.directory import RunDirectory
 from training.run.progress import console, track
 from training.run.rates import success_rates
 from training.sampling.sampler import Question, Sampler, Tokens
@@ -28,7 +30,7 @@ def validation_set(config: RunConfig) -> Any:
 def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = None) -> StageResult:
     """Answer the validation set with the weights that a stage ended with, and verify the answers.
 
-    A result that is there, whole, is read back. Without `trained` it is that of stage 0.
+    A result that is there is read back. Without `trained` it is that of stage 0.
     """
     stage = 0 if trained is None else trained.stage
     files = run.directory.stage(stage)
@@ -102,3 +104,16 @@ def judge_answers(
     """Judge one answer per instance, and make the records of the answers."""
     environment = environment_of(config)
     return environment.episodes(boards, texts, environment.judge(boards, texts))
+
+
+def gate(config: RunConfig, directory: RunDirectory, results: Sequence[StageResult]) -> StageResult:
+    """Compare the last stage with the one it started from, and write `gate.json`."""
+    result = results[-1]
+    file = directory.stage(result.stage).gate
+    if file.exists():
+        return replace(result, gate=file.read())
+    record = gate_record(config, results, result.stage)
+    file.write(record)
+    if record.notice:
+        console.print(f"stage {result.stage}: {record.notice}", style="yellow")
+    return replace(result, gate=record)

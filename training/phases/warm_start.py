@@ -1,9 +1,4 @@
-"""Warm start: before it is rewarded, a small policy learns the two languages that it will need.
-
-It imitates the exact solver's plans, or what another environment demonstrates, and the edits that
-the rule writes below compact contexts of simulated runs. Without the latter, a policy of a million
-parameters could not act as the engineer at all.
-"""
+"""Warm start: a small policy imitates demonstrations, and the rule's edits of compact contexts."""
 
 from __future__ import annotations
 

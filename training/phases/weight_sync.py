@@ -1,9 +1,4 @@
-"""Whether the engine computes with the trainer's weights what the trainer does.
-
-That the weights arrived is proved at each sync by checksums (`Sampler.sync`). Log-probabilities
-show the rest: they are compared when an engine starts, and then in each rollout, whose tokens the
-trainer scores anyway. A difference that is too large raises a `SyncError`, which stops the run.
-"""
+"""Whether the engine computes with the trainer's weights what the trainer does."""
 
 from __future__ import annotations
 
@@ -20,10 +15,8 @@ _PROMPTS = 4
 def check_engine(run: ActiveRun, params: Any, sampler: Sampler) -> None:
     """Sync an engine that has just started, and compare both on a few validation prompts.
 
-    So an engine that can't be given weights, or computes something else with them, stops the run
-    before its first rollout. vLLM makes the logits of a whole prompt at once, in memory that it has
-    not set aside. It has measured what those of `sampling.max_num_seqs` tokens take, so no longer
-    part of a prompt is scored.
+    vLLM has set memory aside for the logits of `sampling.max_num_seqs` tokens, so no longer part of
+    a prompt is scored.
     """
     settings = run.config.sampling
     longest = max(settings.max_num_seqs, 128)
@@ -38,7 +31,7 @@ def check_engine(run: ActiveRun, params: Any, sampler: Sampler) -> None:
 def check_rollout(settings: Sampling, gap: float, *, lag: int = 0) -> None:
     """Raise a `SyncError` if a rollout's mean |engine - trainer| log-probability is too large.
 
-    Answers that were drawn `lag` updates before differ by these updates, so they are not checked.
+    Answers that were drawn `lag` updates before are not checked.
     """
     if lag == 0 and gap > settings.gap_tolerance:
         raise SyncError(

@@ -77,13 +77,11 @@ def draw_boards(
 ) -> tuple[InstanceSet, list[RequestOutcome]]:
     """Fill every request with boards, of which no two are equal; equal keys give equal sets.
 
-    Returns the boards, request by request in the order of the generator, and one outcome per
-    request. All boards are padded to the side `max_size`. A request is left incomplete after
-    `max_candidates` boards. Boards that are `seen` are not drawn; those drawn are added (where
-    several processes run together, in the first, which draws for all).
-
-    With `substitute` missing boards that need a wait are replaced by boards that need none, and the
-    other way round, so that a budget is kept. The outcome reports them as missing all the same.
+    Returns the boards in the order of the requests, padded to the side `max_size`, and one outcome
+    per request. A request is left incomplete after `max_candidates` boards. Boards that are `seen`
+    are not drawn; those drawn are added. With `substitute` missing boards that need a wait are
+    replaced by boards that need none, and the other way round; the outcome reports them as missing
+    all the same.
 
     Raises:
         UserError: Not one board could be made.
@@ -206,8 +204,7 @@ def fill_budget(
     """List every row once, and some again: int (count,), as many as were asked for in all.
 
     Where a map size is short, boards of its own size come again; where it has none at all, boards
-    of every size do. Each comes equally often, as far as the counts allow. The random numbers
-    decide which; none is drawn where nothing is missing.
+    of every size do. Each comes equally often, as far as the counts allow.
     """
     every = np.arange(len(boards))
     rows, without_own = [every], 0

@@ -31,10 +31,7 @@ class Rollout:
     groups: np.ndarray  # int or str (P,), of the instances
 
     def with_groups(self, places: np.ndarray, other: Rollout, groups: np.ndarray) -> Rollout:
-        """Put `groups` of another rollout, with its instances, in the `places` of some of these.
-
-        Both are int (count,), numbers of groups from 0.
-        """
+        """Put `groups` of another rollout in the `places` of some of these, both int (count,)."""
         source = np.arange(len(self.prompts))
         source[places] = len(source) + groups
         count = self.rewards.shape[1]
@@ -75,10 +72,7 @@ def roll_out(
     seconds: dict[str, float],
     work: UpdateWork | None = None,
 ) -> Rollout:
-    """Let the policy answer instances, whose `question` it is; verify and reward the answers.
-
-    The time that each took is added to `seconds`, and what was generated to `work`.
-    """
+    """Let the policy answer instances, whose `question` it is; verify and reward the answers."""
     count = question.n
     with run.clock(seconds, "rollout"):
         groups = sampler.sample(question)

@@ -1,8 +1,4 @@
-"""Checkpoints (Orbax): weights, optimizer state and progress, each complete or absent.
-
-A checkpoint is written in the background, under another name, with the digests of its files. Then
-it is renamed. So a kill leaves it whole or leaves none, and damage is found before it is read.
-"""
+"""Checkpoints (Orbax): weights, optimizer state and progress, with digests; complete or absent."""
 
 from __future__ import annotations
 
@@ -24,8 +20,7 @@ from training.processes import from_first
 from training.run.digests import damage_of, write_digests
 from training.run.progress import console
 
-# What Orbax still writes when the digests are there; it says when the checkpoint was made, and that
-# it is complete.
+# Orbax writes these after the digests.
 _WITHOUT_DIGEST = ("_CHECKPOINT_METADATA", "commit_success.txt")
 _LONGEST_SAVE = 24 * 3600  # seconds
 
@@ -55,10 +50,7 @@ class Checkpoints:
     """The newest checkpoints of a run."""
 
     def __init__(self, folder: Path) -> None:
-        """Open `folder`, or make it; what an interrupted save left there is removed.
-
-        So are damaged checkpoints that are newer than an intact one, after they were named. From
-        then on the newest one is intact.
+        """Open `folder`, or make it; remove damaged checkpoints that are newer than an intact one.
 
         Raises:
             UserError: There are checkpoints, but none is intact, or a file of one can't be read.
@@ -81,25 +73,20 @@ class Checkpoints:
     def save(self, state: LearnerState, progress: RunProgress) -> None:
         """Begin to save both under `progress.number`; a checkpoint of that number is kept.
 
-        Of weights with adapters, these alone are saved.
-
         The state is copied before this returns, so that its buffers may be donated. It is written
-        in the background, by several processes together, and an error there is raised by the next
-        call of `save`, `wait` or `close`.
+        in the background; an error there is raised by the next call. With adapters, these alone are
+        saved.
 
         Raises:
-            UserError: There is too little room on the disk, or this save has failed to begin, or
-                the one before it has failed.
+            UserError: This save has failed to begin, or the one before it has failed.
         """
         self.wait()
         if progress.number in self._manager.all_steps():
             return
         self._saving = progress.number
-        state = _learned(state)
-        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-        from_first("room for a checkpoint", lambda: self._require_room(needed))
         parts = ocp.args.Composite(
-            state=ocp.args.StandardSave(state), progress=ocp.args.JsonSave(asdict(progress))
+            state=ocp.args.StandardSave(_learned(state)),
+            progress=ocp.args.JsonSave(asdict(progress)),
         )
         with self._naming_failures():
             self._manager.save(progress.number, args=parts)
@@ -119,11 +106,10 @@ class Checkpoints:
         return RunProgress(**self._manager.restore(step, args=parts)["progress"])
 
     def restore(self, like: LearnerState) -> LearnerState:
-        """Read the newest state, with the shapes, dtypes and sharding of `like`.
+        """Read the newest state, with the shapes, dtypes, sharding and frozen weights of `like`.
 
-        Weights that have adapters are those of `like` beside them.
-
-        A `UserError` says that there is no checkpoint, or that its arrays have other shapes.
+        Raises:
+            UserError: There is no checkpoint, or its arrays have other shapes.
         """
         self.wait()
         step = self._manager.latest_step()
@@ -150,23 +136,16 @@ class Checkpoints:
             shutil.rmtree(unfinished)
         _remove_damaged(self._folder)
 
-    def _require_room(self, needed: int) -> None:
-        if needed > (free := shutil.disk_usage(self._folder).free):
-            raise self._failure(f"it takes about {needed:,} bytes, {free:,} are free on the disk")
-
     @contextmanager
     def _naming_failures(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:  # Orbax passes on whatever its libraries raise
             what = " ".join(str(error).split())
-            raise self._failure(f"{type(error).__name__}: {what:.300}") from error
-
-    def _failure(self, problem: str) -> UserError:
-        path = self._folder / str(self._saving)
-        return UserError(
-            f"{path}: the checkpoint can't be saved: {problem}; those before it are kept"
-        )
+            raise UserError(
+                f"{self._folder / str(self._saving)}: the checkpoint can't be saved: "
+                f"{type(error).__name__}: {what:.300}; those before it are kept"
+            ) from error
 
     def _write_digests(self) -> None:
         """Write the digests of the checkpoint that is being saved, before it gets its name."""
@@ -204,10 +183,7 @@ def _remove_damaged(folder: Path) -> None:
 
 
 def _damage_of(checkpoint: Path) -> str | None:
-    """Say what of a checkpoint is missing or has changed.
-
-    A file that can't be read is no damage: a network disk may have it again in a moment.
-    """
+    """Say what of a checkpoint is missing or has changed."""
     try:
         return damage_of(checkpoint, left_out=_WITHOUT_DIGEST)
     except OSError as error:

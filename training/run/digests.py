@@ -21,10 +21,7 @@ def file_digest(path: Path) -> str:
 
 
 def write_digests(folder: Path, *, left_out: tuple[str, ...] = ()) -> None:
-    """Write the SHA-256 of every file in `folder` and below to its file `SHA256SUMS`.
-
-    Files of the names `left_out`, directly in the folder, have no digest.
-    """
+    """Write the SHA-256 of every file below `folder`, but those `left_out`, to its `SHA256SUMS`."""
     names = sorted(_names(folder) - set(left_out))
     text = "".join(f"{file_digest(folder / name)}  {name}\n" for name in names)
     write_text_whole(folder / HASHES, text)
@@ -34,7 +31,7 @@ def damage_of(folder: Path, *, left_out: tuple[str, ...] = ()) -> str | None:
     """Name a file of the folder that is not the one that was hashed, and say why; None if all are.
 
     Raises:
-        OSError: A file or a folder that is there can't be read. Its `filename` says which.
+        OSError: A file can't be read. Its `filename` says which.
     """
     try:
         text = (folder / HASHES).read_bytes().decode("utf-8", "replace")

@@ -1,20 +1,4 @@
-"""A run's directory: plain files anyone can read, each with one model and one reader and writer.
-
-```
-config.yaml              the resolved configuration (training/schema)
-metrics.jsonl            one line per logged warm-start step and per GRPO update
-timings.jsonl            seconds spent, apart, so that metrics of equal runs are equal files
-tensorboard/, wandb/     what trackers were told, if any (training/run/trackers.py)
-profile/U/               a profiler trace of update U, if it was asked for
-atlases/S.json           an atlas that was measured when stage S was over; it has no digest
-checkpoints/             Orbax: weights, optimizer state, progress
-prefetched/STEP.json     with grpo.prefetch: the rollout after a checkpoint, drawn before it
-stages/S/                what stage S left; 0 is what stood before the first (`StageDirectory`)
-summary.json             the end result
-report.html
-.lock                    who works here now (training/run/lock.py); empty if nobody does
-```
-"""
+"""A run's directory: plain files anyone can read, each with one model and one reader and writer."""
 
 from __future__ import annotations
 
@@ -31,9 +15,7 @@ from training.run import records
 from training.run.typed_files import File, JsonFile, JsonLinesFile, JsonLog, TextFile
 from training.schema import RunConfig, dump, load, parse_yaml, read_yaml
 
-_STATISTICS = TypeAdapter(dict[str, dict[str, float]])
 _CONFIGURATION: TypeAdapter[Configuration] = TypeAdapter(records.StoredConfiguration)
-_SHORTFALLS = TypeAdapter(list[records.RequestOutcome])
 _METRICS: TypeAdapter[records.Metrics] = TypeAdapter(records.Metrics)
 
 # Keys that may change when a run is resumed: they decide rounding at most.
@@ -64,8 +46,10 @@ class StageDirectory:
         # What its instances were picked by, if the policy answered a pool for that.
         self.picks = JsonFile(path / "picks.json", TypeAdapter(records.PicksRecord))
         # Instances that could not be made for it, and what its instances are like, by group.
-        self.shortfalls = JsonFile(path / "shortfalls.json", _SHORTFALLS)
-        self.environment = JsonFile(path / "environment.json", _STATISTICS)
+        shortfalls = TypeAdapter(list[records.RequestOutcome])
+        self.shortfalls = JsonFile(path / "shortfalls.json", shortfalls)
+        statistics = TypeAdapter(dict[str, dict[str, float]])
+        self.environment = JsonFile(path / "environment.json", statistics)
         # The answers to the validation set, written at the end of the Validate phase.
         self.episodes = JsonLinesFile(path / "episodes.jsonl", TypeAdapter(records.EpisodeRecord))
         # Whether the stage was taken back.
@@ -98,10 +82,7 @@ class StageDirectory:
         return [part for part in vars(self).values() if isinstance(part, File)]
 
     def before_design(self) -> list[File]:
-        """List the files of a trained stage that don't depend on who designs: up to its validation.
-
-        The folder of its policy is not among them.
-        """
+        """List the files of a trained stage that don't depend on who designs."""
         trained: list[File] = [self.configuration, self.shortfalls, self.environment]
         return [*trained, self.picks, self.episodes]
 
@@ -120,10 +101,7 @@ class RunDirectory:
     """The files of one run: those of the list above, and two folders of weights beside them."""
 
     def __init__(self, path: Path, weights: Path | None = None) -> None:
-        """Name the files of the run in `path`; nothing is read or written yet.
-
-        With `weights` all folders of weights are there: see `training.run.shared`.
-        """
+        """Name the files of the run in `path`, whose folders of weights may stand in `weights`."""
         self.path = path
         self._weights = weights = weights or path
         self.config_file = path / "config.yaml"
@@ -171,26 +149,22 @@ class RunDirectory:
 
     def rewind(self, step: int) -> None:
         """Drop what is logged beyond `step`: a resumed run writes it again."""
-        if self.metrics.exists():
-            self.metrics.write([one for one in self.metrics.read() if one.step <= step])
-        if self.timings.exists():
-            self.timings.write([one for one in self.timings.read() if one.step <= step])
+        for log in (self.metrics, self.timings):
+            if log.exists():
+                log.write([one for one in log.read() if one.step <= step])
 
     def drop_later(self, stage: int, *, designed: bool = False) -> bool:
         """Drop what was made of weights that are gone, of a stage and of all after it.
 
-        Of the stage that is its validation and what followed, or only what was `designed`; of those
-        after it everything. Folders of weights stay until they are
-        written again. Returns whether there was anything.
+        Of the stage that is its validation and what followed, or only what was `designed`. Returns
+        whether there was anything.
         """
         files = self.stage(stage).designed() if designed else self.stage(stage).after_training()
         for number in self.stage_numbers():
             if number > stage:
-                files += self.stage(number).records()
-        first = stage + 1 if designed else stage
-        atlases = (self.path / "atlases").glob("*.json")
-        later = [path for path in atlases if path.stem.isdecimal() and int(path.stem) >= first]
-        files += [File(path) for path in later]
+                files += [*self.stage(number).records(), self.later_atlas(number)]
+        if not designed:
+            files.append(self.later_atlas(stage))
         there = [file for file in files if file.exists()]
         for file in there:
             file.remove()
@@ -199,12 +173,11 @@ class RunDirectory:
     def belongs_to(self, config: RunConfig) -> bool:
         """Whether the directory is this configuration's; False if it is nobody's yet.
 
-        Devices and what else decides rounding alone (`_MAY_CHANGE`) may differ. If the policy
-        learns to design, `model.mesh` may not, since every device adds a group.
+        Keys of `_MAY_CHANGE` may differ; `model.mesh` may not if the policy learns to design, since
+        every device adds a group.
 
         Raises:
-            UserError: It belongs to another configuration (the message names the keys that
-                differ), holds files of something else, or its config.yaml can't be read.
+            UserError: It belongs to another configuration, or holds files of something else.
         """
         if not self.config_file.exists():
             # Another process may have claimed it between these two looks.

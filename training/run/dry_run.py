@@ -17,11 +17,10 @@ from training.policy.huggingface import SHIPPED, read_config, resolve
 from training.policy.logprobs import LOGITS_BYTES, LOGITS_BYTES_BESIDE_KERNELS
 from training.policy.parameters import parameter_shapes, require_shareable_weights
 from training.run.progress import console, new_table, print_table
-from training.schema import RunConfig
+from training.schema import Lora, RunConfig
 from training.schema.environment_sections import OtherEnvironment, OtherValidation
 
 _BYTES = {"float32": 4, "bfloat16": 2}
-_GIB = 2**30
 
 # Shapes of hub models whose memory can be estimated while they are not on this machine.
 KNOWN_SHAPES = {
@@ -54,35 +53,23 @@ def require_fitting_mesh(config: RunConfig, shape: DecoderConfig) -> None:
     require_shareable_weights(shape, fsdp=mesh.fsdp, tensor=mesh.tensor, lora=lora)
 
 
-def parameters(shape: DecoderConfig) -> int:
-    """Count the weights."""
-    return sum(prod(sizes) for sizes in parameter_shapes(shape).values())
-
-
-def learned_parameters(config: RunConfig, shape: DecoderConfig) -> int:
-    """Count the weights that are trained: all, or those of the adapters."""
-    if config.model.lora is None:
-        return parameters(shape)
-    everything = parameter_shapes(shape, config.model.lora)
-    return sum(prod(sizes) for sizes in everything.values()) - parameters(shape)
+def parameters(shape: DecoderConfig, lora: Lora | None = None) -> int:
+    """Count the weights, those of adapters included."""
+    return sum(prod(sizes) for sizes in parameter_shapes(shape, lora).values())
 
 
 def trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> dict[str, int]:
     """Estimate the trainer's bytes per device for GRPO updates on prompts of `prompt` tokens.
 
-    Weights, Adam's two moments and the gradient are float32 and are split over the
-    whole mesh, as is the reference of a KL divergence, which takes `dtype`; a second copy of the
-    gradient lives while micro-batches are summed. With adapters (`model.lora`) moments, gradient
-    and reference are theirs alone. With remat, each layer keeps its input, and what
-    else the setting says. Without it, each layer keeps about 14 activations of the hidden width and
-    3 of the inner width per token, and the attention scores, of blocks where sequences are long.
-    The logits are computed in chunks; beside them are the whole output layer in `dtype` and, on a
-    mesh or over chunks, its gradient in float32. Completions are as long as they may be.
+    Weights, Adam's two moments and two gradients are float32, and are split over the whole mesh.
+    With remat, each layer keeps its input and what else the setting says; without it, about 14
+    activations of the hidden width and 3 of the inner width per token, and the attention scores.
     """
     mesh = config.model.mesh
     devices = mesh.fsdp * mesh.tensor
-    weights = parameters(shape) * _BYTES["float32"] // devices
-    learned = learned_parameters(config, shape) * _BYTES["float32"] // devices
+    weights = learned = 4 * parameters(shape) // devices
+    if config.model.lora is not None:
+        learned = 4 * (parameters(shape, config.model.lora) - parameters(shape)) // devices
     rows, answer = config.grpo.micro_batch_size // mesh.fsdp, config.prompt.max_tokens
     prompts = rows // config.grpo.completions
     tokens = prompts * prompt + rows * answer
@@ -120,7 +107,8 @@ def _scores_at_once(queries: int, keys: int) -> int:
 def print_plan(config: RunConfig) -> None:
     """Print the stages, the shapes of batches with their tokens, and the memory per device.
 
-    A `UserError` says that the policy, where its shape is known here, does not fit `model.mesh`.
+    Raises:
+        UserError: The policy, where its shape is known here, does not fit `model.mesh`.
     """
     shape = shape_of(config)
     if shape is not None:
@@ -130,28 +118,25 @@ def print_plan(config: RunConfig) -> None:
     prompt = longest_prompt(config)
     _print_batches(config, prompt)
     if shape is None:
-        console.print(
-            f"\nThe shape of {config.model.pretrained} is unknown here, so device memory cannot "
-            "be estimated; give a local folder."
-        )
+        console.print(f"\nThe shape of {config.model.pretrained} is unknown here; give a folder.")
     else:
         _print_memory(config, shape, prompt)
 
 
 def _print_stages(config: RunConfig) -> None:
-    grpo, warm_start, engineer = config.grpo, config.warm_start, config.engineer
+    grpo, warm_start = config.grpo, config.warm_start
     table = new_table("Stages", "phase", "instances", "steps", "completions")
     if warm_start is not None:
         batch = f"{warm_start.batch_size} demonstrations per step"
         table.add_row("warm start", f"{warm_start.instances}", f"{warm_start.steps}", batch)
     used = f"{config.updates_per_stage * grpo.prompts_per_update} of {config.stages.instances}"
-    updates = f"{config.updates_per_stage} updates"
+    completions = f"{grpo.prompts_per_update} x {grpo.completions}"
     each = f"1 per {domain_of(config).instance}"
     for stage in range(1, config.stages.count + 1):
-        completions = f"{grpo.prompts_per_update} x {grpo.completions}"
+        updates = f"{config.updates_per_stage} updates"
         table.add_row(f"stage {stage}: train", used, updates, completions)
         table.add_row(f"stage {stage}: validate", f"{validation_instances(config)}", "", each)
-        table.add_row(f"stage {stage}: design", "", "", engineer.kind)
+        table.add_row(f"stage {stage}: design", "", "", config.engineer.kind)
     print_table(table)
 
 
@@ -159,20 +144,17 @@ def _print_batches(config: RunConfig, prompt: int) -> None:
     grpo, answer = config.grpo, config.prompt.max_tokens
     batch = grpo.prompts_per_update * grpo.completions
     groups = grpo.micro_batch_size // grpo.completions
+    tokens = (1 + grpo.resamples) * batch * answer
     console.print(
         f"\nAn update: {batch} completions in {grpo.minibatches} minibatch(es) of at most "
         f"{config.micro_batches} micro-batches. In each are {groups} prompts of {prompt} tokens at "
-        f"most, and at most {grpo.micro_batch_size} rows of {answer} tokens, in which their "
-        f"completions are packed. Rollouts have at most {batch * answer:,} tokens."
+        f"most, and at most {grpo.micro_batch_size} rows of {answer} tokens. Rollouts have at most "
+        f"{tokens:,} tokens."
     )
-    if grpo.resamples:
-        most = grpo.prompts_per_update * (1 + grpo.resamples)
-        console.print(f"With grpo.resamples, an update answers up to {most} prompts.")
 
 
 def _print_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> None:
-    memory = trainer_memory(config, shape, prompt)
-    sampling = config.sampling
+    memory, sampling = trainer_memory(config, shape, prompt), config.sampling
     engine = parameters(shape) * _BYTES[sampling.dtype] // sampling.tensor_parallel_size
     console.print(
         f"\nThe policy has {parameters(shape) / 1e6:,.1f} million parameters, on a mesh of "
@@ -180,10 +162,10 @@ def _print_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> None:
     )
     table = new_table("Estimated device memory", "on each trainer device", "GiB")
     for name, size in memory.items():
-        table.add_row(name, f"{size / _GIB:.2f}")
+        table.add_row(name, f"{size / 2**30:.2f}")
     table.add_section()
-    table.add_row("trainer in all", f"{sum(memory.values()) / _GIB:.2f}")
-    table.add_row("the engine's weights, per device", f"{engine / _GIB:.2f}")
+    table.add_row("trainer in all", f"{sum(memory.values()) / 2**30:.2f}")
+    table.add_row("the engine's weights, per device", f"{engine / 2**30:.2f}")
     print_table(table)
 
 

@@ -1,8 +1,4 @@
-"""A run that begins with what another one has done: its first round, before any design.
-
-Runs that differ in their engineer alone do the same until the first design. One of them does it,
-and the others begin with a copy; they end as if they had done it themselves.
-"""
+"""A run that begins with a copy of another one's first round, before any design."""
 
 from __future__ import annotations
 
@@ -23,21 +19,17 @@ def same_first_round(one: RunConfig, other: RunConfig) -> bool:
 
 
 def _undesigned(config: RunConfig) -> RunConfig:
-    choice = config.engineer
-    shared = {"picking"}
-    if choice.picking is not None:  # the pool that boards are picked from has the atlas's cells
-        shared.add("atlas")
-    engineer = EngineerChoice(kind="fixed").model_copy(
-        update={name: getattr(choice, name) for name in shared}
-    )
-    update = {"name": "", "engineer": engineer, "tracking": Tracking()}
-    return config.model_copy(update=update)
+    engineer, picking = EngineerChoice(kind="fixed"), config.engineer.picking
+    if picking is not None:  # the pool that boards are picked from has the atlas's cells
+        update = {"picking": picking, "atlas": config.engineer.atlas}
+        engineer = engineer.model_copy(update=update)
+    return config.model_copy(update={"name": "", "engineer": engineer, "tracking": Tracking()})
 
 
 def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> None:
     """Make `target` the directory of a run of `config` that has validated its first stage.
 
-    `source` was stopped after its first stage. The directory appears whole or not at all.
+    The directory appears whole or not at all.
 
     Raises:
         UserError: `source` is of another first round, or was not stopped after its first stage; or

@@ -20,9 +20,7 @@ LOCK = ".lock"
 def hold(folder: Path) -> Iterator[int]:
     """Hold a folder for this process and those to which it hands the descriptor that it gets.
 
-    While it is held, the folder's file `.lock` says by which process, on which host and since when;
-    afterwards the file is empty. The system releases the folder when its holders have ended, in
-    whatever way.
+    While it is held, the folder's file `.lock` says by which process, on which host and since when.
 
     Raises:
         UserError: Another process holds the folder; the message names it.

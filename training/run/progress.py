@@ -1,7 +1,4 @@
-"""What is said on a terminal and in a log: progress (a bar; a line now and then) and tables.
-
-Results go to standard output, progress to standard error.
-"""
+"""Progress and tables: results go to standard output, progress to standard error."""
 
 from __future__ import annotations
 
@@ -23,18 +20,9 @@ from rich.table import Table
 
 SECONDS_BETWEEN_LINES = 10.0
 
-_WIDE = 100
-"""Characters of a line from which a long bar has room."""
-
-_NO_WIDTH = 100_000
-"""Characters of a line where there is no terminal."""
-
 
 class _Console(Console):
-    """A console that leaves it to the command line what a reader that went away means.
-
-    A pipe or a file has no width, so that lines and tables are not broken there; COLUMNS sets one.
-    """
+    """A console that breaks no lines into a pipe, and leaves a broken one to the command line."""
 
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError
@@ -43,7 +31,7 @@ class _Console(Console):
     def size(self) -> ConsoleDimensions:
         if self.is_terminal or self._width is not None:
             return super().size
-        return ConsoleDimensions(_NO_WIDTH, 25)
+        return ConsoleDimensions(100_000, 25)
 
     @size.setter
     def size(self, new_size: tuple[int, int]) -> None:
@@ -94,13 +82,13 @@ def track(
 ) -> Iterator[Callable[..., None]]:
     """Show on standard error how far a phase of `total` steps is, from `start` on, and its rate.
 
-    It gives a function of how many are done and, if there is more to say, a note. `unit` is what
-    the rate counts, such as "answers"; without a terminal there is a line every ten seconds.
+    It gives a function of how many are done and of a note. `unit` is what the rate counts, such as
+    "answers"; without a terminal there is a line every ten seconds.
     """
     if status_console.is_terminal:
         columns = (
             TextColumn("{task.description:<24}"),
-            BarColumn(bar_width=24 if status_console.width > _WIDE else 6),
+            BarColumn(bar_width=24 if status_console.width > 100 else 6),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
             TimeElapsedColumn(),
@@ -143,10 +131,7 @@ def track(
 
 
 def rate_of(count: int, seconds: float, unit: str = "") -> str:
-    """Write how many came per second, or the seconds for each where it takes more than one.
-
-    `unit` is what came, such as "answers".
-    """
+    """Write how many came per second, or the seconds for each where it takes more than one."""
     what = f" {unit}/s" if unit else "/s"
     if count <= 0 or seconds <= 0:
         return f"0{what}"

@@ -1,55 +1,24 @@
-"""What the files of a run hold: one model per file, and `directory.py` says where each stands.
+"""What the files of a run hold: one frozen model per file. `directory.py` says where each stands.
 
-Records are frozen values that know nothing of files. What they say in common: a stage is counted
-from 1 and 0 is what stood before the first; a step counts all steps of the warm start and all
-updates since the beginning.
+A step counts all steps of the warm start and all updates since the beginning.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Field,
-    ValidationError,
-    field_validator,
-)
+from pydantic import Field, ValidationError, field_validator
 
-from engineer import (
-    DesignAtlas,
-    DesignRecord,
-    Tally,
-)
+from engineer import DesignAtlas, DesignRecord, Tally
 from engineer.lake import Bounds
 from jaxlake.statistics.paired import PairedComparison
 from training.errors import UserError, problems_of
-from training.run.answer_records import (
-    EpisodeRecord,
-    LakeAnswer,
-    Rates,
-    StoredConfiguration,
-    ValidationRecord,
-)
-from training.run.record_model import (
-    Bounded,
-    Count,
-    NonNegative,
-    R,
-    Rate,
-    Record,
-    Reward,
-    Seconds,
-    six_digits,
-)
-
-__all__ = [
-    "EpisodeRecord",
-    "LakeAnswer",
-    "Rates",
-    "StoredConfiguration",
-    "ValidationRecord",
-    "six_digits",
-]
+from training.run.answer_records import EpisodeRecord as EpisodeRecord
+from training.run.answer_records import LakeAnswer as LakeAnswer
+from training.run.answer_records import Rates as Rates
+from training.run.answer_records import StoredConfiguration, ValidationRecord
+from training.run.record_model import Bounded, Count, NonNegative, R, Rate, Record, Reward, Seconds
+from training.run.record_model import six_digits as six_digits
 
 
 class RequestOutcome(Record):

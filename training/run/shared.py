@@ -1,9 +1,6 @@
 """A run's directory as one process of several sees it.
 
-The first process writes the run's files. Every other one does the same work on the same values, so
-it makes the same files, in a copy that is its own: what it finds there, and when, never depends on
-how far the first one is. Folders of weights and checkpoints are not copied; all processes read them
-where they are, so the directory is on a file system that they share.
+The first process writes the run's files; the others work on a copy. Folders of weights are shared.
 """
 
 from __future__ import annotations
@@ -31,9 +28,8 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
     """Claim and hold a run's directory, and say whether it already was this configuration's.
 
     Raises:
-        UserError: see `RunDirectory.claim` and `hold`; or several processes were given different
-            configurations, or don't share the directory.
-        PeerError: Another process has failed.
+        UserError: See `RunDirectory.claim`, `hold` and `require_shareable`.
+        PeerError: Another process has failed, or has another configuration.
     """
     require_same("the configuration", dump(config))
     if not alone():

@@ -30,8 +30,7 @@ PEAK_TFLOPS = {
     "TPU v6 lite": 918.0,
     "TPU v6e": 918.0,
 }
-"""Dense bfloat16 TFLOP/s of a device by how JAX's name of it begins, from the makers' data sheets.
-Of several the longest beginning counts."""
+"""Dense bfloat16 TFLOP/s by how JAX's name of a device begins; the longest beginning counts."""
 
 
 @dataclass
@@ -47,10 +46,9 @@ def timing_fields(
 ) -> dict[str, Any]:
     """Return the fields of a `TimingRecord` beside its seconds.
 
-    Tokens are those of all processes of a run, and their speed is that of a rollout; it is left out
-    with `grpo.prefetch`, where most of a rollout is drawn during an update. The MFU is the share of
-    their peak that the trainer's devices reached for loss and gradient during `seconds["update"]`,
-    in which there are packing and, for an update of a new shape, compilation.
+    The speed of a rollout is left out with `grpo.prefetch`. The MFU is the share of their peak that
+    the trainer's devices reached for loss and gradient during `seconds["update"]`, packing and
+    compilation included.
     """
     fields: dict[str, Any] = {"generated_tokens": work.generated_tokens}
     if seconds.get("rollout") and not config.grpo.prefetch:
@@ -60,12 +58,12 @@ def timing_fields(
         mesh = config.model.mesh
         most = peak * 1e12 * mesh.fsdp * mesh.tensor * seconds["update"]
         fields["mfu"] = six_digits(work.model_flops / most)
-    held = [
-        (device.memory_stats() or {}).get("peak_bytes_in_use") for device in jax.local_devices()
-    ]
-    if known := [one for one in held if one is not None]:
-        fields["device_gib"] = six_digits(max(known) / _GIB)
-    fields["host_gib"] = six_digits(_peak_of_process() / _GIB)
+    memory = [device.memory_stats() or {} for device in jax.local_devices()]
+    if held := [one["peak_bytes_in_use"] for one in memory if "peak_bytes_in_use" in one]:
+        fields["device_gib"] = six_digits(max(held) / _GIB)
+    peak_of_process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    kibibytes = peak_of_process // 1024 if sys.platform == "darwin" else peak_of_process
+    fields["host_gib"] = six_digits(kibibytes / 2**20)
     return fields
 
 
@@ -75,9 +73,3 @@ def known_peak(device: jax.Device, dtype: str) -> float | None:
         return None
     beginnings = [name for name in PEAK_TFLOPS if device.device_kind.startswith(name)]
     return PEAK_TFLOPS[max(beginnings, key=len)] if beginnings else None
-
-
-def _peak_of_process() -> int:
-    """Return the most bytes that the process ever had in memory."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,8 +1,4 @@
-"""TensorBoard and Weights & Biases get the numbers of a run's logs, through their own libraries.
-
-A resumed run tells the steps again that it takes again: TensorBoard drops what it was told of them
-before, Weights & Biases keeps both, which differ in seconds and speed.
-"""
+"""TensorBoard and Weights & Biases get the numbers of a run's logs, through their own libraries."""
 
 from __future__ import annotations
 
@@ -23,10 +19,7 @@ from training.run.directory import RunDirectory
 from training.run.records import TimingRecord, UpdateMetrics, WarmStartMetrics
 from training.schema import RunConfig
 
-STEP = "step"
-"""The horizontal axis on Weights & Biases."""
-
-_PLACE = frozenset({"phase", "stage", "update", STEP})
+_PLACE = frozenset({"phase", "stage", "update", "step"})
 
 Writer = Callable[[int, Mapping[str, float]], None]
 """Takes a step of the run, and numbers by name."""
@@ -40,8 +33,7 @@ class Trackers:
 
     def update(self, metrics: UpdateMetrics, timing: TimingRecord) -> None:
         """Log one update: `train/by_group/3/valid`, `timing/seconds/rollout`."""
-        values = {"train": metrics.model_dump(), "timing": timing.model_dump()}
-        self._log(metrics.step, values)
+        self._log(metrics.step, {"train": metrics.model_dump(), "timing": timing.model_dump()})
 
     def warm_start(self, metrics: WarmStartMetrics) -> None:
         """Log some steps of the warm start: `warm_start/loss`."""
@@ -77,8 +69,6 @@ def _numbers(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 def open_trackers(config: RunConfig, directory: RunDirectory, step: int) -> Iterator[Trackers]:
     """Open the trackers that a configuration asks for, for the steps after `step`.
 
-    Of several processes only the first one opens any.
-
     Raises:
         UserError: The library of one is not installed, or its account can't be used.
     """
@@ -93,10 +83,7 @@ def open_trackers(config: RunConfig, directory: RunDirectory, step: int) -> Iter
 
 @contextmanager
 def profiled(config: RunConfig, directory: RunDirectory, update: int) -> Iterator[None]:
-    """Write a profiler trace of the block to `profile/UPDATE`, if it was asked for.
-
-    `update` is counted over all stages from 1.
-    """
+    """Write a profiler trace of the block to `profile/UPDATE`, if it was asked for."""
     asked = update in config.tracking.profile_updates and is_first()
     folder = directory.profile / str(update)
     with jax.profiler.trace(str(folder)) if asked else nullcontext():
@@ -140,9 +127,9 @@ def _weights_and_biases(config: RunConfig, directory: RunDirectory) -> Iterator[
             f"tracking.wandb: Weights & Biases can't be used: {error}. Log in by `wandb login`,"
             " or set WANDB_MODE=offline"
         ) from error
-    run.define_metric("*", step_metric=STEP)
+    run.define_metric("*", step_metric="step")
     try:
-        yield lambda step, values: run.log({STEP: step, **values})
+        yield lambda step, values: run.log({"step": step, **values})
     except BaseException:
         run.finish(exit_code=1)
         raise

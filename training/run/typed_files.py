@@ -1,9 +1,7 @@
 """Typed files: a handle knows where one file stands and which values it holds.
 
-Every handle writes its file whole: a reader, and a restart after a kill, sees all of the new
-content or all of the old one. A log is the exception: it grows line by line. Whatever goes wrong is
-a `UserError` that names the file and, in a file that holds something else than it should, the line,
-the field, the value and what is allowed.
+Files are written whole, but for logs, which grow line by line. Problems are a `UserError` that
+names the file.
 """
 
 from __future__ import annotations
@@ -110,10 +108,7 @@ class JsonLinesFile(File, Generic[T]):
         return values
 
     def readable(self, problems: list[str]) -> list[T]:
-        """Return what can be read, and add to `problems` what is wrong with each other line.
-
-        A `UserError` says that the file is missing or can't be read.
-        """
+        """Return what can be read, and add to `problems` what is wrong with each other line."""
         damaged: dict[int, ValueError] = {}
         with self._naming("read"):
             lines = list(read_json_lines(self.path, damaged))

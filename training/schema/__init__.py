@@ -1,8 +1,4 @@
-"""The schema of `configs/*.yaml`: one frozen `RunConfig` decides a run.
-
-The files `..._section(s).py` hold its sections, `section.py` what all of them are. `run_config.py`
-puts them together and checks what must hold between them, `loading.py` reads and writes YAML files.
-"""
+"""The schema of `configs/*.yaml`: one frozen `RunConfig` decides a run."""
 
 from training.schema.engineer_section import (
     AtlasChoice,
@@ -14,8 +10,7 @@ from training.schema.lake_sections import Prompt
 from training.schema.learning_sections import Grpo, Rehearsal, Reward, WarmStart
 from training.schema.loading import dump, load, load_as, parse_yaml, read_yaml
 from training.schema.model_sections import Lora, Model
-from training.schema.run_config import RunConfig
-from training.schema.run_sections import Tracking
+from training.schema.run_config import RunConfig, Tracking
 from training.schema.sampling_sections import Sampling, Server
 from training.schema.section import Positive, Section
 

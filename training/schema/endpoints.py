@@ -19,11 +19,7 @@ _SECRET = re.compile(
 
 
 def check_url(base_url: str) -> str:
-    """Return an address that can be asked and holds nothing secret; else raise a ValueError.
-
-    Secret are a user, a password, and a query parameter that is called like a key; the message
-    quotes no part of the address but the parameter's name.
-    """
+    """Return an address that can be asked and holds nothing secret; else raise a ValueError."""
     try:
         parts = urlsplit(base_url)
         valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -42,10 +38,7 @@ def check_url(base_url: str) -> str:
 
 
 def check_variable(name: str) -> str:
-    """Return a name that can be that of an environment variable; else raise a ValueError.
-
-    It may be the key itself, so it is not quoted.
-    """
+    """Return a name that can be that of an environment variable; else raise a ValueError."""
     if not (name.isascii() and name.isidentifier()):
         raise ValueError(
             "api_key_env must be the name of an environment variable, of letters, digits and _;"

@@ -1,21 +1,68 @@
-"""The sections `environment` and `validation` of runs on other environments than the lake.
-
-`environment.kind` names a class, which validates `environment.settings`; the space that it then has
-says what the configurations may hold.
-"""
+"""The sections `environment` and `validation` of runs on other environments than the lake."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import re
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field, InstanceOf, SerializeAsAny, ValidationError, model_validator
 
 from engineer import KnobConfiguration, KnobSpace
-from training.errors import problems_of, shortened
-from training.schema.environment_loading import environment_class, make_environment
+from training.errors import did_you_mean, problems_of, shortened
 from training.schema.section import NonNegative, Positive, Section
 from training.user_environment import UserEnvironment
+
+LAKE = "lake"
+ALLOWED = f"{LAKE}, and package.module:NAME of a UserEnvironment"
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+
+def environment_class(kind: object) -> type[UserEnvironment[Any]]:
+    """Import the class that a kind names, also from the current folder.
+
+    Raises:
+        ValueError: It can't be imported, or is none that a run can be made of.
+    """
+    if not isinstance(kind, str) or not _DOTTED.fullmatch(kind):
+        meant = did_you_mean(kind, [LAKE])
+        raise ValueError(f"kind: got {shortened(kind)}, allowed are {ALLOWED}{meant}")
+    module_name, name = kind.split(":")
+    if (folder := str(Path.cwd())) not in sys.path:  # a command alone does not search it
+        sys.path.append(folder)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(
+            f"kind: got {kind}, whose module can't be imported ({why:.300}); allowed are {ALLOWED}"
+        ) from error
+    found = getattr(module, name, None)
+    if found is None:
+        meant = did_you_mean(name, dir(module))
+        raise ValueError(f"kind: got {kind}, but {module_name} has no {name}{meant}")
+    if not (inspect.isclass(found) and issubclass(found, UserEnvironment)):
+        raise ValueError(f"kind: got {kind}, which is no subclass of UserEnvironment")
+    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+        raise ValueError(f"kind: got {kind}, which lacks {', '.join(missing)}")
+    return found
+
+
+def make_environment(kind: object, settings: object) -> UserEnvironment[Any]:
+    """Make the environment that a kind names; a `ValueError` names what is wrong with it."""
+    wanted = environment_class(kind)
+    if isinstance(settings, wanted):
+        return settings
+    try:
+        return wanted.model_validate(settings)
+    except ValidationError as error:
+        allowed = ", ".join(wanted.model_fields) or "none"
+        problems = problems_of(error, lambda place: allowed if len(place) == 1 else "others")
+        raise ValueError("; ".join(f"settings.{one}" for one in problems)) from error
 
 
 class OtherEnvironment(Section):

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
-from yaml.constructor import SafeConstructor
 
 from training.errors import Location, UserError, problems_of
 from training.schema.run_config import RunConfig
@@ -62,10 +61,7 @@ def refuse_other_kinds(schema: str, path: Path, tree: Mapping[Any, Any]) -> None
 
 
 def _blamed(problem: str, path: Path, overrides: Sequence[str]) -> str:
-    """Put before a problem the override that it speaks of, the last one that does, or the file.
-
-    Only the key of an override is told: its value may be a secret in the wrong place.
-    """
+    """Put before a problem the override that it speaks of, the last one that does, or the file."""
     place, _, rest = problem.partition(": ")
     places = (place, f"{place}.{rest.partition(': ')[0]}")  # such as environment: kind: got ...
     for override in reversed(overrides):
@@ -92,10 +88,7 @@ def read_yaml(path: Path) -> dict[Any, Any]:
 
 
 def parse_yaml(text: str) -> Any:
-    """What a YAML document holds, whatever else the process has loaded.
-
-    A `ValueError` of one line says that it is not YAML.
-    """
+    """What a YAML document holds; a `ValueError` of one line says that it is not YAML."""
     try:
         return yaml.load(text, _Reader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -108,18 +101,8 @@ def dump(config: Section) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, width=100)
 
 
-def _integer(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
-    """Read an integer; one in hexadecimal may be too long for any message to show it."""
-    value: int = SafeConstructor.construct_yaml_int(loader, node)
-    str(value)  # raises a ValueError then, as reading a decimal number of that length does
-    return value
-
-
 class _Reader(yaml.SafeLoader):
-    """The safe reader, which refuses a key that stands twice in a mapping.
-
-    A library that vLLM brings along lets the shared one take dates for text.
-    """
+    """The safe reader, which refuses a key that stands twice in a mapping."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
@@ -131,11 +114,6 @@ class _Reader(yaml.SafeLoader):
                 f"{node.start_mark.line + 1}, allowed is once"
             )
         return node
-
-    yaml_constructors = SafeConstructor.yaml_constructors | {
-        "tag:yaml.org,2002:timestamp": SafeConstructor.construct_yaml_timestamp,
-        "tag:yaml.org,2002:int": _integer,
-    }
 
 
 def _apply(override: str, tree: dict[Any, Any]) -> None:

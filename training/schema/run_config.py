@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import product
+from operator import attrgetter
 from typing import Annotated, Any
 
 import numpy as np
@@ -22,14 +23,12 @@ from engineer.lake import Bounds, LakeConfiguration, SizeKnobs, lake_domain
 from jaxlake.board.limits import infeasibility
 from training.errors import UserError
 from training.schema.engineer_section import EngineerChoice
-from training.schema.environment_loading import LAKE
-from training.schema.environment_sections import OtherEnvironment, OtherValidation
+from training.schema.environment_sections import LAKE, OtherEnvironment, OtherValidation
 from training.schema.lake_sections import Environment, Prompt, Validation
 from training.schema.learning_sections import Grpo, Rehearsal, Reward, WarmStart
 from training.schema.model_sections import Model
-from training.schema.run_sections import Stages, Tracking
 from training.schema.sampling_sections import BFLOAT16_TOLERANCE, Sampling
-from training.schema.section import Agents, Section
+from training.schema.section import Agents, Positive, Section
 
 RANDOM = "random"
 """As `environment.initial`: drawn by the run's seed, as the random engineer draws."""
@@ -39,8 +38,34 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 _SERVED = frozenset({"base", "model"})
 """Engineers whose answers come from a vLLM server beside the policy's engine."""
 
-_LAKE_KEYS = {"prompt": ("style", "max_steps"), "reward": ("optimal", "valid", "parsed")}
+_LAKE_ONLY = (
+    *("engineer.learning", "engineer.picking", "engineer.atlas.after_last", "prompt.style"),
+    *("prompt.max_steps", "reward.optimal", "reward.valid", "reward.parsed"),
+)
 """Keys that only the lake reads: another environment writes its own prompts and rewards."""
+
+
+class Stages(Section):
+    """How many stages, and how many training instances each may use."""
+
+    count: Positive = Field(3, description="passes through Train, Validate, Design")
+    instances: Positive = Field(4_000, description="training instances per stage")
+
+
+class Tracking(Section):
+    """Who is told of a run beside its own files; nothing of it decides what the run does."""
+
+    tensorboard: bool = Field(
+        False, description="write events to RUN/tensorboard (the extra `tensorboard`)"
+    )
+    wandb: bool = Field(
+        False,
+        description="log to Weights & Biases (the extra `wandb`), whose environment variables, "
+        "such as WANDB_PROJECT and WANDB_MODE, decide the rest",
+    )
+    profile_updates: tuple[Positive, ...] = Field(
+        (), description="updates, counted over all stages from 1, whose trace goes to RUN/profile"
+    )
 
 
 class _Drawing(BaseModel):
@@ -126,11 +151,7 @@ class RunConfig(Section):
 
     @property
     def engine_sampling(self) -> Sampling:
-        """Return `sampling` as each vLLM engine of a run gets it.
-
-        The policy's engine stays where it is while the server of another model is asked, so they
-        divide `gpu_memory_utilization`. Servers elsewhere have memory of their own.
-        """
+        """Return `sampling` as each vLLM engine of a run gets it: its share of the memory."""
         engines = [self.sampling.runs_vllm_here, self.engineer.asked in _SERVED]
         share = self.sampling.gpu_memory_utilization / max(sum(engines), 1)
         return self.sampling.model_copy(update={"gpu_memory_utilization": share})
@@ -193,24 +214,15 @@ class RunConfig(Section):
                 f"warm_start: got one, allowed is null: {kind} has no demonstration(instance) to "
                 "imitate"
             )
-        for key, value in self._asked_of_the_lake():
-            raise ValueError(
-                f"{key}: got {value}, which only environment.kind {LAKE} has; leave it out with "
-                f"{kind}"
-            )
+        for key in _LAKE_ONLY:
+            section, _, name = key.rpartition(".")
+            settings = attrgetter(section)(self)
+            if (value := getattr(settings, name)) != type(settings).model_fields[name].default:
+                raise ValueError(
+                    f"{key}: got {value}, which only environment.kind {LAKE} has; leave it out "
+                    f"with {kind}"
+                )
         return self
-
-    def _asked_of_the_lake(self) -> Iterator[tuple[str, Any]]:
-        """Yield the keys, with their values, that other environments have nothing for."""
-        for key in ("learning", "picking"):
-            if (value := getattr(self.engineer, key)) is not None:
-                yield f"engineer.{key}", value
-        if self.engineer.atlas.after_last:
-            yield "engineer.atlas.after_last", True
-        for section, keys in {"prompt": self.prompt, "reward": self.reward}.items():
-            for key in _LAKE_KEYS[section]:
-                if (value := getattr(keys, key)) != type(keys).model_fields[key].default:
-                    yield f"{section}.{key}", value
 
     @model_validator(mode="after")
     def _boards_can_be_made(self) -> RunConfig:
@@ -272,16 +284,6 @@ class RunConfig(Section):
         elif self.engineer.learning is not None:
             rows["rehearsal.contexts"] = Rehearsal().contexts
         return rows
-
-    @model_validator(mode="after")
-    def _updates_to_profile_exist(self) -> RunConfig:
-        last = self.stages.count * self.updates_per_stage
-        if beyond := [number for number in self.tracking.profile_updates if number > last]:
-            raise ValueError(
-                f"tracking.profile_updates: got {beyond[0]}, allowed are 1 to {last}, the updates "
-                "of all stages"
-            )
-        return self
 
     @model_validator(mode="after")
     def _options_of_grpo_fit(self) -> RunConfig:

@@ -207,14 +207,3 @@ def test_error_of_a_save_in_the_background_is_raised_and_nothing_older_is_lost(
     assert "Traceback" not in capfd.readouterr().err
     assert_restores(copy, 2)
     assert {"1", "2"} == {one.name for one in copy.iterdir()}
-
-
-def test_save_refuses_a_full_disk(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage(copy)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100_000))
-    with closing(Checkpoints(copy)) as checkpoints:
-        with pytest.raises(
-            UserError, match=r"/3: .* takes about 19\d,\d{3} bytes, 100,000 are free"
-        ):
-            checkpoints.save(state_at(3), progress_at(3))
-        assert checkpoints.progress() == progress_at(2)
