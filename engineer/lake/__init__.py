@@ -1,8 +1,7 @@
-"""The lake behind the engineer's interface: its knobs, its words and its evidence."""
+"""The lake behind the engineer's interface: its knobs and its words."""
 
 from engineer.lake.configuration import Bounds, LakeConfiguration, SizeKnobs
 from engineer.lake.domain import lake_domain
-from engineer.lake.evidence import lake_evidence
 from engineer.lake.feasibility import NearestFeasible
 
 __all__ = [
@@ -11,5 +10,4 @@ __all__ = [
     "NearestFeasible",
     "SizeKnobs",
     "lake_domain",
-    "lake_evidence",
 ]

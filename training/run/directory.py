@@ -149,9 +149,10 @@ class RunDirectory:
 
     def rewind(self, step: int) -> None:
         """Drop what is logged beyond `step`: a resumed run writes it again."""
-        for log in (self.metrics, self.timings):
-            if log.exists():
-                log.write([one for one in log.read() if one.step <= step])
+        if self.metrics.exists():
+            self.metrics.write([one for one in self.metrics.read() if one.step <= step])
+        if self.timings.exists():
+            self.timings.write([one for one in self.timings.read() if one.step <= step])
 
     def drop_later(self, stage: int, *, designed: bool = False) -> bool:
         """Drop what was made of weights that are gone, of a stage and of all after it.

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError
 
 from engineer import DesignAtlas, DesignRecord, Tally
-from engineer.lake import Bounds
 from jaxlake.statistics.paired import PairedComparison
 from training.errors import UserError, problems_of
 from training.run.answer_records import EpisodeRecord as EpisodeRecord
@@ -86,15 +85,6 @@ class AtlasRecord(Record):
     stage: Count = Field(description="the stage that had just ended")
     weights: Count = Field(description="the stage whose weights answered, those in force after it")
     atlas: DesignAtlas
-
-    @field_validator("atlas")
-    @classmethod
-    def _of_the_lake(cls, atlas: DesignAtlas) -> DesignAtlas:
-        knobs = tuple(atlas.cells[0].knobs)
-        if knobs != Bounds.knobs[1:]:
-            allowed = " and ".join(Bounds.knobs[1:])
-            raise ValueError(f"knobs: got {' and '.join(knobs) or 'none'}, allowed are {allowed}")
-        return atlas
 
 
 def measured(record: type[R], /, **values: Any) -> R:
