@@ -3,7 +3,6 @@
 import argparse
 import itertools
 import json
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,9 +30,8 @@ def check_source(args: argparse.Namespace) -> None:
         require_readable(args.source)
         return
     refuse_ignored(args, args.source, ("--map", "--agents"))
-    if not source.exists() and not re.fullmatch(r"[\w.-]+/[\w.-]+", args.source):
-        problem = "no such file or folder, and not owner/name on the hub"
-        raise UserError(f"{args.source}: {problem}")
+    if not source.exists():
+        raise UserError(f"{source}: no such file or folder")
 
 
 def write_boards(args: argparse.Namespace) -> int:

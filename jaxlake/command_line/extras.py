@@ -10,11 +10,7 @@ _FOR_DEVELOPERS = {"docs", "lint", "notebooks", "test"}
 
 
 def requirements() -> dict[str, dict[str, str]]:
-    """Return what each extra requires: versions such as `>=2.11` by distribution.
-
-    The key "" stands for the core. Extras for developers of jaxlake are left out; where jaxlake is
-    on the path without being installed, nothing is known.
-    """
+    """Return what the core ("") and each user's extra requires: versions by distribution."""
     found: dict[str, dict[str, str]] = {"": {}}
     try:
         required = metadata.requires("jaxlake") or []

@@ -13,7 +13,6 @@ from jaxlake.board.grids import START_SYMBOLS, SYMBOLS, GridError, parse_grid
 from jaxlake.board.instance import Instance, agent_tasks
 from jaxlake.datasets.source_files import DatasetError, read_rows
 
-REPOSITORY = "LARK-Lab/MAPF-FrozenLake-Benchmark"
 MAX_SIZE, MAX_AGENTS = 10, len(START_SYMBOLS)
 SUFFIXES = (".jsonl", ".parquet")
 _CELLS = frozenset(SYMBOLS)
@@ -40,21 +39,18 @@ class PublishedRow:
     optimum: tuple[int, int] | None = None  # sum of costs and makespan, steps, if the row has both
 
 
-def read_published(source: str | Path = REPOSITORY) -> list[PublishedRow]:
-    """Read published rows from a local file or folder, or from the hub.
+def read_published(source: str | Path) -> list[PublishedRow]:
+    """Read published rows, in the order of paths and in theirs.
 
     A row needs `sample_id`, `num_agents`, and either `text` with the board inside (see
     `find_board`) or `grid`, the board's rows.
 
     Args:
-        source: a .jsonl or .parquet file (needs pyarrow), a folder of such files, or `owner/name`
-            of a data set on the hub, of which a snapshot is downloaded into the hub's own cache.
-            Rows come in the order of paths and in theirs.
+        source: a .jsonl or .parquet file (needs pyarrow), or a folder of such files.
 
     Raises:
         DatasetError: a file can't be read, a row lacks a field, or its board can't be found; the
             message names the file, the row and its sample_id.
-        ModuleNotFoundError: a package of the extra `hub` is missing.
     """
     return [
         _row(record, place, _configuration(path))
@@ -158,30 +154,17 @@ def published_files(source: str | Path) -> list[Path]:
     path = Path(source)
     if path.is_file():
         return [path]
-    folder = path if path.is_dir() else _snapshot(str(source))
-    paths = sorted(p for p in folder.rglob("*") if p.suffix in SUFFIXES and p.is_file())
+    paths = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file())
     if not paths:
-        raise DatasetError(f"{source}: no {', '.join(SUFFIXES)} file")
+        raise DatasetError(
+            f"{source}: is not a file, nor a folder with {', '.join(SUFFIXES)} files"
+        )
     return paths
 
 
 def _configuration(path: Path) -> str | None:
     found = filter(None, map(_CONFIGURATION.search, reversed(path.parts)))
     return next((match[0] for match in found), None)
-
-
-def _snapshot(source: str) -> Path:
-    """Return the folder of a data set on the hub, in the hub's cache."""
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", source):
-        raise DatasetError(f"{source}: no such file or folder, and not owner/name on the hub")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    patterns = [f"*{suffix}" for suffix in SUFFIXES]
-    try:
-        return Path(snapshot_download(source, repo_type="dataset", allow_patterns=patterns))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise DatasetError(f"{source}: can't be had from the hub: {error}") from None
 
 
 def _records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -51,8 +51,8 @@ _CONVERT = """\
 Convert boards between formats.
 
 SOURCE  a set; a MovingAI .scen file with --map and --agents; FILE.jsonl of the {"id", "grid"} lines
-        that `jaxlake solve` reads and writes; rows in the published format (.jsonl, .parquet, a
-        folder of these, or owner/name on the hub)
+        that `jaxlake solve` reads and writes; rows in the published format (.jsonl, .parquet, or
+        a folder of these)
 TARGET  FILE.jsonl: {"id", "grid"} lines for `jaxlake solve`; any other name: a folder, which gets
         a MovingAI .map and .scen for each board
 

@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
     print(f"compiled programs are kept in: {os.environ.get(CACHE, 'no folder')}")
     free = shutil.disk_usage(".").free / _GIB
     print(f"runs would go to {Path('runs').absolute()}: {free:.1f} GiB free")
-    if advice := _advice(str(seen.get("platform"))):
-        problems.append(advice)
+    if Path("/dev/nvidia0").exists() and seen.get("platform") != "gpu":
+        problems.append("JAX does not use this machine's NVIDIA GPU: see docs/how_to/cuda.md")
     print("\nNothing is wrong." if not problems else "\nWhat is wrong:")
     for problem in problems:
         print(f"- {problem}")
@@ -104,10 +104,9 @@ def _ask(program: str) -> Mapping[str, Any]:
     command = [sys.executable, "-c", program]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
+        return dict(json.loads(done.stdout.strip().splitlines()[-1]))
     except subprocess.TimeoutExpired:
         return {"error": f"no answer within {_SECONDS:.0f} seconds"}
-    try:
-        return dict(json.loads(done.stdout.strip().splitlines()[-1]))
     except (ValueError, IndexError):
         lines = done.stderr.strip().splitlines()
         return {"error": lines[-1] if lines else f"its process ended with {done.returncode}"}
@@ -122,15 +121,3 @@ def _vllm(problems: list[str]) -> str:
         problems.append(f"vLLM does not start: {seen['error']}")
         return f"{' and '.join(installed)}, does not start"
     return f"{' and '.join(installed)}, for {seen['platform'] or 'no platform'}"
-
-
-def _advice(backend: str) -> str | None:
-    """Say what to install where JAX does not use a device that this machine has."""
-    if Path("/dev/nvidia0").exists() and backend != "gpu":
-        return (
-            f"this machine has an NVIDIA GPU and JAX uses {backend}: "
-            "pip install 'jax[cuda13]' 'jaxlake[train,vllm]', see docs/how_to/cuda.md"
-        )
-    if os.environ.get("TPU_NAME") and backend != "tpu":
-        return f"this looks like a TPU machine and JAX uses {backend}: pip install 'jax[tpu]'"
-    return None

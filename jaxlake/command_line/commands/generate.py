@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from jaxlake.command_line.arguments import add_output, add_seed, describe, number
@@ -26,7 +27,6 @@ exit status: 0 all boards were made, 1 some are missing, 2 there can be no such 
 """
 
 _MAX_SIZE = 10
-_MAX_COUNT = 1_000_000
 _CHUNK = 2048
 _MAX_CANDIDATES = 1 << 18
 
@@ -34,20 +34,20 @@ _MAX_CANDIDATES = 1 << 18
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     describe(parser, run, _HELP)
-    for name, metavar, kind, what in (
-        ("--size", "N", number(int, 2, _MAX_SIZE), "side of the board, 2 to 10"),
-        ("--hole-ratio", "H", number(float, 0, 1), "share of all cells, 0 to 1"),
-        ("--wait-ratio", "W", number(float, 0, 1), "share of the boards that need a wait, 0 to 1"),
-        ("--count", "C", number(int, 1, _MAX_COUNT), f"number of boards, 1 to {_MAX_COUNT:,}"),
-    ):
-        parser.add_argument(name, metavar=metavar, type=kind, required=True, help=what)
+    ratio = number(float, 0, 1)
+    add = partial(parser.add_argument, required=True)
+    add("--size", metavar="N", type=number(int, 2, _MAX_SIZE), help="side of the board, 2 to 10")
+    add("--hole-ratio", metavar="H", type=ratio, help="share of all cells, 0 to 1")
+    add("--wait-ratio", metavar="W", type=ratio, help="share of boards that need a wait, 0 to 1")
+    add("--count", metavar="C", type=number(int, 1, 1_000_000), help="number of boards")
     add_seed(parser)
+    agents = "agents on each board, 1 to 5 (default: 2)"
+    parser.add_argument("--agents", metavar="K", type=number(int, 1, 5), default=2, help=agents)
     tries = f"boards to draw for every {_CHUNK:,} before giving up (default: {_MAX_CANDIDATES:,})"
-    for name, metavar, kind, default, what in (
-        ("--agents", "K", number(int, 1, 5), 2, "agents on each board, 1 to 5 (default: 2)"),
-        ("--max-candidates", "M", number(int, 1, 1 << 30), _MAX_CANDIDATES, tries),
-    ):
-        parser.add_argument(name, metavar=metavar, type=kind, default=default, help=what)
+    most = number(int, 1, 1 << 30)
+    parser.add_argument(
+        "--max-candidates", metavar="M", type=most, default=_MAX_CANDIDATES, help=tries
+    )
     add_output(parser)
 
 

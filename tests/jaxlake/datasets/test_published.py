@@ -181,25 +181,6 @@ def test_a_file_that_is_no_set_of_rows_is_one_clear_message(tmp_path, name, cont
         read_published(tmp_path / name)
 
 
-@pytest.fixture
-def offline_hub(tmp_path, monkeypatch):
-    """The hub's own cache with one data set in it, and no network."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    folder = tmp_path / "datasets--someone--lakes"
-    snapshot = folder / "snapshots" / ("0" * 40)
-    snapshot.mkdir(parents=True)
-    (folder / "refs").mkdir()
-    (folder / "refs" / "main").write_text("0" * 40)
-    return snapshot
-
-
-def test_rows_are_read_from_the_hub_s_cache(grids, offline_hub):
-    for config, grid in zip(CONFIGURATIONS, grids[:2], strict=True):
-        (offline_hub / config).mkdir()
-        table = pyarrow.Table.from_pylist(rows_of([grid]))
-        path = offline_hub / config / "test-00000-of-00001.parquet"
-        pyarrow.parquet.write_table(table, path)
-    rows = read_published("someone/lakes")
-    assert [format_grid(row.instance) for row in rows] == grids[:2]
-    assert [row.config for row in rows] == CONFIGURATIONS
+def test_read_published_names_a_missing_source(tmp_path):
+    with pytest.raises(DatasetError, match="missing: is not a file, nor a folder"):
+        read_published(tmp_path / "missing")
