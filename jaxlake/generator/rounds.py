@@ -6,7 +6,7 @@ round (`fill_by_parts`), which compiles less.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ from jaxlake.generator.pool import (
 from jaxlake.runtime.cpu_devices import jit_search
 from jaxlake.solver import Solution, Status, solve_batch
 from jaxlake.solver.many_slots import candidate_budgets
-from jaxlake.solver.tiers import solve_boards_in_stages
+from jaxlake.solver.tiers import solve_boards
 
 SMALL_SET = 4096
 """Slots for boards up to which a set takes less time to make than its programs to compile."""
@@ -112,11 +112,7 @@ def fill_by_parts(options: PoolOptions) -> Pool:
     draw = jit_search(partial(_begin_round, options=options)).lightly
     keep = jit_search(_end_round, donate_argnames="kept").lightly
     order = jit_search(partial(put_in_order, options=options)).lightly
-    settings: Any = {
-        "horizon": options.horizon,
-        "widths": options.widths,
-        "lightly": options.slots <= SMALL_SET,
-    }
+    lightly = options.slots <= SMALL_SET
 
     def fill(
         keys: jax.Array, params: LakeParams, n: jax.Array, most: jax.Array, part: jax.Array
@@ -124,7 +120,9 @@ def fill_by_parts(options: PoolOptions) -> Pool:
         setting, kept, more = begin(keys, params, n, most, part)
         while more:
             lanes, drawn = draw(setting, kept)
-            solutions = solve_boards_in_stages(drawn.boards, drawn.budgets, **settings)
+            solutions = solve_boards(
+                drawn.boards, drawn.budgets, options.horizon, options.widths, lightly=lightly
+            )
             examined = (drawn.codes, drawn.own, solutions)
             kept, more = keep(setting, kept, lanes, examined)
         return order(setting, kept, n)

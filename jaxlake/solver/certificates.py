@@ -48,16 +48,6 @@ class BestPlans(NamedTuple):
     makespan_paths: jax.Array  # int16 (K, T + 1, B), of that makespan
 
 
-def distances_alone(
-    free: jax.Array, starts: jax.Array, goals: jax.Array, widths: Widths
-) -> jax.Array:
-    """Do what `space_time.distances_alone` does, by a kernel where there is one."""
-    kernels = planning.serves(widths.kernels, len(free), len(starts), horizon=0)
-    if kernels is None:
-        return space_time.distances_alone(free, starts, goals)
-    return planning.distances(free, starts, goals, kernels)
-
-
 def prepare_boards(batch: Instance, widths: Widths) -> PreparedBoards:
     """Bring a batch, leaves (B, ...), into the form that the tiers work on."""
     free = pack_rows(~batch.holes)
@@ -65,7 +55,11 @@ def prepare_boards(batch: Instance, widths: Widths) -> PreparedBoards:
         jnp.where(batch.agent_mask, cell_numbers(places), jnp.int16(NOBODY)).T
         for places in (batch.starts, batch.goals)
     )
-    alone = distances_alone(free, starts, goals, widths)
+    machine = planning.serves(widths.kernels, len(free), len(starts), horizon=0)
+    if machine is None:
+        alone = space_time.distances_alone(free, starts, goals)
+    else:
+        alone = planning.distances(free, starts, goals, machine)
     return PreparedBoards(free, starts, goals, alone)
 
 

@@ -108,25 +108,33 @@ def _solve(
     apart = called_apart(instances, most)
     if apart:
         check_boards(instances)
-    if _slots(instances) > 2 and apart:
-        return solve_in_stages(instances, most, horizon, widths, single=single, lightly=single)
-    program = _solve_one.lightly if single else _solve_many
-    return program(instances, most, horizon=horizon, widths=widths)
+    return solve_boards(
+        instances, most, horizon, widths, apart=apart, single=single, lightly=single
+    )
 
 
-def solve_boards_in_stages(
-    batch: Instance, max_expansions: jax.Array, *, horizon: int, widths: Widths, lightly: bool
+def solve_boards(
+    instances: Instance,
+    max_expansions: jax.Array | None,
+    horizon: int,
+    widths: Widths,
+    *,
+    apart: bool = True,
+    single: bool = False,
+    lightly: bool = False,
 ) -> Solution:
-    """Do what `solve_batch` does outside of other programs, of what is known to be boards.
+    """Do what `solve_batch`, or of a `single` board `solve`, does, without checks.
 
-    The budgets are int32 (B,). For few boards the programs are better compiled `lightly`.
+    It is called `apart` from other programs, or within one. Few boards are better solved by
+    programs compiled `lightly`.
     """
-    if _slots(batch) > 2:
+    if apart and _slots(instances) > 2:
         return solve_in_stages(
-            batch, max_expansions, horizon, widths, single=False, lightly=lightly
+            instances, max_expansions, horizon, widths, single=single, lightly=lightly
         )
-    solve = _solve_many.lightly if lightly else _solve_many
-    return solve(batch, max_expansions, horizon=horizon, widths=widths)
+    program = _solve_one if single else _solve_many
+    program = program.lightly if lightly else program
+    return program(instances, max_expansions, horizon=horizon, widths=widths)
 
 
 def _check(instance: Instance, horizon: int) -> None:
