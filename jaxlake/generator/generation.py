@@ -1,8 +1,4 @@
-"""Sets of distinct solved boards for a mixture of kinds, by rejection on the device.
-
-Cells that agree in size, holes and agents draw from one *stream* of candidates. The streams of all
-configurations share the lanes of every round; how rounds were cut leaves no trace in the result.
-"""
+"""Sets of distinct solved boards for a mixture of kinds, by rejection on the device."""
 
 from dataclasses import replace
 from functools import cache, partial

@@ -1,8 +1,4 @@
-"""The rounds in which a pool is filled: candidates are drawn, solved, and kept where they fit.
-
-Rounds are made by one program (`fill_pool`), or by a host that calls a program for each part of a
-round (`fill_by_parts`), which compiles less.
-"""
+"""The rounds that fill a pool: candidates are drawn, solved, and kept where they fit."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,8 +1,4 @@
-"""Sets of cells as rows of bits, words (R, B): cell (r, c) is bit c of row r, boards lie last.
-
-A single cell is an int16 number, r * 64 + c, negative if it does not exist. No move from a board
-of up to 32 columns wraps.
-"""
+"""Sets of cells as rows of bits, words (R, B); a cell is an int16 number, row * 64 + column."""
 
 from functools import reduce
 from typing import NamedTuple

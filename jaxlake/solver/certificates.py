@@ -1,8 +1,4 @@
-"""Boards that are settled without a search: by distances and by prioritised planning.
-
-An agent takes a path of earliest arrival among those before it (Erdmann and Lozano-Perez 1987). A
-plan whose costs are the distances is optimal and needs no wait.
-"""
+"""Boards settled by distances or prioritised planning (Erdmann and Lozano-Perez 1987)."""
 
 from collections.abc import Callable
 from functools import partial

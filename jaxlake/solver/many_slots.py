@@ -1,7 +1,4 @@
-"""Three to five slots: exact search between the bounds that cheaper tiers prove.
-
-Outside of other programs the tiers are programs of their own, compiled when a board needs them.
-"""
+"""Three to five slots: exact search between the bounds that cheaper tiers prove."""
 
 from functools import partial
 from typing import Any, NamedTuple

@@ -1,8 +1,4 @@
-"""One agent's earliest arrival among things that move, for many boards at once.
-
-Where the agent can be at time t + 1 is the dilation of where it can be at time t, less what is
-blocked. A path leads back from the goal through these sets.
-"""
+"""One agent's earliest arrival among things that move, for many boards at once."""
 
 from functools import reduce
 from typing import NamedTuple

@@ -1,7 +1,4 @@
-"""From cheap certificates to exact search, each tier for what the one before left open.
-
-The tiers are listed in docs/solver.md. With one slot tiers 1 and 2 are exact.
-"""
+"""From cheap certificates to exact search; docs/solver.md lists the tiers."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,8 +1,4 @@
-"""The search of `joint` block by block, for a core that works on one board at a time.
-
-A block holds the joint states in which all agents but the last three are in given cells. A step is
-taken from new states only, within a known cost (design_notes/solver.md).
-"""
+"""The search of `joint` block by block, for a core that works on one board at a time."""
 
 from collections.abc import Sequence
 from functools import reduce

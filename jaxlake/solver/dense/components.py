@@ -1,7 +1,4 @@
-"""The cells and edges that each agent can reach on one board, numbered for sets of joint states.
-
-Numbers count from 1 on, row by row; 0 stands for having retired, the last one for nothing.
-"""
+"""The cells and edges that each agent can reach on one board, numbered from 1; 0 is retired."""
 
 from typing import NamedTuple
 

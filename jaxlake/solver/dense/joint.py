@@ -1,8 +1,4 @@
-"""Three to five agents on few cells: every joint state as one bit of a set.
-
-D_c is the set of joint states that can be reached at a cost of at most c; a state says of an agent
-its cell, or that it has retired (design_notes/solver.md). `blocks` does the same on CPUs.
-"""
+"""Few cells: sets D_c of all joint states within a cost of c, as bits (design_notes/solver.md)."""
 
 from collections.abc import Callable
 from functools import partial, reduce

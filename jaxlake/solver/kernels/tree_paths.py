@@ -1,8 +1,4 @@
-"""What the lanes of one program do with paths: plan one, trace it back, and find where they meet.
-
-It is what `space_time` and `trees.conflicts` do for all times at once, here time by time, each lane
-under the constraints of its own node.
-"""
+"""What the lanes of a program do with paths: plan one, trace it back, find where they meet."""
 
 from collections.abc import Callable
 from itertools import combinations

@@ -1,7 +1,4 @@
-"""What one program does: it searches the constraint trees of its queries, a node in every lane.
-
-Steps and names are those of `trees.search`; nodes and branches are in memory.
-"""
+"""What one program does, in steps as of `trees.search`, with a node in every lane."""
 
 from typing import Any, NamedTuple
 

@@ -1,8 +1,4 @@
-"""What two agents prove about their arrivals together, for searches with more agents.
-
-If agent 0 arrives at most e steps later than it would alone, agent 1 arrives at least g(e) steps
-later. Such a staircase never rises. Proofs: design_notes/solver.md.
-"""
+"""Staircases: what two agents prove about their arrivals together (design_notes/solver.md)."""
 
 from collections.abc import Sequence
 from itertools import combinations

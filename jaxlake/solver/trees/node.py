@@ -1,7 +1,4 @@
-"""Nodes of constraint trees, one per lane: paths, constraints and the branch that leads there.
-
-Constraints are added and taken away in place; what one replaced is stored in its level.
-"""
+"""Nodes of constraint trees, one per lane: paths, constraints and the branch that leads there."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,8 +1,4 @@
-"""Conflict-based search, depth first, in lanes that refill (design_notes/solver.md).
-
-Nodes above the bound are cut; when the tree is exhausted the bound rises to the least cost that was
-cut. In each step every lane replans one agent; a team of lanes works on one query.
-"""
+"""Conflict-based search, depth first, in lanes that refill (design_notes/solver.md)."""
 
 from functools import partial
 from typing import Any, NamedTuple
