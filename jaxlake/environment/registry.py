@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxlake.board.instance import Instance
 from jaxlake.environment.lake_environment import LakeEnvironment
 from jaxlake.environment.params import EnvParams, env_params
 from jaxlake.errors import did_you_mean
@@ -66,21 +65,17 @@ def spec(id: str) -> LakeSpec:
 def make(
     id: str,
     *,
-    instances: Instance | None = None,
-    filled: jax.Array | None = None,
     num_instances: int = 1024,
     key: jax.Array | None = None,
     max_steps: jax.Array | int | None = None,
     **options: Any,
 ) -> tuple[LakeEnvironment, EnvParams]:
-    """Make an environment and the parameters it is played with.
+    """Make an environment, and the parameters that it is played with on generated boards.
+
+    For boards of your own, call `LakeEnvironment` and `env_params`.
 
     Args:
         id: one of `registered()`.
-        instances: leaves (P, ...), boards to play on instead of the generated pool, padded to the
-            size and the number of agents of the id.
-        filled: bool (P,), such as `Generated.filled`, which of the `instances` to draw from; all
-            if None.
         num_instances: boards to generate; the pool is smaller by those that could not be made.
         key: typed PRNG key of the pool; `jax.random.key(0)` if None.
         max_steps: time limit in steps; the id's own if None.
@@ -88,20 +83,11 @@ def make(
 
     Raises:
         KeyError: the id is not registered.
-        ValueError: `instances` have other shapes than the id says, or no board could be made;
-            `filled` comes without `instances`; or as for `env_params`.
+        ValueError: no board could be made; or as for `LakeEnvironment` and `env_params`.
     """
     kind = spec(id)
-    if instances is None and filled is not None:
-        raise ValueError("filled: given without instances, whose boards it chooses from")
     environment = LakeEnvironment(**options)
     limit = kind.max_steps if max_steps is None else max_steps
-    if instances is not None:
-        expected = kind.size, kind.num_agents
-        got = jnp.shape(instances.holes)[-1], jnp.shape(instances.agent_mask)[-1]
-        if got != expected:
-            raise ValueError(f"instances: got (N, K) = {got}, {id} is played on {expected}")
-        return environment, env_params(instances, max_steps=limit, filled=filled)
     _announce(id)
     key = threefry_key(0) if key is None else key
     params = lake_params(kind.size, kind.hole_ratio, kind.wait_ratio, kind.num_agents)

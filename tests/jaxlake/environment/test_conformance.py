@@ -11,7 +11,6 @@ from jaxlake.environment import (
     Compact,
     LakeEnvironment,
     Tree,
-    make,
     registered,
     spec,
 )
@@ -29,7 +28,7 @@ def test_every_registered_id_conforms(name):
     size, agents = spec(name).size, spec(name).num_agents
     _, boards = pool_of(1, 8, [size], [agents], size, agents)
     conflict = ("block_both", "priority", "fail")[agents % 3]
-    check_environment(*make(name, instances=boards, conflict=conflict))
+    check_environment(LakeEnvironment(conflict=conflict), env_params(boards))
 
 
 def _lake_with(**methods):
