@@ -52,20 +52,15 @@ class AgentDictionaryLake:
         return self._by_agent(seen), state
 
     def step(
-        self,
-        key: jax.Array,
-        state: EnvState,
-        actions: ByAgent,
-        reset_state: EnvState | None = None,
+        self, key: jax.Array, state: EnvState, actions: ByAgent, reset_state: EnvState | None = None
     ) -> tuple[ByAgent, EnvState, ByAgent, ByAgent, Info]:
         """Make one step; where the episode ends, start the next one, at `reset_state` if given.
 
         Actions are int () or (1,). Returns (observations, state, rewards, dones, info); `info` is
         that of `LakeEnvironment.step`.
         """
-        joint = self._joint(actions)
         seen, following, reward, terminated, truncated, info = self.environment.step(
-            key, state, joint, self.params
+            key, state, self._joint(actions), self.params
         )
         done = terminated | truncated
         if reset_state is not None:
@@ -73,8 +68,7 @@ class AgentDictionaryLake:
                 lambda again, on: jnp.where(done, again, on), reset_state, following
             )
             seen = self.environment.observe(following, self.params)
-        rewards, dones = self._rewards(reward), self._dones(done)
-        return self._by_agent(seen), following, rewards, dones, self._info(info)
+        return self._returned(seen, following, reward, done, info)
 
     def step_env(
         self, key: jax.Array, state: EnvState, actions: ByAgent
@@ -87,8 +81,7 @@ class AgentDictionaryLake:
             key, state, self._joint(actions), self.params
         )
         info = {**info, "terminated": terminated, "truncated": state.truncated}
-        done = self._dones(terminated | state.truncated)
-        return self._by_agent(seen), state, self._rewards(reward), done, self._info(info)
+        return self._returned(seen, state, reward, terminated | state.truncated, info)
 
     def get_obs(self, state: EnvState) -> ByAgent:
         """Give what the agents see of a state."""
@@ -115,11 +108,12 @@ class AgentDictionaryLake:
     def _by_agent(self, rows: jax.Array) -> ByAgent:
         return {agent: rows[k] for k, agent in enumerate(self.agents)}
 
-    def _rewards(self, reward: jax.Array) -> ByAgent:
-        return self._by_agent(jnp.broadcast_to(reward, (self.num_agents,)))
-
-    def _dones(self, done: jax.Array) -> ByAgent:
-        return {**dict.fromkeys(self.agents, done), "__all__": done}
+    def _returned(
+        self, seen: jax.Array, state: EnvState, reward: jax.Array, done: jax.Array, info: Info
+    ) -> tuple[ByAgent, EnvState, ByAgent, ByAgent, Info]:
+        rewards = self._by_agent(jnp.broadcast_to(reward, (self.num_agents,)))
+        dones = {**dict.fromkeys(self.agents, done), "__all__": done}
+        return self._by_agent(seen), state, rewards, dones, self._info(info)
 
 
 def _number(agent: str, action: Any) -> jax.Array:
