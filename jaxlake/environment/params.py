@@ -19,7 +19,10 @@ MAX_SIZE = 32
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class EnvParams:
-    """A pool of P boards and a time limit; made by `env_params`. Every leaf may be vmapped."""
+    """A pool of P boards and a time limit. Every leaf may be vmapped.
+
+    To exchange the boards, call `env_params` again: two leaves follow from `instances`.
+    """
 
     instances: Instance  # leaves (P, ...)
     count: jax.Array  # int32 (), episodes are drawn from the first `count` boards
