@@ -14,17 +14,12 @@ def known_run(path: Path) -> RunDirectory:
     return directory
 
 
-def begun_run(path: Path) -> RunDirectory:
-    """Return the files of a run of which some may be lost, its config.yaml too.
-
-    Raises:
-        UserError: there is nothing of a run.
-    """
+def require_begun(path: Path) -> None:
+    """Raise a `UserError` if there is nothing of a run; files may be lost, its config.yaml too."""
     directory = RunDirectory(path)
     logs = (directory.metrics, directory.timings)
-    if directory.stage_numbers() or any(log.exists() for log in logs):
-        return directory
-    return known_run(path)
+    if not directory.stage_numbers() and not any(log.exists() for log in logs):
+        known_run(path)
 
 
 def known_stage(path: Path, stage: int | None) -> int:

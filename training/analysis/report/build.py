@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,6 @@ from training.errors import UserError
 from training.run.answer_records import in_order
 from training.run.directory import RunDirectory
 from training.run.progress import duration
-from training.run.records import DecisionRecord
 from training.run.typed_files import TextFile
 from training.schema.environment_sections import OtherEnvironment
 
@@ -56,9 +53,6 @@ def build_report(run_dir: Path, output: Path | None = None, *, validation: Any =
         output: The file to write; None for `report.html` in the run's directory.
         validation: The solved `InstanceSet` of the validation boards, if it is at hand. Other
             boards are solved for the plans beside the model's.
-
-    Returns:
-        The path of the page.
     """
     run = read_run(run_dir)
     target = RunDirectory(run_dir).report if output is None else output
@@ -84,7 +78,6 @@ def _template(run: ReportedRun) -> jinja2.Template:
         "ratio": _ratio,
         "reading": format_reading,
         "called": run.called,
-        "explained": _explained,
     }
     return environment.get_template("report.html.jinja")
 
@@ -127,20 +120,20 @@ def _page(run: ReportedRun, validation: Any) -> dict[str, Any]:
 
 def _headline(run: ReportedRun) -> dict[str, Any] | None:
     """Return the valid rates of the first and the last validation; None if there is none."""
-    stages = [stage for stage in run.validated if stage.rates[None].count]
+
+    def valid_rate(stage: ReportedStage) -> dict[str, Any]:
+        total = stage.rates[None]
+        share, low, high = figures.rate(total.valid, total.count) or (0.0, 0.0, 1.0)
+        counts = {"when": run.moment(stage.number), "valid": total.valid, "count": total.count}
+        return counts | {"share": share, "low": low, "high": high}
+
+    stages = run.validated
     if not stages:
         return None
-    first, last = (_valid_rate(run, stage) for stage in (stages[0], stages[-1]))
     if len(stages) == 1:
-        return {"first": first, "last": None}
-    return {"first": first, "last": last, "paired": _paired(stages[0], stages[-1])}
-
-
-def _valid_rate(run: ReportedRun, stage: ReportedStage) -> dict[str, Any]:
-    total = stage.rates[None]
-    share, low, high = figures.rate(total.valid, total.count) or (0.0, 0.0, 1.0)
-    counts = {"when": run.moment(stage.number), "valid": total.valid, "count": total.count}
-    return counts | {"share": share, "low": low, "high": high}
+        return {"first": valid_rate(stages[0]), "last": None}
+    first, last = stages[0], stages[-1]
+    return {"first": valid_rate(first), "last": valid_rate(last), "paired": _paired(first, last)}
 
 
 def _paired(before: ReportedStage, after: ReportedStage) -> PairedComparison | None:
@@ -154,15 +147,11 @@ def _paired(before: ReportedStage, after: ReportedStage) -> PairedComparison | N
 
 
 def _reading(run: ReportedRun) -> str:
-    """Say whether the policy reads its evidence, or why that is not known."""
+    """Say whether the policy reads its evidence; empty if that was not measured."""
     measured = [stage for stage in run.stages if stage.reading is not None]
-    if measured and (reading := measured[-1].reading) is not None:
-        return f"{reading.sentence()} Measured {run.moment(measured[-1].number)}."
-    if run.config is not None and run.config.engineer.style != "compact":
-        return "Not measured: only compact contexts allow it (engineer.style is full)."
-    if run.config is not None and not run.config.engineer.reading:
-        return "Not measured: engineer.reading is 0."
-    return "Not measured yet."
+    if not measured or (reading := measured[-1].reading) is None:
+        return ""
+    return f"{reading.sentence()} Measured {run.moment(measured[-1].number)}."
 
 
 def _reviews(run: ReportedRun) -> str:
@@ -174,22 +163,6 @@ def _reviews(run: ReportedRun) -> str:
         f"Answers of the engineer: {kinds['accepted']} valid as written, {kinds['repaired']} valid "
         f"after repairs, {kinds['rejected']} refused, {kinds['failed']} never came."
     )
-
-
-_EXPLANATIONS = {
-    "accepted": "Its first answer was used as written",
-    "repaired": "Its answer was used after repairs",
-    "retried": "An answer was refused, and a later one was used",
-    "kept": "No answer could be used, so the configuration stayed as it was",
-}
-
-
-def _explained(decision: DecisionRecord) -> str:
-    """Say how a decision came about."""
-    sentence = _EXPLANATIONS[decision.kind]
-    if (decision.kind, decision.reason) == ("accepted", "used as written"):
-        return f"{sentence}."
-    return f"{sentence}: {decision.reason.replace('_', ' ')}."
 
 
 @dataclass(frozen=True)
@@ -238,24 +211,13 @@ def _facts(run: ReportedRun) -> dict[str, object]:
         }
     if spent := sum(sum(row.values()) for row in figures.seconds_spent(run).values()):
         facts["Measured time"] = duration(spent)
-    if run.last_written:
-        written = datetime.fromtimestamp(run.last_written, UTC)
-        facts["Last written"] = f"{written:%Y-%m-%d %H:%M} UTC"
     return facts
-
-
-_COSTS: Mapping[str, str] = {
-    "training_instances": "training instances in the stage",
-    "rehearsed_designs": "designs rehearsed beside them",
-    "engineer_tokens": "tokens written by the engineer",
-    "probe_rollouts": "answers drawn to measure boards",
-}
 
 
 def _cost(spent: Spent) -> str:
     """Return the cost of a design in words, without entries of 0."""
-    amounts = {words: getattr(spent, name, 0) for name, words in _COSTS.items()}
-    return ", ".join(f"{amount:,} {words}" for words, amount in amounts.items() if amount)
+    amounts = spent.model_dump(exclude={"seconds"})
+    return ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in amounts.items() if n)
 
 
 def _cut(text: str | None, limit: int) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -227,25 +226,11 @@ def seconds_spent(run: ReportedRun) -> dict[int, dict[str, float]]:
 
 
 def time_figure(run: ReportedRun) -> tuple[list[PageFigure], dict[str, int]]:
-    """Draw seconds by what took them, one bar per stage; also return the numbers of the colours.
-
-    Where there are more names than colours, those that took the least are added up as "other".
-    """
+    """Draw seconds by what took them, one bar per stage; also return the numbers of the colours."""
     spent = seconds_spent(run)
-    total = Counter[str]()
-    for row in spent.values():
-        total.update(row)
-    if len(total) > len(COLOURS):
-        kept = {name for name, _ in total.most_common(len(COLOURS) - 1)}
-        spent = {stage: _with_other(row, kept) for stage, row in spent.items()}
     names = dict.fromkeys(name for row in spent.values() for name in row)
-    colours = {name: rank for rank, name in enumerate(names)}
+    colours = {name: rank % len(COLOURS) for rank, name in enumerate(names)}
     bars = [
         (run.stage_name(number), row, duration(sum(row.values()))) for number, row in spent.items()
     ]
     return page_figures("Time by phase", bar_chart("Time", bars, colours, x_label="s")), colours
-
-
-def _with_other(row: Mapping[str, float], kept: set[str]) -> dict[str, float]:
-    known = {name: seconds for name, seconds in row.items() if name in kept}
-    return known | {"other": sum(row.values()) - sum(known.values())}

@@ -82,7 +82,6 @@ class ReportedRun:
     timings: tuple[records.TimingRecord, ...]
     stages: tuple[ReportedStage, ...]  # all that were planned or begun
     finished: bool
-    last_written: float  # the newest of the files, seconds since the epoch
     missing: tuple[str, ...]  # one sentence for each thing that is missing or damaged
 
     @property
@@ -154,15 +153,8 @@ class ReportedRun:
 
 
 def read_run(path: Path) -> ReportedRun:
-    """Read a run directory as far as it goes; a `UserError` says if it is none."""
-    if not path.is_dir():
-        what = "is not a folder" if path.exists() else "does not exist"
-        raise UserError(f"{path}: {what}; the folder of a run is needed")
+    """Read a run directory as far as it goes."""
     directory = RunDirectory(path)
-    logs = (directory.config_file, directory.metrics.path, directory.timings.path)
-    if not directory.stage_numbers() and not any(log.exists() for log in logs):
-        names = ", ".join(log.name for log in logs)
-        raise UserError(f"{path}: is not a run's directory, it has no stages and none of {names}")
     reader = _Reader(path)
     config_text = reader.value(TextFile(directory.config_file).read) or ""
     config = reader.value(lambda: load(directory.config_file)) if config_text else None
@@ -173,7 +165,6 @@ def read_run(path: Path) -> ReportedRun:
     finished = directory.finished() and reader.value(directory.summary.read) is not None
     if not finished:
         reader.missing.append("The run has not finished: it has no result yet.")
-    stage_files = [file for n in numbers for file in directory.stage(n).path.glob("*")]
     return ReportedRun(
         name=path.resolve().name if config is None else config.name,
         config=config,
@@ -183,9 +174,6 @@ def read_run(path: Path) -> ReportedRun:
         timings=reader.values(directory.timings),
         stages=tuple(_stage(number, directory.stage(number), reader) for number in numbers),
         finished=finished,
-        last_written=max(
-            (file.stat().st_mtime for file in [*logs, *stage_files] if file.is_file()), default=0
-        ),
         missing=tuple(reader.missing),
     )
 
