@@ -24,9 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the report and print its path."""
-    from training.commands.runs import require_begun
+    from training.commands.runs import known_run
 
-    require_begun(args.run_dir)
+    known_run(args.run_dir)
     require_writable(args.output, make_folders=True)
     from training.analysis.report import build_report
 

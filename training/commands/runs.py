@@ -14,14 +14,6 @@ def known_run(path: Path) -> RunDirectory:
     return directory
 
 
-def require_begun(path: Path) -> None:
-    """Raise a `UserError` if there is nothing of a run; files may be lost, its config.yaml too."""
-    directory = RunDirectory(path)
-    logs = (directory.metrics, directory.timings)
-    if not directory.stage_numbers() and not any(log.exists() for log in logs):
-        known_run(path)
-
-
 def known_stage(path: Path, stage: int | None) -> int:
     """Return a trained stage of a run that was validated, or the last one (None).
 

@@ -13,7 +13,6 @@ from training.analysis.report.reading import read_run
     [
         ("summary.json", None, "The run has not finished"),
         ("metrics.jsonl", None, "metrics.jsonl: is missing"),
-        ("config.yaml", None, "config.yaml: is missing"),
         ("stages", None, "stages/0: is not there yet"),
         ("stages/2", None, "stages/2: is not there yet"),
         ("stages/3/decision.json", None, "stages/3/decision.json: is missing"),
@@ -21,7 +20,6 @@ from training.analysis.report.reading import read_run
         ("metrics.jsonl", "[1]\n3\n", "metrics.jsonl:1: "),
         ("stages/3/episodes.jsonl", '{"id": 7}\n', "stages/3/episodes.jsonl:1: group: required"),
         ("stages/2/decision.json", '{"kind": "accepted"}', "stages/2/decision.json: stage: req"),
-        ("config.yaml", "a: [", "config.yaml: is not YAML"),
         ("summary.json", "{}", "The run has not finished"),
     ],
 )
@@ -51,10 +49,10 @@ def test_damaged_line_is_named_and_all_other_lines_are_read(run_copy):
 
 def test_page_of_a_run_with_almost_no_files_says_what_is_missing(run_copy):
     shutil.rmtree(run_copy / "stages")
-    for name in ("config.yaml", "summary.json", "timings.jsonl"):
+    for name in ("summary.json", "timings.jsonl"):
         (run_copy / name).unlink()
     page = page_of(run_copy)
-    for sentence in ("not finished", "config.yaml: is missing", "stages/0: is not there yet"):
+    for sentence in ("not finished", "stages/0: is not there yet"):
         assert sentence in page.text
     assert "Nothing has been validated yet." in page.text
     assert "Training reward" in page.text

@@ -25,7 +25,6 @@ from training.run.answer_records import in_order
 from training.run.directory import RunDirectory
 from training.run.progress import duration
 from training.run.typed_files import TextFile
-from training.schema.environment_sections import OtherEnvironment
 
 _FOLDER = Path(__file__).parent
 _SECTIONS = {
@@ -88,7 +87,7 @@ def _page(run: ReportedRun, validation: Any) -> dict[str, Any]:
     embedded = answers_json(run, validation)
     return {
         **page_sources(_FOLDER / "report.css", _FOLDER / "report.js"),
-        "name": run.name,
+        "name": run.config.name,
         "finished": run.finished,
         "run": run,
         "missing": run.missing,
@@ -113,7 +112,7 @@ def _page(run: ReportedRun, validation: Any) -> dict[str, Any]:
         "time": time_figures,
         "speed": figures.speed_figures(run),
         "time_colours": time_colours,
-        "compact": run.config is not None and run.config.engineer.style == "compact",
+        "compact": run.config.engineer.style == "compact",
         "text_limit": TEXT_LIMIT,
     }
 
@@ -193,22 +192,23 @@ def _configuration_columns(run: ReportedRun) -> list[_Column]:
 
 
 def _facts(run: ReportedRun) -> dict[str, object]:
-    """Return the facts at the top of the page, as far as they are known."""
-    facts: dict[str, object] = {}
-    if (config := run.config) is not None:
-        space, other = domain_of(config).space, isinstance(config.environment, OtherEnvironment)
-        layers, width = config.model.scratch.num_hidden_layers, config.model.scratch.hidden_size
-        from_scratch = f"Qwen3 from scratch, {layers} layers of {width}"
-        designed = sum(stage.decision is not None for stage in run.stages)
-        facts = {
-            "Model": config.model.pretrained or from_scratch,
-            "Seed": config.seed,
-            "Environment": config.environment.kind if other else "lake",
-            f"{space.group_label.capitalize()}s": ", ".join(space.groups),
-            "Stages designed": f"{designed} of {config.stages.count}",
-            "Instances per stage": config.stages.instances,
-            "Engineer": config.engineer.kind,
-        }
+    """Return the facts at the top of the page."""
+    config = run.config
+    space, model = domain_of(config).space, config.model
+    from_scratch = (
+        f"Qwen3 from scratch, {model.scratch.num_hidden_layers} layers of "
+        f"{model.scratch.hidden_size}"
+    )
+    designed = sum(stage.decision is not None for stage in run.stages)
+    facts: dict[str, object] = {
+        "Model": model.pretrained or from_scratch,
+        "Seed": config.seed,
+        "Environment": config.environment.kind,
+        f"{space.group_label.capitalize()}s": ", ".join(space.groups),
+        "Stages designed": f"{designed} of {config.stages.count}",
+        "Instances per stage": config.stages.instances,
+        "Engineer": config.engineer.kind,
+    }
     if spent := sum(sum(row.values()) for row in figures.seconds_spent(run).values()):
         facts["Measured time"] = duration(spent)
     return facts

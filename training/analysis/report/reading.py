@@ -23,7 +23,7 @@ from training.run.answer_records import count_answers, in_order
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.rates import VALID
 from training.run.typed_files import JsonLinesFile, TextFile
-from training.schema import RunConfig, load
+from training.schema import RunConfig
 from training.schema.lake_sections import Environment
 
 T = TypeVar("T")
@@ -74,8 +74,7 @@ class ReportedStage:
 class ReportedRun:
     """Everything that the report shows of a run."""
 
-    name: str  # that of its folder, if there is no configuration
-    config: RunConfig | None
+    config: RunConfig
     config_text: str
     warm_start: tuple[records.WarmStartMetrics, ...]
     updates: tuple[records.UpdateMetrics, ...]  # of one that was logged twice, the later record
@@ -97,9 +96,7 @@ class ReportedRun:
     @property
     def on_the_lake(self) -> bool:
         """Whether the run is on the lake, and not on another environment."""
-        if self.config is not None:
-            return isinstance(self.config.environment, Environment)
-        return all(one.lake is not None for stage in self.stages for one in stage.episodes)
+        return isinstance(self.config.environment, Environment)
 
     @property
     def tells_best(self) -> bool:
@@ -109,34 +106,27 @@ class ReportedRun:
 
     def called(self, group: str | None) -> str:
         """Return the name of a group on the page; None: all together."""
-        if group is None:
-            return "All"
-        return group if self.config is None else domain_of(self.config).called(group)
+        return "All" if group is None else domain_of(self.config).called(group)
 
     @cached_property
     def words(self) -> PageWords:
-        """Return the environment's words, or general ones without a configuration."""
-        rows = [row for stage in self.stages for row in stage.rates.values()]
-        domain = None if self.config is None else domain_of(self.config)
-        kinds = [term.key for term in domain.failures] if domain else []
-        kinds += [kind for row in rows for kind in row.failures]
-        failures = {kind: n % len(COLOURS) for n, kind in enumerate(dict.fromkeys(kinds))}
+        """Return the environment's words."""
+        domain = domain_of(self.config)
         metrics = {"valid": VALID if self.on_the_lake else "valid"}
         if self.tells_best:
-            scores = dict.fromkeys(key for row in rows for key in row.scores)
-            names = {term.key: term.name for term in domain.scores} if domain else {}
-            metrics |= {key: METRIC_NAMES.get(key, names.get(key, key)) for key in scores}
-        best = "optimal" if self.on_the_lake else "best possible"
-        if domain is None:
-            return PageWords("group", "instance", (), metrics, failures, best)
-        space = domain.space
-        return PageWords(space.group_label, domain.instance, space.knobs, metrics, failures, best)
+            metrics |= {one.key: METRIC_NAMES.get(one.key, one.name) for one in domain.scores}
+        return PageWords(
+            label=domain.space.group_label,
+            instance=domain.instance,
+            knobs=domain.space.knobs,
+            metrics=metrics,
+            failures={one.key: n % len(COLOURS) for n, one in enumerate(domain.failures)},
+            best="optimal" if self.on_the_lake else "best possible",
+        )
 
     @property
     def warm_started(self) -> bool:
         """Whether the run began with a warm start."""
-        if self.config is None:
-            return bool(self.warm_start)
         return self.config.warm_start is not None
 
     def stage_name(self, number: int) -> str:
@@ -153,22 +143,18 @@ class ReportedRun:
 
 
 def read_run(path: Path) -> ReportedRun:
-    """Read a run directory as far as it goes."""
-    directory = RunDirectory(path)
-    reader = _Reader(path)
-    config_text = reader.value(TextFile(directory.config_file).read) or ""
-    config = reader.value(lambda: load(directory.config_file)) if config_text else None
+    """Read a run directory as far as it goes; a `UserError` says if it has no configuration."""
+    directory, reader = RunDirectory(path), _Reader(path)
+    config = directory.config()
     metrics = reader.values(directory.metrics)
     updates = [one for one in metrics if isinstance(one, records.UpdateMetrics)]
-    planned = 0 if config is None else config.stages.count
-    numbers = sorted({*directory.stage_numbers(), *range(planned + 1)})
+    numbers = sorted({*directory.stage_numbers(), *range(config.stages.count + 1)})
     finished = directory.finished() and reader.value(directory.summary.read) is not None
     if not finished:
         reader.missing.append("The run has not finished: it has no result yet.")
     return ReportedRun(
-        name=path.resolve().name if config is None else config.name,
         config=config,
-        config_text=config_text,
+        config_text=TextFile(directory.config_file).read(),
         warm_start=tuple(one for one in metrics if isinstance(one, records.WarmStartMetrics)),
         updates=tuple({(one.stage, one.update): one for one in updates}.values()),
         timings=reader.values(directory.timings),
