@@ -29,7 +29,7 @@ from engineer.evidence import (
 )
 from engineer.gate import GateSettings
 from engineer.review import Change, Guard, Repair, Review, review_answer
-from engineer.scoring.atlas import AtlasCell, DesignAtlas, Estimate, atlas_grid
+from engineer.scoring.atlas import AtlasCell, DesignAtlas, atlas_grid
 from engineer.space import (
     Configuration,
     KnobConfiguration,
@@ -51,5 +51,5 @@ __all__ += ["SCRIPTED", "RuleEngineer", "RunSettings", "ShuffledEngineer"]
 __all__ += ["SimulatedEngineer", "scripted_engineer"]
 __all__ += ["answer_schema", "answer_text", "configuration_yaml"]
 __all__ += ["Change", "GateSettings", "Guard", "Repair", "Review", "review_answer"]
-__all__ += ["AtlasCell", "DesignAtlas", "Estimate", "atlas_grid"]
+__all__ += ["AtlasCell", "DesignAtlas", "atlas_grid"]
 __all__ += ["Attempt", "DesignRecord", "DesignSettings", "Spent", "run_design"]

@@ -19,21 +19,8 @@ from pydantic import Field, model_validator
 from engineer.domain import Domain, Knobs
 from engineer.space import Configuration, FrozenModel, Ratio
 
-Z = 1.96
-"""Half the width of a 95% interval, in standard errors."""
 # Far from where sums of counts leave the integers of NumPy.
 Boards = Annotated[int, Field(ge=0, lt=2**40, strict=True)]
-
-
-class Estimate(FrozenModel):
-    """A mean of p(1-p) with its 95% interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
 class AtlasCell(FrozenModel):
@@ -58,18 +45,16 @@ class AtlasCell(FrozenModel):
         return sum(self.boards)
 
     @property
-    def valid_rate(self) -> float | None:
-        """The share of valid answers; None without boards."""
-        valid = sum(k * boards for k, boards in enumerate(self.boards))
-        return valid / (self.answers * self.count) if self.count else None
+    def learnability(self) -> float | None:
+        """The mean of p(1-p) over boards; None without boards.
 
-    @property
-    def learnability(self) -> Estimate | None:
-        """The mean of p(1-p) over boards; None without boards."""
+        Of a board with k of n valid answers k(n-k) / (n(n-1)) estimates p(1-p) without bias: among
+        the n(n-1) ordered pairs of answers, as many consist of a valid one and then an invalid one.
+        """
         if not self.count:
             return None
-        value, centre, error = np.array([_moments(self)]).T
-        return _estimate(value, centre, error, np.ones(1))
+        n, k = self.answers, np.arange(self.answers + 1)
+        return float(np.array(self.boards) @ (k * (n - k) / (n * (n - 1))) / self.count)
 
 
 class DesignAtlas(FrozenModel):
@@ -113,11 +98,10 @@ class DesignAtlas(FrozenModel):
         """The number of answers in all cells."""
         return self.answers * self.count
 
-    def expected(self, configuration: Configuration) -> Estimate | None:
+    def expected(self, configuration: Configuration) -> float | None:
         """Return the mean of p(1-p) over the instances of a configuration.
 
-        The interval is that of a weighted sum of independent cells (delta method, which is exact
-        for a sum). None: some instances are of cells without boards, or of a group that is unknown.
+        None: some instances are of cells without boards, or of a group that is unknown.
         """
         total = np.zeros(len(self.cells))
         for group, knobs in configuration.values().items():
@@ -127,7 +111,7 @@ class DesignAtlas(FrozenModel):
                 if weights is None:
                     return None
                 total += share * weights
-        return _estimate(*self._measured, total)
+        return float(total @ np.array([cell.learnability or 0.0 for cell in self.cells]))
 
     @cached_property
     def _grids(self) -> dict[str, "_Grid"]:
@@ -143,13 +127,6 @@ class DesignAtlas(FrozenModel):
             )
             for group, own in rows.items()
         }
-
-    @cached_property
-    def _measured(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The `_moments` of every cell, float (cells,) each; zeros without boards."""
-        moments = [_moments(cell) if cell.count else (0.0, 0.0, 0.0) for cell in self.cells]
-        value, centre, error = np.array(moments).T
-        return value, centre, error
 
     def weights(self, group: str, knobs: Knobs) -> np.ndarray | None:
         """Return float (cells,): how much each cell counts for a group's instances; they sum to 1.
@@ -227,34 +204,3 @@ def _between(levels: Sequence[float], value: float) -> list[tuple[float, float]]
             part = (value - low) / (high - low)
             return [(level, w) for level, w in ((low, 1.0 - part), (high, part)) if w > 0.0]
     return [(min(max(value, levels[0]), levels[-1]), 1.0)]
-
-
-def _moments(cell: AtlasCell) -> tuple[float, float, float]:
-    """Return the mean of p(1-p) over boards, the centre of its interval, and its standard error.
-
-    Of a board with k of n valid answers k(n-k) / (n(n-1)) estimates p(1-p) without bias: among the
-    n(n-1) ordered pairs of answers, as many consist of a valid one and then an invalid one. The
-    centre and the error also count a board at 0 and a board at 1/4, the least and the largest
-    p(1-p), as Agresti and Coull (1998) add successes and failures: boards that are all alike still
-    leave doubt.
-    """
-    n, count = cell.answers, cell.count
-    k = np.arange(n + 1)
-    each, boards = k * (n - k) / (n * (n - 1)), np.array(cell.boards)
-    value = boards @ each / count
-    centre = (boards @ each + 0.25) / (count + 2)
-    squares = boards @ (each - centre) ** 2 + centre**2 + (0.25 - centre) ** 2
-    return float(value), float(centre), math.sqrt(squares / (count + 1) / (count + 2))
-
-
-def _estimate(
-    value: np.ndarray, centre: np.ndarray, error: np.ndarray, weights: np.ndarray
-) -> Estimate:
-    """Return a weighted sum of cells; its interval holds the value and lies within 0 and 1/4."""
-    middle, reach = float(weights @ centre), Z * float(np.linalg.norm(weights * error))
-    found = float(weights @ value)
-    return Estimate(
-        value=found,
-        low=min(found, max(middle - reach, 0.0)),
-        high=max(found, min(middle + reach, 0.25)),
-    )

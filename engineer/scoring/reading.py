@@ -1,13 +1,9 @@
 """Does a model that designs read what it is shown? Measured by swapping one fact at a time.
 
-A context is shown as it is, and with one fact of every group taken from another context. A model
-that reads the fact finds the rule's answer less probable after the swap (the gap, in nats), and
-where the rule's edit changes with the swap, its own edit changes too (a flip). A model that
-imitates without reading does neither, however well it imitates on average. So agreement stands
-beside that of two baselines which read nothing.
+A model that reads a fact finds the rule's answer less probable after the swap (the gap, in nats),
+and where the rule's edit changes with the swap, its own edit changes too (a flip).
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Protocol
@@ -54,27 +50,14 @@ class FactReading(FrozenModel):
     )
 
 
-class Agreement(FrozenModel):
-    """How far edits agree with the rule's, beside what agrees without reading anything."""
-
-    contexts: int = Field(ge=1, description="contexts that it is the mean over")
-    right: Share = Field(description="share of edits that equal the rule's")
-    copying: Share = Field(description="the same for no edits at all")
-    marginals: Share = Field(description="the same for each knob's most frequent edit")
-
-
 class Reading(FrozenModel):
     """How a model reads."""
 
     contexts: int = Field(ge=1, description="contexts shown as they are")
     nats: float = Field(ge=0.0, description="mean cost of the rule's answer to these")
     well_formed: Share = Field(description="share of answers that hold edits, sums included")
-    agreement: Agreement = Field(description="on all of them")
-    own: Agreement | None = Field(
-        default=None,
-        description="agreement on the contexts of the run itself, each with one fact of another;"
-        " null: there are none",
-    )
+    right: Share = Field(description="share of the edits that equal the rule's")
+    unedited: Share = Field(description="the same for no edits at all")
     facts: tuple[FactReading, ...]
 
     @property
@@ -119,36 +102,22 @@ class ReadingSet:
     domain: Domain
     plain: tuple[Readout, ...]
     swapped: dict[Fact, tuple[Readout, ...]]  # in the order of `plain`
-    own: tuple[int, ...] = ()  # places in `plain` of real contexts with one fact of another
 
 
-def reading_set(domain: Domain, count: int, seed: int, real: Sequence[Readout] = ()) -> ReadingSet:
-    """Draw `count` contexts and their swaps.
-
-    They are stages of simulated runs, all blocks shown. Real contexts, if there are any, stand for
-    every second of them, each with one fact of a simulated one, since there are only a few.
-    """
+def reading_set(domain: Domain, count: int, seed: int) -> ReadingSet:
+    """Draw `count` stages of simulated runs, all blocks shown, and their swaps."""
     rng = np.random.default_rng(seed)
     drawn: list[Readout] = []
     while len(drawn) < 2 * count:
         drawn += _shown_whole(synthetic_readouts(rng, domain))
     plain, others = drawn[:count], drawn[count : 2 * count]
-    own = range(0, count, 2) if real else ()
-    for place in own:
-        perturbed = real[int(rng.integers(len(real)))]
-        fact = FACTS[int(rng.integers(len(FACTS)))]
-        plain[place] = with_fact_of(perturbed, plain[place], fact)
     swapped = {
         fact: tuple(
             with_fact_of(one, other, fact) for one, other in zip(plain, others, strict=True)
         )
         for fact in FACTS
     }
-    return ReadingSet(domain, tuple(plain), swapped, tuple(own))
-
-
-ANSWERS_PER_CONTEXT = 1 + len(FACTS)
-"""How often a model answers each context: as it is, and with each fact swapped."""
+    return ReadingSet(domain, tuple(plain), swapped)
 
 
 def measure_reading(contexts: ReadingSet, reader: Reader) -> Reading:
@@ -181,13 +150,12 @@ def measure_reading(contexts: ReadingSet, reader: Reader) -> Reading:
             )
         )
     well_formed = [_balanced(one, domain) for one in plain]
-    own_edits, own_truth = ([edits[place] for place in contexts.own] for edits in (plain, truth))
     return Reading(
         contexts=len(truth),
         nats=float(cost.mean()),
         well_formed=float(np.mean(well_formed)),
-        agreement=_agreement(plain, truth, domain),
-        own=_agreement(own_edits, own_truth, domain) if contexts.own else None,
+        right=_share_right(plain, truth),
+        unedited=_share_right([_every(domain, 0)] * len(truth), truth),
         facts=tuple(facts),
     )
 
@@ -241,25 +209,6 @@ def _every(domain: Domain, edit: int) -> Edits:
     return {group: dict.fromkeys(domain.space.knobs, edit) for group in domain.space.groups}
 
 
-def _most_frequent(truth: Sequence[Edits], domain: Domain) -> Edits:
-    counts = {
-        knob: Counter(one[group][knob] for one in truth for group in domain.space.groups)
-        for knob in domain.space.knobs
-    }
-    common = {knob: found.most_common(1)[0][0] for knob, found in counts.items()}
-    return dict.fromkeys(domain.space.groups, common)
-
-
-def _agreement(edits: Sequence[Edits], truth: Sequence[Edits], domain: Domain) -> Agreement:
-    most_frequent = _most_frequent(truth, domain)
-    return Agreement(
-        contexts=len(truth),
-        right=_share_right(edits, truth),
-        copying=_share_right([_every(domain, 0)] * len(truth), truth),
-        marginals=_share_right([most_frequent] * len(truth), truth),
-    )
-
-
 def _share_right(edits: Sequence[Edits], truth: Sequence[Edits]) -> float:
     right = [
         own[group][knob] == edit
@@ -281,22 +230,11 @@ def format_reading(reading: Reading) -> str:
     lines = [
         f"{reading.contexts} contexts, {reading.nats:.2f} nats per answer of the rule",
         f"well-formed answers {reading.well_formed:.1%}",
-        f"edits as the rule's {_shares(reading.agreement)}",
+        f"edits as the rule's {reading.right:.1%} (no edits at all {reading.unedited:.1%})",
     ]
-    if own := reading.own:
-        lines.append(
-            f"on the run's own {own.contexts} contexts, one fact swapped in each, {_shares(own)}"
-        )
     lines += ["", f"{'fact':<14}{'gap, nats':>16}{'flips':>8}{'edits':>7}"]
     for one in reading.facts:
         gap = f"{one.gap:.2f} +- {one.gap_error:.2f}"
         flips = "-" if one.flips is None else f"{one.flips:.1%}"
         lines.append(f"{one.fact:<14}{gap:>16}{flips:>8}{one.turned:>7}")
     return "\n".join([*lines, "", reading.sentence()])
-
-
-def _shares(agreement: Agreement) -> str:
-    return (
-        f"{agreement.right:.1%} (no edits at all {agreement.copying:.1%},"
-        f" each knob's most frequent {agreement.marginals:.1%})"
-    )

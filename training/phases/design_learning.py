@@ -140,7 +140,7 @@ def design_score(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -
     if review.configuration is None:
         return None
     expected = atlas.expected(review.configuration)
-    return None if expected is None else expected.value / MOST_LEARNABILITY
+    return None if expected is None else expected / MOST_LEARNABILITY
 
 
 def spent_on_learning(updates: Sequence[DesignUpdateRecord]) -> Spent:

@@ -7,17 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engineer import BLOCKS
-from engineer.context.symbols import Readout, read_out
 from engineer.scoring.reading import Reading, measure_reading, reading_set
 from training.environments.catalogue import domain_of
-from training.phases.stage_results import StageResult, view_of
+from training.phases.stage_results import StageResult
 from training.policy.policy import Policy
 from training.processes import from_first
 from training.run.active_run import ActiveRun
 from training.run.progress import console, working
 from training.sampling.sampler import Question, Sampler
-from training.schema import RunConfig
 
 SEED = 12
 """Decides the simulated contexts: the same for every stage and run, so that readings compare."""
@@ -71,20 +68,9 @@ def read(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> Re
         return file.read()
     with run.timed("reading", stage), working(f"stage {stage}: reading"):
         reader = EngineReader(run.policy, sampler, choice.max_tokens)
-        contexts = reading_set(
-            domain_of(run.config), choice.reading, SEED, real_contexts(run.config, results)
-        )
+        contexts = reading_set(domain_of(run.config), choice.reading, SEED)
         reading = measure_reading(contexts, reader)
         sampler.drop_cache()  # a run that is resumed here finds it empty
         file.write(reading)
     console.print(f"stage {stage}: reading: {reading.sentence()}", soft_wrap=True)
     return reading
-
-
-def real_contexts(config: RunConfig, results: Sequence[StageResult]) -> list[Readout]:
-    """Read out what the engineer could be told after each trained stage, all blocks shown."""
-    return [
-        read_out(view_of(config, results[: one.stage + 1], one.stage), BLOCKS)
-        for one in results
-        if one.stage
-    ]

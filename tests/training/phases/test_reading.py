@@ -1,13 +1,10 @@
-"""Reading is measured on all that a context can hold, whatever the engineer of the run is shown."""
+"""Reading is measured with the engine that generates."""
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from engineer.context.build import BLOCKS
 from examples.base_model.designs import draw_examples
 from examples.base_model.recipe import Designs
 from tests.paths import TINY
@@ -25,14 +22,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts = [text for example in examples for text in example]
     make_policy(path, load(TINY).model, texts, max_len=512, seed=0)
     return path
-
-
-def test_real_contexts_hold_all_blocks_of_each_trained_stage(monkeypatch: pytest.MonkeyPatch):
-    config = load(TINY, ["engineer.blocks=[history]"])
-    monkeypatch.setattr(reading, "view_of", lambda config, results, stage: (len(results), stage))
-    monkeypatch.setattr(reading, "read_out", lambda view, blocks: (view, tuple(blocks)))
-    results: Any = [SimpleNamespace(stage=stage) for stage in range(3)]
-    assert reading.real_contexts(config, results) == [((2, 1), BLOCKS), ((3, 2), BLOCKS)]
 
 
 @pytest.mark.vllm

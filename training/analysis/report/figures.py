@@ -205,7 +205,7 @@ def _atlas_tables(atlas: DesignAtlas) -> list[Tiles]:
         cells = {tuple(one.knobs.values()): one for one in atlas.cells if one.group == group}
         holes, waits = (sorted(set(levels)) for levels in zip(*cells, strict=True))
         measured = {
-            place: float("nan") if one.learnability is None else one.learnability.value
+            place: float("nan") if one.learnability is None else one.learnability
             for place, one in cells.items()
         }
         values = [[measured[hole, wait] for hole in holes] for wait in waits]
