@@ -1,7 +1,4 @@
-"""What one stage showed, as plain numbers that are read and written as JSON.
-
-Groups, failure kinds, scores and slices are named as the environment's `Domain` names them.
-"""
+"""What one stage showed, in the names of the environment's `Domain`, read and written as JSON."""
 
 from typing import Annotated, Literal, Self
 

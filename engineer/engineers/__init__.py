@@ -1,4 +1,1 @@
-"""Who may write the next configuration, all behind the interface in `base`.
-
-`catalogue` makes the engineers that need nothing but a run's settings, by name.
-"""
+"""Who may write the next configuration, all behind the interface in `base`."""

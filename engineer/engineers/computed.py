@@ -1,7 +1,4 @@
-"""What engineers have in common that compute a configuration instead of writing text.
-
-They read the view and not the prompt, cost no tokens, and are reviewed like all others.
-"""
+"""What engineers have in common that compute a configuration instead of writing text."""
 
 import math
 import time

@@ -1,8 +1,6 @@
-"""A design atlas: measured learnability, cell by cell, that scores any configuration.
+"""A design atlas: measured learnability p(1-p), cell by cell, that scores any configuration.
 
-A frozen policy answers every board of a cell several times. A cell is a group at one level of every
-knob, so that the cells of a group form a grid. Learnability is p(1-p), with p the chance that the
-policy solves a board. `docs/replay.md` has the formulas, and what they assume.
+`docs/replay.md` has the formulas, and what they assume.
 """
 
 import itertools

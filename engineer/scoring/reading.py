@@ -1,7 +1,6 @@
 """Does a model that designs read what it is shown? Measured by swapping one fact at a time.
 
-A model that reads a fact finds the rule's answer less probable after the swap (the gap, in nats),
-and where the rule's edit changes with the swap, its own edit changes too (a flip).
+`docs/reading.md` defines gaps and flips.
 """
 
 from collections.abc import Sequence

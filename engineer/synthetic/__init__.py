@@ -1,8 +1,4 @@
-"""Made-up contexts with the rule's answers, which teach a small model how to design.
-
-`simulated_run` makes whole runs of a learner that exists in a formula alone; `examples` turns their
-stages into contexts and answers, and into pairs that differ in one fact and in the answer.
-"""
+"""Made-up contexts with the rule's answers, which teach a small model how to design."""
 
 from engineer.synthetic.examples import (
     FACTS,

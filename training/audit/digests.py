@@ -1,7 +1,6 @@
-"""Digests of what a stage decided and left, in the `digests.json` of its folder.
+"""Digests of what a stage decided and left: SHA-256 of bytes, or of JSON with sorted keys.
 
-Digests are SHA-256 in hexadecimal, over bytes or over JSON with sorted keys and no blanks. Equal
-runs leave equal digests: no time and no path is part of them. docs/how_to/audit.md has every field.
+Equal runs leave equal digests: no time and no path is part of them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,1 @@
-"""The commands of the loop, one module per command; the lake's are in `jaxlake.command_line`.
-
-A command's module has `add_arguments(parser)`, which sets the function that runs the command: from
-the parsed arguments to the exit status. Both look for mistakes before they import what is heavy.
-"""
+"""The commands of the loop, one module per command; the lake's are in `jaxlake.command_line`."""

@@ -31,7 +31,7 @@ configuration
 
 _OF_BENCHMARK = ("endpoint", "agents", "sizes", "limit")
 _DECIDED = {"model", "messages", "prompt", "max_tokens", "temperature", "seed", "stream", "n"}
-_OF_ENDPOINT = ("name", "api_key_env", "concurrency", "timeout", "retries", "request")
+_OF_ENDPOINT = ("name", "api_key_env", "concurrency", "timeout", "request")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,8 +79,6 @@ def _add_endpoint(group: "argparse._ArgumentGroup") -> None:
     )
     timeout = "longest wait for an answer (default: 600)"
     group.add_argument("--timeout", metavar="SECONDS", type=number(float, 0.001), help=timeout)
-    retries = "requests after one that failed (default: 3)"
-    group.add_argument("--retries", metavar="N", type=number(int, 0), help=retries)
     fields = "further fields of each request: chat_template_kwargs='{enable_thinking: false}'"
     group.add_argument("--request", metavar="KEY=VALUE", nargs="+", action="extend", help=fields)
 
@@ -177,17 +175,15 @@ def _client(args: argparse.Namespace) -> Any:
 
     try:
         check_url(args.endpoint)
-    except ValueError as error:
-        raise UserError(f"--endpoint: {str(error).removeprefix('base_url ')}") from None
-    try:
         if args.api_key_env is not None:
             check_variable(args.api_key_env)
     except ValueError as error:
-        raise UserError(f"--api-key-env: {str(error).removeprefix('api_key_env ')}") from None
+        field, _, problem = str(error).partition(" ")
+        option = "--endpoint" if field == "base_url" else "--api-key-env"
+        raise UserError(f"{option}: {problem}") from None
     return ChatClient(
         args.endpoint,
         args.name,
         api_key_env=args.api_key_env,
-        timeout=600.0 if args.timeout is None else args.timeout,
-        retries=3 if args.retries is None else args.retries,
+        timeout=args.timeout or 600.0,
     )

@@ -1,12 +1,4 @@
-"""Let a model answer a benchmark, or the rest of it, and report its rates beside published ones.
-
-```
-evaluation.json    the settings that decide the answers
-answers.jsonl      one line per board, appended as answers come
-results.json       rates with intervals, beside the published ones
-.lock              who works here now (training/run/lock.py); empty if nobody does
-```
-"""
+"""Let a model answer a benchmark, or the rest of it, and report its rates beside published ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Charts of a page as SVG elements, drawn by matplotlib; None if there is nothing to draw.
 
-Colours are variables of the page's style sheet, so that charts follow its dark mode. The title of a
-chart is the text for screen readers.
+Colours are variables of the page's style sheet. A title is the text for screen readers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the report knows of a run, finished or not, and a list of what is missing from it.
-
-A file or a line that is missing or damaged is left out and named: the page shows all the others.
-"""
+"""What the report knows of a run, finished or not, and a list of what is missing from it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Runs of a study as jobs of a cluster: submitit hands them to SLURM, or to this machine in tests.
-
-The study waits where it was started. It cancels its jobs if it is interrupted.
-"""
+"""Runs of a study as jobs of a cluster: by submitit on SLURM, or here in tests."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The finished runs of a study as arrays, checked against each other.
-
-A file of a finished run that is missing or damaged, or contradicts another one, is an error: no
-number of a study comes from half a run.
-"""
+"""The finished runs of a study as arrays; a damaged or contradictory file is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All numbers of a study as one JSON value, `results.json`; `docs/how_to/studies.md` defines each.
+"""All numbers of a study, `results.json`; `docs/how_to/studies.md` defines each.
 
 Shapes: S seeds, M metrics, T validations, B boards. Rates lie in 0..1.
 """

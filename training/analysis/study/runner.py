@@ -1,8 +1,4 @@
-"""Run a study: the warm start, first rounds that runs share, then all runs.
-
-Each run has a process of its own, or a job on a cluster. A run that exists is not run again. A run
-that fails is reported, and the others go on.
-"""
+"""Run a study: the warm start, first rounds that runs share, then all runs, each a process."""
 
 from __future__ import annotations
 
