@@ -177,7 +177,8 @@ def _check_course(environment: Any, params: Any, course: dict[str, Any]) -> None
 def _observer(environment: Any) -> Callable[..., Any]:
     """Return `observe` as a function of (key, state, actions, params), as gymnax has it."""
     if "key" in inspect.signature(environment.observe).parameters:
-        return environment.observe  # type: ignore[no-any-return]
+        observe: Callable[..., Any] = environment.observe
+        return observe
     return lambda key, state, actions, params: environment.observe(state, params)
 
 

@@ -83,7 +83,8 @@ class ParallelLake(ParallelEnv):
             return {}, {}, {}, {}, {}
         playing = {agent: self._checked(agent, actions.get(agent)) for agent in self.agents}
         seen, self._state, rewards, _, info = self._step(jax.random.key(0), self._state, playing)
-        rewards, info, masks = *jax.device_get((rewards, info)), self._action_masks()
+        rewards, info = jax.device_get((rewards, info))
+        masks = self._action_masks()
         terminated, truncated = bool(info["terminated"]), bool(info["truncated"])
         infos = {
             agent: {
