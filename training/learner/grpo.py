@@ -1,11 +1,7 @@
 """Group Relative Policy Optimization (GRPO): its advantages and its loss.
 
-Advantages: Shao et al. 2024 (DeepSeekMath), eq. 3; without the division by the standard deviation,
-and with the loss divided by a constant, Liu et al. 2025 (Dr. GRPO). Token-mean loss and the
-asymmetric clip: Yu et al. 2025 (DAPO). Ratios of whole completions: Zheng et al. 2025 (GSPO). The
-truncated importance weight corrects for what separates the engine's probabilities from the
-trainer's: Yao et al. 2025 ("Your efficient RL framework secretly brings you off-policy RL
-training").
+Shao et al. 2024 (DeepSeekMath), eq. 3; Liu et al. 2025 (Dr. GRPO); Yu et al. 2025 (DAPO); Zheng et
+al. 2025 (GSPO). Truncated importance weights between engine and trainer: Yao et al. 2025.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The learner's state, its optimizer (AdamW), and one optimizer step on a mean loss.
-
-Gradients are summed over micro-batches, so that memory is bounded by one of them.
-"""
+"""The learner's state, its optimizer (AdamW), and one optimizer step on a mean loss."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Completions packed into rows beside the prompts that they share, in few and static shapes.
 
-A bundle holds the prompts of a few groups, each once, and the rows in which their completions stand
-one after another. Rows are as wide as the longest completion may be, so that only their number
-differs from update to update.
+A bundle holds the prompts of a few groups, each once, and rows as wide as the longest completion.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Which devices hold what of the learner: declared, so that no compiler has to guess.
 
-Weights, their gradient and the optimizer's moments are split alike. What is no array of a weight's
-shape (counts, metrics) is on every device. Without a mesh there is nothing to declare.
+Weights, their gradient and the optimizer's moments are split alike; the rest is on every device.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Dense decoders with RMSNorm, rotary embedding, grouped queries and SwiGLU, and how they differ.
-
-All of them are one module, `training.policy.decoder.Decoder`. `ARCHITECTURES` is the table of what
-tells the families apart, and `DecoderConfig` the shape of one model, as its config.json says it.
-"""
+"""Dense decoders with RMSNorm, rotary embedding, grouped queries and SwiGLU: their families."""
 
 from __future__ import annotations
 
@@ -82,9 +78,8 @@ class Llama3Rope:
     original_max_position_embeddings: int
 
     def __post_init__(self) -> None:
-        for name, value in dataclasses.asdict(self).items():
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise ValueError(f"{name} is {value!r}; allowed is a number above 0")
+        for one in dataclasses.fields(self):
+            _require_fit(one.name, "float", getattr(self, one.name))
         if not self.high_freq_factor > self.low_freq_factor:
             raise ValueError(
                 f"high_freq_factor is {self.high_freq_factor}; allowed is more than "
@@ -107,7 +102,8 @@ class Llama3Rope:
 class DecoderConfig:
     """Shape of a decoder, in the field names of Hugging Face's config.json.
 
-    A `ValueError` names a field that is not as it must be.
+    Raises:
+        ValueError: A field is not as it must be.
     """
 
     vocab_size: int

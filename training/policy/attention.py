@@ -1,9 +1,7 @@
 """Who attends to whom: over plain sequences, over rows that continue prompts, token by token.
 
 Axis letters: B sequences or bundles, L tokens of each, H query heads, K key/value heads, hd
-head_dim; in a bundle G prompts of P tokens and R rows of W tokens. Queries are (B, L, H, hd), keys
-and values (B, L, K, hd), all of one dtype; the result is as the queries. Scores and softmax are
-float32.
+head_dim; in a bundle G prompts of P tokens and R rows of W tokens.
 """
 
 from __future__ import annotations
@@ -176,10 +174,7 @@ def shared_prompt_attention(
 def _row_attention(
     prompt_mask: jax.Array, segments: jax.Array, how: Implementation
 ) -> PlainAttention:
-    """Let rows attend to their prompt's keys, which come first, and to their own segment.
-
-    `prompt_mask`, bool (B, R, P), is that of each row's prompt, `segments` int32 (B, R, W).
-    """
+    """Let rows attend to their prompt's keys, which come first, and to their own segment."""
     bundles, rows, width = segments.shape
     length = prompt_mask.shape[-1]
     if how.uses_kernel(length + width):

@@ -1,8 +1,6 @@
 """Which blocks of keys and of queries meet in flash attention, and which of them need no mask.
 
-A block of queries passes over blocks of keys, or a block of keys over blocks of queries. Blocks
-that no query of a block may see are left out, and clear ones, of which all queries see all keys,
-are told from the others. Axis letters are those of `training.policy.blockwise`.
+Blocks that no query of a block may see are left out. Axis letters are those of `blockwise`.
 """
 
 from __future__ import annotations

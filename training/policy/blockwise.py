@@ -1,10 +1,7 @@
 """Attention over long sequences: exact, block by block, never with all scores in memory.
 
-The softmax is summed up while blocks of keys pass (Milakov and Gimelshein 2018, arXiv 1805.02867),
-and the backward pass computes each block of scores again (Rabe and Staats 2021, arXiv 2112.05682;
-Dao et al. 2022, FlashAttention). Pairs of blocks in which nobody may attend are left out. It is
-plain JAX, and runs everywhere.
-
+The softmax is summed up while blocks of keys pass (arXiv 1805.02867), and the backward pass
+computes each block of scores again (arXiv 2112.05682). Pairs in which nobody attends are left out.
 Axis letters: B sequences, L queries, M keys, H query heads, K key/value heads, G = H / K, hd
 head_dim.
 """

@@ -1,8 +1,7 @@
 """A dense decoder of any family in `architectures.py`, as a Flax NNX module.
 
-Axis letters in shape comments: B sequences, L tokens, V vocabulary, D hidden_size, N layers, H
-query heads, K key/value heads, hd head_dim. In prompts that are shared: B bundles of G prompts of P
-tokens and R rows of W tokens.
+Axis letters: B sequences, L tokens, V vocabulary, D hidden_size, N layers, H query heads, K
+key/value heads, hd head_dim; in bundles G prompts of P tokens and R rows of W tokens.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Hugging Face model folders: config.json, safetensors and tokenizer files, in and out.
-
-One mapping between our parameters and Hugging Face's tensors serves `load`, `save` and, through
-`state_tensors`, the synchronisation of weights with vLLM.
-"""
+"""Hugging Face model folders: config.json, safetensors and tokenizer files, in and out."""
 
 from __future__ import annotations
 
@@ -19,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from huggingface_hub import split_state_dict_into_shards_factory
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from safetensors import SafetensorError, safe_open
@@ -137,15 +134,15 @@ def save(
 ) -> Path:
     """Write a model folder that transformers, vLLM and `load` read, and return it.
 
-    The folder appears whole: it is written beside its place and renamed. An older folder of that
-    name is kept until then. If the process dies between the renames, the next `load` or `save`
-    brings the older folder back. Parameters keep the dtype in which they are stored.
+    The folder appears whole (see `replaced`). Parameters keep the dtype in which they are stored.
 
-    The tokenizer files (`TOKENIZER_FILES`) of the folder `tokenizer_from` are copied, and its
-    special token ids go into config.json; it may be `folder` itself. With `untied` a tied model's
-    head is written as a tensor of its own, with tie_word_embeddings false (see
-    `training.sampling.vllm_sampler`). Weights above `max_shard_bytes` are split into files of at
-    most this size, with an index; a single tensor is never split.
+    Args:
+        model: The decoder.
+        folder: Where to write; an older folder is replaced.
+        tokenizer_from: A folder, maybe the same, whose tokenizer files and special token ids are
+            copied.
+        untied: Write a tied model's head as a tensor of its own (see `vllm_sampler`).
+        max_shard_bytes: Size of a file of weights. A single tensor is never split.
 
     Raises:
         ModelFolderError: `tokenizer_from` has no tokenizer files, `folder` is a file, or the
@@ -170,10 +167,9 @@ def save(
 def state_tensors(model: Decoder, *, untied: bool = False) -> Iterator[tuple[str, jax.Array]]:
     """Yield the weights under Hugging Face's names, in its orientation (out, in), layer by layer.
 
-    Each array is made when it is asked for, on the device where the parameter is; a kernel with an
-    adapter comes merged with it, in the kernel's dtype. A parameter that
-    is split over several processes is put together in each of them, which all have to ask for it.
-    With `untied` a tied model's head comes too, as `lm_head.weight`.
+    Each array is made when it is asked for, where the parameter is; a kernel with an adapter comes
+    merged with it. Several processes have to ask together. With `untied` a tied model's head comes
+    too, as `lm_head.weight`.
     """
     return _values(model, _tensors(model.config, untied=untied))
 
@@ -332,27 +328,22 @@ def _list(names: list[str]) -> str:
 
 def _write_weights(model: Decoder, folder: Path, *, untied: bool, max_shard_bytes: int) -> None:
     width = model.embed_tokens[...].dtype.itemsize  # all parameters have one dtype
-    shards: list[list[_Tensor]] = []
-    sizes: list[int] = []
-    for tensor in _tensors(model.config, untied=untied):
-        size = prod(tensor.shape) * width
-        if not shards or sizes[-1] + size > max_shard_bytes:
-            shards.append([])
-            sizes.append(0)
-        shards[-1].append(tensor)
-        sizes[-1] += size
-    weight_map: dict[str, str] = {}
-    for number, shard in enumerate(shards, start=1):
-        part = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        file = part if len(shards) > 1 else WEIGHTS_FILE
-        arrays = {name: np.ascontiguousarray(value) for name, value in _values(model, shard)}
+    tensors = {tensor.name: tensor for tensor in _tensors(model.config, untied=untied)}
+    shards = split_state_dict_into_shards_factory(
+        tensors,
+        get_storage_size=lambda tensor: prod(tensor.shape) * width,
+        filename_pattern="model{suffix}.safetensors",
+        max_shard_size=max_shard_bytes,
+    )
+    for file, names in shards.filename_to_tensors.items():
+        values = _values(model, (tensors[name] for name in names))
+        arrays = {name: np.ascontiguousarray(value) for name, value in values}
         try:
             save_file(arrays, folder / file, metadata={"format": "pt"})
         except SafetensorError as error:  # such as a full disk
             raise ModelFolderError(f"{folder / file}: can't be written: {error}") from error
-        weight_map |= dict.fromkeys(arrays, file)
-    if len(shards) > 1:
-        index = {"metadata": {"total_size": sum(sizes)}, "weight_map": weight_map}
+    if shards.is_sharded:
+        index = {"metadata": shards.metadata, "weight_map": shards.tensor_to_filename}
         _write_json(folder / INDEX_FILE, index)
 
 

@@ -1,7 +1,4 @@
-"""Which attention is used where: exact in XLA on every device, or a kernel on NVIDIA GPUs.
-
-It is chosen when a policy is opened, not while it is traced for a device that may be elsewhere.
-"""
+"""Which attention is used where: exact in XLA on every device, or a kernel on NVIDIA GPUs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """One layer of a decoder, and the pieces that it is made of.
 
-Axis letters in shape comments: B sequences, L tokens, D hidden_size, H query heads, K key/value
-heads, hd head_dim, F intermediate_size.
+Axis letters: B sequences, L tokens, D hidden_size, H query heads, K key/value heads, hd head_dim.
 """
 
 from __future__ import annotations
@@ -74,11 +73,7 @@ def decoder_layer(
 def _gather_kernel(
     kernel: jax.Array, axes: Sequence[str], dtype: jnp.dtype, mesh: Mesh | None
 ) -> jax.Array:
-    """Give each device along fsdp a whole kernel of a layer, `dtype`, for the time of its use.
-
-    It is converted before it is exchanged, which halves what is sent. Its gradient is summed over
-    the devices as each gets its part. (ZeRO, arXiv 1910.02054, stage 3.)
-    """
+    """Give each device along fsdp a whole kernel for the time of its use (ZeRO, stage 3)."""
     if mesh is None:
         return kernel.astype(dtype)
     spec = [SHARDING_RULES.get(name) for name in axes]
@@ -106,10 +101,7 @@ def _project(
     *,
     join: bool,
 ) -> list[jax.Array]:
-    """Multiply inputs with the kernels of these names, and add their biases and adapters.
-
-    `scale` is what adapters are multiplied with (LoRA, arXiv 2106.09685).
-    """
+    """Multiply inputs with the kernels of these names, and add their biases and adapters."""
     outputs = _products(inputs, [kernels[name] for name in names], join=join)
     for place, name in enumerate(names):
         if f"{name}_bias" in kernels:

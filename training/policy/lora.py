@@ -1,12 +1,7 @@
 """LoRA (Hu et al. 2021, arXiv 2106.09685): adapters of low rank beside kernels that are frozen.
 
-A kernel W, (in, out), acts as W + alpha / rank * A B, with A (in, rank) and B (rank, out). The
-factors are parameters of the decoder's layers, of a type of their own, so that one pytree holds the
-frozen weights and the learned ones. `trainable` gives what an optimizer sees and a checkpoint
-holds, `with_trainable` puts it back. Without adapters both give the weights themselves.
-
-Adapter folders have the format of Hugging Face's PEFT, which vLLM reads too. The weights file names
-the version of the frozen weights that the adapters belong to.
+A kernel W, (in, out), acts as W + alpha / rank * A B, with A (in, rank) and B (rank, out). Folders
+of adapters have the format of Hugging Face's PEFT.
 """
 
 from __future__ import annotations

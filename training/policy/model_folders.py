@@ -1,7 +1,4 @@
-"""Model folders: where they are, here or on the hub, and how they are replaced as a whole.
-
-The module imports nothing heavy, so that a command reports a missing model at once.
-"""
+"""Model folders: where they are, here or on the hub, and how they are replaced as a whole."""
 
 from __future__ import annotations
 
@@ -32,9 +29,6 @@ TOKENIZER_FILES = (
     "chat_template.json",
     "generation_config.json",
 )
-
-_NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
-"""What file systems say that can't sync folders."""
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
@@ -118,7 +112,8 @@ def replaced(folder: Path) -> Iterator[Path]:
     new.mkdir(parents=True)
     try:
         yield new
-        _sync(new)
+        for path in (*new.rglob("*"), new):
+            _sync(path)
         if folder.exists():
             os.replace(folder, old)
         os.replace(new, folder)
@@ -127,7 +122,7 @@ def replaced(folder: Path) -> Iterator[Path]:
         restore(folder)
         raise
     if old.exists():
-        _sync_folder(folder.absolute().parent)  # the new name, before the older files are gone
+        _sync(folder.absolute().parent)  # the new name, before the older files are gone
         shutil.rmtree(old, ignore_errors=True)
 
 
@@ -138,28 +133,14 @@ def restore(folder: Path) -> None:
         os.replace(old, folder)
 
 
-def _sync(folder: Path) -> None:
-    """Write all files of a folder to the disk, then the folders that name them."""
-    for parent, _, names in os.walk(folder, topdown=False):
-        for name in names:
-            _sync_file(Path(parent, name))
-        _sync_folder(Path(parent))
-
-
-def _sync_folder(folder: Path) -> None:
-    try:
-        _sync_file(folder)
-    except OSError as error:
-        if error.errno not in _NO_SYNC:
-            raise
-
-
-def _sync_file(file: Path) -> None:
-    descriptor = os.open(file, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """Write a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
-    except OSError as error:  # it names no file
-        raise OSError(error.errno, error.strerror, str(file)) from error
+    except OSError as error:
+        if not path.is_dir() or error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(descriptor)
 

@@ -1,20 +1,10 @@
 """Flash attention for NVIDIA GPUs: kernels in Pallas, which Triton compiles.
 
 A program holds one block of queries and passes over the blocks of keys, with the softmax summed up
-as they pass (Dao 2023, FlashAttention-2, arXiv 2307.08691). Key and value heads are shared by
-groups of query heads, and are read where they are. Blocks of keys that no query of a block may see
-are left out (`attention_blocks.py`). Those that all of its queries may see come first, without a
-mask: on an H200 masks took more time than products (design_notes/performance.md).
-
-The backward pass computes each block of scores once more, where a program holds a block of keys and
-passes over queries. The gradients of queries are sums over keys. Programs that added to them at the
-same time would do so in another order each time; so a second kernel makes these sums, of gradients
-of scores that the first has left in memory. There are those of a part of the queries at a time:
-memory grows with the length, not with its square, and one part follows the other.
-
-Axis letters are those of `training.policy.blockwise`. Sums and softmax are float32; factors of
-products have the inputs' dtype. What Triton makes of float32 factors is TF32 on a GPU, so the
-kernels are for bfloat16 (`training.policy.kernels`).
+as they pass (Dao 2023, FlashAttention-2, arXiv 2307.08691). Blocks that need no mask come first.
+The backward pass computes scores once more, block of keys by block of keys. A second kernel sums up
+the gradients of queries from those of scores, part by part, always in the same order.
+Axis letters are those of `training.policy.blockwise`. Sums and softmax are float32.
 """
 
 from __future__ import annotations
@@ -81,11 +71,7 @@ def triton_attention(
 
 
 def _weights(scores: jax.Array, scale: float, less: jax.Array, interpret: bool) -> jax.Array:
-    """Compute 2 ** (scores * scale - less), where `less` broadcasts to the scores.
-
-    A GPU does it in two instructions, where Triton would make more of them: it neither joins the
-    product and the difference nor leaves out what tiny numbers need.
-    """
+    """Compute 2 ** (scores * scale - less) in two instructions; `less` broadcasts to the scores."""
     if interpret:
         return jnp.exp2(scores * scale - less)
     (number,) = struct.unpack("<I", struct.pack("<f", scale))
@@ -323,10 +309,7 @@ triton_attention.defvjp(_forward, _backward)
 
 
 def _parts(query: jax.Array, key: jax.Array) -> int:
-    """Say in how many parts of queries the gradients of scores are computed: several, if it can be.
-
-    So there is never an array of all queries and all keys.
-    """
+    """Return in how many parts of queries the gradients of scores are computed."""
     batch, length, heads, _ = query.shape
     fitting = GRADIENT_BYTES // (batch * heads * key.shape[1] * STEP * query.dtype.itemsize)
     steps = max(1, min(fitting, length // (2 * STEP)))

@@ -1,6 +1,6 @@
 """Calls into an engine of other processes, which end when one of these dies.
 
-vLLM's synchronous client waits for an answer without end if the engine's process was killed.
+vLLM's synchronous client waits without end if the engine's process was killed.
 """
 
 from __future__ import annotations

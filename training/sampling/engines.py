@@ -50,10 +50,7 @@ def start_sampler(
 
 
 def _require_own_accelerators(settings: Sampling, params: Any) -> None:
-    """Refuse engines of several processes that would start on the same GPUs of a host.
-
-    vLLM takes the first GPUs that its process sees, whichever of them JAX gave to the trainer.
-    """
+    """Refuse engines of several processes that would start on the same GPUs of a host."""
     if alone() or jax.default_backend() != "gpu" or not settings.runs_vllm_here:
         return
     if settings.devices is not None:

@@ -1,10 +1,4 @@
-"""Completions from the trainer's own decoder in JAX: no second engine, on any device JAX knows.
-
-For small models, where starting and feeding vLLM takes longer than sampling, and for devices that
-vLLM does not run on. All sequences of a batch take their steps together until the last one ends,
-beside keys and values of full length: for long answers of large models vLLM is the faster engine,
-and takes less memory.
-"""
+"""Completions from the trainer's own decoder in JAX, for small models and any device."""
 
 from __future__ import annotations
 
@@ -126,11 +120,7 @@ class JaxSampler:
         self._compilers.clear()
 
     def _batches(self, question: Question) -> Iterator[list[int]]:
-        """Yield places of prompts that are asked for, in batches of which few sizes are compiled.
-
-        Prompts of similar length stand together: their answers tend to be of similar length, too,
-        and a batch takes as many steps as its longest answer.
-        """
+        """Yield places of prompts of similar length, in batches of which few sizes are compiled."""
         order = sorted(question.places, key=lambda place: len(question.prompts[place]))
         size = max(self._settings.max_num_seqs // question.n, 1)
         for first in range(0, len(order), size):
@@ -150,10 +140,7 @@ class JaxSampler:
         )
 
     def _compiler(self, stops: tuple[int, ...]) -> Any:
-        """Return the compiler of forms that end with these tokens, which keeps what it compiled.
-
-        It reads the whole vocabulary, so it is made once.
-        """
+        """Return the compiler of forms that end with these tokens, which takes long to make."""
         if stops not in self._compilers:
             xgrammar = _xgrammar()
             tokens = xgrammar.TokenizerInfo.from_huggingface(

@@ -1,7 +1,4 @@
-"""Models other than the policy, each behind vLLM's own server (`server_process.py`).
-
-There is one server at a time. Once it has ended its memory is free again.
-"""
+"""Models other than the policy, each behind vLLM's own server (`server_process.py`)."""
 
 from __future__ import annotations
 

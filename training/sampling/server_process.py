@@ -1,7 +1,6 @@
 """vLLM's OpenAI-compatible server, in a process group of its own on a port of this machine.
 
-The process, `python -m training.sampling.server_process`, has the settings of the run. It ends
-with its standard input, and so with whoever started it.
+It ends with its standard input, and so with whoever started it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Completions from a vLLM server, on this machine or elsewhere, whose weights follow the trainer's.
-
-Seeds belong to the places of prompts, so an answer doesn't depend on when it is asked for, nor on
-the replica that gives it, but for rounding.
-"""
+"""Completions from a vLLM server, here or elsewhere, whose weights follow the trainer's."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""One sampler of several processes: each answers its share of the prompts with its own engine.
-
-What they drew is exchanged, so that every process returns all completions. Which process draws a
-completion changes nothing about it: seeds belong to the places of prompts.
-"""
+"""One sampler of several processes: each answers its share of the prompts with its own engine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Completions from a vLLM engine in this process, whose weights follow the trainer's.
 
-The engine holds an untied copy of the weights: with tied embeddings vLLM on CPU keeps a stale
-packed LM head when weights are reloaded, which shows in nothing but the log-probabilities.
+The engine holds an untied copy: vLLM on CPU keeps a stale packed LM head of tied weights.
 """
 
 from __future__ import annotations
@@ -220,10 +219,7 @@ def _use_gpu(device: int | None) -> None:
 
 @contextmanager
 def _errors_of(what: str, kind: type[UserError] = UserError) -> Iterator[None]:
-    """Turn an error of vLLM's, such as the death of a worker, into one of this kind.
-
-    A `UserError`, such as one that names a process of the engine's that has died, stays as it is.
-    """
+    """Turn an error of vLLM's into one of this kind; a `UserError` stays as it is."""
     try:
         yield
     except UserError:
@@ -288,14 +284,9 @@ def _inputs(sequences: Sequence[Tokens]) -> Any:
 
 
 def _completion(output: Any) -> Completion:
-    token_ids, flat = tuple(output.token_ids), output.logprobs
-    if tuple(flat.token_ids) != token_ids:  # with `logprobs` 0 there is one entry for each token
-        raise UserError(
-            f"vLLM gave log-probabilities of {len(flat.token_ids)} tokens for an answer of "
-            f"{len(token_ids)}, allowed is one for each of its tokens"
-        )
-    logprobs = np.array(flat.logprobs, np.float32)
-    return Completion(token_ids, logprobs, truncated=output.finish_reason == "length")
+    # With `logprobs` 0 there is one entry for each token.
+    logprobs = np.array(output.logprobs.logprobs, np.float32)
+    return Completion(tuple(output.token_ids), logprobs, output.finish_reason == "length")
 
 
 def _logprobs(tokens: Tokens, tables: Sequence[Any]) -> np.ndarray:

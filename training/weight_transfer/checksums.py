@@ -1,7 +1,6 @@
 """Exact checksums of weights, which show that an engine got those of the trainer.
 
-Log-probabilities can't show it: in bfloat16 the two sides differ by more than an update of a
-learning rate of 1e-6 changes. vLLM's workers compare checksums as tensors arrive (`receiver.py`).
+vLLM's workers compare them as tensors arrive (`receiver.py`).
 """
 
 from __future__ import annotations

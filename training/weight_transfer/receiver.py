@@ -1,7 +1,6 @@
 """What vLLM's workers do for the trainer: take weights, and compare their checksums.
 
-vLLM makes `WeightReceiver` a base of its worker class (`worker_extension_cls`). This module is
-imported there, so it imports nothing of JAX.
+vLLM's workers import this module, so it imports nothing of JAX.
 """
 
 from __future__ import annotations
