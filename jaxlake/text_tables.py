@@ -4,13 +4,7 @@ from collections.abc import Sequence
 
 
 def aligned_text(heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 0) -> str:
-    """Return a table as lines of aligned columns, without a newline at the end.
-
-    Args:
-        heads: the head of each column.
-        rows: cells, one per head.
-        left: how many of the first columns are aligned to the left; the others to the right.
-    """
+    """Return a table as lines; the first `left` columns are aligned to the left, others right."""
     table = [tuple(heads), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []

@@ -1,7 +1,4 @@
-"""All commands: their names, a line of help for each, and the module of each.
-
-The lake's commands never import `training` or `engineer`.
-"""
+"""All commands: their names, a line of help for each, and the module of each."""
 
 import argparse
 import importlib

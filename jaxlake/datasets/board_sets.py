@@ -269,4 +269,4 @@ def _make_part(key: jax.Array, params: LakeParams, part: int, manifest: Manifest
             horizon=manifest.horizon,
             max_candidates=manifest.max_candidates,
         )
-        return jax.device_get(made)  # type: ignore[no-any-return]
+        return jax.device_get(made)

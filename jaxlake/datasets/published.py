@@ -131,7 +131,7 @@ def _row(record: Mapping[str, Any], place: str, config: str | None) -> Published
         if not (board := text or "\n".join(record.get("grid") or ())):
             raise DatasetError(f"text: missing, got the fields {sorted(record)}")
         instance = find_board(board, num_agents=num_agents, size=size)
-    except DatasetError as error:
+    except (DatasetError, TypeError) as error:  # TypeError: a grid of something else than rows
         raise DatasetError(f"{place}: {error}") from None
     cost = _steps(record, "sum_of_costs", place)
     makespan = _steps(record, "makespan", place)

@@ -3,20 +3,13 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jaxlake.command_line.arguments import describe, number, seed, user_errors
 from jaxlake.text_tables import aligned_text
 
 if TYPE_CHECKING:
     from jaxlake.generator.feasibility import FeasibilityRow
-
-_GRID: dict[str, list[Any]] = {
-    "sizes": list(range(2, 11)),
-    "hole_ratios": [0.0, 0.1, 0.2, 0.3, 0.4, 0.5],
-    "wait_ratios": [0.0, 0.25, 0.5, 0.75, 1.0],
-}
-"""What the map shows unless other values are asked for."""
 
 _HELP = """\
 Draw and solve boards of each kind on a grid, and say what share of them a set can use.
@@ -32,19 +25,14 @@ exit status: 0 the map was made, 2 invalid input
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     describe(parser, run, _HELP)
-    ratio = number(float, 0, 1)
-    agents = "agents on each board, 1 to 5 (2)"
-    parser.add_argument(
-        "--agents", metavar="X", type=number(int, 1, 5), nargs="+", default=[2], help=agents
-    )
-    for name, kind, what in (
-        ("sizes", number(int, 2, 32), "sides of the boards, 2 to 32"),
-        ("hole_ratios", ratio, "shares of all cells, 0 to 1"),
-        ("wait_ratios", ratio, "shares that need a wait, 0 to 1"),
+    ratio, holes = number(float, 0, 1), [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+    for name, kind, default, what in (
+        ("--agents", number(int, 1, 5), [2], "agents on each board, 1 to 5 (2)"),
+        ("--sizes", number(int, 2, 32), range(2, 11), "sides of the boards, 2 to 32 (2 to 10)"),
+        ("--hole-ratios", ratio, holes, "shares of all cells, 0 to 1 (0 to 0.5 by 0.1)"),
+        ("--wait-ratios", ratio, [0.0, 0.25, 0.5, 0.75, 1.0], "shares that need a wait (quarters)"),
     ):
-        shown = " ".join(f"{value:g}" for value in _GRID[name])
-        option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, metavar="X", type=kind, nargs="+", help=f"{what} ({shown})")
+        parser.add_argument(name, metavar="X", type=kind, nargs="+", default=default, help=what)
     boards = "boards of each kind, 1 to 1,048,576 (2048)"
     count = number(int, 1, 1 << 20)
     parser.add_argument("--candidates", metavar="M", type=count, default=2048, help=boards)
@@ -53,7 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the map."""
-    grid: dict[str, Any] = {name: getattr(args, name) or _GRID[name] for name in _GRID}
     from jaxlake.generator.feasibility import feasibility_map
     from jaxlake.runtime.random_keys import threefry_key
 
@@ -62,7 +49,14 @@ def run(args: argparse.Namespace) -> int:
         rows = []
         for agents in args.agents:
             print(f"jaxlake: drawing boards of {_agents(agents)}", file=sys.stderr, flush=True)
-            rows += feasibility_map(key, num_agents=[agents], **grid, candidates=args.candidates)
+            rows += feasibility_map(
+                key,
+                num_agents=[agents],
+                sizes=args.sizes,
+                hole_ratios=args.hole_ratios,
+                wait_ratios=args.wait_ratios,
+                candidates=args.candidates,
+            )
     _print_map(rows)
     return 0
 
