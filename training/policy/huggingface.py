@@ -66,9 +66,8 @@ def load(
     """Read a folder with config.json and model.safetensors, or several files and their index.
 
     Parameters are converted to `param_dtype`; for `dtype` and `remat` see `Decoder`. With a mesh
-    they are shared over it as they are read (see `parameter_shardings`), and batches must divide by
-    the size of its fsdp axis. Tensors are read one at a time, into one stacked parameter at a time:
-    the peak is the model itself and its largest parameter.
+    they are shared over it as they are read, and batches must divide by its fsdp axis. The peak of
+    memory is the model itself and its largest parameter.
 
     Raises:
         ModelFolderError: A file is missing, truncated or malformed, or asks for what the decoder

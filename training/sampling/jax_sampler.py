@@ -221,13 +221,15 @@ def _keys(root: jax.Array, places: jax.Array, n: int) -> jax.Array:
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def _draw(graphdef: nnx.GraphDef, params: Any, batch: _Batch, max_tokens: int) -> _Drawn:
     """Draw all completions of a batch."""
-    model = nnx.merge(graphdef, params)
 
     def go_on(progress: _Progress) -> jax.Array:
         return (progress.step < max_tokens) & ~progress.ended.all()
 
-    progress = _begin(model, batch, max_tokens, None)
-    progress = jax.lax.while_loop(go_on, lambda one: _advance(model, batch, one, None), progress)
+    def advance(progress: _Progress) -> _Progress:
+        return _advance(graphdef, params, batch, progress, None)
+
+    progress = _begin(graphdef, params, batch, max_tokens, None)
+    progress = jax.lax.while_loop(go_on, advance, progress)
     return progress.tokens, progress.logprobs, progress.lengths, progress.ended
 
 
@@ -245,8 +247,15 @@ def _draw_constrained(
     return progress.tokens, progress.logprobs, progress.lengths, progress.ended
 
 
-def _begin(model: Any, batch: _Batch, max_tokens: int, allowed: jax.Array | None) -> _Progress:
+def _begin(
+    graphdef: nnx.GraphDef,
+    params: Any,
+    batch: _Batch,
+    max_tokens: int,
+    allowed: Any,  # bool (R, V); None: all tokens
+) -> _Progress:
     """Read the prompts and choose the first token of each row."""
+    model = nnx.merge(graphdef, params)
     rows = len(batch.keys)
     hidden, prompts = model.read_prompts(batch.prompt_ids, batch.prompt_mask)
     empty = _Progress(
@@ -263,9 +272,10 @@ def _begin(model: Any, batch: _Batch, max_tokens: int, allowed: jax.Array | None
 
 
 def _advance(
-    model: Any, batch: _Batch, progress: _Progress, allowed: jax.Array | None
+    graphdef: nnx.GraphDef, params: Any, batch: _Batch, progress: _Progress, allowed: Any
 ) -> _Progress:
     """Read each row's last token and choose the next one."""
+    model = nnx.merge(graphdef, params)
     last = progress.step - 1
     tokens = jax.lax.dynamic_index_in_dim(progress.tokens, last, axis=1, keepdims=False)
     hidden, memory = model.read_token(
@@ -296,18 +306,8 @@ def _choose(
     )
 
 
-@functools.partial(jax.jit, static_argnums=(0, 3))
-def _begin_jitted(
-    graphdef: nnx.GraphDef, params: Any, batch: _Batch, max_tokens: int, allowed: jax.Array
-) -> _Progress:
-    return _begin(nnx.merge(graphdef, params), batch, max_tokens, allowed)
-
-
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=3)
-def _advance_jitted(
-    graphdef: nnx.GraphDef, params: Any, batch: _Batch, progress: _Progress, allowed: jax.Array
-) -> _Progress:
-    return _advance(nnx.merge(graphdef, params), batch, progress, allowed)
+_begin_jitted = jax.jit(_begin, static_argnums=(0, 3))
+_advance_jitted = jax.jit(_advance, static_argnums=0, donate_argnums=3)
 
 
 @functools.partial(jax.jit, static_argnums=0)
