@@ -36,7 +36,6 @@ from engineer.space import (
     KnobSpace,
     answer_schema,
     answer_text,
-    configuration_yaml,
 )
 from engineer.spent import Spent
 
@@ -49,7 +48,7 @@ __all__ += ["Engineer", "EngineerError", "GeneratedText", "NoteWriter", "Proposa
 __all__ += ["LanguageModelEngineer"]
 __all__ += ["SCRIPTED", "RuleEngineer", "RunSettings", "ShuffledEngineer"]
 __all__ += ["SimulatedEngineer", "scripted_engineer"]
-__all__ += ["answer_schema", "answer_text", "configuration_yaml"]
+__all__ += ["answer_schema", "answer_text"]
 __all__ += ["Change", "GateSettings", "Guard", "Repair", "Review", "review_answer"]
 __all__ += ["AtlasCell", "DesignAtlas", "atlas_grid"]
 __all__ += ["Attempt", "DesignRecord", "DesignSettings", "Spent", "run_design"]

@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Self
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -249,11 +248,6 @@ def answer_text(configuration: Configuration) -> str:
         for group, knobs in configuration.values().items()
     )
     return "{" + groups + "}"
-
-
-def configuration_yaml(configuration: Configuration) -> str:
-    """Return the configuration in the layout of `configs/*.yaml`, for people."""
-    return yaml.safe_dump(configuration.model_dump(), sort_keys=False)
 
 
 def answer_schema(space: KnobSpace) -> dict[str, Any]:

@@ -2,14 +2,7 @@
 
 from engineer.domain import Domain, Slices, Term
 from engineer.lake.configuration import Bounds
-from engineer.lake.feasibility import (
-    MIN_ACCEPTANCE,
-    Acceptance,
-    Feasibility,
-    NearestFeasible,
-    shipped_acceptance,
-)
-from jaxlake.board.limits import infeasibility
+from engineer.lake.feasibility import Acceptance, NearestFeasible, shipped_acceptance
 
 # In the order in which the lake names the first failure of a time step.
 FAILURES = (
@@ -64,9 +57,7 @@ def lake_domain(
     bounds: Bounds,
     num_agents: int = 2,
     *,
-    feasibility: Feasibility = infeasibility,
     acceptance: Acceptance | None = shipped_acceptance,
-    min_acceptance: float = MIN_ACCEPTANCE,
 ) -> Domain:
     """Describe the lake to the engineer; the arguments are those of `NearestFeasible`."""
     return Domain(
@@ -80,7 +71,7 @@ def lake_domain(
         instance="board",
         group_format="{0}x{0}",
         group_symbol="n{0}",
-        nearest=NearestFeasible(bounds, num_agents, feasibility, acceptance, min_acceptance),
+        nearest=NearestFeasible(bounds, num_agents, acceptance),
         causes=CAUSES,
         slices={
             "hole_ratio": Slices("holes", _hole_levels(bounds.step)),

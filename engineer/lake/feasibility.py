@@ -7,15 +7,12 @@ from engineer.domain import InfeasibleError, Knobs
 from engineer.lake.configuration import Bounds
 from jaxlake.board.limits import infeasibility
 
-Feasibility = Callable[[int, float, int], str | None]
-"""Maps (size, hole_ratio, num_agents) to a sentence that says why no board exists, or None."""
-
 Acceptance = Callable[[int, float, float, int], float | None]
 """Maps (size, hole_ratio, wait_ratio, num_agents) to the share of random boards that a set can use;
 None if it is unknown."""
 
 MIN_ACCEPTANCE = 1e-3
-"""The default share of random boards that a configuration must be able to use."""
+"""The share of random boards that a configuration must be able to use."""
 
 
 def shipped_acceptance(
@@ -41,9 +38,7 @@ class NearestFeasible:
 
     bounds: Bounds  # the grid and the largest wait_ratio
     num_agents: int = 2
-    feasibility: Feasibility = infeasibility
-    acceptance: Acceptance | None = shipped_acceptance  # None: only feasibility matters
-    min_acceptance: float = MIN_ACCEPTANCE
+    acceptance: Acceptance | None = shipped_acceptance  # None: any board that exists will do
 
     def __call__(self, group: str, knobs: Knobs) -> Knobs:
         """Return the nearest knobs; an `InfeasibleError` if next to no board can be made."""
@@ -52,16 +47,16 @@ class NearestFeasible:
         possible_waits = grid[: self.bounds.to_units(self.bounds.max_wait_ratio) + 1]
         by_distance = sorted(possible_waits, key=lambda x: (round(abs(x - waits), 9), x))
         for hole_ratio in [holes, *(lower for lower in reversed(grid) if lower < holes)]:
-            if self.feasibility(size, hole_ratio, self.num_agents) is not None:
+            if infeasibility(size, hole_ratio, self.num_agents) is not None:
                 continue
             for wait_ratio in [waits, *by_distance]:
                 if self._enough(size, hole_ratio, wait_ratio):
                     return {**knobs, "hole_ratio": hole_ratio, "wait_ratio": wait_ratio}
-        reason = self.feasibility(size, 0.0, self.num_agents)
+        reason = infeasibility(size, 0.0, self.num_agents)
         raise InfeasibleError(reason or f"map size {size}: next to no board can be made")
 
     def _enough(self, size: int, hole_ratio: float, wait_ratio: float) -> bool:
         if self.acceptance is None:
             return True
         rate = self.acceptance(size, hole_ratio, wait_ratio, self.num_agents)
-        return rate is None or rate >= self.min_acceptance
+        return rate is None or rate >= MIN_ACCEPTANCE

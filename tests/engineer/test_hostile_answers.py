@@ -21,6 +21,7 @@ from engineer import (
     run_design,
 )
 from engineer.lake import Bounds, LakeConfiguration, NearestFeasible, lake_domain
+from engineer.lake.feasibility import MIN_ACCEPTANCE
 from engineer.review import Repair, review_answer
 from engineer.space import answer_text
 from jaxlake import infeasibility
@@ -75,7 +76,7 @@ def assert_usable(sizes: dict[str, dict[str, float]], domain: Domain) -> None:
             assert infeasibility(int(size), holes, nearest.num_agents) is None
             if nearest.acceptance is not None:
                 rate = nearest.acceptance(int(size), holes, waits, nearest.num_agents)
-                assert rate is None or rate >= nearest.min_acceptance
+                assert rate is None or rate >= MIN_ACCEPTANCE
 
 
 def assert_within(
