@@ -1,4 +1,4 @@
-"""What is read out of runs: reports, studies, evaluations, counterfactuals."""
+"""What is read out of runs: reports, studies, evaluations, replays."""
 
 from training.run.rates import ISR, VALID
 
