@@ -148,7 +148,7 @@ def write_sample_run(
                 files.shortfalls.write(drawn.shortfalls)
                 files.environment.write(drawn.environment)
                 trained_on = drawn.boards
-        texts = _answers(rng, boards, skill[stage])
+        texts = _answers(np.random.default_rng([config.seed, stage]), boards, skill[stage])
         files.episodes.write(judge_answers(config, boards, texts))
         if stage > 0:
             _design(directory, config, count_tokens or estimate_tokens)
