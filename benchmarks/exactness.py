@@ -15,7 +15,7 @@ for the rate of UNKNOWN.
 import argparse
 import json
 import operator
-import platform
+import os
 import random
 import sys
 from collections import Counter
@@ -43,16 +43,10 @@ IN_OWN_SLOTS = 128  # boards at a time
 PACKAGES = ("jax", "jaxlib", "jaxlake", "numpy", "python-sat", "w9-pathfinding")
 
 COUNTS = (
-    "boards",
-    "in_own_slots",
-    "optimal",
-    "unsolvable",
-    "unknown",
-    "mismatches",
-    "undecided",
-    "cbs_gave_up",
+    *("boards", "in_own_slots", "optimal", "unsolvable", "unknown"),
+    *("mismatches", "undecided", "cbs_gave_up"),
 )
-UNKNOWN_SIZE, UNKNOWN_HOLE_RATIO = 10, 0.35
+UNKNOWN_SIZE, UNKNOWN_HOLE_RATIO, UNKNOWN_BOARDS = 10, 0.35, 5_000
 
 Json = dict[str, Any]
 
@@ -245,13 +239,9 @@ def main() -> int:
     parser.add_argument("--boards", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the result here, too")
-    parser.add_argument("--workers", type=int, default=2, help="processes for the oracles")
-    parser.add_argument(
-        "--unknown-boards", type=int, default=5_000, help="boards for the rates of UNKNOWN"
-    )
     args = parser.parse_args()
     kinds, chunks = strata(), []
-    with oracles.judging_pool(args.workers) as pool:
+    with oracles.judging_pool(os.cpu_count() or 1) as pool:
         for start in range(0, args.boards, CHUNK):
             stop = min(start + CHUNK, args.boards)
             chunks.append(compare_chunk(args.seed, start, stop, kinds, pool))
@@ -266,10 +256,9 @@ def main() -> int:
         "sat_conflicts": oracles.JUDGING_CONFLICTS,
         "cbs_seconds": oracles.CBS_SECONDS,
         "device": jax.devices()[0].device_kind,
-        "python": platform.python_version(),
         **{package: version(package) for package in PACKAGES},
     }
-    rates = unknown_rates(args.seed, args.unknown_boards)
+    rates = unknown_rates(args.seed, UNKNOWN_BOARDS)
     full_size = {"size": UNKNOWN_SIZE, "hole_ratio": UNKNOWN_HOLE_RATIO, "rows": rates}
     report = {"settings": settings, "unknown_at_full_size": full_size, **summary(kinds, chunks)}
     if args.json is not None:

@@ -1,18 +1,10 @@
 """This machine and this checkout, as results name them."""
 
-import os
 import platform
 import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-def usable_cores() -> int:
-    """Count the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def cpu_name() -> str:

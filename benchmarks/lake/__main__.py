@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.lake.cases import FULL, QUICK, cases
 from benchmarks.lake.comparison import compare, failure_of
-from benchmarks.machine import cpu_name, git_commit, usable_cores
+from benchmarks.machine import cpu_name, git_commit
 from benchmarks.results_file import write_result
 from jaxlake.command_line.arguments import number
 
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not any(part in case.name for case in every):
             names = ", ".join(case.name for case in every)
             parser.error(f"--only: got {part!r}, allowed are parts of {names}")
-    cores = usable_cores()
+    cores = len(os.sched_getaffinity(0))
     result: dict[str, Any] = {
         "quick": args.quick,
         "commit": git_commit(),
