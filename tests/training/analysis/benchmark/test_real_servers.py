@@ -1,4 +1,4 @@
-"""An evaluation that is killed goes on, and vLLM's own server gives what its model gives."""
+"""A model behind vLLM's own server answers as it does in this process."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,8 @@ from tests.paths import ROOT
 from tests.training.analysis.benchmark.boards import write_rows
 from tests.training.analysis.benchmark.server import SETTINGS
 from training.policy.huggingface import resolve
-from training.sampling.model_server import ModelServer
+from training.sampling.model_server import LOAD_SECONDS
+from training.sampling.server_process import ServerProcess, wait_until_ready
 from training.schema import load
 
 MINIATURE = str(ROOT / "configs/miniature.yaml")
@@ -34,9 +35,10 @@ def test_a_vllm_server_gives_the_answers_of_the_model_in_this_process(tmp_path: 
     write_rows(folder, each=6)
     assert main(command(folder, local, "--model", "jaxlake-base")) == 0
     settings = load(Path(MINIATURE)).sampling
-    server = ModelServer("jaxlake-base", settings)
+    server = ServerProcess(str(resolve("jaxlake-base")), settings)
     try:
-        address = ["--endpoint", f"{server._process.address}/v1"]
+        assert not wait_until_ready(server.address, LOAD_SECONDS, server)
+        address = ["--endpoint", f"{server.address}/v1"]
         address += ["--name", str(resolve("jaxlake-base"))]
         request = ["--request", "add_special_tokens=false"]
         assert main(command(folder, served, *address, *request)) == 0
