@@ -3,13 +3,16 @@
 import json
 import random
 import time
+from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxlake import Action
-from jaxlake.language.answers import ACTION_WORDS, parse_answer
+from jaxlake.language.answers import parse_answer
+from jaxlake.language.plans import ACTION_WORDS
 from jaxlake.language.prompts import target
 
 NAMES = [action.name for action in Action]
@@ -59,7 +62,10 @@ FORMATS = {
     "answer tags": lambda plan: (
         f"<answer>Agent 0: draft</answer> or <ANSWER>\n{lines(plan)}</ANSWER> ok"
     ),
-    "answer as stop": lambda plan: f"So Agent 0: moves on. <answer>{lines(plan)}",
+    "tags that are named": lambda plan: (
+        f"Between <answer> and </answer>:\n<answer>{lines(plan)}</answer>"
+    ),
+    "prefilled tag": lambda plan: f"{lines(plan)}\n</answer>",
     "JSON numbers": lambda plan: json.dumps({str(i): x for i, x in enumerate(words(plan))}),
     "JSON names": lambda plan: json.dumps(
         {f"agent_{i}": x for i, x in enumerate(words(plan))}, indent=2
@@ -115,6 +121,17 @@ def test_an_unknown_word_among_the_actions_is_never_parsed(plan, data):
         assert answer.reason
 
 
+CORPUS = yaml.safe_load(Path(__file__).with_name("answers.yaml").read_text())
+
+
+@pytest.mark.parametrize("case", CORPUS, ids=lambda case: case["name"])
+def test_parse_answer_reads_what_models_write(case):
+    agents = len(case["plan"]) if case["plan"] else case["agents"]
+    answer = parse_answer(case["text"], agents, max_steps=20)
+    read = answer.plan and [" ".join(NAMES[action] for action in agent) for agent in answer.plan]
+    assert read == case["plan"], answer.reason
+
+
 PIECES = [
     *("Agent 0", "agent_1", "Agent 7:", ":", " ", "\n", "\n\n", "RIGHT", "l", "->", "→"),
     *("```", "```json", "<think>", "</think>", "<answer>", "</answer>", "{", "}", "[", "]"),
@@ -143,9 +160,6 @@ def test_any_text_and_any_mixture_of_what_answers_are_made_of_is_answered(text, 
         ("Agent 0: RIGHT", "agent 1 is missing"),
         ("Agent 1: RIGHT\nAgent 2: LEFT", "agent 2 is unknown: allowed are 0 to 1"),
         ("Agent 0: RIGHT\nAgent 99999999999: LEFT", "agent 999999999 is unknown"),
-        ("Agent 0: RIGHT\nAgent 0: LEFT\nAgent 1: UP", "agent 0 is named twice"),
-        ('{"0": ["RIGHT"], "0": ["LEFT"], "1": ["UP"]}', "agent 0 is named twice"),
-        ('{"0": ["RIGHT"], "agent_0": ["LEFT"], "1": ["UP"]}', "agent 0 is named twice"),
         ('[["RIGHT"]]', "agent 1 is missing"),
         ('[["RIGHT"], ["UP"], ["UP"]]', "agent 2 is unknown"),
         ('["RIGHT", "UP"]', "agent 0 is missing"),
@@ -155,7 +169,7 @@ def test_any_text_and_any_mixture_of_what_answers_are_made_of_is_answered(text, 
         ('{"0": {"a": 1}, "1": ["UP"]}', "among the actions of agent 0"),
         ("Agent 0: 4 4\nAgent 1: 1", "'4' among the actions of agent 0"),
         ("Agent 0: RIGHT x2\nAgent 1: UP", "'x' among the actions of agent 0"),
-        ("Agent 0: (0, 0) -> (0, 1)\nAgent 1: UP", "'0' among the actions of agent 0"),
+        ("Agent 0: (0, 0) -> (0, 1)\nAgent 1: UP", "agent 0 has no actions"),
         ("Agent 0: RRD\nAgent 1: UP", "'RRD' among the actions of agent 0"),
         ("Agent 0: R\u0131GHT\nAgent 1: UP", "'R\u0131GHT' among"),
         ("Agent 0: RIGHT?\nAgent 1: UP", "'?' among the actions of agent 0"),
@@ -163,7 +177,6 @@ def test_any_text_and_any_mixture_of_what_answers_are_made_of_is_answered(text, 
         ("Agent 0: ← ←\nAgent 1: UP", "'←' among the actions of agent 0"),
         ("Agent 0: → →\nAgent 1: UP", "agent 0 has no actions"),
         ("Agent 0: RIGHT\nAgent 1:", "agent 1 has no actions"),
-        ("Agent 0: RIGHT\nAgent 1: UP\nBoth arrive.", "'Both' among the actions of agent 1"),
         ("Agent 0: RIGHT\n\nDOWN\nAgent 1: UP", "'DOWN' stands apart"),
         ("Agent 0: RIGHT\nAgent 1: UP\n\n- DOWN", "'- DOWN' stands apart"),
         ("Agent 0: ```RIGHT\n```DOWN\nAgent 1: UP x", "'x' among the actions of agent 1"),

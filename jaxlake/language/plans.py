@@ -1,0 +1,392 @@
+"""Find what an answer tells each agent to do, wherever it says so and however it is laid out."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from jaxlake.board.dynamics import Action
+from jaxlake.language.json_plans import json_values, plans_of
+
+Plan = tuple[tuple[int, ...], ...]
+
+ACTION_WORDS: dict[str, int] = {
+    **{action.name: int(action) for action in Action},
+    **{action.name[0]: int(action) for action in Action},
+    "STAY": int(Action.WAIT),
+    "NOOP": int(Action.WAIT),
+}
+"""Every word, in capitals, that is read as an action. `W` is WAIT; compass directions are not."""
+
+
+@dataclass
+class AgentPlan:
+    """What one place of an answer tells one agent."""
+
+    agent: int
+    actions: list[int] = field(default_factory=list)
+    error: str | None = None  # why the actions can't be used
+    remark: bool = False  # about the agent, and no plan
+    cut_off: bool = False  # the text ends within it
+
+
+_NAME = r"(?<![A-Za-z])agent[\s_#-]{0,3}(?P<agent>[0-9]+)(?![0-9A-Za-z])"
+_ASIDE = r"(?:\s?\((?:[^()\n]|\([^()\n]{0,40}\)){0,80}\))?"
+_LABEL = r"(?:['\u2019]s)?(?:\s{1,3}(?:moves?|actions?|plan|path|sequence))?"
+_POINTER = r"[\s*_`\"'\u201d)\]]{0,8}(?:[-=]{1,2}>|[:|=\u2192\u21d2\u2013\u2014-])"
+_HEADER = re.compile(_NAME + _LABEL + _ASIDE + _POINTER, re.IGNORECASE)
+_BARE_HEADER = re.compile(_NAME + _LABEL + _ASIDE + f"(?:{_POINTER})?", re.IGNORECASE)
+_HEADING = re.compile(rf"[\s*_`#:>]*{_NAME}{_LABEL}{_ASIDE}[\s*_`:]*", re.IGNORECASE)
+_LABELLED = re.compile(
+    r"[\s*_`]*(?:moves?|actions?|plan|path|sequence|answer)[\s*_`]*[:=]", re.IGNORECASE
+)
+_NUMBERED_AGENT = re.compile(r"\s*(?P<agent>[0-9]{1,2})\s*:")
+
+_ITEM = re.compile(r"\s*(?:[-*+\u2022]\s+|[0-9]{1,3}[.)]\s+)")
+_STEP = re.compile(
+    r"[\s*_#>+\u2022-]*(?:(?:time\s?)?step|time|t)\s*[=#]?\s*(?P<step>[0-9]{1,3})\b[\s*_]*[:.)|-]?",
+    re.IGNORECASE,
+)
+_NUMBERED_STEP = re.compile(r"\s*(?P<step>[0-9]{1,3})[.):]\s")
+_MARKER = re.compile(
+    rf"(?:{_ITEM.pattern})?(?:{_STEP.pattern.replace('?P<step>', '')}|{_LABELLED.pattern})?",
+    re.IGNORECASE,
+)
+_FENCE = re.compile(r"\s*(?:```|~~~)[A-Za-z]*\s*")
+_RULE = re.compile(r"[\s|:+-]+")
+
+_POSITION = re.compile(r"[(\[]\s*[0-9]{1,3}\s*,\s*[0-9]{1,3}\s*[)\]]")
+_ASIDES = re.compile(r"\(([^()]*)\)")
+_SENTENCE = re.compile(r"[.!;]\s+(?=[A-Z][a-z])")
+_LATEX = re.compile(r"\\(?:begin|end)\s?\{[a-z*]{1,20}\}|\\[A-Za-z]+|\\[,;:! ]|[$&]")
+# Bullets, brackets, quotes, dashes, arrows to the right: none of them says which way to go.
+_PUNCTUATION = (
+    r"\s,;.!|>=*_'\"()\[\]{}:\#`\u2022\u00b7\u2192\u21d2\u201c\u201d\u2018\u2019\u2013\u2014"
+    r"\u2713\u2714\u2705-"
+)
+_TOKEN = re.compile(
+    rf"[{_PUNCTUATION}]++ | (?P<word> no[-_]op(?![^\W\d_]) | [^\W\d_]++) | (?P<other>[0-9]++|.)",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+_FILLERS = frozenset("and go goes move moves take takes then to".split())  # noqa: SIM905
+# Words of sentences: with one of them, what follows an agent's name is a remark and no plan.
+_SENTENCE_WORDS = frozenset(
+    """a after again agent agents all already also always are arrive arrives at avoid avoids away
+    be because before blocked blocks both but by can cannot cell cells clear collide collides
+    collision conflict conflicts cost costs does done each ends enters finish finishes first for
+    free from gets goal goals going has have he her his hole holes i if in into is it its just last
+    leave leaves left-hand makes may must my need needs next no not now of off on once one only or
+    other our out over pass passes path plan position reach reached reaches same second she should
+    since so start starting starts step steps still stops that the their there they this through
+    time times total travels twice two until using via wait-free wants was we when where which
+    while will with without would yes you""".split()  # noqa: SIM905
+)
+
+
+def find_plans(text: str, num_agents: int) -> list[AgentPlan]:
+    """Return what the text tells each agent, in the order of the text, remarks included."""
+    found: list[AgentPlan] = []
+    end = 0
+    for start, stop, value in json_values(text):
+        named = plans_of(value)
+        if named is None:
+            continue
+        found += _Lines(text[end:start], num_agents, last=False).read()
+        found += [_from_json(agent, items) for agent, items in named]
+        end = stop
+    return found + _Lines(text[end:], num_agents, last=True).read()
+
+
+def _from_json(agent: str, items: Sequence[object]) -> AgentPlan:
+    plan = AgentPlan(_number(agent))
+    for item in items:
+        read = _read_actions(item, plan.agent) if isinstance(item, str) else None
+        if read is None or read.error or not read.actions:
+            plan.error = plan.error or _unknown(str(item), plan.agent)
+        else:
+            plan.actions += read.actions
+    return plan
+
+
+def _number(digits: str) -> int:
+    # Python refuses to convert thousands of digits, and no agent has so many.
+    return int(digits[:9])
+
+
+class _Lines:
+    """Reads a stretch of text line by line."""
+
+    def __init__(self, text: str, num_agents: int, *, last: bool) -> None:
+        if "\\" in text:
+            text = _LATEX.sub(" ", text.replace("\\\\", "\n").replace("\\n", "\n"))
+        self._lines = text.splitlines()
+        self._ends_in_word = last and text[-1:].isalnum()
+        self._last = last
+        self._num_agents = num_agents
+        self._names_agents = re.search(_NAME, text, re.IGNORECASE) is not None
+        self._found: list[AgentPlan] = []
+        self._open: AgentPlan | None = None  # whose actions the next lines may hold
+        self._as_list = False  # the open plan's actions stand below its name
+        self._blank = False  # a blank line was seen since its last action
+        self._steps = _Steps(num_agents)
+
+    def read(self) -> list[AgentPlan]:
+        rows: list[str] = []
+        for line in self._lines:
+            if line.count("|") >= 2:
+                rows.append(line)
+                continue
+            self._table(rows)
+            rows = []
+            self._line(line)
+        self._table(rows)
+        self._found += self._steps.finish()
+        if self._open is not None:
+            self._open.cut_off = self._ends_in_word and self._open.error is not None
+        self._close(at_end=self._last)
+        return self._found
+
+    def _table(self, rows: Sequence[str]) -> None:
+        """Read consecutive lines with cells: one row or one column for each agent."""
+        if not rows:
+            return
+        cells = [[cell.strip() for cell in row.strip().strip("|").split("|")] for row in rows]
+        head, body = cells[0], [row for row in cells[1:] if not _RULE.fullmatch("|".join(row))]
+        columns = {
+            index: _number(name["agent"])
+            for index, cell in enumerate(head)
+            if (name := re.search(_NAME, cell, re.IGNORECASE)) and "pos" not in cell.lower()
+        }
+        if len(columns) > 1 and len(set(columns.values())) == len(columns):
+            self._close()
+            for index, agent in columns.items():
+                texts = [row[index] if index < len(row) else "" for row in body]
+                self._found.append(_column(agent, texts))
+            return
+        for row, line in zip(cells, rows, strict=True):
+            if "agent" in head[0].lower() and row[0].isdecimal():
+                line = f"Agent {row[0]}: {' '.join(row[1:])}"
+            if not _RULE.fullmatch(line):
+                self._line(line)
+
+    def _line(self, line: str) -> None:
+        if _FENCE.fullmatch(line):
+            if self._open and self._open.actions:
+                self._close()
+            return
+        if not line.strip():
+            self._blank = True
+            return
+        if self._step(line):
+            return
+        headers = list(_HEADER.finditer(line))
+        if not headers and (heading := _HEADING.fullmatch(line)):
+            headers = [heading]
+        if not headers and not self._names_agents and (heading := _NUMBERED_AGENT.match(line)):
+            headers = [heading]
+        if headers:
+            self._headers(line, headers)
+        else:
+            self._continued(line)
+        self._blank = False
+
+    def _step(self, line: str) -> bool:
+        """Read a line that says what agents do in one time step."""
+        marker = _STEP.match(line)
+        numbered = None if marker else _NUMBERED_STEP.match(line)
+        found = marker or numbered
+        if found and self._open is not None and not re.search(_NAME, line, re.IGNORECASE):
+            return False  # an item of the open agent's list
+        rest = line[found.end() :] if found else line
+        names = list(_BARE_HEADER.finditer(rest))
+        if found and not rest.strip(" *_:"):
+            self._close()
+            self._steps.begin(int(found["step"]))
+            return True
+        if found and len(names) >= (1 if marker else min(2, self._num_agents)):
+            moves = list(_between(rest, names))
+            if all(len(move.actions) <= 1 and not move.error for move in moves):
+                self._close()
+                self._steps.begin(int(found["step"]))
+                return self._steps.add(moves)
+        if not found and self._steps.running and names:
+            moves = list(_between(rest, names))
+            if all(len(move.actions) <= 1 and not move.error for move in moves):
+                return self._steps.add(moves)
+        if names and self._steps.running:
+            self._found += self._steps.finish()
+        return False
+
+    def _headers(self, line: str, headers: Sequence[re.Match[str]]) -> None:
+        for plan in _between(line, headers):
+            self._close()
+            self._open = plan
+            self._as_list = not plan.actions
+            if plan.actions or plan.error or plan.remark:
+                self._record(plan)
+            if plan.remark:
+                self._open = None
+
+    def _continued(self, line: str) -> None:
+        """Read a line without an agent's name: more actions of the open plan, or prose."""
+        plan = self._open
+        marker = _MARKER.match(line)
+        marked = marker is not None and marker.end() > 0
+        body = line[marker.end() :] if marker else line
+        agent = plan.agent if plan else self._found[-1].agent if self._found else 0
+        read = _read_actions(body, agent)
+        if read.remark or not (read.actions or read.error):
+            if plan and marked and len(re.findall(r"\w+", body)) == 1:
+                self._record(plan)
+                plan.error = plan.error or _unknown(body.strip(), agent)
+            elif plan and plan.actions:
+                self._close()
+            return
+        apart = plan is None or (plan.actions and self._blank and not (marked and self._as_list))
+        if plan is None or apart:
+            if self._found and not read.error:
+                lost = self._found[-1]
+                lost.error = lost.error or f"{_clip(line.strip())} stands apart from any agent"
+            return
+        self._record(plan)
+        plan.actions += read.actions
+        plan.error = plan.error or read.error
+
+    def _close(self, *, at_end: bool = False) -> None:
+        """End the open plan; a name that the text ends with was to be followed by actions."""
+        plan, self._open, self._blank = self._open, None, False
+        if plan is not None and plan.error is None and not plan.actions:
+            plan.error = f"agent {plan.agent} has no actions (WAIT says that it stays)"
+            plan.remark = not at_end
+            self._record(plan)
+
+    def _record(self, plan: AgentPlan) -> None:
+        if not self._found or self._found[-1] is not plan:
+            self._found.append(plan)
+
+
+class _Steps:
+    """Collects what agents do step by step: one action each in steps 1, 2, 3 and so on."""
+
+    def __init__(self, num_agents: int) -> None:
+        self._num_agents = num_agents
+        self._reset()
+
+    def _reset(self) -> None:
+        self.running = False
+        self._first = 0
+        self._moves: list[dict[int, int]] = []
+
+    def begin(self, step: int) -> None:
+        """Begin a step; one that doesn't follow on the last begins a new list."""
+        if not self.running or step != self._first + len(self._moves):
+            self._reset()
+            self._first = step
+        self.running = True
+        self._moves.append({})
+
+    def add(self, moves: Iterable[AgentPlan]) -> bool:
+        """Add agents' moves to the step; False if an agent has one there already."""
+        for move in moves:
+            if move.remark or not move.actions:
+                continue
+            if not self._moves or move.agent in self._moves[-1]:
+                self._reset()
+                return False
+            self._moves[-1][move.agent] = move.actions[0]
+        return True
+
+    def finish(self) -> list[AgentPlan]:
+        """Return the plans of all agents, if each has one action per step up to its last one."""
+        moves, self._moves, self.running = self._moves, [], False
+        if self._first > 1 or not moves or set(moves[0]) != set(range(self._num_agents)):
+            return []
+        plans = []
+        for agent in range(self._num_agents):
+            told = [step[agent] for step in moves if agent in step]
+            if any(agent not in step for step in moves[: len(told)]):
+                return []
+            plans.append(AgentPlan(agent, told))
+        return plans
+
+
+def _column(agent: int, cells: Iterable[str]) -> AgentPlan:
+    """Read a table's column: one action per row until the agent has arrived."""
+    plan = AgentPlan(agent)
+    ended = False
+    for cell in cells:
+        read = _read_actions(cell, agent)
+        if read.remark or not (read.actions or read.error):
+            ended = True
+        elif ended:
+            plan.error = plan.error or f"agent {agent} moves on after a row without an action"
+        else:
+            plan.actions += read.actions
+            plan.error = plan.error or read.error
+    plan.remark = not (plan.actions or plan.error)
+    return plan
+
+
+def _between(line: str, headers: Sequence[re.Match[str]]) -> Iterator[AgentPlan]:
+    """What stands behind each of the names in a line, up to the next name."""
+    for header, following in zip(headers, [*headers[1:], None], strict=True):
+        body = line[header.end() : following.start() if following else len(line)]
+        yield _read_actions(body, _number(header["agent"]))
+
+
+def _read_actions(text: str, agent: int) -> AgentPlan:
+    """Read a stretch of text in which nothing but actions is expected."""
+    plan = AgentPlan(agent)
+    kept = _ASIDES.sub(_without_remark, _POSITION.sub(" ", text))
+    if sentence := _SENTENCE.search(kept):
+        following = _words(kept[sentence.end() :])
+        if following and _action(following[0]) is None:
+            kept = kept[: sentence.start()]
+    words = _words(kept)
+    known = [_action(word) for word in words]
+    plan.actions = [action for action in known if action is not None]
+    unknown = [index for index, action in enumerate(known) if action is None]
+    unknown = [index for index in unknown if words[index].lower() not in _FILLERS]
+    if not unknown:
+        return plan
+    first = unknown[0]
+    plan.error = _unknown(words[first], agent)
+    sentence_words = any(word.lower() in _SENTENCE_WORDS for word in words)
+    leading = [action for action in known[:first] if action is not None]
+    trailing = [action for action in known[first:] if action is not None]
+    if leading and not trailing and sentence_words and len(words) - first > 1:
+        plan.actions, plan.error = leading, None
+    elif sentence_words or not (plan.actions or _spells_actions(words[first])):
+        plan.actions, plan.remark = [], True
+    return plan
+
+
+def _without_remark(aside: re.Match[str]) -> str:
+    """Keep what stands in parentheses if it may be meant as actions."""
+    words = _words(aside[1])
+    if words and all(_action(word) is not None or word.isupper() for word in words):
+        return f" {aside[1]} "
+    return " "
+
+
+def _words(text: str) -> list[str]:
+    """The words, numbers and symbols of a text, without punctuation."""
+    return [token[0] for token in _TOKEN.finditer(text) if token.lastgroup]
+
+
+def _action(word: str) -> int | None:
+    # Only ASCII: other letters may turn into an action's letters when they are upper-cased.
+    name = word.upper().replace("-", "").replace("_", "") if word.isascii() else ""
+    return ACTION_WORDS.get(name)
+
+
+def _spells_actions(word: str) -> bool:
+    return len(word) > 1 and set(word) <= set("UDLRW")
+
+
+def _unknown(what: str, agent: int) -> str:
+    allowed = ", ".join(action.name for action in Action)
+    return f"{_clip(what)} among the actions of agent {agent}: allowed are {allowed}"
+
+
+def _clip(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:40] + "...")
