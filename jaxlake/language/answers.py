@@ -131,12 +131,11 @@ def _end_in_any_order(plans: Sequence[AgentPlan], num_agents: int) -> int | None
 
 def _missing(plans: Sequence[AgentPlan], found: Sequence[AgentPlan], num_agents: int) -> str:
     named = {plan.agent for plan in plans}
-    for agent in sorted(named):
-        if agent >= num_agents:
-            return _unknown_agent(agent, num_agents)
-    agent = min(set(range(num_agents)) - named, default=None)
-    if agent is None:
+    if unknown := [agent for agent in named if agent >= num_agents]:
+        return _unknown_agent(min(unknown), num_agents)
+    if len(named) == num_agents:
         return "no set of plans is complete: one for each agent is needed"
+    agent = min(set(range(num_agents)) - named)
     remarks = [plan.error for plan in found if plan.remark and plan.agent == agent]
     why = remarks[-1] if remarks else f"no 'Agent {agent}:' with actions was found"
     return f"agent {agent} is missing: {why}"

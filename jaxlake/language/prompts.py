@@ -4,6 +4,7 @@ The symbols and the (row, column) coordinates are the published ones; the wordin
 """
 
 from collections.abc import Sequence
+from string import Formatter
 from typing import Literal, get_args
 
 import numpy as np
@@ -13,7 +14,7 @@ from jaxlake.board.grids import GOAL_SYMBOLS, START_SYMBOLS, format_grid
 from jaxlake.board.instance import Instance
 from jaxlake.errors import did_you_mean
 
-PromptStyle = Literal["compact", "full"]
+PromptStyle = Literal["compact", "full", "reasoned"]
 PROMPT_STYLES: tuple[PromptStyle, ...] = get_args(PromptStyle)
 
 MAX_AGENTS = len(START_SYMBOLS)
@@ -21,7 +22,7 @@ MAX_AGENTS = len(START_SYMBOLS)
 
 _EXAMPLE_MOVES = ("RIGHT DOWN DOWN", "WAIT LEFT", "UP UP RIGHT", "LEFT", "DOWN WAIT LEFT")
 
-_FULL = """\
+_RULES = """\
 Plan the paths of {num_agents} agents on a frozen lake, a board of {size} x {size} cells.
 
 Coordinates are (row, column), counted from 0; (0, 0) is the top left cell.
@@ -43,7 +44,11 @@ Objective
 An agent's cost is the number of steps until it arrives at its goal for good. \
 Make the sum of these costs as small as possible; among the plans with the smallest sum, \
 let the last agent arrive as early as possible.
+"""
 
+_FULL = (
+    _RULES
+    + """
 Answer
 One line for each agent with its actions in order, up to its arrival, \
 and nothing after these lines. The form, with actions that belong to another board:
@@ -55,6 +60,25 @@ Board
 
 Your answer:
 """
+)
+
+_REASONED = (
+    _RULES
+    + """
+Board
+{board}
+{tasks}
+
+Answer
+Think step by step: follow the cell of every agent through time, and check each step for holes \
+and conflicts. Then write the final plan between <answer> and </answer>, one line for each agent \
+with its actions in order, up to its arrival. Only the plan between these tags counts. \
+The form, with actions that belong to another board:
+<answer>
+{example}
+</answer>
+"""
+)
 
 _COMPACT = """\
 Find paths: {num_agents} agents, {size}x{size}
@@ -63,15 +87,25 @@ Find paths: {num_agents} agents, {size}x{size}
 """
 
 
-def render(board: Instance, style: PromptStyle) -> str:
+_TEMPLATES: dict[PromptStyle, str] = {"compact": _COMPACT, "full": _FULL, "reasoned": _REASONED}
+
+TEMPLATE_FIELDS = ("board", "tasks", "symbols", "example", "num_agents", "size")
+"""What a template may name in braces; it has to name `board`."""
+
+
+def render(board: Instance, style: PromptStyle, *, template: str | None = None) -> str:
     """Write the prompt for one unbatched board with 1 to 5 agents; the policy's answer follows.
 
-    The style `compact` holds a header, the rows and one line per agent; it is for the miniature
-    policy, which learns the rules from examples. `full` also holds the rules, the objective and the
-    form of the answer; it is for an instruct model.
+    Args:
+        board: The board.
+        style: `compact` holds a header, the rows and one line per agent, for a policy that learns
+            the rules from examples. `full` adds the rules, the objective and the form of the
+            answer, for a model that answers at once. `reasoned` invites a model to think, and asks
+            for the final plan between `<answer>` and `</answer>`.
+        template: A text to use in place of the style's, with `TEMPLATE_FIELDS` in braces.
 
     Raises:
-        ValueError: The style is unknown.
+        ValueError: The style is unknown, or the template as in `check_template`.
     """
     if style not in PROMPT_STYLES:
         allowed = f"{', '.join(PROMPT_STYLES)}{did_you_mean(style, PROMPT_STYLES)}"
@@ -79,8 +113,8 @@ def render(board: Instance, style: PromptStyle) -> str:
     rows = format_grid(board)
     agents = np.flatnonzero(np.asarray(board.agent_mask)).tolist()
     starts, goals = np.asarray(board.starts).tolist(), np.asarray(board.goals).tolist()
-    template = _COMPACT if style == "compact" else _FULL
-    return template.format(
+    text = _TEMPLATES[style] if template is None else check_template(template)
+    return text.format(
         num_agents=len(agents),
         size=len(rows),
         board="\n".join(rows),
@@ -91,6 +125,25 @@ def render(board: Instance, style: PromptStyle) -> str:
         ),
         example="\n".join(f"Agent {i}: {_EXAMPLE_MOVES[i]}" for i in agents),
     )
+
+
+def check_template(template: str) -> str:
+    """Return a template of prompts that `render` can fill.
+
+    Raises:
+        ValueError: A brace doesn't pair, a field isn't among `TEMPLATE_FIELDS`, or none is `board`.
+    """
+    try:
+        fields = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+    except ValueError as error:
+        raise ValueError(f"template: {error}; write {{{{ and }}}} for braces") from None
+    unknown = [name for name in fields if name not in TEMPLATE_FIELDS]
+    allowed = ", ".join(f"{{{name}}}" for name in TEMPLATE_FIELDS)
+    if unknown:
+        raise ValueError(f"template: got the field {{{unknown[0]}}}, allowed are {allowed}")
+    if "board" not in fields:
+        raise ValueError("template: the field {board} is missing")
+    return template
 
 
 def target(plan: np.ndarray | Sequence[Sequence[int]]) -> str:

@@ -39,18 +39,41 @@ def test_padding_is_not_in_the_prompt_which_ends_where_the_answer_begins(style):
     assert render(tight, style).endswith("\n")
 
 
+@pytest.mark.parametrize("style", ["full", "reasoned"])
 @pytest.mark.parametrize(("rows", "num_agents"), [(TWO_AGENTS, 2), (FIVE_AGENTS, 5)])
-def test_the_full_prompt_shows_the_answer_format_as_the_parser_reads_it(rows, num_agents):
-    prompt = render(board(rows), "full")
-    example = prompt[prompt.index("\nAnswer\n") : prompt.index("\nBoard\n")]
-    answer = parse_answer(example, num_agents, max_steps=8)
+def test_render_shows_an_answer_that_can_be_read(style, rows, num_agents):
+    section = render(board(rows), style).split("\nAnswer\n")[1].split("\nBoard\n")[0]
+    answer = parse_answer(section, num_agents, max_steps=8)
     assert answer.parsed, answer.reason
+    tagged = style == "reasoned"
+    assert ("<answer>\nAgent 0:" in section, "step by step" in section) == (tagged, tagged)
+
+
+def test_render_fills_a_template():
+    template = "{size}x{size}, {num_agents} agents {{a}}\n{board}\n{tasks}\n{symbols}\n{example}"
+    prompt = render(board(TWO_AGENTS), "full", template=template)
+    assert prompt.startswith("3x3, 2 agents {a}\nS F H\ng F s\nF F G\nAgent 0: (0, 0) to (2, 2)\n")
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{grid}", r"got the field \{grid\}, allowed are \{board\}, "),
+        ("{board.rows}", r"got the field \{board.rows\}"),
+        ("{board} {}", r"got the field \{\}"),
+        ("{board} {", "write {{ and }}"),
+        ("{tasks}", r"the field \{board\} is missing"),
+    ],
+)
+def test_render_refuses_a_template_it_cannot_fill(template, message):
+    with pytest.raises(ValueError, match=message):
+        render(board(TWO_AGENTS), "full", template=template)
 
 
 def test_a_batch_or_an_unknown_style_is_refused_by_name():
     with pytest.raises(GridError, match="got a batch"):
         render(stack_instances([board(TWO_AGENTS)]), "compact")
-    with pytest.raises(ValueError, match="'long', allowed are compact, full"):
+    with pytest.raises(ValueError, match="'long', allowed are compact, full, reasoned"):
         render(board(TWO_AGENTS), "long")  # type: ignore[arg-type]
 
 
