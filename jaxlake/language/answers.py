@@ -5,7 +5,7 @@ How an answer is written is forgiven, and what it says is never guessed. See `pa
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from jaxlake.language.plans import AgentPlan, Plan, find_plans
@@ -91,7 +91,7 @@ def _answer_block(text: str) -> str:
 
 def _last_complete(found: Sequence[AgentPlan], num_agents: int, max_steps: int) -> Plan:
     """The last plans in a row that hold each agent once, in the agents' order if there are any."""
-    plans = [plan for plan in found if not plan.remark]
+    plans = _without_repeats(plan for plan in found if not plan.remark)
     end = _end_in_order(plans, num_agents) or _end_in_any_order(plans, num_agents)
     if end is None:
         raise _AnswerError(_missing(plans, found, num_agents))
@@ -105,7 +105,36 @@ def _last_complete(found: Sequence[AgentPlan], num_agents: int, max_steps: int) 
             raise _AnswerError(plan.error)
         if len(plan.actions) > max_steps:
             raise _AnswerError(f"agent {plan.agent} has more than {max_steps} actions")
+    _check_block(plans, end - num_agents, end)
     return tuple(tuple(plan.actions) for plan in chosen)
+
+
+def _without_repeats(found: Iterable[AgentPlan]) -> list[AgentPlan]:
+    plans: list[AgentPlan] = []
+    for plan in found:
+        last = plans[-1] if plans else None
+        same = last and (last.block, last.agent, last.actions) == (
+            plan.block,
+            plan.agent,
+            plan.actions,
+        )
+        if not same:
+            plans.append(plan)
+    return plans
+
+
+def _check_block(plans: Sequence[AgentPlan], start: int, end: int) -> None:
+    """Refuse plans that stand directly beside another plan of one of their agents."""
+    before = start
+    while before and plans[before - 1].block == plans[start].block:
+        before -= 1
+    after = end
+    while after < len(plans) and plans[after].block == plans[end - 1].block:
+        after += 1
+    if (start - before) % (end - start):
+        raise _AnswerError(f"agent {plans[start - 1].agent} is named twice, with different actions")
+    if after > end:
+        raise _AnswerError(f"agent {plans[end].agent} is named twice, with different actions")
 
 
 def _end_in_order(plans: Sequence[AgentPlan], num_agents: int) -> int | None:

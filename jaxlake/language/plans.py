@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from jaxlake.board.dynamics import Action
 from jaxlake.language.json_plans import json_values, plans_of
@@ -27,6 +28,7 @@ class AgentPlan:
     error: str | None = None  # why the actions can't be used
     remark: bool = False  # about the agent, and no plan
     cut_off: bool = False  # the text ends within it
+    block: int = 0  # plans in lines that follow on each other have one number
 
 
 _NAME = r"(?<![A-Za-z])agent[\s_#-]{0,3}(?P<agent>[0-9]+)(?![0-9A-Za-z])"
@@ -86,18 +88,20 @@ def find_plans(text: str, num_agents: int) -> list[AgentPlan]:
     """Return what the text tells each agent, in the order of the text, remarks included."""
     found: list[AgentPlan] = []
     end = 0
+    blocks = count()
     for start, stop, value in json_values(text):
         named = plans_of(value)
         if named is None:
             continue
-        found += _Lines(text[end:start], num_agents, last=False).read()
-        found += [_from_json(agent, items) for agent, items in named]
+        found += _Lines(text[end:start], num_agents, blocks, last=False).read()
+        block = next(blocks)
+        found += [_from_json(agent, items, block) for agent, items in named]
         end = stop
-    return found + _Lines(text[end:], num_agents, last=True).read()
+    return found + _Lines(text[end:], num_agents, blocks, last=True).read()
 
 
-def _from_json(agent: str, items: Sequence[object]) -> AgentPlan:
-    plan = AgentPlan(_number(agent))
+def _from_json(agent: str, items: Sequence[object], block: int) -> AgentPlan:
+    plan = AgentPlan(_number(agent), block=block)
     for item in items:
         read = _read_actions(item, plan.agent) if isinstance(item, str) else None
         if read is None or read.error or not read.actions:
@@ -115,17 +119,19 @@ def _number(digits: str) -> int:
 class _Lines:
     """Reads a stretch of text line by line."""
 
-    def __init__(self, text: str, num_agents: int, *, last: bool) -> None:
+    def __init__(self, text: str, num_agents: int, blocks: Iterator[int], *, last: bool) -> None:
         if "\\" in text:
             text = _LATEX.sub(" ", text.replace("\\\\", "\n").replace("\\n", "\n"))
         self._lines = text.splitlines()
         self._ends_in_word = last and text[-1:].isalnum()
-        self._last = last
+        self._blocks = blocks
+        self._block = next(blocks)
         self._num_agents = num_agents
         self._names_agents = re.search(_NAME, text, re.IGNORECASE) is not None
         self._found: list[AgentPlan] = []
         self._open: AgentPlan | None = None  # whose actions the next lines may hold
         self._as_list = False  # the open plan's actions stand below its name
+        self._bare = False  # nothing was said about the open agent yet
         self._blank = False  # a blank line was seen since its last action
         self._steps = _Steps(num_agents)
 
@@ -142,13 +148,14 @@ class _Lines:
         self._found += self._steps.finish()
         if self._open is not None:
             self._open.cut_off = self._ends_in_word and self._open.error is not None
-        self._close(at_end=self._last)
+        self._close()
         return self._found
 
     def _table(self, rows: Sequence[str]) -> None:
         """Read consecutive lines with cells: one row or one column for each agent."""
         if not rows:
             return
+        self._block = next(self._blocks)
         cells = [[cell.strip() for cell in row.strip().strip("|").split("|")] for row in rows]
         head, body = cells[0], [row for row in cells[1:] if not _RULE.fullmatch("|".join(row))]
         columns = {
@@ -175,6 +182,7 @@ class _Lines:
             return
         if not line.strip():
             self._blank = True
+            self._block = next(self._blocks)
             return
         if self._step(line):
             return
@@ -221,6 +229,7 @@ class _Lines:
             self._close()
             self._open = plan
             self._as_list = not plan.actions
+            self._bare = not re.search(r"\w", line[headers[-1].end() :])
             if plan.actions or plan.error or plan.remark:
                 self._record(plan)
             if plan.remark:
@@ -234,7 +243,9 @@ class _Lines:
         body = line[marker.end() :] if marker else line
         agent = plan.agent if plan else self._found[-1].agent if self._found else 0
         read = _read_actions(body, agent)
+        self._bare = False
         if read.remark or not (read.actions or read.error):
+            self._block = next(self._blocks)
             if plan and marked and len(re.findall(r"\w+", body)) == 1:
                 self._record(plan)
                 plan.error = plan.error or _unknown(body.strip(), agent)
@@ -251,16 +262,17 @@ class _Lines:
         plan.actions += read.actions
         plan.error = plan.error or read.error
 
-    def _close(self, *, at_end: bool = False) -> None:
-        """End the open plan; a name that the text ends with was to be followed by actions."""
+    def _close(self) -> None:
+        """End the open plan; a name that nothing follows was to be followed by actions."""
         plan, self._open, self._blank = self._open, None, False
         if plan is not None and plan.error is None and not plan.actions:
             plan.error = f"agent {plan.agent} has no actions (WAIT says that it stays)"
-            plan.remark = not at_end
+            plan.remark = not self._bare
             self._record(plan)
 
     def _record(self, plan: AgentPlan) -> None:
         if not self._found or self._found[-1] is not plan:
+            plan.block = self._block
             self._found.append(plan)
 
 
