@@ -48,8 +48,9 @@ class Attempt(FrozenModel):
     attempt: Count = Field(description="from 0 in each design phase")
     context: str = Field(description="the prompt that was answered, byte for byte")
     cut: tuple[str, ...] = Field(default=(), description="what was left out to fit the prompt")
+    reasoning: str = Field(default="", description="what the engineer wrote before its answer")
     text: str | None = Field(description="the raw answer; None if there was none")
-    kind: Literal["accepted", "repaired", "rejected", "failed"] = Field(
+    kind: Literal["accepted", "repaired", "unchanged", "rejected", "failed"] = Field(
         description="failed: the engineer gave no answer"
     )
     repairs: tuple[Repair, ...]
@@ -66,9 +67,9 @@ class DesignRecord(FrozenModel, Generic[C]):
 
     stage: int = Field(description="the stage whose evidence was read")
     engineer: str
-    kind: Literal["accepted", "repaired", "retried", "kept"] = Field(
-        description="retried: a later answer was used, as written or repaired; "
-        "kept: no answer was usable, the configuration stays"
+    kind: Literal["accepted", "repaired", "unchanged", "retried", "kept"] = Field(
+        description="unchanged: the answer is the configuration in force; retried: a later answer "
+        "was used, as written or repaired; kept: no answer was usable, the configuration stays"
     )
     configuration: SerializeAsAny[C] = Field(description="of the next stage")
     diff: tuple[Change, ...]
@@ -150,20 +151,23 @@ def run_design(
         if review is None:
             continue
         if review.kind != "rejected":
+            retried = number and review.kind != "unchanged"
             return record(
-                kind="retried" if number else review.kind,
+                kind="retried" if retried else review.kind,
                 configuration=review.configuration,
                 diff=review.diff,
                 repairs=review.repairs,
                 reason=review.reason,
             )
-        view = replace(view, refusal=review.reason)
+        view = replace(view, refusal=review.reason, refused_answer=attempt.text or "")
+    reasons = "; ".join(dict.fromkeys(attempt.reason for attempt in attempts))
+    answers = "1 answer was" if len(attempts) == 1 else f"{len(attempts)} answers were"
     return record(
         kind="kept",
         configuration=view.current,
         diff=(),
         repairs=(),
-        reason=f"kept after {len(attempts)} attempts, the last: {attempts[-1].reason}",
+        reason=f"{answers} refused: {reasons}",
     )
 
 
@@ -171,7 +175,7 @@ def _ask(engineer: Engineer, task: Task, guard: Guard) -> tuple[Attempt, Review 
     """Ask an engineer and review its answer, if there is one."""
     seen = engineer.altered_task(task) if isinstance(engineer, ControlEngineer) else task
     start = time.perf_counter()
-    text, review = None, None
+    text, review, reasoning = None, None, ""
     try:
         proposal = engineer.propose(task)
     except EngineerError as error:
@@ -180,12 +184,14 @@ def _ask(engineer: Engineer, task: Task, guard: Guard) -> tuple[Attempt, Review 
         seconds = error.spent.seconds or time.perf_counter() - start
     else:
         text = escape_surrogates(proposal.text)
+        reasoning = escape_surrogates(proposal.reasoning)
         review = review_answer(text, task.view.current, task.view.domain, guard)
         reason, tokens, seconds = review.reason, proposal.tokens, proposal.seconds
     attempt = Attempt(
         attempt=task.attempt,
         context=seen.context.text,
         cut=seen.context.cut,
+        reasoning=reasoning,
         text=text,
         kind=review.kind if review else "failed",
         repairs=review.repairs if review else (),

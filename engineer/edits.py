@@ -14,10 +14,13 @@ from collections.abc import Iterator, Mapping
 
 from engineer.domain import Domain
 from engineer.quoting import quote
-from engineer.space import Configuration, KnobSpace, KnobValues, apportion
+from engineer.space import KNOB_EDITS, Configuration, KnobSpace, KnobValues, apportion
 
 SIGNS = {"-": -1, "=": 0, "+": 1}
 """What may stand for a knob, and the number of edits that it moves the knob by."""
+
+SIGNED = {name: int(name.replace("=", "0")) for name in KNOB_EDITS} | SIGNS
+"""What may stand for a knob in JSON."""
 
 Edits = Mapping[str, Mapping[str, int]]
 """By group and knob: -1, 0 or 1."""

@@ -114,7 +114,9 @@ class StageEvidence(FrozenModel):
         }
 
 
-HowDecided = Literal["initial", "accepted", "repaired", "retried", "kept", "rolled_back"]
+HowDecided = Literal[
+    "initial", "accepted", "repaired", "unchanged", "retried", "kept", "rolled_back"
+]
 """How the configuration of a stage came about."""
 
 

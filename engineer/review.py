@@ -20,9 +20,17 @@ from typing import Any, Literal
 from pydantic import Field, SerializeAsAny
 
 from engineer.domain import Domain, InfeasibleError
-from engineer.edits import EditError, apply_edits, read_edits
+from engineer.edits import SIGNED, EditError, apply_edits, read_edits
 from engineer.quoting import quote
-from engineer.space import Configuration, FrozenModel, KnobSpace, KnobValues, Ratio, apportion
+from engineer.space import (
+    KNOB_EDITS,
+    Configuration,
+    FrozenModel,
+    KnobSpace,
+    KnobValues,
+    Ratio,
+    apportion,
+)
 
 RepairName = Literal["clamp", "normalise", "minimum_share", "round", "bounded_step", "feasibility"]
 
@@ -54,10 +62,11 @@ class Review(FrozenModel):
 
     accepted: it is used as written, or after `round`.
     repaired: it is used after other repairs as well, such as shares made to sum to 1.
+    unchanged: it is usable, and what it asks for is the configuration in force.
     rejected: it is not used; `configuration` is None and `reason` says why.
     """
 
-    kind: Literal["accepted", "repaired", "rejected"]
+    kind: Literal["accepted", "repaired", "unchanged", "rejected"]
     configuration: SerializeAsAny[Configuration] | None
     repairs: tuple[Repair, ...]
     reason: str
@@ -137,12 +146,16 @@ def review_answer(
         )
     configuration = space.make(draft.values)
     names = list(dict.fromkeys(repair.name for repair in repairs))
+    diff = _diff(current, configuration)
+    usable: Literal["accepted", "repaired"] = (
+        "accepted" if all(one.name == "round" for one in repairs) else "repaired"
+    )
     return Review(
-        kind="accepted" if all(one.name == "round" for one in repairs) else "repaired",
+        kind=usable if diff else "unchanged",
         configuration=configuration,
         repairs=tuple(repairs),
         reason=f"used after {', '.join(names)}" if names else "used as written",
-        diff=_diff(current, configuration),
+        diff=diff,
     )
 
 
@@ -151,7 +164,7 @@ def _asked(text: str, current: Configuration, domain: Domain) -> KnobValues:
     answer = text.rpartition("</think>")[2].partition("<think>")[0]
     members, problem = _parse(answer, domain.space)
     if members is not None:
-        return _schema(members, domain.space)
+        return _schema(members, current, domain.space)
     try:
         edits = read_edits(answer, domain)
     except EditError as error:
@@ -209,44 +222,52 @@ _BRACES = re.compile(r"[{}]")
 _DECODER = json.JSONDecoder(object_pairs_hook=_Members, parse_int=float)
 
 
-def _schema(members: _Members, space: KnobSpace) -> KnobValues:
+def _schema(members: _Members, current: Configuration, space: KnobSpace) -> KnobValues:
+    """Return the knobs that an object asks for, as numbers or as edits such as `+1`."""
     problems: list[str] = []
     label = space.group_label
     given = _unique(members, space.groups, f"{label} ", label, problems)
     values: KnobValues = {}
+    edits: dict[str, dict[str, int]] = {}
     for group in space.groups:
         if group not in given:
             problems.append(f"{label} {group} is missing")
             continue
-        values[group] = _group_schema(group, given[group], space, problems)
+        values[group], edits[group] = _group_schema(group, given[group], space, problems)
     if problems:
         more = len(problems) - _MAX_PROBLEMS
         tail = f" (and {more} more)" if more > 0 else ""
         raise _RejectedError("; ".join(problems[:_MAX_PROBLEMS]) + tail)
-    return values
+    edited = apply_edits(edits, current, space)
+    return {group: edited[group] | values[group] for group in space.groups}
 
 
 def _group_schema(
     group: str, value: object, space: KnobSpace, problems: list[str]
-) -> dict[str, float]:
+) -> tuple[dict[str, float], dict[str, int]]:
+    """Return a group's numbers, and the edits of all knobs: 0 for those that are numbers."""
     listed = ", ".join(space.knobs)
     if not isinstance(value, _Members):
         problems.append(f"{space.group_label} {group} must be an object with {listed}")
-        return {}
+        return {}, {}
     what = f"in {space.group_label} {group},"
     given = _unique(value, space.knobs, f"{group}.", what, problems)
     numbers: dict[str, float] = {}
+    edits = dict.fromkeys(space.knobs, 0)
     for knob in space.knobs:
         number = given.get(knob)
         if knob not in given:
             problems.append(f"{group}.{knob} is missing")
+        elif isinstance(number, str) and number in SIGNED:
+            edits[knob] = SIGNED[number]
         elif not isinstance(number, float):
-            problems.append(f"{group}.{knob} must be a number, got {_described(number)}")
+            allowed = ", ".join(map(json.dumps, KNOB_EDITS))
+            problems.append(f"{group}.{knob} must be a number, {allowed}, got {_described(number)}")
         elif not math.isfinite(number):
             problems.append(f"{group}.{knob} must be a finite number, got {number}")
         else:
             numbers[knob] = number
-    return numbers
+    return numbers, edits
 
 
 def _unique(

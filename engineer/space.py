@@ -29,6 +29,9 @@ AnswerForm = dict[str, Any] | str
 """What an answer must follow, for decoders that can be constrained: a JSON schema, or a regular
 expression that matches the whole answer."""
 
+KNOB_EDITS = ("+1", "=", "-1")
+"""What may stand in place of a knob's number in JSON: an edit up, none, an edit down."""
+
 _SUM_TOLERANCE = 1e-6
 
 
@@ -253,15 +256,16 @@ def answer_text(configuration: Configuration) -> str:
 def answer_schema(space: KnobSpace) -> dict[str, Any]:
     """Return the JSON schema of an answer, for decoders that can be constrained.
 
-    It has exactly the space's groups, each with all its knobs in bounds. Numbers are given by range
-    and not by their grid points, because xgrammar prints the members of a float enum with 17 digits
-    and would force "0.050000000000000003". There are no references and no titles, because not all
-    decoders know them.
+    It has exactly the space's groups, each with all its knobs: a number in bounds or an edit.
+    Numbers are given by range and not by their grid points, because xgrammar prints the members of
+    a float enum with 17 digits. There are no references and no titles, because not all decoders
+    know them.
     """
-    knobs = {}
+    knobs: dict[str, Any] = {}
     for knob in space.knobs:
         low, high = space.limits(knob)
-        knobs[knob] = {"maximum": high, "minimum": low, "type": "number"}
+        number = {"maximum": high, "minimum": low, "type": "number"}
+        knobs[knob] = {"anyOf": [number, {"enum": list(KNOB_EDITS), "type": "string"}]}
     return _closed_object({group: _closed_object(knobs) for group in space.groups})
 
 

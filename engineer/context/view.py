@@ -22,6 +22,7 @@ class StageView:
     history: Sequence[StageHistory] = ()  # the stages before, oldest first
     notice: str = ""  # a message of the loop, such as a rollback
     refusal: str = ""  # on a retry, why the previous answer was refused
+    refused_answer: str = ""  # that answer
     trained: Configuration | None = None  # what the stage trained on; None: what is in force
     designed_from: Configuration | None = None  # in force when the stage was designed, if it was
     valid_before: Mapping[str, float] = field(default_factory=dict)

@@ -41,7 +41,8 @@ class Proposal:
 
     text: str
     seconds: float  # wall-clock time spent on it
-    tokens: int | None = 0  # tokens generated; None if unknown
+    tokens: int | None = 0  # tokens generated, reasoning included; None if unknown
+    reasoning: str = ""  # what the engineer wrote before the answer
 
 
 class Engineer(Protocol):

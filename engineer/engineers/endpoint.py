@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,9 +19,8 @@ import httpx2
 import openai
 
 from engineer.engineers.base import EngineerError
-from engineer.engineers.language_model import GeneratedText, TextEngineer
+from engineer.engineers.language_model import GeneratedText, TextEngineer, TextRequest
 from engineer.quoting import quote
-from engineer.space import AnswerForm
 from engineer.spent import Spent
 
 MAX_BYTES = 1 << 20
@@ -48,13 +47,13 @@ class ChatClient:
 
     def complete(
         self,
-        prompt: str,
+        prompt: str | Sequence[Mapping[str, str]],
         *,
         max_tokens: int,
         chat: bool = True,
         fields: Mapping[str, Any] | None = None,
     ) -> GeneratedText:
-        """Let the model answer a prompt, or continue it as a text (`chat=False`).
+        """Let the model answer a prompt or messages, or continue a text (`chat=False`).
 
         `fields` are further fields of the request, such as `temperature`. Where the server does not
         say how many tokens it generated, `max_tokens` count.
@@ -64,15 +63,17 @@ class ChatClient:
                 response holds no text. The message holds neither the key nor the path of the
                 address; `spent` holds the tokens.
         """
-        asked = {"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt}
-        body = {"model": self.model, **asked, "max_tokens": max_tokens, **(fields or {})}
+        asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        question: dict[str, Any] = {"messages": asked} if chat else {"prompt": prompt}
+        body = {"model": self.model, **question, "max_tokens": max_tokens, **(fields or {})}
         path = "/chat/completions" if chat else "/completions"
         key = _read_key(self.api_key_env)
         tokens = 0
         try:
             content = self._post(path, body, key)
             tokens = _tokens(content, max_tokens)
-            return GeneratedText(_without(_text(content), key), tokens)
+            text, reasoning = _texts(content)
+            return GeneratedText(_without(text, key), tokens, _without(reasoning, key))
         except openai.APITimeoutError:
             problem, tokens = f"no answer within {self.timeout:g} s", max_tokens
         except openai.APIStatusError as error:
@@ -112,24 +113,34 @@ class EndpointEngineer(TextEngineer):
     max_tokens: int = 4096  # of an answer
     note_tokens: int | None = None  # of notes; None: as `max_tokens`
     temperature: float = 0.0
+    reasoning_tokens: int = 0  # longest text before the configuration; 0: none
+    request: Mapping[str, Any] = field(default_factory=dict)  # more fields of each request
 
     @property
     def name(self) -> str:
         """The model's name."""
         return self.client.model
 
-    def generate(self, prompt: str, form: AnswerForm | None, seed: int) -> GeneratedText:
-        """Ask for an answer, or for notes without a form; raises as `ChatClient.complete`.
+    def generate(self, request: TextRequest) -> GeneratedText:
+        """Ask for what is requested; raises as `ChatClient.complete`.
 
-        Not every server takes a regular expression or a seed, so neither is sent.
+        The model's own reasoning comes back to it as its turn, and a second turn of the user asks
+        for the configuration. Not every server takes a regular expression or a seed, so neither is
+        sent.
         """
-        del seed
-        longest = self.max_tokens if form is not None else self.note_tokens or self.max_tokens
-        fields: dict[str, Any] = {"temperature": self.temperature}
-        if isinstance(form, dict):
-            schema = {"name": "configuration", "strict": True, "schema": form}
+        longest = self.max_tokens if request.form is not None else self.note_tokens
+        messages = [{"role": "user", "content": request.prompt}]
+        if request.reasoning:
+            messages += [
+                {"role": "assistant", "content": request.reasoning},
+                {"role": "user", "content": "Now write the configuration and nothing else."},
+            ]
+        fields: dict[str, Any] = {"temperature": self.temperature, **self.request}
+        if isinstance(request.form, dict):
+            schema = {"name": "configuration", "strict": True, "schema": request.form}
             fields["response_format"] = {"type": "json_schema", "json_schema": schema}
-        return self.client.complete(prompt, max_tokens=longest, fields=fields)
+        limit = request.max_tokens or longest or self.max_tokens
+        return self.client.complete(messages, max_tokens=limit, fields=fields)
 
 
 class _BoundedClient(httpx2.Client):
@@ -161,14 +172,21 @@ def _host(base_url: str) -> str:
         return "?"
 
 
-def _text(answer: Any) -> str:
+def _texts(answer: Any) -> tuple[str, str]:
+    """Return the text of a response, and the reasoning that the server kept apart from it."""
     with suppress(KeyError, IndexError, TypeError):
         choice = answer["choices"][0]
-        text = choice["message"]["content"] if "message" in choice else choice["text"]
-        if text is None and choice.get("finish_reason") == "length":
-            return ""  # all of its tokens went into what it thought before the answer
+        if "message" not in choice:
+            text, reasoning = choice["text"], None
+        else:
+            message = choice["message"]
+            text = message["content"]
+            reasoning = message.get("reasoning_content") or message.get("reasoning")
+        reasoning = reasoning if isinstance(reasoning, str) else ""
+        if text is None and (reasoning or choice.get("finish_reason") == "length"):
+            text = ""  # all of its tokens went into what it thought before the answer
         if isinstance(text, str):
-            return text
+            return text, reasoning
     raise ValueError("the response holds no completion with text")
 
 
