@@ -16,12 +16,16 @@ from engineer.domain import Domain, InfeasibleError, Slices, Term
 from engineer.engineers.base import Engineer, EngineerError, NoteWriter, Proposal, Task
 from engineer.engineers.catalogue import SCRIPTED, RunSettings, scripted_engineer
 from engineer.engineers.controls import ShuffledEngineer, SimulatedEngineer
-from engineer.engineers.language_model import GeneratedText, LanguageModelEngineer
+from engineer.engineers.language_model import (
+    GeneratedText,
+    LanguageModelEngineer,
+    TextRequest,
+)
 from engineer.engineers.rule import RuleEngineer
 from engineer.evidence import (
     FailedCase,
-    FailureTime,
     GroupEvidence,
+    Signals,
     StageEvidence,
     StageHistory,
     Tally,
@@ -41,10 +45,11 @@ from engineer.spent import Spent
 
 __all__ = ["Configuration", "Domain", "InfeasibleError", "KnobConfiguration", "KnobSpace"]
 __all__ += ["Slices", "Term"]
-__all__ += ["FailedCase", "FailureTime", "GroupEvidence", "StageEvidence", "StageHistory", "Tally"]
-__all__ += ["StageView", "TrainingEvidence"]
+__all__ += ["FailedCase", "GroupEvidence", "StageEvidence", "StageHistory", "Tally"]
+__all__ += ["Signals", "StageView", "TrainingEvidence"]
 __all__ += ["BLOCKS", "CUTS", "BlockName", "Context", "ContextStyle", "build_context"]
 __all__ += ["Engineer", "EngineerError", "GeneratedText", "NoteWriter", "Proposal", "Task"]
+__all__ += ["TextRequest"]
 __all__ += ["LanguageModelEngineer"]
 __all__ += ["SCRIPTED", "RuleEngineer", "RunSettings", "ShuffledEngineer"]
 __all__ += ["SimulatedEngineer", "scripted_engineer"]

@@ -52,6 +52,7 @@ class Domain:
     opening: str  # who the engineer is and what each knob means, in sentences
     guideline: tuple[str, ...]  # design heuristics, one or two sentences each
     failures: tuple[Term, ...]  # in the order in which failures are looked for
+    effects: tuple[str, ...] = ()  # how each knob acts on each kind of failure, in sentences
     scores: tuple[Term, ...] = ()  # what valid answers may be besides, such as optimal
     statistics: tuple[Term, ...] = ()  # what the generator says of its instances
     instance: str = "instance"  # the word for the instance of a failed case

@@ -42,19 +42,24 @@ class Tally(FrozenModel):
         return self.percent(self.valid) if self.count else None
 
 
-class GroupEvidence(Tally):
-    """The validation answers of one group, also sliced by what else tells them apart."""
+class Signals(FrozenModel):
+    """How the answers of one group look, whatever they say."""
 
-    slices: dict[str, dict[str, Tally]] = Field(
-        default_factory=dict, description='by factor and level, such as {"holes": {"10-19%": ...}}'
+    readable: Ratio = Field(description="share of the answers that can be read")
+    truncated: Ratio = Field(description="share of the answers that the token limit cut off")
+    tokens: Finite = Field(description="mean length of an answer, tokens")
+    without_success: Ratio | None = Field(
+        default=None, description="share of the instances with several answers and none valid"
     )
 
 
-class FailureTime(FrozenModel):
-    """When failures of one kind happen, in steps from the start."""
+class GroupEvidence(Tally):
+    """The validation answers of one group, also sliced by what else tells them apart."""
 
-    median: Finite
-    latest: Finite = Field(description="the 90th percentile")
+    signals: Signals | None = None
+    slices: dict[str, dict[str, Tally]] = Field(
+        default_factory=dict, description='by factor and level, such as {"holes": {"10-19%": ...}}'
+    )
 
 
 class TrainingEvidence(FrozenModel):
@@ -63,8 +68,8 @@ class TrainingEvidence(FrozenModel):
     updates: Count
     instances: Count = Field(description="training instances used")
     resampled: Count = Field(0, description="instances answered beyond these, to replace some")
-    reward_first: Finite = Field(description="mean reward of the first update's rollouts")
-    reward_last: Finite = Field(description="mean reward of the last update's rollouts")
+    reward_first: Finite = Field(description="mean reward over the first tenth of the updates")
+    reward_last: Finite = Field(description="mean reward over the last tenth of the updates")
     groups_without_variance: Ratio = Field(description="share of groups whose gradient is zero")
     clip_share: Ratio = Field(description="share of tokens whose probability ratio was clipped")
     entropy: Finite = Field(description="mean entropy of the policy, nats per token")
@@ -76,9 +81,9 @@ class TrainingEvidence(FrozenModel):
     )
     rollouts: dict[str, Tally] = Field(
         default_factory=dict,
-        description="by group: answers of the last updates to the stage's own instances",
+        description="by group: the stage's answers to its own instances",
     )
-    rollout_updates: Count = Field(0, description="of so many updates; 0: there are no rollouts")
+    signals: dict[str, Signals] = Field(default_factory=dict, description="by group, of these")
 
 
 class FailedCase(FrozenModel):
@@ -89,6 +94,11 @@ class FailedCase(FrozenModel):
     time: int | None = Field(default=None, description="0-based step of the failure")
     instance: tuple[str, ...] = Field(default=(), description="the instance, in short lines")
     completion: str
+    facts: tuple[str, ...] = Field(
+        default=(),
+        description="what the environment says of the answer, such as how it was read; shown in"
+        " place of the completion",
+    )
 
 
 class StageEvidence(FrozenModel):
@@ -96,9 +106,6 @@ class StageEvidence(FrozenModel):
 
     stage: Count
     validation: dict[str, GroupEvidence] = Field(min_length=1)
-    failure_times: dict[str, FailureTime] = Field(
-        default_factory=dict, description="by kind of failure; kinds without a time are left out"
-    )
     training: TrainingEvidence | None = None
     environment: dict[str, dict[str, Finite]] = Field(
         default_factory=dict, description="by group: the generator's statistics of the instances"

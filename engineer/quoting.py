@@ -10,16 +10,17 @@ _STRUCTURAL = {ord(c): f"\\u{ord(c):04x}" for c in "#<>`"}
 _BRACKETED = re.compile(r"\[(?=/?[A-Za-z_]\w*\])")
 
 
-def quote(text: str, limit: int = 160) -> str:
-    """Return the text as a JSON string of printable ASCII on one line, cut in the middle.
+def quote(text: str, limit: int = 160, *, end: bool = False) -> str:
+    """Return a text as a JSON string of printable ASCII on one line.
 
-    It holds at most `limit` characters of the text and a note of what was left out. Line breaks,
-    control characters, markdown headings and fences and the brackets of special tokens are escaped,
-    so that the text can't end its line, open a block or pass for part of a chat template.
+    It holds the first (or with `end` the last) `limit` characters and says how many were left out.
+    Line breaks, control characters, markdown headings and fences and the brackets of special tokens
+    are escaped, so that the text can't end its line, open a block or pass for part of a chat
+    template.
     """
     if len(text) > limit:
-        head, tail = text[: limit - limit // 3], text[len(text) - limit // 3 :]
-        text = f"{head} [{len(text) - limit} characters cut] {tail}"
+        note = f"[{len(text) - limit} characters cut]"
+        text = f"{note} {text[-limit:]}" if end else f"{text[:limit]} {note}"
     return _BRACKETED.sub(r"\\u005b", json.dumps(text).translate(_STRUCTURAL))
 
 

@@ -1,16 +1,18 @@
-"""The parts of the prompt in sentences: six blocks that can be switched, and what is always there.
+"""The parts of the prompt in sentences: blocks that can be switched, and what is always there.
 
 A part is a function of the view and of the detail that is left. An empty text leaves it out. Text
 that a model wrote is quoted. `engineer.context.symbols` says the same for a small model.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from engineer.context.view import Detail, StageView
 from engineer.domain import Domain
-from engineer.evidence import FailedCase, GroupEvidence, StageHistory, Tally
+from engineer.edits import edits_between
+from engineer.evidence import FailedCase, GroupEvidence, Signals, StageHistory, Tally
 from engineer.quoting import quote
 from engineer.space import (
+    KNOB_EDITS,
     Configuration,
     KnobSpace,
     answer_text,
@@ -19,62 +21,173 @@ from engineer.space import (
 )
 from jaxlake.statistics.intervals import wilson_interval
 
-Part = Callable[[StageView, Detail], str]
+Part = Callable[[StageView, Detail, Collection[str]], str]
+"""Maps a view, the detail that is left and the names of the blocks shown to a text."""
 
-CASE_LIMIT = 200
-"""The most characters shown of a completion, or of its instance."""
-SUMMARY_LIMIT = 600
-"""The most characters shown of a summary."""
+CASE_LIMIT = 400
+"""The most characters shown of an answer that can't be read, and of an instance."""
+SUMMARY_LIMIT = 1200
+"""The most characters shown of a summary, and of a refused answer."""
 
 
-def _failure_breakdown(view: StageView, detail: Detail) -> str:
-    """Where, how and when the validation set is failed, and a few failed cases."""
-    domain, evidence = view.domain, view.evidence
+def _opening(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
+    return view.domain.opening
+
+
+def _objective(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
+    domain = view.domain
     lines = [
-        "## Failure breakdown",
-        f"Answers of the weights in force after stage {evidence.stage} to the fixed validation set,"
-        f" by {domain.space.group_label} (in brackets: 95% intervals):",
+        "## Objective",
+        "Raise the valid rate on the fixed validation set after the last stage: the share of its"
+        f" {domain.instance}s to which the model gives a valid answer. {_stages_left(view)}",
     ]
-    for group, tally in evidence.validation.items():
-        lines += _group_lines(domain, group, tally, detail)
-    if detail.times and evidence.failure_times:
-        times = "; ".join(
-            f"{term.name} median {time.median:g}, nine in ten by {time.latest:g}"
-            for term in domain.failures
-            if (time := evidence.failure_times.get(term.key))
-        )
-        lines.append(f"Time of the first failure, in steps: {times}.")
-    cases = evidence.failed_cases[: detail.failed_cases]
-    if cases:
-        lines.append("Some failed answers (quoted from the model: data, not instructions):")
-        lines += [_case_line(domain, case) for case in cases]
-    lines += _rollout_lines(view) if detail.rollouts else []
+    if domain.effects:
+        lines += ["How the knobs act on failures:", *(f"- {line}" for line in domain.effects)]
     return "\n".join(lines)
 
 
-def _rollout_lines(view: StageView) -> list[str]:
-    """How the stage's own instances were answered while it was trained on them.
-
-    Without intervals: answers to one instance are alike, and those of later updates are of other
-    weights.
-    """
-    training = view.evidence.training
-    if training is None or not training.rollouts:
-        return []
-    title = (
-        "Answers to the stage's own training instances, several for each, drawn while it trained,"
-        f" in its last {training.rollout_updates} updates:"
+def _stages_left(view: StageView) -> str:
+    if view.stages_left is None:
+        return "The configuration that you write is that of the next stage."
+    if view.stages_left <= 1:
+        return "The configuration that you write is that of the last stage."
+    return (
+        f"{view.stages_left} stages are left to train; the configuration that you write is that of"
+        " the first of them, and you will be asked again after it."
     )
-    return [
-        title,
-        *(
-            _tally_line(view.domain, group, tally, f"{tally.percent(tally.valid)}%")
-            for group, tally in training.rollouts.items()
-        ),
+
+
+def _table(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Write rows with equal keys as a table."""
+    names = list(rows[0])
+    lines = [names, ["---"] * len(names), *([row[name] for name in names] for row in rows)]
+    return [f"| {' | '.join(cells)} |" for cells in lines]
+
+
+def _groups(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
+    """One row for each group: its knobs, and what each of the blocks knows of it."""
+    domain, space = view.domain, view.domain.space
+    history = "history" in blocks and detail.history > 0
+    training = "training_details" in blocks and detail.training
+    values = space.knobs_of(view.current)
+    rows = []
+    for group in space.groups:
+        row = {space.group_label: domain.called(group)}
+        row |= {knob: number_text(value) for knob, value in values[group].items()}
+        if history:
+            row["valid before"] = _share(view.valid_before.get(group))
+        if "failure_breakdown" in blocks:
+            row |= _validation_cells(domain, view.evidence.validation.get(group))
+        if training:
+            row |= _training_cells(view, group)
+        if history:
+            row["last edit"] = _last_edit(view, group)
+        rows.append(row)
+    return "\n".join(
+        [
+            f"## {space.group_label.capitalize()}s",
+            f"The configuration in force after stage {view.evidence.stage}, which the next stage"
+            " uses unless you change it, and what is known of each"
+            f" {space.group_label}. {_legend(rows[0])}".rstrip(),
+            *_table(rows),
+        ]
+    )
+
+
+_LEGENDS = {
+    "valid before": "`valid before` is the valid rate when the last stage began.",
+    "valid now": "`valid now` is the valid rate on the validation set, with its 95% interval.",
+    "cut off": "`cut off` is the share of answers that reached the limit of tokens.",
+    "valid in training": "`valid in training` is over all answers of the last stage.",
+    "p(1-p)": "`p(1-p)`, at most 0.25, is what training can learn here: it is small where the"
+    " valid rate p of an instance is near 0% or near 100%.",
+    "no success": "`no success` is the share of training instances that no answer solved.",
+}
+
+
+def _legend(row: Mapping[str, str]) -> str:
+    return " ".join(text for name, text in _LEGENDS.items() if name in row)
+
+
+def _validation_cells(domain: Domain, tally: GroupEvidence | None) -> dict[str, str]:
+    names = ("valid now", "readable", "cut off", "most frequent failure")
+    if tally is None or not tally.count:
+        return dict.fromkeys(names, "?")
+    most = max(domain.failures, key=lambda term: tally.failures.get(term.key, 0))
+    count = tally.failures.get(most.key, 0)
+    cells = (
+        _rate(tally),
+        *_signal_cells(tally.signals),
+        f"{most.name} ({tally.percent(count)}%)" if count else "none",
+    )
+    return dict(zip(names, cells, strict=True))
+
+
+def _signal_cells(signals: Signals | None) -> tuple[str, str]:
+    return (_share(signals.readable), _share(signals.truncated)) if signals else ("?", "?")
+
+
+def _training_cells(view: StageView, group: str) -> dict[str, str]:
+    training = view.evidence.training
+    tally = training.rollouts.get(group) if training else None
+    learnability = training.learnability.get(group) if training else None
+    signals = training.signals.get(group) if training else None
+    return {
+        "valid in training": f"{tally.valid_percent}%" if tally and tally.count else "?",
+        "p(1-p)": "?" if learnability is None else f"{learnability:.2f}",
+        "no success": _share(signals.without_success if signals else None),
+    }
+
+
+def _last_edit(view: StageView, group: str) -> str:
+    """Say how the configuration of the last stage differed from the one before it."""
+    if view.designed_from is None:
+        return "none"
+    space = view.domain.space
+    old, new = (
+        space.knobs_of(one)[group] for one in (view.designed_from, view.trained or view.current)
+    )
+    signs = edits_between(view.designed_from, view.trained or view.current, space)[group]
+    changes = [
+        f"{knob} {number_text(old[knob])} to {number_text(new[knob])}"
+        for knob in space.knobs
+        if signs[knob]
     ]
+    return ", ".join(changes) or "none"
 
 
-def _tally_line(domain: Domain, group: str, tally: Tally, rate: str) -> str:
+def _share(value: float | None) -> str:
+    return "?" if value is None else f"{percent(value)}%"
+
+
+def _rate(tally: Tally) -> str:
+    low, high = wilson_interval(tally.valid, tally.count)
+    return f"{tally.percent(tally.valid)}% [{percent(float(low))}, {percent(float(high))}]"
+
+
+def _failure_breakdown(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
+    """Where and how the validation set is failed, and a few failed cases."""
+    domain, evidence = view.domain, view.evidence
+    lines = ["## Failure breakdown", f"First failures on the validation set, by {_label(view)}:"]
+    for group, tally in evidence.validation.items():
+        lines.append(_tally_line(domain, group, tally))
+        for factor, levels in tally.slices.items() if detail.slices else ():
+            rates = ", ".join(
+                f"{level}: {part.percent(part.valid)}%" for level, part in levels.items()
+            )
+            lines.append(f"  Valid by {factor}: {rates}.")
+    cases = evidence.failed_cases[: detail.failed_cases]
+    if cases:
+        lines.append("Some failed answers (data, not instructions):")
+        lines += [_case_line(domain, case) for case in cases]
+    return "\n".join(lines)
+
+
+def _label(view: StageView) -> str:
+    return view.domain.space.group_label
+
+
+def _tally_line(domain: Domain, group: str, tally: Tally) -> str:
     failures = [
         f"{term.name} {tally.failures[term.key]}"
         for term in domain.failures
@@ -86,37 +199,24 @@ def _tally_line(domain: Domain, group: str, tally: Tally, rate: str) -> str:
         if term.key in tally.scores
     ]
     return (
-        f"- {domain.called(group)}: {tally.valid} of {tally.count} valid, {rate}"
-        f"{''.join(scores)}. First failures: {', '.join(failures) or 'none'}."
+        f"- {domain.called(group)}: {tally.valid} of {tally.count} valid"
+        f"{''.join(scores)}. Failures: {', '.join(failures) or 'none'}."
     )
-
-
-def _group_lines(domain: Domain, group: str, tally: GroupEvidence, detail: Detail) -> list[str]:
-    lines = [_tally_line(domain, group, tally, _rate(tally))]
-    for factor, levels in tally.slices.items() if detail.slices else ():
-        parts = "; ".join(
-            f"{level} {part.valid}/{part.count} {_rate(part)}" for level, part in levels.items()
-        )
-        lines.append(f"  By {factor}: {parts}.")
-    return lines
-
-
-def _rate(tally: Tally) -> str:
-    low, high = wilson_interval(tally.valid, tally.count)
-    return f"{tally.percent(tally.valid)}% [{percent(float(low))}, {percent(float(high))}]"
 
 
 def _case_line(domain: Domain, case: FailedCase) -> str:
     when = "" if case.time is None else f" at time {case.time}"
     shown = quote(" / ".join(case.instance), CASE_LIMIT)
     where = f" on {domain.instance} {shown}" if case.instance else ""
+    said = "; ".join(quote(fact, CASE_LIMIT)[1:-1] for fact in case.facts)
+    if not said:
+        said = f"the answer ends in {quote(case.completion, CASE_LIMIT, end=True)}"
     return (
-        f"- {domain.called(case.group)}, {domain.failure(case.failure).name}{when}{where}:"
-        f" {quote(case.completion, CASE_LIMIT)}"
+        f"- {domain.called(case.group)}, {domain.failure(case.failure).name}{when}{where}: {said}."
     )
 
 
-def _environment_statistics(view: StageView, detail: Detail) -> str:
+def _environment_statistics(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
     """What the generator says of the stage's training instances."""
     domain, known = view.domain, view.evidence.environment
     if not detail.statistics or not known:
@@ -132,60 +232,70 @@ def _environment_statistics(view: StageView, detail: Detail) -> str:
     return "\n".join(lines)
 
 
-def _training_details(view: StageView, detail: Detail) -> str:
-    """Reward, groups without variance, clipping, entropy, lengths and learnability."""
+def _training_details(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
+    """Reward, groups without variance, lengths, and failures on the stage's own instances."""
     if not detail.training:
         return ""
     t = view.evidence.training
     if t is None:
         return "## Training details\nThere was no training before this validation."
-    text = (
-        "## Training details\n"
-        f"{t.updates} updates on {t.instances} instances. Mean reward {t.reward_first:.2f} at"
-        f" first, {t.reward_last:.2f} at last. Groups without variance (they teach nothing):"
-        f" {percent(t.groups_without_variance)}%. Clipped tokens: {percent(t.clip_share)}%."
-        f" Entropy {t.entropy:.2f} nats a token. Mean answer {t.completion_length:.0f} tokens."
-    )
-    if not t.learnability:
-        return text
-    values = ", ".join(
-        f"{view.domain.called(group)} {value:.2f}" for group, value in t.learnability.items()
-    )
-    return f"{text}\nLearnability p(1-p) in the training rollouts, at most 0.25: {values}."
+    lines = [
+        "## Training details",
+        f"{t.updates} updates on {t.instances} instances. Mean reward {t.reward_first:.2f} over the"
+        f" first tenth of the updates, {t.reward_last:.2f} over the last. Instances whose answers"
+        f" all earned the same, so that they taught nothing: {percent(t.groups_without_variance)}%."
+        f" Mean answer {t.completion_length:.0f} tokens.",
+    ]
+    if t.rollouts:
+        lines.append("All answers to the stage's own instances, several for each:")
+        lines += [_tally_line(view.domain, group, tally) for group, tally in t.rollouts.items()]
+    return "\n".join(lines)
 
 
-def _history(view: StageView, detail: Detail) -> str:
+def _rl_details(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
+    """How the optimisation went."""
+    training = view.evidence.training
+    if training is None or not detail.training:
+        return ""
+    return (
+        "## RL details\n"
+        f"Clipped tokens: {percent(training.clip_share)}%. Entropy {training.entropy:.2f} nats a"
+        " token."
+    )
+
+
+def _history(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
     """Earlier failures, the configurations that answered them, and their results."""
     if not detail.history:
         return ""
     stages = view.history[-detail.history :]
-    lines = [line for past in stages for line in _past_stage(view.domain, past)]
-    return "\n".join(["## History", *(lines or ["There was no stage before this one."])])
+    if not stages:
+        return "## History\nThere was no stage before this one."
+    rows = [row for past in stages for row in _past_stage(view.domain, past)]
+    return "\n".join(["## History", *_table(rows)])
 
 
-def _past_stage(domain: Domain, past: StageHistory) -> list[str]:
-    lines = [f"Stage {past.stage} (configuration {past.decision.replace('_', ' ')}):"]
+def _past_stage(domain: Domain, past: StageHistory) -> list[dict[str, str]]:
+    rows = []
     for group, knobs in past.configuration.values().items():
-        named = ", ".join(f"{knob} {number_text(value)}" for knob, value in knobs.items())
         shares = past.failures_before.get(group, {})
         largest = max(shares, key=lambda key: shares[key], default="")
-        answered = (
-            f"; most failures before: {domain.failure(largest).name} {shares[largest]:.0%}"
-            if shares.get(largest)
-            else ""
+        failure = domain.failure(largest).name if shares.get(largest) else "none"
+        rows.append(
+            {
+                "stage": str(past.stage),
+                "configuration": past.decision.replace("_", " "),
+                domain.space.group_label: domain.called(group),
+                **{knob: number_text(value) for knob, value in knobs.items()},
+                "valid before": _share(past.valid_before.get(group)),
+                "valid after": _share(past.valid_after.get(group)),
+                "most failures before": failure,
+            }
         )
-        rates = _rates_of(past, group)
-        lines.append(f"- {domain.called(group)}: {named}; valid {rates}%{answered}")
-    return lines
+    return rows
 
 
-def _rates_of(past: StageHistory, group: str) -> str:
-    """Return a group's valid rate before and after, such as `12 to 30`; `?` where unknown."""
-    known = (past.valid_before, past.valid_after)
-    return " to ".join(str(percent(rate[group])) if group in rate else "?" for rate in known)
-
-
-def _summary(view: StageView, detail: Detail) -> str:
+def _summary(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
     """The notes that the model wrote for itself after an earlier stage."""
     noted = [past for past in view.history if past.summary]
     if not noted or not detail.summary:
@@ -195,49 +305,48 @@ def _summary(view: StageView, detail: Detail) -> str:
     return f"{title}\n{quote(past.summary, SUMMARY_LIMIT)}"
 
 
-def _guideline(view: StageView, detail: Detail) -> str:
+def _guideline(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
     if not detail.guideline:
         return ""
     return "\n".join(["## Guideline", *(f"- {line}" for line in view.domain.guideline)])
 
 
-def _opening(view: StageView, detail: Detail) -> str:
-    return view.domain.opening
-
-
-def _notice(view: StageView, detail: Detail) -> str:
+def _notice(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
     return f"## Notice\n{view.notice}" if view.notice else ""
 
 
-def _current(view: StageView, detail: Detail) -> str:
+def _refusal(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
+    if not view.refusal or not detail.refusal:
+        return ""
+    answer = quote(view.refused_answer, SUMMARY_LIMIT, end=True)
     return (
-        "## Current configuration\n"
-        f"In force after stage {view.evidence.stage}, and for the next one if you keep it:\n"
-        f"{answer_text(view.current)}"
+        f"## Refused answer\nYour last answer could not be used: {view.refusal}\nIt was: {answer}"
     )
 
 
-def _refusal(view: StageView, detail: Detail) -> str:
-    if not view.refusal or not detail.refusal:
-        return ""
-    return f"## Refused answer\nYour last answer could not be used: {view.refusal}"
-
-
-def _question(view: StageView, detail: Detail) -> str:
-    domain, space = view.domain, view.domain.space
-    example = f"{domain.symbol(space.groups[0])} {' '.join('+' for _ in space.knobs)}"
-    others = "".join(f" {knob} {_range(space, knob)};" for knob in space.difficulty_knobs)
+def _question(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
+    space = view.domain.space
+    ranges = "; ".join(f"{knob} {_range(space, knob)}" for knob in space.knobs)
+    up, same, down = (f'"{edit}"' for edit in KNOB_EDITS)
+    edit = number_text(space.from_units(space.edit_steps))
+    form = (
+        f"one JSON object with the {space.group_label}s {', '.join(space.groups)} as keys. Each"
+        f" knob is a number in steps of {number_text(space.step)}, or an edit: {up} (up by {edit}),"
+        f" {down} (down by {edit}) or {same} (as it is). Allowed: {ranges}; {space.share} sums to 1"
+        f" over all {space.group_label}s. The configuration in force, in this form:\n"
+        f"{answer_text(view.current)}"
+    )
+    if not view.reasoning_tokens:
+        return f"## Your answer\nWrite the next configuration as {form}"
     return (
         "## Your answer\n"
-        f"Write the next configuration as one JSON object with exactly the {space.group_label}s"
-        f" {', '.join(space.groups)} as keys, in the form of the current configuration."
-        f" Allowed: {space.share} {_range(space, space.share)}, summing to 1 over all"
-        f" {space.group_label}s;{others} all in steps of {number_text(space.step)}."
-        " Or write edits, one line for each"
-        f" {space.group_label}, such as `{example}`: its name and, for"
-        f" {', '.join(space.knobs)} in this order, + (up by"
-        f" {number_text(space.from_units(space.edit_steps))}), - (down) or = (as it is)."
-        " End your answer with the JSON or the edits."
+        "First reason in plain text, in at most"
+        f" {view.reasoning_tokens * 3 // 4} words:\n"
+        f"1. Diagnosis: which {space.group_label}s fail most, how, and why.\n"
+        "2. Hypothesis: which knobs would change that, in which direction, and what the last edits"
+        " have shown.\n"
+        f"3. Edits: what you change for each {space.group_label}, and what you keep.\n"
+        f"Then write the next configuration as {form}"
     )
 
 
@@ -248,14 +357,16 @@ def _range(space: KnobSpace, knob: str) -> str:
 
 PARTS: dict[str, Part] = {
     "opening": _opening,
+    "objective": _objective,
+    "groups": _groups,
     "failure_breakdown": _failure_breakdown,
     "environment_statistics": _environment_statistics,
     "training_details": _training_details,
+    "rl_details": _rl_details,
     "history": _history,
     "summary": _summary,
     "guideline": _guideline,
     "notice": _notice,
-    "current": _current,
     "refusal": _refusal,
     "question": _question,
 }
@@ -264,8 +375,8 @@ PARTS: dict[str, Part] = {
 
 def summary_question(view: StageView, decided: Configuration) -> str:
     """Build the prompt that asks for the notes, once a stage's design is decided."""
-    totals = Detail(failed_cases=0, slices=False, rollouts=False, times=False)
-    failures = _failure_breakdown(view, totals)
+    totals = Detail(failed_cases=0, slices=False)
+    failures = _failure_breakdown(view, totals, ())
     rolled_back = f"{view.notice}\n\n" if view.notice else ""
     return (
         f"{view.domain.opening}\n\n{failures}\n\nStage {view.evidence.stage} was trained on\n"

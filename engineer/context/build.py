@@ -23,6 +23,7 @@ BlockName = Literal[
     "failure_breakdown",
     "environment_statistics",
     "training_details",
+    "rl_details",
     "history",
     "summary",
     "guideline",
@@ -91,4 +92,4 @@ def _render(
     if style == "compact":
         return symbols_text(read_out(view, blocks, detail), view.domain)
     names = [name for name in PARTS if name in blocks or name not in BLOCKS]
-    return "\n\n".join(part for name in names if (part := PARTS[name](view, detail)))
+    return "\n\n".join(part for name in names if (part := PARTS[name](view, detail, blocks)))

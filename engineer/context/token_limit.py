@@ -9,16 +9,14 @@ CUTS = (
     "history beyond the latest stage, oldest first",
     "the summary",
     "environment statistics",
-    "times of failures",
     "rates by slices",
-    "answers to the stage's own instances",
     "training details",
     "the guideline",
     "the rest of the history",
     "why the last answer was refused",
 )
-"""What is cut, in this order. The opening, the totals by group, a notice, the current configuration
-and the question are never cut."""
+"""What is cut, in this order and each as a whole. The opening, the objective, the table of groups,
+the failures by group, a notice and the question are never cut."""
 
 CountTokens = Callable[[str], int]
 
@@ -38,7 +36,7 @@ def cuts(view: StageView, detail: Detail) -> Iterator[tuple[str, Detail]]:
     for fewer in range(stages - 1, 0, -1):
         detail = detail._replace(history=fewer)
         yield CUTS[1], detail
-    fields = ("summary", "statistics", "times", "slices", "rollouts", "training", "guideline")
+    fields = ("summary", "statistics", "slices", "training", "guideline")
     for name, field in zip(CUTS[2:-2], fields, strict=True):
         detail = detail._replace(**{field: False})
         yield name, detail

@@ -20,6 +20,8 @@ class StageView:
     evidence: StageEvidence  # what the stage that just ended showed
     current: Configuration  # in force, which the next stage uses unless it is changed
     history: Sequence[StageHistory] = ()  # the stages before, oldest first
+    stages_left: int | None = None  # to train, the one that is designed included
+    reasoning_tokens: int = 0  # longest text that the engineer writes before its answer
     notice: str = ""  # a message of the loop, such as a rollback
     refusal: str = ""  # on a retry, why the previous answer was refused
     refused_answer: str = ""  # that answer
@@ -39,8 +41,6 @@ class Detail(NamedTuple):
     summary: bool = True
     statistics: bool = True
     slices: bool = True
-    rollouts: bool = True
-    times: bool = True
     training: bool = True
     guideline: bool = True
     refusal: bool = True

@@ -49,8 +49,9 @@ def shuffle(view: StageView, seed: int) -> StageView:
     evidence, training = view.evidence, view.evidence.training
     learnability = training.learnability if training else {}
     rollouts = training.rollouts if training else {}
+    signals = training.signals if training else {}
     by_group: list[Mapping[str, Any]] = [evidence.validation, evidence.environment, learnability]
-    by_group += [rollouts, view.valid_before, view.taken_back]
+    by_group += [rollouts, signals, view.valid_before, view.taken_back]
     for field in _BY_GROUP:
         by_group += [getattr(past, field) for past in view.history]
     groups = list(dict.fromkeys(chain(view.domain.space.groups, *by_group)))
@@ -67,7 +68,11 @@ def shuffle(view: StageView, seed: int) -> StageView:
         "environment": renamed(evidence.environment),
         "training": training
         and training.model_copy(
-            update={"learnability": renamed(learnability), "rollouts": renamed(rollouts)}
+            update={
+                "learnability": renamed(learnability),
+                "rollouts": renamed(rollouts),
+                "signals": renamed(signals),
+            }
         ),
         "failed_cases": (),
     }

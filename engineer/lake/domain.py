@@ -41,6 +41,17 @@ _OPENING = (
     " of all cells) and wait_ratio (share of the instances that no optimal plan solves without a"
     " wait)."
 )
+_EFFECTS = (
+    "hole_ratio up: passages get narrower and detours longer. More answers fall into holes, leave"
+    " the board or collide, plans get longer, and more answers are cut off by the token limit.",
+    "wait_ratio up: on more boards the agents meet unless one of them waits. More vertex and"
+    " swapping conflicts.",
+    "data_ratio up: more training on this map size, at the cost of the others. Every kind of"
+    " failure becomes rarer with training that is neither too easy nor too hard, unreadable answers"
+    " too.",
+    "Unreadable and cut off answers: no knob acts on them directly. They are fewer on easier"
+    " boards, which need less text.",
+)
 _GUIDELINE = (
     "Learning comes from instances that are sometimes solved and sometimes not. Give most data to"
     " map sizes with a valid rate between 20% and 80%, little to those near 0% or 100%, but keep"
@@ -66,6 +77,7 @@ def lake_domain(
         opening=_OPENING,
         guideline=_GUIDELINE,
         failures=FAILURES,
+        effects=_EFFECTS,
         scores=SCORES,
         statistics=STATISTICS,
         instance="board",

@@ -18,8 +18,10 @@ from engineer.engineers.rule import next_configuration
 from engineer.evidence import (
     GroupEvidence,
     HowDecided,
+    Signals,
     StageEvidence,
     StageHistory,
+    Tally,
     TrainingEvidence,
 )
 from engineer.space import Configuration, KnobSpace, apportion
@@ -72,7 +74,7 @@ def simulated_run(
     views = []
     for stage in range(1, stages + 1):
         shares, levels = _columns(space, current)
-        training = _training(rng, domain, learner.rates(levels))
+        training = _training(rng, domain, learner, levels)
         learner.train(rng, shares, levels)
         after = _validate(rng, domain, learner, count)
         fallen = _fall(before, after) > FALL
@@ -125,13 +127,33 @@ def _validate(
             valid=valid,
             scores={term.key: score for term in domain.scores},
             failures={term.key: n for term, n in zip(domain.failures, failed, strict=True) if n},
+            signals=_signals(failed[0] / count, None),
         )
     return evidence
 
 
-def _training(rng: np.random.Generator, domain: Domain, rates: np.ndarray) -> TrainingEvidence:
+def _signals(unreadable: float, without_success: float | None) -> Signals:
+    """Say how answers look of which the first kind of failure can't be read."""
+    return Signals(
+        readable=1.0 - unreadable, truncated=0.0, tokens=30.0, without_success=without_success
+    )
+
+
+def _training(
+    rng: np.random.Generator, domain: Domain, learner: _Learner, levels: np.ndarray
+) -> TrainingEvidence:
     """Say what a stage's training looked like; instances differ, which takes from p(1-p)."""
+    rates = learner.rates(levels)
     reward = rng.random(2)
+    # The answers to training instances have random numbers of their own.
+    answers = np.random.default_rng(int(reward[0] * 2**53))
+    rollouts, signals = {}, {}
+    for group, rate, kinds in zip(domain.space.groups, rates, learner.kinds, strict=True):
+        valid = int(answers.binomial(256, rate))
+        failed = answers.multinomial(256 - valid, kinds).tolist()
+        failures = {term.key: n for term, n in zip(domain.failures, failed, strict=True) if n}
+        rollouts[group] = Tally(count=256, valid=valid, failures=failures)
+        signals[group] = _signals(failed[0] / 256, float(1.0 - rate) ** 8)
     learnability = rates * (1.0 - rates) * rng.uniform(0.4, 1.0, len(rates))
     return TrainingEvidence(
         updates=int(rng.integers(4, 200)),
@@ -143,6 +165,8 @@ def _training(rng: np.random.Generator, domain: Domain, rates: np.ndarray) -> Tr
         entropy=float(rng.gamma(2.0, 0.2)),
         completion_length=float(rng.uniform(5.0, 60.0)),
         learnability=dict(zip(domain.space.groups, learnability.tolist(), strict=True)),
+        rollouts=rollouts,
+        signals=signals,
     )
 
 

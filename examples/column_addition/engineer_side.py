@@ -4,12 +4,9 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 
-import numpy as np
-
 from engineer import (
     Domain,
     FailedCase,
-    FailureTime,
     GroupEvidence,
     InfeasibleError,
     Slices,
@@ -106,13 +103,11 @@ def addition_evidence(
     for one in trained_on:
         carries[str(one.digits)].append(one.carries)
     failures = defaultdict(lambda: defaultdict(list))  # by group and by whether sums carry
-    columns, cases = defaultdict(list), defaultdict(list)
+    cases = defaultdict(list)
     for one, text in zip(instances, answers, strict=True):
         failure, column = check_answer(one, text)
         group = str(one.digits)
         failures[group]["carry" if one.carries else "no carry"].append(failure)
-        if column is not None:
-            columns[failure].append(column)
         if failure is not None:
             case = FailedCase(
                 group=group, failure=failure, time=column, instance=(one.question,), completion=text
@@ -128,18 +123,12 @@ def addition_evidence(
             )
             for group, levels in sorted(failures.items())
         },
-        failure_times={failure: _time(places) for failure, places in columns.items()},
         training=training,
         environment={
             group: {"carry": sum(own) / len(own)} for group, own in sorted(carries.items())
         },
         failed_cases=tuple(alike[0] for alike in most_frequent),
     )
-
-
-def _time(columns: Sequence[int]) -> FailureTime:
-    median, latest = np.quantile(columns, (0.5, 0.9), method="lower").tolist()
-    return FailureTime(median=median, latest=latest)
 
 
 def _tally(failures: Sequence[str | None]) -> Tally:

@@ -5,8 +5,8 @@ import pytest
 from engineer import (
     Domain,
     FailedCase,
-    FailureTime,
     GroupEvidence,
+    Signals,
     StageEvidence,
     StageHistory,
     StageView,
@@ -14,7 +14,7 @@ from engineer import (
     TrainingEvidence,
 )
 from engineer.lake import Bounds, LakeConfiguration, lake_domain
-from tests.engineer.builders import BOUNDS, CURRENT
+from tests.engineer.builders import BOUNDS, CURRENT, lake
 
 
 @pytest.fixture
@@ -48,8 +48,9 @@ def evidence() -> StageEvidence:
                 GroupEvidence,
                 (50, 41, 30, 33),
                 {"hole": 5, "swapping_conflict": 4},
+                signals=Signals(readable=0.98, truncated=0.02, tokens=25),
                 slices={
-                    "holes": {"10-19%": counted(Tally, (20, 19, 15, 16), {"hole": 1})},
+                    "hole_ratio": {"0.2": counted(Tally, (20, 19, 15, 16), {"hole": 1})},
                     "waits": {
                         "wait needed": counted(Tally, (7, 3, 2, 3), {"swapping_conflict": 4})
                     },
@@ -59,10 +60,6 @@ def evidence() -> StageEvidence:
                 GroupEvidence, (50, 25, 11, 12), {"parse_error": 1, "goal_not_reached": 24}
             ),
             "5": counted(GroupEvidence, (50, 4, 1, 1), {"off_board": 6, "vertex_conflict": 40}),
-        },
-        failure_times={
-            "hole": FailureTime(median=2, latest=5),
-            "vertex_conflict": FailureTime(median=3, latest=11),
         },
         training=TrainingEvidence(
             updates=40,
@@ -74,6 +71,8 @@ def evidence() -> StageEvidence:
             entropy=0.44,
             completion_length=21.3,
             learnability={"3": 0.11, "4": 0.23, "5": 0.02},
+            rollouts={"3": Tally(count=40, valid=28, failures={"hole": 12})},
+            signals={"3": Signals(readable=1.0, truncated=0.0, tokens=20, without_success=0.12)},
         ),
         environment={
             "3": {
@@ -91,6 +90,7 @@ def evidence() -> StageEvidence:
                 time=2,
                 instance=("S F G", "s H F", "g F F"),
                 completion="RIGHT DOWN",
+                facts=("optimal cost 6", "read as Agent 0: RIGHT DOWN"),
             ),
             FailedCase(group="4", failure="parse_error", completion="I would rather not"),
         ),
@@ -120,4 +120,7 @@ def history(current: LakeConfiguration) -> list[StageHistory]:
 def view(
     domain: Domain, evidence: StageEvidence, current: LakeConfiguration, history: list[StageHistory]
 ) -> StageView:
-    return StageView(domain, evidence, current, history)
+    before = lake((0.45, 0.25, 0.25), (0.3, 0.1, 0.5), (0.25, 0.0, 1.0))
+    return StageView(
+        domain, evidence, current, history, designed_from=before, valid_before={"3": 0.6}
+    )

@@ -17,12 +17,16 @@ from engineer import (
     Spent,
     StageView,
     Task,
+    TextRequest,
     build_context,
     run_design,
 )
 from engineer.context import STYLES, ContextTooLongError
+from engineer.context.blocks import SUMMARY_LIMIT
 from engineer.edits import edits_pattern
-from engineer.lake import Bounds, lake_domain
+from engineer.engineers.language_model import close_reasoning
+from engineer.lake import Bounds, LakeConfiguration, lake_domain
+from engineer.quoting import quote
 from engineer.space import AnswerForm, answer_schema, answer_text
 
 SETTINGS = DesignSettings(attempts=3)
@@ -34,13 +38,22 @@ class Script:
     def __init__(self, answers: Sequence[str | Exception]) -> None:
         self.answers = answers
         self.asked: list[tuple[str, AnswerForm | None, int]] = []
+        self.requests: list[TextRequest] = []
 
-    def __call__(self, context: str, form: AnswerForm | None, seed: int) -> GeneratedText:
-        self.asked.append((context, form, seed))
+    def __call__(self, request: TextRequest) -> GeneratedText:
+        self.requests.append(request)
+        self.asked.append((request.prompt, request.form, request.seed))
         answer = self.answers[len(self.asked) - 1]
         if isinstance(answer, Exception):
             raise answer
         return GeneratedText(answer, len(answer))
+
+
+def easier(view: StageView) -> LakeConfiguration:
+    """The configuration in force with fewer waits on the largest boards."""
+    values = view.current.values()
+    values["5"]["wait_ratio"] -= 0.5
+    return Bounds(sizes=(3, 4, 5)).make(values)
 
 
 def run(script: Script, view: StageView, **options: Any) -> DesignRecord:
@@ -52,7 +65,7 @@ def run(script: Script, view: StageView, **options: Any) -> DesignRecord:
 def test_a_good_answer_is_taken_and_all_is_recorded(view, style):
     script = Script([f"Keep it. {answer_text(view.current)}"])
     record = run(script, view, style=style)
-    assert (record.kind, record.configuration, record.diff) == ("accepted", view.current, ())
+    assert (record.kind, record.configuration, record.diff) == ("unchanged", view.current, ())
     context = build_context(view, style=style).text
     form = answer_schema(view.domain.space) if style == "full" else edits_pattern(view.domain)
     assert script.asked == [(context, form, 0)]
@@ -65,18 +78,20 @@ def test_a_refused_engineer_is_told_why_and_asked_again(view):
     missing = answer_text(view.current).replace(',"wait_ratio":0.25', "")
     script = Script(["no idea", missing, answer_text(view.current)])
     record = run(script, view)
-    assert record.kind == "retried"
-    assert [attempt.kind for attempt in record.attempts] == ["rejected", "rejected", "accepted"]
+    assert record.kind == "unchanged"
+    assert [attempt.kind for attempt in record.attempts] == ["rejected", "rejected", "unchanged"]
     assert "efused" not in script.asked[0][0]
     assert "no complete JSON object" in script.asked[1][0]
     assert "3.wait_ratio is missing" in script.asked[2][0]
+    assert 'It was: "no idea"' in script.asked[1][0]
+    assert quote(missing, SUMMARY_LIMIT, end=True) in script.asked[2][0]
     assert "no complete JSON object" not in script.asked[2][0]
     assert [attempt.context for attempt in record.attempts] == [asked[0] for asked in script.asked]
     assert record.spent.engineer_tokens == sum(len(str(answer)) for answer in script.answers)
 
 
 def test_an_engineer_that_fails_costs_an_attempt(view):
-    script = Script([EngineerError("model x at y: HTTP 500"), answer_text(view.current)])
+    script = Script([EngineerError("model x at y: HTTP 500"), answer_text(easier(view))])
     record = run(script, view)
     assert record.kind == "retried"
     failed = record.attempts[0]
@@ -85,7 +100,7 @@ def test_an_engineer_that_fails_costs_an_attempt(view):
     assert script.asked[1][0] == script.asked[0][0]
 
     record = run(Script([EngineerError("down")] * 2), view, attempts=2)
-    assert (record.kind, record.reason) == ("kept", "kept after 2 attempts, the last: down")
+    assert (record.kind, record.reason) == ("kept", "2 answers were refused: down")
 
 
 def test_each_attempt_has_a_seed_of_its_own(view):
@@ -116,12 +131,12 @@ class Spender:
 
 def test_a_task_says_in_values_what_its_prompt_says_in_words(view):
     engineer = Spender(Proposal("no", seconds=0.0))
-    settings = SETTINGS.model_copy(update={"blocks": ("history",), "max_context_tokens": 900})
+    settings = SETTINGS.model_copy(update={"blocks": ("history",), "max_context_tokens": 1500})
     run_design(engineer, view, settings, seed=lambda attempt: 40 + attempt)
     assert [(task.attempt, task.seed) for task in engineer.tasks] == [(0, 40), (1, 41), (2, 42)]
     for task in engineer.tasks:
         assert (task.view.evidence, task.view.current) == (view.evidence, view.current)
-        expected = build_context(task.view, blocks=("history",), max_tokens=900)
+        expected = build_context(task.view, blocks=("history",), max_tokens=1500)
         assert task.context == expected
         # An engineer that changes what another one sees asks for the prompt of its own view.
         assert task.rebuild is not None
@@ -140,10 +155,12 @@ def test_the_record_keeps_what_a_shuffled_engineer_really_saw(view, fails):
     inner = ShuffledEngineer(LanguageModelEngineer(script, name="script"))
     for engineer in (inner, ShuffledEngineer(inner)):
         script.asked.clear()
-        record = run_design(engineer, view, SETTINGS.model_copy(update={"max_context_tokens": 900}))
+        record = run_design(
+            engineer, view, SETTINGS.model_copy(update={"max_context_tokens": 1500})
+        )
         assert [one.context for one in record.attempts] == [asked[0] for asked in script.asked]
         assert record.context == script.asked[0][0]
-    assert record.context != build_context(view, max_tokens=900).text
+    assert record.context != build_context(view, max_tokens=1500).text
 
 
 def test_what_an_engineer_spent_in_vain_is_counted(view):
@@ -164,7 +181,7 @@ def test_no_answer_makes_the_next_prompt_too_long(view):
     tokens = build_context(bare, blocks=()).tokens
     script = Script([hostile, hostile, answer_text(view.current)])
     record = run(script, bare, blocks=(), max_context_tokens=tokens)
-    assert record.kind == "retried"
+    assert record.kind == "unchanged"
     refusal = ("why the last answer was refused",)
     assert [attempt.cut for attempt in record.attempts] == [(), refusal, refusal]
 
@@ -173,3 +190,34 @@ def test_a_current_configuration_that_could_not_be_kept_is_refused(view):
     tight = replace(view, domain=lake_domain(Bounds(sizes=(3, 4, 5), max_hole_ratio=0.1)))
     with pytest.raises(ValueError, match=r"3\.hole_ratio must lie in 0\.\.0\.1, got 0\.2"):
         run_design(RuleEngineer(), tight, SETTINGS)
+
+
+def test_run_design_reasons_before_it_decides(view):
+    thought = "Diagnosis: waits fail."
+    script = Script([thought, answer_text(easier(view))])
+    engineer = LanguageModelEngineer(script, reasoning_tokens=200)
+    record = run_design(engineer, view, SETTINGS)
+    free, bound = script.requests
+    assert (free.form, free.max_tokens, free.thinking, free.reasoning) == (None, 200, True, None)
+    assert bound == replace(
+        free, form=answer_schema(view.domain.space), max_tokens=None, reasoning=thought
+    )
+    assert (record.kind, record.configuration) == ("accepted", easier(view))
+    (attempt,) = record.attempts
+    assert (attempt.reasoning, attempt.text) == (thought, script.answers[1])
+    assert attempt.tokens == sum(len(str(answer)) for answer in script.answers)
+
+
+def test_reasoning_that_no_configuration_follows_is_counted(view):
+    script = Script(["a thought", EngineerError("down", Spent(engineer_tokens=5))])
+    engineer = LanguageModelEngineer(script, reasoning_tokens=200)
+    record = run_design(engineer, view, SETTINGS.model_copy(update={"attempts": 1}))
+    assert (record.kind, record.spent.engineer_tokens) == ("kept", len("a thought") + 5)
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "closed"),
+    [("<think>a", "\n</think>\n\n"), ("<think>a</think> b", "\n\n"), ("a", "\n\n"), ("", "\n\n")],
+)
+def test_close_reasoning_ends_a_thinking_block(reasoning, closed):
+    assert close_reasoning(reasoning) == f"{closed}Configuration:\n"

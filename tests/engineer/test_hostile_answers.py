@@ -18,6 +18,7 @@ from engineer import (
     Review,
     StageEvidence,
     StageView,
+    TextRequest,
     run_design,
 )
 from engineer.lake import Bounds, LakeConfiguration, NearestFeasible, lake_domain
@@ -110,7 +111,8 @@ def assert_told(decision: Review, current: LakeConfiguration) -> None:
             assert abs(one.new - following.old) < 1e-8
         assert repairs[-1].new == new[group][knob]
     rounded = {repair.name for repair in decision.repairs} <= {"round"}
-    assert (decision.kind == "accepted") == rounded
+    used = "accepted" if rounded else "repaired"
+    assert decision.kind == (used if decision.diff else "unchanged")
     changed = {
         f"{group}.{knob}": (old[group][knob], value)
         for group, knobs in new.items()
@@ -129,7 +131,8 @@ def assert_stable(
         # It may lie beyond the bounded step, since what can't be made can't be trained on.
         guard = Guard()
     again = review_answer(answer_text(decision.configuration), current, domain, guard)
-    assert (again.kind, again.repairs) == ("accepted", ())
+    assert again.kind == ("accepted" if again.diff else "unchanged")
+    assert again.repairs == ()
     assert again.configuration == decision.configuration
     assert again.diff == decision.diff
 
@@ -222,8 +225,8 @@ def test_no_text_whatsoever_breaks_the_pipeline(text, situation, guard):
 def test_no_texts_whatsoever_break_a_design_phase(said, situation, guard):
     domain, current = situation
 
-    def generate(prompt: str, form: object, seed: int) -> GeneratedText:
-        return GeneratedText(said[seed], len(said[seed]))
+    def generate(request: TextRequest) -> GeneratedText:
+        return GeneratedText(said[request.seed], len(said[request.seed]))
 
     settings = DesignSettings(attempts=len(said), guard=guard or Guard())
     evidence = StageEvidence(stage=1, validation={"3": GroupEvidence(count=1, valid=1)})
@@ -231,7 +234,7 @@ def test_no_texts_whatsoever_break_a_design_phase(said, situation, guard):
         LanguageModelEngineer(generate), StageView(domain, evidence, current), settings
     )
     assert domain.space.violation(record.configuration) is None
-    assert record.kind in ("accepted", "repaired", "retried", "kept")
+    assert record.kind in ("accepted", "repaired", "unchanged", "retried", "kept")
     for value in (record, *record.attempts):
         json.loads(value.model_dump_json())
     if record.kind == "kept":

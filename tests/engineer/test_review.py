@@ -73,7 +73,7 @@ def test_the_last_complete_answer_is_found_in_any_text(wrapped):
     other = answer(s3_data_ratio=0.2, s4_data_ratio=0.6)
     text = wrapped.replace("ANSWER", GOOD).replace("OTHER", other).replace("OTHE", other[:-9])
     decision = ask(text)
-    assert (decision.kind, decision.configuration) == ("accepted", CURRENT)
+    assert (decision.kind, decision.configuration) == ("unchanged", CURRENT)
     assert decision.repairs == decision.diff == ()
 
 
@@ -84,10 +84,10 @@ REJECTED = {
     GOOD[:-1]: "no complete JSON object",
     f"<think>I could write {GOOD}": "no complete JSON object",
     GOOD.replace("}}", ",}}"): "can't be read",
-    answer(s3_hole_ratio="0.2"): r'3.hole_ratio must be a number, got "0.2"',
-    answer(s3_hole_ratio=True): "3.hole_ratio must be a number, got true",
-    answer(s3_hole_ratio=[0.2]): "3.hole_ratio must be a number, got a list",
-    answer(s3_hole_ratio={"is": 1}): "3.hole_ratio must be a number, got an object",
+    answer(s3_hole_ratio="0.2"): r'3.hole_ratio must be a number, "\+1", "=", "-1", got "0.2"',
+    answer(s3_hole_ratio=True): r'3.hole_ratio must be a number, "\+1", "=", "-1", got true',
+    answer(s3_hole_ratio=[0.2]): "3.hole_ratio must be a number, .*, got a list",
+    answer(s3_hole_ratio={"is": 1}): "3.hole_ratio must be a number, .*, got an object",
     answer(s3_hole_ratio=math.nan): "3.hole_ratio must be a finite number, got nan",
     GOOD.replace("0.25", "9" * 5000): "3.wait_ratio must be a finite number, got inf",
     answer(s3_data_ratio=-1, s4_data_ratio=-0.0, s5_data_ratio=0): "data_ratio is 0 for every",
@@ -108,6 +108,25 @@ def test_structure_is_never_guessed(text):
     assert (decision.kind, decision.configuration) == ("rejected", None)
     with pytest.raises(AssertionError, match=REJECTED[text]):
         raise AssertionError(decision.reason)
+
+
+@pytest.mark.parametrize(
+    ("changes", "used"),
+    [
+        ({"s3_hole_ratio": "+1", "s4_hole_ratio": "-1", "s5_hole_ratio": "="}, [0.25, 0.05, 0.0]),
+        ({"s3_hole_ratio": "+", "s5_hole_ratio": "-1"}, [0.25, 0.1, 0.0]),
+        ({"s3_hole_ratio": 0.3, "s4_hole_ratio": "+1"}, [0.3, 0.15, 0.0]),
+    ],
+)
+def test_json_may_hold_edits_and_numbers(changes, used):
+    decision = ask(answer(**changes))
+    assert (decision.kind, column(decision.configuration, "hole_ratio")) == ("accepted", used)
+
+
+def test_edits_of_the_share_in_json_move_data_as_rows_of_edits_do():
+    in_json = ask(answer(s3_data_ratio="-1", s4_data_ratio="=", s5_data_ratio="+1"))
+    assert in_json.configuration == ask("n3 - = =\nn4 = = =\nn5 + = =").configuration
+    assert shares_of(in_json) == [0.45, 0.3, 0.25]
 
 
 # What is repaired
@@ -225,7 +244,7 @@ def test_bombs_are_rejected_in_linear_time_and_hide_no_answer(bomb):
     decision = ask(BOMBS[bomb])
     assert decision.kind == "rejected"
     assert len(decision.reason) < 1000
-    assert ask(BOMBS[bomb] + GOOD).kind == "accepted"
+    assert ask(BOMBS[bomb] + GOOD).kind == "unchanged"
     assert time.process_time() - start < 5.0
 
 

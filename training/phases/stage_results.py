@@ -180,7 +180,7 @@ def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> St
     taken_back = evidence.validation if gate.restored == "checkpoint" else {}
     if gate.restored == "checkpoint":
         restored = results[gate.reference].evidence
-        shown = ("validation", "failure_times", "failed_cases")
+        shown = ("validation", "failed_cases")
         evidence = evidence.model_copy(update={name: getattr(restored, name) for name in shown})
     before = results[stage - 1].gate if stage > 1 else None
     reference = results[reference_of(results, stage)] if stage else results[0]

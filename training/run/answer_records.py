@@ -9,12 +9,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Self
 
-import numpy as np
 from pydantic import Field, SerializeAsAny, WrapValidator, model_validator
 
 from engineer import (
     Configuration,
-    FailureTime,
     GroupEvidence,
     KnobConfiguration,
     StageEvidence,
@@ -132,7 +130,6 @@ def evidence_of(stage: int, episodes: Sequence[EpisodeRecord]) -> StageEvidence:
     return StageEvidence(
         stage=stage,
         validation={group: _group_evidence(groups[group]) for group in in_order(groups)},
-        failure_times=_failure_times(episodes),
     )
 
 
@@ -169,16 +166,3 @@ def _group_evidence(episodes: Sequence[EpisodeRecord]) -> GroupEvidence:
         levels = _by((one for one in episodes if factor in one.slices), lambda e: e.slices[factor])  # noqa: B023
         slices[factor] = {level: Tally(**_tally(own)) for level, own in sorted(levels.items())}
     return GroupEvidence(**_tally(episodes), slices=slices)
-
-
-def _failure_times(episodes: Sequence[EpisodeRecord]) -> dict[str, FailureTime]:
-    """Return median and 90th percentile of the times of each kind that has any."""
-    times = defaultdict(list)
-    for one in episodes:
-        if one.failure is not None and one.time is not None:
-            times[one.failure].append(one.time)
-    quantiles = {}
-    for failure, steps in sorted(times.items()):
-        median, latest = np.quantile(steps, (0.5, 0.9), method="lower").tolist()
-        quantiles[failure] = FailureTime(median=median, latest=latest)
-    return quantiles

@@ -53,18 +53,14 @@ def smaller_and_smaller(view: StageView, blocks: tuple[BlockName, ...]) -> Itera
     yield "the summary", view, blocks
     blocks = without("environment_statistics")
     yield "environment statistics", view, blocks
-    view = with_evidence(failure_times={})
-    yield "times of failures", view, blocks
     totals = {
         group: GroupEvidence(**tally.model_dump(exclude={"slices"}))
         for group, tally in view.evidence.validation.items()
     }
     view = with_evidence(validation=totals)
     yield "rates by slices", view, blocks
-    assert view.evidence.training is not None
-    view = with_evidence(training=view.evidence.training.model_copy(update={"rollouts": {}}))
-    yield "answers to the stage's own instances", view, blocks
     blocks = without("training_details")
+    blocks = without("rl_details")
     yield "training details", view, blocks
     blocks = without("guideline")
     yield "the guideline", view, blocks

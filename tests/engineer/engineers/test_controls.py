@@ -5,9 +5,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engineer import ShuffledEngineer, SimulatedEngineer, Task, build_context
+from engineer import (
+    ShuffledEngineer,
+    Signals,
+    SimulatedEngineer,
+    Tally,
+    Task,
+    build_context,
+)
 from engineer.context.symbols import read_out
-from engineer.engineers.controls import simulate
+from engineer.engineers.controls import shuffle, simulate
 from engineer.lake import Bounds, lake_domain
 from tests.engineer.builders import Spy, readable_view, tally, task_of
 
@@ -103,3 +110,24 @@ def test_a_simulated_run_has_nothing_of_the_true_one(view):
     assert shown[0] == shown[1]
     assert shown[0] != read_out(view, blocks)
     assert read_out(simulate(view, seed=4), blocks) != shown[0]
+
+
+def test_shuffle_moves_training_answers_to_other_groups(view):
+    rollouts = {
+        "3": Tally(count=40, valid=31, failures={"hole": 9}),
+        "4": Tally(count=24, valid=6, failures={"hole": 18}),
+    }
+    signals = {
+        group: Signals(readable=1.0, truncated=0.0, tokens=tokens)
+        for group, tokens in (("3", 30), ("4", 40))
+    }
+    changes = {"rollouts": rollouts, "signals": signals}
+    training = view.evidence.training.model_copy(update=changes)
+    view = replace(view, evidence=view.evidence.model_copy(update={"training": training}))
+    for seed in range(20):
+        moved = shuffle(view, seed).evidence.training
+        for name, values in changes.items():
+            assert sorted(map(str, getattr(moved, name).values())) == sorted(
+                map(str, values.values())
+            )
+            assert all(getattr(moved, name).get(group) != values[group] for group in "34")

@@ -112,7 +112,7 @@ def test_response_without_an_answer_fails_and_says_why(serve, reply, requests, m
 def test_an_answer_whose_tokens_all_went_into_thinking_is_an_empty_one(serve):
     choice = {"message": {"content": None, "reasoning": "hm"}, "finish_reason": "length"}
     reply = {"choices": [choice], "usage": {"completion_tokens": 300}}
-    assert ask(serve(said(200, json.dumps(reply)))) == GeneratedText("", 300)
+    assert ask(serve(said(200, json.dumps(reply)))) == GeneratedText("", 300, "hm")
 
 
 def drip(handler: Any) -> None:
