@@ -58,7 +58,8 @@ class GroupEvidence(Tally):
 
     signals: Signals | None = None
     slices: dict[str, dict[str, Tally]] = Field(
-        default_factory=dict, description='by factor and level, such as {"holes": {"10-19%": ...}}'
+        default_factory=dict,
+        description='by factor and level, such as {"hole_ratio": {"0.2": ...}}',
     )
 
 

@@ -86,15 +86,9 @@ def lake_domain(
         nearest=NearestFeasible(bounds, num_agents, acceptance),
         causes=CAUSES,
         slices={
-            "hole_ratio": Slices("holes", _hole_levels(bounds.step)),
+            "hole_ratio": Slices("hole_ratio", {f"{n / 100:g}": n / 100 for n in range(51)}),
             "wait_ratio": Slices(
                 "waits", {"no wait needed": 0.0, "wait needed": 1.0}, mixture=True
             ),
         },
     )
-
-
-def _hole_levels(step: float) -> dict[str, float]:
-    """Return the mean of the grid's hole ratios in each tenth."""
-    middle = max(0.1 - step, 0.0) / 2
-    return {f"{10 * tenth}-{10 * tenth + 9}%": tenth / 10 + middle for tenth in range(10)}

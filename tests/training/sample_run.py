@@ -29,7 +29,7 @@ from training.phases.stage_results import (
     read_stage_results,
 )
 from training.phases.summary import summary_of
-from training.phases.validate import gate, judge_answers, validation_set
+from training.phases.validate import Written, gate, judge_answers, validation_set
 from training.policy.tokenizer import train_tokenizer
 from training.rollout.instances import InstanceSet
 from training.run import records
@@ -149,7 +149,8 @@ def write_sample_run(
                 files.environment.write(drawn.environment)
                 trained_on = drawn.boards
         texts = _answers(np.random.default_rng([config.seed, stage]), boards, skill[stage])
-        files.episodes.write(judge_answers(config, boards, texts))
+        answers = [Written(text, 18, truncated=False) for text in texts]
+        files.episodes.write(judge_answers(config, boards, answers))
         if stage > 0:
             _design(directory, config, count_tokens or estimate_tokens)
         if tokenizer is not None:
@@ -235,6 +236,11 @@ def _group_metrics(valid: int) -> records.GroupMetrics:
         failures={"hole": failed} if failed else {},
         reward=rate,
         learnability=rate * (1 - rate),
+        readable=COMPLETIONS,
+        truncated=0,
+        tokens=18.0,
+        prompts=1,
+        without_success=int(valid == 0),
     )
 
 
@@ -260,8 +266,8 @@ def _design(directory: RunDirectory, config: RunConfig, count: CountTokens) -> N
     stage = results[-1].stage
     answers = iter(DESIGNS[stage - 1])
 
-    def generate(prompt: str, *_: object) -> engineer.GeneratedText:
-        notes = "Write notes to yourself" in prompt
+    def generate(request: engineer.TextRequest) -> engineer.GeneratedText:
+        notes = "Write notes to yourself" in request.prompt
         text = NOTES[stage - 1] if notes else next(answers, "no more")
         return engineer.GeneratedText(text, count(text))
 

@@ -58,8 +58,8 @@ def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
     folder = model_folder(model)
     boards = validation_set(config)
     with frozen_policy(config, folder) as (policy, sampler):
-        texts = answer(config, policy, sampler, boards, title="evaluate")
-    rates, domain = count_answers(0, judge_answers(config, boards, texts)), domain_of(config)
+        answers = answer(config, policy, sampler, boards, title="evaluate")
+    rates, domain = count_answers(0, judge_answers(config, boards, answers)), domain_of(config)
     on_lake = rates.total.isr is not None
     metrics = {"valid": VALID if on_lake else "valid"}
     metrics |= {term.key: METRIC_NAMES.get(term.key, term.name) for term in domain.scores}

@@ -27,7 +27,7 @@ from training.phases.stage_results import (
     view_of,
 )
 from training.phases.summary import summary_of
-from training.phases.validate import judge_answers, validation_set
+from training.phases.validate import Written, judge_answers, validation_set
 from training.run.directory import RunDirectory
 from training.run.records import StageDigests
 from training.schema import RunConfig
@@ -116,10 +116,10 @@ class _Audit:
             yield "validation set: another one is drawn"
             return
         episodes = self.results[stage].episodes
-        texts = [one.text for one in episodes]
-        if len(texts) != len(self.validation):
-            yield f"episodes.jsonl: {len(texts)} answers to {len(self.validation)} instances"
-        elif (again := judge_answers(self.config, self.validation, texts)) != episodes:
+        answers = [Written(one.text, one.tokens, one.truncated) for one in episodes]
+        if len(answers) != len(self.validation):
+            yield f"episodes.jsonl: {len(answers)} answers to {len(self.validation)} instances"
+        elif (again := judge_answers(self.config, self.validation, answers)) != episodes:
             pairs = zip(again, episodes, strict=True)
             row = next(row for row, (one, other) in enumerate(pairs) if one != other)
             yield f"episodes.jsonl:{row + 1}: the answer is scored otherwise"

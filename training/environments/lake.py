@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from engineer import Configuration, Domain
@@ -15,6 +17,7 @@ from engineer.lake import LakeConfiguration, lake_domain
 from engineer.lake.domain import SCORES
 from jaxlake import Action, Failure
 from jaxlake.generator.board_digests import DigestSet
+from jaxlake.generator.mixture import hole_count
 from jaxlake.language.judging import Verdict, judge_texts
 from jaxlake.language.prompts import render, target
 from jaxlake.language.rewards import RewardValues, reward
@@ -132,7 +135,10 @@ class Lake:
         self, instances: InstanceSet, texts: Sequence[str], judged: Judged
     ) -> tuple[EpisodeRecord, ...]:
         """Write down each board, the answer to it and what the verifier says."""
-        return tuple(_episode(instances, row, text, judged) for row, text in enumerate(texts))
+        ratios = self.config.cells.hole_ratios
+        return tuple(
+            _episode(instances, row, text, judged, ratios) for row, text in enumerate(texts)
+        )
 
     def digest_lines(self, instances: InstanceSet) -> Iterator[Any]:
         """Yield symbols, optimal costs and whether it needs a wait, for each board."""
@@ -144,21 +150,30 @@ class Lake:
         )
 
 
-def _episode(boards: InstanceSet, row: int, text: str, judged: Judged) -> EpisodeRecord:
+@lru_cache
+def _asked_ratio(ratios: tuple[float, ...], size: int, holes: int) -> str:
+    """Return the hole ratio that was asked for a board with so many holes."""
+    counts = np.asarray(hole_count(size, jnp.array(ratios)))
+    return f"{ratios[int(np.argmin(np.abs(counts - holes)))]:g}"
+
+
+def _episode(
+    boards: InstanceSet, row: int, text: str, judged: Judged, hole_ratios: tuple[float, ...]
+) -> EpisodeRecord:
     verdict: Verdict = judged.details
     answer, outcomes, scores = verdict.answers[row], verdict.outcomes, judged.scores
     plan = None
     if answer.plan is not None:
         plan = tuple(tuple(Action(one).name for one in actions) for actions in answer.plan)
     size, holes = int(boards.instances.size[row]), boards.instances.holes[row]
-    tenth = 10 * int(holes[:size, :size].sum()) // size**2
+    count = int(holes[:size, :size].sum())
     needs_wait = bool(boards.solutions.needs_wait[row])
     return EpisodeRecord(
         id=row,
         group=str(size),
         lines=tuple(boards.grid(row)),
         slices={
-            "holes": f"{10 * tenth}-{10 * tenth + 9}%",
+            "hole_ratio": _asked_ratio(hole_ratios, size, count),
             "waits": "wait needed" if needs_wait else "no wait needed",
         },
         text=text,

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engineer import Engineer, EngineerError, LanguageModelEngineer, NoteWriter, Spent
 from engineer.engineers.base import Proposal, Task
 from engineer.engineers.catalogue import RunSettings, scripted_engineer
 from engineer.engineers.controls import split_control
-from engineer.engineers.language_model import GeneratedText, GenerateText
-from engineer.space import AnswerForm
+from engineer.engineers.language_model import GeneratedText, GenerateText, TextRequest
 from training.environments.catalogue import domain_of
 from training.phases.stage_results import StageResult, reference_of
 from training.policy.policy import Policy
 from training.processes import alone, from_first
 from training.run.directory import RunDirectory
-from training.sampling.model_server import OtherModels, TextQuestion
+from training.sampling.model_server import OtherModels
 from training.sampling.sampler import PromptTooLongError, Question, Sampler
 from training.schema import EngineerChoice, RunConfig
 
@@ -41,7 +40,7 @@ def make_engineer(
     """
     control, inner = split_control(kind or config.engineer.kind)
     if inner == "checkpoint" and checkpoint is not None:
-        made: Engineer = LanguageModelEngineer(checkpoint, name=inner)
+        made: Engineer = LanguageModelEngineer(checkpoint, inner, config.engineer.reasoning_tokens)
     elif inner in ("checkpoint", "base", "model"):
         weights = _weights(inner, config, directory, results)
         made = asked_by_first(_language_model(inner, config, weights, models))
@@ -70,6 +69,7 @@ def _endpoint(choice: EngineerChoice) -> Engineer:
         max_tokens=choice.max_tokens,
         note_tokens=choice.token_limit(False),
         temperature=choice.temperature,
+        reasoning_tokens=choice.reasoning_tokens,
     )
 
 
@@ -81,10 +81,12 @@ def _language_model(
     chat = config.prompt.chat if policy else None
     thinking = config.prompt.thinking and policy
 
-    def generate(prompt: str, form: AnswerForm | None, seed: int) -> GeneratedText:
-        return models.ask(weights, TextQuestion(prompt, chat, thinking, seed, form))
+    def generate(request: TextRequest) -> GeneratedText:
+        thinks = request.thinking or thinking
+        return models.ask(weights, replace(request, thinking=thinks), chat=chat)
 
-    return LanguageModelEngineer(generate, name=kind if policy else weights)
+    name = kind if policy else weights
+    return LanguageModelEngineer(generate, name, config.engineer.reasoning_tokens)
 
 
 def _weights(
@@ -104,16 +106,19 @@ def _weights(
 def checkpoint_in_use(policy: Policy, sampler: Sampler, choice: EngineerChoice) -> GenerateText:
     """Generate with the policy of a run in progress, as the engine holds it."""
 
-    def generate(prompt: str, form: AnswerForm | None, seed: int) -> GeneratedText:
+    def generate(request: TextRequest) -> GeneratedText:
+        prompt = policy.encode_prompt(
+            request.prompt, thinking=request.thinking, reasoning=request.reasoning
+        )
         try:
             question = Question(
-                prompts=[policy.encode_prompt(prompt)],
+                prompts=[prompt],
                 n=1,
                 temperature=choice.temperature,
-                max_tokens=choice.token_limit(form is not None),
+                max_tokens=request.max_tokens or choice.token_limit(request.form is not None),
                 stop_token_ids=policy.stop_ids,
-                seed=seed,
-                form=form,
+                seed=request.seed,
+                form=request.form,
             )
             ((completion,),) = sampler.sample(question)
         except PromptTooLongError as error:

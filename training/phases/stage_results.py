@@ -16,6 +16,7 @@ from engineer import (
     DesignSettings,
     FailedCase,
     Guard,
+    Signals,
     StageEvidence,
     StageHistory,
     StageView,
@@ -25,6 +26,7 @@ from engineer import (
 from engineer.gate import has_fallen, rollback_notice
 from jaxlake.statistics.paired import PairedComparison, compare
 from training.environments.catalogue import domain_of
+from training.environments.failure_facts import failure_facts
 from training.errors import UserError
 from training.run.answer_records import count_answers, evidence_of
 from training.run.directory import RunDirectory
@@ -106,7 +108,8 @@ def validated_stage(
                     failure=failure,
                     time=episode.time,
                     instance=episode.lines,
-                    completion=episode.text,
+                    completion="" if episode.parsed else episode.text,
+                    facts=failure_facts(episode),
                 )
                 for failure, episode in failures
             ),
@@ -191,6 +194,8 @@ def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> St
         history=tuple(_history_before(config, results, stage)),
         notice=gate.notice,
         trained=configuration_for(config, results, stage),
+        stages_left=config.stages.count - stage,
+        reasoning_tokens=config.engineer.reasoning_tokens,
         designed_from=None if before is None else before.configuration,
         valid_before=reference.evidence.valid_rates() if stage else {},
         taken_back=taken_back,
@@ -235,24 +240,23 @@ def _history_before(
 
 def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> TrainingEvidence:
     """What a stage's updates looked like, as the engineer reads it."""
-    shown = config.engineer.training_rollouts
-    last = updates[-shown:] if shown else ()
+    tenth = max(1, len(updates) // 10)
+    groups = _by_group(config, updates)
     return TrainingEvidence(
         updates=len(updates),
         instances=len(updates) * config.grpo.prompts_per_update,
         resampled=sum(one.resampled_boards or 0 for one in updates),
-        reward_first=updates[0].reward_mean,
-        reward_last=updates[-1].reward_mean,
+        reward_first=_mean([one.reward_mean for one in updates[:tenth]]),
+        reward_last=_mean([one.reward_mean for one in updates[-tenth:]]),
         groups_without_variance=_mean([one.zero_variance_share for one in updates]),
         clip_share=_mean([one.clip_share for one in updates]),
         entropy=_mean([one.entropy for one in updates]),
         completion_length=_mean([one.completion_length for one in updates]),
         learnability={
-            group: _mean([row.learnability for row in rows])
-            for group, rows in _by_group(config, updates).items()
+            group: _mean([row.learnability for row in rows]) for group, rows in groups.items()
         },
-        rollouts={group: _sum(rows) for group, rows in _by_group(config, last).items()},
-        rollout_updates=len(last),
+        rollouts={group: _sum(rows) for group, rows in groups.items()},
+        signals={group: _signals(rows) for group, rows in groups.items()},
     )
 
 
@@ -263,6 +267,17 @@ def _by_group(config: RunConfig, updates: Sequence[UpdateMetrics]) -> dict[str, 
         group: [one.by_group[group] for one in updates if group in one.by_group] for group in groups
     }
     return {group: found for group, found in rows.items() if found}
+
+
+def _signals(rows: Sequence[GroupMetrics]) -> Signals:
+    """Say how the answers to one group's training instances look."""
+    count = sum(row.count for row in rows)
+    return Signals(
+        readable=sum(row.readable for row in rows) / count,
+        truncated=sum(row.truncated for row in rows) / count,
+        tokens=sum(row.tokens * row.count for row in rows) / count,
+        without_success=sum(row.without_success for row in rows) / sum(row.prompts for row in rows),
+    )
 
 
 def _sum(rows: Sequence[Tally]) -> Tally:

@@ -66,8 +66,8 @@ def print_summary(
     knobs = ", ".join(domain.space.knobs)
     table = new_table(f"\nConfigurations: {knobs} (per cent)", label, *heads)
     for group in domain.space.groups:
-        knobs = [one[group].values() for one in configurations]
-        percents = (" ".join(f"{100 * ratio:.0f}" for ratio in ratios) for ratios in knobs)
+        values = [one[group].values() for one in configurations]
+        percents = (" ".join(f"{100 * ratio:.0f}" for ratio in ratios) for ratios in values)
         table.add_row(domain.called(group), *percents)
     print_table(table)
     names = {decision.engineer for decision in summary.decisions}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.environments.catalogue import environment_of
 from training.phases.stage_results import StageResult, gate_record, validated_stage
@@ -39,7 +39,7 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
     else:
         with run.timed("validate", stage):
             title = f"stage {stage}: validate"
-            texts = answer(
+            answers = answer(
                 run.config,
                 run.policy,
                 sampler,
@@ -47,7 +47,7 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
                 title=title,
                 prompts=run.validation_prompts,
             )
-            episodes = judge_answers(run.config, run.validation, texts)
+            episodes = judge_answers(run.config, run.validation, answers)
             run.checkpoints.wait()  # what is said of the weights must not outlive them
             files.episodes.write(episodes)
         rates = count_answers(stage, episodes)
@@ -66,6 +66,14 @@ def encode_prompts(config: RunConfig, policy: Policy, boards: Any) -> list[list[
     return [policy.encode_prompt(text) for text in environment_of(config).prompts(boards)]
 
 
+class Written(NamedTuple):
+    """An answer as it was sampled."""
+
+    text: str
+    tokens: int
+    truncated: bool  # the token limit cut it off
+
+
 def answer(
     config: RunConfig,
     policy: Policy,
@@ -74,14 +82,14 @@ def answer(
     *,
     title: str,
     prompts: Sequence[Tokens] | None = None,
-) -> list[str]:
+) -> list[Written]:
     """Let the policy answer each instance once, at the validation temperature.
 
     `prompts` are what `encode_prompts` returns for these instances; None: it is called here.
     """
     if prompts is None:
         prompts = encode_prompts(config, policy, boards)
-    texts: list[str] = []
+    answers: list[Written] = []
     with track(title, len(prompts), unit="answers") as advance:
         for first in range(0, len(prompts), CHUNK):
             question = Question(
@@ -93,17 +101,25 @@ def answer(
                 seed=config.validation.seed + first,
             )
             groups = sampler.sample(question)
-            texts += [policy.decode(completion.token_ids) for (completion,) in groups]
-            advance(len(texts))
-    return texts
+            answers += [
+                Written(policy.decode(one.token_ids), len(one.token_ids), one.truncated)
+                for (one,) in groups
+            ]
+            advance(len(answers))
+    return answers
 
 
 def judge_answers(
-    config: RunConfig, boards: Any, texts: Sequence[str]
+    config: RunConfig, boards: Any, answers: Sequence[Written]
 ) -> tuple[EpisodeRecord, ...]:
     """Judge one answer per instance, and make the records of the answers."""
     environment = environment_of(config)
-    return environment.episodes(boards, texts, environment.judge(boards, texts))
+    texts = [one.text for one in answers]
+    episodes = environment.episodes(boards, texts, environment.judge(boards, texts))
+    return tuple(
+        episode.model_copy(update={"tokens": one.tokens, "truncated": one.truncated})
+        for episode, one in zip(episodes, answers, strict=True)
+    )
 
 
 def gate(config: RunConfig, directory: RunDirectory, results: Sequence[StageResult]) -> StageResult:

@@ -54,20 +54,25 @@ class Policy:
         """Return the token ids of the prompt for one unbatched board."""
         return self.encode_prompt(render(board, self.prompt.style))
 
-    def encode_prompt(self, text: str) -> list[int]:
+    def encode_prompt(
+        self, text: str, *, thinking: bool = False, reasoning: str | None = None
+    ) -> list[int]:
         """Return the token ids of a prompt, up to where the answer begins.
 
         A chat template writes all special tokens itself. A plain prompt gets those that the
-        tokenizer puts before any text, such as Llama's `<|begin_of_text|>`.
+        tokenizer puts before any text, such as Llama's `<|begin_of_text|>`. `thinking` switches on
+        a thinking mode that `prompt.thinking` leaves off, and `reasoning` is as in `prompt_text`.
         """
-        if self.prompt.chat:  # the rules are part of the prompt, so there is no system turn
-            text = self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": text}],
-                tokenize=False,
-                add_generation_prompt=True,
-                enable_thinking=self.prompt.thinking,
-            )
-        return self.tokenizer.encode(text, add_special_tokens=not self.prompt.chat)
+        from training.policy.tokenizer import prompt_text
+
+        prompt = prompt_text(  # the rules are part of the prompt, so there is no system turn
+            self.tokenizer,
+            text,
+            chat=self.prompt.chat,
+            thinking=thinking or self.prompt.thinking,
+            reasoning=reasoning,
+        )
+        return self.tokenizer.encode(prompt, add_special_tokens=not self.prompt.chat)
 
     def encode_answer(self, text: str) -> list[int]:
         """Return the token ids of a whole answer, with the token that ends it."""

@@ -8,12 +8,15 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from engineer.engineers.language_model import close_reasoning
 from jaxlake.board.grids import FROZEN_SYMBOL, GOAL_SYMBOLS, HOLE_SYMBOL, START_SYMBOLS
 
 PAD = "<|endoftext|>"
 START = "<|im_start|>"
 END = "<|im_end|>"
 SPECIAL_TOKENS = (PAD, START, END)
+
+_OPENING_LENGTH = 16
 
 NUM_BYTES = 256
 
@@ -31,6 +34,27 @@ _CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['content'] }}<|im_end|>{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>{% endif %}"
 )
+
+
+def prompt_text(
+    tokenizer: Any, text: str, *, chat: bool, thinking: bool = False, reasoning: str | None = None
+) -> str:
+    """Return a prompt up to where the answer begins, in the tokenizer's chat template or without.
+
+    With `reasoning`, which a model wrote before, the answer is the configuration that follows it.
+    """
+    if chat:
+        text = tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}],
+            tokenize=False,
+            add_generation_prompt=True,
+            enable_thinking=thinking,
+        )
+    if reasoning is None:
+        return text
+    # A template may have opened the thinking block itself, at the end of the prompt.
+    opening = text[-_OPENING_LENGTH:] if chat else ""
+    return text + reasoning + close_reasoning(opening + reasoning)
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:

@@ -109,6 +109,8 @@ def rollout_metrics(run: ActiveRun, rollout: Rollout) -> dict[str, Any]:
     best = [term.key for term in run.environment.domain.scores[:1]]
     sampled_logprobs = np.concatenate([completion.logprobs for completion in completions])
     rates = np.reshape(scores.valid, rewards.shape).mean(axis=1)  # (P,)
+    lengths = np.array([len(one.token_ids) for one in completions])
+    truncated = np.array([one.truncated for one in completions])
     by_group = {}
     for group in np.unique(rollout.groups).tolist():
         groups = rollout.groups == group
@@ -121,6 +123,11 @@ def rollout_metrics(run: ActiveRun, rollout: Rollout) -> dict[str, Any]:
             reward=_rounded(rewards.reshape(-1)[rows].mean()),
             # p (1 - p), with p the valid rate of a group, says how much can be learned from it.
             learnability=_rounded(np.mean(rates[groups] * (1 - rates[groups]))),
+            readable=int(scores.parsed[rows].sum()),
+            truncated=int(truncated[rows].sum()),
+            tokens=_rounded(lengths[rows].mean()),
+            prompts=int(groups.sum()),
+            without_success=int((rates[groups] == 0).sum()),
         )
     penalised = {"overlong_penalty": _rounded(rollout.overlong.mean())}
     return (penalised if run.config.reward.overlong_buffer else {}) | {
@@ -129,10 +136,10 @@ def rollout_metrics(run: ActiveRun, rollout: Rollout) -> dict[str, Any]:
         "optimal_rate": _rounded(scores.best.mean()),
         "parsed_rate": _rounded(scores.parsed.mean()),
         "zero_variance_share": _rounded((~has_reward_variance(rewards)).mean()),
-        "completion_length": _rounded(np.mean([len(one.token_ids) for one in completions])),
+        "completion_length": _rounded(lengths.mean()),
         # The negative log-probability of what is sampled estimates the entropy without bias.
         "entropy": _rounded(-np.mean(sampled_logprobs)),
-        "truncated_share": _rounded(np.mean([one.truncated for one in completions])),
+        "truncated_share": _rounded(truncated.mean()),
         "by_group": by_group,
     }
 

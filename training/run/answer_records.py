@@ -15,6 +15,7 @@ from engineer import (
     Configuration,
     GroupEvidence,
     KnobConfiguration,
+    Signals,
     StageEvidence,
     Tally,
 )
@@ -57,6 +58,8 @@ class EpisodeRecord(Record):
     instance: Any = Field(None, description="the instance as JSON, unless `lines` are all of it")
     slices: dict[str, str] = Field(description="its level of each factor")
     text: str = Field(description="the whole answer")
+    tokens: Count = Field(0, description="its length")
+    truncated: bool = Field(False, description="the token limit cut it off")
     reward: float
     valid: bool
     scores: dict[str, bool] = Field(
@@ -165,4 +168,10 @@ def _group_evidence(episodes: Sequence[EpisodeRecord]) -> GroupEvidence:
     for factor in sorted({factor for one in episodes for factor in one.slices}):
         levels = _by((one for one in episodes if factor in one.slices), lambda e: e.slices[factor])  # noqa: B023
         slices[factor] = {level: Tally(**_tally(own)) for level, own in sorted(levels.items())}
-    return GroupEvidence(**_tally(episodes), slices=slices)
+    count = len(episodes)
+    signals = Signals(
+        readable=sum(one.parsed for one in episodes) / count,
+        truncated=sum(one.truncated for one in episodes) / count,
+        tokens=sum(one.tokens for one in episodes) / count,
+    )
+    return GroupEvidence(**_tally(episodes), slices=slices, signals=signals)

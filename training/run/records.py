@@ -117,6 +117,11 @@ class GroupMetrics(Tally):
     learnability: float = Field(
         ge=0.0, le=0.25, description="mean over prompts of p(1-p), p the valid rate"
     )
+    readable: Count = Field(description="answers that can be read")
+    truncated: Count = Field(description="answers that the token limit cut off")
+    tokens: Bounded = Field(description="mean length of an answer")
+    prompts: Count = Field(description="prompts that were answered")
+    without_success: Count = Field(description="of which no answer was valid")
 
 
 class PicksRecord(Record):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 from engineer import EngineerError, Spent
-from engineer.engineers.language_model import GeneratedText
-from engineer.space import AnswerForm
+from engineer.engineers.language_model import GeneratedText, TextRequest
 from training.errors import UserError
 from training.policy import huggingface
-from training.policy.tokenizer import load_tokenizer
+from training.policy.tokenizer import load_tokenizer, prompt_text
 from training.sampling.server_process import (
     NO_TRUNCATION,
     ServerProcess,
@@ -22,17 +20,6 @@ from training.schema import EngineerChoice, Sampling
 
 LOAD_SECONDS = 900.0
 """The longest wait until weights are loaded, which a download does not count for."""
-
-
-@dataclass(frozen=True)
-class TextQuestion:
-    """What is asked of a model."""
-
-    text: str
-    chat: bool | None = None  # wrap it in the tokenizer's chat template; None: if there is one
-    thinking: bool = False  # passed to the template as `enable_thinking`
-    seed: int = 0
-    form: AnswerForm | None = None  # what the answer must follow; None: free text
 
 
 class OtherModels(AbstractContextManager["OtherModels"]):
@@ -51,8 +38,10 @@ class OtherModels(AbstractContextManager["OtherModels"]):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def ask(self, model: str, question: TextQuestion) -> GeneratedText:
-        """Let a model (hub name or folder) answer; it is loaded unless it answered last.
+    def ask(self, model: str, request: TextRequest, *, chat: bool | None = None) -> GeneratedText:
+        """Let a model (hub name or folder) write; it is loaded unless it answered last.
+
+        `chat` wraps the prompt in the tokenizer's chat template; None: if there is one.
 
         Raises:
             EngineerError: The model could not be loaded, or did not answer in time. All the tokens
@@ -62,7 +51,7 @@ class OtherModels(AbstractContextManager["OtherModels"]):
             if self._server is None or self._model != model:
                 self.close()
                 self._load(model)
-            return self._answer(question)
+            return self._answer(request, chat)
         except BaseException:
             # The server may be broken, or still at this answer when the next question comes.
             if self._server is not None:
@@ -87,27 +76,30 @@ class OtherModels(AbstractContextManager["OtherModels"]):
         if problem := wait_until_ready(self._server.address, LOAD_SECONDS, self._server):
             raise EngineerError(f"{model}: {problem}")
 
-    def _answer(self, question: TextQuestion) -> GeneratedText:
+    def _answer(self, request: TextRequest, chat: bool | None) -> GeneratedText:
         from engineer.engineers.endpoint import ChatClient  # imports openai
 
         assert self._server is not None
-        chat = bool(self._tokenizer.chat_template) if question.chat is None else question.chat
-        limit = self._choice.token_limit(question.form is not None)
+        chat = bool(self._tokenizer.chat_template) if chat is None else chat
+        limit = request.max_tokens or self._choice.token_limit(request.form is not None)
+        prompt = prompt_text(
+            self._tokenizer,
+            request.prompt,
+            chat=chat,
+            thinking=request.thinking,
+            reasoning=request.reasoning,
+        )
         fields: dict[str, Any] = {
             "temperature": self._choice.temperature,
-            "seed": sampling_seeds(question.seed, 1)[0],
+            "seed": sampling_seeds(request.seed, 1)[0],
             "stop_token_ids": [self._tokenizer.eos_token_id],
+            # A template writes all special tokens itself.
+            "add_special_tokens": not chat,
             **NO_TRUNCATION,
         }
-        if isinstance(question.form, str):
-            fields["structured_outputs"] = {"regex": question.form}
-        elif question.form is not None:
-            schema = {"name": "answer", "schema": question.form}
-            fields["response_format"] = {"type": "json_schema", "json_schema": schema}
-        if chat:
-            fields["chat_template_kwargs"] = {"enable_thinking": question.thinking}
-        else:
-            fields["add_special_tokens"] = True  # those that the tokenizer puts before any text
+        if request.form is not None:
+            kind = "regex" if isinstance(request.form, str) else "json"
+            fields["structured_outputs"] = {kind: request.form}
         client = ChatClient(
             f"{self._server.address}/v1",
             self._folder,
@@ -116,7 +108,7 @@ class OtherModels(AbstractContextManager["OtherModels"]):
             proxies=False,
         )
         try:
-            return client.complete(question.text, max_tokens=limit, chat=chat, fields=fields)
+            return client.complete(prompt, max_tokens=limit, chat=False, fields=fields)
         except EngineerError as error:
             where = self._server.address.removeprefix("http://")
             problem = self._server.end() or str(error).partition(f"{where}: ")[2]

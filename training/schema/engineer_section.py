@@ -105,13 +105,13 @@ class EngineerChoice(Section):
     )
     max_context_tokens: Positive | None = Field(None, description="cut to fit it; null: no limit")
     temperature: NonNegative = Field(0.3, description="sampling temperature of answers and notes")
+    reasoning_tokens: Count = Field(
+        0,
+        description="style full: the engineer first writes freely, up to so many tokens; 0: it "
+        "writes the configuration at once",
+    )
     max_tokens: Positive = Field(256, description="longest answer, tokens; notes have up to 128")
     max_step: Share | None = Field(None, description="most a knob may change per stage; null: any")
-    training_rollouts: Count = Field(
-        0,
-        description="style full: the failure breakdown also shows the answers of the stage's last "
-        "updates to its own instances, of so many updates; 0: it does not",
-    )
     learning: DesignLearning | None = Field(
         None, description="null: the policy learns to design by imitation alone"
     )
@@ -141,15 +141,14 @@ class EngineerChoice(Section):
                 f"blocks: got {', '.join(unknown)}, which style compact has no symbols for;"
                 f" allowed are {', '.join(SYMBOLS)}"
             )
-        if self.style == "compact" and self.training_rollouts:
+        if self.style == "compact" and self.reasoning_tokens:
             raise ValueError(
-                f"training_rollouts: got {self.training_rollouts} with style compact, which has no"
-                " symbols for them; allowed is 0"
+                f"reasoning_tokens: got {self.reasoning_tokens} with style compact, allowed is 0:"
+                " a model that reads symbols writes edits alone"
             )
-        if self.learning and (self.kind != "checkpoint" or self.style != "compact"):
+        if self.learning and self.kind != "checkpoint":
             raise ValueError(
-                f"learning: got updates with kind {self.kind} and style {self.style}, allowed is"
-                " null, or kind checkpoint with style compact"
+                f"learning: got updates with kind {self.kind}, allowed is null, or kind checkpoint"
             )
         if self.picking and self.kind != "fixed":
             raise ValueError(

@@ -11,6 +11,7 @@ from engineer import (
     Engineer,
     GeneratedText,
     LanguageModelEngineer,
+    TextRequest,
     answer_text,
 )
 from jaxlake.command_line.entry import main
@@ -38,8 +39,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     questions = []
 
     def make(config: RunConfig, *_: Any, **__: Any) -> Engineer:
-        def generate(prompt: str, schema: object, seed: int) -> GeneratedText:
-            questions.append((prompt, seed))
+        def generate(request: TextRequest) -> GeneratedText:
+            questions.append((request.prompt, request.seed))
             return GeneratedText(answer_text(config.environment.initial), 77)
 
         return LanguageModelEngineer(generate)
@@ -72,5 +73,5 @@ def test_blanks_between_names_are_passed_over_and_failures_are_explained(run, mo
     assert replay(run, "fixed, endpoint") == 0
     output = capsys.readouterr()
     assert output.out.index("fixed") < output.out.index("endpoint")
-    assert "endpoint: kept after 3 attempts" in output.err
+    assert "endpoint: 3 answers were refused" in output.err
     assert "environment variable OPENAI_API_KEY holds no key" in output.err

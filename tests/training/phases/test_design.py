@@ -14,6 +14,7 @@ from engineer import (
     GeneratedText,
     LanguageModelEngineer,
     Spent,
+    TextRequest,
     answer_text,
     run_design,
 )
@@ -35,8 +36,8 @@ def test_notes_are_asked_for_and_counted(tmp_path: Path, monkeypatch: pytest.Mon
     config = load(path / "config.yaml")
 
     def make_engineer(*arguments: Any, **options: Any) -> Engineer:
-        def generate(prompt: str, schema: object, seed: int) -> GeneratedText:
-            text = answer_text(config.environment.initial) if schema else "More holes."
+        def generate(request: TextRequest) -> GeneratedText:
+            text = answer_text(config.environment.initial) if request.form else "More holes."
             return GeneratedText(text, len(text))
 
         return LanguageModelEngineer(generate)

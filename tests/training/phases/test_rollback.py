@@ -44,10 +44,9 @@ def test_with_the_weights_their_failures_come_back(tmp_path):
     assert results[2].gate.restored == "checkpoint"
     view = view_of(config, results, 2)
     kept, fallen = (results[stage].evidence for stage in (1, 2))
-    assert (view.evidence.validation, view.evidence.failed_cases, view.evidence.failure_times) == (
+    assert (view.evidence.validation, view.evidence.failed_cases) == (
         kept.validation,
         kept.failed_cases,
-        kept.failure_times,
     )
     assert view.evidence.validation != fallen.validation
     # What was tried is told as it was.

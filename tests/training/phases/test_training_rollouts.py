@@ -1,6 +1,8 @@
-"""What the engineer reads of training answers: those of the stage's last updates, by map size."""
+"""What the engineer reads of training: the stage's answers to its own instances, by map size."""
 
 from typing import Any
+
+import pytest
 
 from tests.paths import TINY
 from tests.training.update_records import update_record
@@ -9,33 +11,43 @@ from training.run.records import GroupMetrics
 from training.schema import load
 
 
-def size(valid: int, failures: dict[str, int]) -> GroupMetrics:
+def size(valid: int, failures: dict[str, int], **more: Any) -> GroupMetrics:
     scores = {"optimal_sum_of_costs": valid - 1}
     counts: dict[str, Any] = {"count": 10, "valid": valid, "scores": scores, "failures": failures}
-    return GroupMetrics(**counts, reward=0.5, learnability=0.1)
+    looks = {"readable": 10, "truncated": 0, "tokens": 20.0, "prompts": 5, "without_success": 0}
+    return GroupMetrics(**counts, reward=0.5, learnability=0.1, **(looks | more))
 
 
 UPDATES = [
     update_record(1, 1, by_group={"2": size(9, {"hole": 1}), "3": size(1, {"hole": 9})}),
-    update_record(1, 2, by_group={"3": size(4, {"hole": 2, "off_board": 4})}),
-    update_record(1, 3, by_group={"2": size(10, {}), "3": size(5, {"parse_error": 5})}),
+    update_record(1, 2, by_group={"3": size(4, {"hole": 2, "off_board": 4}, without_success=1)}),
+    update_record(
+        1,
+        3,
+        by_group={"2": size(10, {}), "3": size(5, {"parse_error": 5}, readable=5, tokens=50)},
+    ),
 ]
 
 
-def test_the_answers_of_the_last_updates_are_added_up_by_map_size():
-    config = load(TINY, ["engineer.style=full", "engineer.training_rollouts=2"])
-    evidence = _training_evidence(config, UPDATES)
-    assert evidence.rollout_updates == 2
-    assert {group: tally.model_dump() for group, tally in evidence.rollouts.items()} == {
-        "2": {"count": 10, "valid": 10, "scores": {"optimal_sum_of_costs": 9}, "failures": {}},
-        "3": {
-            "count": 20,
-            "valid": 9,
-            "scores": {"optimal_sum_of_costs": 7},
-            "failures": {"hole": 2, "off_board": 4, "parse_error": 5},
-        },
+def test_training_evidence_adds_up_the_updates_by_map_size():
+    evidence = _training_evidence(load(TINY), UPDATES)
+    assert evidence.rollouts["2"].model_dump() == {
+        "count": 20,
+        "valid": 19,
+        "scores": {"optimal_sum_of_costs": 17},
+        "failures": {"hole": 1},
+    }
+    assert evidence.rollouts["3"].failures == {"hole": 11, "off_board": 4, "parse_error": 5}
+    assert evidence.signals["3"].model_dump() == {
+        "readable": pytest.approx(25 / 30),
+        "truncated": 0.0,
+        "tokens": 30.0,
+        "without_success": pytest.approx(1 / 15),
     }
 
 
-def test_without_the_option_there_are_none():
-    assert _training_evidence(load(TINY), UPDATES).rollouts == {}
+def test_training_evidence_smooths_rewards_over_a_tenth_of_the_updates():
+    updates = [update_record(1, n, reward_mean=n / 100) for n in range(1, 41)]
+    evidence = _training_evidence(load(TINY), updates)
+    assert evidence.reward_first == pytest.approx(0.025)
+    assert evidence.reward_last == pytest.approx(0.385)

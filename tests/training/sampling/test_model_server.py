@@ -10,16 +10,17 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engineer import EngineerError
-from engineer.engineers.language_model import GeneratedText
+from engineer.engineers.language_model import GeneratedText, TextRequest
 from tests.paths import TINY
 from training.policy.tokenizer import train_tokenizer
 from training.sampling import model_server
 from training.sampling import server_process as process
-from training.sampling.model_server import OtherModels, TextQuestion
+from training.sampling.model_server import OtherModels
 from training.sampling.server_process import COMMAND
 from training.schema import EngineerChoice, Sampling, load
 
@@ -107,33 +108,31 @@ def models(model: str) -> Iterator[OtherModels]:
         yield models
 
 
-@pytest.mark.parametrize(
-    ("chat", "path", "field"),
-    [(True, "/v1/chat/completions", "enable_thinking"), (False, "/v1/completions", "add_special")],
-)
-def test_an_answer_comes_back_from_one_server_for_all_questions(
-    chat: bool, path: str, field: str, stand_in: StandIn, models: OtherModels, model: str
+@pytest.mark.parametrize("chat", [True, False])
+def test_one_server_answers_all_requests_for_a_model(
+    chat: bool, stand_in: StandIn, models: OtherModels, model: str
 ) -> None:
     stand_in.does(ECHO)
-    question = TextQuestion("# board\n", chat=chat, form={"type": "object"})
-    answer = models.ask(model, question)
-    assert answer.text.startswith(f"{path} é ")
-    asked = json.loads(answer.text.partition(" é ")[2])
-    schema = {"name": "answer", "schema": {"type": "object"}}
-    assert asked["response_format"] == {"type": "json_schema", "json_schema": schema}
-    assert "structured_outputs" not in asked
-    assert field in answer.text
-    assert answer.tokens == 3
+
+    def ask(request: TextRequest) -> dict[str, Any]:
+        answer = models.ask(model, request, chat=chat)
+        assert answer.tokens == 3
+        path, _, asked = answer.text.partition(" é ")
+        assert path == "/v1/completions"
+        return json.loads(asked)
+
+    request = TextRequest("# board\n", form={"type": "object"})
+    asked = ask(request)
+    prompt = "<|im_start|># board\n<|im_end|><|im_start|>" if chat else "# board\n"
+    assert (asked["prompt"], asked["add_special_tokens"]) == (prompt, not chat)
+    assert asked["structured_outputs"] == {"json": {"type": "object"}}
     pids = stand_in.pids
-    assert models.ask(model, question) == answer
-    by_pattern = models.ask(model, replace(question, form="n3 [-+=]"))
-    asked = json.loads(by_pattern.text.partition(" é ")[2])
-    assert asked["structured_outputs"] == {"regex": "n3 [-+=]"}
-    assert "response_format" not in asked
-    free = json.loads(models.ask(model, replace(question, form=None)).text.partition(" é ")[2])
-    assert not {"response_format", "structured_outputs"} & set(free)
-    if chat:  # the tokenizer has a template
-        assert models.ask(model, TextQuestion("", chat=None)).text.startswith(path)
+    assert ask(request) == asked
+    assert ask(replace(request, form="n3 [-+=]"))["structured_outputs"] == {"regex": "n3 [-+=]"}
+    assert "structured_outputs" not in ask(replace(request, form=None))
+    continued = ask(replace(request, reasoning="<think>a", max_tokens=9))
+    assert continued["prompt"] == f"{prompt}<think>a\n</think>\n\nConfiguration:\n"
+    assert continued["max_tokens"] == 9
     assert stand_in.pids == pids
     models.close()
     assert not stand_in.alive
@@ -162,13 +161,13 @@ def test_a_server_that_fails_is_ended_and_the_next_question_starts_another(
     monkeypatch.setattr(model_server, "LOAD_SECONDS", 15.0)
     with open_models(model, timeout_seconds=1) as models:
         with pytest.raises(EngineerError) as caught:
-            models.ask(model, TextQuestion("# board\n"))
+            models.ask(model, TextRequest("# board\n"))
         assert str(caught.value).startswith(f"{model}: ")
         assert words in str(caught.value)
         assert caught.value.spent.engineer_tokens == (128 if "reply" in steps else 0)
         assert not stand_in.alive
         stand_in.does("def reply(to, asked): to.complete('UP')\nserve()")
-        assert models.ask(model, TextQuestion("")) == GeneratedText("UP", 3)
+        assert models.ask(model, TextRequest("")) == GeneratedText("UP", 3)
 
 
 def test_an_interrupt_kills_the_server_at_once(
@@ -186,7 +185,7 @@ def test_an_interrupt_kills_the_server_at_once(
     threading.Thread(target=interrupt, daemon=True).start()
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        models.ask(model, TextQuestion(""))
+        models.ask(model, TextRequest(""))
     assert not stand_in.alive
     assert time.monotonic() - began < 30
 

@@ -19,6 +19,7 @@ import pytest
 
 from engineer import answer_schema
 from engineer.edits import edits_pattern
+from engineer.engineers.language_model import TextRequest
 from engineer.lake import Bounds, lake_domain
 from tests.paths import TINY as TINY_FILE
 from tests.training.sampling.engine_process import corrupt_norm
@@ -27,7 +28,7 @@ from training.errors import UserError
 from training.learner import grpo
 from training.learner.batching import pad_sequences
 from training.policy.policy import Policy
-from training.sampling.model_server import OtherModels, TextQuestion
+from training.sampling.model_server import OtherModels
 from training.sampling.sampler import Question, check_agreement
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import EngineerChoice, Sampling, engineer_section, load
@@ -79,20 +80,25 @@ def test_other_models_answer_alike(policy: tuple[Policy, Any], monkeypatch: pyte
     schema = answer_schema(Bounds(sizes=(3,)))
     choice = EngineerChoice(kind="model", model=str(folder), max_tokens=200)
     assert policy[0].tokenizer.chat_template
-    plain = TextQuestion("edits\n", chat=False, seed=1, form=schema)
+    plain = TextRequest("edits\n", seed=1, form=schema)
     with OtherModels(TINY.sampling, choice) as models:
-        first = models.ask(str(folder), plain)
+        first = models.ask(str(folder), plain, chat=False)
         jsonschema.validate(json.loads(first.text), schema)
         assert first.tokens <= 200
         loaded = models._server
-        assert models.ask(str(folder), plain) == first
-        templated = models.ask(str(folder), replace(plain, chat=True))
+        assert models.ask(str(folder), plain, chat=False) == first
+        templated = models.ask(str(folder), plain, chat=True)
         assert templated != first
-        assert models.ask(str(folder), replace(plain, chat=None)) == templated
-        note = models.ask(str(folder), replace(plain, form=None))
+        assert models.ask(str(folder), plain) == templated
+        thought = replace(plain, form=None, max_tokens=20)
+        reasoning = models.ask(str(folder), thought, chat=False)
+        assert reasoning.tokens <= 20
+        after = replace(plain, reasoning=reasoning.text)
+        jsonschema.validate(json.loads(models.ask(str(folder), after).text), schema)
+        note = models.ask(str(folder), replace(plain, form=None), chat=False)
         assert 0 < len(note.text) < len(first.text)
         assert note.tokens <= 7
-        edits = models.ask(str(folder), replace(plain, form=PATTERN))
+        edits = models.ask(str(folder), replace(plain, form=PATTERN), chat=False)
         assert re.fullmatch(PATTERN, edits.text)
         assert models._server is loaded is not None
     assert loaded.end()

@@ -1,0 +1,65 @@
+"""What is told of a failed answer: how it was read, and where the agents were when it failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from jaxlake.board.dynamics import Action
+from jaxlake.board.grids import GOAL_SYMBOLS, START_SYMBOLS
+from training.run.answer_records import EpisodeRecord
+
+Cell = tuple[int, int]
+
+_MOVES: dict[str, Cell] = {
+    Action.WAIT.name: (0, 0),
+    Action.UP.name: (-1, 0),
+    Action.DOWN.name: (1, 0),
+    Action.LEFT.name: (0, -1),
+    Action.RIGHT.name: (0, 1),
+}
+
+
+def failure_facts(episode: EpisodeRecord) -> tuple[str, ...]:
+    """Return in short sentences why an answer failed; empty if nothing is known of it."""
+    facts = [] if episode.reason is None else [episode.reason]
+    if episode.lake is None:
+        return tuple(facts)
+    facts.append(f"optimal cost {episode.lake.optimum}")
+    plan = episode.lake.plan
+    if plan is None:
+        return tuple(facts)
+    read = ", ".join(f"agent {agent} {' '.join(names)}" for agent, names in enumerate(plan))
+    facts.append(f"read as {read}")
+    cells = [line.split() for line in episode.lines]
+    starts, goals = (
+        _places(cells, symbols, len(plan)) for symbols in (START_SYMBOLS, GOAL_SYMBOLS)
+    )
+    if episode.failure == "goal_not_reached" or episode.time is None:
+        ends = [_after(start, names) for start, names in zip(starts, plan, strict=True)]
+        facts.append(f"they end at {_named(ends)}, the goals are {_named(goals)}")
+        return tuple(facts)
+    before = [_after(at, names[: episode.time]) for at, names in zip(starts, plan, strict=True)]
+    after = [_after(at, names[: episode.time + 1]) for at, names in zip(starts, plan, strict=True)]
+    facts.append(f"in that step from {_named(before)} to {_named(after)}")
+    return tuple(facts)
+
+
+def _places(cells: Sequence[Sequence[str]], symbols: str, count: int) -> list[Cell]:
+    """Return where the symbols of the first agents stand on a board."""
+    places = {
+        symbol: (row, column)
+        for row, line in enumerate(cells)
+        for column, symbol in enumerate(line)
+    }
+    return [places[symbol] for symbol in symbols[:count]]
+
+
+def _after(cell: Cell, names: Iterable[str]) -> Cell:
+    row, column = cell
+    for name in names:
+        row, column = row + _MOVES[name][0], column + _MOVES[name][1]
+    return row, column
+
+
+def _named(cells: Iterable[Cell]) -> str:
+    return ", ".join(map(str, cells))
