@@ -117,5 +117,6 @@ def _row(
     if solution is None:
         return row
     optimal = solution.status == Status.OPTIMAL
-    answer = target(np.asarray(solution.plan)[:, :agents]) if optimal else None
+    plan = np.asarray(solution.plan)[:, :agents]
+    answer = target(plan, style=style or "compact") if optimal else None
     return row | solution_fields(solution, agents) | {"answer": answer}

@@ -146,14 +146,16 @@ def check_template(template: str) -> str:
     return template
 
 
-def target(plan: np.ndarray | Sequence[Sequence[int]]) -> str:
+def target(plan: np.ndarray | Sequence[Sequence[int]], *, style: PromptStyle = "compact") -> str:
     """Write a plan, int (T, K), as the answer that the policy should give: one line per agent.
 
     An agent that never moves is written as `WAIT`, which costs nothing: waiting at the goal is
-    free. There is no newline at the end. See `action_names` for the plan.
+    free. The style `reasoned` puts the lines between `<answer>` and `</answer>`. There is no
+    newline at the end. See `action_names` for the plan.
     """
-    lines = (" ".join(names) or Action.WAIT.name for names in action_names(plan))
-    return "\n".join(f"Agent {i}: {line}" for i, line in enumerate(lines))
+    names = (" ".join(names) or Action.WAIT.name for names in action_names(plan))
+    lines = "\n".join(f"Agent {i}: {line}" for i, line in enumerate(names))
+    return f"<answer>\n{lines}\n</answer>" if style == "reasoned" else lines
 
 
 def action_names(plan: np.ndarray | Sequence[Sequence[int]]) -> list[list[str]]:

@@ -113,8 +113,9 @@ class Lake:
         return [render(board, self.config.prompt.style) for board in instances]
 
     def demonstrations(self, instances: InstanceSet) -> list[str]:
-        """Write the optimal plans."""
-        return [target(plan) for plan in instances.solutions.plan]
+        """Write the optimal plans as the answers that the prompts ask for."""
+        style = self.config.prompt.style
+        return [target(plan, style=style) for plan in instances.solutions.plan]
 
     def judge(self, instances: InstanceSet, texts: Sequence[str]) -> Judged:
         """Read the plans and verify them in batches on the device."""

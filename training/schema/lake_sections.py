@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from engineer.lake import Bounds, LakeConfiguration
+from jaxlake.language.prompts import PromptStyle
 from training.schema.section import Agents, NonNegative, Positive, Section, Share
 
 
@@ -29,7 +30,11 @@ class Environment(Section):
 class Prompt(Section):
     """How a board is put into words, and how long an answer may be."""
 
-    style: Literal["compact", "full"] = Field("compact", description="wording of the prompt")
+    style: PromptStyle = Field(
+        "compact",
+        description="wording of the prompt; reasoned: the model thinks first, and its plan stands "
+        "between <answer> and </answer>",
+    )
     chat: bool = Field(False, description="wrap the prompt in the tokenizer's chat template")
     thinking: bool = Field(False, description="passed to the chat template as enable_thinking")
     max_tokens: Positive = Field(48, description="longest completion, tokens")

@@ -85,6 +85,13 @@ def test_a_target_ends_for_each_agent_with_its_last_move():
     assert target(np.zeros((3, 2), np.int8)) == "Agent 0: WAIT\nAgent 1: WAIT"
 
 
+def test_target_of_style_reasoned_stands_in_tags():
+    plan = np.array([[4, 0], [0, 3]], np.int8)
+    answer = target(plan, style="reasoned")
+    assert answer == "<answer>\nAgent 0: RIGHT\nAgent 1: WAIT LEFT\n</answer>"
+    assert parse_answer(answer, 2, max_steps=2).parsed
+
+
 @pytest.mark.parametrize("value", [-1, 5])
 def test_a_target_is_refused_for_what_is_no_action(value):
     with pytest.raises(ValueError, match=f"got action {value}, 0 to 4"):

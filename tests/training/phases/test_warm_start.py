@@ -1,11 +1,15 @@
-"""A warm start whose weights have become NaN keeps nothing of them."""
+"""Demonstrations have the form asked for; weights that have become NaN are not kept."""
 
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.paths import TINY
+from training.environments.catalogue import environment_of
 from training.errors import UserError
 from training.phases.warm_start import texts_for_tokenizer, warm_start
 from training.policy.policy import load_policy, make_policy
@@ -29,3 +33,14 @@ def test_the_last_step_of_a_warm_start_is_not_saved_if_it_is_not_finite(tmp_path
         with pytest.raises(UserError, match=r"^step 4 of the warm start can't be used: .*nan"):
             warm_start(run, params)
         assert checkpoints.progress() is None
+
+
+def test_demonstrations_follow_the_style_of_the_prompt() -> None:
+    plan = np.array([[4, 0], [0, 3]], np.int8)
+    boards: Any = SimpleNamespace(solutions=SimpleNamespace(plan=[plan]))
+    lines = "Agent 0: RIGHT\nAgent 1: WAIT LEFT"
+    answers = {
+        style: environment_of(load(TINY, [f"prompt.style={style}"])).demonstrations(boards)
+        for style in ("full", "reasoned")
+    }
+    assert answers == {"full": [lines], "reasoned": [f"<answer>\n{lines}\n</answer>"]}
