@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.paths import ROOT
 from tests.training.analysis.pages import (
     ATTACK,
     SMALLEST_TEXT,
@@ -163,11 +164,13 @@ def test_page_policy_refuses_foreign_scripts_and_styles(browser, address, tmp_pa
 
 def test_answers_of_another_environment_are_listed_as_text(browser: Browser, tmp_path: Path):
     directory = RunDirectory(tmp_path / "sums")
+    directory.path.mkdir()
+    directory.config_file.write_text((ROOT / "tests/training/environments/parity.yaml").read_text())
     for stage, solved in enumerate(((0,), (0, 1, 3))):
         rows = [
             EpisodeRecord(
                 id=number,
-                group="short" if number < 2 else "long",
+                group="8" if number < 2 else "9",
                 instance={"number": number},
                 lines=(f"<b>{number}</b> + 1",),
                 slices={},
@@ -194,7 +197,7 @@ def test_answers_of_another_environment_are_listed_as_text(browser: Browser, tmp
     assert page.locator("#play, #holes, #waits, .lake-board").count() == 0
     page.select_option("#change", "gained")
     assert listed(page) == [1, 3]
-    page.select_option("#group", label="long")
+    page.select_option("#group", label="9")
     assert listed(page) == [3]
     assert page.inner_text("#said") == f"{ATTACK} 3"
     page.select_option("#change", "")

@@ -40,7 +40,7 @@ def test_answers_are_decided_in_their_order(apply):
     records = result.records
     assert [record["id"] for record in records] == [0, 1, 2, 3]
     decisions = [record["decision"] for record in records]
-    assert decisions == ["accepted", "accepted", "kept", "repaired"]
+    assert decisions == ["unchanged", "accepted", "kept", "repaired"]
     assert {*records[0]} == {"id", "decision", "repairs", "reason", "configuration"}
     assert records[0]["configuration"] == records[2]["configuration"] == TREE
     assert records[1]["configuration"]["sizes"]["3"]["hole_ratio"] == 0.2

@@ -113,7 +113,7 @@ def test_print_rates_shows_published_numbers(
 def test_folders_that_are_no_benchmark_are_refused_with_the_place(tmp_path: Path, of_five: Path):
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(UserError, match=r"no \.jsonl"):
+    with pytest.raises(UserError, match=r"nor a folder with \.jsonl"):
         read_folder(empty)
     file = of_five / "benchmark_wr0.5.jsonl"
     file.write_text(file.read_text() + "\n" + file.read_text().splitlines()[0])
