@@ -37,6 +37,7 @@ from training.processes import alone, from_first, is_first, require_same, wait_f
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.directory import RunDirectory
+from training.run.health import find_problems, summarize
 from training.run.progress import console, working
 from training.run.shared import open_run
 from training.run.trackers import open_trackers
@@ -99,8 +100,11 @@ def _run(
     if not is_first():
         return
     report = build_report(directory.path, validation=validation)
-    gates = [directory.stage(stage).gate for stage in range(1, len(summary.stages))]
-    print_summary(config, summary, [file.read().comparison for file in gates])
+    folders = {stage: directory.stage(stage) for stage in range(len(summary.stages))}
+    gates = {stage: files.gate.read() for stage, files in folders.items() if stage}
+    answers = {stage: files.episodes.read() for stage, files in folders.items()}
+    problems = summarize(find_problems(config, directory.updates(), answers, gates))
+    print_summary(config, summary, [gate.comparison for gate in gates.values()], problems)
     console.print(f"\nReport: {report}")
 
 

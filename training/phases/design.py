@@ -57,9 +57,13 @@ def design(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> 
             files.notes.write(notes.text)
         write_design(files, design)
     changes = ", ".join(f"{one.field} {one.old:g} -> {one.new:g}" for one in design.diff)
+    outcome = changes or "the answer is the configuration in force"
+    if design.kind == "kept":
+        outcome = design.reason
     console.print(
-        f"stage {stage}: design: {design.kind} ({design.engineer}): {changes or 'no change'}",
+        f"stage {stage}: design: {design.kind} ({design.engineer}): {outcome}",
         soft_wrap=True,
+        markup=False,
     )
     return replace(result, decision=design, notes=notes.text)
 

@@ -25,9 +25,12 @@ def summary_of(config: RunConfig, results: Sequence[StageResult]) -> SummaryReco
 
 
 def print_summary(
-    config: RunConfig, summary: SummaryRecord, changes: Sequence[PairedComparison]
+    config: RunConfig,
+    summary: SummaryRecord,
+    changes: Sequence[PairedComparison],
+    problems: Sequence[str] = (),
 ) -> None:
-    """Print rates by group with intervals, and the configurations side by side.
+    """Print rates by group with intervals, the configurations side by side, and the problems.
 
     `changes` compare each stage with the one that its weights came from.
     """
@@ -72,6 +75,8 @@ def print_summary(
     print_table(table)
     names = {decision.engineer for decision in summary.decisions}
     console.print(f"Written by: {', '.join(sorted(names))}.")
+    for problem in problems:
+        console.print(f"\n{problem}", style="yellow", soft_wrap=True)
 
 
 def change(comparison: PairedComparison) -> str:

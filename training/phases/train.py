@@ -24,6 +24,7 @@ from training.policy.policy import load_policy
 from training.rollout.rollout import question_of
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import RunProgress
+from training.run.health import Finding, find_problems, tell
 from training.run.progress import console, track
 from training.run.records import TimingRecord, UpdateMetrics, measured
 from training.run.throughput import UpdateWork, timing_fields
@@ -63,6 +64,7 @@ def train(
     with run.clock(seconds, "boards"):
         boards = _draw(run, stage, configuration)
     updates = _logged_updates(run, stage, done)
+    problems: Sequence[Finding] = find_problems(run.config, updates)
     count = len(boards.boards) // settings.prompts_per_update
     ahead = _prefetching(run, sampler, stage, done, count)
     rehearsed = run.config.rehearsal
@@ -112,8 +114,9 @@ def train(
             advance(
                 number,
                 f"reward {record.reward_mean:.3f}  valid {record.valid_rate:.0%}  "
-                f"entropy {record.entropy:.2f}",
+                f"readable {record.parsed_rate:.0%}  entropy {record.entropy:.2f}",
             )
+            problems = tell(find_problems(run.config, updates), problems)
             if number % settings.checkpoint_every == 0 or number == count:
                 with run.clock(seconds, "checkpoint"):
                     if ahead is not None:

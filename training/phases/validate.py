@@ -13,6 +13,7 @@ from training.policy.policy import Policy
 from training.run.active_run import ActiveRun
 from training.run.answer_records import EpisodeRecord, count_answers
 from training.run.directory import RunDirectory
+from training.run.health import find_problems, tell
 from training.run.progress import console, track
 from training.run.rates import success_rates
 from training.sampling.sampler import Question, Sampler, Tokens
@@ -53,6 +54,9 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
         rates = count_answers(stage, episodes)
         console.print(f"stage {stage}: {success_rates(rates.total)}", soft_wrap=True)
         run.trackers.validation(run.step(stage, run.config.updates_per_stage), rates)
+        updates = () if trained is None else trained.updates
+        told = find_problems(run.config, updates)
+        tell(find_problems(run.config, updates, {stage: episodes}), told)
     if trained is None:
         return validated_stage(run.config, stage, None, episodes, (), {})
     environment = trained.boards.environment
@@ -82,19 +86,20 @@ def answer(
     *,
     title: str,
     prompts: Sequence[Tokens] | None = None,
+    samples: int = 1,
 ) -> list[Written]:
-    """Let the policy answer each instance once, at the validation temperature.
+    """Let the policy answer each instance `samples` times in a row, at the validation temperature.
 
     `prompts` are what `encode_prompts` returns for these instances; None: it is called here.
     """
     if prompts is None:
         prompts = encode_prompts(config, policy, boards)
     answers: list[Written] = []
-    with track(title, len(prompts), unit="answers") as advance:
+    with track(title, samples * len(prompts), unit="answers") as advance:
         for first in range(0, len(prompts), CHUNK):
             question = Question(
                 prompts=prompts[first : first + CHUNK],
-                n=1,
+                n=samples,
                 temperature=config.validation.temperature,
                 max_tokens=config.prompt.max_tokens,
                 stop_token_ids=policy.stop_ids,
@@ -103,7 +108,8 @@ def answer(
             groups = sampler.sample(question)
             answers += [
                 Written(policy.decode(one.token_ids), len(one.token_ids), one.truncated)
-                for (one,) in groups
+                for group in groups
+                for one in group
             ]
             advance(len(answers))
     return answers
@@ -130,6 +136,5 @@ def gate(config: RunConfig, directory: RunDirectory, results: Sequence[StageResu
         return replace(result, gate=file.read())
     record = gate_record(config, results, result.stage)
     file.write(record)
-    if record.notice:
-        console.print(f"stage {result.stage}: {record.notice}", style="yellow")
+    tell(find_problems(config, gates={result.stage: record}))
     return replace(result, gate=record)

@@ -1,0 +1,134 @@
+"""What a run says of itself when nothing is learned or something collapses."""
+
+from typing import Any
+
+import pytest
+
+from jaxlake.statistics.paired import PairedComparison
+from tests.paths import TINY
+from tests.training.update_records import update_record
+from training.run.answer_records import EpisodeRecord
+from training.run.health import Finding, find_problems, summarize, tell
+from training.run.records import GateRecord, UpdateMetrics
+from training.schema import load
+
+CONFIG = load(TINY, ["stages.instances=160"])  # 20 updates per stage
+
+
+def updates(count: int, stage: int = 1, first: int = 1, **changes: Any) -> list[UpdateMetrics]:
+    healthy = {"truncated_share": 0.1}
+    return [
+        update_record(stage, first + one, **{**healthy, **changes, "step": one})
+        for one in range(count)
+    ]
+
+
+def answers(count: int, **changes: Any) -> list[EpisodeRecord]:
+    plain: dict[str, Any] = {"group": "3", "lines": ("S G",), "slices": {}, "text": "?"}
+    plain |= {"reward": 0.0, "valid": False, "scores": {}, "failure": "hole", "parsed": True}
+    plain |= {"time": 0, "reason": None}
+    return [EpisodeRecord(id=one, **{**plain, **changes}) for one in range(count)]
+
+
+def gate(gained: int, lost: int, restored: Any = None) -> GateRecord:
+    comparison, initial = PairedComparison(100, gained, lost), CONFIG.environment.initial
+    return GateRecord(
+        reference=0, comparison=comparison, restored=restored, configuration=initial, notice=""
+    )
+
+
+def test_find_problems_finds_nothing_in_a_healthy_stage():
+    healthy = updates(20)
+    assert find_problems(CONFIG, healthy, {0: answers(9), 1: answers(9)}, {1: gate(9, 9)}) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause", "words"),
+    [
+        ({"parsed_rate": 0.0}, "unreadable", "0% of the answers are readable. Read a few"),
+        (
+            {"parsed_rate": 0.0, "zero_variance_share": 1.0, "grad_norm": 0.0},
+            "unreadable",
+            "prompt.style",
+        ),
+        (
+            {"parsed_rate": 0.01, "truncated_share": 0.9},
+            "unreadable",
+            "90% are cut off at prompt.max_tokens = 24: raise it",
+        ),
+        ({"truncated_share": 0.5}, "cut_off", "50% of the answers are cut off at prompt.max_tok"),
+        (
+            {"zero_variance_share": 1.0, "grad_norm": 0.0, "valid_rate": 0.0},
+            "no_variance",
+            "100% of the groups have equal rewards, so nothing is learned (0% of answers valid). "
+            "Try easier instances",
+        ),
+        ({"zero_variance_share": 1.0, "valid_rate": 1.0}, "no_variance", "Try harder instances"),
+        ({"grad_norm": 0.0}, "no_gradient", "the gradient is zero"),
+    ],
+)
+def test_find_problems_names_what_training_shows(changes: Any, cause: str, words: str):
+    seen = [*updates(5), *updates(12, first=6, **changes), *updates(3, first=18)]
+    [finding] = find_problems(CONFIG, seen)
+    assert (finding.stage, finding.cause) == (1, cause)
+    assert str(finding).startswith("stage 1: in updates 6 to 17, ")
+    assert words in str(finding)
+
+
+def test_find_problems_waits_for_ten_updates_or_a_whole_stage():
+    assert find_problems(CONFIG, updates(9, parsed_rate=0.0)) == []
+    assert find_problems(CONFIG, [*updates(9, parsed_rate=0.0), *updates(9, first=10)]) == []
+    short = load(TINY)  # 4 updates per stage
+    assert find_problems(short, updates(3, parsed_rate=0.0)) == []
+    assert len(find_problems(short, updates(4, parsed_rate=0.0))) == 1
+
+
+def test_find_problems_counts_replaced_groups_as_learned_from():
+    idle = {"zero_variance_share": 1.0, "resampled_boards": 8}
+    assert find_problems(CONFIG, updates(20, **idle, replaced_boards=8)) == []
+    assert len(find_problems(CONFIG, updates(20, **idle, replaced_boards=0))) == 1
+
+
+def test_find_problems_blames_masked_answers_for_a_zero_gradient():
+    config = load(TINY, ["stages.instances=160", "grpo.mask_truncated=true"])
+    [finding] = find_problems(config, updates(20, grad_norm=0.0))
+    assert finding.advice.startswith("grpo.mask_truncated leaves cut answers out")
+
+
+def test_find_problems_reads_validation_answers():
+    unread = answers(50, parsed=False, failure="parse_error")
+    [before] = find_problems(CONFIG, answers={0: unread})
+    assert str(before).startswith("stage 0: 0 of 50 validation answers are readable. Read a few")
+    both = find_problems(CONFIG, updates(20, parsed_rate=0.0), {1: unread})
+    assert [one.cause for one in both] == ["unreadable"]
+    cut = [*answers(20, truncated=True), *answers(30)]
+    [finding] = find_problems(CONFIG, answers={2: cut})
+    assert (finding.cause, finding.fact[:8]) == ("cut_off", "20 of 50")
+
+
+def test_find_problems_tells_a_fall_beyond_its_interval():
+    assert find_problems(CONFIG, gates={1: gate(5, 9)}) == []
+    [finding] = find_problems(CONFIG, gates={1: gate(5, 25)})
+    assert str(finding).startswith("stage 1: the valid rate fell by 20.0 points [9.")
+    assert "engineer.gate.rollback=checkpoint" in finding.advice
+    [finding] = find_problems(CONFIG, gates={2: gate(5, 25, "checkpoint")})
+    assert "the checkpoint before is in force again" in finding.fact
+    assert "rollback" not in finding.advice
+
+
+def test_summarize_gives_one_line_per_cause():
+    causes = [(1, "unreadable"), (1, "fell"), (2, "unreadable"), (4, "unreadable")]
+    findings = [Finding(stage, cause, f"fact {stage}", "Try") for stage, cause in causes]
+    assert summarize(findings) == [
+        "Stage 1: fact 1. Also in stages 2, 4. Try.",
+        "Stage 1: fact 1. Try.",
+    ]
+
+
+def test_tell_prints_each_stage_and_cause_once(capsys: pytest.CaptureFixture[str]):
+    seen: list[UpdateMetrics] = []
+    told = find_problems(CONFIG, seen)
+    for one in updates(20, parsed_rate=0.0):
+        seen.append(one)
+        told = tell(find_problems(CONFIG, seen), told)
+    assert capsys.readouterr().out.count("\n") == 1
