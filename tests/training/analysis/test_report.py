@@ -13,13 +13,14 @@ import pytest
 
 import jaxlake
 from jaxlake import wilson_interval
-from tests.training.analysis.pages import Page
+from tests.training.analysis.pages import Page, page_of
 from tests.training.sample_run import DESIGNS, HOSTILE
 from training.analysis import RATE_NAMES
 from training.analysis.report import build_report
 from training.analysis.report.answers import answers_json
 from training.analysis.report.reading import read_run
 from training.errors import UserError
+from training.loop import run
 from training.run.answer_records import Rates, count_answers
 from training.run.directory import RunDirectory
 from training.run.records import DecisionRecord
@@ -88,6 +89,56 @@ def test_every_decision_shows_its_kind_answers_and_context(finished_run, page):
         assert RunDirectory(finished_run).stage(stage).context.read() in "".join(page.words)
         for answer in DESIGNS[stage - 1]:
             assert answer.encode("utf-8", "backslashreplace").decode() in "".join(page.words)
+
+
+def test_report_begins_with_what_went_wrong(run_copy, capsys):
+    assert "What went wrong" not in page_of(run_copy).text
+    directory = RunDirectory(run_copy)
+    unread = {"parsed_rate": 0.0, "truncated_share": 0.0}
+    metrics = [
+        one.model_copy(update=unread) if getattr(one, "update", 0) and one.stage > 1 else one
+        for one in directory.metrics.read()
+    ]
+    directory.metrics.write(metrics)
+    line = "Stage 2: in updates 1 to 40, 0% of the answers are readable. Also in stage 3. Read"
+    text = page_of(run_copy).text
+    assert text.index("What went wrong") < text.index("Valid answers to a fixed validation set")
+    assert line in text
+    capsys.readouterr()
+    run(directory.config(), run_copy)  # it is finished
+    assert line in capsys.readouterr().out
+
+
+def test_report_shows_reasoning_and_unchanged_answers(run_copy):
+    files = RunDirectory(run_copy).stage(2)
+    [attempt] = files.answers.read()
+    thought = "Size 5 fails at holes, so <more> of them."
+    changes = {"reasoning": thought, "text": "= = =", "kind": "unchanged"}
+    files.answers.write([attempt.model_copy(update=changes)])
+    files.decision.write(files.decision.read().model_copy(update={"kind": "unchanged", "diff": ()}))
+    text = page_of(run_copy).text
+    assert f"Its reasoning: {thought} Its answer: = = =" in text
+    assert "The answer is the configuration in force: stage 3 has" in text
+    assert "1 without a change" in text
+
+
+def test_report_shows_how_answers_of_each_size_look(run_copy):
+    files = RunDirectory(run_copy).stage(3)
+    cut = {"truncated": True, "tokens": 40}
+    files.episodes.write(
+        [one.model_copy(update=cut if one.group == "4" else {}) for one in files.episodes.read()]
+    )
+    rows = {row[0]: row[1:] for row in page_of(run_copy).rows if len(row) == 5}
+    ends = [RunDirectory(run_copy).stage(stage).episodes.read() for stage in (0, 3)]
+    read = [[one.parsed for one in episodes if one.group == "4"] for episodes in ends]
+    shares = dict.fromkeys(f"{100 * np.mean(one):.1f}" for one in read)
+    updates = RunDirectory(run_copy).updates
+    idle = [
+        100 * np.mean([one.by_group["4"].without_success for one in updates(stage)])
+        for stage in (1, 3)
+    ]
+    idle_words = dict.fromkeys(f"{one:.1f}" for one in idle)
+    assert rows["4x4"] == [" → ".join(shares), "0.0 → 100.0", "18 → 40", " → ".join(idle_words)]
 
 
 def test_text_of_a_model_is_shown_and_never_runs(page):

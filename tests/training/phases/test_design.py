@@ -4,7 +4,7 @@ import json
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -56,6 +56,33 @@ def test_notes_are_asked_for_and_counted(tmp_path: Path, monkeypatch: pytest.Mon
     assert "Write notes to yourself" in (folder / "summary_prompt.txt").read_text()
     found = json.loads((folder / "decision.json").read_text())["spent"]["engineer_tokens"]
     assert found == len(answer_text(config.environment.initial)) + len("More holes.")
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        ("no idea", "kept (checkpoint): 3 answers were refused: the answer holds no complete JSON"),
+        ("", "unchanged (checkpoint): the answer is the configuration in force"),
+    ],
+)
+def test_design_says_why_nothing_changed(tmp_path, monkeypatch, capsys, answer: str, line: str):
+    path = write_run(tmp_path / "run", {"style": "full"})
+    (path / "stages/3/decision.json").unlink()
+    config = load(path / "config.yaml")
+    results = read_stage_results(RunDirectory(path), config)
+    current = answer_text(view_of(config, results, 3).current)
+    asked = LanguageModelEngineer(lambda request: GeneratedText(answer or current, 1))
+    monkeypatch.setattr(phase, "make_engineer", lambda *arguments, **options: asked)
+    run: Any = SimpleNamespace(
+        config=config,
+        directory=RunDirectory(path),
+        policy=SimpleNamespace(count_tokens=len),
+        timed=lambda phase, stage: nullcontext(),
+        seed=lambda *place: 0,
+    )
+    capsys.readouterr()
+    phase.design(run, cast(Any, None), results)
+    assert f"stage 3: design: {line}" in capsys.readouterr().out
 
 
 def test_a_decision_counts_the_boards_that_were_answered_to_replace_others(tmp_path: Path) -> None:

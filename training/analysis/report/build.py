@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from training.analysis.report.answers import answers_json
 from training.analysis.report.reading import ReportedRun, ReportedStage, read_run
 from training.environments.catalogue import domain_of
 from training.errors import UserError
-from training.run.answer_records import in_order
+from training.run.answer_records import evidence_of, in_order
 from training.run.directory import RunDirectory
+from training.run.health import find_problems, summarize
 from training.run.progress import duration
 from training.run.typed_files import TextFile
 
@@ -93,6 +95,7 @@ def _page(run: ReportedRun, validation: Any) -> dict[str, Any]:
         "missing": run.missing,
         "config_text": run.config_text,
         "result": _headline(run),
+        "problems": _problems(run),
         "facts": _facts(run),
         "reads": _reading(run),
         "words": run.words,
@@ -109,6 +112,7 @@ def _page(run: ReportedRun, validation: Any) -> dict[str, Any]:
         "embedded": embedded,
         "atlases": figures.atlas_figures(run),
         "curves": [*figures.warm_start_figures(run), *figures.training_figures(run)],
+        "signals": _signals(run),
         "time": time_figures,
         "speed": figures.speed_figures(run),
         "time_colours": time_colours,
@@ -145,6 +149,50 @@ def _paired(before: ReportedStage, after: ReportedStage) -> PairedComparison | N
     return compare(first.values(), (last[board] for board in first))
 
 
+def _problems(run: ReportedRun) -> list[str]:
+    """Say what went wrong, as the terminal does."""
+    answers = {stage.number: stage.episodes for stage in run.stages}
+    gates = {stage.number: stage.gate for stage in run.stages if stage.gate is not None}
+    return summarize(find_problems(run.config, run.updates, answers, gates))
+
+
+def _signals(run: ReportedRun) -> list[tuple[str, list[str]]]:
+    """Return how the answers of each group look: first and last validation, first and last stage.
+
+    Each row has the name of the group, then shares of readable and cut answers, their mean length,
+    and the share of training groups without a valid answer.
+    """
+    ends = [evidence_of(stage.number, stage.episodes) for stage in run.validated]
+    trained = sorted({one.stage for one in run.updates})
+
+    def from_to(values: Sequence[float | None], form: str) -> str:
+        words = ["-" if value is None else form % value for value in values]
+        return " → ".join(dict.fromkeys((words[0], words[-1]))) if words else "-"
+
+    def without_success(stage: int, group: str) -> float | None:
+        rows = [
+            one.by_group[group]
+            for one in run.updates
+            if one.stage == stage and group in one.by_group
+        ]
+        prompts = sum(row.prompts for row in rows)
+        return 100 * sum(row.without_success for row in rows) / prompts if prompts else None
+
+    table = []
+    for group in run.groups:
+        seen = [one.validation[group].signals for one in ends if group in one.validation]
+        signals = [one for one in seen if one is not None]
+        idle = [without_success(stage, group) for stage in trained]
+        cells = [
+            from_to([100 * one.readable for one in signals], "%.1f"),
+            from_to([100 * one.truncated for one in signals], "%.1f"),
+            from_to([one.tokens for one in signals], "%.0f"),
+            from_to(idle, "%.1f"),
+        ]
+        table.append((run.called(group), cells))
+    return table
+
+
 def _reading(run: ReportedRun) -> str:
     """Say whether the policy reads its evidence; empty if that was not measured."""
     measured = [stage for stage in run.stages if stage.reading is not None]
@@ -160,7 +208,8 @@ def _reviews(run: ReportedRun) -> str:
         return ""
     return (
         f"Answers of the engineer: {kinds['accepted']} valid as written, {kinds['repaired']} valid "
-        f"after repairs, {kinds['rejected']} refused, {kinds['failed']} never came."
+        f"after repairs, {kinds['unchanged']} without a change, {kinds['rejected']} refused, "
+        f"{kinds['failed']} never came."
     )
 
 

@@ -52,10 +52,14 @@ class ReportedStage:
     answers: tuple[Attempt, ...] = ()
     decision: records.DecisionRecord | None = None
     atlas: records.AtlasRecord | None = None  # measured by the engineer, or later
-    change: PairedComparison | None = None  # from the weights that the stage began with
-    notice: str = ""  # what the gate took back before the engineer was asked
+    gate: records.GateRecord | None = None  # compares with the weights that the stage began with
     reading: Reading | None = None  # how the weights in force read, if that was measured
     learning: tuple[records.DesignUpdateRecord, ...] = ()  # from designs of the policy's own
+
+    @property
+    def change(self) -> PairedComparison | None:
+        """The change of the valid rate from the weights that the stage began with."""
+        return None if self.gate is None else self.gate.comparison
 
     @cached_property
     def rates(self) -> dict[str | None, records.Rates]:
@@ -168,7 +172,6 @@ def _stage(number: int, files: StageDirectory, reader: _Reader) -> ReportedStage
     episodes = reader.values(files.episodes)
     if number == 0:
         return ReportedStage(number, episodes=episodes)
-    gate = reader.value(files.gate.read)
     return ReportedStage(
         number=number,
         configuration=reader.value(files.configuration.read),
@@ -177,8 +180,7 @@ def _stage(number: int, files: StageDirectory, reader: _Reader) -> ReportedStage
         context=reader.value(files.context.read),
         answers=reader.values(files.answers),
         decision=reader.value(files.decision.read),
-        change=None if gate is None else gate.comparison,
-        notice="" if gate is None else gate.notice,
+        gate=reader.value(files.gate.read),
         reading=reader.value(files.reading.read) if files.reading.exists() else None,
         learning=reader.values(files.design_learning) if files.design_learning.exists() else (),
     )

@@ -26,8 +26,10 @@ from training.run.progress import console, new_table, print_table
 from training.run.typed_files import JsonFile, TextFile
 
 _FOLDER = Path(__file__).parent
-_DESIGN_KINDS = ("accepted", "repaired", "retried", "kept")
-_REVIEW_WORDS = dict(zip(REVIEWS, ("as written", "repaired", "refused", "none came"), strict=True))
+_DESIGN_KINDS = ("accepted", "repaired", "unchanged", "retried", "kept")
+_REVIEW_WORDS = dict(
+    zip(REVIEWS, ("as written", "repaired", "unchanged", "refused", "none came"), strict=True)
+)
 _SECTIONS = {
     "results": "Results",
     "differences": "Differences",

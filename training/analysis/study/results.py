@@ -21,7 +21,7 @@ from training.schema import RunConfig
 
 Results = dict[str, Any]
 
-REVIEWS = ("accepted", "repaired", "rejected", "failed")
+REVIEWS = ("accepted", "repaired", "unchanged", "rejected", "failed")
 """Kinds of reviews of an engineer's answer; `failed`: there was none."""
 
 
