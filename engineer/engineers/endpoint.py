@@ -72,8 +72,8 @@ class ChatClient:
         try:
             content = self._post(path, body, key)
             tokens = _tokens(content, max_tokens)
-            text, reasoning = _texts(content)
-            return GeneratedText(_without(text, key), tokens, _without(reasoning, key))
+            text, reasoning, truncated = _texts(content)
+            return GeneratedText(_without(text, key), tokens, _without(reasoning, key), truncated)
         except openai.APITimeoutError:
             problem, tokens = f"no answer within {self.timeout:g} s", max_tokens
         except openai.APIStatusError as error:
@@ -172,21 +172,22 @@ def _host(base_url: str) -> str:
         return "?"
 
 
-def _texts(answer: Any) -> tuple[str, str]:
-    """Return the text of a response, and the reasoning that the server kept apart from it."""
-    with suppress(KeyError, IndexError, TypeError):
+def _texts(answer: Any) -> tuple[str, str, bool]:
+    """Return the text of a response, the reasoning kept apart from it, and whether it was cut.
+
+    An answer that is all reasoning or a tool call has an empty text.
+    """
+    with suppress(KeyError, IndexError, TypeError, AttributeError):
         choice = answer["choices"][0]
-        if "message" not in choice:
-            text, reasoning = choice["text"], None
-        else:
-            message = choice["message"]
-            text = message["content"]
-            reasoning = message.get("reasoning_content") or message.get("reasoning")
+        message = choice.get("message", {})
+        text = message.get("content") if "message" in choice else choice["text"]
+        reasoning = message.get("reasoning_content") or message.get("reasoning")
         reasoning = reasoning if isinstance(reasoning, str) else ""
-        if text is None and (reasoning or choice.get("finish_reason") == "length"):
-            text = ""  # all of its tokens went into what it thought before the answer
+        truncated = choice.get("finish_reason") == "length"
+        if text is None and (reasoning or truncated or message.get("tool_calls")):
+            text = ""
         if isinstance(text, str):
-            return text, reasoning
+            return text, reasoning, truncated
     raise ValueError("the response holds no completion with text")
 
 

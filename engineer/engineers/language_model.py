@@ -28,6 +28,7 @@ class GeneratedText(NamedTuple):
     text: str
     tokens: int  # generated, those that end the text included
     reasoning: str = ""  # what a server kept apart from the text
+    truncated: bool = False  # a server says that the token limit ended it
 
 
 GenerateText = Callable[[TextRequest], GeneratedText]

@@ -7,17 +7,20 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from training.analysis import METRIC_NAMES
+from training.analysis.pass_at_k import pass_rate, pass_sizes
 from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.memory import full_memory_told
 from training.phases.validate import answer, judge_answers, validation_set
 from training.policy import huggingface
 from training.policy.policy import Policy, load_policy
-from training.run.answer_records import count_answers
-from training.run.progress import new_table, print_table
-from training.run.rates import ISR, VALID, isr_text, rate
+from training.run.answer_records import Rates, count_answers
+from training.run.progress import console, new_table, print_table
+from training.run.rates import ISR, VALID, interval_text, isr_text
+from training.run.record_model import six_digits
 from training.run.typed_files import TextFile
 from training.sampling.engines import start_sampler
 from training.sampling.sampler import Sampler
@@ -50,27 +53,53 @@ def frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Policy, Sam
             sampler.close()
 
 
-def evaluate(config: RunConfig, model: str | Path, output: Path | None) -> None:
+def evaluate(
+    config: RunConfig, model: str | Path, output: Path | None, *, samples: int = 1
+) -> None:
     """Answer the validation set of `config` with a model folder (or hub name), and print rates.
 
-    They are written to `output` as JSON, too, unless it is None.
+    They are written to `output` as JSON, too, unless it is None. Several `samples` per instance
+    also give pass@k.
     """
     folder = model_folder(model)
     boards = validation_set(config)
     with frozen_policy(config, folder) as (policy, sampler):
-        answers = answer(config, policy, sampler, boards, title="evaluate")
-    rates, domain = count_answers(0, judge_answers(config, boards, answers)), domain_of(config)
+        answers = answer(config, policy, sampler, boards, title="evaluate", samples=samples)
+    episodes = [
+        one
+        for first in range(samples)
+        for one in judge_answers(config, boards, answers[first::samples])
+    ]
+    rates, domain = count_answers(0, episodes), domain_of(config)
     on_lake = rates.total.isr is not None
     metrics = {"valid": VALID if on_lake else "valid"}
     metrics |= {term.key: METRIC_NAMES.get(term.key, term.name) for term in domain.scores}
+    sizes = pass_sizes(samples)
+    heads = [*metrics.values(), *([ISR] * on_lake), *(f"pass@{k}" for k in sizes[1:])]
     title = f"{model} on {len(boards)} {domain.instance}s"
-    table = new_table(title, domain.space.group_label, *metrics.values(), *([ISR] * on_lake))
-    rows = {domain.called(group): row for group, row in rates.groups.items()} | {"all": rates.total}
-    for name, row in rows.items():
-        individual = isr_text(row)
-        rates_of_it = (rate(row, metric) for metric in metrics)
-        table.add_row(name, *rates_of_it, *([] if individual is None else [individual]))
-    print_table(table)
+    table = new_table(title, domain.space.group_label, *heads)
     plain = rates.model_dump(mode="json", exclude={"stage"})
+
+    def add_row(name: str, group: str | None, row: Rates, entry: dict[str, Any]) -> None:
+        own = [one for one in episodes if group in (None, one.group)]
+        rates_of_it = [
+            pass_rate((one.id, one.succeeds(metric)) for one in own) for metric in metrics
+        ]
+        at_k = {k: pass_rate(((one.id, one.valid) for one in own), k) for k in sizes}
+        individual = isr_text(row)
+        cells = [interval_text(*one) for one in rates_of_it]
+        cells += [] if individual is None else [individual]
+        table.add_row(name, *cells, *(interval_text(*at_k[k]) for k in sizes[1:]))
+        if samples > 1:
+            entry["pass_at"] = {
+                k: [six_digits(number) for number in one] for k, one in at_k.items()
+            }
+
+    for group, row in rates.groups.items():
+        add_row(domain.called(group), group, row, plain["groups"][group])
+    add_row("all", None, rates.total, plain["total"])
+    print_table(table)
+    readable, cut = (sum(getattr(one, f) for one in episodes) for f in ("parsed", "truncated"))
+    console.print(f"Of {len(episodes)} answers {readable} are readable and {cut} cut off.")
     if output is not None:  # after the table, since it may be impossible to write
         TextFile(output).write(json.dumps({"model": str(model), **plain}, indent=2) + "\n")

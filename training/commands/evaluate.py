@@ -25,8 +25,7 @@ Answers are kept as they come (those of a policy in batches): the same command g
 stopped. The key of an address comes from the environment and is printed nowhere. See
 docs/paper_experiment.md.
 
-exit status: 0 done, 1 with --benchmark: some boards have no answer yet, 2 invalid input or
-configuration
+exit status: 0 done, 1 with --benchmark: some answers are missing, 2 invalid input or configuration
 """
 
 _OF_BENCHMARK = ("endpoint", "agents", "sizes", "limit")
@@ -55,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "results.json (default: runs/benchmark)"
     )
     parser.add_argument("--output", metavar="PATH", type=Path, help=output)
+    samples = "answers to each board, for pass@k; more than 1 need a validation.temperature above 0"
+    count = number(int, 1)
+    parser.add_argument("--samples", metavar="N", type=count, default=1, help=samples)
     _add_benchmark(parser.add_argument_group("with --benchmark"))
     _add_endpoint(parser.add_argument_group("with --endpoint"))
 
@@ -90,9 +92,11 @@ def run(args: argparse.Namespace) -> int:
     from training.schema import load
 
     config = load(args.config, args.set)
+    from training.analysis.pass_at_k import check_samples
     from training.commands.runs import policy_folder
     from training.policy.model_folders import require_model
 
+    check_samples(args.samples, config.validation.temperature)
     policy: Any = None
     if args.run_dir is not None:
         policy = policy_folder(args.run_dir, args.stage)
@@ -104,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     require_writable(args.output, make_folders=True)
     from training.analysis.evaluation import evaluate
 
-    evaluate(config, policy, args.output)
+    evaluate(config, policy, args.output, samples=args.samples)
     return 0
 
 
@@ -144,7 +148,9 @@ def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig", policy: A
     folder = read_folder(args.benchmark)
     places = chosen_places(folder.boards, agents=args.agents, sizes=args.sizes, limit=args.limit)
     answerer = _answerer(args, config, policy, folder.boards, request)
-    return evaluate_benchmark(config, folder, places, answerer, output, request=request)
+    return evaluate_benchmark(
+        config, folder, places, answerer, output, request=request, samples=args.samples
+    )
 
 
 @contextmanager

@@ -84,6 +84,10 @@ class EpisodeRecord(Record):
         """Whether the answer is valid, and none is better."""
         return next(iter(self.scores.values()), self.valid)
 
+    def succeeds(self, metric: str) -> bool:
+        """Whether the answer counts for a rate: "valid" or the key of a score."""
+        return self.valid if metric == "valid" else self.scores.get(metric, False)
+
 
 class Rates(Tally):
     """Counts over the answers to the instances of a group."""

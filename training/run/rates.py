@@ -20,7 +20,12 @@ def rate(row: Rates, name: str) -> str:
 def rate_text(successes: int, count: int) -> str:
     """Write a rate with its 95% Wilson interval, in per cent."""
     low, high = wilson_interval(successes, count)
-    return f"{100 * successes / count:.1f} [{100 * low:.0f}, {100 * high:.0f}]"
+    return interval_text(successes / count, float(low), float(high))
+
+
+def interval_text(share: float, low: float, high: float) -> str:
+    """Write a share with its interval, in per cent."""
+    return f"{100 * share:.1f} [{100 * low:.0f}, {100 * high:.0f}]"
 
 
 def isr_text(row: Rates) -> str | None:

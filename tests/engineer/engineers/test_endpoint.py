@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from engineer import Context, EngineerError, GeneratedText, NoteWriter, Task
+from engineer import (
+    Context,
+    DesignSettings,
+    EngineerError,
+    GeneratedText,
+    NoteWriter,
+    Task,
+    run_design,
+)
 from engineer.engineers.endpoint import MAX_BYTES, ChatClient, EndpointEngineer
 from engineer.space import answer_schema, answer_text
 from tests.engineer.engineers.conftest import Server, completion, said
@@ -112,7 +120,7 @@ def test_response_without_an_answer_fails_and_says_why(serve, reply, requests, m
 def test_an_answer_whose_tokens_all_went_into_thinking_is_an_empty_one(serve):
     choice = {"message": {"content": None, "reasoning": "hm"}, "finish_reason": "length"}
     reply = {"choices": [choice], "usage": {"completion_tokens": 300}}
-    assert ask(serve(said(200, json.dumps(reply)))) == GeneratedText("", 300, "hm")
+    assert ask(serve(said(200, json.dumps(reply)))) == GeneratedText("", 300, "hm", True)
 
 
 def drip(handler: Any) -> None:
@@ -222,6 +230,40 @@ def test_endpoint_is_asked_for_an_answer_that_follows_the_schema(serve, task, bo
     assert body["messages"] == [{"role": "user", "content": "the context"}]
     assert (body["model"], body["temperature"]) == ("some-model", 0.3)
     assert body["response_format"]["json_schema"]["schema"] == answer_schema(bounds)
+
+
+def test_endpoint_that_reasons_designs_after_mistakes(serve, view, current):
+    thought = "Size 3 is learned. " * 500
+    tool = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+
+    def choice(text: str | None, finish: str = "stop", **message: object) -> Any:
+        said_by_it = {"message": {"content": text, **message}, "finish_reason": finish}
+        reply = {"choices": [said_by_it], "usage": {"completion_tokens": 10}}
+        return said(200, json.dumps(reply))
+
+    server = serve(
+        choice("So I harden it.", reasoning_content=thought),
+        choice('{"3": {"data_r', "length"),  # cut
+        choice(None, "length", reasoning_content=thought),  # all thought
+        choice(None, "tool_calls", tool_calls=tool),
+        choice(f"<think>\n{thought}", "length"),
+        choice(answer_text(current)),
+    )
+    engineer = EndpointEngineer(ChatClient(server.url, "m"), reasoning_tokens=700)
+    design = run_design(engineer, view, DesignSettings())
+    assert (design.kind, design.spent.engineer_tokens) == ("unchanged", 60)
+    assert [one.kind for one in design.attempts] == ["rejected", "rejected", "unchanged"]
+    apart = f"<think>\n{thought}\n</think>\n\n"
+    reasonings = [f"{apart}So I harden it.", apart, f"<think>\n{thought}"]
+    assert [one.reasoning for one in design.attempts] == reasonings
+    assert [body["max_tokens"] for body in server.asked] == [700, 4096] * 3
+    for free, constrained, reasoning in zip(
+        server.asked[::2], server.asked[1::2], reasonings, strict=True
+    ):
+        assert "response_format" not in free
+        assert constrained["messages"][:1] == free["messages"]
+        assert constrained["messages"][1] == {"role": "assistant", "content": reasoning}
+        assert constrained["response_format"]["type"] == "json_schema"
 
 
 def test_endpoint_is_sent_neither_a_pattern_nor_a_schema_for_notes(serve, task):

@@ -35,6 +35,25 @@ def test_evaluate_prints_and_writes_the_rates_of_a_folder(tmp_path, monkeypatch,
 
 
 @pytest.mark.slow
+def test_evaluate_takes_several_samples_per_instance(tmp_path, monkeypatch, capsys):
+    folder, output = tmp_path / "policy", tmp_path / "rates.json"
+    texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT (0, 1) to (2, 3)"] * 4
+    make_policy(folder, load(TINY).model, texts, max_len=512, seed=0)
+    monkeypatch.setattr(engines, "VllmSampler", StandInSampler)
+    command = ["evaluate", str(TINY), "--model", str(folder), "--output", str(output)]
+    assert main([*command, "--samples", "4", "--set", "validation.temperature=1"]) == 0
+    total = json.loads(output.read_text())["total"]
+    rates = {k: share for k, (share, _, _) in total["pass_at"].items()}
+    assert total["count"] == 4 * 80
+    assert list(rates) == ["1", "2", "4"]
+    assert rates["1"] == pytest.approx(total["valid"] / total["count"], abs=1e-6)
+    assert rates["1"] < rates["2"] < rates["4"]
+    printed = capsys.readouterr().out
+    assert "pass@4" in printed
+    assert "Of 320 answers" in printed
+
+
+@pytest.mark.slow
 def test_only_the_engine_keeps_weights_while_it_answers(tmp_path):
     settings = ["sampling.engine=jax", "sampling.dtype=bfloat16"]
     config = load(TINY, [*settings, "model.scratch.hidden_size=72"])  # no other test's weights

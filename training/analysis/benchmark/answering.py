@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import groupby
 from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import Field
 
 from engineer import EngineerError
 from jaxlake import parse_grid
@@ -15,6 +18,7 @@ from training.errors import UserError
 from training.phases.validate import CHUNK
 from training.policy.policy import Policy
 from training.run.progress import console
+from training.run.records import Count, Record
 from training.sampling.sampler import Question, Sampler
 from training.sampling.vllm_sampler import sampling_seeds
 from training.schema import RunConfig
@@ -30,13 +34,20 @@ FAILURES_IN_A_ROW = 8
 """An endpoint that fails so often, and for all requests that are under way, is given up."""
 
 
-@dataclass(frozen=True)
-class Answered:
-    """An answer to the board at one place of the benchmark."""
+Asked = tuple[int, int]
+"""What is asked for: the place of a board in the benchmark, and the number of the answer to it."""
 
-    place: int
-    text: str
-    tokens: int  # generated for it
+
+class BenchmarkAnswer(Record):
+    """One line of `answers.jsonl`: a model's answer to one board."""
+
+    config: str = Field(description="of the board, such as benchmark_wr0.25; empty: none")
+    sample_id: str
+    sample: Count = Field(0, description="the number of the answer to this board, from 0")
+    text: str = Field(description="the whole answer")
+    reasoning: str = Field("", description="what an endpoint kept apart from it; not judged")
+    tokens: Count = Field(description="generated for it, those of requests that timed out included")
+    truncated: bool = Field(False, description="the token limit cut it off")
 
 
 class SamplerAnswerer:
@@ -46,6 +57,7 @@ class SamplerAnswerer:
         self, config: RunConfig, policy: Policy, sampler: Sampler, boards: Sequence[BenchmarkBoard]
     ) -> None:
         self._config, self._policy, self._sampler = config, policy, sampler
+        self._boards = boards
         self._prompts = [policy.encode_prompt(board_prompt(config, board)) for board in boards]
 
     @property
@@ -53,24 +65,34 @@ class SamplerAnswerer:
         """Name the engine's weights."""
         return f"weights {self._sampler.weight_version}"
 
-    def answer(self, places: Sequence[int]) -> Iterator[Answered]:
-        """Answer the boards at these places; the seed of an answer depends on its place alone."""
+    def answer(self, asked: Sequence[Asked]) -> Iterator[BenchmarkAnswer]:
+        """Answer what is asked for; the seed of an answer depends on its board and number alone."""
         batch = max(CHUNK, _ROUNDS_OF_AN_ENGINE * self._config.sampling.max_num_seqs)
-        for first in range(0, len(places), batch):
-            asked = places[first : first + batch]
-            question = Question(
-                prompts=self._prompts,
-                n=1,
-                temperature=self._config.validation.temperature,
-                max_tokens=self._config.prompt.max_tokens,
-                stop_token_ids=self._policy.stop_ids,
-                seed=self._config.validation.seed,
-                chosen=asked,
+        for sample, alike in groupby(sorted(asked, key=_number), key=_number):
+            places = [place for place, _ in alike]
+            for first in range(0, len(places), batch):
+                yield from self._answer(places[first : first + batch], sample)
+
+    def _answer(self, places: Sequence[int], sample: int) -> Iterator[BenchmarkAnswer]:
+        question = Question(
+            prompts=self._prompts,
+            n=1,
+            temperature=self._config.validation.temperature,
+            max_tokens=self._config.prompt.max_tokens,
+            stop_token_ids=self._policy.stop_ids,
+            seed=_seed(self._config, sample),
+            chosen=places,
+        )
+        for place, (completion,) in zip(places, self._sampler.sample(question), strict=True):
+            config, sample_id = self._boards[place].key
+            yield BenchmarkAnswer(
+                config=config,
+                sample_id=sample_id,
+                sample=sample,
+                text=self._policy.decode(completion.token_ids),
+                tokens=len(completion.token_ids),
+                truncated=completion.truncated,
             )
-            groups = self._sampler.sample(question)
-            for place, (completion,) in zip(asked, groups, strict=True):
-                text = self._policy.decode(completion.token_ids)
-                yield Answered(place, text, len(completion.token_ids))
 
 
 class EndpointAnswerer:
@@ -87,23 +109,27 @@ class EndpointAnswerer:
     ) -> None:
         self._config, self._client, self._request = config, client, request
         self._boards, self._concurrency = boards, concurrency
-        self._seeds = sampling_seeds(config.validation.seed, len(boards))
 
     @property
     def model(self) -> str:
         """Give the endpoint's name of the model."""
         return self._client.model
 
-    def answer(self, places: Sequence[int]) -> Iterator[Answered]:
-        """Answer the boards at these places, in any order; those without an answer are left out.
+    def answer(self, asked: Sequence[Asked]) -> Iterator[BenchmarkAnswer]:
+        """Answer what is asked for, in any order; questions without an answer are left out.
 
         Raises:
             UserError: The endpoint fails again and again.
         """
         failed = in_a_row = 0
-        with ThreadPool(min(self._concurrency, len(places))) as pool:
-            for outcome in pool.imap_unordered(self._ask, places):
-                if isinstance(outcome, Answered):
+        seeds = {
+            sample: sampling_seeds(_seed(self._config, sample), len(self._boards))
+            for sample in {sample for _, sample in asked}
+        }
+        questions = ((place, sample, seeds[sample][place]) for place, sample in asked)
+        with ThreadPool(min(self._concurrency, len(asked))) as pool:
+            for outcome in pool.imap_unordered(self._ask, questions):
+                if isinstance(outcome, BenchmarkAnswer):
                     in_a_row = 0
                     yield outcome
                     continue
@@ -116,26 +142,45 @@ class EndpointAnswerer:
         if failed:
             console.print(f"{failed} questions failed, the last one: {problem}", style="yellow")
 
-    def _ask(self, place: int) -> Answered | EngineerError:
-        config = self._config
+    def _ask(self, question: tuple[int, int, int]) -> BenchmarkAnswer | EngineerError:
+        place, sample, seed = question
+        config, board = self._config, self._boards[place]
         try:
             said = self._client.complete(
-                board_prompt(config, self._boards[place]),
+                board_prompt(config, board),
                 max_tokens=config.prompt.max_tokens,
                 chat=config.prompt.chat,
                 fields={
                     "temperature": config.validation.temperature,
-                    "seed": self._seeds[place],
+                    "seed": seed,
                     **self._request,
                 },
             )
         except EngineerError as error:
             return error
-        return Answered(place, said.text, said.tokens)
+        return BenchmarkAnswer(
+            config=board.config,
+            sample_id=board.sample_id,
+            sample=sample,
+            text=said.text,
+            reasoning=said.reasoning,
+            tokens=said.tokens,
+            truncated=said.truncated,
+        )
 
 
 Answerer = SamplerAnswerer | EndpointAnswerer
 """A model that answers boards. Other weights have another `model`, as far as that is known."""
+
+
+def _number(asked: Asked) -> int:
+    return asked[1]
+
+
+def _seed(config: RunConfig, sample: int) -> int:
+    """Return the seed of the answers of this number to all boards."""
+    seed = config.validation.seed
+    return int(np.random.default_rng([seed, sample]).integers(2**31)) if sample else seed
 
 
 def board_prompt(config: RunConfig, board: BenchmarkBoard) -> str:

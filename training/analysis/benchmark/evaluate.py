@@ -12,14 +12,14 @@ from pydantic import Field, TypeAdapter
 
 from jaxlake.datasets import PublishedResult, published_results
 from jaxlake.files import make_room
-from training.analysis.benchmark.answering import Answerer
+from training.analysis.benchmark.answering import Answerer, BenchmarkAnswer
 from training.analysis.benchmark.boards import BenchmarkBoard, BenchmarkFolder
 from training.analysis.benchmark.results import judge, print_rates, results_json
 from training.errors import UserError
 from training.run.directory import differing_keys
 from training.run.lock import hold
 from training.run.progress import console, track
-from training.run.records import Count, Digest, Record
+from training.run.records import Digest, Record
 from training.run.typed_files import JsonFile, JsonLog, TextFile
 from training.schema import Prompt, RunConfig
 
@@ -27,17 +27,11 @@ BESIDE = ("Qwen3-4B (base)", "Qwen3-4B + GRPO (random)", "Qwen3-4B + GRPO + Ours
 """The published models beside which rates stand."""
 
 
-class BenchmarkAnswer(Record):
-    """One line of `answers.jsonl`: a model's answer to one board."""
-
-    config: str = Field(description="of the board, such as benchmark_wr0.25; empty: none")
-    sample_id: str
-    text: str = Field(description="the whole answer")
-    tokens: Count = Field(description="generated for it, those of requests that timed out included")
-
-
 class EvaluationRecord(Record):
-    """`evaluation.json`: the settings that decide the answers. The boards asked may change."""
+    """`evaluation.json`: the settings that decide the answers.
+
+    The boards and the number of answers that are asked for may change.
+    """
 
     model: str = Field(description="the endpoint's name of the model, or `weights` and a digest")
     files: dict[str, Digest] = Field(description="the boards' files, by name in their folder")
@@ -79,11 +73,11 @@ class EvaluationDirectory:
                 f"{', '.join(differences)}; choose another --output"
             )
 
-    def read_answers(self) -> dict[tuple[str, str], tuple[str, int]]:
-        """Read text and tokens of the answers so far, by board; the first one to a board counts."""
-        answers: dict[tuple[str, str], tuple[str, int]] = {}
+    def read_answers(self) -> dict[tuple[str, str], dict[int, BenchmarkAnswer]]:
+        """Read the answers so far by board and number; the first with each number counts."""
+        answers: dict[tuple[str, str], dict[int, BenchmarkAnswer]] = {}
         for one in self.answers.read():
-            answers.setdefault((one.config, one.sample_id), (one.text, one.tokens))
+            answers.setdefault((one.config, one.sample_id), {}).setdefault(one.sample, one)
         return answers
 
 
@@ -95,11 +89,12 @@ def evaluate_benchmark(
     output: Path,
     *,
     request: dict[str, Any],  # further fields of an endpoint's requests
+    samples: int = 1,
 ) -> bool:
-    """Answer the boards that have no answer in `output` yet, then write and print all rates.
+    """Ask for the answers that `output` lacks, `samples` per board, and write and print all rates.
 
     The prompt, the temperature and the seed are those of `config`. True if every board that was
-    asked for has an answer then. Rates are over the boards that were asked for and have one.
+    asked for has its answers then. Rates are over the answers that were asked for and came.
 
     Raises:
         UserError: `output` holds another evaluation, or the model can't be asked.
@@ -118,16 +113,16 @@ def evaluate_benchmark(
         directory.claim(evaluation, folder)
         with hold(output):
             directory.claim(evaluation, folder)  # another process may have been first
-            _answer(directory, folder, places, asked)
-            judged = judge(config, boards, directory.read_answers())
+            _answer(directory, folder, places, asked, samples)
+            judged = judge(config, boards, directory.read_answers(), samples)
             if not judged:
                 raise UserError(f"{output}: holds no answer to the boards that were asked for")
-            results = results_json(evaluation.model, boards, judged, published)
+            results = results_json(evaluation.model, boards, judged, published, samples)
             directory.results.write(json.dumps(results, indent=2) + "\n")
-    print_rates(judged, published)
-    missing = len(boards) - len(judged)
+    print_rates(judged, published, samples)
+    missing = samples * len(boards) - len(judged)
     if missing:
-        console.print(f"{missing} boards have no answer yet; the same command asks for them again.")
+        console.print(f"{missing} answers are missing; the same command asks for them again.")
     console.print(f"Answers and results: {output}", soft_wrap=True)
     return not missing
 
@@ -150,22 +145,24 @@ def _answer(
     folder: BenchmarkFolder,
     places: Sequence[int],
     answerer: Answerer,
+    samples: int,
 ) -> None:
     """Ask for the answers that are missing, and keep each as soon as it is there."""
     answers = directory.read_answers()
-    left = [place for place in places if folder.boards[place].key not in answers]
-    done = len(places) - len(left)
+    left = [
+        (place, sample)
+        for place in places
+        for sample in range(samples)
+        if sample not in answers.get(folder.boards[place].key, {})
+    ]
+    total = samples * len(places)
+    done = total - len(left)
     if done:
-        console.print(f"{done} of {len(places)} boards are answered already.")
+        console.print(f"{done} of {total} answers are there already.")
     if not left:
         return
-    with track("benchmark", len(places), start=done, unit="answers") as advance:
-        for answered in answerer.answer(left):
-            board = folder.boards[answered.place]
-            config, sample = board.key
-            line = BenchmarkAnswer(
-                config=config, sample_id=sample, text=answered.text, tokens=answered.tokens
-            )
-            directory.answers.append(line)
+    with track("benchmark", total, start=done, unit="answers") as advance:
+        for answer in answerer.answer(left):
+            directory.answers.append(answer)
             done += 1
             advance(done)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -10,16 +11,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxlake import Solution, parse_grid, wilson_interval
+from jaxlake import Solution, parse_grid
 from jaxlake.datasets import PublishedResult
 from jaxlake.solver import Status
 from training.analysis import METRIC_NAMES
+from training.analysis.benchmark.answering import BenchmarkAnswer
 from training.analysis.benchmark.boards import BenchmarkBoard
+from training.analysis.pass_at_k import pass_rate, pass_sizes
 from training.environments.lake import Lake
 from training.rollout.instances import InstanceSet
 from training.run.answer_records import EpisodeRecord, Rates, rates_of
 from training.run.progress import console, new_table, print_table
-from training.run.rates import ISR, VALID, isr_text, rate
+from training.run.rates import ISR, VALID, interval_text, isr_text
 from training.run.records import six_digits
 from training.schema import RunConfig
 
@@ -35,26 +38,33 @@ class JudgedAnswer:
     """One answer and its verdict."""
 
     board: BenchmarkBoard
-    tokens: int
+    answer: BenchmarkAnswer
     episode: EpisodeRecord  # not optimal, too, where the board's optimum is not known
 
 
 def judge(
     config: RunConfig,
     boards: Sequence[BenchmarkBoard],
-    answers: Mapping[tuple[str, str], tuple[str, int]],  # text and tokens by `BenchmarkBoard.key`
+    answers: Mapping[tuple[str, str], Mapping[int, BenchmarkAnswer]],  # by board and number
+    samples: int = 1,
 ) -> list[JudgedAnswer]:
-    """Verify the answers to those of the boards that have one, in the order of the boards."""
-    answered, lake = [board for board in boards if board.key in answers], Lake(config)
-    judged: dict[tuple[str, str], JudgedAnswer] = {}
+    """Verify the first `samples` answers to each board that are there, in the boards' order."""
+    answered = [
+        (board, answers[board.key][sample])
+        for board in boards
+        for sample in range(samples)
+        if sample in answers.get(board.key, {})
+    ]
+    lake = Lake(config)
+    judged: dict[tuple[tuple[str, str], int], JudgedAnswer] = {}
     # A set of boards has one number of agents, which an answer has to name.
     for _, alike in groupby(sorted(answered, key=_agents), key=_agents):
         group = list(alike)
-        texts, instances = [answers[one.key][0] for one in group], _instance_set(group)
+        texts, instances = [one.text for _, one in group], _instance_set([one for one, _ in group])
         episodes = lake.episodes(instances, texts, lake.judge(instances, texts))
-        for board, episode in zip(group, episodes, strict=True):
-            judged[board.key] = JudgedAnswer(board, answers[board.key][1], episode)
-    return [judged[board.key] for board in answered]
+        for (board, answer), episode in zip(group, episodes, strict=True):
+            judged[board.key, answer.sample] = JudgedAnswer(board, answer, episode)
+    return [judged[board.key, answer.sample] for board, answer in answered]
 
 
 def results_json(
@@ -62,6 +72,7 @@ def results_json(
     boards: Sequence[BenchmarkBoard],  # that were asked about
     answers: Sequence[JudgedAnswer],
     published: Sequence[PublishedResult],
+    samples: int = 1,
 ) -> dict[str, Any]:
     """Return the content of `results.json`; equal answers give equal content."""
     tables = {
@@ -72,43 +83,52 @@ def results_json(
     return {
         "model": model,
         "boards": len(boards),
+        "samples": samples,
         "answered": len(answers),
         "without_known_optimum": sum(one.board.optimum is None for one in answers),
-        "tokens": sum(one.tokens for one in answers),
-        "total": _plain({}, answers, ()),
+        "tokens": sum(one.answer.tokens for one in answers),
+        "total": _plain({}, answers, (), samples),
         **{
-            name: [_plain(place, group, published) for place, group in groups]
+            name: [_plain(place, group, published, samples) for place, group in groups]
             for name, groups in tables.items()
         },
     }
 
 
-def print_rates(answers: Sequence[JudgedAnswer], published: Sequence[PublishedResult]) -> None:
+def print_rates(
+    answers: Sequence[JudgedAnswer], published: Sequence[PublishedResult], samples: int = 1
+) -> None:
     """Print valid and optimal rates and the ISR by agents and size, beside published rates."""
     models = dict.fromkeys(one.model for one in published)
     printed = {(one.num_agents, one.size, one.model): one for one in published}
     for metric, own in _OWN.items():
         title = f"\n{metric.capitalize()}, per cent [95% interval]"
         table = new_table(title, "agents, board", "n", *own.values(), *models)
-        for place, of_agents in _groups(answers, "num_agents"):
-            agents = place["num_agents"]
-            for cell, group in [*_groups(of_agents, "num_agents", "size"), (place, of_agents)]:
-                size = cell.get("size")
-                name = f"{agents}, {f'{size}x{size}' if size else 'all'}"
-                rates = [_rate(_rates(group), one) for one in own]
-                beside = [_printed(printed.get((agents, size, model)), metric) for model in models]
-                table.add_row(name, f"{len(group)}", *rates, *beside)
-            table.add_section()
+        for agents, size, group in _rows(answers):
+            rates = [_rate(group, one) for one in own]
+            beside = [_printed(printed.get((agents, size, model)), metric) for model in models]
+            table.add_row(_name(agents, size), f"{len(group)}", *rates, *beside)
+            if size is None:
+                table.add_section()
+        print_table(table)
+    if samples > 1:
+        sizes = pass_sizes(samples)
+        title = "\nAt least one of k answers valid, per cent [95% interval over boards]"
+        table = new_table(title, "agents, board", "n", *(f"pass@{k}" for k in sizes))
+        for agents, size, group in _rows(answers):
+            passed = (interval_text(*_pass_rate(group, "valid", k)) for k in sizes)
+            table.add_row(_name(agents, size), f"{len(group)}", *passed)
         print_table(table)
     if any(one.misprinted for one in published):
         console.print("* misprinted: not the mean of its own cells, or no count of 150 boards.")
     _print_totals(answers)
-    total, tokens = _rates(answers), [answer.tokens for answer in answers]
+    total, tokens = _rates(answers), [one.answer.tokens for one in answers]
     failures = ", ".join(f"{name} {count}" for name, count in total.failures.items())
     console.print(
         f"First failures: {failures or 'none'}.\n"
         f"Tokens: {sum(tokens):,} in all, {sum(tokens) / total.count:,.0f} per answer, at most "
-        f"{max(tokens):,}.",
+        f"{max(tokens):,}. Cut off by the token limit: "
+        f"{sum(one.answer.truncated for one in answers):,} of {total.count:,} answers.",
         soft_wrap=True,
     )
     if unknown := sum(answer.board.optimum is None for answer in answers):
@@ -121,10 +141,22 @@ def _print_totals(answers: Sequence[JudgedAnswer]) -> None:
     heads = (VALID, ISR, "optimal makespan", "optimal sum of costs")
     table = new_table("\nBy configuration, per cent [95% interval]", "", "n", *heads)
     for place, group in [*_groups(answers, "config"), ({"config": "all"}, answers)]:
-        rates = _rates(group)
-        own = [_rate(rates, one) for columns in _OWN.values() for one in columns]
+        own = [_rate(group, one) for columns in _OWN.values() for one in columns]
         table.add_row(place["config"], f"{len(group)}", *own)
     print_table(table)
+
+
+def _rows(
+    answers: Sequence[JudgedAnswer],
+) -> Iterator[tuple[int, int | None, list[JudgedAnswer]]]:
+    """Yield agents, size (None: all) and answers of each cell, and of each number of agents."""
+    for place, of_agents in _groups(answers, "num_agents"):
+        for cell, group in [*_groups(of_agents, "num_agents", "size"), (place, of_agents)]:
+            yield place["num_agents"], cell.get("size"), group
+
+
+def _name(agents: int, size: int | None) -> str:
+    return f"{agents}, {f'{size}x{size}' if size else 'all'}"
 
 
 def _groups(
@@ -148,9 +180,17 @@ def _printed(result: PublishedResult | None, metric: str) -> str:
     return f"{value:.2f}{'*' if metric in result.misprinted else ''}"
 
 
-def _rate(rates: Rates, metric: str) -> str:
+def _rate(answers: Sequence[JudgedAnswer], metric: str) -> str:
     """Write a rate in per cent, with its interval; the ISR, a mean of shares, has none."""
-    return (isr_text(rates) or "-") if metric == "isr" else rate(rates, metric)
+    if metric == "isr":
+        return isr_text(_rates(answers)) or "-"
+    return interval_text(*_pass_rate(answers, metric))
+
+
+def _pass_rate(
+    answers: Sequence[JudgedAnswer], metric: str, k: int = 1
+) -> tuple[float, float, float]:
+    return pass_rate(((one.board.key, one.episode.succeeds(metric)) for one in answers), k)
 
 
 def _rates(answers: Sequence[JudgedAnswer]) -> Rates:
@@ -158,7 +198,10 @@ def _rates(answers: Sequence[JudgedAnswer]) -> Rates:
 
 
 def _plain(
-    place: dict[str, Any], answers: Sequence[JudgedAnswer], published: Sequence[PublishedResult]
+    place: dict[str, Any],
+    answers: Sequence[JudgedAnswer],
+    published: Sequence[PublishedResult],
+    samples: int,
 ) -> dict[str, Any]:
     rates = _rates(answers)
     counts = {metric: rates.successes(metric) for metric in METRIC_NAMES}
@@ -170,20 +213,31 @@ def _plain(
     return {
         **place,
         "count": rates.count,
-        "tokens": sum(one.tokens for one in answers),
+        "tokens": sum(one.answer.tokens for one in answers),
+        "truncated": sum(one.answer.truncated for one in answers),
         **counts,
         "isr": six_digits(rates.isr or 0.0),
         "intervals": {
-            metric: [six_digits(float(end)) for end in wilson_interval(count, rates.count)]
-            for metric, count in counts.items()
+            metric: [six_digits(end) for end in _pass_rate(answers, metric)[1:]]
+            for metric in counts
         },
+        **({"pass_at": _pass_at(answers, samples)} if samples > 1 else {}),
         "failures": rates.failures,
         **({"published": beside} if beside else {}),
     }
 
 
-def _agents(board: BenchmarkBoard) -> int:
-    return board.num_agents
+def _pass_at(answers: Sequence[JudgedAnswer], samples: int) -> dict[str, list[float] | None]:
+    """Return pass@k and its interval by k; None if no board has k answers."""
+    rates = {str(k): _pass_rate(answers, "valid", k) for k in pass_sizes(samples)}
+    return {
+        k: None if math.isnan(one[0]) else [six_digits(number) for number in one]
+        for k, one in rates.items()
+    }
+
+
+def _agents(answered: tuple[BenchmarkBoard, BenchmarkAnswer]) -> int:
+    return answered[0].num_agents
 
 
 def _instance_set(boards: Sequence[BenchmarkBoard]) -> InstanceSet:

@@ -9,6 +9,7 @@ import pytest
 from benchmarks.oracles import least_makespan, least_sum_of_costs, random_grid
 from tests.paths import ROOT
 from training.analysis.benchmark import evaluate
+from training.analysis.benchmark.answering import BenchmarkAnswer
 from training.analysis.benchmark.boards import BenchmarkBoard, read_folder
 from training.analysis.benchmark.evaluate import published_beside
 from training.analysis.benchmark.results import judge, print_rates, results_json
@@ -23,6 +24,10 @@ def board(
     grid: list[str], agents: int, optimum: tuple[int, int] | None, name: str
 ) -> BenchmarkBoard:
     return BenchmarkBoard("benchmark_wr0.25", name, agents, len(grid), tuple(grid), optimum)
+
+
+def answer(text: str) -> dict[int, BenchmarkAnswer]:
+    return {0: BenchmarkAnswer(config="", sample_id="", text=text, tokens=1)}
 
 
 def test_each_answer_is_judged_by_the_agents_and_the_optima_of_its_own_board():
@@ -46,7 +51,7 @@ def test_each_answer_is_judged_by_the_agents_and_the_optima_of_its_own_board():
         "wrong": "Agent 0: UP\nAgent 1: RIGHT RIGHT",
         "half": "Agent 0: RIGHT\nAgent 1: RIGHT RIGHT",
     }
-    answers = {("benchmark_wr0.25", name): (text, len(name)) for name, text in texts.items()}
+    answers = {("benchmark_wr0.25", name): answer(text) for name, text in texts.items()}
     judged = judge(CONFIG, boards, answers)
     assert [
         (
@@ -88,7 +93,7 @@ def test_print_rates_shows_published_numbers(
 ):
     monkeypatch.setattr(evaluate, "BESIDE", ("Kimi-K2.5", "Qwen3-4B (base)"))
     boards = read_folder(of_five).boards
-    answers = {one.key: ("?", 1) for one in boards}
+    answers = {one.key: answer("?") for one in boards}
     published = published_beside(boards)
     judged = judge(CONFIG, boards, answers)
     print_rates(judged, published)

@@ -44,7 +44,7 @@ def _ready(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def evaluate(folder: Path, output: Path, *more: str) -> int:
     command = ["evaluate", MINIATURE, "--benchmark", str(folder), "--output", str(output)]
-    return main([*command, *more, "--set", *SETTINGS])
+    return main([*command, "--set", *SETTINGS, *more])
 
 
 def ask(folder: Path, output: Path, server: ModelServer, *more: str) -> int:
@@ -119,7 +119,7 @@ def wilson(k: int, n: int) -> tuple[float, float]:
 def test_rates_follow_from_answers(folder: Path, local: Path, capsys: pytest.CaptureFixture[str]):
     assert evaluate(folder, local, "--model", "jaxlake-base") == 0  # nothing is left to be asked
     printed = capsys.readouterr().out
-    assert f"{4 * EACH} of {4 * EACH} boards are answered already" in printed
+    assert f"{4 * EACH} of {4 * EACH} answers are there already" in printed
     rows, answers = read_rows(folder), answers_of(local)
     assert set(rows) == set(answers)
     results = json.loads((local / "results.json").read_text())
@@ -147,6 +147,26 @@ def test_rates_follow_from_answers(folder: Path, local: Path, capsys: pytest.Cap
         own = [key for key in rows if key[0] == row["config"]]
         assert row["valid"] == sum(judged[key][0] for key in own)
     assert results["total"]["valid"] == sum(one[0] for one in judged.values())
+
+
+def test_samples_of_a_policy_differ_and_the_first_stays(folder: Path, tmp_path: Path):
+    output = tmp_path / "out"
+    more = ["validation.temperature=1", "--sizes", "3", "--model", "jaxlake-base"]
+    assert evaluate(folder, output, *more) == 0
+    first = answers_of(output)
+    assert evaluate(folder, output, *more, "--samples", "4") == 0
+    lines = [json.loads(line) for line in (output / "answers.jsonl").read_text().splitlines()]
+    assert lines[: len(first)] == list(first.values())
+    assert {one["sample"] for one in lines} == {0, 1, 2, 3}
+    texts: dict[str, set[str]] = {}
+    for one in lines:
+        texts.setdefault(one["sample_id"] + one["config"], set()).add(one["text"])
+    assert sum(len(one) > 1 for one in texts.values()) > len(first) / 2
+    results = json.loads((output / "results.json").read_text())
+    assert (results["boards"], results["answered"]) == (2 * EACH, 8 * EACH)
+    rates = [share for share, _, _ in results["total"]["pass_at"].values()]
+    assert rates == sorted(rates)
+    assert rates[0] == pytest.approx(results["total"]["valid"] / (8 * EACH), abs=1e-6)
 
 
 def test_endpoint_answers_alike(folder: Path, local: Path, server: ModelServer, tmp_path: Path):
@@ -191,7 +211,7 @@ def test_an_evaluation_that_was_stopped_and_cut_goes_on_and_ends_with_equal_resu
     server.answered, server.refuse_after = 0, 2 * EACH - 2
     assert ask(folder, parts, server, *one_by_one, "--sizes", "4") == 1
     # A question that was under way when the command ended may have been answered later.
-    assert re.search("[23] boards have no answer yet", capsys.readouterr().out)
+    assert re.search("[23] answers are missing", capsys.readouterr().out)
     server.answered, server.refuse_after = 0, None
     assert ask(folder, parts, server) == 0
     assert server.answered <= 4 * EACH - 6 - (2 * EACH - 3)

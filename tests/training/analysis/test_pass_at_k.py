@@ -1,0 +1,51 @@
+"""pass@k against the enumeration of all choices of k answers, and its intervals."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from jaxlake import wilson_interval
+from training.analysis.pass_at_k import check_samples, pass_rate, pass_sizes
+from training.errors import UserError
+
+
+def test_pass_rate_is_the_share_of_choices_with_a_success():
+    boards = {"a": [1, 0, 0, 1, 0], "b": [0, 0, 0, 0, 0], "c": [0, 1, 0, 0, 0], "d": [1, 1]}
+    outcomes = [(name, bool(one)) for name, own in boards.items() for one in own]
+    for k in (1, 2, 3, 5):
+        shares = [
+            np.mean([any(chosen) for chosen in itertools.combinations(own, k)])
+            for own in boards.values()
+            if len(own) >= k
+        ]
+        assert pass_rate(outcomes, k)[0] == pytest.approx(np.mean(shares))
+    assert np.isnan(pass_rate(outcomes, 6)[0])
+
+
+@pytest.mark.parametrize("valid", [0, 1, 7, 19, 20])
+def test_pass_rate_of_single_answers_has_wilsons_interval(valid: int):
+    outcomes = [(board, board < valid) for board in range(20)]
+    low, high = map(float, wilson_interval(valid, 20))
+    assert pass_rate(outcomes) == pytest.approx((valid / 20, low, high))
+
+
+def test_pass_rate_counts_equal_answers_to_a_board_once():
+    alike = [(board, board < 7) for board in range(20) for _ in range(8)]
+    assert pass_rate(alike) == pytest.approx(pass_rate(alike[::8]))
+    rng = np.random.default_rng(0)
+    apart = [(board, bool(rng.random() < 0.35)) for board in range(20) for _ in range(8)]
+    _, low, high = pass_rate(apart)
+    width = np.subtract(*wilson_interval(56, 160)[::-1])
+    assert 0.7 * width < high - low < 1.4 * width
+
+
+def test_pass_sizes_are_powers_of_two_and_the_number():
+    assert [pass_sizes(n) for n in (1, 2, 6, 8)] == [[1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8]]
+
+
+def test_check_samples_refuses_greedy_samples():
+    check_samples(1, 0.0)
+    check_samples(8, 0.5)
+    with pytest.raises(UserError, match=r"--samples: got 8, allowed is 1 with validation\.temp"):
+        check_samples(8, 0.0)
