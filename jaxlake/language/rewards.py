@@ -19,7 +19,7 @@ import numpy as np
 from jaxlake.board.inputs import Board, as_instance, for_solver, stack_boards
 from jaxlake.board.verification import Failure, Outcome
 from jaxlake.language.answers import Answer, Plan
-from jaxlake.language.judging import judge_texts
+from jaxlake.language.judging import Verdict, judge_texts
 from jaxlake.solver import Solution, Status, solve
 
 DEFAULT_MAX_STEPS = 64
@@ -173,7 +173,7 @@ def score_batch(
     least = np.array([_checked_optimum(value, row) for row, value in enumerate(given)], np.int16)
     slots = np.shape(instances.agent_mask)[-1]
     verdict = judge_texts(texts, instances, _optima_only(least, slots), max_steps=max_steps)
-    outcomes, levels = verdict.outcomes, np.asarray(_level(verdict.outcomes)).tolist()
+    outcomes = verdict.outcomes
     cheaper = np.asarray(outcomes.valid) & (np.asarray(outcomes.sum_of_costs) < least)
     if cheaper.any():
         row = int(np.flatnonzero(cheaper)[0])
@@ -181,10 +181,19 @@ def score_batch(
             f"optima: row {row}: got {least[row]}, but the answer's plan solves the board at "
             f"{int(outcomes.sum_of_costs[row])}: it is not the least sum of costs"
         )
-    paid = _paid(values)
+    return scores_of(verdict, least >= 0, values)
+
+
+def scores_of(
+    verdict: Verdict, optimum_known: np.ndarray, values: RewardValues = _LOOP_VALUES
+) -> list[Score]:
+    """Return the scores of B judged answers; `optimum_known` is bool (B,)."""
+    paid, levels = _paid(values), np.asarray(_level(verdict.outcomes)).tolist()
     return [
-        _score(answer, outcomes, row, paid[levels[row]], optimum_known=bool(least[row] >= 0))
-        for row, answer in enumerate(verdict.answers)
+        _score(answer, verdict.outcomes, row, paid[level], optimum_known=bool(known))
+        for row, (answer, level, known) in enumerate(
+            zip(verdict.answers, levels, optimum_known, strict=True)
+        )
     ]
 
 

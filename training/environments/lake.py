@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from numbers import Real
 from typing import Any
 
 import jax
@@ -19,10 +20,13 @@ from jaxlake import Action, Failure
 from jaxlake.generator.board_digests import DigestSet
 from jaxlake.generator.mixture import hole_count
 from jaxlake.language.judging import Verdict, judge_texts
-from jaxlake.language.prompts import render, target
-from jaxlake.language.rewards import RewardValues, reward
+from jaxlake.language.prompts import target
+from jaxlake.language.rewards import RewardValues, Score, reward, scores_of
 from jaxlake.runtime.random_keys import threefry_key
+from jaxlake.solver import Status
 from training.environments.protocol import Judged, Scores
+from training.errors import UserError, shortened
+from training.prompts import board_prompt
 from training.rollout.instances import (
     BoardRequest,
     InstanceSet,
@@ -35,6 +39,8 @@ from training.run.progress import console
 from training.run.records import EpisodeRecord, LakeAnswer, six_digits
 from training.run.seeds import seed_of
 from training.schema import RunConfig
+from training.schema.learning_sections import REWARD_FUNCTIONS
+from training.schema.user_code import import_function
 
 _OPTIMA = tuple(term.key for term in SCORES)
 _LABELS = np.array([kind.label if kind else None for kind in Failure], np.object_)
@@ -109,8 +115,8 @@ class Lake:
         return np.asarray(instances.instances.size)
 
     def prompts(self, instances: InstanceSet) -> list[str]:
-        """Write the boards in the style of `prompt.style`."""
-        return [render(board, self.config.prompt.style) for board in instances]
+        """Write the boards as the section `prompt` says."""
+        return [board_prompt(board, self.config.prompt) for board in instances]
 
     def demonstrations(self, instances: InstanceSet) -> list[str]:
         """Write the optimal plans as the answers that the prompts ask for."""
@@ -123,8 +129,14 @@ class Lake:
         verdict = judge_texts(texts, boards, instances.solutions, max_steps=max_steps)
         outcomes, paid = verdict.outcomes, self.config.reward
         values = RewardValues(optimal=paid.optimal, valid=paid.valid, parsed=paid.parsed)
+        if paid.function is None:
+            rewards = np.asarray(reward(outcomes, values))
+        else:
+            known = np.asarray(instances.solutions.status) == Status.OPTIMAL
+            facts = scores_of(verdict, known, values)
+            rewards = _paid_by_function(paid.function, texts, instances, facts)
         scores = Scores(
-            rewards=np.asarray(reward(outcomes, values)),
+            rewards=rewards,
             valid=np.asarray(outcomes.valid),
             best=np.asarray(outcomes.optimal_sum_of_costs),
             parsed=np.asarray(outcomes.parsed),
@@ -149,6 +161,22 @@ class Lake:
             [instances.grid(row), int(costs[row]), int(makespans[row]), bool(waits[row])]
             for row in range(len(instances))
         )
+
+
+def _paid_by_function(
+    name: str, texts: Sequence[str], instances: InstanceSet, facts: Sequence[Score]
+) -> np.ndarray:
+    """Let a user's function pay the answers, float32 (B,); a `UserError` names a wrong reward."""
+    function, rewards = import_function(name, REWARD_FUNCTIONS), []
+    for text, board, score in zip(texts, instances, facts, strict=True):
+        paid = function(text, board, score)
+        if not (isinstance(paid, Real) and abs(paid) <= np.finfo(np.float32).max):
+            raise UserError(
+                f"reward.function: {name} returned {shortened(paid)} for the answer {text!r:.100}, "
+                "allowed are finite numbers"
+            )
+        rewards.append(paid)
+    return np.array(rewards, np.float32)
 
 
 @lru_cache

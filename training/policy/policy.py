@@ -15,7 +15,6 @@ import numpy as np
 from flax import nnx
 
 from jaxlake import Instance
-from jaxlake.language.prompts import render
 from training.errors import UserError
 from training.learner.batching import pad_sequences
 from training.policy import huggingface
@@ -26,6 +25,7 @@ from training.policy.logprobs import token_logprobs
 from training.policy.lora import add_adapters
 from training.policy.parameters import SHARDING_RULES, make_mesh
 from training.processes import alone, is_first, local_copy, wait_for_all
+from training.prompts import board_prompt
 from training.schema import Model, Prompt, RunConfig
 
 
@@ -52,7 +52,7 @@ class Policy:
 
     def encode_board(self, board: Instance) -> list[int]:
         """Return the token ids of the prompt for one unbatched board."""
-        return self.encode_prompt(render(board, self.prompt.style))
+        return self.encode_prompt(board_prompt(board, self.prompt))
 
     def encode_prompt(
         self, text: str, *, thinking: bool = False, reasoning: str | None = None

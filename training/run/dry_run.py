@@ -7,7 +7,6 @@ from pathlib import Path
 
 from engineer.context.token_limit import estimate_tokens
 from jaxlake import parse_grid
-from jaxlake.language.prompts import render
 from training.environments.catalogue import domain_of, environment_of
 from training.learner.batching import round_up
 from training.policy.architectures import DecoderConfig
@@ -16,6 +15,7 @@ from training.policy.blockwise import BLOCK
 from training.policy.huggingface import SHIPPED, read_config, resolve
 from training.policy.logprobs import LOGITS_BYTES, LOGITS_BYTES_BESIDE_KERNELS
 from training.policy.parameters import parameter_shapes, require_shareable_weights
+from training.prompts import board_prompt
 from training.run.progress import console, new_table, print_table
 from training.schema import Lora, RunConfig
 from training.schema.environment_sections import OtherEnvironment, OtherValidation
@@ -188,7 +188,7 @@ def longest_prompt(config: RunConfig) -> int:
         rows[0][:2] = "G", "g"
         rows[-1][:2] = "S", "s"
         board = parse_grid([" ".join(row) for row in rows], max_size=size)
-        texts, tokens = [render(board, config.prompt.style)], 0
+        texts, tokens = [board_prompt(board, config.prompt)], 0
     words = max(len(text.split()) for text in texts)
     prompt = max(2 * words, tokens) + 32  # few words take more than two tokens; a chat template
     return min(config.sampling.max_model_len, round_up(prompt, config.grpo.length_bucket))

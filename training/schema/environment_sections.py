@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import re
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field, InstanceOf, SerializeAsAny, ValidationError, model_validator
@@ -15,11 +11,11 @@ from pydantic import Field, InstanceOf, SerializeAsAny, ValidationError, model_v
 from engineer import KnobConfiguration, KnobSpace
 from training.errors import did_you_mean, problems_of, shortened
 from training.schema.section import NonNegative, Positive, Section
+from training.schema.user_code import import_code, names_code
 from training.user_environment import UserEnvironment
 
 LAKE = "lake"
 ALLOWED = f"{LAKE}, and package.module:NAME of a UserEnvironment"
-_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
 def environment_class(kind: object) -> type[UserEnvironment[Any]]:
@@ -28,23 +24,13 @@ def environment_class(kind: object) -> type[UserEnvironment[Any]]:
     Raises:
         ValueError: It can't be imported, or is none that a run can be made of.
     """
-    if not isinstance(kind, str) or not _DOTTED.fullmatch(kind):
+    if not names_code(kind):
         meant = did_you_mean(kind, [LAKE])
         raise ValueError(f"kind: got {shortened(kind)}, allowed are {ALLOWED}{meant}")
-    module_name, name = kind.split(":")
-    if (folder := str(Path.cwd())) not in sys.path:  # a command alone does not search it
-        sys.path.append(folder)
     try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        why = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(
-            f"kind: got {kind}, whose module can't be imported ({why:.300}); allowed are {ALLOWED}"
-        ) from error
-    found = getattr(module, name, None)
-    if found is None:
-        meant = did_you_mean(name, dir(module))
-        raise ValueError(f"kind: got {kind}, but {module_name} has no {name}{meant}")
+        found = import_code(kind, ALLOWED)
+    except ValueError as error:
+        raise ValueError(f"kind: {error}") from error
     if not (inspect.isclass(found) and issubclass(found, UserEnvironment)):
         raise ValueError(f"kind: got {kind}, which is no subclass of UserEnvironment")
     if missing := sorted(getattr(found, "__abstractmethods__", ())):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from engineer.lake import Bounds, LakeConfiguration
-from jaxlake.language.prompts import PromptStyle
+from training.errors import shortened
 from training.schema.section import Agents, NonNegative, Positive, Section, Share
+from training.schema.user_code import import_function, names_code
 
 
 class Environment(Section):
@@ -27,13 +29,52 @@ class Environment(Section):
     max_candidates: Positive = Field(200_000, description="most boards drawn to fill one request")
 
 
+TEMPLATES = (
+    "the path of a text file, the text itself with {board} in it, and package.module:NAME of a "
+    "function (board) -> str"
+)
+"""The values that `prompt.template` may have."""
+
+
+def read_template(value: str) -> str:
+    """Return a template's text, or the name of the function that writes prompts.
+
+    A value without a brace is the path of a file, of which the text is returned: a run's
+    `config.yaml` then holds the text itself.
+
+    Raises:
+        ValueError: The file can't be read, the function can't be imported, or as `check_template`.
+    """
+    if names_code(value):
+        import_function(value, TEMPLATES)
+        return value
+    from jaxlake.language.prompts import check_template  # imports JAX
+
+    if "{" not in value:
+        try:
+            value = Path(value).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "not a text in UTF-8"
+            raise ValueError(
+                f"got {shortened(value)}, which can't be read ({why}); allowed are {TEMPLATES}"
+            ) from error
+    try:
+        return check_template(value)
+    except ValueError as error:
+        raise ValueError(str(error).removeprefix("template: ")) from error
+
+
 class Prompt(Section):
     """How a board is put into words, and how long an answer may be."""
 
-    style: PromptStyle = Field(
+    style: Literal["compact", "full", "reasoned"] = Field(
         "compact",
         description="wording of the prompt; reasoned: the model thinks first, and its plan stands "
         "between <answer> and </answer>",
+    )
+    template: Annotated[str, AfterValidator(read_template)] | None = Field(
+        None,
+        description=f"wording in place of the style's: {TEMPLATES} (docs/tutorials/your_hooks.md)",
     )
     chat: bool = Field(False, description="wrap the prompt in the tokenizer's chat template")
     thinking: bool = Field(False, description="passed to the chat template as enable_thinking")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from training.errors import shortened
 from training.schema.section import Count, NonNegative, Positive, PositiveFloat, Section, Share
+from training.schema.user_code import import_function, names_code
 
 
 class WarmStart(Section):
@@ -91,15 +93,32 @@ class Rehearsal(Section):
     )
 
 
+REWARD_FUNCTIONS = "package.module:NAME of a function (text, board, score) -> float"
+"""The values that `reward.function` may have."""
+
+
+def _read_function(name: str) -> str:
+    if not names_code(name):
+        raise ValueError(f"got {shortened(name)}, allowed is {REWARD_FUNCTIONS}")
+    import_function(name, REWARD_FUNCTIONS)
+    return name
+
+
 class Reward(Section):
     """The reward of an answer, by the verifier's outcome (see `jaxlake/language/rewards.py`).
 
-    Nothing is paid for style. What comes close to the token limit may be penalised, as in DAPO.
+    Nothing is paid for style, unless `function` does. What comes close to the token limit may be
+    penalised, as in DAPO.
     """
 
     optimal: float = Field(1.0, description="valid plan of optimal sum of costs")
     valid: float = Field(0.6, description="valid but suboptimal plan")
     parsed: float = Field(0.0, description="well-formed plan that breaks a rule or misses a goal")
+    function: Annotated[str, AfterValidator(_read_function)] | None = Field(
+        None,
+        description=f"{REWARD_FUNCTIONS}, which decides the reward; `score.reward` is the one by "
+        "the values above (docs/tutorials/your_hooks.md)",
+    )
     overlong_buffer: Count = Field(
         0, description="tokens before prompt.max_tokens in which a penalty rises; 0: none (DAPO)"
     )

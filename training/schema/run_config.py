@@ -40,7 +40,8 @@ _SERVED = frozenset({"base", "model"})
 
 _LAKE_ONLY = (
     *("engineer.learning", "engineer.picking", "engineer.atlas.after_last", "prompt.style"),
-    *("prompt.max_steps", "reward.optimal", "reward.valid", "reward.parsed"),
+    *("prompt.template", "prompt.max_steps"),
+    *("reward.optimal", "reward.valid", "reward.parsed", "reward.function"),
 )
 """Keys that only the lake reads: another environment writes its own prompts and rewards."""
 
@@ -219,8 +220,8 @@ class RunConfig(Section):
             settings = attrgetter(section)(self)
             if (value := getattr(settings, name)) != type(settings).model_fields[name].default:
                 raise ValueError(
-                    f"{key}: got {value}, which only environment.kind {LAKE} has; leave it out "
-                    f"with {kind}"
+                    f"{key}: got {value!s:.100}, which only environment.kind {LAKE} has; leave it "
+                    f"out with {kind}"
                 )
         return self
 

@@ -41,6 +41,8 @@ HERE = "tests.training.environments.parity"
         ("engineer.atlas={after_last: true}", ["engineer.atlas.after_last: got True"]),
         ("engineer.learning={updates: 2}; engineer.kind=checkpoint", ["engineer.learning: got"]),
         ("prompt.style=full", ["prompt.style: got full", "only environment.kind lake"]),
+        ("prompt.template='{board}'", ["prompt.template: got {board}, which only"]),
+        ("reward.function=tests.training.hooks:bonus", ["reward.function: got", "which only"]),
         ("reward.valid=0.5", ["reward.valid: got 0.5", "only environment.kind lake"]),
         (f"environment.kind={HERE}:Silent", ["warm_start: got one, allowed is null"]),
         ("warm_start=null", ["warm_start: a model made from scratch needs one"]),

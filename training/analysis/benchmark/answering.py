@@ -12,11 +12,11 @@ from pydantic import Field
 
 from engineer import EngineerError
 from jaxlake import parse_grid
-from jaxlake.language.prompts import render
 from training.analysis.benchmark.boards import BenchmarkBoard
 from training.errors import UserError
 from training.phases.validate import CHUNK
 from training.policy.policy import Policy
+from training.prompts import board_prompt
 from training.run.progress import console
 from training.run.records import Count, Record
 from training.sampling.sampler import Question, Sampler
@@ -58,7 +58,7 @@ class SamplerAnswerer:
     ) -> None:
         self._config, self._policy, self._sampler = config, policy, sampler
         self._boards = boards
-        self._prompts = [policy.encode_prompt(board_prompt(config, board)) for board in boards]
+        self._prompts = [policy.encode_prompt(_prompt(config, board)) for board in boards]
 
     @property
     def model(self) -> str:
@@ -147,7 +147,7 @@ class EndpointAnswerer:
         config, board = self._config, self._boards[place]
         try:
             said = self._client.complete(
-                board_prompt(config, board),
+                _prompt(config, board),
                 max_tokens=config.prompt.max_tokens,
                 chat=config.prompt.chat,
                 fields={
@@ -183,7 +183,7 @@ def _seed(config: RunConfig, sample: int) -> int:
     return int(np.random.default_rng([seed, sample]).integers(2**31)) if sample else seed
 
 
-def board_prompt(config: RunConfig, board: BenchmarkBoard) -> str:
+def _prompt(config: RunConfig, board: BenchmarkBoard) -> str:
     """Write the prompt for a board, without any chat template."""
     instance = parse_grid(board.grid, max_size=board.size, max_agents=board.num_agents)
-    return render(instance, config.prompt.style)
+    return board_prompt(instance, config.prompt)

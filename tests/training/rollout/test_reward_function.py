@@ -1,0 +1,59 @@
+"""A user's function pays answers in rollouts and in the records of the validation."""
+
+import numpy as np
+import pytest
+
+from jaxlake.language.prompts import target
+from tests.paths import TINY
+from tests.training.small_lakes import small_lakes
+from training.environments.catalogue import environment_of
+from training.environments.protocol import Judged
+from training.errors import UserError
+from training.rollout.instances import InstanceSet
+from training.schema import load
+
+HOOKS = "tests.training.hooks"
+
+
+@pytest.fixture(scope="module")
+def boards() -> InstanceSet:
+    made = small_lakes(20)
+    row = int(np.flatnonzero(made.solutions.sum_of_costs >= 3)[0])
+    return made.take([row] * 4)
+
+
+@pytest.fixture(scope="module")
+def texts(boards: InstanceSet) -> list[str]:
+    optimal = target(boards.solutions.plan[0])
+    late = optimal.replace("Agent 0: ", "Agent 0: WAIT ").replace("Agent 1: ", "Agent 1: WAIT ")
+    return [f"It works because.\n{optimal}", late, "Agent 0: WAIT WAIT\nAgent 1: WAIT", "?"]
+
+
+def judged(boards: InstanceSet, texts: list[str], *settings: str) -> Judged:
+    return environment_of(load(TINY, settings)).judge(boards, texts)
+
+
+def test_function_gets_the_rewards_of_the_section(boards: InstanceSet, texts: list[str]):
+    values = ["reward.optimal=0.9", "reward.valid=0.3", "reward.parsed=0.1"]
+    plain = judged(boards, texts, *values).scores
+    again = judged(boards, texts, *values, f"reward.function={HOOKS}:same_reward").scores
+    assert plain.rewards.tolist() == np.float32([0.9, 0.3, 0.1, 0]).tolist()
+    assert again.rewards.tobytes() == plain.rewards.tobytes()
+    assert again.rewards.dtype == plain.rewards.dtype
+
+
+def test_function_pays_by_text_board_and_score(boards: InstanceSet, texts: list[str]):
+    setting = f"reward.function={HOOKS}:bonus"
+    paid = judged(boards, texts, setting)
+    plain = judged(boards, texts)
+    np.testing.assert_allclose(paid.scores.rewards, [4.25, 3.6, 3 + 2 / 64, 3])
+    np.testing.assert_array_equal(paid.scores.valid, plain.scores.valid)
+    episodes = environment_of(load(TINY, [setting])).episodes(boards, texts, paid)
+    assert [one.reward for one in episodes] == [4.25, 3.6, 3.03125, 3.0]
+
+
+@pytest.mark.parametrize("name", ["no_reward", "endless_reward"])
+def test_wrong_rewards_are_refused(name: str, boards: InstanceSet, texts: list[str]):
+    problem = f"^reward.function: {HOOKS}:{name} returned (None|1e.39) for the answer .*finite"
+    with pytest.raises(UserError, match=problem):
+        judged(boards, texts, f"reward.function={HOOKS}:{name}")
