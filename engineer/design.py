@@ -18,11 +18,12 @@ from engineer.context.build import (
 )
 from engineer.context.token_limit import CountTokens, estimate_tokens
 from engineer.context.view import StageView
-from engineer.engineers.base import ControlEngineer, Engineer, EngineerError, Task
+from engineer.engineers.base import ControlEngineer, Engineer, EngineerError, Proposal, Task
 from engineer.quoting import escape_surrogates
 from engineer.review import Change, Guard, Repair, Review, review_answer
 from engineer.space import Configuration, FrozenModel
 from engineer.spent import Count, Seconds, Spent
+from jaxlake.errors import UserError
 
 C = TypeVar("C", bound=Configuration)
 
@@ -171,13 +172,20 @@ def run_design(
     )
 
 
+def _checked(proposal: Proposal, name: str) -> Proposal:
+    """Return a proposal of a user's engineer, which may be anything."""
+    if isinstance(proposal, Proposal) and isinstance(proposal.text, str):
+        return proposal
+    raise UserError(f"engineer {name}: propose returned {proposal!r:.100}, a Proposal is needed")
+
+
 def _ask(engineer: Engineer, task: Task, guard: Guard) -> tuple[Attempt, Review | None]:
     """Ask an engineer and review its answer, if there is one."""
     seen = engineer.altered_task(task) if isinstance(engineer, ControlEngineer) else task
     start = time.perf_counter()
     text, review, reasoning = None, None, ""
     try:
-        proposal = engineer.propose(task)
+        proposal = _checked(engineer.propose(task), engineer.name)
     except EngineerError as error:
         reason = str(error)
         tokens = error.spent.engineer_tokens or None

@@ -44,7 +44,7 @@ from training.run.trackers import open_trackers
 from training.sampling.engines import start_sampler
 from training.sampling.sampler import Sampler
 from training.schema import RunConfig
-from training.schema.endpoints import check_key
+from training.schema.engineer_section import check_engineer
 
 _LESS_MEMORY = (
     "a smaller grpo.micro_batch_size, model.remat, more devices in model.mesh and a smaller "
@@ -64,7 +64,7 @@ def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None
         UserError: The configuration, the directory or the machine does not allow it.
     """
     if is_first() and not RunDirectory(path).finished():
-        check_key(config.engineer)
+        check_engineer(config.engineer)
         if config.model.pretrained is not None:
             huggingface.resolve(config.model.pretrained)
         else:

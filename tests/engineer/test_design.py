@@ -28,6 +28,7 @@ from engineer.engineers.language_model import close_reasoning
 from engineer.lake import Bounds, LakeConfiguration, lake_domain
 from engineer.quoting import quote
 from engineer.space import AnswerForm, answer_schema, answer_text
+from jaxlake.errors import UserError
 
 SETTINGS = DesignSettings(attempts=3)
 
@@ -59,6 +60,23 @@ def easier(view: StageView) -> LakeConfiguration:
 def run(script: Script, view: StageView, **options: Any) -> DesignRecord:
     engineer = LanguageModelEngineer(script, name="script")
     return run_design(engineer, view, SETTINGS.model_copy(update=options))
+
+
+@dataclass(frozen=True)
+class Returning:
+    """Returns something as its proposal."""
+
+    value: Any
+    name: str = "mine"
+
+    def propose(self, task: Task) -> Proposal:
+        return self.value
+
+
+@pytest.mark.parametrize("value", [None, "n3 = = =", Proposal(None, seconds=0.0)])
+def test_run_design_refuses_what_is_no_proposal(view, value):
+    with pytest.raises(UserError, match=r"^engineer mine: propose returned .* a Proposal is need"):
+        run_design(Returning(value), view, SETTINGS)
 
 
 @pytest.mark.parametrize("style", STYLES)

@@ -79,9 +79,9 @@ def run(args: argparse.Namespace) -> int:
     directory = RunDirectory(run_dir)
     directory.belongs_to(config)  # which `loop.run` asks again, after imports that take seconds
     if not directory.finished():
-        from training.schema.endpoints import check_key
+        from training.schema.engineer_section import check_engineer
 
-        check_key(config.engineer)
+        check_engineer(config.engineer)
         _require_pretrained(config)
     from training.processes import joined
 

@@ -18,6 +18,8 @@ from training.run.directory import RunDirectory
 from training.sampling.model_server import OtherModels
 from training.sampling.sampler import PromptTooLongError, Question, Sampler
 from training.schema import EngineerChoice, RunConfig
+from training.schema.engineer_section import own_engineer
+from training.schema.user_code import names_code
 
 
 def make_engineer(
@@ -46,6 +48,8 @@ def make_engineer(
         made = asked_by_first(_language_model(inner, config, weights, models))
     elif inner == "endpoint":
         made = asked_by_first(_endpoint(config.engineer))
+    elif names_code(inner):
+        made = asked_by_first(own_engineer(inner))
     else:
         initial, stages = config.environment.initial, config.stages.count
         made = scripted_engineer(
@@ -70,6 +74,7 @@ def _endpoint(choice: EngineerChoice) -> Engineer:
         note_tokens=choice.token_limit(False),
         temperature=choice.temperature,
         reasoning_tokens=choice.reasoning_tokens,
+        request=choice.request,
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
-from training.errors import UserError
+from training.errors import UserError, shortened
 
 if TYPE_CHECKING:
     from training.schema.engineer_section import EngineerChoice
@@ -16,6 +17,12 @@ _SECRET = re.compile(
     r"key|token|secret|passw|auth|credential|signature|^(code|sig)$", re.IGNORECASE
 )
 """Matches names of query parameters that hold what nobody else may read."""
+
+
+DECIDED = frozenset(
+    {"model", "messages", "prompt", "max_tokens", "temperature", "stream", "n", "response_format"}
+)
+"""Fields of a request that a configuration or the command decides."""
 
 
 def check_url(base_url: str) -> str:
@@ -45,6 +52,20 @@ def check_variable(name: str) -> str:
             " the key itself stands only there"
         )
     return name
+
+
+def check_request(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return further fields of a request; a `ValueError` names one that is not allowed."""
+    if decided := sorted(DECIDED & set(fields)):
+        raise ValueError(
+            f"got {decided[0]}, which other keys decide; allowed are fields besides "
+            f"{', '.join(sorted(DECIDED))}"
+        )
+    try:
+        json.dumps(fields, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"got {shortened(fields)}, allowed are values of JSON") from error
+    return fields
 
 
 def check_key(choice: EngineerChoice) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from engineer import BlockName, ContextStyle, GateSettings
+from engineer import BlockName, ContextStyle, Engineer, GateSettings
 from engineer.engineers.catalogue import SCRIPTED
 from engineer.engineers.controls import CONTROL_NAMES, split_control
-from jaxlake.errors import did_you_mean
-from training.schema.endpoints import check_url, check_variable
+from training.errors import UserError, did_you_mean, shortened
+from training.schema.endpoints import check_key, check_request, check_url, check_variable
 from training.schema.section import Count, NonNegative, Positive, PositiveFloat, Section, Share
+from training.schema.user_code import import_function, names_code
 
 MODELS = ("checkpoint", "base", "model", "endpoint")
 """Engineers that read the context: the newest checkpoint, the model that the run began with, any
@@ -23,16 +24,50 @@ SYMBOLS: tuple[BlockName, ...] = ("failure_breakdown", "training_details", "hist
 NOTE_TOKENS = 128
 """Longest notes for the summary block."""
 
-_ALLOWED = f"{', '.join((*MODELS, *SCRIPTED))}, each also as {CONTROL_NAMES}"
+_ALLOWED = (
+    f"{', '.join((*MODELS, *SCRIPTED))}, package.module:NAME of an engineer, each also as "
+    f"{CONTROL_NAMES}"
+)
 
 
 def known_engineer(kind: str) -> str:
     """Return a name that `engineer.kind` may have; a `ValueError` says which are allowed."""
-    if split_control(kind)[1] not in (*MODELS, *SCRIPTED):
+    asked = split_control(kind)[1]
+    if names_code(asked) and split_control(asked)[0] is None:
+        import_function(asked, _ALLOWED)
+    elif asked not in (*MODELS, *SCRIPTED):
         control, colon, _ = kind.rpartition(":")
         names = [f"{control}{colon}{name}" for name in (*MODELS, *SCRIPTED)]
         raise ValueError(f"got {kind!r}, allowed are {_ALLOWED}{did_you_mean(kind, names)}")
     return kind
+
+
+def own_engineer(name: str) -> Engineer:
+    """Make the engineer that `package.module:NAME` makes when it is called without arguments.
+
+    Raises:
+        UserError: It can't be made, or lacks a method or property of an `Engineer`.
+    """
+    try:
+        made: Engineer = import_function(name, _ALLOWED)()
+    except Exception as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"engineer.kind: {name}() can't be made ({why:.300})") from error
+    if not isinstance(getattr(made, "name", None), str) or not callable(
+        getattr(made, "propose", None)
+    ):
+        raise UserError(
+            f"engineer.kind: {name}() made {shortened(made)}, an engineer with a name and a method "
+            "propose(task) is needed"
+        )
+    return made
+
+
+def check_engineer(choice: EngineerChoice) -> None:
+    """Raise a `UserError`, before anything is trained, if the engineer could not be asked."""
+    check_key(choice)
+    if names_code(choice.asked):
+        own_engineer(choice.asked)
 
 
 class AtlasChoice(Section):
@@ -80,7 +115,8 @@ class EngineerChoice(Section):
 
     kind: Annotated[str, AfterValidator(known_engineer)] = Field(
         "checkpoint",
-        description=f"{', '.join(MODELS)}, a scripted one, or {CONTROL_NAMES}",
+        description=f"{', '.join(MODELS)}, a scripted one, package.module:NAME of your own "
+        f"(docs/tutorials/your_engineer.md), or {CONTROL_NAMES}",
     )
     model: str | None = Field(
         None, description="kind model: a folder or a hub name; kind endpoint: the model's name"
@@ -91,6 +127,11 @@ class EngineerChoice(Section):
     api_key_env: Annotated[str, AfterValidator(check_variable)] | None = Field(
         "OPENAI_API_KEY",
         description="kind endpoint: environment variable that holds the key; null: no key is sent",
+    )
+    request: Annotated[dict[str, Any], AfterValidator(check_request)] = Field(
+        {},
+        description="kind endpoint: further fields of each request, such as reasoning_effort; they "
+        "stand in config.yaml",
     )
     timeout_seconds: PositiveFloat = Field(
         120.0, description="longest wait for one answer of a model other than the policy"
@@ -124,7 +165,7 @@ class EngineerChoice(Section):
     @property
     def asked(self) -> str:
         """The engineer that answers: the kind without a control around it."""
-        return self.kind.rpartition(":")[2]
+        return split_control(self.kind)[1]
 
     def token_limit(self, answer: bool) -> int:
         """Return how many tokens an answer, or else a note, may have."""

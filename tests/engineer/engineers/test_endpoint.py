@@ -266,6 +266,14 @@ def test_endpoint_that_reasons_designs_after_mistakes(serve, view, current):
         assert constrained["response_format"]["type"] == "json_schema"
 
 
+def test_endpoint_is_sent_the_further_fields(serve, task):
+    server = serve(completion("n3 = = ="))
+    engineer = EndpointEngineer(ChatClient(server.url, "m"), request={"top_k": 3})
+    engineer.propose(task)
+    engineer.write("sum up", seed=1)
+    assert [body["top_k"] for body in server.asked] == [3, 3]
+
+
 def test_endpoint_is_sent_neither_a_pattern_nor_a_schema_for_notes(serve, task):
     server = serve(completion("n3 = = ="))
     engineer = EndpointEngineer(ChatClient(server.url, "m"), max_tokens=300, note_tokens=40)

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from jaxlake.command_line.entry import main
+from jaxlake.language.prompts import PROMPT_STYLES
 from tests.paths import ROOT, SCRATCH
 from training.errors import UserError
 from training.schema import dump, load, read_yaml
@@ -15,6 +16,7 @@ INFEASIBLE = (
     "environment.num_agents=3; environment.bounds.max_hole_ratio=0.5; "
     "environment.initial.sizes.3.hole_ratio=0.5"
 )
+HOOKS = "tests.training.hooks"
 SPLIT = "model.mesh.fsdp=4; grpo.micro_batch_size=32"
 LEARNS = "engineer.kind=checkpoint; engineer.learning.updates=2; rehearsal.contexts=6"
 STUDIES = (ROOT / "configs").glob("study_*")
@@ -46,6 +48,17 @@ def test_dump_reads_back(path: Path, overrides: list[str], tmp_path: Path):
         ("colour=blue", ["colour", "unknown key", "validation"]),
         ("engineer.kind=prophet", ["engineer.kind", "'prophet'", "learnability", "rule"]),
         ("engineer.kind=shuffled:seer", ["engineer.kind", "'shuffled:seer'", "shuffled:NAME"]),
+        ("engineer.kind=foo:Rule", ["kind: got foo:Rule, whose module can't be imported", "rule"]),
+        ("engineer.kind=shuffled:foo:Rule", ["engineer.kind: got foo:Rule, whose module"]),
+        (f"engineer.kind={HOOKS}:LIMIT", ["engineer.kind: got", "LIMIT, which is not callable"]),
+        (f"engineer.kind={HOOKS}:Keepr", ["hooks has no Keepr", "did you mean Keeper?"]),
+        ("engineer.request={n: 2}", ["engineer.request: got n, which other keys", "max_tokens"]),
+        ("engineer.request={stop: .nan}", ["engineer.request: got {'stop': nan}", "JSON"]),
+        ("reward.function=bonus", ["reward.function: got 'bonus'", "(text, board, score)"]),
+        (f"reward.function={HOOKS}:LIMIT", ["reward.function: got", "is not callable"]),
+        (f"prompt.template={HOOKS}:ask", ["prompt.template: got", "hooks has no ask"]),
+        ("prompt.template=nowhere.txt", ["template: got 'nowhere.txt', which can't be read (No"]),
+        ("prompt.template='{board} {goal}'", ["template: got the field {goal}", "{tasks}"]),
         ("engineer.kind=endpoint", ["engineer", "needs a model"]),
         ("engineer.base_url=https://me:secret@host/v1", ["engineer.base_url", "a password"]),
         ("engineer.api_key_env=sk-secret", ["engineer.api_key_env", "name of an environment"]),
@@ -112,6 +125,29 @@ def test_long_key_is_named_and_cut(key: str, words: str, capsys: pytest.CaptureF
     assert words in error
     assert "Traceback" not in error
     assert max(map(len, error.splitlines())) < 500
+
+
+def test_template_file_is_kept_as_text(tmp_path: Path):
+    file, copy = tmp_path / "prompt.txt", tmp_path / "copy.yaml"
+    text = "Solve  \n\n{board}\n\t{{braces}} \u2603 'quotes': #5\n"
+    file.write_text(text, encoding="utf-8")
+    config = load(SCRATCH, [f"prompt.template={file}"])
+    file.unlink()
+    assert config.prompt.template == text
+    copy.write_text(dump(config))
+    assert load(copy) == config
+
+
+def test_template_file_of_bytes_is_refused(tmp_path: Path):
+    file = tmp_path / "prompt.txt"
+    file.write_bytes(b"{board}\xff")
+    with pytest.raises(UserError, match=r"which can't be read .not a text in UTF-8.; allowed are"):
+        load(SCRATCH, [f"prompt.template={file}"])
+
+
+def test_style_takes_every_style_of_a_prompt():
+    styles = [load(SCRATCH, [f"prompt.style={style}"]).prompt.style for style in PROMPT_STYLES]
+    assert styles == list(PROMPT_STYLES)
 
 
 def test_a_map_size_is_the_same_however_its_digits_are_written():

@@ -1,0 +1,56 @@
+"""The engineer that a run asks is the one that `engineer.kind` names."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engineer import Engineer
+from engineer.engineers.endpoint import EndpointEngineer
+from tests.paths import TINY
+from training.errors import UserError
+from training.phases.engineer_factory import make_engineer
+from training.schema import load
+from training.schema.engineer_section import check_engineer
+
+HOOKS = "tests.training.hooks"
+ENDPOINT = ["engineer.kind=endpoint", "engineer.model=m", "engineer.base_url=http://h/v1"]
+
+
+def made(*settings: str) -> Engineer:
+    nothing: Any = None
+    return make_engineer(load(TINY, settings), nothing, [], nothing)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("{}:Keeper", "keeper"), ("shuffled:{}:Keeper", "shuffled:keeper")]
+)
+def test_make_engineer_makes_a_users_own(kind: str, name: str):
+    kind = f"engineer.kind={kind.format(HOOKS)}"
+    assert made(kind).name == name
+    choice = load(TINY, [kind]).engineer
+    assert choice.asked == f"{HOOKS}:Keeper"
+    check_engineer(choice)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("Nameless", "made <.*Nameless.*>, an engineer with a name and a method"),
+        ("not_an_engineer", "made namespace.*, an engineer with a name and a method"),
+        ("Broken", "can't be made .KeyError: 'no such file'"),
+        ("words_of", "can't be made .TypeError: .*argument"),
+    ],
+)
+def test_check_engineer_refuses_what_is_no_engineer(name: str, problem: str):
+    choice = load(TINY, [f"engineer.kind=shuffled:{HOOKS}:{name}"]).engineer
+    with pytest.raises(UserError, match=rf"^engineer.kind: {HOOKS}:{name}\(\) {problem}"):
+        check_engineer(choice)
+
+
+def test_make_engineer_passes_request_to_endpoints():
+    fields = {"reasoning_effort": "high", "chat_template_kwargs": {"enable_thinking": True}}
+    setting = "engineer.request={reasoning_effort: high, chat_template_kwargs: {enable_thinking: "
+    engineer, plain = made(*ENDPOINT, f"{setting}true}}}}"), made(*ENDPOINT)
+    assert isinstance(engineer, EndpointEngineer)
+    assert engineer == replace(plain, request=fields)
