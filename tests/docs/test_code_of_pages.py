@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from jaxlake.command_line.entry import main
 from tests.paths import ROOT
 
 
@@ -28,12 +29,21 @@ def run_code(page: str, after: str = "", **replaced: str) -> str:
     return done.stdout
 
 
-def test_the_engineer_of_the_tutorial_designs_and_is_known_to_a_run():
-    printed = run_code("tutorials/your_engineer.md", "\nassert status == 0\n")
+def test_the_engineer_of_the_tutorial_designs():
+    printed = run_code("tutorials/your_engineer.md")
     rates = re.findall(r"\{'1': ([\d.]+), '2': [\d.]+, '3': [\d.]+\}", printed)
     assert len(rates) == 7
     assert float(rates[-1]) > float(rates[0])
-    assert "most_failed" in printed
+
+
+def test_engineer_of_the_tutorial_is_known_to_a_run(tmp_path, monkeypatch, capsys):
+    page = (ROOT / "docs/tutorials/your_engineer.md").read_text(encoding="utf-8")
+    (code, *_) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
+    (tmp_path / "most_failed.py").write_text(code, encoding="utf-8")
+    (command,) = re.findall(r"^jaxlake (run .*)$", page, flags=re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    assert main(command.replace("configs", f"{ROOT}/configs").split()) == 0
+    assert "most_failed:MostFailed" in capsys.readouterr().out
 
 
 @pytest.mark.slow
