@@ -44,13 +44,13 @@ def test_evaluate_takes_several_samples_per_instance(tmp_path, monkeypatch, caps
     assert main([*command, "--samples", "4", "--set", "validation.temperature=1"]) == 0
     total = json.loads(output.read_text())["total"]
     rates = {k: share for k, (share, _, _) in total["pass_at"].items()}
-    assert total["count"] == 4 * 80
+    assert total["count"] == 4 * 63  # boards that the lake can make
     assert list(rates) == ["1", "2", "4"]
     assert rates["1"] == pytest.approx(total["valid"] / total["count"], abs=1e-6)
     assert rates["1"] < rates["2"] < rates["4"]
     printed = capsys.readouterr().out
     assert "pass@4" in printed
-    assert "Of 320 answers" in printed
+    assert "Of 252 answers" in printed
 
 
 @pytest.mark.slow

@@ -117,6 +117,7 @@ def test_audit_of_an_untouched_run_finds_nothing(finished: Path):
         (copy("1/decision.json", "2/decision.json"), "2: decision.json: was changed"),
         (remove("2/digests.json"), "None: stages/2/digests.json: is missing"),
         (flip("3/digests.json"), "3: "),
+        (put("2/answers.jsonl", 0, "reasoning", value="So?"), "2: answers.jsonl: was changed"),
         (put("metrics.jsonl", 30, "loss", value=0.5), "1: metrics.jsonl"),
         (put("summary.json", "seed", value=8), "None: summary.json"),
         (lambda run: (run / "config.yaml").open("a").write("# more\n"), "0: config.yaml"),

@@ -6,7 +6,7 @@ import gzip
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from markupsafe import Markup
@@ -23,10 +23,11 @@ from training.analysis.study.reading import KINDS, METRICS, FinishedRun, read_st
 from training.analysis.study.results import REVIEWS, Results, build_results
 from training.errors import UserError
 from training.run.progress import console, new_table, print_table
+from training.run.records import DecisionRecord
 from training.run.typed_files import JsonFile, TextFile
 
 _FOLDER = Path(__file__).parent
-_DESIGN_KINDS = ("accepted", "repaired", "unchanged", "retried", "kept")
+_DESIGN_KINDS: tuple[str, ...] = get_args(DecisionRecord.model_fields["kind"].annotation)
 _REVIEW_WORDS = dict(
     zip(REVIEWS, ("as written", "repaired", "unchanged", "refused", "none came"), strict=True)
 )

@@ -9,10 +9,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
+from engineer import Attempt
 from engineer.space import KnobValues
 from training.analysis.study.config import Study
 from training.analysis.study.contrasts import contrast, mean_interval
@@ -21,7 +22,7 @@ from training.schema import RunConfig
 
 Results = dict[str, Any]
 
-REVIEWS = ("accepted", "repaired", "unchanged", "rejected", "failed")
+REVIEWS: tuple[str, ...] = get_args(Attempt.model_fields["kind"].annotation)
 """Kinds of reviews of an engineer's answer; `failed`: there was none."""
 
 

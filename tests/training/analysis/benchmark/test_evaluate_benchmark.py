@@ -161,7 +161,7 @@ def test_samples_of_a_policy_differ_and_the_first_stays(folder: Path, tmp_path: 
     texts: dict[str, set[str]] = {}
     for one in lines:
         texts.setdefault(one["sample_id"] + one["config"], set()).add(one["text"])
-    assert sum(len(one) > 1 for one in texts.values()) > len(first) / 2
+    assert sum(len(one) > 1 for one in texts.values()) >= 3
     results = json.loads((output / "results.json").read_text())
     assert (results["boards"], results["answered"]) == (2 * EACH, 8 * EACH)
     rates = [share for share, _, _ in results["total"]["pass_at"].values()]
