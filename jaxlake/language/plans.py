@@ -367,6 +367,8 @@ def _read_actions(text: str, agent: int) -> AgentPlan:
     trailing = [action for action in known[first:] if action is not None]
     if leading and not trailing and sentence_words and len(words) - first > 1:
         plan.actions, plan.error = leading, None
+    elif not any(word.isalnum() for word in words):
+        plan.actions = []  # symbols in place of actions
     elif sentence_words or not (plan.actions or _spells_actions(words[first])):
         plan.actions, plan.remark = [], True
     return plan

@@ -135,8 +135,9 @@ def test_stages_train_on_what_was_designed_and_never_on_the_validation_set(outco
     assert "| 1 | initial | 1-digit sums |" in third.record.context
     assert "| 2 | accepted | 1-digit sums |" in third.record.context
     for group, tally in second.evidence.validation.items():
-        change = f"{first.evidence.validation[group].valid_percent} to {tally.valid_percent}%"
-        assert re.search(rf"^- {group}-digit .* valid {change}", third.record.context, re.MULTILINE)
+        before = first.evidence.validation[group].valid_percent
+        row = rf"^\| 2 \| .* {group}-digit sums .* {before}% \| {tally.valid_percent}% \|"
+        assert re.search(row, third.record.context, re.MULTILINE)
 
 
 def test_run_is_the_same_for_the_same_seed_only(outcomes):
