@@ -1,5 +1,6 @@
 """Which parts of a context are cut first when it has to fit into a number of tokens."""
 
+import re
 from collections.abc import Callable, Iterator
 
 from engineer.context.view import Detail, StageView
@@ -18,12 +19,18 @@ CUTS = (
 """What is cut, in this order and each as a whole. The opening, the objective, the table of groups,
 the failures by group, a notice and the question are never cut."""
 
+_PIECES = re.compile(r"[^\W\d_]{1,8}|\d| (?=\d)|[^\w\s]{1,3}|_|\n")
+
 CountTokens = Callable[[str], int]
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate the number of tokens cautiously, without a tokenizer: one for three characters."""
-    return -(-len(text) // 3)
+    """Estimate the number of tokens without a tokenizer, a few per cent above Qwen3's.
+
+    Digits are tokens of their own, and so is a blank before one, as in most tokenizers: a table of
+    numbers has two characters per token, prose four.
+    """
+    return len(_PIECES.findall(text))
 
 
 def cuts(view: StageView, detail: Detail) -> Iterator[tuple[str, Detail]]:

@@ -76,6 +76,10 @@ def run(args: argparse.Namespace) -> int:
     if args.output is not None:
         usable_folder("--output", args.output)
     directory.check(study)
+    if not args.report_only:
+        from training.analysis.study.contexts import require_equal_contexts
+
+        require_equal_contexts(study)
     from training.analysis.study.report import write_report
     from training.analysis.study.runner import print_study_plan, run_study
     from training.run.progress import console

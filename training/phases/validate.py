@@ -101,6 +101,8 @@ def answer(
                 prompts=prompts[first : first + CHUNK],
                 n=samples,
                 temperature=config.validation.temperature,
+                top_p=config.validation.top_p,
+                top_k=config.validation.top_k,
                 max_tokens=config.prompt.max_tokens,
                 stop_token_ids=policy.stop_ids,
                 seed=config.validation.seed + first,

@@ -27,6 +27,7 @@ _MAY_CHANGE = (
     "sampling.max_num_seqs",
     "sampling.gpu_memory_utilization",
     "sampling.tensor_parallel_size",
+    "sampling.data_parallel_size",
     "sampling.devices",
     "sampling.gap_tolerance",
     "sampling.server",

@@ -55,7 +55,7 @@ def _require_own_accelerators(settings: Sampling, params: Any) -> None:
         return
     if settings.devices is not None:
         return
-    taken = range(settings.tensor_parallel_size)
+    taken = range(settings.accelerators)
     weights = jax.tree.leaves(params)[0]
     own = sorted(device.local_hardware_id for device in weights.sharding.addressable_devices)
     if not set(taken) <= set(own):

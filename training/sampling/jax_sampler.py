@@ -59,6 +59,9 @@ class JaxSampler:
         root = jax.random.wrap_key_data(jnp.asarray(words, jnp.uint32))
         stops = np.array(sorted(question.stop_token_ids), np.int32)
         temperature = np.float32(question.temperature)
+        nucleus = None
+        if question.top_p < 1.0 or question.top_k:
+            nucleus = np.float32(question.top_p), np.int32(question.top_k)
         for places in self._batches(question):
             padded = pad_sequences(
                 [prompts[place] for place in places],
@@ -67,7 +70,7 @@ class JaxSampler:
                 pad_id=self._policy.pad_id,
             )
             keys = _keys(root, np.array(places, np.int32), n)
-            batch = _Batch(padded.input_ids, padded.mask, keys, temperature, stops)
+            batch = _Batch(padded.input_ids, padded.mask, keys, temperature, stops, nucleus)
             if question.form is None:
                 drawn = _draw(self._graphdef, self._params, batch, question.max_tokens)
             else:
@@ -192,6 +195,7 @@ class _Batch(NamedTuple):
     keys: Any  # typed JAX keys (R,)
     temperature: Any  # float32 (), 0: greedy
     stops: Any  # int32 (S,), the tokens that end an answer
+    nucleus: Any = None  # top_p, float32 (), and top_k, int32 (); None: all tokens
 
 
 class _Progress(NamedTuple):
@@ -292,6 +296,8 @@ def _choose(
         logits = jnp.where(allowed, logits, -jnp.inf)
     greedy = batch.temperature == 0
     logits = logits / jnp.where(greedy, 1, batch.temperature)
+    if batch.nucleus is not None:
+        logits = _within_nucleus(logits, *batch.nucleus)
     keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(batch.keys, progress.step)
     drawn = jax.vmap(jax.random.categorical)(keys, logits)
     token = jnp.where(greedy, jnp.argmax(logits, axis=-1), drawn).astype(jnp.int32)
@@ -304,6 +310,21 @@ def _choose(
         tokens=jax.lax.dynamic_update_slice(progress.tokens, token[:, None], place),
         logprobs=jax.lax.dynamic_update_slice(progress.logprobs, logprob, place),
     )
+
+
+def _within_nucleus(logits: jax.Array, top_p: jax.Array, top_k: jax.Array) -> jax.Array:
+    """Rule out tokens beyond the `top_k` likeliest, then those beyond `top_p` of what is left.
+
+    A token that is as likely as the last one within stays, as in vLLM.
+    """
+    ordered = -jnp.sort(-logits, axis=-1)
+    within = (top_k == 0) | (jnp.arange(ordered.shape[-1]) < top_k)
+    ordered = jnp.where(within, ordered, -jnp.inf)
+    probabilities = jax.nn.softmax(ordered)
+    before = jnp.cumsum(probabilities, axis=-1) - probabilities
+    kept = (before < top_p) & (ordered > -jnp.inf)
+    least = jnp.min(jnp.where(kept, ordered, jnp.inf), axis=-1, keepdims=True)
+    return jnp.where(logits >= least, logits, -jnp.inf)
 
 
 _begin_jitted = jax.jit(_begin, static_argnums=(0, 3))

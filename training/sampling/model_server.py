@@ -30,7 +30,10 @@ class OtherModels(AbstractContextManager["OtherModels"]):
 
     def __init__(self, settings: Sampling, choice: EngineerChoice) -> None:
         """Remember the settings of the engines and of the answers; nothing is started yet."""
-        self._settings, self._choice = settings, choice
+        devices = settings.devices and settings.devices[: settings.tensor_parallel_size]
+        # One question at a time needs no replicas.
+        update = {"data_parallel_size": 1, "devices": devices}
+        self._settings, self._choice = settings.model_copy(update=update), choice
         self._model = self._folder = ""  # that the server has loaded
         self._tokenizer: Any = None
         self._server: ServerProcess | None = None

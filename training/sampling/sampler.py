@@ -35,7 +35,7 @@ class Completion:
 class Question:
     """What a sampler is asked. Token ids become plain integers, so that questions can be compared.
 
-    No other truncation of the distribution than greedy decoding is applied (top-p, top-k).
+    Answers that are learned from are drawn from the whole distribution, as importance ratios need.
     """
 
     prompts: Sequence[Tokens]
@@ -46,6 +46,8 @@ class Question:
     seed: int
     form: AnswerForm | None = None  # only texts that it allows are drawn
     chosen: Sequence[int] | None = None  # only prompts in these places, answered as among all
+    top_p: float = 1.0  # total probability of the likeliest tokens that are drawn from
+    top_k: int = 0  # how many of the likeliest tokens are drawn from, before top_p; 0: all
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "prompts", tuple(tuple(map(int, one)) for one in self.prompts))

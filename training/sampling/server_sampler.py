@@ -64,6 +64,8 @@ class ServerSampler:
             "max_tokens": question.max_tokens,
             "stop_token_ids": list(question.stop_token_ids),
             **NO_TRUNCATION,
+            "top_p": question.top_p,
+            "top_k": question.top_k,
             **_AS_TOKENS,
         }
         if isinstance(question.form, str):

@@ -97,6 +97,8 @@ class VllmSampler:
             SamplingParams(
                 n=question.n,
                 temperature=question.temperature,
+                top_p=question.top_p,
+                top_k=question.top_k,
                 max_tokens=question.max_tokens,
                 stop_token_ids=list(question.stop_token_ids),
                 ignore_eos=False,
@@ -258,6 +260,7 @@ def engine_arguments(folder: Path, settings: Sampling, seed: int) -> dict[str, A
         "max_num_batched_tokens": max(8192, settings.max_model_len),
         "enforce_eager": settings.enforce_eager,
         "tensor_parallel_size": settings.tensor_parallel_size,
+        "data_parallel_size": settings.data_parallel_size,
         "logprobs_mode": LOGPROBS_MODE,
         "enable_prefix_caching": True,
         "async_scheduling": False,

@@ -10,7 +10,7 @@ from pydantic import Field, InstanceOf, SerializeAsAny, ValidationError, model_v
 
 from engineer import KnobConfiguration, KnobSpace
 from training.errors import did_you_mean, problems_of, shortened
-from training.schema.section import NonNegative, Positive, Section
+from training.schema.section import Count, NonNegative, Positive, PositiveShare, Section
 from training.schema.user_code import import_code, names_code
 from training.user_environment import UserEnvironment
 
@@ -88,6 +88,10 @@ class OtherValidation(Section):
     instances: Positive = Field(400, description="size of the set")
     seed: int = Field(1, ge=0, lt=2**31, description="the set follows from it")
     temperature: NonNegative = Field(0.0, description="of sampling the answers; 0: greedy")
+    top_p: PositiveShare = Field(
+        1.0, description="answers are drawn from the likeliest tokens of this total probability"
+    )
+    top_k: Count = Field(0, description="answers are drawn from so many tokens; 0: from all")
 
     @classmethod
     def read(cls, tree: Any, space: KnobSpace) -> OtherValidation:

@@ -9,7 +9,15 @@ from pydantic import AfterValidator, Field
 
 from engineer.lake import Bounds, LakeConfiguration
 from training.errors import shortened
-from training.schema.section import Agents, NonNegative, Positive, Section, Share
+from training.schema.section import (
+    Agents,
+    Count,
+    NonNegative,
+    Positive,
+    PositiveShare,
+    Section,
+    Share,
+)
 from training.schema.user_code import import_function, names_code
 
 
@@ -93,6 +101,10 @@ class Validation(Section):
     per_cell: Positive = Field(10, description="boards per cell: per combination of these three")
     seed: int = Field(1, description="the boards follow from it; another seed gives other boards")
     temperature: NonNegative = Field(0.0, description="of sampling the answers; 0: greedy")
+    top_p: PositiveShare = Field(
+        1.0, description="answers are drawn from the likeliest tokens of this total probability"
+    )
+    top_k: Count = Field(0, description="answers are drawn from so many tokens; 0: from all")
 
     @property
     def cells(self) -> int:

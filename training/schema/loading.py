@@ -42,7 +42,7 @@ def load_as(schema: type[Configuration], path: Path, overrides: Sequence[str]) -
 
 _MARKS = {
     "RunConfig": ("run", {"environment", "validation"}),
-    "StudyConfig": ("study", {"base", "engineers"}),
+    "StudyConfig": ("study", {"base"}),
 }
 """By schema, the command that reads such a file, and keys that no other file has together."""
 
@@ -55,7 +55,7 @@ def refuse_other_kinds(schema: str, path: Path, tree: Mapping[Any, Any]) -> None
     for command, marks in _MARKS.values():
         if marks <= set(tree):
             raise UserError(
-                f"{path}: has the keys {' and '.join(sorted(marks))}, so it is a file for "
+                f"{path}: has {' and '.join(sorted(marks))} as keys, so it is a file for "
                 f"`jaxlake {command}`, and `jaxlake {wanted[0]}` was asked for"
             )
 

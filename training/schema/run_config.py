@@ -318,17 +318,20 @@ class RunConfig(Section):
             )
         if self.engineer.asked not in (*_SERVED, "checkpoint"):
             return self  # vLLM is not asked
-        room = self.sampling.max_model_len - self.engineer.max_tokens
+        reasoning = self.engineer.reasoning_tokens
+        room = self.sampling.max_model_len - self.engineer.max_tokens - reasoning
         if room < 1:
+            key = "engineer.reasoning_tokens" if reasoning else "engineer.max_tokens"
             raise ValueError(
-                f"engineer.max_tokens: got {self.engineer.max_tokens}, allowed is less than "
+                f"{key}: got {reasoning or self.engineer.max_tokens}, allowed is less than "
                 f"sampling.max_model_len = {self.sampling.max_model_len}, which has to hold the "
                 "prompt as well"
             )
         context = self.engineer.max_context_tokens
         if context is not None and context > room:
+            less = "engineer.max_tokens" + (" and engineer.reasoning_tokens" if reasoning else "")
             raise ValueError(
                 f"engineer.max_context_tokens: got {context}, allowed is at most {room}: "
-                "sampling.max_model_len less engineer.max_tokens"
+                f"sampling.max_model_len less {less}"
             )
         return self

@@ -60,10 +60,13 @@ class Sampling(Section):
         0.45, description="share of each accelerator's memory for all vLLM engines of a run"
     )
     tensor_parallel_size: Positive = Field(1, description="accelerators that share vLLM's weights")
+    data_parallel_size: Positive = Field(
+        1, description="engine server: replicas of tensor_parallel_size accelerators each"
+    )
     devices: tuple[Count, ...] | None = Field(
         None,
-        description="numbers of the accelerators that vLLM's workers have, tensor_parallel_size of "
-        "them; null: the first ones",
+        description="numbers of the accelerators that vLLM's workers have, tensor_parallel_size * "
+        "data_parallel_size of them; null: the first ones",
     )
     gap_tolerance: PositiveFloat = Field(
         1e-3,
@@ -73,19 +76,34 @@ class Sampling(Section):
     )
 
     @property
+    def accelerators(self) -> int:
+        """How many accelerators vLLM's workers have."""
+        return self.tensor_parallel_size * self.data_parallel_size
+
+    @property
     def runs_vllm_here(self) -> bool:
         """Whether the run itself starts an engine of vLLM for the policy."""
         return self.engine == "vllm" or (self.engine == "server" and self.server.address is None)
 
     @model_validator(mode="after")
     def _workers_can_be_reached(self) -> Sampling:
-        workers = self.tensor_parallel_size
+        workers = self.accelerators
+        if self.data_parallel_size > 1 and self.server.address is not None:
+            raise ValueError(
+                f"data_parallel_size: got {self.data_parallel_size} with server.address, allowed is"
+                " 1: who starts that server gives it --data-parallel-size"
+            )
+        if self.data_parallel_size > 1 and self.engine != "server":
+            raise ValueError(
+                f"data_parallel_size: got {self.data_parallel_size} with engine {self.engine},"
+                " allowed is 1, or engine server: vLLM has replicas behind a server alone"
+            )
         if self.devices is not None and (
             len(self.devices) != workers or len(set(self.devices)) != workers
         ):
             raise ValueError(
                 f"devices: got {list(self.devices)}, allowed are as many different ones as "
-                f"tensor_parallel_size = {workers}"
+                f"tensor_parallel_size * data_parallel_size = {workers}"
             )
         if self.engine == "jax" and self.devices is not None:
             raise ValueError(

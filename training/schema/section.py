@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Agents = Annotated[int, Field(ge=2, le=5)]
 Positive = Annotated[int, Field(gt=0)]
+PositiveShare = Annotated[float, Field(gt=0.0, le=1.0)]
 PositiveFloat = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=0)]
 NonNegative = Annotated[float, Field(ge=0.0)]

@@ -1,17 +1,24 @@
 """A study's file: errors are named, and a dry run starts nothing."""
 
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from engineer.design import context_for
 from jaxlake.command_line.entry import main
+from tests.paths import ROOT
 from tests.training.analysis.studies import (
     RUNS,
     study_command,
     write_study,
 )
 from training.analysis.study.config import load_study
+from training.analysis.study.contexts import longest_view_of, require_equal_contexts
 from training.errors import UserError
+from training.phases.stage_results import design_settings
+from training.schema import load
 
 
 def test_dry_run_lists_the_runs_and_starts_nothing(tmp_path, capsys):
@@ -53,6 +60,10 @@ def test_a_piece_has_seeds_and_engineers_of_its_own(tmp_path, capsys):
         ({"engineers": [{"name": "../a"}]}, ["engineers.0.name", "'../a'"]),
         ({"seeds": [1, 1]}, ["seeds", "[1, 1]", "once"]),
         ({"seeds": [-1]}, ["seeds.0", "got -1", "greater than or equal to 0"]),
+        (
+            {"engineers": [{"name": "steady", "against": "nobody"}]},
+            ["engineers.0.against", "'nobody'", "steady"],
+        ),
         ({"baseline": "nobody"}, ["baseline", "'nobody'", "steady, lively"]),
         ({"set": ["engineer.²=1"]}, ["set", "engineer.²", "unknown key"]),
         ({"set": [f"stages.{'9' * 5000}=1"]}, ["set", "stages.999", "unknown key"]),
@@ -82,3 +93,64 @@ def test_file_that_is_no_study_is_named(text, tmp_path, capsys):
     path.write_text(text)
     assert main(["study", str(path), "--dry-run"]) == 2
     assert str(path) in capsys.readouterr().err
+
+
+def test_study_inherits_the_keys_of_its_base(tmp_path):
+    write_study(tmp_path)
+    path = tmp_path / "small.yaml"
+    path.write_text("name: small\nbase: study_pair.yaml\nset: [stages.instances=96]\n")
+    below, study = load_study(tmp_path / "study_pair.yaml"), load_study(path)
+    assert study.config.name == "small"
+    assert study.config.engineers == below.config.engineers
+    assert study.config.set == (*below.config.set, "stages.instances=96")
+    assert study.warm_start.stages.instances == 96
+    assert study.base == tmp_path / "base.yaml"
+    path.write_text("name: small\nbase: small.yaml\n")
+    with pytest.raises(UserError, match=r"base: got small\.yaml, which is based on this study"):
+        load_study(path)
+
+
+BLOCKS = ("[failure_breakdown]", "[failure_breakdown, training_details, history]")
+READERS: list[dict[str, Any]] = [
+    {"name": f"reader{number}", "set": [f"engineer.blocks={blocks}"]}
+    for number, blocks in enumerate(BLOCKS)
+]
+
+
+def reading_study(folder: Path, limit: str, engineers: list[dict[str, Any]]) -> None:
+    settings = ["engineer.kind=base", "engineer.style=full", f"engineer.max_context_tokens={limit}"]
+    settings += ["sampling.max_model_len=8000", "stages.instances=160"]
+    write_study(folder, set=settings, engineers=engineers, baseline=engineers[0]["name"])
+
+
+def test_study_is_refused_if_contexts_are_cut_apart(tmp_path, capsys):
+    reading_study(tmp_path, "3500", READERS)
+    assert study_command(tmp_path, "--dry-run") == 2
+    error = capsys.readouterr().err
+    assert "max_context_tokens: got 3500, by which reader1 would lose failed cases" in error
+    needed = re.search(r"allowed is at least (\d+)", error)
+    assert needed
+    reading_study(tmp_path, needed[1], READERS)
+    assert study_command(tmp_path, "--dry-run") == 0
+    reading_study(tmp_path, str(int(needed[1]) - 1), READERS)
+    assert study_command(tmp_path, "--dry-run") == 2
+
+
+def test_study_with_one_kind_of_context_may_cut_it(tmp_path):
+    alike = [{"name": "a"}, {"name": "b", "set": ["engineer.kind=shuffled:base"]}]
+    scripted = {"name": "c", "set": ["engineer.kind=rule", "engineer.blocks=[]"]}
+    reading_study(tmp_path, "2500", [*alike, scripted])
+    assert study_command(tmp_path, "--dry-run") == 0
+
+
+@pytest.mark.parametrize("name", ["study_paper", "study_paper_small"])
+def test_contexts_of_the_paper_fit_its_limit(name):
+    require_equal_contexts(load_study(ROOT / f"configs/{name}.yaml"))
+
+
+@pytest.mark.parametrize("name", ["paper", "paper_smoke"])
+def test_longest_context_of_paper_is_not_cut(name):
+    config = load(ROOT / f"configs/{name}.yaml")
+    context = context_for(longest_view_of(config), design_settings(config))
+    assert context.cut == ()
+    assert 0.9 * 8000 < context.tokens <= 8000

@@ -83,6 +83,32 @@ def test_tokens_follow_their_probabilities(sampler: JaxSampler, policy: tuple[Po
     assert np.sum((got - want) ** 2 / want) < len(want) + 4 * np.sqrt(2 * len(want))
 
 
+def test_sample_draws_within_top_k_and_top_p(sampler: JaxSampler, policy: tuple[Policy, Any]):
+    made, params = policy
+    candidates = np.arange(len(made.tokenizer))
+    rows = pad_sequences(
+        [PROMPTS[0]] * len(candidates), candidates[:, None].tolist(), bucket=32, pad_id=0
+    )
+    scores = grpo.logprobs(params, rows, graphdef=made.graphdef, temperature=1.0)
+    probabilities = np.exp(np.asarray(scores)[:, len(PROMPTS[0])])
+    order = np.argsort(-probabilities)
+    shares = np.cumsum(probabilities[order])
+    of_four = int(np.searchsorted(shares[:4] / shares[3], 0.6)) + 1
+    of_all = int(np.searchsorted(shares, 0.1)) + 1
+    assert 1 < of_four < 4 < of_all < len(candidates)
+    questions: list[tuple[dict[str, Any], int]] = [
+        ({"top_k": 4}, 4),
+        ({"top_p": 0.1}, of_all),
+        ({"top_k": 4, "top_p": 0.6}, of_four),
+    ]
+    for changes, count in questions:
+        (group,) = _sample(sampler, PROMPTS[:1], n=2048, max_tokens=1, **changes)
+        assert {one.token_ids[0] for one in group} == set(order[:count].tolist())
+        for one in group[:8]:
+            expected = np.log(probabilities[one.token_ids[0]] / shares[count - 1])
+            np.testing.assert_allclose(one.logprobs[0], expected, atol=1e-3)
+
+
 def test_an_answer_ends_with_a_stop_token_or_at_the_limit(sampler: JaxSampler):
     seen = set()
     for group in _sample(sampler, n=64, stop_token_ids=[2, *range(300, 400)], max_tokens=6):

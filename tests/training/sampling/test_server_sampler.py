@@ -76,7 +76,7 @@ def tokens(groups: list[list[Completion]]) -> list[list[tuple[int, ...]]]:
     return [[one.token_ids for one in group] for group in groups]
 
 
-@pytest.mark.parametrize("changes", [{"n": 1, "temperature": 0.0}, {}, {"temperature": 0.7}])
+@pytest.mark.parametrize("changes", [{"n": 1, "temperature": 0.0}, {}, {"top_p": 0.5, "top_k": 9}])
 def test_the_server_answers_as_the_engine_in_process(
     changes: dict[str, Any], synced: ServerSampler, in_process: VllmSampler
 ) -> None:

@@ -9,6 +9,7 @@ from jaxlake.command_line.entry import main
 from jaxlake.language.prompts import PROMPT_STYLES
 from tests.paths import ROOT, SCRATCH
 from training.errors import UserError
+from training.run.directory import differing_keys
 from training.schema import dump, load, read_yaml
 
 SERVER = "sampling.engine=server; sampling.server"
@@ -98,6 +99,18 @@ def test_dump_reads_back(path: Path, overrides: list[str], tmp_path: Path):
         (
             "sampling.tensor_parallel_size=2; sampling.devices=[3]",
             ["devices: got", "allowed are as many different ones"],
+        ),
+        ("validation.top_p=0", ["validation.top_p", "got 0", "greater than 0"]),
+        ("sampling.data_parallel_size=2", ["data_parallel_size: got 2", "engine server"]),
+        (
+            "sampling.engine=server; sampling.server={address: 'http://a:1'}; "
+            "sampling.data_parallel_size=2",
+            ["data_parallel_size: got 2 with server.address"],
+        ),
+        (
+            "engineer.reading=0; engineer.style=full; engineer.reasoning_tokens=500; "
+            " engineer.max_context_tokens=600",
+            ["engineer.max_context_tokens: got 600", "engineer.reasoning_tokens"],
         ),
         (INFEASIBLE, ["3x3 board with hole_ratio 0.5", "3 agents need 6"]),
     ],
@@ -224,6 +237,36 @@ def test_the_dry_run_of_the_paper_prints_the_plan(capsys: pytest.CaptureFixture[
     output = capsys.readouterr().out
     for word in ("stage 3: design", "125 updates", "4,022", "GiB", "trainer in all"):
         assert word in output
+
+
+THINKING = (
+    "prompt.thinking=true prompt.max_tokens=16384 reward.overlong_buffer=4096 "
+    "sampling.max_model_len=17408 validation.temperature=0.6 validation.top_p=0.95 "
+    "grpo.completions=8 grpo.micro_batch_size=64"
+)
+
+
+def test_paper_config_takes_its_thinking_option():
+    config = load(ROOT / "configs/paper.yaml", THINKING.split())
+    assert config.prompt.thinking
+    words = " ".join((ROOT / "configs/paper.yaml").read_text().replace("\n  #", "").split())
+    for override in THINKING.split():
+        key, _, value = override.partition("=")
+        assert f"{key.partition('.')[2]} {value}" in words
+
+
+def test_smoke_config_is_the_paper_in_small():
+    trees = [
+        load(ROOT / f"configs/{name}.yaml").model_dump(mode="json")
+        for name in ("paper", "paper_smoke")
+    ]
+    differing = {one.partition(" ")[0] for one in differing_keys(*trees)}
+    assert differing == {
+        *("name", "model.pretrained", "model.mesh.fsdp", "prompt.max_tokens"),
+        *("sampling.data_parallel_size", "sampling.gpu_memory_utilization", "stages.instances"),
+        *("grpo.prompts_per_update", "grpo.minibatches", "grpo.micro_batch_size"),
+        *("reward.overlong_buffer", "validation.per_cell"),
+    }
 
 
 def test_the_dry_run_refuses_a_mesh_that_the_model_does_not_fit(capsys: pytest.CaptureFixture[str]):

@@ -78,6 +78,8 @@ class SamplerAnswerer:
             prompts=self._prompts,
             n=1,
             temperature=self._config.validation.temperature,
+            top_p=self._config.validation.top_p,
+            top_k=self._config.validation.top_k,
             max_tokens=self._config.prompt.max_tokens,
             stop_token_ids=self._policy.stop_ids,
             seed=_seed(self._config, sample),
@@ -152,6 +154,7 @@ class EndpointAnswerer:
                 chat=config.prompt.chat,
                 fields={
                     "temperature": config.validation.temperature,
+                    **_truncation(config),
                     "seed": seed,
                     **self._request,
                 },
@@ -181,6 +184,12 @@ def _seed(config: RunConfig, sample: int) -> int:
     """Return the seed of the answers of this number to all boards."""
     seed = config.validation.seed
     return int(np.random.default_rng([seed, sample]).integers(2**31)) if sample else seed
+
+
+def _truncation(config: RunConfig) -> dict[str, float]:
+    """Return the fields of a request that are set; not every endpoint knows them."""
+    top_p, top_k = config.validation.top_p, config.validation.top_k
+    return ({"top_p": top_p} if top_p < 1.0 else {}) | ({"top_k": top_k} if top_k else {})
 
 
 def _prompt(config: RunConfig, board: BenchmarkBoard) -> str:

@@ -37,6 +37,8 @@ class EvaluationRecord(Record):
     files: dict[str, Digest] = Field(description="the boards' files, by name in their folder")
     prompt: Prompt
     temperature: float = Field(ge=0.0, description="of sampling; 0: greedy")
+    top_p: float = Field(1.0, description="of sampling")
+    top_k: int = Field(0, description="of sampling")
     seed: int = Field(description="of sampling")
     request: dict[str, Any] = Field(description="further fields of an endpoint's requests")
 
@@ -107,6 +109,8 @@ def evaluate_benchmark(
             files=folder.files,
             prompt=config.prompt,
             temperature=config.validation.temperature,
+            top_p=config.validation.top_p,
+            top_k=config.validation.top_k,
             seed=config.validation.seed,
             request=request,
         )

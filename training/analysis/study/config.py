@@ -29,13 +29,19 @@ class ComparedEngineer(Section):
     set: tuple[str, ...] = Field(
         (), description="overrides of engineer.* and environment.initial: engineer.kind=random"
     )
+    against: str | None = Field(
+        None, description="the engineer that it is compared with; null: the study's baseline"
+    )
 
 
 class StudyConfig(Section):
     """Everything that decides a study, and how its numbers are computed."""
 
     name: Name
-    base: str = Field(description="the YAML of a run, relative to the study's file")
+    base: str = Field(
+        description="the YAML of a run, or of a study whose keys hold unless they stand here, "
+        "relative to the study's file; overrides of both are set"
+    )
     set: tuple[str, ...] = Field((), description="overrides of the base, the same for every run")
     engineers: Annotated[tuple[ComparedEngineer, ...], Field(min_length=1)]
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
@@ -50,9 +56,13 @@ class StudyConfig(Section):
         for field, values in (("engineers", names), ("seeds", list(self.seeds))):
             if len(set(values)) < len(values):
                 raise ValueError(f"{field}: got {values}, each may stand there once")
-        if self.baseline not in names:
-            allowed = f"{', '.join(names)}{did_you_mean(self.baseline, names)}"
-            raise ValueError(f"baseline: got {self.baseline!r}, allowed are {allowed}")
+        compared = [("baseline", self.baseline)]
+        for number, engineer in enumerate(self.engineers):
+            compared.append((f"engineers.{number}.against", engineer.against or self.baseline))
+        for field, name in compared:
+            if name not in names:
+                allowed = f"{', '.join(names)}{did_you_mean(name, names)}"
+                raise ValueError(f"{field}: got {name!r}, allowed are {allowed}")
         for number, engineer in enumerate(self.engineers):
             for override in engineer.set:
                 if not override.startswith(_MAY_DIFFER):
@@ -61,6 +71,11 @@ class StudyConfig(Section):
                         "and environment.initial=VALUE: the runs of a study differ in nothing else"
                     )
         return self
+
+    def against(self, name: str) -> str | None:
+        """Return the engineer that another one is compared with; None for the baseline."""
+        (engineer,) = (one for one in self.engineers if one.name == name)
+        return None if name == self.baseline else engineer.against or self.baseline
 
 
 @dataclass(frozen=True)
@@ -147,8 +162,7 @@ def load_study(
     With `seeds` or names of `engineers` it is a piece of the study: only these are in it. A
     `UserError` names what is not as it must be.
     """
-    tree = read_yaml(path)
-    refuse_other_kinds(StudyConfig.__name__, path, tree)
+    tree, base = _with_base(path)
     if seeds is not None:
         tree |= {"seeds": list(seeds)}
     try:
@@ -158,7 +172,6 @@ def load_study(
     except ValidationError as error:
         problems = problems_of(error, _allowed)
         raise UserError("\n".join(f"{path}: {problem}" for problem in problems)) from error
-    base = path.parent / config.base
 
     def loaded(field: str, overrides: tuple[str, ...]) -> RunConfig:
         try:
@@ -177,6 +190,24 @@ def load_study(
     return study
 
 
+def _with_base(path: Path) -> tuple[dict[Any, Any], Path]:
+    """Read a study with the keys of the studies that it is based on, and name the run's YAML."""
+    tree, base, seen = read_yaml(path), path, {path.resolve()}
+    refuse_other_kinds(StudyConfig.__name__, path, tree)
+    while isinstance(name := tree.get("base"), str):
+        base = base.parent / name
+        if not base.is_file() or "base" not in (below := read_yaml(base)):
+            break
+        if base.resolve() in seen:
+            raise UserError(f"{path}: base: got {name}, which is based on this study itself")
+        seen.add(base.resolve())
+        first, then = below.get("set", []), tree.get("set", [])
+        tree = below | tree | {"base": below["base"]}
+        if isinstance(first, list) and isinstance(then, list):
+            tree["set"] = [*first, *then]
+    return tree, base
+
+
 def _only(config: StudyConfig, names: Sequence[str]) -> StudyConfig:
     """Leave out all engineers but these; the first is the baseline if the study's isn't there."""
     known = [engineer.name for engineer in config.engineers]
@@ -185,6 +216,9 @@ def _only(config: StudyConfig, names: Sequence[str]) -> StudyConfig:
         raise UserError(f"--engineers: got {unknown[0]!r}, allowed are {', '.join(known)}{meant}")
     kept = [one for one in config.engineers if one.name in names]
     baseline = config.baseline if config.baseline in names else kept[0].name
+    kept = [
+        one if one.against in names else one.model_copy(update={"against": None}) for one in kept
+    ]
     return StudyConfig.model_validate(
         config.model_dump() | {"engineers": kept, "baseline": baseline}
     )

@@ -34,7 +34,7 @@ def kind_colours(results: Results) -> dict[str, int]:
 
 def difference_figures(results: Results) -> list[PageFigure]:
     """Draw the final rates minus the baseline's, with bootstrap intervals."""
-    numbers, baseline = engineer_colours(results), results["study"]["baseline"]
+    numbers, baseline = engineer_colours(results), results["study"]["compared_with"]
     compared = {
         name: one["difference"] for name, one in results["engineers"].items() if one["difference"]
     }

@@ -94,7 +94,7 @@ def write_outcomes(path: Path, runs: Sequence[FinishedRun]) -> None:
 
 def print_results(results: Results) -> None:
     """Print the final rate of valid answers of each engineer, and its difference."""
-    head = f"minus {results['study']['baseline']}"
+    head = f"minus {results['study']['compared_with']}"
     table = new_table("\nValid, per cent", "engineer", "seeds", "[95%]", head, "other seeds only")
     for name, one in results["engineers"].items():
         difference = one["difference"] and one["difference"]["valid"]
@@ -132,6 +132,11 @@ def study_page(results: Results) -> str:
         facts={
             "Engineers": ", ".join(study["engineers"]),
             "Baseline": study["baseline"],
+            **{
+                f"{name} is compared with": other
+                for name, other in study["against"].items()
+                if other not in (None, study["baseline"])
+            },
             "Seeds": ", ".join(map(str, study["seeds"])),
             "Runs finished": f"{planned - len(results['missing'])} of {planned}",
             "Stages": f"{budget['stages']} of {budget['updates_per_stage']} updates",
@@ -163,7 +168,7 @@ def study_page(results: Results) -> str:
 
 def verdict(results: Results, metric: str) -> str:
     """Say whose final rate differs from the baseline's beyond its interval."""
-    baseline, rate = results["study"]["baseline"], METRIC_NAMES[metric]
+    baseline, rate = results["study"]["compared_with"], METRIC_NAMES[metric]
     differences = {
         name: one["difference"][metric]
         for name, one in results["engineers"].items()

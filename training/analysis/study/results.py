@@ -37,7 +37,7 @@ def build_results(
     for engineer in config.engineers:
         if rows := [run for run in runs if run.engineer == engineer.name]:
             by_engineer[engineer.name] = rows
-    baseline = by_engineer.get(config.baseline, [])
+    against = {name: config.against(name) for name in by_engineer}
     first = np.stack([run.scores[:, 0] for run in runs])
     return {
         "study": {
@@ -45,13 +45,19 @@ def build_results(
             "engineers": {one.name: list(one.set) for one in config.engineers},
             "seeds": list(config.seeds),
             "baseline": config.baseline,
+            "against": against,
+            "compared_with": (
+                "its own baseline"
+                if set(against.values()) - {None, config.baseline}
+                else config.baseline
+            ),
         },
         "budget": _budget(study.warm_start, len(runs[0].boards)),
         "missing": list(unfinished),
         # The rates that all runs began with, as each of them measured them.
         "start": _by_metric(lambda m: rate_spread(first[:, m])),
         "engineers": {
-            name: _engineer(rows, [] if name == config.baseline else baseline)
+            name: _engineer(rows, by_engineer.get(against[name] or "", []))
             for name, rows in by_engineer.items()
         },
     }

@@ -1,0 +1,143 @@
+"""The longest context that an engineer can meet, so that a limit of tokens can be checked early."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engineer.context.blocks import CASE_LIMIT, SUMMARY_LIMIT
+from engineer.context.view import FULL_DETAIL, StageView
+from engineer.domain import Domain
+from engineer.evidence import (
+    FailedCase,
+    GroupEvidence,
+    Signals,
+    StageEvidence,
+    StageHistory,
+    Tally,
+    TrainingEvidence,
+)
+from engineer.space import Configuration, answer_text
+
+_LEVELS = 5
+"""Levels of a factor by which validation answers are sliced, as in the paper's benchmark."""
+
+_NOTES = "On 10x10 boards holes cause 41% of the failures, so hole_ratio goes from 0.35 to 0.2. "
+"""Words as an engineer and a review write them."""
+
+
+def longest_view(
+    domain: Domain,
+    current: Configuration,
+    stages: int,
+    instance: Sequence[str],
+    *,
+    answers: tuple[int, int] = (1_000, 10_000),
+    reasoning_tokens: int = 0,
+    gated: bool = True,
+) -> StageView:
+    """Return a view in which every block has as much to say as it may.
+
+    It is that of the last stage, after a refused answer: all groups fail in all ways, every failed
+    case and text of the model is as long as it is shown, and the history is full.
+
+    Args:
+        domain: The environment.
+        current: A configuration of its space.
+        stages: The stages of the run.
+        instance: The lines of an instance that is as large as any.
+        answers: The numbers of answers of a group in validation and in a stage's training.
+        reasoning_tokens: As in the run.
+        gated: Whether a stage may be taken back.
+    """
+    groups = domain.space.groups
+    validated, trained = (_tally(domain, count) for count in answers)
+    seen = GroupEvidence(
+        **validated.model_dump(), signals=_signals(), slices=_slices(domain, validated)
+    )
+    case = FailedCase(
+        group=groups[-1],
+        failure=max(domain.failures, key=lambda term: len(term.name)).key,
+        time=99,
+        instance=tuple(instance),
+        completion="",
+        facts=(
+            "optimal cost 99",
+            _repeat("read as agent 0 RIGHT DOWN WAIT ", CASE_LIMIT),
+            _repeat("from (10, 9) to (10, 9), ", CASE_LIMIT // 4),
+        ),
+    )
+    evidence = StageEvidence(
+        stage=stages,
+        validation=dict.fromkeys(groups, seen),
+        training=_training(domain, trained),
+        environment={group: {term.key: 0.123 for term in domain.statistics} for group in groups},
+        failed_cases=(case,) * FULL_DETAIL.failed_cases,
+    )
+    rates = dict.fromkeys(groups, 1.0)
+    history = tuple(
+        StageHistory(
+            stage=stage,
+            configuration=current,
+            decision="rolled_back",
+            valid_before=rates,
+            valid_after=rates,
+            failures_before={group: {case.failure: 1.0} for group in groups},
+            summary=_repeat(_NOTES, SUMMARY_LIMIT // 2),
+        )
+        for stage in range(1, stages)
+    )
+    return StageView(
+        domain=domain,
+        evidence=evidence,
+        current=current,
+        history=history,
+        stages_left=0,
+        reasoning_tokens=reasoning_tokens,
+        notice=f"{_repeat(_NOTES, 250)} {answer_text(current)}" if gated else "",
+        refusal=_repeat(_NOTES, CASE_LIMIT),
+        refused_answer=_repeat('{"10":{"hole_ratio":0.15},', SUMMARY_LIMIT),
+        valid_before=rates,
+    )
+
+
+def _tally(domain: Domain, answers: int) -> Tally:
+    kinds = len(domain.failures) + 1
+    each = answers // kinds
+    return Tally(
+        count=each * kinds,
+        valid=each,
+        scores={term.key: each for term in domain.scores},
+        failures={term.key: each for term in domain.failures},
+    )
+
+
+def _slices(domain: Domain, tally: Tally) -> dict[str, dict[str, Tally]]:
+    return {
+        one.factor: dict.fromkeys(sorted(one.levels, key=len)[-_LEVELS:], tally)
+        for one in domain.slices.values()
+    }
+
+
+def _signals() -> Signals:
+    return Signals(readable=1.0, truncated=1.0, tokens=9_999.0, without_success=1.0)
+
+
+def _training(domain: Domain, tally: Tally) -> TrainingEvidence:
+    groups = domain.space.groups
+    return TrainingEvidence(
+        updates=1_000,
+        instances=tally.count,
+        reward_first=0.12,
+        reward_last=0.12,
+        groups_without_variance=1.0,
+        clip_share=1.0,
+        entropy=0.12,
+        completion_length=9_999.0,
+        learnability=dict.fromkeys(groups, 0.12),
+        rollouts=dict.fromkeys(groups, tally),
+        signals=dict.fromkeys(groups, _signals()),
+    )
+
+
+def _repeat(text: str, characters: int) -> str:
+    return (text * characters)[:characters]

@@ -1,0 +1,86 @@
+"""Whether a study's engineers read contexts that are cut alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engineer import DesignSettings, StageView
+from engineer.context import Context, ContextTooLongError
+from engineer.context.token_limit import CountTokens, estimate_tokens
+from engineer.design import context_for
+from engineer.synthetic.longest_view import longest_view
+from training.analysis.study.config import Study, StudyRun
+from training.environments.catalogue import domain_of
+from training.errors import UserError
+from training.phases.stage_results import design_settings
+from training.policy.huggingface import SHIPPED, resolve
+from training.schema import RunConfig
+from training.schema.engineer_section import MODELS
+
+
+def require_equal_contexts(study: Study) -> None:
+    """Refuse a study whose engineers' longest contexts would be cut differently.
+
+    Contexts of one set of settings are cut by one rule. Contexts of several sets are alike only if
+    none is cut: a limit takes more from those with more blocks.
+
+    Raises:
+        UserError: A context would be cut, and not those of all engineers are made alike.
+    """
+    count_tokens = token_counter(study.warm_start.model.pretrained)
+    settings: dict[str, tuple[DesignSettings, StageView]] = {}
+    for engineer in study.config.engineers:
+        run = StudyRun(engineer.name, study.config.seeds[0])
+        config = study.config_of(run, Path("policy"))
+        if config.engineer.asked in MODELS:
+            settings[engineer.name] = (design_settings(config), longest_view_of(config))
+    if len({one for one, _ in settings.values()}) < 2:
+        return
+    needed = {
+        name: context_for(view, one.model_copy(update={"max_context_tokens": None}), count_tokens)
+        for name, (one, view) in settings.items()
+    }
+    for name, (one, view) in settings.items():
+        limit = one.max_context_tokens
+        if limit is not None and needed[name].tokens > limit:
+            most = max(context.tokens for context in needed.values())
+            raise UserError(
+                f"{study.config.name}: engineer.max_context_tokens: got {limit}, by which {name}"
+                f" would lose {_lost(view, one, count_tokens)}, and other engineers less or"
+                f" nothing; allowed is at least {most}, the longest context of all"
+            )
+
+
+def longest_view_of(config: RunConfig) -> StageView:
+    """Return the longest view that the engineer of a run on the lake can meet."""
+    size = max((*config.lake.bounds.sizes, *config.cells.sizes))
+    cells = config.cells
+    validated = len(cells.hole_ratios) * len(cells.wait_ratios) * cells.per_cell
+    trained = config.stages.instances * config.grpo.completions
+    return longest_view(
+        domain_of(config),
+        config.lake.initial,
+        config.stages.count,
+        [" ".join("F" * size)] * size,
+        answers=(validated, trained),
+        reasoning_tokens=config.engineer.reasoning_tokens,
+        gated=config.engineer.gate.rollback != "off",
+    )
+
+
+def token_counter(pretrained: str | None) -> CountTokens:
+    """Return the counter of a model's tokenizer, or an estimate if it is not on this machine."""
+    if pretrained is None or not (pretrained in SHIPPED or Path(pretrained).is_dir()):
+        return estimate_tokens
+    from training.policy.tokenizer import load_tokenizer  # imports transformers
+
+    tokenizer = load_tokenizer(resolve(pretrained))
+    return lambda text: len(tokenizer(text, add_special_tokens=False).input_ids)
+
+
+def _lost(view: StageView, settings: DesignSettings, count_tokens: CountTokens) -> str:
+    try:
+        context: Context = context_for(view, settings, count_tokens)
+    except ContextTooLongError:
+        return "everything that can be cut"
+    return ", ".join(context.cut)
