@@ -131,7 +131,7 @@ HowDecided = Literal[
 class StageHistory(FrozenModel):
     """An earlier stage: what it trained on and what came of it."""
 
-    stage: Count
+    stage: int = Field(description="0 or less: of the run that this one started from")
     configuration: SerializeAsAny[Configuration]
     decision: HowDecided = Field(description="how the configuration came about")
     valid_before: dict[str, Ratio] = Field(description="valid rate before the stage")

@@ -10,12 +10,13 @@ from jaxlake.statistics.paired import PairedComparison
 
 
 class GateSettings(FrozenModel):
-    """When a stage is rolled back."""
+    """When a stage is rolled back, and how far."""
 
     rollback: Literal["off", "configuration", "checkpoint"] = Field(
         default="configuration",
-        description="what is restored when the valid rate falls: nothing, the last "
-        "configuration, or the last weights as well",
+        description="what is restored after a stage whose valid rate fell. off: nothing; "
+        "configuration: the configuration before its own; checkpoint: also the weights that the "
+        "stage began with, with a new optimizer",
     )
     z: float = Field(
         default=1.96,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from training.analysis.report import build_report
-from training.audit import record_digests, require_sealed_weights, seal
+from training.audit import record_digests, require_sealed_weights, require_started_weights, seal
 from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.learner.optimizer import LearnerState
@@ -26,6 +26,7 @@ from training.phases.design_learning import learn_to_design
 from training.phases.reading import read
 from training.phases.resume import restore
 from training.phases.stage_results import StageResult, read_stage_results, reference_of
+from training.phases.starting import make_start
 from training.phases.summary import print_summary, summary_of
 from training.phases.train import starting_state, train
 from training.phases.validate import encode_prompts, gate, validate, validation_set
@@ -67,8 +68,9 @@ def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None
         check_engineer(config.engineer)
         if config.model.pretrained is not None:
             huggingface.resolve(config.model.pretrained)
-        else:
+        elif config.started_from is None:
             require_memory("model.scratch", DecoderConfig(**config.model.scratch.model_dump()))
+    from_first("the start from another run", lambda: make_start(config, path))
     with open_run(config, path) as (directory, known), full_memory_told(_LESS_MEMORY):
         _run(config, directory, stop_after, known=known)
 
@@ -105,6 +107,10 @@ def _run(
     answers = {stage: files.episodes.read() for stage, files in folders.items()}
     problems = summarize(find_problems(config, directory.updates(), answers, gates))
     print_summary(config, summary, [gate.comparison for gate in gates.values()], problems)
+    last = len(summary.stages) - 1
+    if (origin := directory.weights_after(last)) != last:
+        folder = directory.stage(origin).policy
+        console.print(f"Stage {last} was taken back: the weights in force are in {folder}.")
     console.print(f"\nReport: {report}")
 
 
@@ -196,11 +202,12 @@ def _close_stage(run: ActiveRun, stage: int, boards: Any = None) -> None:
 
 
 def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, Any]:
-    """The policy that the run begins with: pretrained, or made once in the run's directory."""
+    """The policy that the run begins with: pretrained, another run's, or made from scratch."""
     if config.model.pretrained is not None:
         folder = huggingface.resolve(config.model.pretrained)
     else:
         folder = directory.initial_policy
+        from_first("the weights of another run", lambda: require_started_weights(config, directory))
         if not from_first("a look for the first policy", folder.exists):
             texts = warm_start.texts_for_tokenizer(config)
             length = config.sampling.max_model_len

@@ -1,6 +1,17 @@
 """Where a run's results come from: digests of what each stage left, written and audited."""
 
 from training.audit.auditor import audit_run
-from training.audit.digests import record_digests, require_sealed_weights, seal
+from training.audit.digests import (
+    record_digests,
+    require_sealed_weights,
+    require_started_weights,
+    seal,
+)
 
-__all__ = ["audit_run", "record_digests", "require_sealed_weights", "seal"]
+__all__ = [
+    "audit_run",
+    "record_digests",
+    "require_sealed_weights",
+    "require_started_weights",
+    "seal",
+]

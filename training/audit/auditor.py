@@ -14,6 +14,7 @@ from training.audit.digests import (
     instances_digest,
     metrics_digest,
     record_digests,
+    require_started_weights,
     weight_digests,
 )
 from training.errors import UserError
@@ -107,6 +108,11 @@ class _Audit:
             yield f"digests.json: is of stage {sealed.stage}"
         if sealed.config != file_digest(self.directory.config_file):
             yield "config.yaml: was changed, or the stage is another run's"
+        if stage == 0:
+            try:
+                require_started_weights(self.config, self.directory)
+            except UserError as error:
+                yield str(error).replace(f"{self.directory.path}/", "")
         if sealed.metrics != metrics_digest(self.directory.metrics.read(), stage):
             yield "metrics.jsonl: the stage's lines were changed"
 

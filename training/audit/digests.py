@@ -76,6 +76,15 @@ def require_sealed_weights(directory: RunDirectory, stage: int) -> None:
             )
 
 
+def require_started_weights(config: RunConfig, directory: RunDirectory) -> None:
+    """Raise a `UserError` unless the weights that a run took from another one are unchanged."""
+    start, folder = config.started_from, directory.initial_policy
+    if start is not None and (
+        not folder.is_dir() or digests.folder_digest(folder) != start.weights
+    ):
+        raise UserError(f"{folder}: does not hold the weights of {start.run}. Restore the folder")
+
+
 def instances_digest(config: RunConfig, instances: Any) -> str:
     """Hash instances in their order, by what tells each from any other (`digest_lines`)."""
     return _lines_digest(environment_of(config).digest_lines(instances))

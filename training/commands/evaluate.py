@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="with --benchmark: an OpenAI-compatible API, ending in /v1",
     )
-    stage = "with --run-dir: the policy after this stage (default: the last one)"
+    stage = "with --run-dir: the policy after this stage (default: the newest in force)"
     parser.add_argument("--stage", metavar="S", type=int, help=stage)
     output = (
         "write the table as JSON too; with --benchmark: the folder of answers.jsonl and "

@@ -16,10 +16,17 @@ if TYPE_CHECKING:
 _HEARTBEAT = 60  # seconds
 
 _HELP = """\
-Run all stages of a configuration, or go on where the same command was stopped.
+Run all stages of a configuration. The same command resumes a run that was stopped.
 
 --set replaces single values: --set grpo.learning_rate=3e-4 stages.count=2. --dry-run checks the
 configuration, prints what would be done and what it would take, and stops.
+
+--from RUN starts a new run where RUN, finished or stopped, completed its last stage. Taken are the
+weights in force after it (with model.lora: adapters merged), the configuration that was designed
+for its next stage, and the history that the engineer reads. They replace model.pretrained,
+warm_start and environment.initial; all else is as CONFIG says. Not taken are the optimizer's state,
+updates of a stage that is not complete, updates of engineer.learning after the last stage, and the
+seed. RUN is copied, and may be removed once the new run has begun. See docs/how_to/resume.md.
 
 exit status: 0 the run is finished, 2 invalid input or configuration
 """
@@ -32,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run-dir", metavar="DIR", type=Path, help="where its files go (default: runs/NAME)"
     )
+    start = "start from the last complete stage of this run"
+    parser.add_argument("--from", dest="source", metavar="RUN", type=Path, help=start)
     parser.add_argument(
         "--dry-run", action="store_true", help="check the configuration, print the plan and stop"
     )
@@ -68,11 +77,17 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--heartbeat: got {args.heartbeat}, allowed with --coordinator only")
     config = load(args.config, args.set)
     run_dir = usable_folder("--run-dir", args.run_dir or Path("runs") / config.name)
+    if args.source is not None:
+        from training.phases.starting import started_config
+
+        config = started_config(config, args.source, run_dir)
     if args.dry_run:
         _require_pretrained(config)  # before imports that take seconds
+        from training.phases.starting import start_weights
         from training.run.dry_run import print_plan
 
-        print_plan(config)
+        start = config.started_from
+        print_plan(config, None if start is None else start_weights(start, run_dir))
         return 0
     from training.run.directory import RunDirectory
 

@@ -38,13 +38,13 @@ def known_stage(path: Path, stage: int | None) -> int:
 
 
 def policy_folder(run_dir: Path, stage: int | None) -> Path:
-    """Return where a run keeps its policy after a stage (None: after the last one that has one)."""
+    """Return where a run keeps its policy after a stage (None: the newest that is in force)."""
     directory = known_run(run_dir)
     stages = [one for one in directory.stage_numbers() if directory.stage(one).policy.is_dir()]
     if not stages:
         raise UserError(f"{run_dir}: holds no policy; is it a run that finished a stage?")
     if stage is None:
-        stage = stages[-1]
+        stage = directory.weights_after(stages[-1])
     if stage not in stages:
         allowed = ", ".join(map(str, stages))
         raise UserError(f"--stage: got {stage}, allowed are the stages of {run_dir}: {allowed}")

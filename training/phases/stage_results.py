@@ -23,6 +23,7 @@ from engineer import (
     Tally,
     TrainingEvidence,
 )
+from engineer.evidence import HowDecided
 from engineer.gate import has_fallen, rollback_notice
 from jaxlake.statistics.paired import PairedComparison, compare
 from training.environments.catalogue import domain_of
@@ -35,6 +36,8 @@ from training.run.records import (
     EpisodeRecord,
     GateRecord,
     GroupMetrics,
+    StartRecord,
+    StoredHistory,
     UpdateMetrics,
     ValidationRecord,
 )
@@ -53,6 +56,7 @@ class StageResult:
     episodes: tuple[EpisodeRecord, ...]  # answers to the validation set, in its order
     # What the engineer may read: the answers, some failed ones, the updates and training instances.
     evidence: StageEvidence
+    start: StartRecord | None = None  # of stage 0, if the run started from another one
     gate: GateRecord | None = None  # whether it was taken back, once the gate has compared
     decision: DecisionRecord | None = None  # what the engineer decided for the next stage
     notes: str = ""  # what the engineer wrote down for the next stage; often empty
@@ -80,6 +84,7 @@ def read_stage_results(directory: RunDirectory, config: RunConfig) -> list[Stage
         results.append(
             replace(
                 validated,
+                start=files.start.read() if files.start.exists() else None,
                 gate=files.gate.read() if files.gate.exists() else None,
                 decision=files.decision.read() if files.decision.exists() else None,
                 notes=files.notes.read() if files.notes.exists() else "",
@@ -163,9 +168,9 @@ def gate_record(config: RunConfig, results: Sequence[StageResult], stage: int) -
     comparison = _compare(results[reference], results[stage])
     fell = settings.rollback != "off" and has_fallen(comparison, settings.z)
     restored = None if not fell or settings.rollback == "off" else settings.rollback
-    before = results[stage - 1].gate if fell else None
+    before = _designed_from(results, stage) if fell else None
     tried = configuration_for(config, results, stage)
-    current = tried if before is None else before.configuration
+    current = tried if before is None else before
     notice = rollback_notice(comparison, restored, tried=tried, current=current) if restored else ""
     return GateRecord(
         reference=reference,
@@ -185,7 +190,6 @@ def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> St
         restored = results[gate.reference].evidence
         shown = ("validation", "failed_cases")
         evidence = evidence.model_copy(update={name: getattr(restored, name) for name in shown})
-    before = results[stage - 1].gate if stage > 1 else None
     reference = results[reference_of(results, stage)] if stage else results[0]
     return StageView(
         domain=domain_of(config),
@@ -196,9 +200,29 @@ def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> St
         trained=configuration_for(config, results, stage),
         stages_left=config.stages.count - stage,
         reasoning_tokens=config.engineer.reasoning_tokens,
-        designed_from=None if before is None else before.configuration,
+        designed_from=_designed_from(results, stage) if stage else None,
         valid_before=reference.evidence.valid_rates() if stage else {},
         taken_back=taken_back,
+    )
+
+
+def _designed_from(results: Sequence[StageResult], stage: int) -> Configuration | None:
+    """The configuration in force when a stage's own was designed; None before any design."""
+    before = results[stage - 1]
+    if before.gate is not None:
+        return before.gate.configuration
+    return None if before.start is None else before.start.designed_from
+
+
+def start_record(config: RunConfig, results: Sequence[StageResult]) -> StartRecord:
+    """What the engineer of a run that starts after the last of `results` knows of them."""
+    following = len(results)
+    history = _history_before(config, results, following)
+    rows = [dict(one) | {"stage": one.stage - results[-1].stage} for one in history]
+    return StartRecord(
+        history=tuple(map(StoredHistory.model_validate, rows)),
+        decision=_how_decided(results, following),
+        designed_from=_designed_from(results, following),
     )
 
 
@@ -217,13 +241,14 @@ def _history_before(
     config: RunConfig, results: Sequence[StageResult], stage: int
 ) -> list[StageHistory]:
     """What the engineer reads of the stages before this one, oldest first."""
-    history = []
+    start = results[0].start
+    history: list[StageHistory] = [] if start is None else list(start.history)
     for after in results[1:stage]:
         before = results[reference_of(results, after.stage)]
         if after.gate is not None and after.gate.restored:
-            kind = "rolled_back"
+            kind: HowDecided = "rolled_back"
         else:
-            kind = "initial" if after.stage == 1 else decision_of(results, after.stage - 1).kind
+            kind = _how_decided(results, after.stage)
         history.append(
             StageHistory(
                 stage=after.stage,
@@ -236,6 +261,14 @@ def _history_before(
             )
         )
     return history
+
+
+def _how_decided(results: Sequence[StageResult], stage: int) -> HowDecided:
+    """How the configuration of a stage came about."""
+    if stage > 1:
+        return decision_of(results, stage - 1).kind
+    start = results[0].start
+    return "initial" if start is None else start.decision
 
 
 def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> TrainingEvidence:

@@ -58,7 +58,8 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
         told = find_problems(run.config, updates)
         tell(find_problems(run.config, updates, {stage: episodes}), told)
     if trained is None:
-        return validated_stage(run.config, stage, None, episodes, (), {})
+        result = validated_stage(run.config, stage, None, episodes, (), {})
+        return replace(result, start=files.start.read() if files.start.exists() else None)
     environment = trained.boards.environment
     return validated_stage(
         run.config, stage, trained.configuration, episodes, trained.updates, environment

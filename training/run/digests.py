@@ -22,9 +22,12 @@ def file_digest(path: Path) -> str:
 
 def write_digests(folder: Path, *, left_out: tuple[str, ...] = ()) -> None:
     """Write the SHA-256 of every file below `folder`, but those `left_out`, to its `SHA256SUMS`."""
-    names = sorted(_names(folder) - set(left_out))
-    text = "".join(f"{file_digest(folder / name)}  {name}\n" for name in names)
-    write_text_whole(folder / HASHES, text)
+    write_text_whole(folder / HASHES, _digest_lines(folder, left_out))
+
+
+def folder_digest(folder: Path) -> str:
+    """Return the SHA-256 of the names and digests of all files below a folder."""
+    return hashlib.sha256(_digest_lines(folder).encode()).hexdigest()
 
 
 def damage_of(folder: Path, *, left_out: tuple[str, ...] = ()) -> str | None:
@@ -52,6 +55,11 @@ def damage_of(folder: Path, *, left_out: tuple[str, ...] = ()) -> str | None:
         name = error.filename or str(folder / HASHES)
         raise OSError(error.errno, error.strerror, name) from error
     return None
+
+
+def _digest_lines(folder: Path, left_out: tuple[str, ...] = ()) -> str:
+    names = sorted(_names(folder) - set(left_out))
+    return "".join(f"{file_digest(folder / name)}  {name}\n" for name in names)
 
 
 def _names(folder: Path) -> set[str]:

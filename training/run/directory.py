@@ -42,6 +42,8 @@ class StageDirectory:
     def __init__(self, path: Path, weights: Path | None = None) -> None:
         """Name the files; nothing is read or written yet. Its policy may stand in `weights`."""
         self.path = path
+        # What stage 0 of a run that started from another one knows of that run.
+        self.start = JsonFile(path / "start.json", TypeAdapter(records.StartRecord))
         # What the stage trained on; stage 0 has none.
         self.configuration = JsonFile(path / "configuration.json", _CONFIGURATION)
         # What its instances were picked by, if the policy answered a pool for that.
@@ -110,7 +112,7 @@ class RunDirectory:
         self.timings = JsonLog(path / "timings.jsonl", TypeAdapter(records.TimingRecord))
         self.checkpoints = weights / "checkpoints"
         self.prefetched = path / "prefetched"
-        self.initial_policy = weights / "initial"  # made from scratch
+        self.initial_policy = weights / "initial"  # made from scratch, or another run's
         self.engine = weights / "engine"  # what vLLM starts from
         self.tensorboard = path / "tensorboard"
         self.wandb_id = TextFile(path / "wandb.id")  # of the run on Weights & Biases
@@ -131,6 +133,12 @@ class RunDirectory:
         """The stages that have a folder, ascending."""
         folders = (self.path / "stages").glob("*")
         return sorted(int(folder.name) for folder in folders if folder.name.isdecimal())
+
+    def weights_after(self, stage: int) -> int:
+        """The stage whose weights are in force after a stage: another one if it was taken back."""
+        gate = self.stage(stage).gate
+        taken_back = gate.exists() and gate.read().restored == "checkpoint"
+        return gate.read().reference if taken_back else stage
 
     def finished(self) -> bool:
         """Whether the run says that it has ended."""

@@ -33,9 +33,9 @@ KNOWN_SHAPES = {
 }
 
 
-def shape_of(config: RunConfig) -> DecoderConfig | None:
-    """Return the policy's shape; None if only a hub knows it."""
-    name = config.model.pretrained
+def shape_of(config: RunConfig, weights: Path | None = None) -> DecoderConfig | None:
+    """Return the policy's shape, by the folder of its `weights` if given; None: the hub knows."""
+    name = config.model.pretrained if weights is None else str(weights)
     if name is None:
         return DecoderConfig(**config.model.scratch.model_dump())
     if name in SHIPPED or Path(name).is_dir():
@@ -104,13 +104,15 @@ def _scores_at_once(queries: int, keys: int) -> int:
     return BLOCK * BLOCK if keys > BLOCKWISE_ABOVE else queries * keys
 
 
-def print_plan(config: RunConfig) -> None:
+def print_plan(config: RunConfig, weights: Path | None = None) -> None:
     """Print the stages, the shapes of batches with their tokens, and the memory per device.
+
+    `weights` is the folder of another run's weights, if the run starts with them.
 
     Raises:
         UserError: The policy, where its shape is known here, does not fit `model.mesh`.
     """
-    shape = shape_of(config)
+    shape = shape_of(config, weights)
     if shape is not None:
         require_fitting_mesh(config, shape)
     console.print(f"Plan of {config.name} (seed {config.seed}); nothing is started.\n")

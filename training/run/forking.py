@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from training.errors import UserError
+from training.policy.model_folders import replaced
 from training.run.directory import RunDirectory
 from training.run.typed_files import File, TextFile
 from training.schema import EngineerChoice, RunConfig, Tracking, dump
@@ -41,10 +42,11 @@ def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> N
         raise UserError(f"{source.path}: was not stopped after its first stage")
     if target.exists():
         raise UserError(f"{target}: is there already")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    made = RunDirectory(partial)
+    with replaced(target) as partial:
+        _copy_first_round(source, RunDirectory(partial), config)
+
+
+def _copy_first_round(source: RunDirectory, made: RunDirectory, config: RunConfig) -> None:
     made.stage(1).path.mkdir(parents=True)
     trained = source.stage(1)
     folders = [source.checkpoints, source.stage(0).path, trained.policy, trained.adapters]
@@ -52,11 +54,10 @@ def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> N
         if folder.exists():
             without_digests = shutil.ignore_patterns("digests.json")  # which name the other run
             shutil.copytree(
-                folder, partial / folder.relative_to(source.path), ignore=without_digests
+                folder, made.path / folder.relative_to(source.path), ignore=without_digests
             )
     for file in filter(File.exists, source.stage(1).before_design()):
         shutil.copyfile(file.path, made.stage(1).path / file.path.name)
     made.metrics.write(source.metrics.read())
     made.timings.write([one for one in source.timings.read() if one.phase in _SHARED_PHASES])
     TextFile(made.config_file).write(dump(config))
-    partial.rename(target)

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from engineer import DesignAtlas, DesignRecord, Tally
+from engineer import DesignAtlas, DesignRecord, StageHistory, Tally
+from engineer.evidence import HowDecided
 from jaxlake.statistics.paired import PairedComparison
 from training.errors import UserError, problems_of
 from training.run.answer_records import EpisodeRecord as EpisodeRecord
@@ -58,6 +59,25 @@ class GateRecord(Record):
 
 DecisionRecord = DesignRecord[StoredConfiguration]
 """`decision.json`: what a Design phase decided."""
+
+
+class StoredHistory(StageHistory):
+    """An earlier stage as a file holds it."""
+
+    configuration: StoredConfiguration
+
+
+class StartRecord(Record):
+    """`start.json` of stage 0: what the engineer knows of the run that this one started from."""
+
+    history: tuple[StoredHistory, ...] = Field(
+        description="its stages, oldest first; the last one has number 0"
+    )
+    decision: HowDecided = Field(description="how the configuration of the first stage came about")
+    designed_from: StoredConfiguration | None = Field(
+        description="in force when that configuration was designed; None: it was given, or what "
+        "was in force is not allowed in this run"
+    )
 
 
 class DesignUpdateRecord(Record):

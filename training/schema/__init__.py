@@ -10,7 +10,7 @@ from training.schema.lake_sections import Prompt
 from training.schema.learning_sections import Grpo, Rehearsal, Reward, WarmStart
 from training.schema.loading import dump, load, load_as, parse_yaml, read_yaml
 from training.schema.model_sections import Lora, Model
-from training.schema.run_config import RunConfig, Tracking
+from training.schema.run_config import RunConfig, StartedFrom, Tracking
 from training.schema.sampling_sections import Sampling, Server
 from training.schema.section import Positive, Section
 
@@ -29,6 +29,7 @@ __all__ = [
     "Sampling",
     "Section",
     "Server",
+    "StartedFrom",
     "Tracking",
     "WarmStart",
     "dump",

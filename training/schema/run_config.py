@@ -28,7 +28,7 @@ from training.schema.lake_sections import Environment, Prompt, Validation
 from training.schema.learning_sections import Grpo, Rehearsal, Reward, WarmStart
 from training.schema.model_sections import Model
 from training.schema.sampling_sections import BFLOAT16_TOLERANCE, Sampling
-from training.schema.section import Agents, Positive, Section
+from training.schema.section import Agents, Count, Positive, Section
 
 RANDOM = "random"
 """As `environment.initial`: drawn by the run's seed, as the random engineer draws."""
@@ -69,6 +69,16 @@ class Tracking(Section):
     )
 
 
+class StartedFrom(Section):
+    """The run that another one starts from, and what was taken there."""
+
+    run: str = Field(description="its directory, as it was given")
+    stage: Count = Field(description="its last complete stage")
+    weights: str = Field(
+        pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the weights in force after it"
+    )
+
+
 class _Drawing(BaseModel):
     """What decides a drawn first configuration."""
 
@@ -103,6 +113,9 @@ class RunConfig(Section):
     )
     seed: Seed = Field(
         0, description="every random number but those of the validation set follows from it"
+    )
+    started_from: StartedFrom | None = Field(
+        None, description="written by `jaxlake run --from`; null: start from `model`"
     )
     model: Model = Model()
     environment: Annotated[Environment | OtherEnvironment, WrapValidator(_of_its_kind)]
@@ -242,7 +255,8 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _scratch_needs_a_warm_start(self) -> RunConfig:
-        if self.warm_start is None and self.model.pretrained is None:
+        begins = (self.warm_start, self.model.pretrained, self.started_from)
+        if all(one is None for one in begins):
             raise ValueError("warm_start: a model made from scratch needs one; null is not allowed")
         return self
 

@@ -230,7 +230,9 @@ def _configuration_columns(run: ReportedRun) -> list[_Column]:
     for stage in run.stages:
         if not columns and stage.configuration is not None:
             values = stage.configuration.values()
-            columns.append(_Column(f"Stage {stage.number}", "initial", "given", values))
+            start = run.config.started_from
+            note = "given" if start is None else f"designed in {start.run}"
+            columns.append(_Column(f"Stage {stage.number}", "initial", note, values))
         if (decision := stage.decision) is not None:
             note = f"after stage {stage.number}"
             if stage.number + 1 not in trained:
@@ -244,13 +246,15 @@ def _facts(run: ReportedRun) -> dict[str, object]:
     """Return the facts at the top of the page."""
     config = run.config
     space, model = domain_of(config).space, config.model
-    from_scratch = (
+    start = config.started_from
+    own = (
         f"Qwen3 from scratch, {model.scratch.num_hidden_layers} layers of "
         f"{model.scratch.hidden_size}"
     )
     designed = sum(stage.decision is not None for stage in run.stages)
     facts: dict[str, object] = {
-        "Model": model.pretrained or from_scratch,
+        "Model": model.pretrained
+        or (own if start is None else f"of {start.run} after stage {start.stage}"),
         "Seed": config.seed,
         "Environment": config.environment.kind,
         f"{space.group_label.capitalize()}s": ", ".join(space.groups),

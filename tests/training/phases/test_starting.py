@@ -1,0 +1,178 @@
+"""A run that starts from another one: what it takes, and that it needs the other no more."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jaxlake.command_line.entry import main
+from tests.paths import TINY
+from tests.training.fake_run import (
+    POINTS,
+    KilledError,
+    assert_same_files,
+    dying_at,
+    stop,
+    without_vllm,
+)
+from tests.training.sample_run import write_run
+from training import loop
+from training.audit import audit_run
+from training.commands.runs import policy_folder
+from training.errors import UserError
+from training.phases.stage_results import (
+    gate_record,
+    read_stage_results,
+    start_record,
+    view_of,
+)
+from training.phases.starting import make_start, started_config
+from training.run.digests import folder_digest
+from training.run.directory import RunDirectory
+from training.schema import RunConfig, load
+
+OTHERWISE = ["name=second", "seed=9", "stages.count=1", "grpo.learning_rate=5e-4"]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of two stages."""
+    path = tmp_path_factory.mktemp("runs") / "first"
+    with without_vllm():
+        loop.run(load(TINY), path)
+    return path
+
+
+def start(source: Path, target: Path) -> RunConfig:
+    return started_config(load(TINY, OTHERWISE), source, target)
+
+
+@pytest.fixture(scope="module")
+def taken_back(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A finished run whose last stage, the third, was taken back with its weights."""
+    choice = {"gate": {"rollback": "checkpoint"}, "style": "full"}
+    path = tmp_path_factory.mktemp("runs") / "fallen"
+    run = RunDirectory(write_run(path, choice, skill=(0.3, 0.5, 0.9, 0.1)))
+    assert run.stage(3).gate.read().restored == "checkpoint"
+    return run
+
+
+def test_run_from_another_takes_weights_design_history(source: Path, tmp_path: Path) -> None:
+    first = RunDirectory(shutil.copytree(source, tmp_path / "first"))
+    second = RunDirectory(tmp_path / "second")
+    command = ["run", str(TINY), "--from", str(first.path), "--run-dir", str(second.path), "--set"]
+    with without_vllm():
+        assert main([*command, *OTHERWISE, "--stop-after", "0"]) == 0
+        shutil.rmtree(first.path)
+        assert main([command[0], *command[1:], *OTHERWISE]) == 0
+    first, config = RunDirectory(source), second.config()
+    for name in ("policy/model.safetensors", "episodes.jsonl"):
+        one, other = first.stage(2).path / name, second.stage(0).path / name
+        assert one.read_bytes() == other.read_bytes(), name
+    assert second.stage(1).configuration.read() == first.stage(2).decision.read().configuration
+    theirs = read_stage_results(first, first.config())
+    results = read_stage_results(second, config)
+    view = view_of(config, results, 1)
+    assert [past.stage for past in view.history] == [-1, 0]
+    assert view.history[0].configuration == theirs[1].configuration
+    assert view.history[1].valid_after == theirs[2].evidence.valid_rates()
+    assert view.history[1].decision == theirs[1].decision.kind
+    assert view.designed_from == theirs[2].gate.configuration
+    assert [one.problems for one in audit_run(second.path) if one.problems] == []
+    report = second.report.read_text(encoding="utf-8").replace("<wbr>", "")
+    assert f"of {tmp_path / 'first'} after stage 2" in report
+    assert second.updates()[0].step == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("options", [[], ["model.lora={rank: 4}", "grpo.kl_coefficient=0.1"]])
+def test_killed_run_from_another_leaves_the_same_files(
+    source: Path, tmp_path: Path, options: list[str]
+) -> None:
+    config = started_config(load(TINY, [*OTHERWISE, *options]), source, tmp_path / "whole")
+    with without_vllm():
+        loop.run(config, tmp_path / "whole")
+        for point in [one for one in POINTS if one != "warm_start"]:
+            with pytest.raises(KilledError), dying_at(point, stop):
+                loop.run(config, tmp_path / "run")
+        loop.run(config, tmp_path / "run")
+    assert_same_files(tmp_path / "whole", tmp_path / "run")
+    third = started_config(load(TINY, OTHERWISE), tmp_path / "run", tmp_path / "third")
+    make_start(third, tmp_path / "third")
+    record = RunDirectory(tmp_path / "third").stage(0).start.read()
+    assert [past.stage for past in record.history] == [-2, -1, 0]
+
+
+def test_unchanged_weights_are_required(source: Path, tmp_path: Path) -> None:
+    config = start(source, tmp_path / "run")
+    make_start(config, tmp_path / "run")
+    (tmp_path / "run/initial/config.json").write_text("{}")
+    with without_vllm(), pytest.raises(UserError, match="initial: does not hold the weights of"):
+        loop.run(config, tmp_path / "run")
+
+
+def test_from_refuses_another_run_and_changed_run(source: Path, tmp_path: Path) -> None:
+    target, other = tmp_path / "run", shutil.copytree(source, tmp_path / "other")
+    config = start(other, target)
+    (other / "stages/2/digests.json").unlink()
+    with pytest.raises(UserError, match=r"other: has changed since this run's configuration"):
+        make_start(config, target)
+    assert not target.exists()
+    make_start(start(other, target), target)
+    with pytest.raises(UserError, match=r"--from: got .*first, but the run in .*/run started from"):
+        start(source, target)
+    assert RunDirectory(target).config().started_from.stage == 1
+    with pytest.raises(UserError, match=r"first started from no other run; choose another"):
+        start(other, source)
+
+
+def test_from_refuses_designs_beyond_the_bounds(source: Path, tmp_path: Path) -> None:
+    bounds = "environment.bounds={sizes: [3], max_hole_ratio: 0.2, max_wait_ratio: 0.2}"
+    initial = "environment.initial.sizes={3: {data_ratio: 1, hole_ratio: 0, wait_ratio: 0}}"
+    config = load(TINY, [bounds, initial])
+    with pytest.raises(
+        UserError, match=r"its last design is not allowed in environment\.kind lake"
+    ):
+        started_config(config, source, tmp_path / "run")
+
+
+def test_from_refuses_runs_without_a_complete_stage(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nowhere: is not a run's directory, it does not exist"):
+        start(tmp_path / "nowhere", tmp_path / "run")
+    (tmp_path / "config.yaml").write_text(TINY.read_text())
+    with pytest.raises(UserError, match="has no complete stage that a run could start from"):
+        start(tmp_path, tmp_path / "run")
+
+
+def test_dry_run_from_another_shows_its_shape(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["run", str(TINY), "--run-dir", str(tmp_path / "run"), "--dry-run"]
+    scratch = ["--set", "model.scratch.hidden_size=512"]
+    assert main([*command, *scratch, "--from", str(source)]) == 0
+    told = capsys.readouterr().out
+    assert "The policy has 0.1 million parameters" in " ".join(told.split())
+    assert "warm start" not in told
+    assert not (tmp_path / "run").exists()
+
+
+def test_start_after_a_rollback_takes_restored_weights(
+    taken_back: RunDirectory, tmp_path: Path
+) -> None:
+    run = taken_back
+    start = started_config(run.config(), run.path, tmp_path / "second").started_from
+    assert (start.stage, start.weights) == (3, folder_digest(run.stage(2).policy))
+    assert policy_folder(run.path, None) == run.stage(2).policy
+    assert policy_folder(run.path, 3) == run.stage(3).policy
+
+
+def test_first_stage_that_falls_restores_the_older_design(taken_back: RunDirectory) -> None:
+    config = taken_back.config()
+    *_, good, fallen = results = read_stage_results(taken_back, config)
+    record = start_record(config, results)
+    gate = gate_record(config, [replace(good, stage=0, start=record, gate=None), fallen], 1)
+    assert gate.restored == "checkpoint"
+    assert gate.configuration == record.designed_from == fallen.gate.configuration
+    assert gate.configuration != config.environment.initial

@@ -1,0 +1,126 @@
+"""Start a run from another one: its weights in force, its last design and its history."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from engineer import Configuration
+from training.audit import require_sealed_weights
+from training.environments.catalogue import domain_of
+from training.errors import UserError, problems_of
+from training.phases.stage_results import (
+    StageResult,
+    configuration_for,
+    read_stage_results,
+    start_record,
+)
+from training.policy.model_folders import replaced
+from training.run.digests import folder_digest
+from training.run.directory import RunDirectory
+from training.run.progress import console
+from training.run.typed_files import TextFile
+from training.schema import RunConfig, StartedFrom, dump
+
+
+def started_config(config: RunConfig, source: Path, target: Path) -> RunConfig:
+    """Return the configuration of a run in `target` that starts from the run in `source`.
+
+    If `target` already holds such a run, `source` is not read and may be gone.
+
+    Raises:
+        UserError: `source` has no complete stage, its last design is not allowed in `config`, or
+            `target` holds a run that started otherwise.
+    """
+    if RunDirectory(target).config_file.exists():
+        theirs = RunDirectory(target).config()
+        start = theirs.started_from
+        design: Configuration = theirs.environment.initial
+        if start is None or Path(start.run).resolve() != source.resolve():
+            origin = "from no other run" if start is None else f"from {start.run}"
+            raise UserError(
+                f"--from: got {source}, but the run in {target} started {origin}; choose another "
+                "--run-dir"
+            )
+    else:
+        start, design = _read_start(source)
+    kind, tree = config.environment.kind, config.model_dump(mode="json")
+    tree |= {"warm_start": None, "started_from": start.model_dump()}
+    tree["model"]["pretrained"] = None
+    tree["environment"]["initial"] = design.model_dump(mode="json")
+    try:
+        return RunConfig.model_validate(tree)
+    except ValidationError as error:
+        raise UserError(
+            f"--from {source}: its last design is not allowed in environment.kind {kind} as "
+            f"configured: {'; '.join(problems_of(error))}"
+        ) from error
+
+
+def start_weights(start: StartedFrom, target: Path) -> Path:
+    """Return the folder of the weights that a run in `target` starts with, made or not."""
+    made, source = RunDirectory(target), RunDirectory(Path(start.run))
+    if made.config_file.exists():
+        return made.initial_policy
+    return source.stage(source.weights_after(start.stage)).policy
+
+
+def make_start(config: RunConfig, target: Path) -> None:
+    """Make the directory of a run that starts from another one, unless it is there.
+
+    It appears whole or not at all.
+
+    Raises:
+        UserError: The run that it starts from is missing or has changed.
+    """
+    start = config.started_from
+    if start is None or RunDirectory(target).belongs_to(config):
+        return
+    source = RunDirectory(Path(start.run))
+    if _read_start(source.path)[0] != start:
+        raise UserError(f"{source.path}: has changed since this run's configuration was made")
+    theirs = source.config()
+    record = start_record(theirs, _complete(source))
+    space, before = domain_of(config).space, record.designed_from
+    if before is not None and (space.violation(before) or space.off_grid(before)):
+        record = record.model_copy(update={"designed_from": None})
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with replaced(target) as partial:
+        made = RunDirectory(partial)
+        shutil.copytree(start_weights(start, target), made.initial_policy)
+        made.stage(0).start.write(record)
+        TextFile(made.config_file).write(dump(config))
+    console.print(
+        f"Took the weights, the design and the history of {source.path} after stage {start.stage}.",
+        soft_wrap=True,
+    )
+    if theirs.seed == config.seed:
+        console.print(
+            f"Both runs have seed {config.seed}: stage 1 draws the random numbers of stage 1 there."
+            f" --set seed={config.seed + 1} draws others.",
+            style="yellow",
+            soft_wrap=True,
+        )
+
+
+def _read_start(path: Path) -> tuple[StartedFrom, Configuration]:
+    """Return where a run that starts from the one in `path` begins, and on which design."""
+    directory = RunDirectory(path)
+    config, results = directory.config(), _complete(directory)
+    stage = results[-1].stage
+    origin = directory.weights_after(stage)
+    require_sealed_weights(directory, origin)
+    weights = folder_digest(directory.stage(origin).policy)
+    start = StartedFrom(run=str(path), stage=stage, weights=weights)
+    return start, configuration_for(config, results, stage + 1)
+
+
+def _complete(directory: RunDirectory) -> list[StageResult]:
+    """Read the results of the stages that are complete."""
+    stages = [s for s in directory.stage_numbers() if directory.stage(s).digests.exists()]
+    results = read_stage_results(directory, directory.config())
+    if not stages or len(results) <= stages[-1]:
+        raise UserError(f"{directory.path}: has no complete stage that a run could start from")
+    return results[: stages[-1] + 1]
