@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from engineer import BlockName, ContextStyle, Engineer, GateSettings
 from engineer.engineers.catalogue import SCRIPTED
 from engineer.engineers.controls import CONTROL_NAMES, split_control
-from training.errors import UserError, did_you_mean, shortened
+from training.errors import UserError, did_you_mean
 from training.schema.endpoints import check_key, check_request, check_url, check_variable
 from training.schema.section import Count, NonNegative, Positive, PositiveFloat, Section, Share
 from training.schema.user_code import import_function, names_code
@@ -57,8 +57,8 @@ def own_engineer(name: str) -> Engineer:
         getattr(made, "propose", None)
     ):
         raise UserError(
-            f"engineer.kind: {name}() made {shortened(made)}, an engineer with a name and a method "
-            "propose(task) is needed"
+            f"engineer.kind: {name}() made a {type(made).__name__}, an engineer with a name and a "
+            "method propose(task) is needed"
         )
     return made
 
