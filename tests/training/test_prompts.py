@@ -1,13 +1,20 @@
 """Every place that shows a board writes the prompt that the configuration asks for."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from engineer import GeneratedText
 from jaxlake.language.prompts import render
 from tests.paths import TINY
 from tests.training.hooks import words_of
 from tests.training.small_lakes import small_lakes
+from training.analysis.benchmark.answering import EndpointAnswerer
+from training.analysis.benchmark.boards import BenchmarkBoard
 from training.environments.catalogue import environment_of
 from training.errors import UserError
+from training.policy.policy import Policy
 from training.prompts import board_prompt
 from training.run.dry_run import longest_prompt
 from training.schema import load
@@ -42,3 +49,27 @@ def test_prompts_of_the_lake_follow_the_template():
 def test_longest_prompt_counts_the_template():
     template = "prompt.template='{board}" + " and so on" * 30 + "'"
     assert longest_prompt(load(TINY, [template])) > longest_prompt(load(TINY)) + 100
+
+
+def test_encode_board_follows_the_template():
+    tokenizer: Any = SimpleNamespace(encode=lambda text, add_special_tokens: [*text.encode()])
+    prompt = load(TINY, [f"prompt.template={HOOKS}:words_of"]).prompt
+    nothing: Any = None
+    policy = Policy(nothing, tokenizer, nothing, prompt, length_bucket=1)
+    (board,) = small_lakes(1)
+    assert bytes(policy.encode_board(board)) == b"A board of 3.\n"
+
+
+def test_endpoint_is_asked_by_the_template():
+    board = BenchmarkBoard("", "a", 2, 3, ("S g F", "F F F", "G s F"), None)
+    asked: list[str] = []
+
+    def complete(prompt: str, **_: Any) -> GeneratedText:
+        asked.append(prompt)
+        return GeneratedText("?", 1)
+
+    client: Any = SimpleNamespace(complete=complete)
+    config = load(TINY, [f"prompt.template={HOOKS}:words_of"])
+    answerer = EndpointAnswerer(config, client, [board], concurrency=1, request={})
+    assert [one.text for one in answerer.answer([(0, 0)])] == ["?"]
+    assert asked == ["A board of 3.\n"]
