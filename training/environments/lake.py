@@ -42,6 +42,7 @@ from training.schema import RunConfig
 from training.schema.learning_sections import REWARD_FUNCTIONS
 from training.schema.user_code import import_function
 
+_LARGEST_REWARD = float(np.finfo(np.float32).max)
 _OPTIMA = tuple(term.key for term in SCORES)
 _LABELS = np.array([kind.label if kind else None for kind in Failure], np.object_)
 
@@ -170,7 +171,7 @@ def _paid_by_function(
     function, rewards = import_function(name, REWARD_FUNCTIONS), []
     for text, board, score in zip(texts, instances, facts, strict=True):
         paid = function(text, board, score)
-        if not (isinstance(paid, Real) and abs(paid) <= np.finfo(np.float32).max):
+        if not (isinstance(paid, Real) and abs(float(paid)) <= _LARGEST_REWARD):
             raise UserError(
                 f"reward.function: {name} returned {shortened(paid)} for the answer {text!r:.100}, "
                 "allowed are finite numbers"
