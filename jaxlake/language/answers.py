@@ -8,12 +8,15 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from jaxlake.board.dynamics import Action
 from jaxlake.language.plans import AgentPlan, Plan, find_plans
 
 _THINK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _ANSWER = re.compile(r"<(/?)answer>", re.IGNORECASE)
 # What stands between the tags where a sentence only names them: "between <answer> and </answer>".
 _MENTION = re.compile(r"[\s`'\".]*(?:and|to|your|final|plan|here|tags|\.)*[\s`'\".]*")
+
+_WAITS = bytes([Action.WAIT])
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,8 @@ def parse_answer(text: str, num_agents: int, *, max_steps: int) -> Answer:
 
     Only what follows the last `</think>` counts. If that holds complete `<answer>` blocks, only
     the last of them counts. There, or in the whole text, the last complete set of plans counts,
-    one per agent: drafts, restated tasks and prose around it are ignored. The plan isn't checked
-    against any board.
+    one per agent: drafts, restated tasks and prose around it are ignored, and so are checks by step
+    and explanations that only repeat parts of it. The plan isn't checked against any board.
 
     A plan is a line (`Agent 0: RIGHT DOWN`), a heading with a list, a table, a list of time steps
     or JSON. Positions and remarks in parentheses may follow an action.
@@ -92,13 +95,12 @@ def _answer_block(text: str) -> str:
 def _last_complete(found: Sequence[AgentPlan], num_agents: int, max_steps: int) -> Plan:
     """The last plans in a row that hold each agent once, in the agents' order if there are any."""
     plans = _without_repeats(plan for plan in found if not plan.remark)
+    plans = _without_quotes(plans, max_steps)
     end = _end_in_order(plans, num_agents) or _end_in_any_order(plans, num_agents)
     if end is None:
         raise _AnswerError(_missing(plans, found, num_agents))
     if end < len(plans) and plans[end].agent >= num_agents:
         raise _AnswerError(_unknown_agent(plans[end].agent, num_agents))
-    if end < len(plans) and plans[-1].cut_off:
-        raise _AnswerError(f"the last plan is cut off: {plans[-1].error}")
     chosen = sorted(plans[end - num_agents : end], key=lambda plan: plan.agent)
     for plan in chosen:
         if plan.error is not None:
@@ -106,6 +108,8 @@ def _last_complete(found: Sequence[AgentPlan], num_agents: int, max_steps: int) 
         if len(plan.actions) > max_steps:
             raise _AnswerError(f"agent {plan.agent} has more than {max_steps} actions")
     _check_block(plans, end - num_agents, end)
+    if end < len(plans) and plans[-1].cut_off:
+        raise _AnswerError(f"the last set of plans is cut off at agent {plans[-1].agent}")
     return tuple(tuple(plan.actions) for plan in chosen)
 
 
@@ -121,6 +125,29 @@ def _without_repeats(found: Iterable[AgentPlan]) -> list[AgentPlan]:
         if not same:
             plans.append(plan)
     return plans
+
+
+def _without_quotes(plans: Iterable[AgentPlan], max_steps: int) -> list[AgentPlan]:
+    """Leave out checks and explanations, which only repeat parts of the plans before them."""
+    runs: list[dict[int, AgentPlan]] = []  # one plan, or loose plans of different agents in a row
+    for plan in plans:
+        last = next(reversed(runs[-1].values())) if runs else None
+        if not (last and last.loose and plan.loose and plan.agent not in runs[-1]):
+            runs.append({})
+        runs[-1][plan.agent] = plan
+    kept: list[AgentPlan] = []
+    earlier: dict[int, bytes] = {}
+    for run in runs:
+        # Steps may go on with waiting at the goal.
+        told = {agent: bytes(plan.actions).rstrip(_WAITS) for agent, plan in run.items()}
+        loose = all(plan.loose for plan in run.values())
+        if loose and all(agent in earlier and told[agent] in earlier[agent] for agent in run):
+            continue
+        for agent, plan in run.items():
+            kept.append(plan)
+            usable = plan.error is None and len(plan.actions) <= max_steps
+            earlier[agent] = bytes(plan.actions) if usable else b""
+    return kept
 
 
 def _check_block(plans: Sequence[AgentPlan], start: int, end: int) -> None:

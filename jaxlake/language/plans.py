@@ -27,6 +27,7 @@ class AgentPlan:
     actions: list[int] = field(default_factory=list)
     error: str | None = None  # why the actions can't be used
     remark: bool = False  # about the agent, and no plan
+    loose: bool = False  # in a sentence, by step or in columns: it may quote a plan
     cut_off: bool = False  # the text ends within it
     block: int = 0  # plans in lines that follow on each other have one number
 
@@ -34,13 +35,15 @@ class AgentPlan:
 _NAME = r"(?<![A-Za-z])agent[\s_#-]{0,3}(?P<agent>[0-9]+)(?![0-9A-Za-z])"
 _ASIDE = r"(?:\s?\((?:[^()\n]|\([^()\n]{0,40}\)){0,80}\))?"
 _LABEL = r"(?:['\u2019]s)?(?:\s{1,3}(?:moves?|actions?|plan|path|sequence))?"
-_POINTER = r"[\s*_`\"'\u201d)\]]{0,8}(?:[-=]{1,2}>|[:|=\u2192\u21d2\u2013\u2014-])"
+_POINTER = r"[\s*_`\"'\u201d)\]}]{0,8}(?:[-=]{1,2}>|[:\uff1a|=\u2192\u21d2\u2013\u2014-])"
 _HEADER = re.compile(_NAME + _LABEL + _ASIDE + _POINTER, re.IGNORECASE)
 _BARE_HEADER = re.compile(_NAME + _LABEL + _ASIDE + f"(?:{_POINTER})?", re.IGNORECASE)
 _HEADING = re.compile(rf"[\s*_`#:>]*{_NAME}{_LABEL}{_ASIDE}[\s*_`:]*", re.IGNORECASE)
 _LABELLED = re.compile(
     r"[\s*_`]*(?:moves?|actions?|plan|path|sequence|answer)[\s*_`]*[:=]", re.IGNORECASE
 )
+# "Actions:" says again what is described above it; "Move:" may label each of an agent's actions.
+_RESTATES = re.compile(r"(?:moves|actions|plan|path|sequence|answer)[\s*_`]*[:=]$", re.IGNORECASE)
 _NUMBERED_AGENT = re.compile(r"\s*(?P<agent>[0-9]{1,2})\s*:")
 
 _ITEM = re.compile(r"\s*(?:[-*+\u2022]\s+|[0-9]{1,3}[.)]\s+)")
@@ -56,17 +59,33 @@ _MARKER = re.compile(
 _FENCE = re.compile(r"\s*(?:```|~~~)[A-Za-z]*\s*")
 _RULE = re.compile(r"[\s|:+-]+")
 
-_POSITION = re.compile(r"[(\[]\s*[0-9]{1,3}\s*,\s*[0-9]{1,3}\s*[)\]]")
+_POSITION = re.compile(
+    r"(?:\b(?:at|from|in|into|on|to)\s{1,3})?[(\[]\s*[0-9]{1,3}\s*,\s*[0-9]{1,3}\s*[)\]]",
+    re.IGNORECASE,
+)
 _ASIDES = re.compile(r"\(([^()]*)\)")
+_UNITS = frozenset("step steps move moves action actions".split())  # noqa: SIM905
+_REPEATS = re.compile(
+    r"\s*(?:[x\u00d7*]\s?[0-9]+|[0-9]+\s?(?:[x\u00d7]|times|steps?|moves?|actions?)?|twice|thrice)\s*",
+    re.IGNORECASE,
+)
+_ELLIPSIS = "\u2026"
+# The first letter of an action, or the beginning of a LaTeX command, with which the text ends.
+_CUT = re.compile(r"(?:\b[UDLRW]|\\[A-Z]*)\Z", re.IGNORECASE)
+_NAMED_IN_FULL = re.compile(rf"\b(?:{'|'.join(action.name for action in Action)})\b")
+_MARKUP = re.compile(r"<[/A-Za-z|\uff5c][^<>\n]{0,60}>")
 _SENTENCE = re.compile(r"[.!;]\s+(?=[A-Z][a-z])")
 _LATEX = re.compile(r"\\(?:begin|end)\s?\{[a-z*]{1,20}\}|\\[A-Za-z]+|\\[,;:! ]|[$&]")
-# Bullets, brackets, quotes, dashes, arrows to the right: none of them says which way to go.
+# Bullets, brackets, quotes, dashes, arrows to the right, pictures: none says which way to go.
 _PUNCTUATION = (
     r"\s,;.!|>=*_'\"()\[\]{}:\#`\u2022\u00b7\u2192\u21d2\u201c\u201d\u2018\u2019\u2013\u2014"
-    r"\u2713\u2714\u2705-"
+    r"\u2713\u2714\u2705\u2794\u279c\u27a1\u27f6\uff0c\uff1b\u3001\u3002\u200b-\u200d\u2060\ufe0f\ufeff"
+    r"\U0001f300-\U0001f445\U0001f44a-\U0001f4ff-"
 )
 _TOKEN = re.compile(
-    rf"[{_PUNCTUATION}]++ | (?P<word> no[-_]op(?![^\W\d_]) | [^\W\d_]++) | (?P<other>[0-9]++|.)",
+    rf"""[{_PUNCTUATION}]++ | (?P<other>[0-9]++)
+    | (?P<word> no[-_]op(?![^\W\d_]) | (?<!-)[^\W\d_]++-[^\W\d_]++(?!-) | [^\W\d_]++)
+    | (?P<symbol>.)""",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
 _FILLERS = frozenset("and go goes move moves take takes then to".split())  # noqa: SIM905
@@ -108,6 +127,8 @@ def _from_json(agent: str, items: Sequence[object], block: int) -> AgentPlan:
             plan.error = plan.error or _unknown(str(item), plan.agent)
         else:
             plan.actions += read.actions
+    # {"agent_0": 3} tells costs or cells.
+    plan.remark = bool(items) and all(str(item).isdecimal() for item in items)
     return plan
 
 
@@ -120,10 +141,15 @@ class _Lines:
     """Reads a stretch of text line by line."""
 
     def __init__(self, text: str, num_agents: int, blocks: Iterator[int], *, last: bool) -> None:
+        if last and _CUT.search(text[-40:]) and _NAMED_IN_FULL.search(text):
+            text += _ELLIPSIS
         if "\\" in text:
-            text = _LATEX.sub(" ", text.replace("\\\\", "\n").replace("\\n", "\n"))
-        self._lines = text.splitlines()
-        self._ends_in_word = last and text[-1:].isalnum()
+            for end_of_line in ("\\\\", "\\n", "\\\n"):
+                text = text.replace(end_of_line, "\n")
+            text = _LATEX.sub(" ", text)
+        self._lines = _MARKUP.sub("\n", text).splitlines()
+        self._last = last
+        self._ends_in_word = text[-1:].isalnum() or text[-1:] == _ELLIPSIS
         self._blocks = blocks
         self._block = next(blocks)
         self._num_agents = num_agents
@@ -133,6 +159,7 @@ class _Lines:
         self._as_list = False  # the open plan's actions stand below its name
         self._bare = False  # nothing was said about the open agent yet
         self._blank = False  # a blank line was seen since its last action
+        self._brackets = 0  # how many are open since its name
         self._steps = _Steps(num_agents)
 
     def read(self) -> list[AgentPlan]:
@@ -146,10 +173,16 @@ class _Lines:
             self._line(line)
         self._table(rows)
         self._found += self._steps.finish()
-        if self._open is not None:
-            self._open.cut_off = self._ends_in_word and self._open.error is not None
+        if self._last and self._open is not None:
+            self._cut(self._open)
         self._close()
         return self._found
+
+    def _cut(self, plan: AgentPlan) -> None:
+        """Mark the plan with which the text ends, and refuse it if its list is never closed."""
+        plan.cut_off = not plan.loose if plan.error is None else self._ends_in_word
+        if self._brackets > 0 and plan.error is None:
+            plan.error = f"the list of agent {plan.agent} is never closed"
 
     def _table(self, rows: Sequence[str]) -> None:
         """Read consecutive lines with cells: one row or one column for each agent."""
@@ -169,9 +202,12 @@ class _Lines:
                 texts = [row[index] if index < len(row) else "" for row in body]
                 self._found.append(_column(agent, texts))
             return
-        for row, line in zip(cells, rows, strict=True):
-            if "agent" in head[0].lower() and row[0].isdecimal():
-                line = f"Agent {row[0]}: {' '.join(row[1:])}"
+        for label, *row in cells:
+            worded = [cell for cell in row if re.search(r"[^\W\d]", cell)]
+            if len(worded) == 1:  # numbers beside a plan are its length or cost
+                row = worded
+            named = f"Agent {label}" if "agent" in head[0].lower() and label.isdecimal() else label
+            line = "|".join(["", named, *row])
             if not _RULE.fullmatch(line):
                 self._line(line)
 
@@ -225,6 +261,7 @@ class _Lines:
         return False
 
     def _headers(self, line: str, headers: Sequence[re.Match[str]]) -> None:
+        self._brackets = _unclosed(line[headers[-1].end() :])
         for plan in _between(line, headers):
             self._close()
             self._open = plan
@@ -244,9 +281,16 @@ class _Lines:
         agent = plan.agent if plan else self._found[-1].agent if self._found else 0
         read = _read_actions(body, agent)
         self._bare = False
-        if read.remark or not (read.actions or read.error):
+        self._brackets += _unclosed(line)
+        words = _words(body)
+        # "Wait, they collide." or "Right, let's check." below a plan
+        said = read.loose and not marked and (plan is None or plan.actions)
+        said = said and (read.error is None or words[0].istitle())
+        if read.remark or said or not (read.actions or read.error):
             self._block = next(self._blocks)
-            if plan and marked and len(re.findall(r"\w+", body)) == 1:
+            item = marker is not None and re.search("[0-9]", marker[0]) and read.remark
+            hidden = item and any(_action(word) is not None for word in words if len(word) > 1)
+            if plan and marked and (hidden or len(re.findall(r"\w+", body)) == 1):
                 self._record(plan)
                 plan.error = plan.error or _unknown(body.strip(), agent)
             elif plan and plan.actions:
@@ -259,6 +303,8 @@ class _Lines:
                 lost.error = lost.error or f"{_clip(line.strip())} stands apart from any agent"
             return
         self._record(plan)
+        if marker and _RESTATES.search(marker[0]):
+            plan.actions = []
         plan.actions += read.actions
         plan.error = plan.error or read.error
 
@@ -317,13 +363,13 @@ class _Steps:
             told = [step[agent] for step in moves if agent in step]
             if any(agent not in step for step in moves[: len(told)]):
                 return []
-            plans.append(AgentPlan(agent, told))
+            plans.append(AgentPlan(agent, told, loose=True))
         return plans
 
 
 def _column(agent: int, cells: Iterable[str]) -> AgentPlan:
     """Read a table's column: one action per row until the agent has arrived."""
-    plan = AgentPlan(agent)
+    plan = AgentPlan(agent, loose=True)
     ended = False
     for cell in cells:
         read = _read_actions(cell, agent)
@@ -348,7 +394,7 @@ def _between(line: str, headers: Sequence[re.Match[str]]) -> Iterator[AgentPlan]
 def _read_actions(text: str, agent: int) -> AgentPlan:
     """Read a stretch of text in which nothing but actions is expected."""
     plan = AgentPlan(agent)
-    kept = _ASIDES.sub(_without_remark, _POSITION.sub(" ", text))
+    kept = _ASIDES.sub(_without_remark, _POSITION.sub(" ", text.replace("...", _ELLIPSIS)))
     if sentence := _SENTENCE.search(kept):
         following = _words(kept[sentence.end() :])
         if following and _action(following[0]) is None:
@@ -365,8 +411,14 @@ def _read_actions(text: str, agent: int) -> AgentPlan:
     sentence_words = any(word.lower() in _SENTENCE_WORDS for word in words)
     leading = [action for action in known[:first] if action is not None]
     trailing = [action for action in known[first:] if action is not None]
-    if leading and not trailing and sentence_words and len(words) - first > 1:
-        plan.actions, plan.error = leading, None
+    if leading and not trailing and len(words) - first > 1:
+        plan.loose = True
+        if words[first].isdecimal():
+            sentence_words = (
+                words[first] == str(len(leading)) and words[first + 1].lower() in _UNITS
+            )
+        if sentence_words:
+            plan.actions, plan.error = leading, None
     elif not any(word.isalnum() for word in words):
         plan.actions = []  # symbols in place of actions
     elif sentence_words or not (plan.actions or _spells_actions(words[first])):
@@ -377,7 +429,8 @@ def _read_actions(text: str, agent: int) -> AgentPlan:
 def _without_remark(aside: re.Match[str]) -> str:
     """Keep what stands in parentheses if it may be meant as actions."""
     words = _words(aside[1])
-    if words and all(_action(word) is not None or word.isupper() for word in words):
+    actions = words and all(_action(word) is not None or word.isupper() for word in words)
+    if actions or _REPEATS.fullmatch(aside[1]):
         return f" {aside[1]} "
     return " "
 
@@ -394,7 +447,13 @@ def _action(word: str) -> int | None:
 
 
 def _spells_actions(word: str) -> bool:
-    return len(word) > 1 and set(word) <= set("UDLRW")
+    if len(word) < 2:
+        return False
+    return set(word) <= set("UDLRW") or any(name.startswith(word.upper()) for name in ACTION_WORDS)
+
+
+def _unclosed(text: str) -> int:
+    return sum(text.count(bracket) for bracket in "[{") - sum(text.count(end) for end in "]}")
 
 
 def _unknown(what: str, agent: int) -> str:
