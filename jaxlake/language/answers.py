@@ -16,7 +16,7 @@ _ANSWER = re.compile(r"<(/?)answer>", re.IGNORECASE)
 # What stands between the tags where a sentence only names them: "between <answer> and </answer>".
 _MENTION = re.compile(r"[\s`'\".]*(?:and|to|your|final|plan|here|tags|\.)*[\s`'\".]*")
 
-_WAITS = bytes([Action.WAIT])
+_WAIT = bytes([Action.WAIT])
 
 
 @dataclass(frozen=True)
@@ -138,16 +138,25 @@ def _without_quotes(plans: Iterable[AgentPlan], max_steps: int) -> list[AgentPla
     kept: list[AgentPlan] = []
     earlier: dict[int, bytes] = {}
     for run in runs:
-        # Steps may go on with waiting at the goal.
-        told = {agent: bytes(plan.actions).rstrip(_WAITS) for agent, plan in run.items()}
-        loose = all(plan.loose for plan in run.values())
-        if loose and all(agent in earlier and told[agent] in earlier[agent] for agent in run):
+        told = {agent: bytes(plan.actions) for agent, plan in run.items()}
+        loose = all(plan.loose and agent in earlier for agent, plan in run.items())
+        if loose and _quote([(told[agent], earlier[agent]) for agent in run]):
             continue
         for agent, plan in run.items():
             kept.append(plan)
             usable = plan.error is None and len(plan.actions) <= max_steps
-            earlier[agent] = bytes(plan.actions) if usable else b""
+            earlier[agent] = told[agent] if usable else b""
     return kept
+
+
+def _quote(pairs: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Return whether actions begin the plans before them, or are parts that lead elsewhere."""
+    parts = [(told.rstrip(_WAIT), plan) for told, plan in pairs]  # steps may wait at the goal
+    moves = [[len(actions.replace(_WAIT, b"")) for actions in pair] for pair in parts]
+    return all(told in plan for told, plan in parts) and (
+        any(some < every for some, every in moves)
+        or all(plan.startswith(told) for told, plan in parts)
+    )
 
 
 def _check_block(plans: Sequence[AgentPlan], start: int, end: int) -> None:

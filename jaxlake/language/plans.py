@@ -38,7 +38,7 @@ _LABEL = r"(?:['\u2019]s)?(?:\s{1,3}(?:moves?|actions?|plan|path|sequence))?"
 _POINTER = r"[\s*_`\"'\u201d)\]}]{0,8}(?:[-=]{1,2}>|[:\uff1a|=\u2192\u21d2\u2013\u2014-])"
 _HEADER = re.compile(_NAME + _LABEL + _ASIDE + _POINTER, re.IGNORECASE)
 _BARE_HEADER = re.compile(_NAME + _LABEL + _ASIDE + f"(?:{_POINTER})?", re.IGNORECASE)
-_HEADING = re.compile(rf"[\s*_`#:>]*{_NAME}{_LABEL}{_ASIDE}[\s*_`:]*", re.IGNORECASE)
+_HEADING = re.compile(rf"[^\w\n]{{0,20}}{_NAME}{_LABEL}{_ASIDE}[\s*_`:]*", re.IGNORECASE)
 _LABELLED = re.compile(
     r"[\s*_`]*(?:moves?|actions?|plan|path|sequence|answer)[\s*_`]*[:=]", re.IGNORECASE
 )
@@ -48,10 +48,11 @@ _NUMBERED_AGENT = re.compile(r"\s*(?P<agent>[0-9]{1,2})\s*:")
 
 _ITEM = re.compile(r"\s*(?:[-*+\u2022]\s+|[0-9]{1,3}[.)]\s+)")
 _STEP = re.compile(
-    r"[\s*_#>+\u2022-]*(?:(?:time\s?)?step|time|t)\s*[=#]?\s*(?P<step>[0-9]{1,3})\b[\s*_]*[:.)|-]?",
+    r"[\s*_#>+\u2022(-]*(?:(?:at|in)\s)?(?:(?:time\s?)?step|time|t)\s*[=#]?\s*"
+    r"(?P<step>[0-9]{1,3})\b[\s*_]*[:.,)|-]?",
     re.IGNORECASE,
 )
-_NUMBERED_STEP = re.compile(r"\s*(?P<step>[0-9]{1,3})[.):]\s")
+_NUMBERED_STEP = re.compile(r"\s*\(?(?P<step>[0-9]{1,3})[.):]\s")
 _MARKER = re.compile(
     rf"(?:{_ITEM.pattern})?(?:{_STEP.pattern.replace('?P<step>', '')}|{_LABELLED.pattern})?",
     re.IGNORECASE,
@@ -173,16 +174,12 @@ class _Lines:
             self._line(line)
         self._table(rows)
         self._found += self._steps.finish()
-        if self._last and self._open is not None:
-            self._cut(self._open)
+        if self._last and (plan := self._open) is not None:
+            plan.cut_off = not plan.loose if plan.error is None else self._ends_in_word
+            if self._brackets > 0 and plan.error is None:
+                plan.error = f"the list of agent {plan.agent} is never closed"
         self._close()
         return self._found
-
-    def _cut(self, plan: AgentPlan) -> None:
-        """Mark the plan with which the text ends, and refuse it if its list is never closed."""
-        plan.cut_off = not plan.loose if plan.error is None else self._ends_in_word
-        if self._brackets > 0 and plan.error is None:
-            plan.error = f"the list of agent {plan.agent} is never closed"
 
     def _table(self, rows: Sequence[str]) -> None:
         """Read consecutive lines with cells: one row or one column for each agent."""
@@ -265,6 +262,7 @@ class _Lines:
         for plan in _between(line, headers):
             self._close()
             self._open = plan
+            plan.loose |= len(headers) > 1 and len(plan.actions) == 1
             self._as_list = not plan.actions
             self._bare = not re.search(r"\w", line[headers[-1].end() :])
             if plan.actions or plan.error or plan.remark:
@@ -284,13 +282,13 @@ class _Lines:
         self._brackets += _unclosed(line)
         words = _words(body)
         # "Wait, they collide." or "Right, let's check." below a plan
-        said = read.loose and not marked and (plan is None or plan.actions)
-        said = said and (read.error is None or words[0].istitle())
+        said = read.loose and (read.error is None or words[0].istitle())
+        said = said and not (plan and (not plan.actions or (marked and self._as_list)))
         if read.remark or said or not (read.actions or read.error):
             self._block = next(self._blocks)
-            item = marker is not None and re.search("[0-9]", marker[0]) and read.remark
-            hidden = item and any(_action(word) is not None for word in words if len(word) > 1)
-            if plan and marked and (hidden or len(re.findall(r"\w+", body)) == 1):
+            numbered = marker is not None and re.search("[0-9]", marker[0])
+            hidden = read.remark and any(_action(word) is not None for word in words if word[1:])
+            if plan and marked and ((numbered and hidden) or len(re.findall(r"\w+", body)) == 1):
                 self._record(plan)
                 plan.error = plan.error or _unknown(body.strip(), agent)
             elif plan and plan.actions:
@@ -311,6 +309,8 @@ class _Lines:
     def _close(self) -> None:
         """End the open plan; a name that nothing follows was to be followed by actions."""
         plan, self._open, self._blank = self._open, None, False
+        if plan is not None and plan.actions and self._as_list:
+            plan.loose = True
         if plan is not None and plan.error is None and not plan.actions:
             plan.error = f"agent {plan.agent} has no actions (WAIT says that it stays)"
             plan.remark = not self._bare
