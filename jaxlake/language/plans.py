@@ -76,7 +76,7 @@ _CUT = re.compile(r"(?:\b[UDLRW]|\\[A-Z]*)\Z", re.IGNORECASE)
 _NAMED_IN_FULL = re.compile(rf"\b(?:{'|'.join(action.name for action in Action)})\b")
 _MARKUP = re.compile(r"<[/A-Za-z|\uff5c][^<>\n]{0,60}>")
 _SENTENCE = re.compile(r"[.!;]\s+(?=[A-Z][a-z])")
-_LATEX = re.compile(r"\\(?:begin|end)\s?\{[a-z*]{1,20}\}|\\[A-Za-z]+|\\[,;:! ]|[$&]")
+_LATEX = re.compile(r"\\(?:begin|end)\s?\{[a-z*]{1,20}\}|\\[A-Za-z]+|\\[]\[(),;:! ]|[$&]")
 # Bullets, brackets, quotes, dashes, arrows to the right, pictures: none says which way to go.
 _PUNCTUATION = (
     r"\s,;.!|>=*_'\"()\[\]{}:\#`\u2022\u00b7\u2192\u21d2\u201c\u201d\u2018\u2019\u2013\u2014"
@@ -283,6 +283,7 @@ class _Lines:
         words = _words(body)
         # "Wait, they collide." or "Right, let's check." below a plan
         said = read.loose and (read.error is None or words[0].istitle())
+        said = said or not any(word.isalnum() for word in words)
         said = said and not (plan and (not plan.actions or (marked and self._as_list)))
         if read.remark or said or not (read.actions or read.error):
             self._block = next(self._blocks)
@@ -414,9 +415,8 @@ def _read_actions(text: str, agent: int) -> AgentPlan:
     if leading and not trailing and len(words) - first > 1:
         plan.loose = True
         if words[first].isdecimal():
-            sentence_words = (
-                words[first] == str(len(leading)) and words[first + 1].lower() in _UNITS
-            )
+            total = words[first] == str(len(leading))
+            sentence_words = total and words[first + 1].lower() in _UNITS
         if sentence_words:
             plan.actions, plan.error = leading, None
     elif not any(word.isalnum() for word in words):
