@@ -109,7 +109,7 @@ def test_dump_reads_back(path: Path, overrides: list[str], tmp_path: Path):
         ),
         (
             "engineer.reading=0; engineer.style=full; engineer.reasoning_tokens=500; "
-            " engineer.max_context_tokens=600",
+            "engineer.max_context_tokens=600",
             ["engineer.max_context_tokens: got 600", "engineer.reasoning_tokens"],
         ),
         (INFEASIBLE, ["3x3 board with hole_ratio 0.5", "3 agents need 6"]),
