@@ -1,0 +1,29 @@
+"""A run whose policy never writes a readable answer says so while it runs, and at its end."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.paths import TINY
+from tests.training import fake_run
+from training import loop
+from training.schema import load
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_run_says_once_per_stage_that_no_answer_is_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(fake_run, "_plan", lambda rng, task: "I would rather not.")
+    with fake_run.without_vllm():
+        loop.run(load(TINY), tmp_path / "run")
+    printed, progress = capsys.readouterr()
+    before, *stages = [f"stage {stage}: " for stage in range(3)]
+    assert f"{before}0 of 63 validation answers are readable. Read a few" in printed
+    for stage in stages:
+        assert printed.count(f"{stage}in updates 1 to 4, 0% of the answers are readable.") == 1
+    end = printed[printed.index("Written by") :]
+    assert "Stage 0: 0 of 63 validation answers are readable. Also in stages 1, 2." in end
+    assert printed.count("are readable") == 4
+    assert "valid 0%  readable 0%  entropy" in progress
