@@ -47,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="submitit's parameters of a job: slurm_partition=gpu gpus_per_node=8 timeout_min=600",
     )
     parser.add_argument("--output", metavar="DIR", type=Path, help=report)
+    boards = "let every run's last policy answer the boards in DIR, and compare the engineers there"
+    parser.add_argument("--benchmark", metavar="DIR", type=Path, help=boards)
     only = parser.add_mutually_exclusive_group()
     only.add_argument(
         "--dry-run", action="store_true", help="print the runs and what they would take, and stop"
@@ -67,9 +69,14 @@ def run(args: argparse.Namespace) -> int:
     if given and not args.cluster:
         raise UserError("--cluster-set: got parameters of a job, allowed is that with --cluster")
     if args.dry_run:
-        refuse_ignored(args, "--dry-run", ("--jobs", "--cluster", "--output"))
+        refuse_ignored(args, "--dry-run", ("--jobs", "--cluster", "--output", "--benchmark"))
     if args.report_only:
         refuse_ignored(args, "--report-only", ("--jobs", "--cluster"))
+    folder = None
+    if args.benchmark is not None:
+        from training.analysis.benchmark.boards import read_folder
+
+        folder = read_folder(args.benchmark)
     study = load_study(args.study, seeds=args.seeds, engineers=args.engineers)
     study_dir = args.study_dir or Path("runs") / study.config.name
     directory = StudyDirectory(usable_folder("--study-dir", study_dir))
@@ -98,4 +105,12 @@ def run(args: argparse.Namespace) -> int:
         if not any(directory.run(run).finished() for run in study.runs):
             return 1
     console.print(f"Report: {write_report(study, directory, args.output)}", soft_wrap=True)
+    if folder is not None:
+        from training.analysis.study.benchmark import benchmark_tasks, write_tables
+        from training.analysis.study.runner import run_tasks
+
+        tasks = [] if args.report_only else benchmark_tasks(study, directory, folder)
+        complete &= run_tasks(tasks, directory, jobs=jobs, cluster=cluster)
+        tables = write_tables(study, directory, folder)
+        console.print(f"Benchmark: {tables}", soft_wrap=True)
     return 0 if complete else 1

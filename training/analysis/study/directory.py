@@ -6,6 +6,8 @@ first_rounds/            runs stopped after their first round, with which others
 runs/ENGINEER/SEED/      a run (training/run/directory.py)
 runs/ENGINEER/SEED.log   what it printed; the runs above have logs, too
 jobs/                    what submitit keeps of a cluster's jobs
+benchmark/ENGINEER/SEED/ an evaluation on the benchmark (training/analysis/benchmark/evaluate.py)
+benchmark/results.json   the arms compared on it
 report/                  report.html, results.json and outcomes.json.gz
 .lock                    who works here now (training/run/lock.py); empty if nobody does
 ```
@@ -20,7 +22,16 @@ from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.schema import RunConfig
 
-_PARTS = {"warm_start", "warm_start.log", "first_rounds", "runs", "jobs", "report", ".lock"}
+_PARTS = {
+    "warm_start",
+    "warm_start.log",
+    "first_rounds",
+    "runs",
+    "jobs",
+    "benchmark",
+    "report",
+    ".lock",
+}
 
 
 class StudyDirectory:
@@ -40,6 +51,15 @@ class StudyDirectory:
     def first_round(self, run: StudyRun) -> RunDirectory:
         """Return the directory of a shared first round (`Study.first_round_of`)."""
         return RunDirectory(self.path / "first_rounds" / run.engineer / str(run.seed))
+
+    def benchmark(self, run: StudyRun) -> Path:
+        """Return the folder of the evaluation of a run's last policy."""
+        return self.path / "benchmark" / run.engineer / str(run.seed)
+
+    @property
+    def benchmark_results(self) -> Path:
+        """The file of the arms compared on the benchmark."""
+        return self.path / "benchmark" / "results.json"
 
     def log(self, run: RunDirectory) -> Path:
         """Return the file of a run's output, next to its directory."""

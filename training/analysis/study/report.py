@@ -100,7 +100,7 @@ def print_results(results: Results) -> None:
         difference = one["difference"] and one["difference"]["valid"]
         cells = ("-", "-")
         if difference:
-            cells = (interval_text(difference), _over_seeds(difference))
+            cells = (interval_text(difference), over_seeds_text(difference))
         rate = interval_text(one["rates"]["valid"], signed=False)
         table.add_row(name, f"{len(one['seeds'])}", rate, *cells)
     print_table(table)
@@ -113,7 +113,7 @@ def study_page(results: Results) -> str:
     environment.filters |= {
         "interval": interval_text,
         "listed": listed,
-        "over_seeds": _over_seeds,
+        "over_seeds": over_seeds_text,
         "percent": lambda share: f"{100 * share:.1f}",
     }
     engineers, budget, study = results["engineers"], results["budget"], results["study"]
@@ -195,7 +195,7 @@ def interval_text(interval: Mapping[str, Any], *, signed: bool = True) -> str:
     return f"{value} [{low}, {high}]"
 
 
-def _over_seeds(difference: Mapping[str, Any]) -> str:
+def over_seeds_text(difference: Mapping[str, Any]) -> str:
     """Write the interval over seeds alone; a dash where there is one seed."""
     ends = [difference["over_seeds"][key] for key in ("low", "high")]
     if None in ends:

@@ -114,10 +114,14 @@ def _difference(runs: Sequence[FinishedRun], baseline: Sequence[FinishedRun]) ->
         low, high = one.over_seeds
         numbers = {"low": low, "high": high, "deviation": one.deviation}
         numbers["detectable"] = one.detectable
-        finite = {key: None if math.isnan(value) else value for key, value in numbers.items()}
-        return {**asdict(one.difference), "over_seeds": finite}
+        return {**asdict(one.difference), "over_seeds": finite(numbers)}
 
     return {"seeds": seeds, **_by_metric(compared)}
+
+
+def finite(numbers: Mapping[str, float]) -> Results:
+    """Put None where a number is not known."""
+    return {key: None if math.isnan(value) else value for key, value in numbers.items()}
 
 
 def _mixture(configurations: Sequence[Sequence[KnobValues]]) -> list[Results]:

@@ -39,13 +39,13 @@ Job = subprocess.Popen[bytes] | ClusterJob
 
 @dataclass(frozen=True)
 class Task:
-    """One run to be started or resumed."""
+    """One process to be started, of a run or of an evaluation."""
 
     title: str
     name: str
-    files: RunDirectory
+    log: Path
     arguments: tuple[str, ...]
-    stage: int  # whose rates are printed at the end
+    result: Callable[[], str | None]  # what it came to; None: it has no result
 
 
 Start = Callable[[Task, int], Job]
@@ -88,29 +88,67 @@ def run_study(
     `jobs` runs go side by side, each on its own part of the cores, or as jobs of the `cluster`. A
     `UserError` says that there are more jobs than cores.
     """
-    cores = _usable_cores()
-    if cluster is None and jobs > len(cores):
-        raise UserError(f"--jobs: got {jobs}, allowed are 1 to {len(cores)}, the machine's cores")
-
-    def start(task: Task, slot: int) -> Job:
-        log = directory.log(task.files)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        arguments = ["run", str(study.base), "--run-dir", str(task.files.path), *task.arguments]
-        if cluster is not None:
-            return cluster.submit(task.name, [*COMMAND, *arguments], log)
-        return _start_process([*COMMAND, *arguments], log, cores[slot::jobs] if jobs > 1 else None)
-
+    start = _starter(jobs, cluster)
     directory.path.mkdir(parents=True, exist_ok=True)
     with hold(directory.path), unwound_by_sigterm():
         if study.warms_up and not _is_warm(directory):
             overrides = ("--set", *study.config.set) if study.config.set else ()
             arguments = ("--stop-after", "0", *overrides)
-            task = Task("warm start", "warm-start", directory.warm_start, arguments, 0)
-            if _run_tasks([task], directory, start, 1):
+            files = directory.warm_start
+            task = _run_task(study, directory, "warm start", "warm-start", files, arguments, 0)
+            if _run_tasks([task], start, 1):
                 console.print("Every run starts from the warm start: none can be started.")
                 return False
-        _run_tasks(_first_rounds(study, directory), directory, start, jobs)
-        return not _run_tasks(_runs(study, directory), directory, start, jobs)
+        _run_tasks(_first_rounds(study, directory), start, jobs)
+        return not _run_tasks(_runs(study, directory), start, jobs)
+
+
+def run_tasks(
+    tasks: Sequence[Task],
+    directory: StudyDirectory,
+    *,
+    jobs: int = 1,
+    cluster: Cluster | None = None,
+) -> bool:
+    """Run tasks as `run_study` runs its own, and return whether all went well."""
+    start = _starter(jobs, cluster)
+    with hold(directory.path), unwound_by_sigterm():
+        return not _run_tasks(tasks, start, jobs)
+
+
+def _starter(jobs: int, cluster: Cluster | None) -> Start:
+    """Return what starts a task; a `UserError` says that there are more jobs than cores."""
+    cores = _usable_cores()
+    if cluster is None and jobs > len(cores):
+        raise UserError(f"--jobs: got {jobs}, allowed are 1 to {len(cores)}, the machine's cores")
+
+    def start(task: Task, slot: int) -> Job:
+        task.log.parent.mkdir(parents=True, exist_ok=True)
+        command = [*COMMAND, *task.arguments]
+        if cluster is not None:
+            return cluster.submit(task.name, command, task.log)
+        return _start_process(command, task.log, cores[slot::jobs] if jobs > 1 else None)
+
+    return start
+
+
+def _run_task(
+    study: Study,
+    directory: StudyDirectory,
+    title: str,
+    name: str,
+    files: RunDirectory,
+    arguments: Sequence[str],
+    stage: int,  # whose rates are printed at the end
+) -> Task:
+    def result() -> str | None:
+        episodes = files.stage(stage).episodes
+        if not episodes.exists():
+            return None
+        return success_rates(count_answers(stage, episodes.read()).total)
+
+    command = ("run", str(study.base), "--run-dir", str(files.path), *arguments)
+    return Task(title, name, directory.log(files), command, result)
 
 
 def _is_warm(directory: StudyDirectory) -> bool:
@@ -127,7 +165,9 @@ def _first_rounds(study: Study, directory: StudyDirectory) -> list[Task]:
     new = (run for run in study.runs if not directory.run(run).path.exists())
     firsts = dict.fromkeys(study.first_round_of(run, directory.policy) for run in new)
     return [
-        Task(
+        _run_task(
+            study,
+            directory,
             f"first round of seed {first.seed}",
             f"first-round-{first.engineer}-{first.seed}",
             directory.first_round(first),
@@ -153,13 +193,14 @@ def _runs(study: Study, directory: StudyDirectory) -> list[Task]:
                 fork_first_round(directory.first_round(first), files.path, config)
         arguments = ("--set", *study.overrides(run, directory.policy))
         title, name = f"[{number}/{total}] {run}", f"{run.engineer}-{run.seed}"
-        tasks.append(Task(title, name, files, arguments, study.warm_start.stages.count))
+        stage = study.warm_start.stages.count
+        tasks.append(_run_task(study, directory, title, name, files, arguments, stage))
     if finished := total - len(tasks):
         console.print(f"{finished} of {total} runs are finished already.")
     return tasks
 
 
-def _run_tasks(tasks: Sequence[Task], directory: StudyDirectory, start: Start, slots: int) -> int:
+def _run_tasks(tasks: Sequence[Task], start: Start, slots: int) -> int:
     """Run tasks side by side, and return how many failed. An interrupt ends all of them."""
     waiting, failed = list(tasks), 0
     running: dict[int, tuple[Task, Job, float]] = {}
@@ -175,7 +216,7 @@ def _run_tasks(tasks: Sequence[Task], directory: StudyDirectory, start: Start, s
                 for slot, (task, job, began) in list(running.items()):
                     if (status := job.poll()) is not None:
                         del running[slot]
-                        failed += not _report(task, directory, status, time.monotonic() - began)
+                        failed += not _report(task, status, time.monotonic() - began)
     finally:
         _end([job for _, job, _ in running.values()])
     return failed
@@ -185,14 +226,12 @@ def _state(job: Job) -> str:
     return f" ({job})" if isinstance(job, ClusterJob) else ""
 
 
-def _report(task: Task, directory: StudyDirectory, status: int, seconds: float) -> bool:
+def _report(task: Task, status: int, seconds: float) -> bool:
     """Print how a task ended, and return whether it went well."""
-    episodes = task.files.stage(task.stage).episodes
-    if status == 0 and episodes.exists():
-        rates = count_answers(task.stage, episodes.read()).total
-        _say(f"{task.title}: {duration(seconds)}, {success_rates(rates)}")
+    if status == 0 and (result := task.result()) is not None:
+        _say(f"{task.title}: {duration(seconds)}, {result}")
         return True
-    log = directory.log(task.files)
+    log = task.log
     how = f"signal {-status}" if status < 0 else f"exit status {status}"
     _say(f"{task.title}: failed with {how} after {duration(seconds)}; the end of {log}:")
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]:

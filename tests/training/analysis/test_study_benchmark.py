@@ -1,0 +1,175 @@
+"""The paper's small study with a model of a million parameters, up to its tables."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from jaxlake.command_line.entry import main
+from tests.paths import ROOT
+from tests.training.analysis.benchmark.boards import read_rows, write_rows
+from tests.training.analysis.studies import write_study
+from training.analysis import METRIC_NAMES
+from training.analysis.benchmark.boards import BenchmarkBoard
+from training.analysis.benchmark.evaluate import published_beside
+from training.analysis.study.benchmark import (
+    FAILURE_KINDS,
+    BenchmarkRun,
+    compare,
+    print_tables,
+)
+from training.analysis.study.config import StudyRun, load_study
+from training.run.directory import RunDirectory
+
+SIZES = "{3: {data_ratio: 0.5, hole_ratio: 0.2, wait_ratio: 0.25}, 4: {data_ratio: 0.5, "
+SIZES += "hole_ratio: 0.2, wait_ratio: 0.25}}"
+SMALL = [
+    "model={pretrained: jaxlake-base}",
+    f"environment.initial.sizes={SIZES}",
+    "environment.bounds.sizes=[3, 4]",
+    "environment.max_candidates=4000",
+    "prompt.max_tokens=24",
+    "reward.overlong_buffer=8",
+    "sampling={engine: jax, max_model_len: 12000, max_num_seqs: 16}",
+    "stages={count: 2, instances: 4}",
+    "grpo.prompts_per_update=2",
+    "grpo.completions=2",
+    "grpo.minibatches=2",
+    "grpo.micro_batch_size=2",
+    "validation.sizes=[3, 4]",
+    "validation.hole_ratios=[0.2]",
+    "validation.wait_ratios=[0.25]",
+    "validation.per_cell=4",
+    "engineer.max_context_tokens=11000",
+    "engineer.reasoning_tokens=16",
+    "engineer.max_tokens=300",
+]
+ARMS = ("random_fixed", "random_checkpoint")
+SEEDS = (1,)
+
+
+def command(folder: Path, *more: str) -> int:
+    piece = ["--engineers", ",".join(ARMS), "--seeds", ",".join(map(str, SEEDS))]
+    boards = ["--benchmark", str(folder / "boards")]
+    where = ["--study-dir", str(folder / "out")]
+    return main(["study", str(folder / "tiny.yaml"), *where, *piece, *boards, *more])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The study, finished, with the answers of its last policies to the boards."""
+    path = tmp_path_factory.mktemp("paper")
+    base = str(ROOT / "configs/study_paper_small.yaml")
+    tree = {"name": "tiny", "base": base, "set": SMALL}
+    (path / "tiny.yaml").write_text(yaml.safe_dump(tree))
+    write_rows(path / "boards", each=2, agents=3)
+    assert command(path) == 0
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_study_of_the_paper_goes_through_to_its_tables(folder: Path, capsys: Any):
+    designs = [
+        RunDirectory(folder / "out/runs/random_checkpoint" / str(seed)).stage(1) for seed in SEEDS
+    ]
+    for stage in designs:
+        assert [one for one in stage.answers.read() if one.reasoning]
+        assert not stage.answers.read()[0].cut
+    rows = read_rows(folder / "boards")
+    results = json.loads((folder / "out/benchmark/results.json").read_text())
+    assert results["boards"] == len(rows)
+    assert list(results["arms"]) == list(ARMS)
+    for name, arm in results["arms"].items():
+        own = [
+            json.loads((folder / f"out/benchmark/{name}/{seed}/results.json").read_text())
+            for seed in SEEDS
+        ]
+        assert [(one["num_agents"], one["size"]) for one in arm["cells"]] == [
+            *((3, 3), (3, 4), (3, None)),
+            (None, None),
+        ]
+        for number, cell in enumerate(arm["cells"][:2]):
+            evaluated = [one["cells"][number] for one in own]
+            assert cell["count"] == evaluated[0]["count"]
+            valid = np.mean([one["valid"] / one["count"] for one in evaluated])
+            assert cell["rates"]["valid"]["value"] == pytest.approx(valid)
+            kinds = [one["failures"] for one in evaluated]
+            for kind, keys in FAILURE_KINDS.items():
+                counted = sum(one.get(key, 0) for one in kinds for key in keys)
+                share = counted / (len(SEEDS) * cell["count"])
+                assert cell["failures"][kind] == pytest.approx(share)
+            total = sum(cell["failures"].values()) + cell["rates"]["valid"]["value"]
+            assert total == pytest.approx(1.0)
+    assert results["arms"]["random_fixed"]["cells"][0]["difference"] is None
+    assert results["arms"]["random_checkpoint"]["cells"][0]["difference"]["valid"]
+    capsys.readouterr()
+    assert command(folder, "--report-only") == 0
+    printed = capsys.readouterr().out
+    for words in ("published: Qwen3-4B + GRPO + Ours", "3x3", "minus random_fixed", *FAILURE_KINDS):
+        assert words in printed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_benchmark_of_a_study_asks_for_what_is_missing(folder: Path, capsys: Any):
+    answers = folder / "out/benchmark/random_fixed/1/answers.jsonl"
+    whole = answers.read_bytes()
+    other = folder / "out/benchmark/random_fixed/2/answers.jsonl"
+    untouched = other.stat().st_mtime_ns
+    answers.write_bytes(b"".join(whole.splitlines(keepends=True)[:-3]))
+    assert command(folder, "--report-only") == 0
+    assert "Without answers: random_fixed, seed 1." in capsys.readouterr().out
+    assert command(folder) == 0
+    assert sorted(answers.read_bytes().splitlines()) == sorted(whole.splitlines())
+    assert other.stat().st_mtime_ns == untouched
+
+
+def test_compare_pairs_the_answers_of_equal_seeds(tmp_path: Path, capsys: Any):
+    engineers = [{"name": name} for name in ("steady", "lively", "late")]
+    engineers[2]["against"] = "lively"
+    study = load_study(write_study(tmp_path, engineers=engineers))
+    boards = [BenchmarkBoard("", str(n), 3 + n % 2, 5 + n % 3, (), None) for n in range(60)]
+    rng = np.random.default_rng(0)
+    answers = {(name["name"], seed): rng.random(60) < 0.4 for name in engineers for seed in (1, 2)}
+    del answers["late", 2]
+    runs = [
+        BenchmarkRun(
+            StudyRun(*key),
+            dict.fromkeys(METRIC_NAMES, valid),
+            np.where(valid, -1, rng.integers(len(FAILURE_KINDS), size=60)),
+        )
+        for key, valid in answers.items()
+    ]
+    results = compare(study, boards, runs, published_beside(boards))
+    agents = np.array([board.num_agents for board in boards])
+    for name, other in (("steady", None), ("lively", "steady"), ("late", "lively")):
+        arm = results["arms"][name]
+        assert arm["against"] == other
+        for cell in arm["cells"]:
+            chosen = [
+                place
+                for place, board in enumerate(boards)
+                if cell["num_agents"] in (None, board.num_agents)
+                and cell["size"] in (None, board.size)
+            ]
+            rates = [answers[name, seed][chosen].mean() for seed in arm["seeds"]]
+            assert cell["count"] == len(chosen)
+            assert cell["rates"]["valid"]["value"] == pytest.approx(np.mean(rates))
+            if other is None:
+                assert cell["difference"] is None
+                continue
+            theirs = [answers[other, seed][chosen].mean() for seed in arm["seeds"]]
+            found = cell["difference"]["valid"]
+            assert found["value"] == pytest.approx(np.mean(rates) - np.mean(theirs))
+            assert (found["over_seeds"]["low"] is None) == (len(arm["seeds"]) == 1)
+    print_tables(results)
+    printed = capsys.readouterr().out
+    for number in (3, 4):
+        rate = np.mean([answers["steady", seed][agents == number].mean() for seed in (1, 2)])
+        assert f"{100 * rate:.1f}" in printed
+    assert "published: Qwen3-4B (base)" in printed
+    assert "minus lively" in printed

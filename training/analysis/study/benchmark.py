@@ -1,0 +1,252 @@
+"""A study on the benchmark: every run's last policy answers its boards, and arms are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from jaxlake.datasets import PublishedResult
+from training.analysis import METRIC_NAMES
+from training.analysis.benchmark.boards import BenchmarkBoard, BenchmarkFolder
+from training.analysis.benchmark.evaluate import EvaluationDirectory, published_beside
+from training.analysis.benchmark.results import judge
+from training.analysis.study.config import Study, StudyRun
+from training.analysis.study.contrasts import contrast, mean_interval
+from training.analysis.study.directory import StudyDirectory
+from training.analysis.study.report import interval_text, over_seeds_text
+from training.analysis.study.results import Results, finite
+from training.analysis.study.runner import Task
+from training.errors import UserError
+from training.run.progress import console, new_table, print_table
+from training.run.typed_files import JsonFile
+
+FAILURE_KINDS = {
+    "parse errors": ("parse_error",),
+    "illegal moves": ("off_board",),
+    "conflicts": ("vertex_conflict", "swapping_conflict"),
+    "hole falls": ("hole",),
+    "goals not reached": ("goal_not_reached",),
+}
+"""The paper's kinds of failure, and the lake's that are counted as each."""
+
+
+@dataclass(frozen=True)
+class BenchmarkRun:
+    """What a run's last policy answered to the B boards."""
+
+    run: StudyRun
+    scores: Mapping[str, np.ndarray]  # by metric, bool (B,)
+    failures: np.ndarray  # int (B,), index into FAILURE_KINDS; -1 for a valid answer
+
+
+def benchmark_tasks(study: Study, directory: StudyDirectory, folder: BenchmarkFolder) -> list[Task]:
+    """Return the evaluations of finished runs that lack answers to some boards."""
+    tasks = []
+    for run in study.runs:
+        files, output = directory.run(run), directory.benchmark(run)
+        if not files.finished() or _is_answered(output, folder):
+            continue
+        arguments = ("evaluate", str(files.config_file), "--run-dir", str(files.path))
+        where = ("--benchmark", str(folder.path), "--output", str(output))
+
+        def result(output: Path = output) -> str | None:
+            return "answered" if _is_answered(output, folder) else None
+
+        title, name = f"benchmark of {run}", f"benchmark-{run.engineer}-{run.seed}"
+        log = output.with_name(f"{output.name}.log")
+        tasks.append(Task(title, name, log, (*arguments, *where), result))
+    return tasks
+
+
+def write_tables(study: Study, directory: StudyDirectory, folder: BenchmarkFolder) -> Path:
+    """Compare the arms on the boards, print the tables, and return the path of `results.json`.
+
+    Raises:
+        UserError: No run has answered all boards.
+    """
+    runs = [
+        _read(study, directory, folder, run)
+        for run in study.runs
+        if _is_answered(directory.benchmark(run), folder)
+    ]
+    if not runs:
+        raise UserError(f"{directory.path}: no run has answers to all boards of {folder.path}")
+    published = published_beside(folder.boards)
+    results = compare(study, folder.boards, runs, published)
+    file = JsonFile(directory.benchmark_results, TypeAdapter(Results))
+    file.write(results)
+    print_tables(results)
+    if left := [run for run in study.runs if run not in {one.run for one in runs}]:
+        console.print(f"Without answers: {'; '.join(map(str, left))}.", soft_wrap=True)
+    return file.path
+
+
+def compare(
+    study: Study,
+    boards: Sequence[BenchmarkBoard],
+    runs: Sequence[BenchmarkRun],
+    published: Sequence[PublishedResult],
+) -> Results:
+    """Return the rates, differences and failures of each arm, by agents and size and in all."""
+    by_engineer: dict[str, list[BenchmarkRun]] = {}
+    for engineer in study.config.engineers:
+        if rows := [one for one in runs if one.run.engineer == engineer.name]:
+            by_engineer[engineer.name] = rows
+    return {
+        "boards": len(boards),
+        "arms": {
+            name: {
+                "seeds": [one.run.seed for one in rows],
+                "against": (other := study.config.against(name)),
+                "cells": [
+                    place | _cell(rows, by_engineer.get(other or "", []), chosen)
+                    for place, chosen in _places(boards)
+                ],
+            }
+            for name, rows in by_engineer.items()
+        },
+        "published": [
+            {"model": one.model, "num_agents": one.num_agents, "size": one.size}
+            | {"valid": one.valid, "optimal": one.optimal}
+            for one in published
+        ],
+    }
+
+
+def print_tables(results: Results) -> None:
+    """Print rates by agents and size beside published ones, differences, and kinds of failure."""
+    arms, places = results["arms"], _named_places(results)
+    agents = list(dict.fromkeys(one for one, _ in places if one is not None))
+    for metric, title in METRIC_NAMES.items():
+        for number in agents:
+            sizes = [size for one, size in places if one == number]
+            heads = [f"{size}x{size}" if size else "all" for size in sizes]
+            table = new_table(f"\n{number} agents: {title}, per cent [95%]", "arm", *heads)
+            for name, arm in arms.items():
+                cells = _by_place(arm)
+                rates = [cells[number, size]["rates"][metric] for size in sizes]
+                table.add_row(name, *(_on_two_lines(one, signed=False) for one in rates))
+            table.add_section()
+            kind = "valid" if metric == "valid" else "optimal"
+            for model, beside in _published(results, number).items():
+                row = [f"{beside[size][kind]:.2f}" if size in beside else "-" for size in sizes]
+                table.add_row(f"published: {model}", *row)
+            print_table(table)
+    _print_differences(arms, agents)
+    table = new_table("\nFirst failures, per cent", "agents, arm", *FAILURE_KINDS)
+    for number in (*agents, None):
+        for name, arm in arms.items():
+            shares = _by_place(arm)[number, None]["failures"].values()
+            table.add_row(f"{number or 'all'}, {name}", *(f"{100 * one:.1f}" for one in shares))
+        table.add_section()
+    print_table(table)
+
+
+def _print_differences(arms: Results, agents: Sequence[int]) -> None:
+    heads = [*(f"{number} agents" for number in agents), "all"]
+    title = "\nValid, points above the arm after `minus`: [other seeds and boards] [other seeds]"
+    table = new_table(title, "arm", *heads)
+    for name, arm in arms.items():
+        cells = _by_place(arm)
+        differences = [cells[number, None]["difference"] for number in (*agents, None)]
+        if None not in differences:
+            texts = [
+                f"{_on_two_lines(one['valid'])}\n{over_seeds_text(one['valid'])}"
+                for one in differences
+            ]
+            table.add_row(f"{name}\nminus {arm['against']}", *texts)
+    if table.row_count:
+        print_table(table)
+
+
+def _on_two_lines(interval: Mapping[str, Any], *, signed: bool = True) -> str:
+    return interval_text(interval, signed=signed).replace(" [", "\n[", 1)
+
+
+def _is_answered(output: Path, folder: BenchmarkFolder) -> bool:
+    """Return whether an evaluation has an answer to every board of the folder."""
+    evaluation = EvaluationDirectory(output)
+    if not evaluation.evaluation.exists() or evaluation.evaluation.read().files != folder.files:
+        return False
+    answers = evaluation.read_answers()
+    return all(0 in answers.get(board.key, {}) for board in folder.boards)
+
+
+def _read(
+    study: Study, directory: StudyDirectory, folder: BenchmarkFolder, run: StudyRun
+) -> BenchmarkRun:
+    config = study.config_of(run, directory.policy)
+    answers = EvaluationDirectory(directory.benchmark(run)).read_answers()
+    episodes = [one.episode for one in judge(config, folder.boards, answers)]
+    places = {key: place for place, keys in enumerate(FAILURE_KINDS.values()) for key in keys}
+    scores = {
+        metric: np.array(
+            [one.valid if metric == "valid" else one.scores.get(metric, False) for one in episodes]
+        )
+        for metric in METRIC_NAMES
+    }
+    failures = np.array([-1 if one.failure is None else places[one.failure] for one in episodes])
+    return BenchmarkRun(run, scores, failures)
+
+
+def _places(boards: Sequence[BenchmarkBoard]) -> Iterator[tuple[Results, np.ndarray]]:
+    """Yield agents and size, each with the places of such boards; None stands for all."""
+    agents = np.array([board.num_agents for board in boards])
+    sizes = np.array([board.size for board in boards])
+    for number in sorted(set(agents.tolist())):
+        own = agents == number
+        for size in (*sorted(set(sizes[own].tolist())), None):
+            chosen = own if size is None else own & (sizes == size)
+            yield {"num_agents": number, "size": size}, np.flatnonzero(chosen)
+    yield {"num_agents": None, "size": None}, np.arange(len(boards))
+
+
+def _cell(
+    runs: Sequence[BenchmarkRun], others: Sequence[BenchmarkRun], chosen: np.ndarray
+) -> Results:
+    """Return what the runs of an arm answered to some boards, and less what others did."""
+    failures = np.stack([one.failures[chosen] for one in runs])
+    shared = {one.run.seed for one in runs} & {one.run.seed for one in others}
+
+    def difference(metric: str) -> Results:
+        ours, theirs = (
+            {one.run.seed: one.scores[metric][chosen] for one in side} for side in (runs, others)
+        )
+        found = contrast(ours, theirs)
+        low, high = found.over_seeds
+        return asdict(found.difference) | {"over_seeds": finite({"low": low, "high": high})}
+
+    return {
+        "count": len(chosen),
+        "rates": {
+            metric: asdict(
+                mean_interval(np.stack([one.scores[metric][chosen] for one in runs]).astype(int))
+            )
+            for metric in METRIC_NAMES
+        },
+        "difference": {m: difference(m) for m in METRIC_NAMES} if shared else None,
+        "failures": {
+            kind: float((failures == place).mean()) for place, kind in enumerate(FAILURE_KINDS)
+        },
+    }
+
+
+def _by_place(arm: Results) -> dict[tuple[int | None, int | None], Results]:
+    return {(one["num_agents"], one["size"]): one for one in arm["cells"]}
+
+
+def _named_places(results: Results) -> list[tuple[int | None, int | None]]:
+    return list(_by_place(next(iter(results["arms"].values()))))
+
+
+def _published(results: Results, agents: int) -> dict[str, dict[int | None, Results]]:
+    models: dict[str, dict[int | None, Results]] = {}
+    for one in results["published"]:
+        if one["num_agents"] == agents:
+            models.setdefault(one["model"], {})[one["size"]] = one
+    return models
