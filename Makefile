@@ -1,8 +1,8 @@
 # make demo      the main job: an LLM learns, fails, and redesigns its own lake (FRESH=1: from scratch)
-# make smollm    a real LLM in the same loop: SmolLM2-135M with adapters
+# make smollm    a real LLM in the same loop: SmolLM2-135M with adapters, which reasons as engineer
 # make test      the tests but for the slow ones (WORKERS=2: that many processes)
 # make test-all  all tests; make test-slow: the slow ones only (PART=1/8: the first of eight parts)
-# make test-nightly  three rounds of SmolLM2-135M, checked (about ten minutes; 90 MB are fetched)
+# make test-nightly  three rounds of SmolLM2-135M, killed, resumed and checked (minutes; 90 MB are fetched)
 # make test-verifiers  the environment for the library verifiers, in an environment of its own
 # make lint      ruff and mypy
 # make docs      the documentation as a site, build/docs/site; a link that leads nowhere is an error

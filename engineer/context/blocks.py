@@ -38,22 +38,23 @@ def _objective(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
     domain = view.domain
     lines = [
         "## Objective",
-        "Raise the valid rate on the fixed validation set after the last stage: the share of its"
-        f" {domain.instance}s to which the model gives a valid answer. {_stages_left(view)}",
+        f"Raise the valid rate at the end of the run: the share of {domain.instance}s of a fixed"
+        " validation set to which the model gives a valid answer. Your configuration decides what"
+        f" the model trains on. It does not change the validation set. {_stages_left(view)}",
     ]
     if domain.effects:
-        lines += ["How the knobs act on failures:", *(f"- {line}" for line in domain.effects)]
+        lines += ["What each knob does:", *(f"- {line}" for line in domain.effects)]
     return "\n".join(lines)
 
 
 def _stages_left(view: StageView) -> str:
     if view.stages_left is None:
-        return "The configuration that you write is that of the next stage."
+        return "You write the configuration of the next stage."
     if view.stages_left <= 1:
-        return "The configuration that you write is that of the last stage."
+        return "You write the configuration of the next stage, which ends the run."
     return (
-        f"{view.stages_left} stages are left to train; the configuration that you write is that of"
-        " the first of them, and you will be asked again after it."
+        f"{view.stages_left} stages are left to train. You write the configuration of the next one,"
+        " and will be asked again after it."
     )
 
 
@@ -88,25 +89,29 @@ def _groups(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
             f"## {space.group_label.capitalize()}s",
             f"The configuration in force after stage {view.evidence.stage}, which the next stage"
             " uses unless you change it, and what is known of each"
-            f" {space.group_label}. {_legend(rows[0])}".rstrip(),
+            f" {space.group_label}. {_legend(rows[0], view.evidence.stage)}".rstrip(),
             *_table(rows),
         ]
     )
 
 
 _LEGENDS = {
-    "valid before": "`valid before` is the valid rate when the last stage began.",
+    "valid before": "`valid before` is the valid rate on the validation set when stage {stage}"
+    " began.",
     "valid now": "`valid now` is the valid rate on the validation set, with its 95% interval.",
-    "cut off": "`cut off` is the share of answers that reached the limit of tokens.",
-    "valid in training": "`valid in training` is over all answers of the last stage.",
+    "readable": "`readable` is the share of these answers that can be read.",
+    "cut off": "`cut off` is the share that reached the limit of tokens.",
+    "valid in training": "`valid in training` is the valid rate of all training answers of stage"
+    " {stage}.",
     "p(1-p)": "`p(1-p)`, at most 0.25, is what training can learn here: it is small where the"
     " valid rate p of an instance is near 0% or near 100%.",
     "no success": "`no success` is the share of training instances that no answer solved.",
+    "last edit": "`last edit` is what the configuration of stage {stage} changed.",
 }
 
 
-def _legend(row: Mapping[str, str]) -> str:
-    return " ".join(text for name, text in _LEGENDS.items() if name in row)
+def _legend(row: Mapping[str, str], stage: int) -> str:
+    return " ".join(text.format(stage=stage) for name, text in _LEGENDS.items() if name in row)
 
 
 def _validation_cells(domain: Domain, tally: GroupEvidence | None) -> dict[str, str]:
@@ -289,7 +294,7 @@ def _past_stage(domain: Domain, past: StageHistory) -> list[dict[str, str]]:
                 **{knob: number_text(value) for knob, value in knobs.items()},
                 "valid before": _share(past.valid_before.get(group)),
                 "valid after": _share(past.valid_after.get(group)),
-                "most failures before": failure,
+                "most frequent failure before": failure,
             }
         )
     return rows
@@ -333,15 +338,14 @@ def _question(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
         f"one JSON object with the {space.group_label}s {', '.join(space.groups)} as keys. Each"
         f" knob is a number in steps of {number_text(space.step)}, or an edit: {up} (up by {edit}),"
         f" {down} (down by {edit}) or {same} (as it is). Allowed: {ranges}; {space.share} sums to 1"
-        f" over all {space.group_label}s. The configuration in force, in this form:\n"
-        f"{answer_text(view.current)}"
+        f" over all {space.group_label}s. The configuration in force, in this form (a copy of it"
+        f" changes nothing):\n{answer_text(view.current)}"
     )
     if not view.reasoning_tokens:
         return f"## Your answer\nWrite the next configuration as {form}"
     return (
         "## Your answer\n"
-        "First reason in plain text, in at most"
-        f" {view.reasoning_tokens * 3 // 4} words:\n"
+        f"First reason in plain text, in at most {view.reasoning_tokens // 2} words:\n"
         f"1. Diagnosis: which {space.group_label}s fail most, how, and why.\n"
         "2. Hypothesis: which knobs would change that, in which direction, and what the last edits"
         " have shown.\n"

@@ -89,5 +89,10 @@ def close_reasoning(reasoning: str) -> str:
 
     Reasoning that was cut off inside a thinking block is closed first.
     """
-    cut = reasoning.rfind("<think>") > reasoning.rfind("</think>")
+    cut = ends_in_thinking(reasoning)
     return ("\n</think>" if cut else "") + "\n\nConfiguration:\n"
+
+
+def ends_in_thinking(text: str) -> bool:
+    """Return whether a text ends inside a thinking block."""
+    return text.rfind("<think>") > text.rfind("</think>")

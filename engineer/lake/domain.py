@@ -36,21 +36,22 @@ _OPENING = (
     "You are the environment engineer of a language model that learns multi-agent path finding on"
     " frozen lakes: n x n boards with holes, on which all agents must reach their goals without"
     " leaving the board, falling into a hole, meeting in a cell or swapping cells. The model trains"
-    " in stages. You read what the last stage showed and write the configuration of the next one:"
-    " for each map size data_ratio (share of the training instances), hole_ratio (holes as a share"
-    " of all cells) and wait_ratio (share of the instances that no optimal plan solves without a"
-    " wait)."
+    " in stages. After each stage you read what it has shown and write the configuration of the"
+    " next one: for each map size data_ratio (its share of the training boards), hole_ratio (holes"
+    " as a share of all cells of a training board) and wait_ratio (share of its training boards"
+    " that no optimal plan solves without a wait)."
 )
 _EFFECTS = (
-    "hole_ratio up: passages get narrower and detours longer. More answers fall into holes, leave"
-    " the board or collide, plans get longer, and more answers are cut off by the token limit.",
-    "wait_ratio up: on more boards the agents meet unless one of them waits. More vertex and"
-    " swapping conflicts.",
-    "data_ratio up: more training on this map size, at the cost of the others. Every kind of"
-    " failure becomes rarer with training that is neither too easy nor too hard, unreadable answers"
-    " too.",
-    "Unreadable and cut off answers: no knob acts on them directly. They are fewer on easier"
-    " boards, which need less text.",
+    "hole_ratio up: harder training boards, with narrower passages and longer detours. In training"
+    " more answers fall into holes, leave the board, collide or are cut off by the token limit. The"
+    " model practises to avoid this wherever some of its answers still succeed; where none does, it"
+    " learns nothing.",
+    "wait_ratio up: on more training boards the agents meet unless one of them waits, which is"
+    " practice against vertex and swapping conflicts, on the same condition.",
+    "data_ratio up: more training on this map size and less on the others. Every kind of failure"
+    " becomes rarer with training that is neither too easy nor too hard.",
+    "Unparsable and cut off answers: no knob acts on them directly. They are fewer on easier"
+    " training boards, which need less text.",
 )
 _GUIDELINE = (
     "Learning comes from instances that are sometimes solved and sometimes not. Give most data to"
@@ -58,8 +59,9 @@ _GUIDELINE = (
     " some of each so that nothing is forgotten.",
     "Raise hole_ratio and wait_ratio where the valid rate is above 60%, lower them where it is"
     " below 20%, and by small steps: making everything harder at once ends the learning signal.",
-    "Let the kinds of failure guide you: falls into holes and moves off the board point to"
-    " hole_ratio, vertex and swapping conflicts to wait_ratio.",
+    "Let the kinds of failure say which knob to change: falls into holes and moves off the board"
+    " point to hole_ratio, vertex and swapping conflicts to wait_ratio. The valid rate says in"
+    " which direction.",
     "Keep what worked in earlier stages, and take back what made the valid rate fall.",
 )
 

@@ -71,9 +71,9 @@ Board
 
 Answer
 Think step by step: follow the cell of every agent through time, and check each step for holes \
-and conflicts. Then write the final plan between <answer> and </answer>, one line for each agent \
-with its actions in order, up to its arrival. Only the plan between these tags counts. \
-The form, with actions that belong to another board:
+and conflicts. Then end with the final plan between <answer> and </answer>: one line for each \
+agent with its actions in order, up to its arrival, or WAIT for an agent that never moves. \
+Only the plan between these tags counts. An example of the form, with the plan of another board:
 <answer>
 {example}
 </answer>

@@ -55,6 +55,15 @@ def test_the_page_of_all_commands_has_the_help_of_each_and_of_its_actions(site: 
     assert "--stop-after S" in page.partition("## jaxlake run\n")[2].partition("## ")[0]
 
 
+def test_prompts_page_shows_what_is_asked(site: Site):
+    page = site.pages["prompts.md"]
+    policy, engineer = page.split("## The engineer")
+    assert policy.count("\n<answer>\nAgent 0: RIGHT DOWN DOWN\n") == 1
+    assert "after stage 2, which the next stage uses" in engineer
+    assert '- 4x4, hole at time 3 on board "S F F g / ' in engineer
+    assert re.search(r'^{"3":{"data_ratio":.*}$', engineer, re.MULTILINE)
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout of two pages and a file, without a mistake."""

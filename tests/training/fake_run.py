@@ -155,6 +155,9 @@ class StandInSampler:
 def _answer(rng: np.random.Generator, task: str, form: AnswerForm | None) -> str:
     if form is not None:
         return _design(rng, form)
+    if groups := re.search(r"with the map sizes ([0-9, ]+) as keys", task):  # a context in words
+        properties = dict.fromkeys(groups[1].split(", "))
+        return f"Diagnosis: too easy.\n{_design(rng, {'properties': properties})}"
     if groups := re.findall(r"^n ?(\d+) ", task, re.MULTILINE):  # a compact context, free form
         return "\n".join(f"n{group} {' '.join(rng.choice(list('=-+'), 3))}" for group in groups)
     return _plan(rng, task)

@@ -12,6 +12,7 @@ from typing import Any
 from tools.docs_site.generated import commands_page, configuration_page
 from tools.docs_site.links import anchors, rewritten
 from tools.docs_site.notebooks import notebook_page
+from tools.docs_site.prompts import prompts_page
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,6 +24,7 @@ _ROOT_PAGES = {
 _GENERATED = {
     "reference/configuration.md": configuration_page,
     "reference/commands.md": commands_page,
+    "prompts.md": prompts_page,
 }
 _ALL_NAMES = re.compile(r"^<!-- all public names of ([\w.]+) -->$", re.MULTILINE)
 

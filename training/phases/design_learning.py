@@ -1,6 +1,7 @@
 """Learning to design: GRPO on the policy's own designs, scored by the stage's measured atlas.
 
-Imitation of the rule beside it keeps the language of designs.
+In style compact, imitation of the rule beside it keeps the language of designs. A text model learns
+from its whole text, reasoning included, by rewards alone: the rule has no words to imitate.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import numpy as np
 from engineer import DesignAtlas, Guard, Spent, StageView, review_answer
 from engineer.context import ContextTooLongError
 from engineer.design import context_for
+from engineer.engineers.language_model import ends_in_thinking
 from training.errors import UserError
 from training.learner.batching import split_rows
 from training.learner.grpo_step import compiled_step, schedule_place
-from training.learner.optimizer import LearnerState
+from training.learner.optimizer import LearnerState, Metrics
 from training.phases.atlas import measured_atlas
-from training.phases.grpo_update import grpo_batch, refuse_what_is_not_finite
+from training.phases.grpo_update import NO_STEP, grpo_batch, refuse_what_is_not_finite
 from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, design_settings, view_of
 from training.phases.weight_sync import check_rollout
@@ -44,7 +46,7 @@ def learn_to_design(
     Raises:
         UserError: The context can't be cut to fit.
     """
-    choice = run.config.engineer.learning
+    engineer, choice = run.config.engineer, run.config.engineer.learning
     if choice is None:
         return state
     stage, fsdp = results[-1].stage, run.config.model.mesh.fsdp
@@ -53,11 +55,13 @@ def learn_to_design(
     settings = design_settings(run.config)
     prompts = _prompts(run, results)
     rehearsal = run.config.rehearsal or RehearsalSection()
-    anchor = Rehearsal(run, rehearsal.contexts)
+    anchor = Rehearsal(run, rehearsal.contexts) if engineer.style == "compact" else None
+    # A chat template may begin the answer inside a thinking block.
+    opening = "<think>" if ends_in_thinking(run.policy.decode(prompts[0])) else ""
     learn = compiled_step(
         run.policy.graphdef,
         run.config.grpo.model_copy(update={"completions": choice.designs}),
-        rehearsal,
+        rehearsal if anchor else None,
         run.config.sampling.temperature,
         run.config.grpo_steps,
     )
@@ -74,13 +78,13 @@ def learn_to_design(
                 prompts=prompts,
                 n=choice.designs,
                 temperature=run.config.sampling.temperature,
-                max_tokens=run.config.engineer.max_tokens,
+                max_tokens=engineer.text_tokens,
                 stop_token_ids=run.policy.stop_ids,
                 seed=run.seed("design_learning", stage, number),
             )
             groups = sampler.sample(question)
             completions = [completion for group in groups for completion in group]
-            texts = [run.policy.decode(completion.token_ids) for completion in completions]
+            texts = [opening + run.policy.decode(one.token_ids) for one in completions]
             scores = [design_score(text, view, settings.guard, atlas) for text in texts]
             rewards = np.array([score or 0.0 for score in scores], np.float32).reshape(fsdp, -1)
             batch = grpo_batch(
@@ -89,12 +93,16 @@ def learn_to_design(
                 prompts,
                 completions,
                 rewards,
-                width=run.config.engineer.max_tokens,
+                width=engineer.text_tokens,
                 bundles=fsdp,
                 minibatches=1,
             )
-            designs = anchor.batch("design_learning", stage, run.config.updates_per_stage + number)
-            state, metrics = learn(state, split_rows(batch, 1), designs, place)
+            metrics: Metrics = NO_STEP
+            if anchor or batch.groups.targets.any():
+                designs = anchor and anchor.batch(
+                    "design_learning", stage, run.config.updates_per_stage + number
+                )
+                state, metrics = learn(state, split_rows(batch, 1), designs, place)
             refuse_what_is_not_finite(jax.device_get(metrics))
             sampler.sync(run.policy.tensors(state.params))
             check_rollout(run.config.sampling, float(metrics["sampler_gap"]))
@@ -109,8 +117,8 @@ def learn_to_design(
                 reward_best=six_digits(max(usable, default=0.0)),
                 tokens=sum(len(completion.token_ids) for completion in completions),
                 atlas_rollouts=atlas.rollouts if number == 1 else 0,
-                rehearsed_designs=rehearsal.contexts,
-                rehearsal_loss=six_digits(metrics["rehearsal_loss"]),
+                rehearsed_designs=rehearsal.contexts if anchor else 0,
+                rehearsal_loss=six_digits(metrics["rehearsal_loss"]) if anchor else None,
                 grad_norm=six_digits(metrics["grad_norm"]),
                 sampler_gap=six_digits(metrics["sampler_gap"]),
             )
@@ -121,14 +129,19 @@ def learn_to_design(
 
 
 def _prompts(run: ActiveRun, results: Sequence[StageResult]) -> list[list[int]]:
-    """Encode the context after the last of `results`, once for each device along fsdp."""
+    """Encode the context after the last of `results`, once for each device along fsdp.
+
+    With reasoning it is encoded as the first call of a design is.
+    """
     view = view_of(run.config, results, results[-1].stage)
     settings = design_settings(run.config)
     try:
         context = context_for(view, settings, run.policy.count_tokens)
     except ContextTooLongError as error:
         raise UserError(f"engineer.max_context_tokens: {error}") from error
-    return [run.policy.encode_prompt(context.text)] * run.config.model.mesh.fsdp
+    thinking = run.config.engineer.reasoning_tokens > 0
+    prompt = run.policy.encode_prompt(context.text, thinking=thinking)
+    return [prompt] * run.config.model.mesh.fsdp
 
 
 def design_score(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -> float | None:

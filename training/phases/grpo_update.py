@@ -34,9 +34,9 @@ from training.run.throughput import UpdateWork
 from training.sampling.sampler import Completion, Question, Sampler
 from training.schema import Grpo
 
-# The metrics of an update in which no group's rewards differ, so that no step is taken.
-_NO_STEP = {"importance_ratio_mean": 1.0}
-_NO_STEP |= dict.fromkeys(("clip_share", "grad_norm", "loss", "sampler_gap"), 0.0)
+NO_STEP = {"importance_ratio_mean": 1.0}
+NO_STEP |= dict.fromkeys(("clip_share", "grad_norm", "loss", "sampler_gap"), 0.0)
+"""The metrics of an update in which no group's rewards differ, so that no step is taken."""
 
 
 def take_update(
@@ -92,7 +92,7 @@ def take_update(
                 place = schedule_place(settings, step + number)
                 state, of_step = learn(state, minibatch, rehearsed, place)
                 steps.append(jax.tree.map(six_digits, jax.device_get(of_step)))
-        steps = steps or [_NO_STEP | ({"kl": 0.0} if settings.kl_coefficient else {})]
+        steps = steps or [NO_STEP | ({"kl": 0.0} if settings.kl_coefficient else {})]
         learned = {name: six_digits(np.mean([one[name] for one in steps])) for name in steps[0]}
         refuse_what_is_not_finite(learned)
     with run.clock(seconds, "sync"):

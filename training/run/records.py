@@ -94,7 +94,7 @@ class DesignUpdateRecord(Record):
     tokens: Count = Field(description="generated")
     atlas_rollouts: Count = Field(description="answers drawn for the atlas, by the first update")
     rehearsed_designs: Count = Field(description="designs of the rule imitated beside them")
-    rehearsal_loss: float = Field(description="of these, nats per token")
+    rehearsal_loss: float | None = Field(description="of these, nats per token")
     grad_norm: float
     sampler_gap: float = Field(description="mean |engine - trainer| log-probability, nats")
 

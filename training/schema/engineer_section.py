@@ -89,11 +89,17 @@ class AtlasChoice(Section):
 
 
 class DesignLearning(Section):
-    """Kind checkpoint: before it is asked, the policy learns from designs of its own."""
+    """Kind checkpoint: before it is asked, the policy learns from designs of its own.
+
+    A design is sampled without constraints. In style full it is the whole text, reasoning included,
+    of up to reasoning_tokens + max_tokens tokens.
+    """
 
     updates: Positive = Field(8, description="GRPO updates after every stage")
     designs: Annotated[int, Field(ge=2)] = Field(
-        16, description="answers per update to the stage's context, scored by its atlas"
+        16,
+        description="answers per update to the stage's context, scored by its atlas; they are in "
+        "memory at once",
     )
 
 
@@ -154,7 +160,9 @@ class EngineerChoice(Section):
     max_tokens: Positive = Field(256, description="longest answer, tokens; notes have up to 128")
     max_step: Share | None = Field(None, description="most a knob may change per stage; null: any")
     learning: DesignLearning | None = Field(
-        None, description="null: the policy learns to design by imitation alone"
+        None,
+        description="null: the policy learns to design by imitation alone; style compact also "
+        "rehearses the rule's edits here, style full has no such anchor",
     )
     picking: Picking | None = Field(
         None, description="null: instances are drawn from the configuration"
@@ -166,6 +174,11 @@ class EngineerChoice(Section):
     def asked(self) -> str:
         """The engineer that answers: the kind without a control around it."""
         return split_control(self.kind)[1]
+
+    @property
+    def text_tokens(self) -> int:
+        """The most tokens of reasoning and answer together."""
+        return self.reasoning_tokens + self.max_tokens
 
     def token_limit(self, answer: bool) -> int:
         """Return how many tokens an answer, or else a note, may have."""

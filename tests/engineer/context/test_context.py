@@ -139,6 +139,7 @@ def test_build_context_says_all_numbers(view):
     assert "| 2 | accepted | 4x4 | 0.3 | 0.1 | 0.5 | 30% | 40% | none |" in text
     assert "| 2 | accepted | 3x3 | 0.5 | 0.2 | 0.25 | 60% | 70% | hole |" in text
     assert "2 stages are left to train" in text
+    assert "`valid before` is the valid rate on the validation set when stage 3 began" in text
     assert "- hole_ratio up: " in text
     assert "map sizes 3, 4, 5 as keys" in text
     assert 'an edit: "+1" (up by 0.05), "-1" (down by 0.05) or "=" (as it is)' in text
@@ -149,7 +150,7 @@ def test_build_context_says_all_numbers(view):
 def test_build_context_asks_for_reasoning_only_where_there_is_room(view):
     plain, reasoned = (build_context(replace(view, reasoning_tokens=n)).text for n in (0, 2000))
     assert "Diagnosis" not in plain
-    assert "at most 1500 words:\n1. Diagnosis: which map sizes" in reasoned
+    assert "at most 1000 words:\n1. Diagnosis: which map sizes" in reasoned
 
 
 def test_blocks_alone_fill_their_columns(view):

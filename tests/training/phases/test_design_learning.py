@@ -1,5 +1,7 @@
 """Learning to design: answers with a higher score in the atlas become more probable."""
 
+import json
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,11 +35,16 @@ CONTEXT = "stage first\nn3 valid5 goal none ? ? data5 ? hole0 ? wait0 ?\nedits\n
 
 def tiny(**engineer: Any) -> RunConfig:
     tree = yaml.safe_load(TINY.read_text())
+    text_model = engineer.get("style") == "full"
     choice = {"kind": "checkpoint", "style": "compact", "learning": LEARNING}
     tree["engineer"] |= {"atlas": {"levels": 2, "boards_per_cell": 4, "answers": 4}}
     tree["engineer"] |= choice | engineer
     tree["grpo"]["learning_rate"] = 3e-3
-    tree["rehearsal"] = {"contexts": 4, "weight": 0.1}
+    if text_model:
+        tree["warm_start"]["engineer_batch_size"] = 0
+        tree["sampling"]["max_model_len"] = 4096
+    else:
+        tree["rehearsal"] = {"contexts": 4, "weight": 0.1}
     return RunConfig.model_validate(tree)
 
 
@@ -82,6 +89,12 @@ def test_a_design_is_worth_the_learnability_that_the_atlas_measured():
     assert design_score(edits(config, "+"), view, Guard(), empty) is None
 
 
+def whole_text(config: RunConfig, holes: float) -> str:
+    """What a text model writes: a word of reasoning, and a configuration."""
+    knobs = {"data_ratio": 0.5, "hole_ratio": holes, "wait_ratio": 0.1}
+    return "Diagnosis: easy.\n" + json.dumps(dict.fromkeys(domain_of(config).space.groups, knobs))
+
+
 class ToldDesigns:
     """Answers half of each group with harder boards, the other half with easier ones."""
 
@@ -106,11 +119,14 @@ class ToldDesigns:
 
 
 @pytest.fixture
-def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, DesignAtlas]:
+def started(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Any, Any, DesignAtlas]:
     """A run whose engineer is shown `CONTEXT`, its weights, and an atlas that prefers holes."""
-    config, folder = tiny(), tmp_path / "initial"
+    config, folder = tiny(**getattr(request, "param", {})), tmp_path / "initial"
     designs = [text for one in design_examples(config, 200) for text in one]
-    make_policy(folder, config.model, [*designs, CONTEXT], max_len=512, seed=0)
+    texts = [*designs, CONTEXT, *(whole_text(config, holes) for holes in (0.0, 0.1))]
+    make_policy(folder, config.model, texts, max_len=512, seed=0)
     policy, params = load_policy(folder, config)
     run: Any = ActiveRun(config, RunDirectory(tmp_path / "run"), None, policy, None)
     run.directory.path.mkdir()
@@ -166,6 +182,68 @@ def test_what_the_atlas_prefers_becomes_more_probable(started):
     )
 
 
+TEXT_MODEL = {"style": "full", "reasoning_tokens": 60, "blocks": ["failure_breakdown"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("started", [TEXT_MODEL], indirect=True)
+def test_learn_to_design_rewards_whole_texts(started):
+    run, params, _ = started
+    config, policy = run.config, run.policy
+    texts = [whole_text(config, 0.1), whole_text(config, 0.0), "Diagnosis: easy."]
+    sampler: Any = ToldDesigns(policy, texts)
+    prompt = policy.encode_prompt(CONTEXT)
+    sequences = [[*prompt, *policy.encode_answer(text)] for text in texts[:2]]
+
+    def preference(weights: Any) -> float:
+        harder, easier = (one.sum() for one in policy.logprobs(weights, sequences))
+        return float(harder - easier)
+
+    before = preference(params)
+    state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
+    state = learn_to_design(run, sampler, state, AFTER_STAGE_1)
+    assert preference(state.params) > before + 0.5
+    assert {(call.max_tokens, call.form) for call in sampler.calls} == {(60 + 120, None)}
+    records = run.directory.stage(1).design_learning.read()
+    assert {(one.usable, one.rehearsed_designs, one.rehearsal_loss) for one in records} == {
+        (6, 0, None)
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("started", [TEXT_MODEL], indirect=True)
+def test_learn_to_design_keeps_weights_if_no_text_is_usable(started):
+    run, params, _ = started
+    opened = "{{ messages[0]['content'] }}<think>"
+    run.policy.tokenizer.chat_template = opened
+    chat = run.policy.prompt.model_copy(update={"chat": True})
+    run = replace(run, policy=replace(run.policy, prompt=chat))
+    before = [np.array(tensor) for _, tensor in run.policy.tensors(params)]
+    # Thinking that the chat template opened and the token limit cut off holds no answer.
+    sampler: Any = ToldDesigns(run.policy, [whole_text(run.config, 0.1)])
+    state = initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
+    state = learn_to_design(run, sampler, state, AFTER_STAGE_1)
+    assert int(state.steps) == 0
+    for tensor, (_, after) in zip(before, run.policy.tensors(state.params), strict=True):
+        np.testing.assert_array_equal(tensor, after)
+    records = run.directory.stage(1).design_learning.read()
+    assert {(one.usable, one.reward_best, one.grad_norm) for one in records} == {(0, 0, 0)}
+
+
+@pytest.mark.slow
+def test_run_learns_to_design_in_words(tmp_path: Path):
+    config = tiny(style="full", reasoning_tokens=300, max_tokens=300, blocks=[])
+    with without_vllm():
+        loop.run(config, tmp_path, stop_after=1)
+    stage = RunDirectory(tmp_path).stage(1)
+    records = stage.design_learning.read()
+    assert [(one.designs, one.rehearsed_designs) for one in records] == [(8, 0)] * 3
+    assert min(one.tokens for one in records) > 8 * 20  # whole texts
+    (answer,) = stage.answers.read()
+    assert answer.reasoning.startswith("Diagnosis: too easy.\n{")
+    assert answer.kind in ("accepted", "repaired")
+
+
 @pytest.mark.parametrize("choice", [{"kind": "rule"}, {"kind": "shuffled:checkpoint"}])
 def test_only_a_checkpoint_learns_to_design(choice):
     with pytest.raises(ValueError, match="learning: got updates with kind"):
@@ -196,7 +274,7 @@ def test_learning_is_checkpointed_and_charged(tmp_path: Path, monkeypatch: pytes
     records, spent = stage.design_learning.read(), stage.decision.read().spent
     assert len(records) == 3
     assert spent.probe_rollouts == stage.atlas.read().atlas.rollouts > 0
-    assert spent.rehearsed_designs == 12
+    assert spent.rehearsed_designs == 12 + 4 * 4  # and those of the stage's updates
     assert spent.engineer_tokens > sum(one.tokens for one in records)
 
 

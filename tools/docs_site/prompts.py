@@ -1,0 +1,71 @@
+"""The page of prompts: what a policy and an engineer really read, written by the code that asks."""
+
+from dataclasses import replace
+
+_PAGE = """\
+# Prompts
+
+The prompts that `jaxlake run` writes, without the chat template around them. The policy's is in
+`jaxlake/language/prompts.py`, the engineer's in `engineer/context/blocks.py`.
+
+## The policy
+
+`prompt.style: reasoned` with two agents:
+
+```text
+{policy}```
+
+## The engineer, after two stages
+
+`engineer.style: full` with the blocks and limits of `configs/paper.yaml`, for four of its eight map
+sizes. The numbers are those of a simulated run (`engineer.synthetic.simulated_run`), which has no
+environment statistics and no rates by hole ratio and waits. The failed answers are judged as in a
+run.
+
+```text
+{engineer}
+```
+"""
+_SEED = 1316  # larger boards are solved less often, and rewards rise
+_SIZES = (3, 4, 5, 6)
+_BOARD = ("S F F g", "F H F F", "F F H F", "s F F G")
+_ANSWERS = (
+    "<answer>\nAgent 0: RIGHT RIGHT DOWN DOWN\nAgent 1: UP UP\n</answer>",
+    "<answer>\nAgent 0: DOWN DOWN RIGHT\nAgent 1: UP RIGHT\n</answer>",
+    "Agent 0 moves right until column 3. Agent 1 has to wait, because",
+)
+
+
+def prompts_page() -> str:
+    """Write the page; it needs what `training` needs."""
+    import jax
+    import numpy as np
+
+    from engineer.design import context_for
+    from engineer.lake import lake_domain
+    from engineer.synthetic import simulated_run
+    from jaxlake import parse_grid, solve
+    from jaxlake.language.prompts import render
+    from tools.docs_site.pages import ROOT
+    from training.phases.stage_results import design_settings, validated_stage
+    from training.phases.validate import Written, judge_answers
+    from training.rollout.instances import InstanceSet
+    from training.schema import load
+
+    config = load(ROOT / "configs" / "paper.yaml")
+    board = parse_grid(_BOARD, max_size=len(_BOARD), max_agents=2)
+    shown = jax.tree.map(lambda leaf: np.stack([leaf] * len(_ANSWERS)), (board, solve(board)))
+    answers = [Written(text, 0, truncated=False) for text in _ANSWERS]
+    failed = judge_answers(config, InstanceSet(*shown), answers)
+    cases = validated_stage(config, 2, None, failed, (), {}).evidence.failed_cases
+
+    domain = lake_domain(config.lake.bounds.model_copy(update={"sizes": _SIZES}))
+    view = simulated_run(np.random.default_rng(_SEED), domain, stages=2)[-1]
+    view = replace(
+        view,
+        evidence=view.evidence.model_copy(update={"failed_cases": cases}),
+        stages_left=1,
+        reasoning_tokens=config.engineer.reasoning_tokens,
+    )
+    context = context_for(view, design_settings(config))
+    return _PAGE.format(policy=render(board, "reasoned"), engineer=context.text)
