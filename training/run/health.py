@@ -174,8 +174,8 @@ def _unreadable_advice(config: RunConfig, cut: float) -> str:
     if cut >= 0.5:
         return f"{cut:.0%} {_limit(config)}: raise it, or ask for shorter answers"
     return (
-        "Read a few of them in the report, then try another prompt.style, prompt.chat or a "
-        "warm_start"
+        "Read a few of them in the report, then try another prompt.style or prompt.template, "
+        "prompt.chat or a warm_start"
     )
 
 
