@@ -60,7 +60,7 @@ CONFIG = {
         "max_candidates": 20_000,
     },
     "sampling": {"max_model_len": 8192},
-    "warm_start": {"steps": 200, "engineer_batch_size": 0},
+    "warm_start": {"steps": 200},
     "stages": {"count": 3, "instances": 320},
     "grpo": {"prompts_per_update": 8, "completions": 8},
     "validation": {

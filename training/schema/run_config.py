@@ -261,20 +261,6 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _imitated_designs_are_compact(self) -> RunConfig:
-        if self.engineer.style == "compact":
-            return self
-        because = "with engineer.style full: the designs to imitate are compact"
-        if self.rehearsal is not None:
-            raise ValueError(
-                f"rehearsal: got contexts {self.rehearsal.contexts}, allowed is null {because}"
-            )
-        batch = 0 if self.warm_start is None else self.warm_start.engineer_batch_size
-        if batch:
-            raise ValueError(f"warm_start.engineer_batch_size: got {batch}, allowed is 0 {because}")
-        return self
-
-    @model_validator(mode="after")
     def _batches_can_be_split(self) -> RunConfig:
         grpo, fsdp = self.grpo, self.model.mesh.fsdp
         batch = grpo.prompts_per_update * grpo.completions

@@ -41,7 +41,6 @@ def tiny(**engineer: Any) -> RunConfig:
     tree["engineer"] |= choice | engineer
     tree["grpo"]["learning_rate"] = 3e-3
     if text_model:
-        tree["warm_start"]["engineer_batch_size"] = 0
         tree["sampling"]["max_model_len"] = 4096
     else:
         tree["rehearsal"] = {"contexts": 4, "weight": 0.1}
