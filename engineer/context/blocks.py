@@ -40,7 +40,7 @@ def _objective(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
         "## Objective",
         f"Raise the valid rate at the end of the run: the share of {domain.instance}s of a fixed"
         " validation set to which the model gives a valid answer. Your configuration decides what"
-        f" the model trains on. It does not change the validation set. {_stages_left(view)}",
+        f" the model trains on, not the validation set. {_stages_left(view)}",
     ]
     if domain.effects:
         lines += ["What each knob does:", *(f"- {line}" for line in domain.effects)]

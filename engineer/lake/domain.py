@@ -44,10 +44,9 @@ _OPENING = (
 _EFFECTS = (
     "hole_ratio up: harder training boards, with narrower passages and longer detours. In training"
     " more answers fall into holes, leave the board, collide or are cut off by the token limit. The"
-    " model practises to avoid this wherever some of its answers still succeed; where none does, it"
-    " learns nothing.",
+    " model practises to avoid this wherever some of its answers still succeed.",
     "wait_ratio up: on more training boards the agents meet unless one of them waits, which is"
-    " practice against vertex and swapping conflicts, on the same condition.",
+    " practice against vertex and swapping conflicts.",
     "data_ratio up: more training on this map size and less on the others. Every kind of failure"
     " becomes rarer with training that is neither too easy nor too hard.",
     "Unparsable and cut off answers: no knob acts on them directly. They are fewer on easier"
