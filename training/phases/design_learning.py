@@ -6,7 +6,8 @@ from its whole text, reasoning included, by rewards alone: the rule has no words
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,7 +19,7 @@ from engineer.engineers.language_model import ends_in_thinking
 from training.errors import UserError
 from training.learner.batching import split_rows
 from training.learner.grpo_step import compiled_step, schedule_place
-from training.learner.optimizer import LearnerState, Metrics
+from training.learner.optimizer import LearnerState
 from training.phases.atlas import measured_atlas
 from training.phases.grpo_update import NO_STEP, grpo_batch, refuse_what_is_not_finite
 from training.phases.rehearsal import Rehearsal
@@ -97,7 +98,7 @@ def learn_to_design(
                 bundles=fsdp,
                 minibatches=1,
             )
-            metrics: Metrics = NO_STEP
+            metrics: Mapping[str, Any] = NO_STEP
             if anchor or batch.groups.targets.any():
                 designs = anchor and anchor.batch(
                     "design_learning", stage, run.config.updates_per_stage + number

@@ -139,10 +139,10 @@ def print_tables(results: Results) -> None:
             print_table(table)
     _print_differences(arms, agents)
     table = new_table("\nFirst failures, per cent", "agents, arm", *FAILURE_KINDS)
-    for number in (*agents, None):
+    for count in (*agents, None):
         for name, arm in arms.items():
-            shares = _by_place(arm)[number, None]["failures"].values()
-            table.add_row(f"{number or 'all'}, {name}", *(f"{100 * one:.1f}" for one in shares))
+            shares = _by_place(arm)[count, None]["failures"].values()
+            table.add_row(f"{count or 'all'}, {name}", *(f"{100 * one:.1f}" for one in shares))
         table.add_section()
     print_table(table)
 
