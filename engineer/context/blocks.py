@@ -100,12 +100,11 @@ _LEGENDS = {
     " began.",
     "valid now": "`valid now` is the valid rate on the validation set, with its 95% interval.",
     "readable": "`readable` is the share of these answers that can be read.",
-    "cut off": "`cut off` is the share that reached the limit of tokens.",
-    "valid in training": "`valid in training` is the valid rate of all training answers of stage"
-    " {stage}.",
+    "cut off": "`cut off` is the share that reached the token limit.",
+    "valid in training": "`valid in training` is that of training answers of stage {stage}.",
     "p(1-p)": "`p(1-p)`, at most 0.25, is what training can learn here: it is small where the"
     " valid rate p of an instance is near 0% or near 100%.",
-    "no success": "`no success` is the share of training instances that no answer solved.",
+    "no success": "`no success` is the share of training instances no answer solved.",
     "last edit": "`last edit` is what the configuration of stage {stage} changed.",
 }
 
@@ -338,19 +337,20 @@ def _question(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
         f"one JSON object with the {space.group_label}s {', '.join(space.groups)} as keys. Each"
         f" knob is a number in steps of {number_text(space.step)}, or an edit: {up} (up by {edit}),"
         f" {down} (down by {edit}) or {same} (as it is). Allowed: {ranges}; {space.share} sums to 1"
-        f" over all {space.group_label}s. The configuration in force, in this form (a copy of it"
+        f" over all {space.group_label}s. The configuration in force, in this form (a copy"
         f" changes nothing):\n{answer_text(view.current)}"
     )
     if not view.reasoning_tokens:
         return f"## Your answer\nWrite the next configuration as {form}"
+    # The steps come last: small models continue with a copy of a configuration at the end.
     return (
-        "## Your answer\n"
+        f"## Your answer\nA configuration is {form}\n\n"
         f"First reason in plain text, in at most {view.reasoning_tokens // 2} words:\n"
         f"1. Diagnosis: which {space.group_label}s fail most, how, and why.\n"
         "2. Hypothesis: which knobs would change that, in which direction, and what the last edits"
         " have shown.\n"
         f"3. Edits: what you change for each {space.group_label}, and what you keep.\n"
-        f"Then write the next configuration as {form}"
+        "Then write the next configuration."
     )
 
 

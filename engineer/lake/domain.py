@@ -59,8 +59,8 @@ _GUIDELINE = (
     "Raise hole_ratio and wait_ratio where the valid rate is above 60%, lower them where it is"
     " below 20%, and by small steps: making everything harder at once ends the learning signal.",
     "Let the kinds of failure say which knob to change: falls into holes and moves off the board"
-    " point to hole_ratio, vertex and swapping conflicts to wait_ratio. The valid rate says in"
-    " which direction.",
+    " point to hole_ratio, vertex and swapping conflicts to wait_ratio. The valid rate says"
+    " which way.",
     "Keep what worked in earlier stages, and take back what made the valid rate fall.",
 )
 
