@@ -59,7 +59,11 @@ def test_every_name_in_the_docs_is_there_after_the_import_alone():
     pages.append(ROOT / "README.md")
     dotted = re.compile(r"(?<![\w/.#-])jaxlake(?:\.[A-Za-z_]\w*)+(?![\w/-])")
     named = {name for page in pages for name in dotted.findall(page.read_text(encoding="utf-8"))}
-    modules = {"jaxlake.environment.conformance.check_environment"}
+    modules = {
+        "jaxlake.environment.conformance.check_environment",
+        "jaxlake.language.prompts",
+        "jaxlake.language.rewards",
+    }
     assert modules < named  # imported by these names
     for name in named - modules:
         functools.reduce(getattr, name.split(".")[1:], jaxlake)
