@@ -118,7 +118,7 @@ def test_study_of_the_paper_goes_through_to_its_tables(folder: Path, capsys: Any
 def test_benchmark_of_a_study_asks_for_what_is_missing(folder: Path, capsys: Any):
     answers = folder / "out/benchmark/random_fixed/1/answers.jsonl"
     whole = answers.read_bytes()
-    other = folder / "out/benchmark/random_fixed/2/answers.jsonl"
+    other = folder / "out/benchmark/random_checkpoint/1/answers.jsonl"
     untouched = other.stat().st_mtime_ns
     answers.write_bytes(b"".join(whole.splitlines(keepends=True)[:-3]))
     assert command(folder, "--report-only") == 0
