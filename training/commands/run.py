@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the loop, or print what it would do."""
     set_library_defaults()
     from training.schema import load
+    from training.schema.engineer_section import check_engineer
 
     if args.dry_run:
         processes = ("--coordinator", "--processes", "--process", "--heartbeat")
@@ -82,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
         config = started_config(config, args.source, run_dir)
     if args.dry_run:
+        check_engineer(config.engineer)
         _require_pretrained(config)  # before imports that take seconds
         from training.phases.starting import start_weights
         from training.run.dry_run import print_plan
@@ -94,8 +96,6 @@ def run(args: argparse.Namespace) -> int:
     directory = RunDirectory(run_dir)
     directory.belongs_to(config)  # which `loop.run` asks again, after imports that take seconds
     if not directory.finished():
-        from training.schema.engineer_section import check_engineer
-
         check_engineer(config.engineer)
         _require_pretrained(config)
     from training.processes import joined

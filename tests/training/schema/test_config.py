@@ -182,6 +182,12 @@ def test_a_secret_in_the_wrong_place_is_not_said(override: str, capsys: pytest.C
     assert "s3cret" not in "".join(capsys.readouterr())
 
 
+def test_dry_run_refuses_what_is_no_engineer(capsys: pytest.CaptureFixture[str]):
+    arguments = ["run", str(SCRATCH), "--dry-run", "--set", "engineer.kind=os:getcwd"]
+    assert main(arguments) == 2
+    assert "engineer.kind: os:getcwd() made a str" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("overrides", "share"),
     [
