@@ -12,7 +12,7 @@ from engineer.spent import Spent
 
 @dataclass(frozen=True)
 class TextRequest:
-    """What a model is asked to write."""
+    """A request for one text of a model."""
 
     prompt: str
     seed: int = 0

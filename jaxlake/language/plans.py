@@ -1,4 +1,4 @@
-"""Find what an answer tells each agent to do, wherever it says so and however it is laid out."""
+"""Find the agents' plans in an answer: lines, lists, tables, time steps and JSON."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ ACTION_WORDS: dict[str, int] = {
 
 @dataclass
 class AgentPlan:
-    """What one place of an answer tells one agent."""
+    """The actions that one place of an answer gives one agent."""
 
     agent: int
     actions: list[int] = field(default_factory=list)
@@ -105,7 +105,7 @@ _SENTENCE_WORDS = frozenset(
 
 
 def find_plans(text: str, num_agents: int) -> list[AgentPlan]:
-    """Return what the text tells each agent, in the order of the text, remarks included."""
+    """Return the plans of agents in the order of the text, remarks included."""
     found: list[AgentPlan] = []
     end = 0
     blocks = count()
@@ -231,7 +231,7 @@ class _Lines:
         self._blank = False
 
     def _step(self, line: str) -> bool:
-        """Read a line that says what agents do in one time step."""
+        """Read a line with the agents' actions in one time step."""
         marker = _STEP.match(line)
         numbered = None if marker else _NUMBERED_STEP.match(line)
         found = marker or numbered
@@ -324,7 +324,7 @@ class _Lines:
 
 
 class _Steps:
-    """Collects what agents do step by step: one action each in steps 1, 2, 3 and so on."""
+    """Collects the actions of steps 1, 2, 3 and so on: one per agent and step."""
 
     def __init__(self, num_agents: int) -> None:
         self._num_agents = num_agents
@@ -386,7 +386,7 @@ def _column(agent: int, cells: Iterable[str]) -> AgentPlan:
 
 
 def _between(line: str, headers: Sequence[re.Match[str]]) -> Iterator[AgentPlan]:
-    """What stands behind each of the names in a line, up to the next name."""
+    """Read the text after each name in a line, up to the next name."""
     for header, following in zip(headers, [*headers[1:], None], strict=True):
         body = line[header.end() : following.start() if following else len(line)]
         yield _read_actions(body, _number(header["agent"]))

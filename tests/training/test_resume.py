@@ -209,7 +209,7 @@ def test_run_with_vllm_killed_in_every_phase_leaves_the_same_files(tmp_path: Pat
     decision = json.loads((whole / "stages/1/decision.json").read_text())
     assert row["configuration"] == decision["configuration"]
     assert row["kind"] == decision["kind"]
-    assert row["tokens"] == decision["spent"]["engineer_tokens"]
+    assert row["spent"]["engineer_tokens"] == decision["spent"]["engineer_tokens"]
 
 
 def test_falling_rate_spans_a_rollback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
