@@ -28,7 +28,7 @@ WANTED = 0.02
 START_MAY_DIFFER = 0.05
 """The largest share of boards that two runs of one model answer otherwise before training.
 
-On another processor it was none of 1,800 (`docs/findings.md`), between two base models a fifth.
+Runs of one model agree on another processor; those of two base models differ on a fifth.
 """
 
 Runs = dict[str, dict[int, np.ndarray]]

@@ -1,4 +1,4 @@
-"""The tables of docs/findings.md hold the numbers of the committed answers."""
+"""The tables of benchmarks/results/README.md hold the numbers of the committed answers."""
 
 import re
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ import pytest
 from benchmarks import study_contrasts
 from tests.paths import ROOT
 
-CONTRAST = re.compile(r"`(\w+)` less `(\w+)`")
+CONTRAST = re.compile(r"`(\w+)` minus `(\w+)`")
 
 
 def sections() -> Iterator[tuple[list[str], list[list[str]]]]:
     """Yield the files and the scale of each section's command, and the rows of its tables."""
-    page = (ROOT / "docs/findings.md").read_text(encoding="utf-8")
+    page = (ROOT / "benchmarks/results/README.md").read_text(encoding="utf-8")
     for part in re.split(r"^##+ ", page, flags=re.MULTILINE)[1:]:
         command = re.search(r"^python -m benchmarks\.study_contrasts (.*?)^```$", part, re.S | re.M)
         if command:
@@ -23,7 +23,7 @@ def sections() -> Iterator[tuple[list[str], list[list[str]]]]:
 
 
 @pytest.mark.slow
-def test_tables_of_the_findings_hold_what_the_command_prints(
+def test_result_tables_match_the_committed_answers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(ROOT)
@@ -46,4 +46,4 @@ def test_tables_of_the_findings_hold_what_the_command_prints(
                 continue
             assert any(line.startswith(begin) and numbers in line for line in lines), name
             compared += 1
-    assert compared > 50
+    assert compared > 35
