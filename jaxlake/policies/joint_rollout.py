@@ -80,11 +80,11 @@ def roll_out(
     check_kind(key)
     instances = jax.tree.map(jnp.asarray, instances)
     keys = _numbered_keys(key, jnp.arange(instances.size.shape[0]))
-    return _roll_out(keys, policy, instances, max_steps, solutions, conflict)
+    return play_boards(keys, policy, instances, max_steps, solutions, conflict)
 
 
 @partial(jax.jit, static_argnames=("policy", "max_steps", "conflict"))
-def _roll_out(
+def play_boards(
     keys: jax.Array,
     policy: JointPolicy,
     instances: Instance,
@@ -92,6 +92,7 @@ def _roll_out(
     solutions: Solution | None,
     conflict: ConflictPolicy,
 ) -> JointRollout:
+    """Do what `roll_out` does, without checks, with one key per board, (B,)."""
     play = partial(_play, policy, max_steps=max_steps, conflict=conflict)
     actions, length = jax.vmap(play)(keys, instances)
     verify_all = jax.vmap(verify, (0, 0, 0, None, 0))
@@ -169,7 +170,7 @@ def _tables(
     def table(
         policy: JointPolicy, keys: jax.Array, boards: Instance, optima: Solution, counted: jax.Array
     ) -> Statistics:
-        played = _roll_out(keys, policy, boards, max_steps, optima, conflict)
+        played = play_boards(keys, policy, boards, max_steps, optima, conflict)
         return tabulate(
             boards, optima.needs_wait, played.outcome, counted, optima, axis_name=axis_name
         )

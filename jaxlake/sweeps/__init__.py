@@ -1,0 +1,1 @@
+"""Massive sweeps: policies on boards of very many configurations."""

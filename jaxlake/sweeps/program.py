@@ -1,0 +1,173 @@
+"""The program of one chunk of a sweep: boards of many configurations, played by policies."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxlake.environment.conflict_policies import ConflictPolicy
+from jaxlake.generator import Generated, LakeParams, generate, hole_count
+from jaxlake.policies.joint_rollout import JointPolicy, play_boards
+from jaxlake.runtime.cpu_devices import jit_search
+from jaxlake.runtime.random_keys import check_kind
+from jaxlake.solver.chunks import widths_for
+from jaxlake.statistics.summaries import Summary, summarize
+from jaxlake.statistics.tables import Statistics, tabulate
+
+
+class ChunkOptions(NamedTuple):
+    """What a chunk's program is compiled for."""
+
+    policies: tuple[JointPolicy, ...]  # P of them
+    boards: int  # B, of each configuration
+    max_size: int  # padding of the boards
+    max_agents: int  # padding of the agents
+    horizon: int  # longest plan of the solver
+    max_steps: int  # steps of an episode
+    conflict: ConflictPolicy
+    max_candidates: int | None  # see `generate`
+    tables: bool  # whether to return full tables, too
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class ChunkResult:
+    """The counts of C configurations and P policies."""
+
+    summaries: Summary  # leaves (C, P, ...)
+    tables: Statistics | None  # leaves (C, P, ...), None unless asked for
+
+
+@cache
+def chunk_program(
+    options: ChunkOptions, devices: tuple[jax.Device, ...]
+) -> Callable[[jax.Array, LakeParams, jax.Array], ChunkResult]:
+    """Return a function that makes the boards of configurations and lets policies play them.
+
+    Args:
+        options: what to compile for.
+        devices: at least one, those of all processes that make the same calls. Each of them makes
+            and plays the boards of a share of the configurations.
+
+    Returns:
+        A function of a typed key (), parameters with leaves (C, S), and the absolute numbers of
+        the configurations, uint32 (C,). It returns a `ChunkResult` on all devices. Row c depends
+        on the key, the parameters and the number of configuration c alone: not on the other
+        configurations of the chunk, their number, or the devices. Its boards are those of
+        `generate` with the key `fold_in(boards, number)`, and policies play board b with the key
+        `fold_in(fold_in(play, number), b)`, where `boards, play = jax.random.split(key)`.
+
+    Raises:
+        ValueError: there are no policies or no devices; the function raises it if `key` is of kind
+            `rbg` or `unsafe_rbg`.
+    """
+    if not options.policies:
+        raise ValueError("policies: got none, at least one is needed")
+    if not devices:
+        raise ValueError("devices: got none, at least one is needed")
+    mesh = jax.sharding.Mesh(np.array(devices), ("configurations",))
+    everywhere, share = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec("configurations")
+    run_share = jax.shard_map(
+        partial(_run_configurations, options, devices[0].platform),
+        mesh=mesh,
+        in_specs=(everywhere, share, share),
+        out_specs=share,
+        check_vma=False,
+    )
+
+    def run(key: jax.Array, params: LakeParams, numbers: jax.Array) -> ChunkResult:
+        C = numbers.shape[0]
+        rows = np.arange(-(-C // len(devices)) * len(devices))
+        # Configurations that only fill up the shares have no size, so no boards are made for them.
+        params = jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows % C], params)
+        size = jnp.where(rows[:, None] < C, params.size, 0)
+        filled_up = LakeParams(**(vars(params) | {"size": size}))
+        result = run_share(key, filled_up, jnp.asarray(numbers, jnp.uint32)[rows % C])
+        return jax.tree.map(lambda leaf: leaf[:C], result)
+
+    program = jit_search(run, out_shardings=jax.sharding.NamedSharding(mesh, everywhere))
+    own = [device for device in devices if device.process_index == jax.process_index()]
+
+    def call(key: jax.Array, params: LakeParams, numbers: jax.Array) -> ChunkResult:
+        check_kind(key)
+        # Policies that solve boards do so as the default device asks.
+        with jax.default_device(own[0] if own else None):
+            return program(key, params, numbers)
+
+    return call
+
+
+def _run_configurations(
+    options: ChunkOptions, platform: str, key: jax.Array, params: LakeParams, numbers: jax.Array
+) -> ChunkResult:
+    """Make and play the boards of configurations on one device."""
+    boards_key, play_key = jax.random.split(key)
+    make = partial(
+        generate,
+        n=options.boards,
+        max_size=options.max_size,
+        max_agents=options.max_agents,
+        horizon=options.horizon,
+        max_candidates=options.max_candidates,
+        widths=widths_for(platform),
+    )
+    made = jax.vmap(make)(_numbered_keys(boards_key, numbers), params)
+    of_boards = jnp.arange(options.boards, dtype=jnp.uint32)
+    play_keys = jax.vmap(_numbered_keys, (0, None))(_numbered_keys(play_key, numbers), of_boards)
+    counts = [_play(options, policy, play_keys, made, params) for policy in options.policies]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), *counts)
+
+
+def _play(
+    options: ChunkOptions,
+    policy: JointPolicy,
+    keys: jax.Array,
+    made: Generated,
+    params: LakeParams,
+) -> ChunkResult:
+    """Let a policy play boards with keys (C, B), leaves (C, ...)."""
+    rollouts = jax.vmap(
+        lambda keys, boards, optima: play_boards(
+            keys, policy, boards, options.max_steps, optima, options.conflict
+        )
+    )(keys, made.instances, made.solutions)
+    candidates, unknown = _drawn(made, params)
+    summaries = jax.vmap(summarize)(
+        made.instances,
+        rollouts.outcome,
+        made.solutions,
+        made.filled,
+        candidates=candidates,
+        unknown=unknown,
+        missing=options.boards - jnp.sum(made.filled, axis=1, dtype=jnp.int32),
+    )
+    tables = None
+    if options.tables:
+        tables = jax.vmap(tabulate)(
+            made.instances, made.solutions.needs_wait, rollouts.outcome, made.filled, made.solutions
+        )
+    return ChunkResult(summaries, tables)
+
+
+def _drawn(made: Generated, params: LakeParams) -> tuple[jax.Array, jax.Array]:
+    """Count candidates and the UNKNOWN ones of each configuration, int32 (C,) each.
+
+    Cells with boards of the same kind share a stream of candidates, which counts once.
+    """
+    holes = hole_count(params.size, params.hole_ratio)
+    kinds = jnp.stack([params.size, holes, params.num_agents], axis=-1)
+    alike = jnp.all(kinds[:, :, None] == kinds[:, None], axis=-1)
+    first = jnp.argmax(alike, axis=-1) == np.arange(kinds.shape[1])
+    candidates, unknown = (
+        jnp.sum(jnp.where(first, counts, 0), axis=1, dtype=jnp.int32)
+        for counts in (made.candidates, made.unknown)
+    )
+    return candidates, unknown
+
+
+def _numbered_keys(key: jax.Array, numbers: jax.Array) -> jax.Array:
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)

@@ -1,0 +1,100 @@
+"""The program of a chunk against single calls, whatever the chunk and the devices."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from jaxlake import generate, lake_params, tabulate
+from jaxlake.environment.conflict_policies import ConflictPolicy
+from jaxlake.policies import RandomPolicy, ShortestPathPolicy, roll_out
+from jaxlake.statistics.summaries import summary_columns
+from jaxlake.sweeps.program import ChunkOptions, chunk_program
+from tests.jaxlake.solver.boards import assert_same, row_of
+from tests.paths import ROOT
+
+OPTIONS = ChunkOptions(
+    policies=(RandomPolicy(), ShortestPathPolicy()),
+    boards=8,
+    max_size=4,
+    max_agents=2,
+    horizon=16,
+    max_steps=16,
+    conflict=ConflictPolicy.FAIL,
+    max_candidates=500,
+    tables=True,
+)
+KEY = jax.random.key(5)
+HOLES = [[0.1], [0.2], [0.3], [0.9], [0.25]]  # of the fourth kind there are no boards
+WAITS = [[0.0], [0.25], [0.5], [0.0], [1.0]]
+FIRST = 70_000
+
+
+def _request(rows=slice(None)):
+    params = [lake_params(4, *ratios) for ratios in zip(HOLES, WAITS, strict=True)]
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves)[rows], *params)
+    return KEY, stacked, np.arange(FIRST, FIRST + len(HOLES), dtype=np.uint32)[rows]
+
+
+@pytest.fixture(scope="module")
+def result():
+    return jax.device_get(chunk_program(OPTIONS, (jax.devices()[0],))(*_request()))
+
+
+def test_chunk_program_agrees_with_single_calls(result):
+    boards_key, play_key = jax.random.split(KEY)
+    _, params, numbers = _request()
+    columns = summary_columns(result.summaries)
+    shapes = {"max_size": 4, "horizon": 16, "max_candidates": 500}
+    for c, number in enumerate(numbers):
+        made = generate(jax.random.fold_in(boards_key, number), row_of(params, c), 8, **shapes)
+        for p, policy in enumerate(OPTIONS.policies):
+            key = jax.random.fold_in(play_key, number)
+            options = {"max_steps": 16, "solutions": made.solutions}
+            outcomes = roll_out(key, policy, made.instances, **options).outcome
+            table = tabulate(
+                made.instances, made.solutions.needs_wait, outcomes, made.filled, made.solutions
+            )
+            assert_same(row_of(row_of(result.tables, c), p), table)
+            counts = {name: int(column[c, p]) for name, column in columns.items()}
+            assert counts["boards"] == made.filled.sum() == 8 - counts["missing"]
+            assert counts["valid"] == (outcomes.valid & made.filled).sum()
+            assert counts["candidates"] == made.candidates.sum()
+    assert columns["missing"][:, 0].tolist()[3] == 8
+    assert len({tuple(row) for row in columns["sum_of_costs"].tolist()}) > 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [slice(1, 2), slice(2, 5)])
+def test_chunk_program_gives_rows_that_fit_any_chunk(result, rows):
+    part = chunk_program(OPTIONS, (jax.devices()[0],))(*_request(rows))
+    assert_same(part, jax.tree.map(lambda leaf: leaf[rows], result))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [2, 8])
+def test_chunk_program_is_the_same_on_several_devices(result, devices, tmp_path):
+    program = """
+import sys
+import jax, numpy as np
+from jaxlake.sweeps.program import chunk_program
+from tests.jaxlake.sweeps.test_program import OPTIONS, _request
+assert len(jax.devices()) == int(sys.argv[2])
+result = chunk_program(OPTIONS, tuple(jax.devices()))(*_request())
+assert all(leaf.is_fully_replicated for leaf in jax.tree.leaves(result))
+np.savez(sys.argv[1], *jax.tree.leaves(result))
+"""
+    file = tmp_path / "result.npz"
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    subprocess.run(
+        [sys.executable, "-c", program, str(file), str(devices)],
+        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        cwd=ROOT,
+        check=True,
+        timeout=300,
+    )
+    with np.load(file) as arrays:
+        assert_same(jax.tree.leaves(result), list(arrays.values()))
