@@ -1,6 +1,6 @@
 """A design atlas: measured learnability p(1-p), cell by cell, that scores any configuration.
 
-`docs/replay.md` has the formulas, and what they assume.
+`docs/reading.md` has the formulas, and what they assume.
 """
 
 import itertools

@@ -55,7 +55,7 @@ _CONFIGURATION = """\
 Every key of `configs/*.yaml` for `jaxlake run`, with what it takes and its default, from the schema
 that validates the file. `--set section.key=value` replaces a single value. Keys that stand in no
 file have their default; the `config.yaml` of a run has them all. Files of studies:
-[Studies](../how_to/studies.md#writing-a-study).
+[Studies](../how_to/studies.md#write-a-study).
 
 """
 
