@@ -1,6 +1,7 @@
 """Files that appear whole or not at all, also after a kill, and the reader of JSON lines."""
 
 import errno
+import io
 import json
 import os
 import re
@@ -9,14 +10,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from jaxlake.remote_files import AnyPath, RemotePath
+
 
 @contextmanager
-def open_whole(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
+def open_whole(path: AnyPath, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a file for writing that appears at `path` only when the block ends without an error.
 
     It is written, as UTF-8 ("w") or bytes ("wb"), to `.NAME.PID.tmp` beside it, which a kill leaves
-    behind. Pipes and the like are written to, not replaced; a symbolic link is followed.
+    behind. Pipes and the like are written to, not replaced; a symbolic link is followed. A file
+    behind a URL is kept in memory until it is complete.
     """
+    if isinstance(path, RemotePath):
+        content = io.BytesIO()
+        text = None if "b" in mode else io.TextIOWrapper(content, "utf-8", write_through=True)
+        yield text or content
+        path.write_bytes(content.getvalue())
+        return
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     encoding = None if "b" in mode else "utf-8"
@@ -36,24 +46,30 @@ def open_whole(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
         temporary.unlink(missing_ok=True)
 
 
-def write_bytes_whole(path: Path, content: bytes) -> None:
+def write_bytes_whole(path: AnyPath, content: bytes) -> None:
     """Write a file of bytes; see `open_whole`."""
     with open_whole(path, "wb") as file:
         file.write(content)
 
 
-def write_text_whole(path: Path, text: str) -> None:
+def write_text_whole(path: AnyPath, text: str) -> None:
     """Write a file of text, as UTF-8; see `open_whole`."""
     with open_whole(path) as file:
         file.write(text)
 
 
-def write_text_first(path: Path, text: str) -> bool:
+def write_text_first(path: AnyPath, text: str) -> bool:
     """Write a file of text whole, unless there is one by now; return whether it was written.
 
     Of several processes that call this at once one writes the file; where a file system has no hard
-    links, the last one wins.
+    links, or an object store no conditional writes, the last one wins.
     """
+    if isinstance(path, RemotePath):
+        try:
+            path.write_bytes(text.encode(), replace=False)
+        except FileExistsError:
+            return False
+        return True
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -72,8 +88,10 @@ def write_text_first(path: Path, text: str) -> bool:
         temporary.unlink(missing_ok=True)
 
 
-def unfinished_files(path: Path) -> list[Path]:
+def unfinished_files(path: AnyPath) -> list[Path]:
     """List the temporary files that killed writers of `path` left in its folder, by name."""
+    if isinstance(path, RemotePath):
+        return []
     temporary = re.compile(rf"\.{re.escape(path.name)}\.[0-9]+\.tmp")
     if not path.parent.is_dir():
         return []
@@ -81,19 +99,21 @@ def unfinished_files(path: Path) -> list[Path]:
     return sorted(file for file in named if file.is_file())
 
 
-def has_room(path: Path) -> bool:
+def has_room(path: AnyPath) -> bool:
     """Say whether the folder of `path` holds nothing but what killed writers of it left."""
+    if isinstance(path, RemotePath):
+        return not any(path.parent.iterdir())
     folder = path.parent
     return not folder.exists() or sorted(folder.iterdir()) == unfinished_files(path)
 
 
-def remove_unfinished(path: Path) -> None:
+def remove_unfinished(path: AnyPath) -> None:
     """Remove what killed writers of `path` left in its folder."""
     for file in unfinished_files(path):
         file.unlink(missing_ok=True)
 
 
-def make_room(path: Path) -> bool:
+def make_room(path: AnyPath) -> bool:
     """Say whether there is room for `path` (see `has_room`), and remove what writers left of it."""
     if not has_room(path):
         return False

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from jaxlake.errors import UserError
+from jaxlake.remote_files import AnyPath, as_path, require_local
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Command: TypeAlias = Callable[[argparse.Namespace], int]
 Number = TypeVar("Number", int, float)
+Value = TypeVar("Value")
 
 
 def describe(parser: argparse.ArgumentParser, run: Command | None, description: str) -> None:
@@ -36,7 +38,7 @@ def add_action(
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
     """Add the YAML file that a command reads, and values that replace some of the file's."""
-    parser.add_argument("config", metavar="CONFIG", type=Path, help="a YAML file")
+    parser.add_argument("config", metavar="CONFIG", type=local_path, help="a YAML file")
     parser.add_argument(
         "--set",
         metavar="KEY=VALUE",
@@ -49,18 +51,48 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Add the directory of a run, as `args.run_dir`."""
-    parser.add_argument("run_dir", metavar="RUN", type=Path, help="a run's directory")
+    parser.add_argument("run_dir", metavar="RUN", type=local_path, help="a run's directory")
+
+
+def add_input(parser: argparse.ArgumentParser) -> None:
+    """Add the file that a command reads records from, as `args.file`."""
+    what = "JSON lines; - reads standard input"
+    parser.add_argument("file", metavar="FILE", type=local_name, help=what)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the file that a command's answers go to; `args.output` is None for standard output."""
-    parser.add_argument("--output", metavar="FILE", help="write here instead of standard output")
+    what = "write here instead of standard output"
+    parser.add_argument("--output", metavar="FILE", type=local_name, help=what)
 
 
 def add_seed(parser: argparse.ArgumentParser) -> None:
     """Add the seed that decides which boards are drawn."""
     what = "0 to 2**32 - 1; it decides the boards"
     parser.add_argument("--seed", metavar="S", type=seed, required=True, help=what)
+
+
+def local_name(text: str) -> str:
+    """Return the name of a file or folder on this host, as the type of an argument."""
+    return _argument(require_local, text)
+
+
+def local_path(text: str) -> Path:
+    """Read a path on this host, as the type of an argument; see `local_name`."""
+    return Path(local_name(text))
+
+
+def any_path(text: str) -> AnyPath:
+    """Read a path or a URL such as gs://bucket/folder, as the type of an argument."""
+    return _argument(as_path, text)
+
+
+def _argument(read: Callable[[str], Value], text: str) -> Value:
+    """Let argparse report the message of a `ValueError`, not only that there was one."""
+    try:
+        return read(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def number(

@@ -12,6 +12,7 @@ from jaxlake.command_line.arguments import refuse_ignored
 from jaxlake.command_line.json_lines import open_output, require_readable
 from jaxlake.command_line.paths import file_name
 from jaxlake.errors import UserError
+from jaxlake.remote_files import AnyPath, RemotePath
 
 if TYPE_CHECKING:
     from jaxlake import Instance
@@ -22,14 +23,19 @@ Boards = Iterator[tuple[str, "Instance"]]
 
 def check_source(args: argparse.Namespace) -> None:
     """Raise a `UserError` for a source that can't be read, before JAX is imported."""
-    source = Path(args.source)
+    source = args.source
+    if isinstance(source, RemotePath):
+        refuse_ignored(args, str(source), ("--map", "--agents"))
+        if not (source / "manifest.json").exists():
+            raise UserError(f"{source}: behind a URL only a set of boards is allowed")
+        return
     if source.suffix == ".scen":
         if args.map is None or args.agents is None:
             raise UserError(f"{source}: --map and --agents are needed for a .scen file")
         require_readable(str(args.map))
-        require_readable(args.source)
+        require_readable(str(source))
         return
-    refuse_ignored(args, args.source, ("--map", "--agents"))
+    refuse_ignored(args, str(source), ("--map", "--agents"))
     if not source.exists():
         raise UserError(f"{source}: no such file or folder")
 
@@ -41,18 +47,16 @@ def write_boards(args: argparse.Namespace) -> int:
 
 
 def _boards(args: argparse.Namespace) -> Boards:
-    from jaxlake.datasets.board_sets import MANIFEST
-
-    source = Path(args.source)
+    source = args.source
     if source.suffix == ".scen":
         return _boards_of_scenarios(source, args.map, args.agents)
-    if (source / MANIFEST).exists():
+    if (source / "manifest.json").exists():
         return _boards_of_set(source)
     if source.suffix == ".jsonl" and source.is_file():
         with source.open("rb") as lines:
             if b'"sample_id"' not in lines.readline():
                 return _boards_of_lines(source)
-    return _published_boards(args.source)
+    return _published_boards(source)
 
 
 def _boards_of_scenarios(source: Path, map_file: Path, K: int) -> Boards:
@@ -73,7 +77,7 @@ def _boards_of_scenarios(source: Path, map_file: Path, K: int) -> Boards:
         yield f"{source.stem}-{number:05d}", board
 
 
-def _boards_of_set(source: Path) -> Boards:
+def _boards_of_set(source: AnyPath) -> Boards:
     import jax
 
     from jaxlake import datasets
@@ -98,7 +102,7 @@ def _boards_of_lines(source: Path) -> Boards:
             raise UserError(f"{place}: {error}") from None
 
 
-def _published_boards(source: str) -> Boards:
+def _published_boards(source: Path) -> Boards:
     from jaxlake import datasets
 
     for row in datasets.read_published(source):

@@ -5,7 +5,6 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,6 +14,7 @@ from jaxlake.board.instance import Instance
 from jaxlake.datasets.source_files import DatasetError
 from jaxlake.files import open_whole
 from jaxlake.generator import Generated
+from jaxlake.remote_files import AnyPath
 from jaxlake.solver import Solution
 
 _NESTED = {"instances": Instance, "solutions": Solution}
@@ -23,7 +23,7 @@ COUNTS = tuple(one.name for one in fields(Generated) if one.name not in _BY_BOAR
 _UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error)
 
 
-def write_boards(path: Path, made: Generated, **texts: str) -> None:
+def write_boards(path: AnyPath, made: Generated, **texts: str) -> None:
     """Write the filled slots of a set, and texts by name: the same bytes for the same values."""
     arrays: dict[str, np.ndarray] = {name: np.array(text) for name, text in texts.items()}
     filled = np.asarray(made.filled)
@@ -36,7 +36,7 @@ def write_boards(path: Path, made: Generated, **texts: str) -> None:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
-def read_boards(path: Path) -> Generated:
+def read_boards(path: AnyPath) -> Generated:
     """Read what `write_boards` wrote, with NumPy leaves; a `DatasetError` names a damaged file."""
     with open_boards(path) as arrays:
         leaves: dict[str, Any] = {
@@ -49,10 +49,10 @@ def read_boards(path: Path) -> Generated:
 
 
 @contextmanager
-def open_boards(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
+def open_boards(path: AnyPath) -> Iterator[Mapping[str, np.ndarray]]:
     """Open a file of boards as arrays by name; a `DatasetError` names a damaged file."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             yield arrays
     except FileNotFoundError:
         raise DatasetError(f"{path}: is missing") from None

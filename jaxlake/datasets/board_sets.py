@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +24,7 @@ from jaxlake.datasets.source_files import DatasetError, read_text
 from jaxlake.files import load_json, make_room, remove_unfinished, write_text_first
 from jaxlake.generator import Generated, LakeParams, generate
 from jaxlake.generator.board_parts import MAX_PARTS
+from jaxlake.remote_files import AnyPath, as_path
 from jaxlake.runtime.random_keys import check_kind
 from jaxlake.solver import DEFAULT_HORIZON
 
@@ -66,13 +66,13 @@ class Manifest:
         return json.dumps(asdict(self), indent=1, allow_nan=False) + "\n"
 
 
-def part_path(directory: str | Path, part: int) -> Path:
+def part_path(directory: str | AnyPath, part: int) -> AnyPath:
     """Return the file of one part of a set."""
-    return Path(directory) / f"part-{part:05d}.npz"
+    return as_path(directory) / f"part-{part:05d}.npz"
 
 
 def make_set(
-    directory: str | Path,
+    directory: str | AnyPath,
     key: jax.Array,
     params: LakeParams,
     count: int,
@@ -91,7 +91,8 @@ def make_set(
     an interrupted one.
 
     Args:
-        directory: a new or empty folder, or one in which this set was begun.
+        directory: a new or empty folder, or one in which this set was begun; or the URL of one in
+            an object store, such as gs://bucket/folder (`pip install 'jaxlake[cloud]'`).
         key: one typed PRNG key, of a kind that `generate` takes.
         params: the mixture, leaves (S,); see `lake_params`. Each part is a sample of it.
         count: boards of the whole set; at least 1.
@@ -127,7 +128,7 @@ def make_set(
         params={name: np.asarray(leaf).tolist() for name, leaf in vars(params).items()},
         jaxlake=version("jaxlake"),
     )
-    directory = Path(directory)
+    directory = as_path(directory)
     _begin(directory, manifest)
     own = range(worker[0], manifest.num_parts, worker[1])
     left = [part for part in own if not _is_made(directory, part, manifest)]
@@ -142,9 +143,9 @@ def make_set(
     return manifest
 
 
-def read_manifest(directory: str | Path) -> Manifest:
+def read_manifest(directory: str | AnyPath) -> Manifest:
     """Read the manifest of a set; a `DatasetError` if it is missing or not one."""
-    path = Path(directory) / MANIFEST
+    path = as_path(directory) / MANIFEST
     if not path.exists():
         raise DatasetError(f"{path}: is missing, so the folder is not a set of boards")
     try:
@@ -162,25 +163,26 @@ def read_manifest(directory: str | Path) -> Manifest:
         raise DatasetError(f"{path}: a field is missing or unknown: {error}") from None
 
 
-def missing_parts(directory: str | Path) -> list[int]:
+def missing_parts(directory: str | AnyPath) -> list[int]:
     """List the parts of a set that are not on disk."""
     parts = range(read_manifest(directory).num_parts)
-    return [part for part in parts if not part_path(directory, part).exists()]
+    names = {file.name for file in as_path(directory).iterdir()}
+    return [part for part in parts if part_path(directory, part).name not in names]
 
 
-def read_counts(directory: str | Path) -> dict[str, np.ndarray]:
+def read_counts(directory: str | AnyPath) -> dict[str, np.ndarray]:
     """Return the counts of `Generated`, summed over the parts on disk: int64 (S,) by name."""
     manifest = read_manifest(directory)
     totals = {name: np.zeros(len(manifest.params["size"]), np.int64) for name in COUNTS}
     for part in range(manifest.num_parts):
-        if _is_made(Path(directory), part, manifest):
+        if _is_made(as_path(directory), part, manifest):
             with open_boards(part_path(directory, part)) as arrays:
                 for name, total in totals.items():
                     total += arrays[name]
     return totals
 
 
-def read_parts(directory: str | Path) -> Iterator[Generated]:
+def read_parts(directory: str | AnyPath) -> Iterator[Generated]:
     """Yield the parts of a complete set as `generate` returns them: NumPy leaves, all filled.
 
     Raises:
@@ -194,11 +196,11 @@ def read_parts(directory: str | Path) -> Iterator[Generated]:
             f"{part_path(directory, missing[0]).name}; make the set again with the same arguments"
         )
     for part in range(manifest.num_parts):
-        _is_made(Path(directory), part, manifest)
+        _is_made(as_path(directory), part, manifest)
         yield read_boards(part_path(directory, part))
 
 
-def load_set(directory: str | Path) -> Generated:
+def load_set(directory: str | AnyPath) -> Generated:
     """Read a complete set as `generate` returns it: sorted by cell, all slots filled.
 
     Leaves are NumPy arrays; counts are int64 sums over the parts. Raises as `read_parts`.
@@ -224,7 +226,7 @@ def _check(
             raise ValueError(f"params.{name}: got {np.asarray(leaf)}, finite numbers are needed")
 
 
-def _begin(directory: Path, manifest: Manifest) -> None:
+def _begin(directory: AnyPath, manifest: Manifest) -> None:
     """Write the manifest, or raise an error if the folder holds anything but this set."""
     path = directory / MANIFEST
     if not path.exists() and not make_room(path):
@@ -242,7 +244,7 @@ def _begin(directory: Path, manifest: Manifest) -> None:
             )
 
 
-def _is_made(directory: Path, part: int, manifest: Manifest) -> bool:
+def _is_made(directory: AnyPath, part: int, manifest: Manifest) -> bool:
     """Return whether a part is on disk; a `DatasetError` if it is one of another set."""
     path = part_path(directory, part)
     if not path.exists():

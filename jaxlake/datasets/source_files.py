@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from jaxlake.files import read_json_lines
+from jaxlake.remote_files import AnyPath
 
 
 class DatasetError(ValueError):
     """A data set on disk, or a row of one, that is not what it should be; names file and place."""
 
 
-def read_text(path: Path) -> str:
+def read_text(path: AnyPath) -> str:
     """Read a UTF-8 text, with a byte order mark or without; raise a `DatasetError` if it is not."""
     try:
         return path.read_text(encoding="utf-8-sig")

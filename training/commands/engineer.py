@@ -14,6 +14,8 @@ from jaxlake.command_line.arguments import (
     add_output,
     add_run,
     describe,
+    local_name,
+    local_path,
 )
 from jaxlake.command_line.json_lines import (
     LINES_HELP,
@@ -76,9 +78,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = add_actions(parser)
     apply = add_action(actions, "apply", _apply, "review answers (JSON lines)", _APPLY)
     add_configuration(apply)
-    apply.add_argument("answers", metavar="ANSWERS", help="JSON lines; - reads standard input")
+    apply.add_argument(
+        "answers", metavar="ANSWERS", type=local_name, help="JSON lines; - reads standard input"
+    )
     current = "the configuration in force, YAML or JSON as in a run's stages"
-    apply.add_argument("--current", metavar="FILE", type=Path, required=True, help=current)
+    apply.add_argument("--current", metavar="FILE", type=local_path, required=True, help=current)
     add_output(apply)
 
     context = add_action(actions, "context", _context, "print what the engineer saw", _CONTEXT)
@@ -89,7 +93,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--stage", metavar="S", type=int, help=stage)
     names = "names as in engineer.kind, separated by commas"
     replay.add_argument("--engineers", metavar="A,B,C", required=True, help=names)
-    replay.add_argument("--json", metavar="FILE", help="write the results to this file too")
+    replay.add_argument(
+        "--json", metavar="FILE", type=local_name, help="write the results to this file too"
+    )
 
 
 def _apply(args: argparse.Namespace) -> int:

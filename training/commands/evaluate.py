@@ -6,7 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxlake.command_line.arguments import add_configuration, describe, number, whole_numbers
+from jaxlake.command_line.arguments import (
+    add_configuration,
+    describe,
+    local_name,
+    local_path,
+    number,
+    whole_numbers,
+)
 from jaxlake.command_line.paths import require_writable
 from training.errors import UserError
 from training.runtime import set_library_defaults
@@ -38,9 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     describe(parser, run, _HELP)
     add_configuration(parser)
     policy = parser.add_mutually_exclusive_group(required=True)
-    policy.add_argument("--run-dir", metavar="DIR", type=Path, help="a run whose policy to measure")
     policy.add_argument(
-        "--model", metavar="FOLDER", help="a Hugging Face model folder, or a hub name"
+        "--run-dir", metavar="DIR", type=local_path, help="a run whose policy to measure"
+    )
+    policy.add_argument(
+        "--model",
+        metavar="FOLDER",
+        type=local_name,
+        help="a Hugging Face model folder, or a hub name",
     )
     policy.add_argument(
         "--endpoint",
@@ -53,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "write the table as JSON too; with --benchmark: the folder of answers.jsonl and "
         "results.json (default: runs/benchmark)"
     )
-    parser.add_argument("--output", metavar="PATH", type=Path, help=output)
+    parser.add_argument("--output", metavar="PATH", type=local_path, help=output)
     samples = "answers to each board, for pass@k; more than 1 need a validation.temperature above 0"
     count = number(int, 1)
     parser.add_argument("--samples", metavar="N", type=count, default=1, help=samples)
@@ -62,7 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_benchmark(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--benchmark", metavar="DIR", type=Path, help="answer the boards in DIR")
+    group.add_argument(
+        "--benchmark", metavar="DIR", type=local_path, help="answer the boards in DIR"
+    )
     numbers = whole_numbers
     agents = "only boards with these numbers of agents"
     group.add_argument("--agents", metavar="3,4", type=numbers, help=agents)

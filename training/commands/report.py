@@ -1,9 +1,8 @@
 """`jaxlake report`: a run's directory as one HTML page."""
 
 import argparse
-from pathlib import Path
 
-from jaxlake.command_line.arguments import add_run, describe
+from jaxlake.command_line.arguments import add_run, describe, local_path
 from jaxlake.command_line.paths import require_writable
 
 _HELP = """\
@@ -18,7 +17,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     describe(parser, run, _HELP)
     add_run(parser)
     parser.add_argument(
-        "--output", metavar="FILE", type=Path, help="where to write it (default: RUN/report.html)"
+        "--output",
+        metavar="FILE",
+        type=local_path,
+        help="where to write it (default: RUN/report.html)",
     )
 
 

@@ -4,7 +4,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxlake.command_line.arguments import add_configuration, describe, number, refuse_ignored
+from jaxlake.command_line.arguments import (
+    add_configuration,
+    describe,
+    local_path,
+    number,
+    refuse_ignored,
+)
 from jaxlake.command_line.paths import usable_folder
 from training.errors import UserError
 from training.runtime import set_library_defaults
@@ -37,10 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     describe(parser, run, _HELP)
     add_configuration(parser)
     parser.add_argument(
-        "--run-dir", metavar="DIR", type=Path, help="where its files go (default: runs/NAME)"
+        "--run-dir", metavar="DIR", type=local_path, help="where its files go (default: runs/NAME)"
     )
     start = "start from the last complete stage of this run"
-    parser.add_argument("--from", dest="source", metavar="RUN", type=Path, help=start)
+    parser.add_argument("--from", dest="source", metavar="RUN", type=local_path, help=start)
     parser.add_argument(
         "--dry-run", action="store_true", help="check the configuration, print the plan and stop"
     )

@@ -3,7 +3,13 @@
 import argparse
 from pathlib import Path
 
-from jaxlake.command_line.arguments import describe, number, refuse_ignored, whole_numbers
+from jaxlake.command_line.arguments import (
+    describe,
+    local_path,
+    number,
+    refuse_ignored,
+    whole_numbers,
+)
 from jaxlake.command_line.paths import usable_folder
 from training.errors import UserError
 
@@ -22,9 +28,12 @@ exit status: 0 every run is finished (--report-only: the report is written), 1 s
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     describe(parser, run, _HELP)
-    parser.add_argument("study", metavar="STUDY", type=Path, help="a study's YAML file")
+    parser.add_argument("study", metavar="STUDY", type=local_path, help="a study's YAML file")
     parser.add_argument(
-        "--study-dir", metavar="DIR", type=Path, help="where its files go (default: runs/NAME)"
+        "--study-dir",
+        metavar="DIR",
+        type=local_path,
+        help="where its files go (default: runs/NAME)",
     )
     seeds = "a piece of the study: these seeds instead of the file's, separated by commas"
     parser.add_argument("--seeds", metavar="1,2,3", type=whole_numbers, help=seeds)
@@ -46,9 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="submitit's parameters of a job: slurm_partition=gpu gpus_per_node=8 timeout_min=600",
     )
-    parser.add_argument("--output", metavar="DIR", type=Path, help=report)
+    parser.add_argument("--output", metavar="DIR", type=local_path, help=report)
     boards = "let every run's last policy answer the boards in DIR, and compare the engineers there"
-    parser.add_argument("--benchmark", metavar="DIR", type=Path, help=boards)
+    parser.add_argument("--benchmark", metavar="DIR", type=local_path, help=boards)
     only = parser.add_mutually_exclusive_group()
     only.add_argument(
         "--dry-run", action="store_true", help="print the runs and what they would take, and stop"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from jaxlake.remote_files import require_local
 from training.schema.section import Count, Positive, PositiveFloat, Precision, Section, Share
 
 BFLOAT16_TOLERANCE = 0.5
@@ -26,7 +27,7 @@ class Server(Section):
     address: Address | None = Field(
         None, description="of a server that is there, such as http://host:8000; null: start one"
     )
-    folder: str | None = Field(
+    folder: Annotated[str, AfterValidator(require_local)] | None = Field(
         None,
         description="folder that this machine and the server share, for new weights; null: one of "
         "this machine's, for a server on it",

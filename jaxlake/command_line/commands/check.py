@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterable
 
-from jaxlake.command_line.arguments import add_output, describe
+from jaxlake.command_line.arguments import add_input, add_output, describe
 from jaxlake.command_line.json_lines import LINES_HELP, Answers, answer_file
 
 _HELP = f"""\
@@ -29,7 +29,7 @@ out  {{"id", "parsed", "valid", "optimal_sum_of_costs", "optimal_makespan", "fai
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     describe(parser, run, _HELP)
-    parser.add_argument("file", metavar="FILE", help="JSON lines; - reads standard input")
+    add_input(parser)
     skip = "solve no board, which takes most of the time, and say nothing of the optimum"
     parser.add_argument("--no-optimum", action="store_false", dest="optimum", help=skip)
     add_output(parser)

@@ -3,18 +3,20 @@
 import argparse
 import re
 import sys
-from pathlib import Path
 
 from jaxlake.command_line.arguments import (
     add_action,
     add_actions,
     add_seed,
+    any_path,
     describe,
+    local_path,
     number,
     user_errors,
 )
 from jaxlake.command_line.conversion import check_source, write_boards
 from jaxlake.errors import UserError
+from jaxlake.remote_files import AnyPath
 from jaxlake.text_tables import aligned_text
 
 _HELP = """\
@@ -68,22 +70,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     benchmark = add_action(
         actions, "benchmark", _benchmark, "make or check the benchmark", _BENCHMARK
     )
-    benchmark.add_argument("directory", metavar="DIR", type=Path, help="where to")
+    benchmark.add_argument("directory", metavar="DIR", type=local_path, help="where to")
     check = "make nothing: check the files that are in DIR"
     benchmark.add_argument("--check", action="store_true", help=check)
     info = add_action(actions, "info", _info, "show a set", _INFO)
-    info.add_argument("directory", metavar="DIR", type=Path, help="a set")
+    info.add_argument("directory", metavar="DIR", type=any_path, help="a set")
     info.add_argument("--verify", action="store_true", help="read every part")
     convert = add_action(actions, "convert", _convert, "convert boards between formats", _CONVERT)
-    convert.add_argument("source", metavar="SOURCE", help="a set, MovingAI, boards, published rows")
-    convert.add_argument("target", metavar="TARGET", type=Path, help="FILE.jsonl, or a folder")
-    convert.add_argument("--map", metavar="FILE", type=Path, help="the map of a .scen file")
+    convert.add_argument(
+        "source", metavar="SOURCE", type=any_path, help="a set, MovingAI, boards, published rows"
+    )
+    convert.add_argument(
+        "target", metavar="TARGET", type=local_path, help="FILE.jsonl, or a folder"
+    )
+    convert.add_argument("--map", metavar="FILE", type=local_path, help="the map of a .scen file")
     agents = "a board for every K rows of a .scen file"
     convert.add_argument("--agents", metavar="K", type=number(int, 1, 5), help=agents)
 
 
 def _add_make(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", metavar="DIR", type=Path, help="a new folder, or to resume in")
+    parser.add_argument(
+        "directory", metavar="DIR", type=any_path, help="a new folder, or to resume in"
+    )
     for name, kind, what in (
         ("--size", int, "sides of the boards, 2 to 32"),
         ("--agents", int, "agents on a board, 1 to 5"),
@@ -139,7 +147,7 @@ def _make(args: argparse.Namespace) -> int:
     return 1 if missing else 0
 
 
-def _describe(directory: Path) -> tuple[str, str, int]:
+def _describe(directory: AnyPath) -> tuple[str, str, int]:
     """Return how far a set is, a table of its kinds of boards, and how many boards are missing."""
     from jaxlake.datasets import missing_parts, read_counts, read_manifest
 

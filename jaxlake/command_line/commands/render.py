@@ -2,9 +2,8 @@
 
 import argparse
 import sys
-from pathlib import Path
 
-from jaxlake.command_line.arguments import describe
+from jaxlake.command_line.arguments import add_input, describe, local_path
 from jaxlake.command_line.json_lines import input_name, read_lines, require_readable
 from jaxlake.command_line.paths import file_name
 from jaxlake.errors import UserError
@@ -26,8 +25,8 @@ exit status: 0 all were drawn, 1 some lines were invalid, 2 invalid input, or th
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     describe(parser, run, _HELP)
-    parser.add_argument("file", metavar="FILE", help="JSON lines; - reads standard input")
-    parser.add_argument("--output", metavar="DIR", type=Path, help="a folder for pictures")
+    add_input(parser)
+    parser.add_argument("--output", metavar="DIR", type=local_path, help="a folder for pictures")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterable
 
-from jaxlake.command_line.arguments import add_output, describe
+from jaxlake.command_line.arguments import add_input, add_output, describe
 from jaxlake.command_line.json_lines import LINES_HELP, Answers, answer_file
 
 _HELP = f"""\
@@ -29,7 +29,7 @@ out  {{"id", "grid", "status", "sum_of_costs", "makespan", "needs_wait",
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     describe(parser, run, _HELP)
-    parser.add_argument("file", metavar="FILE", help="JSON lines; - reads standard input")
+    add_input(parser)
     add_output(parser)
 
 

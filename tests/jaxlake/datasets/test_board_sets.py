@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fsspec
 import jax
 import pytest
 
@@ -113,6 +114,25 @@ def test_finished_set_is_left_as_it_is(copy):
     small_set.make(copy, progress=lambda *told: progress.append(told))
     assert progress == [(PARTS, PARTS)]
     assert {path.name: path.stat().st_mtime_ns for path in copy.iterdir()} == before
+
+
+def test_set_behind_a_url_has_the_same_bytes_and_resumes(finished, tmp_path):
+    store = fsspec.filesystem("memory")
+    url = f"memory://{tmp_path}"
+    for part in range(PARTS):
+        small_set.make(url, worker=(part, PARTS))
+        assert missing_parts(url) == list(range(part + 1, PARTS))
+    stored = {file.rpartition("/")[2]: store.cat(file) for file in store.ls(url, detail=False)}
+    assert stored == contents(finished)
+    assert_same(load_set(url), load_set(finished))
+    assert read_counts(url)["candidates"].tolist() == read_counts(finished)["candidates"].tolist()
+    with pytest.raises(DatasetError, match="another set: horizon: it has 16, got 17"):
+        small_set.make(url, horizon=17)
+    store.pipe(f"{url}/part-00001.npz", stored["part-00001.npz"][:-20])
+    with pytest.raises(DatasetError, match=r"memory:.*part-00001\.npz: is damaged"):
+        load_set(url)
+    with pytest.raises(DatasetError, match="but no manifest"):
+        small_set.make(f"memory://{tmp_path.parent}")
 
 
 DAMAGES = {

@@ -1,0 +1,149 @@
+"""Files of object stores, named by URLs such as gs://bucket/folder/file, through fsspec."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+_BLOCK_SIZE = 1 << 18  # bytes
+_IN_EXTRA = ("gs", "gcs", "s3")  # fsspec names the packages that other schemes need
+_INSTALLATION = "pip install 'jaxlake[cloud]' brings what gs:// and s3:// need"
+
+
+@dataclass(frozen=True)
+class RemotePath:
+    """A file or folder behind a URL, with the methods of `pathlib.Path` that data sets use.
+
+    Writes replace whole files: a reader of an object store finds the old content or the new one.
+    """
+
+    url: str  # scheme://..., without a slash at its end
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __truediv__(self, name: str) -> "RemotePath":
+        return RemotePath(f"{self.url}/{name}")
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.url.rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        """The end of the name from its last dot on."""
+        return Path(self.name).suffix
+
+    @property
+    def parent(self) -> "RemotePath":
+        """The folder of the path."""
+        return RemotePath(self.url.rpartition("/")[0])
+
+    def exists(self) -> bool:
+        """Return whether there is a file or a folder."""
+        with self._reported() as (files, path):
+            return bool(files.exists(path))
+
+    def iterdir(self) -> Iterator["RemotePath"]:
+        """Yield the files and folders in this folder; none if there is no such folder."""
+        with self._reported() as (files, path):
+            try:
+                entries = files.ls(path, detail=False)
+            except FileNotFoundError:
+                entries = []
+        names = (entry.rstrip("/").rpartition("/")[2] for entry in entries)
+        return (self / name for name in sorted(set(names) - {self.name, ""}))
+
+    def open(self, mode: str = "rb") -> IO[bytes]:
+        """Open the file for reading; only the blocks that are read are fetched."""
+        if mode != "rb":
+            raise ValueError(f"mode: got {mode!r}, only 'rb' is allowed")
+        with self._reported() as (files, path):
+            opened: IO[bytes] = files.open(path, mode, block_size=_BLOCK_SIZE)
+            return opened
+
+    def read_bytes(self) -> bytes:
+        """Read the whole file."""
+        with self._reported() as (files, path):
+            return bytes(files.cat_file(path))
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        """Read the whole file as text."""
+        return self.read_bytes().decode(encoding)
+
+    def write_bytes(self, content: bytes, *, replace: bool = True) -> None:
+        """Write the whole file.
+
+        Raises:
+            FileExistsError: there is a file, and `replace` is False.
+        """
+        with self._reported() as (files, path):
+            files.pipe_file(path, content, mode="overwrite" if replace else "create")
+
+    @contextmanager
+    def _reported(self) -> Iterator[tuple[Any, str]]:
+        """Yield fsspec's file system and path; its errors become an `OSError` with the URL."""
+        import fsspec
+
+        try:
+            # Other processes write into the same folders, so no listing may be kept.
+            yield fsspec.url_to_fs(self.url, use_listings_cache=False)
+        except OSError:
+            raise
+        except Exception as error:  # each store has errors of its own
+            raise OSError(f"{self.url}: {type(error).__name__}: {error}") from error
+
+
+AnyPath: TypeAlias = Path | RemotePath
+
+
+def is_url(location: str | os.PathLike[str]) -> bool:
+    """Return whether a path is a URL, such as gs://bucket/folder, or a `Path` made from one."""
+    return _SCHEME.match(os.fspath(location)) is not None
+
+
+def require_local(location: str) -> str:
+    """Return a path on this host as it is; raise a `ValueError` if it is a URL."""
+    if is_url(location):
+        raise ValueError(
+            f"got {location}, a URL is not allowed here: mount the bucket and pass its path "
+            "(docs/how_to/object_stores.md)"
+        )
+    return location
+
+
+def as_path(location: str | os.PathLike[str] | RemotePath) -> AnyPath:
+    """Return the path of a file or folder on this host, or behind a URL.
+
+    Args:
+        location: a path; file://PATH, which is PATH; or a URL of another scheme that fsspec knows.
+
+    Raises:
+        ValueError: the scheme is unknown, or its package is missing; the message names the extra.
+    """
+    if isinstance(location, RemotePath):
+        return location
+    text = os.fspath(location)
+    if (match := _SCHEME.match(text)) is None:
+        return Path(text)
+    if not text.startswith("/", match.end()):  # pathlib removes one of two slashes
+        raise ValueError(f"{text}: a URL must be a string with two slashes, not a Path")
+    if match[1] == "file":
+        return Path(text.removeprefix("file://"))
+    try:
+        import fsspec
+
+        fsspec.get_filesystem_class(match[1])
+    except ModuleNotFoundError:
+        raise ValueError(f"{text}: needs fsspec; {_INSTALLATION}") from None
+    except ImportError as error:
+        needed = f"{error}; {_INSTALLATION}" if match[1] in _IN_EXTRA else error
+        raise ValueError(f"{text}: {needed}") from None
+    except ValueError:
+        raise ValueError(f"{text}: the scheme {match[1]!r} is unknown to fsspec") from None
+    return RemotePath(text.rstrip("/"))

@@ -1,0 +1,68 @@
+"""Commands and URLs: sets of boards take them, every other path names the option that does not."""
+
+import argparse
+import re
+import sys
+
+import fsspec
+import pytest
+
+from jaxlake.command_line.arguments import any_path
+from jaxlake.command_line.entry import make_parser
+from tests.jaxlake.datasets import small_set
+
+PATHS = {"ANSWERS", "CONFIG", "DIR", "FILE", "FOLDER", "PATH", "RUN", "SOURCE", "STUDY", "TARGET"}
+
+
+def arguments(parser, command=()):
+    """Yield (command, action) for each argument of all commands."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, inner in action.choices.items():
+                yield from arguments(inner, (*command, name))
+        else:
+            yield " ".join(command), action
+
+
+def test_paths_take_urls_for_sets_only():
+    paths = [(c, a) for c, a in arguments(make_parser(complete=True)) if a.metavar in PATHS]
+    assert len(paths) > 20
+    for _, action in paths:
+        if action.type is not any_path:
+            with pytest.raises(argparse.ArgumentTypeError, match="mount the bucket"):
+                action.type("gs://bucket/folder")
+    assert {command for command, action in paths if action.type is any_path} == {
+        "dataset make",
+        "dataset info",
+        "dataset convert",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("dataset info gs://bucket/set", "gs://bucket/set: .*'jaxlake\\[cloud\\]'"),
+        ("run configs/miniature.yaml --run-dir gs://bucket/run", "--run-dir: got gs://bucket/run,"),
+        ("solve - --output s3://bucket/file", "--output: got s3://bucket/file,"),
+    ],
+)
+def test_url_that_is_not_allowed_ends_with_status_2(words, message, cli, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    monkeypatch.chdir(tmp_path)
+    done = cli(*words.split())
+    assert done.status == 2
+    assert re.search(message, done.err)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_dataset_commands_read_a_set_behind_a_url(cli, tmp_path):
+    small_set.make(tmp_path / "set")
+    url = f"memory://{tmp_path}/store"
+    fsspec.filesystem("memory").put(f"{tmp_path}/set/", f"{url}/", recursive=True)
+    here, there = (cli("dataset", "info", one, "--verify") for one in (tmp_path / "set", url))
+    assert (there.status, there.out) == (0, here.out)
+    for name, source in (("a.jsonl", tmp_path / "set"), ("b.jsonl", url)):
+        assert cli("dataset", "convert", source, tmp_path / name).status == 0
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    assert cli("dataset", "convert", f"{url}/none", tmp_path / "c.jsonl").status == 2

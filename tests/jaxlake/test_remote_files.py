@@ -1,0 +1,82 @@
+"""URLs of object stores where they are allowed, and one sentence where they are not."""
+
+import sys
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from jaxlake import files
+from jaxlake.remote_files import RemotePath, as_path
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"memory://{tmp_path}"
+
+
+@pytest.mark.parametrize("missing", ["gcsfs", "fsspec"])
+def test_as_path_names_the_extra_that_is_missing(missing, monkeypatch):
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ValueError, match=rf"^gs://bucket/set: .*{missing}.*'jaxlake\[cloud\]'"):
+        as_path("gs://bucket/set")
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        (Path("gs://bucket/set"), "gs:/bucket/set: a URL must be a string"),
+        ("nix://bucket", "nix://bucket: the scheme 'nix' is unknown"),
+    ],
+)
+def test_as_path_rejects_what_is_not_a_url(location, message):
+    with pytest.raises(ValueError, match=message):
+        as_path(location)
+
+
+def test_as_path_keeps_paths_of_this_host(tmp_path):
+    assert as_path(f"file://{tmp_path}") == as_path(str(tmp_path)) == tmp_path
+    assert as_path("runs/a:b") == Path("runs/a:b")
+
+
+def test_remote_path_lists_and_reads_what_was_written(url):
+    folder = as_path(url + "/")
+    assert files.has_room(folder / "a")
+    files.write_text_whole(folder / "a", "é\n")
+    files.write_bytes_whole(folder / "inner" / "b", b"\r\x00")
+    assert [path.name for path in folder.iterdir()] == ["a", "inner"]
+    assert (folder / "a").read_text() == "é\n"
+    with (folder / "inner" / "b").open() as file:
+        assert file.read() == b"\r\x00"
+    assert not files.has_room(folder / "a")
+    assert not (folder / "c").exists()
+    assert list((folder / "c").iterdir()) == []
+
+
+def test_remote_file_of_a_block_that_raises_is_not_written(url):
+    path = as_path(url) / "file"
+
+    def write_half() -> None:
+        with files.open_whole(path) as file:
+            file.write("new")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        write_half()
+    assert not path.exists()
+
+
+def test_write_text_first_keeps_the_first_remote_file(url):
+    path = as_path(url) / "file"
+    assert files.write_text_first(path, "first")
+    assert not files.write_text_first(path, "second")
+    assert path.read_text() == "first"
+
+
+def test_remote_error_of_a_store_names_the_url(url, monkeypatch):
+    def fail(*args, **kwargs):
+        raise RuntimeError("no credentials")
+
+    monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "exists", fail)
+    with pytest.raises(OSError, match=f"{url}: RuntimeError: no credentials"):
+        RemotePath(url).exists()
