@@ -6,6 +6,7 @@ The package works for any environment; only `engineer.lake` names the lake.
 - `context/` turns that into a prompt, and `engineers/` answer it.
 - `review` turns any answer into a configuration within bounds, and `gate` keeps what works.
 - `design` puts these together; `scoring/` compares proposals without training.
+- `plug_in` serves another trainer: counts of answers in, a reviewed configuration out.
 """
 
 from engineer.context.build import BLOCKS, BlockName, Context, build_context
@@ -13,6 +14,7 @@ from engineer.context.token_limit import CUTS
 from engineer.context.view import ContextStyle, StageView
 from engineer.design import Attempt, DesignRecord, DesignSettings, run_design
 from engineer.domain import Domain, InfeasibleError, Slices, Term
+from engineer.engineers.adaptive import LearnabilityEngineer
 from engineer.engineers.base import Engineer, EngineerError, NoteWriter, Proposal, Task
 from engineer.engineers.catalogue import SCRIPTED, RunSettings, scripted_engineer
 from engineer.engineers.controls import ShuffledEngineer, SimulatedEngineer
@@ -32,6 +34,7 @@ from engineer.evidence import (
     TrainingEvidence,
 )
 from engineer.gate import GateSettings
+from engineer.plug_in import Designer, Pool, knob_domain, start_configuration
 from engineer.review import Change, Guard, Repair, Review, review_answer
 from engineer.scoring.atlas import AtlasCell, DesignAtlas, atlas_grid
 from engineer.space import (
@@ -50,7 +53,8 @@ __all__ += ["Signals", "StageView", "TrainingEvidence"]
 __all__ += ["BLOCKS", "CUTS", "BlockName", "Context", "ContextStyle", "build_context"]
 __all__ += ["Engineer", "EngineerError", "GeneratedText", "NoteWriter", "Proposal", "Task"]
 __all__ += ["TextRequest"]
-__all__ += ["LanguageModelEngineer"]
+__all__ += ["LanguageModelEngineer", "LearnabilityEngineer"]
+__all__ += ["Designer", "Pool", "knob_domain", "start_configuration"]
 __all__ += ["SCRIPTED", "RuleEngineer", "RunSettings", "ShuffledEngineer"]
 __all__ += ["SimulatedEngineer", "scripted_engineer"]
 __all__ += ["answer_schema", "answer_text"]

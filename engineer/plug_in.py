@@ -1,0 +1,298 @@
+"""The engineer inside another trainer: counts of answers in, a reviewed configuration out.
+
+    domain = knob_domain(("sums", "products"), {"digits": "digits of each number, 1 to 11"})
+    designer = Designer(domain, LearnabilityEngineer())
+    record = designer.design({"sums": (57, 64), "products": (12, 64)})
+    designer.configuration["sums"]["digits"]  # 0..1
+
+`docs/how_to/plug_in.md` shows it behind three libraries.
+"""
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from engineer.context.build import BlockName
+from engineer.context.view import StageView
+from engineer.design import DesignRecord, DesignSettings, run_design
+from engineer.domain import Domain, Term
+from engineer.engineers.base import Engineer
+from engineer.evidence import GroupEvidence, HowDecided, StageEvidence, StageHistory
+from engineer.space import Configuration, FrozenModel, KnobSpace, KnobValues, Ratio, apportion
+
+SHARE = "share"
+"""The knob that is a group's share of the training instances."""
+_EDIT = 0.1
+"""By how much one relative edit moves a knob."""
+_FAILURE = Term("invalid", "invalid answer", "invalid")
+_BLOCKS: tuple[BlockName, ...] = ("failure_breakdown", "history", "guideline")
+"""The blocks of the prompt that counts alone can fill."""
+_WINDOW = 0.1
+"""The share of a group's rows on either side of the difficulty asked for."""
+
+Counts = Mapping[str, tuple[int, int]]
+"""By group: how many answers were valid, and how many there were."""
+
+
+def knob_domain(
+    groups: Sequence[str],
+    knobs: Mapping[str, str],
+    *,
+    step: float = 0.05,
+    min_share: float = 0.05,
+) -> Domain:
+    """Describe an environment by the names of its groups and knobs.
+
+    Every group has all of the knobs, and the knob `share`. Each knob is a ratio from 0, the easiest
+    instances, to 1, the hardest; the trainer maps it to its own parameters.
+
+    Args:
+        groups: Kinds of instances, from the easiest to the hardest if they have an order.
+        knobs: The meaning of each knob in a few words, for engineers that read; may be empty.
+        step: Grid of all ratios, a whole number of per cents that divides 1.
+        min_share: Least share of each group, a multiple of `step`.
+
+    Returns:
+        A domain in which one relative edit moves a knob by about 0.1.
+
+    Raises:
+        ValueError: A name is empty, contains blanks or is given twice, or the numbers do not fit.
+    """
+    names = (SHARE, *knobs)
+    for field, given in (("groups", tuple(groups)), ("knobs", names)):
+        if bad := [name for name in given if not name or name.split() != [name]]:
+            raise ValueError(f"{field} must be names without blanks, got {bad[0]!r}")
+        if len(set(given)) < len(given) or not given:
+            raise ValueError(
+                f"{field} must be one or more different names, got {', '.join(given) or 'none'}"
+            )
+
+    class Space(KnobSpace):
+        group_label: ClassVar[str] = "group"
+        knobs: ClassVar[tuple[str, ...]] = names
+
+        @property
+        def groups(self) -> tuple[str, ...]:
+            return tuple(groups)
+
+        def maximum(self, knob: str) -> float:
+            return 1.0
+
+    meanings = "".join(f", {knob} ({meaning})" for knob, meaning in knobs.items())
+    return Domain(
+        name="plug_in",
+        space=Space(min_share=min_share, step=step, edit_steps=max(1, round(_EDIT / step))),
+        opening="You are the environment engineer of a model that learns in stages. You read what"
+        " the last stage showed and write the configuration of the next one: for each group"
+        f" {SHARE} (its share of the training instances){meanings}. Each number is a ratio from 0"
+        " to 1, and instances get harder as a knob grows.",
+        guideline=(
+            "Learning comes from instances that are sometimes solved and sometimes not. Give most"
+            " data to groups with a valid rate between 20% and 80%, but keep some of each.",
+        ),
+        failures=(_FAILURE,),
+    )
+
+
+def start_configuration(domain: Domain, level: float = 0.0) -> Configuration:
+    """Return a configuration with equal shares and every knob at the grid point next to a level.
+
+    Args:
+        domain: The environment.
+        level: Where each knob stands between 0 and its maximum, 0..1.
+
+    Returns:
+        The configuration, within the bounds of `domain.space`.
+    """
+    space = domain.space
+    shares = apportion([1.0] * len(space.groups), space.units, space.to_units(space.min_share))
+    return space.make(
+        {
+            group: {
+                space.share: space.from_units(share),
+                **{
+                    knob: space.from_units(space.to_units(level * space.maximum(knob)))
+                    for knob in space.difficulty_knobs
+                },
+            }
+            for group, share in zip(space.groups, shares, strict=True)
+        }
+    )
+
+
+class _Stage(FrozenModel):
+    """What a stage trained on, how that came about, and what the stage showed."""
+
+    configuration: dict[str, dict[str, Ratio]]
+    decision: HowDecided
+    counts: dict[str, tuple[int, int]]
+
+
+class Designer:
+    """Asks an engineer after each stage, and keeps the history that the engineer reads.
+
+    Args:
+        domain: The environment, from `knob_domain` or of your own.
+        engineer: Who designs, such as `RuleEngineer()`.
+        start: The configuration of the first stage; None: equal shares, the easiest instances.
+        settings: How the engineer is asked, and how far one stage may go (`guard`).
+        seed: Decides everything random, at least 0.
+
+    Raises:
+        ValueError: `start` lies outside of the domain's bounds.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        engineer: Engineer,
+        start: Configuration | None = None,
+        *,
+        settings: DesignSettings | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.domain, self.engineer, self.seed = domain, engineer, seed
+        self.settings = settings or DesignSettings(blocks=_BLOCKS)
+        self._stages: list[_Stage] = []
+        self._set(start or start_configuration(domain), "initial")
+
+    @property
+    def configuration(self) -> KnobValues:
+        """The knobs of the stage to train, by group."""
+        return {group: dict(knobs) for group, knobs in self._current.values().items()}
+
+    def design(self, counts: Counts) -> DesignRecord[Configuration]:
+        """Design the next stage from what the current one showed.
+
+        Args:
+            counts: By group the number of valid answers and of all answers. Use answers to a fixed
+                validation set if you have one. Groups may be missing.
+
+        Returns:
+            The decision: `configuration`, `diff`, `repairs`, `kind` and `reason`. If no answer of
+            the engineer can be used, the configuration stays.
+
+        Raises:
+            ValueError: `counts` names an unknown group, has no answers, or does not add up.
+        """
+        stage = _Stage(
+            configuration=self.configuration,
+            decision=self._decision,
+            counts=_checked(counts, self.domain.space.groups),
+        )
+        view = self._view([*self._stages, stage])
+        record = run_design(self.engineer, view, self.settings, seed=self._attempt_seed)
+        self._stages.append(stage)
+        self._set(record.configuration, record.kind)
+        return record
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the history as plain values that JSON can hold, for a checkpoint."""
+        return {
+            "stages": [stage.model_dump(mode="json") for stage in self._stages],
+            "configuration": self.configuration,
+            "decision": self._decision,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state_dict` returned.
+
+        Raises:
+            ValueError: The configuration lies outside of the domain's bounds.
+        """
+        self._set(self.domain.space.make(state["configuration"]), state["decision"])
+        self._stages = [_Stage.model_validate(stage) for stage in state["stages"]]
+
+    def _set(self, configuration: Configuration, decision: HowDecided) -> None:
+        if violation := self.domain.space.violation(configuration):
+            raise ValueError(f"configuration: {violation}")
+        self._current, self._decision = configuration, decision
+
+    def _attempt_seed(self, attempt: int) -> int:
+        place = [self.seed, len(self._stages), attempt]
+        return int(np.random.SeedSequence(place).generate_state(1)[0])
+
+    def _view(self, stages: Sequence[_Stage]) -> StageView:
+        make = self.domain.space.make
+        unseen = dict.fromkeys(self.domain.space.groups, (0, 0))
+        counts = [unseen, *(stage.counts for stage in stages)]
+        evidence = [_evidence(number, one) for number, one in enumerate(counts)]
+        past = zip(evidence, evidence[1:-1], stages, strict=False)
+        return StageView(
+            self.domain,
+            evidence[-1],
+            self._current,
+            tuple(
+                StageHistory.between(before, after, make(stage.configuration), stage.decision)
+                for before, after, stage in past
+            ),
+            designed_from=make(stages[-2].configuration) if len(stages) > 1 else None,
+            valid_before=evidence[-2].valid_rates(),
+        )
+
+
+class Pool:
+    """Draws rows of a finite data set as a configuration says.
+
+    A group is drawn by its share, then one of the group's rows: the knob is a quantile of their
+    difficulty, and rows within a tenth of the group around it are equally likely.
+
+    Args:
+        groups: The group of each row.
+        difficulties: The difficulty of each row, in any unit.
+
+    Raises:
+        ValueError: There are no rows, or the two lengths differ.
+    """
+
+    def __init__(self, groups: Sequence[str], difficulties: Sequence[float]) -> None:
+        if not groups or len(groups) != len(difficulties):
+            raise ValueError(
+                "groups and difficulties must have one entry for each row, got"
+                f" {len(groups)} and {len(difficulties)}"
+            )
+        self._rows: dict[str, list[int]] = {}
+        for row in sorted(range(len(groups)), key=difficulties.__getitem__):
+            self._rows.setdefault(groups[row], []).append(row)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The names of the groups, that of the easiest row first."""
+        return tuple(self._rows)
+
+    def draw(
+        self, configuration: KnobValues, rng: np.random.Generator, knob: str = "difficulty"
+    ) -> int:
+        """Return the number of a row, given the knobs by group and a source of randomness."""
+        shares = np.array([configuration[group][SHARE] for group in self._rows])
+        group = self.groups[rng.choice(len(shares), p=shares / shares.sum())]
+        rows = self._rows[group]
+        middle, reach = configuration[group][knob] * (len(rows) - 1), _WINDOW * len(rows)
+        low = max(0, math.ceil(middle - reach))
+        return rows[rng.integers(low, min(len(rows) - 1, math.floor(middle + reach)) + 1)]
+
+
+def _evidence(stage: int, counts: Counts) -> StageEvidence:
+    validation = {}
+    for group, (valid, count) in counts.items():
+        failures = {_FAILURE.key: count - valid} if count > valid else {}
+        validation[group] = GroupEvidence(count=count, valid=valid, failures=failures)
+    return StageEvidence(stage=stage, validation=validation)
+
+
+def _checked(counts: Counts, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Return counts as plain integers, groups in their order."""
+    if unknown := [group for group in counts if group not in groups]:
+        raise ValueError(f"counts: got group {unknown[0]!r}, allowed are {', '.join(groups)}")
+    checked = {}
+    for group in groups:
+        valid, count = map(operator.index, counts.get(group, (0, 0)))
+        if not 0 <= valid <= count:
+            raise ValueError(f"counts: {group} must have 0 <= valid <= count, got {valid}, {count}")
+        checked[group] = valid, count
+    if not any(count for _, count in checked.values()):
+        raise ValueError("counts: got no answers, at least one group needs some")
+    return checked

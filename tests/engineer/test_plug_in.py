@@ -1,0 +1,116 @@
+"""The engineer inside another trainer."""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from engineer import (
+    Designer,
+    LearnabilityEngineer,
+    Pool,
+    Proposal,
+    RuleEngineer,
+    Task,
+    knob_domain,
+    start_configuration,
+)
+
+DOMAIN = knob_domain(("sums", "products"), {"digits": "digits of each number"})
+
+
+def test_design_follows_the_counts():
+    designer = Designer(DOMAIN, LearnabilityEngineer())
+    assert designer.configuration["sums"] == {"share": 0.5, "digits": 0.0}
+    record = designer.design({"sums": (np.int64(64), 64), "products": (32, 64)})
+    assert record.kind == "accepted"
+    assert {change.field for change in record.diff} == {
+        "sums.share",
+        "sums.digits",
+        "products.share",
+    }
+    assert designer.configuration == {
+        "sums": {"share": 0.05, "digits": 0.1},
+        "products": {"share": 0.95, "digits": 0.0},
+    }
+    assert "There was no training" not in record.context
+
+
+def test_design_shows_the_engineer_earlier_stages():
+    designer = Designer(DOMAIN, RuleEngineer(), start_configuration(DOMAIN, 0.5))
+    designer.design({"sums": (60, 64), "products": (30, 64)})
+    assert designer.configuration["sums"]["digits"] == 0.6
+    record = designer.design({"sums": (20, 64), "products": (30, 64)})
+    assert designer.configuration["sums"]["digits"] == 0.5  # taken back
+    assert "| 1 | initial | sums | 0.5 | 0.5 | ? | 94% |" in record.context
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({"sum": (1, 2)}, "counts: got group 'sum', allowed are sums, products"),
+        ({"sums": (3, 2)}, "counts: sums must have 0 <= valid <= count, got 3, 2"),
+        ({"sums": (0, 0)}, "counts: got no answers"),
+    ],
+)
+def test_design_rejects_bad_counts(counts, message):
+    with pytest.raises(ValueError, match=message):
+        Designer(DOMAIN, RuleEngineer()).design(counts)
+
+
+@dataclass(frozen=True)
+class Silent:
+    name: str = "silent"
+
+    def propose(self, task: Task) -> Proposal:
+        return Proposal("no idea", 0.0)
+
+
+def test_design_keeps_configuration_without_answer():
+    designer = Designer(DOMAIN, Silent())
+    before = designer.configuration
+    record = designer.design({"sums": (1, 2)})
+    assert record.kind == "kept"
+    assert "no complete JSON object" in record.reason
+    assert designer.configuration == before
+
+
+def test_load_state_dict_resumes_alike():
+    one, other = Designer(DOMAIN, RuleEngineer()), Designer(DOMAIN, RuleEngineer())
+    for valid in (60, 30):
+        one.design({"sums": (valid, 64), "products": (10, 64)})
+    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    counts = {"sums": (40, 64), "products": (30, 64)}
+    assert one.design(counts).context == other.design(counts).context
+    assert one.configuration == other.configuration
+
+
+@pytest.mark.parametrize(
+    ("groups", "knobs", "message"),
+    [
+        (("a b",), {}, "groups must be names without blanks, got 'a b'"),
+        ((), {}, "groups must be one or more different names, got none"),
+        (("a", "a"), {}, "groups must be one or more different names, got a, a"),
+        (("a",), {"share": "its share"}, "knobs must be one or more different names"),
+    ],
+)
+def test_knob_domain_rejects_bad_names(groups, knobs, message):
+    with pytest.raises(ValueError, match=message):
+        knob_domain(groups, knobs)
+
+
+def test_draw_follows_share_and_difficulty():
+    pool = Pool(["hard"] * 100 + ["easy"] * 100, [*range(100, 200), *range(100)])
+    assert pool.groups == ("easy", "hard")
+    configuration = {
+        "easy": {"share": 0.25, "difficulty": 1.0},
+        "hard": {"share": 0.75, "difficulty": 0.5},
+    }
+    rng = np.random.default_rng(0)
+    rows = np.array([pool.draw(configuration, rng) for _ in range(400)])
+    easy = rows[rows >= 100] - 100
+    assert len(easy) == pytest.approx(100, abs=30)
+    assert (easy.min(), easy.max()) == (89, 99)
+    hard = rows[rows < 100]
+    assert (hard.min(), hard.max()) == (40, 59)

@@ -1,0 +1,73 @@
+"""The engineer inside other trainers: each example trains the artificial learner."""
+
+import json
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+from engineer import LearnabilityEngineer
+from examples.plug_in import prime_rl_sampler, verl_dataset
+
+MODULES = ("prime_rl_sampler", "verl_dataset", "reasoning_gym_curriculum")
+
+
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+@pytest.mark.parametrize("name", MODULES)
+def test_main_moves_the_learner_to_harder_instances(name, capsys):
+    if name == "reasoning_gym_curriculum":
+        pytest.importorskip("reasoning_gym", reason="needs pip install reasoning-gym")
+    learner = import_module(f"examples.plug_in.{name}").main()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 8
+    assert "'difficulty': 0.8" in lines[-1]
+    assert min(learner.skill.values()) > 0.0
+
+
+def test_configure_sets_levels_and_weights():
+    pytest.importorskip("reasoning_gym", reason="needs pip install reasoning-gym")
+    from reasoning_gym.coaching import (
+        CurriculumAttributeConfig,
+        CurriculumExperiment,
+        CurriculumExperimentConfig,
+    )
+
+    from examples.plug_in.reasoning_gym_curriculum import configure
+
+    config = CurriculumExperimentConfig({"chain_sum": CurriculumAttributeConfig({"*": 0})})
+    experiment = CurriculumExperiment("one", config, size=8, seed=0)
+    configure(experiment, {"chain_sum": {"share": 0.7, "difficulty": 0.5}})
+    changed = experiment.composite.datasets["chain_sum"].config
+    assert (changed.min_terms, changed.max_terms) == (2, 7)
+    assert (changed.min_digits, changed.max_digits) == (1, 5)
+    assert experiment.composite.weights == [0.7]
+
+
+def answered_sampler(groups: int) -> prime_rl_sampler.EngineerSampler:
+    """Return a sampler of 40 tasks that has seen the answers to some of them."""
+    space = prime_rl_sampler.SimpleNamespace
+    tasks = [space(data=space(group="ab"[n % 2], difficulty=n / 40)) for n in range(40)]
+    sampler = prime_rl_sampler.EngineerSampler(tasks, LearnabilityEngineer(), stage=4)
+    agent = space(trainable=True)
+    for number in range(groups):
+        trace = space(reward=float(number % 3), has_error=False, agent=agent)
+        sampler.observe([space(task=next(sampler), traces=[trace])])
+    return sampler
+
+
+def test_sampler_resumes_from_its_state():
+    sampler, resumed = answered_sampler(6), answered_sampler(0)
+    resumed.load_state_dict(json.loads(json.dumps(sampler.state_dict())))
+    assert resumed.metrics() == sampler.metrics()
+    draws = [[next(one).data.difficulty for _ in range(8)] for one in (sampler, resumed)]
+    assert draws[0] == draws[1]
+
+
+def test_validation_rows_stay_in_place():
+    rows = [{"data_source": "a", "extra_info": {"difficulty": n}, "n": n} for n in range(9)]
+    config = verl_dataset.SimpleNamespace(train_files=["train.parquet"])
+    dataset = verl_dataset.EngineerDataset(rows, config=config)
+    assert [dataset[n]["n"] for n in range(9)] == list(range(9))
+    config.train_files = rows
+    drawn = verl_dataset.EngineerDataset(rows, config=config)
+    assert np.mean([drawn[8]["n"] for _ in range(9)]) < 2  # the easiest rows come first
