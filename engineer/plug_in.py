@@ -85,8 +85,8 @@ def knob_domain(
     return Domain(
         name="plug_in",
         space=Space(min_share=min_share, step=step, edit_steps=max(1, round(_EDIT / step))),
-        opening="You are the environment engineer of a model that learns in stages. You read what"
-        " the last stage showed and write the configuration of the next one: for each group"
+        opening="You are the environment engineer of a model that learns in stages. You read the"
+        " results of the last stage and write the configuration of the next one: for each group"
         f" {SHARE} (its share of the training instances){meanings}. Each number is a ratio from 0"
         " to 1, and instances get harder as a knob grows.",
         guideline=(
@@ -124,7 +124,7 @@ def start_configuration(domain: Domain, level: float = 0.0) -> Configuration:
 
 
 class _Stage(FrozenModel):
-    """What a stage trained on, how that came about, and what the stage showed."""
+    """The configuration of a stage, the decision that led to it, and the counts of its answers."""
 
     configuration: dict[str, dict[str, Ratio]]
     decision: HowDecided
@@ -238,14 +238,14 @@ class Pool:
     """Draws rows of a finite data set as a configuration says.
 
     A group is drawn by its share, then one of the group's rows: the knob is a quantile of their
-    difficulty, and rows within a tenth of the group around it are equally likely.
+    difficulty, and rows within 10% of the group on either side are equally likely.
 
     Args:
         groups: The group of each row.
         difficulties: The difficulty of each row, in any unit.
 
     Raises:
-        ValueError: There are no rows, or the two lengths differ.
+        ValueError: No rows are given, or the two lengths differ.
     """
 
     def __init__(self, groups: Sequence[str], difficulties: Sequence[float]) -> None:

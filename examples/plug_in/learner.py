@@ -1,4 +1,4 @@
-"""A learner that exists in a formula, in place of a language model and its trainer."""
+"""A learner that is a formula; it stands for a language model and its trainer."""
 
 from collections.abc import Iterable
 

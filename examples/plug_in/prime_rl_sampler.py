@@ -32,7 +32,8 @@ class EngineerSampler(TaskSampler):
         self.pool = Pool([one.group for one in data], [one.difficulty for one in data])
         domain = knob_domain(self.pool.groups, {"difficulty": "quantile of the task's difficulty"})
         self.designer = Designer(domain, engineer)
-        self.draws, self.seen, self.counts = 0, 0, {}
+        self.draws, self.seen = 0, 0
+        self.counts: dict[str, tuple[int, int]] = {}
 
     def __next__(self) -> Any:
         self.draws += 1
@@ -52,7 +53,7 @@ class EngineerSampler(TaskSampler):
             self.counts = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint needs."""
+        """Return the state for a checkpoint."""
         progress = {"draws": self.draws, "seen": self.seen, "counts": self.counts}
         return {"designer": self.designer.state_dict(), **progress}
 

@@ -47,7 +47,8 @@ class EngineerDataset(RLHFDataset):
         self.pool = Pool(list(self.dataframe["data_source"]), difficulties)
         domain = knob_domain(self.pool.groups, {"difficulty": "quantile of the row's difficulty"})
         self.designer = Designer(domain, LearnabilityEngineer())
-        self.draws, self.batches, self.counts = 0, 0, {}
+        self.draws, self.batches = 0, 0
+        self.counts: dict[str, tuple[int, int]] = {}
 
     def __getitem__(self, item: int) -> dict[str, Any]:
         if not self.trains:
@@ -68,7 +69,7 @@ class EngineerDataset(RLHFDataset):
             self.counts = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint needs."""
+        """Return the state for a checkpoint."""
         progress = {"draws": self.draws, "batches": self.batches, "counts": self.counts}
         return {"designer": self.designer.state_dict(), **progress}
 

@@ -46,6 +46,21 @@ def test_engineer_of_the_tutorial_is_known_to_a_run(tmp_path, monkeypatch, capsy
     assert "most_failed:MostFailed" in capsys.readouterr().out
 
 
+def test_plug_in_page_designs_and_quotes_its_examples():
+    page = (ROOT / "docs/how_to/plug_in.md").read_text(encoding="utf-8")
+    first, *quoted = re.findall(r"^```python\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
+    done = subprocess.run([sys.executable, "-c", first], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.count("accepted used as written") == 4, done.stderr
+    assert "  sums.digits: 0.0 -> 0.1" in done.stdout
+    examples = [
+        path.read_text(encoding="utf-8")
+        for path in (ROOT / "examples/plug_in").iterdir()
+        if path.suffix == ".py"
+    ]
+    for code in quoted:
+        assert any(code in example for example in examples), code
+
+
 @pytest.mark.slow
 def test_the_first_sweep_runs():
     printed = run_code(
