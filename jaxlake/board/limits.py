@@ -1,6 +1,6 @@
 """Which boards can exist at all: plain arithmetic, for those who ask before JAX is imported."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -42,18 +42,18 @@ def infeasibility(size: int, hole_ratio: float, num_agents: int) -> str | None:
 
 
 def checked_mixture(
-    size: int | Sequence[int],
-    hole_ratio: float | Sequence[float],
-    wait_ratio: float | Sequence[float],
-    num_agents: int | Sequence[int],
-    data_ratio: float | Sequence[float],
+    size: Any,
+    hole_ratio: Any,
+    wait_ratio: Any,
+    num_agents: Any,
+    data_ratio: Any,
 ) -> dict[str, np.ndarray]:
     """Check the arguments of `jaxlake.lake_params`, and give them back as arrays.
 
-    They are by name, int32 or float32, of shape (1,) or (S,).
+    They are by name, int32 or float32, of shapes that broadcast to (..., S).
 
     Raises:
-        ValueError: a value is out of range, or the lengths differ; the message names the field.
+        ValueError: a value is out of range, or the shapes differ; the message names the field.
     """
     fields = {
         "size": _numbers("size", size, MIN_SIZE, MAX_SIZE, whole=True),
@@ -62,27 +62,43 @@ def checked_mixture(
         "wait_ratio": _numbers("wait_ratio", wait_ratio, 0, 1),
         "num_agents": _numbers("num_agents", num_agents, MIN_AGENTS, MAX_AGENTS, whole=True),
     }
-    S = max(len(values) for values in fields.values())
-    for name, values in fields.items():
-        if len(values) not in (1, S):
-            raise ValueError(f"{name}: got {len(values)} values, 1 or {S} are allowed")
+    _check_shapes({name: values.shape for name, values in fields.items()})
     never_waits = (fields["num_agents"] == 1) & (fields["wait_ratio"] > 0)
     if never_waits.any():
         ratio = np.broadcast_to(fields["wait_ratio"], never_waits.shape)[never_waits][0]
         raise ValueError(f"wait_ratio: got {ratio:g} for one agent, which never waits: only 0 fits")
-    if not fields["data_ratio"].any():
+    if not fields["data_ratio"].any(axis=-1).all():
         raise ValueError("data_ratio: got 0 for every cell, some cell needs a share")
     return fields
+
+
+def _check_shapes(shapes: dict[str, tuple[int, ...]]) -> None:
+    """Raise a ValueError if the shapes of the fields do not broadcast."""
+    if all(len(shape) == 1 for shape in shapes.values()):
+        S = max(shape[0] for shape in shapes.values())
+        for name, (length,) in shapes.items():
+            if length not in (1, S):
+                raise ValueError(f"{name}: got {length} values, 1 or {S} are allowed")
+    common: tuple[int, ...] = ()
+    for name, shape in shapes.items():
+        try:
+            common = np.broadcast_shapes(common, shape)
+        except ValueError:
+            raise ValueError(
+                f"{name}: got shape {shape}, which does not broadcast with {common}, the shape of "
+                "the other fields"
+            ) from None
 
 
 def _numbers(
     name: str, given: object, least: float, most: float, *, whole: bool = False
 ) -> np.ndarray:
     values = np.atleast_1d(np.asarray(given))
-    if values.ndim != 1 or not values.size or values.dtype.kind not in ("iu" if whole else "iuf"):
+    if not values.size or values.dtype.kind not in ("iu" if whole else "iuf"):
         wanted = "an integer" if whole else "a number"
         raise ValueError(f"{name}: got {given!r}, {wanted} or a sequence of them is needed")
-    for value in values.tolist():
-        if not least <= value <= most:
-            raise ValueError(f"{name}: got {value}, {least:g} to {most:g} are allowed")
+    wrong = ~((values >= least) & (values <= most))
+    if wrong.any():
+        value = values[wrong][0].item()
+        raise ValueError(f"{name}: got {value}, {least:g} to {most:g} are allowed")
     return values.astype(np.int32 if whole else np.float32)

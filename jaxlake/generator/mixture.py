@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from jaxlake.board.limits import MAX_AGENTS as MAX_AGENTS
 from jaxlake.board.limits import MAX_SIZE as MAX_SIZE
@@ -41,25 +43,58 @@ class LakeParams:
 
 
 def lake_params(
-    size: int | Sequence[int],
-    hole_ratio: float | Sequence[float] = 0.2,
-    wait_ratio: float | Sequence[float] = 0.0,
-    num_agents: int | Sequence[int] = 2,
-    data_ratio: float | Sequence[float] = 1.0,
+    size: int | Sequence[int] | ArrayLike,
+    hole_ratio: float | Sequence[float] | ArrayLike = 0.2,
+    wait_ratio: float | Sequence[float] | ArrayLike = 0.0,
+    num_agents: int | Sequence[int] | ArrayLike = 2,
+    data_ratio: float | Sequence[float] | ArrayLike = 1.0,
 ) -> LakeParams:
-    """Make a checked mixture (host side). Scalars stand for all S cells.
+    """Make a checked mixture, or arrays of mixtures. Scalars stand for all S cells.
 
     The fields are those of `LakeParams`: sizes 2 to 32, 1 to 5 agents, ratios of holes and waits 0
     to 1, no waits for a single agent; data ratios are weights of 0 to 1e6, not all of them 0. Cells
     may be infeasible: `generate` reports their boards as missing.
 
+    Arrays (..., S) with leading axes of configurations broadcast as in NumPy, and give leaves of
+    the common shape for `jax.vmap`: `lake_params(sizes[:, None], ratios[:, None])` makes one cell
+    for each of C configurations from arrays (C,). Under jit and vmap, the values of traced fields
+    are not checked.
+
     Raises:
-        ValueError: a value is out of range, or the lengths differ; the message names the field.
+        ValueError: a value is out of range, or the shapes differ; the message names the field.
     """
-    fields = checked_mixture(size, hole_ratio, wait_ratio, num_agents, data_ratio)
-    S = max(map(len, fields.values()))
-    leaves = {name: jnp.asarray(np.broadcast_to(values, S)) for name, values in fields.items()}
+    given: dict[str, Any] = {
+        "size": size,
+        "hole_ratio": hole_ratio,
+        "wait_ratio": wait_ratio,
+        "num_agents": num_agents,
+        "data_ratio": data_ratio,
+    }
+    traced = {name: jnp.asarray(field) for name, field in given.items() if _is_traced(field)}
+    fields = checked_mixture(**given | {name: _stand_in(name, traced[name]) for name in traced})
+    shape = np.broadcast_shapes(*(field.shape for field in fields.values()))
+    leaves = {
+        name: jnp.broadcast_to(traced[name].astype(field.dtype), shape)
+        if name in traced
+        else jnp.asarray(np.broadcast_to(field, shape))
+        for name, field in fields.items()
+    }
     return LakeParams(**leaves)
+
+
+def _is_traced(field: object) -> bool:
+    """Return whether the values of a field can't be read here."""
+    traced = isinstance(field, jax.core.Tracer)
+    return traced or not getattr(field, "is_fully_addressable", True)
+
+
+_VALID = {"size": 2, "hole_ratio": 0, "wait_ratio": 0, "num_agents": 2, "data_ratio": 1}
+
+
+def _stand_in(name: str, traced: jax.Array) -> np.ndarray:
+    """Return valid values of the shape and the kind of a traced field, which can be checked."""
+    kind = np.int32 if jnp.issubdtype(traced.dtype, jnp.integer) else np.float32
+    return np.full(traced.shape, _VALID[name], bool if traced.dtype == bool else kind)
 
 
 def hole_count(size: jax.Array | int, hole_ratio: jax.Array | float) -> jax.Array:

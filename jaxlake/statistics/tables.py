@@ -13,6 +13,7 @@ from jaxlake.board.instance import Instance
 from jaxlake.board.verification import Failure, Outcome
 from jaxlake.solver import Solution, Status
 from jaxlake.statistics.intervals import wilson_interval as wilson_interval
+from jaxlake.statistics.words import as_words, sum_words
 
 HOLE_TENTHS = 11
 TIME_BINS = 65
@@ -24,6 +25,7 @@ AXES = ("size", "num_agents", "hole_tenth", "needs_wait")
 _COUNTS = ("optimal_sum_of_costs", "optimal_makespan", "compared")
 _SUMS = ("agents_at_goal", "sum_of_costs", "makespan", "excess_sum_of_costs", "excess_makespan")
 _WORD_BITS = 16
+_LOW = (1 << _WORD_BITS) - 1
 _TABLE_AXES = len(AXES) + 1  # and the failures
 
 
@@ -48,6 +50,17 @@ class Statistics:
     excess_sum_of_costs: jax.Array  # int32 (S, A, H, 2, 2), sum of cost - optimum over `compared`
     excess_makespan: jax.Array  # int32 (S, A, H, 2, 2), sum of makespan - optimum over `compared`
     first_failure_time: jax.Array  # int32 (F, 65), steps; the last bin holds 64 and later
+
+    @classmethod
+    def zeros(cls, max_size: int, max_agents: int) -> "Statistics":
+        """Return the table of no plans on boards of this padding, N and K: a start for sums."""
+        shape = (max_size + 1, max_agents + 1, HOLE_TENTHS, 2)
+        return cls(
+            failures=jnp.zeros((*shape, len(Failure)), jnp.int32),
+            first_failure_time=jnp.zeros((len(Failure), TIME_BINS), jnp.int32),
+            **{name: jnp.zeros(shape, jnp.int32) for name in _COUNTS},
+            **{name: jnp.zeros((*shape, 2), jnp.int32) for name in _SUMS},
+        )
 
     def __add__(self, other: "Statistics") -> "Statistics":
         return _carry(jax.tree.map(jnp.add, self, other))
@@ -135,19 +148,48 @@ def tabulate(
 
 
 def merge_statistics(statistics: Statistics) -> Statistics:
-    """Add up tables along the leading axis of all leaves, as `jax.vmap` of `tabulate` makes them.
+    """Add up any number of tables along the leading axis of all leaves.
 
-    The result is exact for up to 32,767 tables.
+    `jax.vmap` of `tabulate` makes such tables. They may be sharded over devices, also those of
+    several processes, each of which makes the same call; then each has the result.
 
     Raises:
         ValueError: There is no leading axis: it is one table.
+        OverflowError: A count of the result exceeds 2**31 - 1. Under a transformation it wraps.
     """
     if np.ndim(statistics.failures) <= _TABLE_AXES:
         raise ValueError(
             f"statistics: got failures of shape {np.shape(statistics.failures)}, one table; "
             "a leading axis of tables is needed"
         )
-    return _carry(jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0, dtype=jnp.int32), statistics))
+    merged, overflow = _merge(statistics)
+    if not isinstance(overflow, jax.core.Tracer) and overflow:
+        raise OverflowError(
+            "statistics: got tables with more than 2**31 - 1 plans in one cell; "
+            "merge fewer tables, or count by summarize"
+        )
+    return merged
+
+
+@jax.jit
+def _merge(statistics: Statistics) -> tuple[Statistics, jax.Array]:
+    """Return the sum of tables, and whether one of its counts overflows, bool ()."""
+    merged, overflow = {}, jnp.bool_(False)
+    for name, leaf in vars(statistics).items():
+        words = as_words(leaf)
+        if name not in _SUMS:
+            high, low = jnp.moveaxis(sum_words(words), -1, 0)
+            merged[name] = low.astype(jnp.int32)
+            overflow |= jnp.any((high > 0) | (low >> 31 > 0))
+            continue
+        # From two words of 16 bits and more to two of 32 bits, and back.
+        high, low = words[..., 0, 1], words[..., 1, 1]
+        words = jnp.stack([high >> _WORD_BITS, (high << _WORD_BITS) + low], axis=-1)
+        high, low = jnp.moveaxis(sum_words(words), -1, 0)
+        overflow |= jnp.any(high >> (31 - _WORD_BITS) > 0)
+        high = (high << _WORD_BITS) + (low >> _WORD_BITS)
+        merged[name] = jnp.stack([high, low & _LOW], axis=-1).astype(jnp.int32)
+    return Statistics(**merged), overflow
 
 
 def join_words(words: Any) -> np.ndarray:
@@ -161,7 +203,7 @@ def _carry(statistics: Statistics) -> Statistics:
 
     def carry(words: jax.Array) -> jax.Array:
         high, low = words[..., 0], words[..., 1]
-        return jnp.stack([high + (low >> _WORD_BITS), low & ((1 << _WORD_BITS) - 1)], axis=-1)
+        return jnp.stack([high + (low >> _WORD_BITS), low & _LOW], axis=-1)
 
     return replace(statistics, **{name: carry(getattr(statistics, name)) for name in _SUMS})
 

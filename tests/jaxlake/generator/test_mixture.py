@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import jaxlake
 from jaxlake.generator.mixture import board_counts, wait_counts
+from tests.jaxlake.solver.boards import assert_same, row_of
 
 _counts = jax.jit(board_counts, static_argnums=1)
 
@@ -50,11 +51,37 @@ def test_infeasible_requests_are_explained():
         ({"data_ratio": float("inf")}, "data_ratio: got inf, 0 to"),
         ({"data_ratio": [0, 0]}, "data_ratio: got 0 for every cell"),
         ({"size": [3, 4], "hole_ratio": [0.1] * 3}, "size: got 2 values, 1 or 3 are allowed"),
+        ({"size": [[3], [4]], "wait_ratio": [[0.1]] * 3}, r"wait_ratio: got shape \(3, 1\), which"),
+        ({"data_ratio": [[0.5, 0], [0, 0]]}, "data_ratio: got 0 for every cell"),
+        ({"hole_ratio": np.float32([[0.5], [-1]])}, "hole_ratio: got -1.0, 0 to 1 are allowed"),
     ],
 )
 def test_what_is_out_of_range_is_named(fields, said):
     with pytest.raises(ValueError, match=said):
         jaxlake.lake_params(**({"size": 4} | fields))
+
+
+def test_lake_params_of_arrays_are_those_of_each_configuration():
+    sizes, holes = np.array([3, 4, 5]), np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
+    params = jaxlake.lake_params(sizes[:, None], holes, [0.0, 0.5])
+    for c in range(3):
+        one = jaxlake.lake_params(int(sizes[c]), holes[c].tolist(), [0.0, 0.5])
+        assert_same(row_of(params, c), one)
+    million = jaxlake.lake_params(np.full((10**6, 1), 6), np.linspace(0, 1, 10**6)[:, None])
+    assert {leaf.shape for leaf in jax.tree.leaves(million)} == {(10**6, 1)}
+
+
+def test_lake_params_take_traced_ratios_and_check_the_rest():
+    def make(size, holes):
+        return jaxlake.lake_params(size, holes, num_agents=3)
+
+    expected = make(np.array([[4], [5]]), np.array([[0.25], [0.5]]))
+    assert_same(jax.jit(make, static_argnums=0)(((4,), (5,)), np.array([[0.25], [0.5]])), expected)
+    assert_same(jax.vmap(make)(np.array([4, 5]), np.array([0.25, 0.5])), expected)
+    with pytest.raises(ValueError, match="size: got 40, 2 to 32 are allowed"):
+        jax.jit(make, static_argnums=0)(40, 0.5)
+    with pytest.raises(ValueError, match="an integer or a sequence of them is needed"):
+        jax.vmap(make)(np.array([4.0, 5.0]), np.array([0.25, 0.5]))
 
 
 @settings(max_examples=60)

@@ -13,7 +13,14 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake import Failure, Outcome, Solution, Status
-from jaxlake.statistics.tables import AXES, join_words, merge_statistics
+from jaxlake.statistics.summaries import (
+    COUNTERS,
+    Summary,
+    merge_summaries,
+    summarize,
+    summary_columns,
+)
+from jaxlake.statistics.tables import AXES, Statistics, join_words, merge_statistics
 from tests.jaxlake.solver.boards import assert_same, instances, row_of
 
 B, K = 240, 4
@@ -190,6 +197,83 @@ def test_low_words_are_carried_in_a_batch_over_chunks_and_over_a_named_axis():
         assert words(row_of(everywhere, place)) == [[257, 65020]] * 2
     assert words(merge_statistics(apart)) == [[257, 65020]] * 2
     assert words(sum(row_of(apart, place) for place in range(4))) == [[257, 65020]] * 2
+
+
+def test_merge_statistics_is_exact_for_any_number_of_tables():
+    count, draw = 40_000, np.random.default_rng(3)
+    zeros = Statistics.zeros(max_size=0, max_agents=0)
+    tables = jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape), np.int32), zeros)
+    for name in ("sum_of_costs", "makespan"):
+        words = getattr(tables, name)
+        words[..., 0] = draw.integers(0, 1 << 15, words.shape[:-1])
+        words[..., 1] = draw.integers(60_000, 1 << 16, words.shape[:-1])
+    tables.failures[..., 0] = 1 << 15
+    merged = merge_statistics(tables)
+    for name in ("sum_of_costs", "makespan", "excess_makespan"):
+        words = getattr(merged, name)
+        assert (join_words(words) == join_words(getattr(tables, name)).sum(axis=0)).all()
+        assert ((np.asarray(words) >= 0) & (np.asarray(words[..., 1:]) < 1 << 16)).all()
+    assert (merged.failures[..., 0] == count << 15).all()
+    tables.failures[..., 0] = 1 << 16
+    with pytest.raises(OverflowError, match=r"more than 2\*\*31 - 1 plans in one cell"):
+        merge_statistics(tables)
+
+
+def test_tables_of_nothing_change_no_sum(batch):
+    whole = _tabulate(batch)
+    nothing = Statistics.zeros(max_size=7, max_agents=K)
+    assert_same(nothing + whole, whole)
+    none = jax.tree.map(lambda leaf: jnp.zeros((0, *leaf.shape), leaf.dtype), whole)
+    assert_same(merge_statistics(none), nothing)
+
+
+def _summary(batch, rows=slice(None), **counts):
+    _, boards, outcomes, solutions, mask = batch
+    return summarize(*row_of((boards, outcomes, solutions, mask), rows), **counts)
+
+
+def test_summarize_agrees_with_counting_by_hand(batch):
+    _, boards, outcomes, solutions, mask = batch
+    columns = summary_columns(_summary(batch, candidates=2**31 - 1, unknown=5, missing=7))
+    assert list(columns) == ["boards", *COUNTERS]
+    expected = dict.fromkeys(columns, 0) | {"candidates": 2**31 - 1, "unknown": 5, "missing": 7}
+    for i in np.flatnonzero(mask).tolist():
+        kind, needs_wait = Failure(int(outcomes.failure[i])), bool(solutions.needs_wait[i])
+        expected["boards"] += 1
+        expected["valid" if kind is Failure.NONE else kind.label] += 1
+        expected["needs_wait"] += needs_wait
+        expected["agents"] += int(boards.agent_mask[i].sum())
+        expected["agents_at_goal"] += int(outcomes.at_goal[i].sum())
+        for name in ("optimal_sum_of_costs", "optimal_makespan"):
+            expected[name] += bool(getattr(outcomes, name)[i])
+        if kind is not Failure.NONE:
+            continue
+        compared = solutions.status[i] == Status.OPTIMAL
+        expected["valid_needs_wait"] += needs_wait
+        expected["compared"] += int(compared)
+        for name in ("sum_of_costs", "makespan"):
+            cost, optimum = (int(getattr(of, name)[i]) for of in (outcomes, solutions))
+            expected[name] += cost
+            expected[f"{name}_squared"] += cost**2
+            expected[f"excess_{name}"] += (cost - optimum) * int(compared)
+    assert columns == expected
+    assert columns["sum_of_costs_squared"] > 2**32
+
+
+def test_summaries_are_exact_far_beyond_40_bits(batch):
+    """33,000 summaries of about 2**34 each, added up once and again."""
+    once = _summary(batch)
+    count = 33_000
+    many = Summary(jnp.broadcast_to(once.words, (count, *once.words.shape)))
+    merged = merge_summaries(many)
+    again = sum([merged] * 40, Summary.zeros())
+    columns, expected = summary_columns(again), summary_columns(once)
+    assert columns == {name: value * count * 40 for name, value in expected.items()}
+    assert columns["sum_of_costs_squared"] > 2**50
+    both = [_summary(batch, slice(0, 100)), _summary(batch, slice(100, None))]
+    assert_same(both[0] + both[1], once)
+    with pytest.raises(ValueError, match="a leading axis of summaries is needed"):
+        merge_summaries(once)
 
 
 def test_wilson_bounds_solve_the_score_equation():
