@@ -18,16 +18,20 @@ from engineer.engineers.rule import next_configuration
 from engineer.evidence import (
     GroupEvidence,
     HowDecided,
-    Signals,
     StageEvidence,
     StageHistory,
-    Tally,
     TrainingEvidence,
 )
 from engineer.space import Configuration, KnobSpace, apportion
-
-FALL = 1.96
-"""A stage is rolled back if the valid rate falls by more than so many standard errors."""
+from engineer.synthetic.learner import (
+    FALL,
+    columns_of,
+    fall_of,
+    learning_gain,
+    rollout_evidence,
+    success_rates,
+    validation_evidence,
+)
 
 
 @dataclass
@@ -42,13 +46,11 @@ class _Learner:
 
     def rates(self, levels: np.ndarray) -> np.ndarray:
         """Return the probability of a valid answer, float (G,), with knobs at levels 0..1."""
-        logits = self.skill - np.sum(self.cost * levels, axis=1)
-        return np.asarray(1.0 / (1.0 + np.exp(-logits)))
+        return success_rates(self.skill, self.cost, levels)
 
     def train(self, rng: np.random.Generator, shares: np.ndarray, levels: np.ndarray) -> None:
         """Take a stage's training."""
-        rates = self.rates(levels)
-        gain = self.speed * len(shares) * shares * 4.0 * rates * (1.0 - rates)
+        gain = learning_gain(self.speed, shares, self.rates(levels))
         self.skill = self.skill + gain + rng.normal(0.0, self.forgetting, len(shares))
 
 
@@ -73,11 +75,12 @@ def simulated_run(
     history: list[StageHistory] = []
     views = []
     for stage in range(1, stages + 1):
-        shares, levels = _columns(space, current)
+        shares, levels = columns_of(space, current)
         training = _training(rng, domain, learner, levels)
         learner.train(rng, shares, levels)
         after = _validate(rng, domain, learner, count)
-        fallen = _fall(before, after) > FALL
+        was, now = (sum(one.valid for one in side.values()) for side in (before, after))
+        fallen = fall_of(was, now, count * len(space.groups)) > FALL
         evidence = StageEvidence(stage=stage, validation=after, training=training)
         trained = current
         if fallen:
@@ -122,21 +125,8 @@ def _validate(
         valid = int(rng.binomial(count, rate))
         failed = rng.multinomial(count - valid, kinds).tolist()
         score = int(rng.binomial(valid, 0.7))
-        evidence[group] = GroupEvidence(
-            count=count,
-            valid=valid,
-            scores={term.key: score for term in domain.scores},
-            failures={term.key: n for term, n in zip(domain.failures, failed, strict=True) if n},
-            signals=_signals(failed[0] / count, None),
-        )
+        evidence[group] = validation_evidence(domain, count, valid, score, failed)
     return evidence
-
-
-def _signals(unreadable: float, without_success: float | None) -> Signals:
-    """Say how answers look of which the first kind of failure can't be read."""
-    return Signals(
-        readable=1.0 - unreadable, truncated=0.0, tokens=30.0, without_success=without_success
-    )
 
 
 def _training(
@@ -151,9 +141,7 @@ def _training(
     for group, rate, kinds in zip(domain.space.groups, rates, learner.kinds, strict=True):
         valid = int(answers.binomial(256, rate))
         failed = answers.multinomial(256 - valid, kinds).tolist()
-        failures = {term.key: n for term, n in zip(domain.failures, failed, strict=True) if n}
-        rollouts[group] = Tally(count=256, valid=valid, failures=failures)
-        signals[group] = _signals(failed[0] / 256, float(1.0 - rate) ** 8)
+        rollouts[group], signals[group] = rollout_evidence(domain, 256, valid, failed, float(rate))
     learnability = rates * (1.0 - rates) * rng.uniform(0.4, 1.0, len(rates))
     return TrainingEvidence(
         updates=int(rng.integers(4, 200)),
@@ -168,26 +156,6 @@ def _training(
         rollouts=rollouts,
         signals=signals,
     )
-
-
-def _fall(before: dict[str, GroupEvidence], after: dict[str, GroupEvidence]) -> float:
-    """Return by how many standard errors the valid rate over all groups fell."""
-    count = sum(one.count for one in before.values())
-    was, now = (sum(one.valid for one in side.values()) / count for side in (before, after))
-    pooled = (was + now) / 2
-    error = math.sqrt(max(2.0 * pooled * (1.0 - pooled), 1.0 / count) / count)
-    return (was - now) / error
-
-
-def _columns(space: KnobSpace, configuration: Configuration) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shares, float (G,), and the other knobs as levels 0..1, float (G, K)."""
-    values = space.knobs_of(configuration)
-    shares = np.array([values[group][space.share] for group in space.groups])
-    levels = [
-        [values[group][knob] / (space.maximum(knob) or 1.0) for knob in space.difficulty_knobs]
-        for group in space.groups
-    ]
-    return shares, np.array(levels).reshape(len(space.groups), len(space.difficulty_knobs))
 
 
 def _next_design(rng: np.random.Generator, view: StageView) -> Configuration:

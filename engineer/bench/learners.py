@@ -1,0 +1,196 @@
+"""Simulated learners: the prior they are drawn from, and the equations of their training.
+
+Group g of a learner has a skill s_g in logits, and knob k takes cost c_gk of it over its range:
+
+    p_g(l)   = sigmoid(s_g - sum_k c_gk l_k)                      success at levels l of the knobs
+    u_g      = G x_g 4 p_g(l)(1 - p_g(l)) r_g                     signal of training with share x_g
+    r_g      = prod_k clip(1 - narrow_k max(v_k - l_k, 0), 0, 1)  how much of it serves validation
+    s_g'     = s_g + speed ((1 - transfer) u_g + transfer mean_h u_h)
+                   - forgetting (s_g - s_g(0)) + noise
+
+Validation has its knobs at levels v, whatever is trained on. All random numbers of a learner are
+drawn beforehand, so that all engineers meet the same luck.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from engineer.domain import Domain
+from engineer.engineers.plans import random_configuration
+from engineer.space import FrozenModel
+from engineer.synthetic.learner import columns_of, learning_gain, success_rates
+
+
+class Prior(FrozenModel):
+    """How learners are drawn; the defaults of the centres are fitted to studies 2 to 5.
+
+    `benchmarks/designbench_fit.py` prints the fitted numbers. The spreads are wider than those of
+    the studies, which began with three models, all at 43 to 61% valid.
+    """
+
+    start: tuple[float, float] = Field(
+        (0.0, 1.5), description="mean and sd of the mean validation logit at the start"
+    )
+    slope: tuple[float, float] = Field(
+        (0.0, 1.7),
+        description="least and largest fall of the logit from the first group to the last",
+    )
+    group_spread: float = Field(1.0, ge=0.0, description="sd of a group's logit around that line")
+    cost: tuple[float, float] = Field(
+        (2.0, 0.6), description="shape and scale of a knob's cost, a Gamma distribution; logits"
+    )
+    speed: tuple[float, float] = Field(
+        (0.26, 0.5), description="median and log-sd of the gain per stage, logits at full signal"
+    )
+    forgetting: tuple[float, float] = Field(
+        (0.34, 0.3), description="median and log-sd of the share of the gain lost per stage"
+    )
+    transfer: tuple[float, float] = Field(
+        (0.2, 0.9), description="least and largest share of the signal that reaches all groups"
+    )
+    narrow: tuple[float, float] = Field(
+        (0.3, 1.9),
+        description="least and largest loss of signal where a knob trains at 0 and validates at 1",
+    )
+    noise: tuple[float, float] = Field(
+        (0.08, 0.05), description="sd per stage in logits: common to all groups, and of each group"
+    )
+    kinds: float = Field(0.6, gt=0.0, description="Dirichlet parameter of the kinds of failure")
+    validation: float = Field(0.5, ge=0.0, le=1.0, description="levels of all validation knobs")
+    count: int = Field(450, ge=1, description="validation answers per group")
+    rollouts: int = Field(256, ge=1, description="training answers per group that are reported")
+
+
+class Learners(NamedTuple):
+    """N learners of G groups with K knobs and F kinds of failure, for S stages; a pytree.
+
+    Floats are float64 in NumPy. The random numbers of all stages are part of it.
+    """
+
+    skill: Any  # (N, G) logits with all knobs at 0, before any training
+    cost: Any  # (N, G, K) logits over a knob's range
+    kinds: Any  # (N, G, F) shares of the kinds of failure, which sum to 1
+    speed: Any  # (N,)
+    forgetting: Any  # (N,)
+    transfer: Any  # (N,)
+    narrow: Any  # (N, K)
+    validation: Any  # (N, G, K) levels of the validation instances
+    shares: Any  # (N, G) of the first stage
+    levels: Any  # (N, G, K) of the first stage
+    drift: Any  # (N, S, G) logits that chance adds in each stage
+    validated: Any  # (N, S + 1, G, F) standard normals of the validation answers
+    trained: Any  # (N, S, G, F) standard normals of the training answers
+    uniformity: Any  # (N, S, G) in 0.4..1: how alike instances are, which scales learnability
+    count: Any  # (N,) validation answers per group
+    rollouts: Any  # (N,) training answers per group
+
+
+def take(learners: Learners, index: Any) -> Learners:
+    """Return some of the learners, by an index of the first axis that keeps it."""
+    return Learners(*(field[index] for field in learners))
+
+
+def draw_learners(
+    prior: Prior, domain: Domain, count: int, stages: int, seed: tuple[int, ...]
+) -> Learners:
+    """Draw learners; the i-th of them depends on the seed and on i alone, not on `count`.
+
+    Args:
+        prior: The distributions.
+        domain: Says which groups, knobs and kinds of failure there are. First configurations are
+            random ones of its space (`random_configuration`).
+        count: Number of learners N, at least 1.
+        stages: Stages S that they can be trained for, at least 1.
+        seed: Integers >= 0.
+
+    Raises:
+        ValueError: `count` or `stages` is below 1.
+    """
+    for name, value in (("learners", count), ("stages", stages)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    each = [_draw(np.random.default_rng([*seed, i]), prior, domain, stages) for i in range(count)]
+    return Learners(*(np.stack(field) for field in zip(*each, strict=True)))
+
+
+def _draw(rng: np.random.Generator, prior: Prior, domain: Domain, stages: int) -> Learners:
+    space = domain.space
+    groups, knobs, kinds = len(space.groups), len(space.difficulty_knobs), len(domain.failures)
+    middle, slope = rng.normal(*prior.start), rng.uniform(*prior.slope)
+    cost = rng.gamma(*prior.cost, (groups, knobs))
+    validation = np.full((groups, knobs), prior.validation)
+    logits = middle - slope * np.linspace(-0.5, 0.5, groups)
+    logits = logits + rng.normal(0.0, prior.group_spread, groups)
+    speed, forgetting = (
+        median * np.exp(rng.normal(0.0, spread))
+        for median, spread in (prior.speed, prior.forgetting)
+    )
+    shares, levels = columns_of(space, random_configuration(rng, domain))
+    common, own = (rng.normal(0.0, sd, (stages, groups)) for sd in prior.noise)
+    return Learners(
+        skill=logits + np.sum(cost * validation, axis=-1),
+        cost=cost,
+        kinds=_kinds_of_failure(rng.dirichlet([prior.kinds] * kinds, groups), cost, domain),
+        speed=speed,
+        forgetting=min(forgetting, 1.0),
+        transfer=rng.uniform(*prior.transfer),
+        narrow=rng.uniform(*prior.narrow, knobs),
+        validation=validation,
+        shares=shares,
+        levels=levels,
+        drift=common[:, :1] + own,
+        validated=rng.normal(size=(stages + 1, groups, kinds)),
+        trained=rng.normal(size=(stages, groups, kinds)),
+        uniformity=rng.uniform(0.4, 1.0, (stages, groups)),
+        count=np.int64(prior.count),
+        rollouts=np.int64(prior.rollouts),
+    )
+
+
+def _kinds_of_failure(shares: np.ndarray, cost: np.ndarray, domain: Domain) -> np.ndarray:
+    """Make a kind that points to a knob more frequent where this knob costs more; (G, F)."""
+    knobs = domain.space.difficulty_knobs
+    for place, term in enumerate(domain.failures):
+        if (cause := domain.causes.get(term.key)) is not None:
+            shares[:, place] *= cost[:, knobs.index(cause)] / np.mean(cost, axis=1)
+    return shares / np.sum(shares, axis=1, keepdims=True)
+
+
+def validation_rates(learners: Learners, skill: Any, xp: Any = np) -> Any:
+    """Return the success rates on validation instances, float (N, G), for a skill (N, G)."""
+    return success_rates(skill, learners.cost, learners.validation, xp)
+
+
+def trained_skill(
+    learners: Learners, skill: Any, shares: Any, levels: Any, drift: Any, xp: Any = np
+) -> Any:
+    """Return the skill after a stage of training, float (N, G).
+
+    Args:
+        learners: The learners.
+        skill: Float (N, G), before the stage.
+        shares: Float (N, G), the stage's shares of the data.
+        levels: Float (N, G, K), its knobs in 0..1 of their ranges.
+        drift: Float (N, G), what chance adds in this stage.
+        xp: The module that computes.
+    """
+    below = xp.maximum(learners.validation - levels, 0.0)
+    serves = xp.prod(xp.clip(1.0 - learners.narrow[:, None] * below, 0.0, 1.0), axis=-1)
+    rates = success_rates(skill, learners.cost, levels, xp)
+    gain = learning_gain(learners.speed[:, None], shares, rates) * serves
+    shared = learners.transfer[:, None]
+    gain = (1.0 - shared) * gain + shared * xp.mean(gain, axis=-1, keepdims=True)
+    return skill + gain - learners.forgetting[:, None] * (skill - learners.skill) + drift
+
+
+def valid_answers(count: Any, rates: Any, normals: Any, xp: Any = np) -> Any:
+    """Return how many of `count` answers are valid: the binomial's normal quantile, rounded.
+
+    The same normals (N, G) give neighbouring numbers at neighbouring rates, so that engineers are
+    compared under the same luck.
+    """
+    mean = count * rates
+    spread = xp.sqrt(mean * (1.0 - rates))
+    return xp.clip(xp.floor(mean + spread * normals + 0.5), 0, count)

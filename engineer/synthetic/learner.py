@@ -1,0 +1,110 @@
+"""What the learners of `simulated_run` and of `engineer.bench` have in common.
+
+Functions of arrays take the module that computes them, NumPy or `jax.numpy`, as `xp`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from engineer.domain import Domain
+from engineer.evidence import GroupEvidence, Signals, Tally
+from engineer.space import Configuration, KnobSpace
+
+FALL = 1.96
+"""A stage is rolled back if the valid rate falls by more than so many standard errors."""
+
+
+def success_rates(skill: Any, cost: Any, levels: Any, xp: Any = np) -> Any:
+    """Return the probability of a valid answer, logistic in skill less the costs of the knobs.
+
+    Args:
+        skill: Float (..., G), logits with all knobs at 0.
+        cost: Float (..., G, K), logits that a knob takes from its least to its largest value.
+        levels: Float (..., G, K), knobs in 0..1 of their ranges.
+        xp: The module that computes.
+
+    Returns:
+        Float (..., G).
+    """
+    logits = skill - xp.sum(cost * levels, axis=-1)
+    return xp.asarray(1.0 / (1.0 + xp.exp(-logits)))
+
+
+def learning_gain(speed: Any, shares: Any, rates: Any) -> Any:
+    """Return the logits that a stage adds to each group: speed x G x share x 4p(1-p).
+
+    Args:
+        speed: Float, or (..., 1): logits per stage at equal shares and p = 1/2.
+        shares: Float (..., G), which sum to 1.
+        rates: Float (..., G), success rates p on the training instances.
+
+    Returns:
+        Float (..., G).
+    """
+    return speed * shares.shape[-1] * shares * 4.0 * rates * (1.0 - rates)
+
+
+def fall_of(before: Any, after: Any, count: Any, xp: Any = np) -> Any:
+    """Return by how many standard errors a valid rate fell.
+
+    Args:
+        before: Number of valid answers before the stage.
+        after: Number of valid answers after it, of as many.
+        count: Number of answers.
+        xp: The module that computes.
+    """
+    was, now = before / count, after / count
+    pooled = (was + now) / 2
+    return (was - now) / xp.sqrt(xp.maximum(2.0 * pooled * (1.0 - pooled), 1.0 / count) / count)
+
+
+def columns_of(space: KnobSpace, configuration: Configuration) -> tuple[np.ndarray, np.ndarray]:
+    """Return the shares, float (G,), and the other knobs as levels 0..1, float (G, K)."""
+    values = space.knobs_of(configuration)
+    shares = np.array([values[group][space.share] for group in space.groups])
+    levels = [
+        [values[group][knob] / (space.maximum(knob) or 1.0) for knob in space.difficulty_knobs]
+        for group in space.groups
+    ]
+    return shares, np.array(levels).reshape(len(space.groups), len(space.difficulty_knobs))
+
+
+def validation_evidence(
+    domain: Domain, count: int, valid: int, score: int, failed: Sequence[int]
+) -> GroupEvidence:
+    """Return a group's validation answers.
+
+    Args:
+        domain: The environment.
+        count: Number of answers.
+        valid: Valid answers.
+        score: Valid answers that have each of the domain's scores.
+        failed: Invalid answers by kind of failure; the first kind can't be read.
+    """
+    return GroupEvidence(
+        count=count,
+        valid=valid,
+        scores={term.key: score for term in domain.scores},
+        failures=_failures(domain, failed),
+        signals=_signals(failed[0] / count, None),
+    )
+
+
+def rollout_evidence(
+    domain: Domain, count: int, valid: int, failed: Sequence[int], rate: float
+) -> tuple[Tally, Signals]:
+    """Return a group's training answers and how they look; eight answers share an instance."""
+    tally = Tally(count=count, valid=valid, failures=_failures(domain, failed))
+    return tally, _signals(failed[0] / count, (1.0 - rate) ** 8)
+
+
+def _failures(domain: Domain, failed: Sequence[int]) -> dict[str, int]:
+    return {term.key: n for term, n in zip(domain.failures, failed, strict=True) if n}
+
+
+def _signals(unreadable: float, without_success: float | None) -> Signals:
+    return Signals(
+        readable=1.0 - unreadable, truncated=0.0, tokens=30.0, without_success=without_success
+    )

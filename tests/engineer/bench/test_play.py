@@ -1,0 +1,118 @@
+"""Learners, `play` and `play_policy` against a re-computation in plain Python."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from engineer import scripted_engineer
+from engineer.bench import (
+    Decision,
+    FeatureEngineer,
+    Prior,
+    draw_learners,
+    grid_of,
+    play,
+    play_policy,
+    take,
+)
+from engineer.bench.learners import trained_skill, valid_answers, validation_rates
+from engineer.lake import Bounds
+from tests.engineer.builders import roomy
+
+STAGES = 4
+DOMAIN = roomy(Bounds(sizes=(3, 4, 6), max_hole_ratio=0.4, min_share=0.05, edit_steps=3))
+LEARNERS = draw_learners(Prior(), DOMAIN, 12, STAGES, (7,))
+
+
+def sigmoid(logit: float) -> float:
+    return 1.0 / (1.0 + math.exp(-logit))
+
+
+def skills_after(i: int, skill: list[float], shares, levels, drift) -> list[float]:
+    """Train one learner for a stage, one number at a time."""
+    groups, knobs = LEARNERS.cost.shape[1:]
+    signals = []
+    for g in range(groups):
+        p = sigmoid(skill[g] - sum(LEARNERS.cost[i, g, k] * levels[g][k] for k in range(knobs)))
+        serves = 1.0
+        for k in range(knobs):
+            below = max(LEARNERS.validation[i, g, k] - levels[g][k], 0.0)
+            serves *= min(max(1.0 - LEARNERS.narrow[i, k] * below, 0.0), 1.0)
+        signals.append(groups * shares[g] * 4.0 * p * (1.0 - p) * serves)
+    mean, t = sum(signals) / groups, LEARNERS.transfer[i]
+    return [
+        s
+        + LEARNERS.speed[i] * ((1.0 - t) * signals[g] + t * mean)
+        - LEARNERS.forgetting[i] * (s - LEARNERS.skill[i, g])
+        + drift[g]
+        for g, s in enumerate(skill)
+    ]
+
+
+def curious(features) -> Decision:
+    """Follow learnability, and raise knobs with the valid rate and its trend."""
+    rise = 0.4 * (features.valid - 0.3) + 0.2 * features.trend
+    return Decision(
+        features.learnability + 0.01 * features.progress, features.levels + rise[..., None]
+    )
+
+
+def test_trained_skill_agrees_with_one_learner_at_a_time():
+    rng = np.random.default_rng(0)
+    skill, levels = LEARNERS.skill + rng.normal(size=LEARNERS.skill.shape), rng.random((12, 3, 2))
+    shares, drift = rng.dirichlet([1.0] * 3, 12), LEARNERS.drift[:, 1]
+    after = trained_skill(LEARNERS, skill, shares, levels, drift)
+    for i in range(12):
+        expected = skills_after(i, skill[i].tolist(), shares[i], levels[i], drift[i])
+        np.testing.assert_allclose(after[i], expected, rtol=1e-12)
+
+
+def test_play_trains_fixed_learners_as_the_equations_say():
+    played = play(lambda run: scripted_engineer("fixed", run), LEARNERS, DOMAIN)
+    for i in range(12):
+        skill = LEARNERS.skill[i].tolist()
+        for stage in range(STAGES):
+            skill = skills_after(
+                i, skill, LEARNERS.shares[i], LEARNERS.levels[i], LEARNERS.drift[i, stage]
+            )
+        rates = [sigmoid(s - c) for s, c in zip(skill, 0.5 * LEARNERS.cost[i].sum(1), strict=True)]
+        assert played.final[i] == pytest.approx(sum(rates) / 3, rel=1e-12)
+
+
+def test_play_policy_agrees_with_play():
+    played = play(lambda run: FeatureEngineer(curious, "curious"), LEARNERS, DOMAIN)
+    grid = grid_of(DOMAIN)
+    rates = jax.jit(lambda learners: play_policy(curious, learners, grid))(LEARNERS)
+    np.testing.assert_allclose(rates, played.rates, atol=1e-5)
+    assert played.usable == played.designs == played.calls == 12 * (STAGES - 1)
+
+
+def test_draw_learners_are_the_same_whatever_their_number():
+    more = take(draw_learners(Prior(), DOMAIN, 15, STAGES, (7,)), slice(12))
+    for one, other in zip(LEARNERS, more, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_valid_answers_have_binomial_moments():
+    normals = np.random.default_rng(0).normal(size=100_000)
+    for p in (0.05, 0.5, 0.9):
+        valid = valid_answers(450, p, normals)
+        assert valid.min() >= 0
+        assert valid.max() <= 450
+        assert valid.mean() == pytest.approx(450 * p, abs=0.2)
+        assert valid.std() == pytest.approx(math.sqrt(450 * p * (1 - p)), rel=0.02)
+
+
+def test_draw_learners_start_where_the_prior_says():
+    prior = Prior(group_spread=0.0, start=(0.7, 0.0), slope=(1.2, 1.2), validation=0.25)
+    learners = draw_learners(prior, DOMAIN, 3, 2, (1,))
+    rates = validation_rates(learners, learners.skill)
+    np.testing.assert_allclose(np.log(rates / (1 - rates)), [[1.3, 0.7, 0.1]] * 3, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("count", "stages"), [(0, 3), (3, 0)])
+def test_draw_learners_rejects_numbers_below_1(count, stages):
+    with pytest.raises(ValueError, match="must be at least 1, got 0"):
+        draw_learners(Prior(), DOMAIN, count, stages, (0,))
