@@ -16,7 +16,7 @@ def url(tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["gcsfs", "fsspec"])
-def test_as_path_names_the_extra_that_is_missing(missing, monkeypatch):
+def test_as_path_names_missing_extra(missing, monkeypatch):
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ValueError, match=rf"^gs://bucket/set: .*{missing}.*'jaxlake\[cloud\]'"):
         as_path("gs://bucket/set")
@@ -53,7 +53,7 @@ def test_remote_path_lists_and_reads_what_was_written(url):
     assert list((folder / "c").iterdir()) == []
 
 
-def test_remote_file_of_a_block_that_raises_is_not_written(url):
+def test_open_whole_writes_no_remote_file_after_an_error(url):
     path = as_path(url) / "file"
 
     def write_half() -> None:
@@ -73,7 +73,7 @@ def test_write_text_first_keeps_the_first_remote_file(url):
     assert path.read_text() == "first"
 
 
-def test_remote_error_of_a_store_names_the_url(url, monkeypatch):
+def test_remote_path_errors_name_the_url(url, monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError("no credentials")
 

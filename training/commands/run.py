@@ -106,7 +106,12 @@ def run(args: argparse.Namespace) -> int:
         _require_pretrained(config)
     from training.processes import joined
 
-    with joined(_peers(args)):
+    peers = _peers(args)
+    if peers is not None and (peers.processes or 1) > 1:
+        from training.run.shared import require_shareable
+
+        require_shareable(config)  # before the processes wait for each other
+    with joined(peers):
         from training import loop
 
         loop.run(config, run_dir, stop_after=args.stop_after)

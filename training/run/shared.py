@@ -50,7 +50,10 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
 def require_shareable(config: RunConfig) -> None:
     """Raise a `UserError` if several processes can't share a run of this configuration."""
     if config.grpo.prefetch:
-        raise UserError("grpo.prefetch: got 1, allowed is 0 where several processes run together")
+        raise UserError(
+            "grpo.prefetch: got 1, allowed is 0 where several processes run together: "
+            "--set grpo.prefetch=0"
+        )
     if address := config.sampling.server.address:
         raise UserError(
             f"sampling.server.address: got {address}, allowed is null where several "

@@ -46,7 +46,7 @@ def test_paths_take_urls_for_sets_only():
         ("solve - --output s3://bucket/file", "--output: got s3://bucket/file,"),
     ],
 )
-def test_url_that_is_not_allowed_ends_with_status_2(words, message, cli, tmp_path, monkeypatch):
+def test_invalid_urls_end_with_status_2(words, message, cli, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     monkeypatch.chdir(tmp_path)
     done = cli(*words.split())

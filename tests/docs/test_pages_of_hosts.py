@@ -1,0 +1,73 @@
+"""The commands of the pages about many devices and hosts, run as they stand there, but smaller."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxlake.command_line.entry import main
+from tests.paths import ROOT
+from tests.training.one_of_several import LEARNS, free_address
+from training.run.directory import RunDirectory
+
+HOSTS = (ROOT / "docs/how_to/several_hosts.md").read_text(encoding="utf-8")
+
+
+def run_shell(command: str, replacements: dict[str, str], folder: Path) -> None:
+    """Run a command of a page, with some of its words replaced, by the `jaxlake` of this Python."""
+    for word, other in replacements.items():
+        assert command.count(word) >= 1, word
+        command = command.replace(word, other)
+    done = subprocess.run(
+        ["bash", "-ec", command],
+        cwd=folder,
+        env=os.environ
+        | {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "",
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "error" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_two_processes_on_one_machine_share_a_run(tmp_path):
+    (command,) = re.findall(r"^for I in 0 1; do jaxlake run .*?; wait$", HOSTS, re.DOTALL | re.M)
+    smaller = shlex.join([*LEARNS, "stages.count=1"])
+    replacements = {
+        "configs/": f"{ROOT}/configs/",
+        "127.0.0.1:12345": free_address(),
+        " & done": f" {smaller} & done",
+    }
+    run_shell(command, replacements, tmp_path)
+    directory = RunDirectory(tmp_path / "runs/two")
+    assert directory.finished()
+    assert len(directory.updates()) == 4
+    written = (tmp_path / "runs/two/checkpoints").glob("*/state/array_metadatas/process_1")
+    assert list(written)
+
+
+def test_run_of_several_processes_rejects_prefetch(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    several = ["--coordinator", "127.0.0.1:1", "--processes", "2", "--process", "1"]
+    config = ["configs/miniature.yaml", "--run-dir", str(tmp_path / "run")]
+    assert main(["run", *config, *several, "--set", "sampling.engine=jax"]) == 2
+    assert "--set grpo.prefetch=0" in capsys.readouterr().err
+
+
+def test_run_on_slurm_passes_the_dry_run(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    page = re.sub(r"\\\n\s*", "", HOSTS)
+    (command,) = re.findall(r"^srun jaxlake (run configs/.*)$", page, re.MULTILINE)
+    command = command.replace("/shared/runs", str(tmp_path)).replace("--coordinator auto ", "")
+    assert main([*shlex.split(command), "--dry-run"]) == 0
+    assert "a mesh of fsdp 16 x tensor 1" in capsys.readouterr().out
