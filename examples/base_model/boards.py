@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from itertools import product
+from string import ascii_lowercase
 from typing import NamedTuple
 
 import numpy as np
 
 from examples.base_model.recipe import Recipe
+from jaxlake.board.dynamics import ACTION_DELTAS
+from jaxlake.board.instance import Instance
 from jaxlake.generator.board_digests import DigestSet
-from jaxlake.language.prompts import render, target
+from jaxlake.language.prompts import action_names, render, target
 from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
 from training.run.seeds import key_for
 
@@ -66,6 +69,29 @@ def draw_plans(recipe: Recipe, held_out: HeldOut) -> list[tuple[str, str]]:
         seen=DigestSet(held_out.boards.instances),
     )
     return [
-        (render(board, "compact"), target(plan))
+        (render(board, "compact"), _answer(board, plan, steps=lake.steps))
         for board, plan in zip(boards, boards.solutions.plan, strict=True)
     ]
+
+
+def _answer(board: Instance, plan: np.ndarray, *, steps: bool) -> str:
+    lines = target(plan)
+    return f"{write_steps(np.asarray(board.starts), plan)}\n{lines}" if steps else lines
+
+
+def write_steps(starts: np.ndarray, plan: np.ndarray) -> str:
+    """Write where the agents are before each step of a plan and after the last, line by line.
+
+    A cell is a letter for its row and a digit for its column, and so one token of a tokenizer that
+    is trained on such lines: `a0 c2` for agent 0 at (0, 0) and agent 1 at (2, 2).
+
+    Args:
+        starts: The agents' first cells, int (K, 2).
+        plan: The agents' actions, int (T, K); waits after the last arrival are left out.
+    """
+    length = max(map(len, action_names(plan)))
+    moves = ACTION_DELTAS[np.asarray(plan)[:length]]
+    cells = np.cumsum(np.concatenate([np.asarray(starts)[None], moves]), axis=0)
+    return "\n".join(
+        " ".join(f"{ascii_lowercase[row]}{column}" for row, column in step) for step in cells
+    )

@@ -23,6 +23,7 @@ class Boards(Section):
     wait_ratio: Share = 0.5
     count: Positive = 100_000
     max_candidates: Positive = 400_000  # for one size and hole ratio
+    steps: bool = False  # before its plan, an answer writes the agents' cells step by step
 
     @property
     def sizes(self) -> tuple[int, ...]:
