@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     free = shutil.disk_usage(".").free / _GIB
     print(f"runs would go to {Path('runs').absolute()}: {free:.1f} GiB free")
     if Path("/dev/nvidia0").exists() and seen.get("platform") != "gpu":
-        problems.append("JAX does not use this machine's NVIDIA GPU: see docs/how_to/cuda.md")
+        problems.append("JAX does not use this machine's NVIDIA GPU: see docs/install.md")
     print("\nNothing is wrong." if not problems else "\nWhat is wrong:")
     for problem in problems:
         print(f"- {problem}")
