@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from jaxlake import Instance
 from jaxlake.language.prompts import render
+from jaxlake.user_code import import_function, names_code
 from training.errors import UserError, shortened
 from training.schema import Prompt
 from training.schema.lake_sections import TEMPLATES
-from training.schema.user_code import import_function, names_code
 
 
 def board_prompt(board: Instance, prompt: Prompt) -> str:

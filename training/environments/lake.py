@@ -24,6 +24,7 @@ from jaxlake.language.prompts import target
 from jaxlake.language.rewards import RewardValues, Score, reward, scores_of
 from jaxlake.runtime.random_keys import threefry_key
 from jaxlake.solver import Status
+from jaxlake.user_code import import_function
 from training.environments.protocol import Judged, Scores
 from training.errors import UserError, shortened
 from training.prompts import board_prompt
@@ -40,7 +41,6 @@ from training.run.records import EpisodeRecord, LakeAnswer, six_digits
 from training.run.seeds import seed_of
 from training.schema import RunConfig
 from training.schema.learning_sections import REWARD_FUNCTIONS
-from training.schema.user_code import import_function
 
 _LARGEST_REWARD = float(np.finfo(np.float32).max)
 _OPTIMA = tuple(term.key for term in SCORES)

@@ -10,6 +10,7 @@ from engineer.engineers.base import Proposal, Task
 from engineer.engineers.catalogue import RunSettings, scripted_engineer
 from engineer.engineers.controls import split_control
 from engineer.engineers.language_model import GeneratedText, GenerateText, TextRequest
+from jaxlake.user_code import names_code
 from training.environments.catalogue import domain_of
 from training.phases.stage_results import StageResult, reference_of
 from training.policy.policy import Policy
@@ -19,7 +20,6 @@ from training.sampling.model_server import OtherModels
 from training.sampling.sampler import PromptTooLongError, Question, Sampler
 from training.schema import EngineerChoice, RunConfig
 from training.schema.engineer_section import own_engineer
-from training.schema.user_code import names_code
 
 
 def make_engineer(

@@ -1,5 +1,6 @@
 """The schema of `configs/*.yaml`: one frozen `RunConfig` decides a run."""
 
+from jaxlake.yaml_files import parse_yaml, read_yaml
 from training.schema.engineer_section import (
     AtlasChoice,
     EngineerChoice,
@@ -8,7 +9,7 @@ from training.schema.engineer_section import (
 )
 from training.schema.lake_sections import Prompt
 from training.schema.learning_sections import Grpo, Rehearsal, Reward, WarmStart
-from training.schema.loading import dump, load, load_as, parse_yaml, read_yaml
+from training.schema.loading import dump, load, load_as
 from training.schema.model_sections import Lora, Model
 from training.schema.run_config import RunConfig, StartedFrom, Tracking
 from training.schema.sampling_sections import Sampling, Server

@@ -9,10 +9,10 @@ from pydantic import AfterValidator, Field, model_validator
 from engineer import BlockName, ContextStyle, Engineer, GateSettings
 from engineer.engineers.catalogue import SCRIPTED
 from engineer.engineers.controls import CONTROL_NAMES, split_control
+from jaxlake.user_code import import_function, names_code
 from training.errors import UserError, did_you_mean
 from training.schema.endpoints import check_key, check_request, check_url, check_variable
 from training.schema.section import Count, NonNegative, Positive, PositiveFloat, Section, Share
-from training.schema.user_code import import_function, names_code
 
 MODELS = ("checkpoint", "base", "model", "endpoint")
 """Engineers that read the context: the newest checkpoint, the model that the run began with, any

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import Field, InstanceOf, SerializeAsAny, ValidationError, model_validator
 
 from engineer import KnobConfiguration, KnobSpace
+from jaxlake.user_code import import_code, names_code
 from training.errors import did_you_mean, problems_of, shortened
 from training.schema.section import Count, NonNegative, Positive, PositiveShare, Section
-from training.schema.user_code import import_code, names_code
 from training.user_environment import UserEnvironment
 
 LAKE = "lake"

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from engineer.lake import Bounds, LakeConfiguration
+from jaxlake.user_code import import_function, names_code
 from training.errors import shortened
 from training.schema.section import (
     Agents,
@@ -18,7 +19,6 @@ from training.schema.section import (
     Section,
     Share,
 )
-from training.schema.user_code import import_function, names_code
 
 
 class Environment(Section):

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from jaxlake.user_code import import_function, names_code
 from training.errors import shortened
 from training.schema.section import Count, NonNegative, Positive, PositiveFloat, Section, Share
-from training.schema.user_code import import_function, names_code
 
 
 class WarmStart(Section):
