@@ -27,6 +27,7 @@ _LATE_MODULES = {
     "policies": "jaxlake.policies",
     "prompts": "jaxlake.language.prompts",
     "rewards": "jaxlake.language.rewards",
+    "sweeps": "jaxlake.sweeps",
 }
 
 

@@ -1,5 +1,6 @@
 """Errors that the user can correct."""
 
+import reprlib
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -16,3 +17,11 @@ def did_you_mean(given: object, allowed: Iterable[str]) -> str:
     """Say which allowed name was probably meant, as the end of a message; "" if none is alike."""
     close = get_close_matches(str(given), list(allowed), n=1)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def shortened(value: object) -> str:
+    """Write a value for a message in at most 100 characters.
+
+    A few lines of YAML with aliases can stand for a value of any size.
+    """
+    return f"{reprlib.repr(value):.100}"

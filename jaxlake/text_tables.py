@@ -1,4 +1,4 @@
-"""Plain tables of aligned columns."""
+"""Plain tables of aligned columns, and durations in words."""
 
 from collections.abc import Sequence
 
@@ -15,3 +15,13 @@ def aligned_text(heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: i
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def duration(seconds: float) -> str:
+    """Write seconds for people: 41 s, 3 min 12 s, 2 h 05 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import reprlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jaxlake.errors import UserError as UserError
 from jaxlake.errors import did_you_mean as did_you_mean
+from jaxlake.errors import shortened as shortened
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -41,11 +41,3 @@ def problems_of(
                 what += did_you_mean(problem["input"], re.findall(r"'([^']*)'", names))
         key = ".".join(f"{part!s:.100}" for part in location)
         yield f"{key}: {what}" if key else what
-
-
-def shortened(value: Any) -> str:
-    """Write a value for a message in at most 100 characters.
-
-    A few lines of YAML with aliases can stand for a value of any size.
-    """
-    return f"{reprlib.repr(value):.100}"

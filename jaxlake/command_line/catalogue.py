@@ -24,17 +24,22 @@ LAKE = {
     "feasibility": "which boards can be made, and how easily",
     "completion": "print a script that lets a shell complete commands and options",
     "dataset": "make, check, show and convert sets of boards",
+    "sweep": "run policies on boards of very many configurations",
 }
 """The lake's commands by name, as modules of `jaxlake.command_line.commands`."""
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The parser of one command, which imports the command's module when it has to parse."""
+    """The parser of one command, which imports the command's module when it has to parse.
+
+    A command with a `default_action` may leave out that action's name.
+    """
 
     def __init__(self, *args: Any, command: str | None = None, **kwargs: Any) -> None:
         kind = argparse.RawDescriptionHelpFormatter
         super().__init__(*args, **{"formatter_class": kind, **kwargs})
         self._command = command
+        self.default_action: str | None = None
 
     def complete(self) -> None:
         """Add the arguments of the command, once."""
@@ -45,6 +50,10 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, once the command's arguments are known."""
         self.complete()
+        if self.default_action is not None and args[:1] not in ([], ["-h"], ["--help"]):
+            actions = next(one.choices for one in self._actions if one.dest == "action")
+            if args[0] not in actions:
+                args = [self.default_action, *args]
         return super().parse_known_args(args, namespace)
 
 

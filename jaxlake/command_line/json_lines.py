@@ -25,7 +25,7 @@ Task = TypeVar("Task")
 
 _STDIN = "-"
 _SECONDS_BETWEEN_REPORTS = 0.5
-_WIPE = "\r\x1b[K"
+WIPE = "\r\x1b[K"
 
 
 class RecordError(ValueError):
@@ -155,9 +155,7 @@ def report_progress(
     for count, answer in enumerate(answers, start=1):
         if (now := time.monotonic()) - last >= _SECONDS_BETWEEN_REPORTS:
             rate = count / (now - start)
-            print(
-                f"{_WIPE}{count:,}{of} {what}, {rate:,.0f}/s", end="", file=sys.stderr, flush=True
-            )
+            print(f"{WIPE}{count:,}{of} {what}, {rate:,.0f}/s", end="", file=sys.stderr, flush=True)
             last = now
         yield answer
-    print(_WIPE, end="", file=sys.stderr, flush=True)
+    print(WIPE, end="", file=sys.stderr, flush=True)

@@ -1,1 +1,8 @@
-"""Massive sweeps: policies on boards of very many configurations."""
+"""Massive sweeps: policies on boards of very many configurations, with results on disk."""
+
+from jaxlake.sweeps.driver import Progress as Progress
+from jaxlake.sweeps.driver import run as run
+from jaxlake.sweeps.knobs import SweepError as SweepError
+from jaxlake.sweeps.results import read as read
+from jaxlake.sweeps.spec import SweepSpec as SweepSpec
+from jaxlake.sweeps.spec import load_spec as load_spec

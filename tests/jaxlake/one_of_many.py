@@ -43,13 +43,19 @@ def tables_of(made: Any, **options: Any) -> Any:
     return sweep(jax.random.key(3), policies, *boards, max_steps=16, **options)
 
 
-def run_all(outputs: Sequence[Path], timeout: float = 600) -> None:
-    """Start one process for each output, and wait for all of them to end well."""
+def run_all(
+    outputs: Sequence[Path],
+    *,
+    module: str = "tests.jaxlake.one_of_many",
+    local_devices: int = LOCAL_DEVICES,
+    timeout: float = 600,
+) -> None:
+    """Start one process of a module for each output, and wait for all of them to end well."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    own = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={LOCAL_DEVICES}"}
-    command = [sys.executable, "-m", "tests.jaxlake.one_of_many", address, str(len(outputs))]
+    own = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={local_devices}"}
+    command = [sys.executable, "-m", module, address, str(len(outputs))]
     processes = [
         subprocess.Popen(
             [*command, str(index), str(output)],

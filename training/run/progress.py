@@ -152,13 +152,3 @@ def new_table(title: str, first: str, *others: str, left: int = 1) -> Table:
 def print_table(table: Table) -> None:
     """Print a table whose cells are plain text."""
     console.print(table, markup=False)
-
-
-def duration(seconds: float) -> str:
-    """Write seconds for people: 41 s, 3 min 12 s, 2 h 05 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -15,6 +15,7 @@ from engineer import Spent
 from engineer.scoring.reading import format_reading
 from engineer.space import KnobValues
 from jaxlake.statistics.paired import PairedComparison, compare
+from jaxlake.text_tables import duration
 from training.analysis import INDIVIDUAL_RATE, SUCCESS_RATES
 from training.analysis.pages.document import page_environment, page_sources
 from training.analysis.report import figures
@@ -25,7 +26,6 @@ from training.errors import UserError
 from training.run.answer_records import evidence_of, in_order
 from training.run.directory import RunDirectory
 from training.run.health import find_problems, summarize
-from training.run.progress import duration
 from training.run.typed_files import TextFile
 
 _FOLDER = Path(__file__).parent

@@ -8,6 +8,7 @@ from typing import Any
 
 from engineer import DesignAtlas
 from jaxlake.statistics.tables import wilson_interval
+from jaxlake.text_tables import duration
 from training.analysis.pages.charts import (
     COLOURS,
     Curve,
@@ -21,7 +22,6 @@ from training.analysis.pages.charts import (
 from training.analysis.pages.document import PageFigure, page_figures
 from training.analysis.report.reading import ReportedRun
 from training.run.answer_records import in_order
-from training.run.progress import duration
 from training.run.records import GroupMetrics
 
 _RATIO = {"": "importance_ratio_mean"}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jaxlake.command_line.endings import unwound_by_sigterm
+from jaxlake.text_tables import duration
 from training.analysis.study.cluster import Cluster, ClusterJob
 from training.analysis.study.config import Study, StudyRun
 from training.analysis.study.directory import StudyDirectory
@@ -20,7 +21,7 @@ from training.run.answer_records import count_answers
 from training.run.directory import RunDirectory
 from training.run.forking import fork_first_round
 from training.run.lock import hold
-from training.run.progress import console, duration, new_table, print_table, working
+from training.run.progress import console, new_table, print_table, working
 from training.run.rates import success_rates
 
 COMMAND = (sys.executable, "-m", "jaxlake")

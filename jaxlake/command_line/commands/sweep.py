@@ -1,0 +1,159 @@
+"""`jaxlake sweep`: policies on boards of very many configurations."""
+
+import argparse
+import os
+import re
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jaxlake.command_line.arguments import add_action, add_actions, describe
+from jaxlake.command_line.catalogue import CommandParser
+from jaxlake.command_line.json_lines import WIPE
+from jaxlake.command_line.paths import usable_folder
+from jaxlake.errors import UserError
+from jaxlake.text_tables import aligned_text, duration
+
+if TYPE_CHECKING:
+    from jaxlake.sweeps import Progress, SweepSpec
+
+_HELP = """\
+Run policies on boards of very many configurations, and plot the results.
+
+`jaxlake sweep SPEC --out DIR` is short for `jaxlake sweep run SPEC --out DIR`.
+
+exit status: 0 done, 2 invalid input or configuration
+"""
+
+_RUN = """\
+Run a sweep on all devices and write its results to a folder.
+
+SPEC is a YAML file:
+
+  grid:                                          # or samples:, with count and seed
+    size: [4, 6]
+    hole_ratio: {from: 0, to: 0.4, count: 9}     # default: 0.2
+    wait_ratio: 0.25                             # default: 0
+    num_agents: 2                                # default: 2
+  policies: [random, shortest_path]              # also prioritised, optimal and module:NAME
+  boards: 64                                     # of each configuration
+  seed: 0
+
+Further keys: max_steps, horizon, conflict, chunk (configurations per file), max_candidates and
+tables; the reference of jaxlake.sweeps describes them.
+
+DIR gets manifest.json and Parquet files with one row per configuration and policy:
+pandas.read_parquet("DIR/rows"). The same command resumes an interrupted sweep and ends with the
+same files. Several processes share a sweep by --part I/N, with I from 0 to N - 1 and the same DIR;
+they need not run at the same time.
+
+exit status: 0 all chunks of the part are written, 2 invalid input or configuration
+"""
+
+_SECONDS_BETWEEN_LINES = 30.0
+
+
+def add_arguments(parser: CommandParser) -> None:
+    """Add what the command takes."""
+    describe(parser, None, _HELP)
+    parser.default_action = "run"
+    actions = add_actions(parser)
+    run = add_action(actions, "run", _run, "run a sweep; the default action", _RUN)
+    run.add_argument("spec", metavar="SPEC", type=Path, help="a YAML file")
+    what = "a new folder, or to resume in"
+    run.add_argument("--out", metavar="DIR", type=Path, help=what)
+    what = "run only every N-th chunk, from chunk I on"
+    run.add_argument("--part", metavar="I/N", type=_part, default=(0, 1), help=what)
+    what = "replace values of SPEC, by dotted keys"
+    run.add_argument(
+        "--set", metavar="KEY=VALUE", nargs="+", action="extend", default=[], help=what
+    )
+    what = "write nothing: run one chunk, and print size, memory and expected time"
+    run.add_argument("--dry-run", action="store_true", help=what)
+
+
+def _part(text: str) -> tuple[int, int]:
+    """Read a part such as 3/8."""
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None or not int(match[1]) < int(match[2]):
+        raise argparse.ArgumentTypeError(f"got {text}, I/N with I from 0 to N - 1 is needed")
+    return int(match[1]), int(match[2])
+
+
+def _run(args: argparse.Namespace) -> int:
+    from jaxlake.sweeps import load_spec, run
+
+    spec = load_spec(args.spec, args.set)
+    if args.out is None and not args.dry_run:
+        raise UserError("--out: is missing; a folder for the results, or --dry-run, is needed")
+    if args.out is not None:
+        usable_folder("--out", args.out)
+    _use_all_cores()
+    if args.dry_run:
+        print(_forecast(spec, args.part))
+        return 0
+    complete = run(spec, args.out, part=args.part, progress=_Reporter())
+    rows = spec.configurations * len(spec.policies)
+    state = f"{rows:,} rows" if complete else f"part {args.part[0]}/{args.part[1]} is done"
+    print(f"{args.out}: {state}")
+    return 0
+
+
+def _use_all_cores() -> None:
+    """Show JAX one CPU device per core, unless the user or a calling process has chosen."""
+    chosen = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if not chosen and "JAX_NUM_CPU_DEVICES" not in os.environ:
+        from jaxlake import use_all_cores
+
+        with suppress(RuntimeError):  # JAX has made its devices
+            use_all_cores()
+
+
+class _Reporter:
+    """Prints progress to stderr: one line that changes on a terminal, else a line now and then."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def __call__(self, progress: "Progress") -> None:
+        """Print how much is done, the rate and the time left."""
+        line = f"jaxlake: {progress.chunks:,} of {progress.of:,} chunks"
+        if progress.boards_per_second is not None and progress.seconds_left is not None:
+            line += f", {progress.boards_per_second:,.0f} boards/s"
+            line += f", {duration(progress.seconds_left)} left"
+        terminal, last = sys.stderr.isatty(), progress.chunks == progress.of
+        if terminal:
+            print(f"{WIPE}{line}", end="\n" if last else "", file=sys.stderr, flush=True)
+        elif last or time.monotonic() >= self._next:
+            print(line, file=sys.stderr, flush=True)
+            self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
+
+
+def _forecast(spec: "SweepSpec", part: tuple[int, int]) -> str:
+    import jax
+
+    from jaxlake.sweeps.estimate import estimate
+
+    cost, devices = estimate(spec, part=part), jax.local_devices()
+    share = "" if part == (0, 1) else f" (part {part[0]}/{part[1]})"
+    rate = spec.chunk_size * spec.boards / cost.chunk_seconds
+    memory = f"{cost.host_bytes / 1e9:,.1f} GB"
+    if cost.device_bytes is not None:
+        memory += f", {cost.device_bytes / 1e9:,.1f} GB of each device"
+    rows = {
+        "configurations": f"{cost.configurations:,}",
+        "policies": ", ".join(spec.joint_policies),
+        "rows": f"{cost.rows:,}",
+        "boards": f"{cost.boards:,}",
+        "missing boards": f"{cost.missing:.1%}",
+        f"chunks{share}": f"{cost.chunks:,} of {spec.chunk_size:,} configurations",
+        f"on disk{share}": f"{cost.disk_bytes / 1e6:,.1f} MB",
+        "memory": memory,
+        "devices": f"{len(devices)} ({devices[0].device_kind})",
+        "compilation": duration(cost.compile_seconds),
+        "one chunk": f"{duration(cost.chunk_seconds)}, {rate:,.0f} boards/s",
+        f"expected time{share}": duration(cost.seconds),
+    }
+    return aligned_text(("", ""), list(rows.items()), left=2).lstrip("\n")

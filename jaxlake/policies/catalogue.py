@@ -1,0 +1,62 @@
+"""Joint policies by name: those of jaxlake, and users' own as `module:NAME`."""
+
+from collections.abc import Callable
+
+from jaxlake.errors import did_you_mean
+from jaxlake.policies.joint_rollout import JointPolicy
+from jaxlake.policies.plan_following import optimal_policy, prioritised_policy
+from jaxlake.policies.reactive import RandomPolicy, ShortestPathPolicy
+from jaxlake.solver import DEFAULT_HORIZON
+from jaxlake.user_code import import_code, names_code
+
+POLICIES: dict[str, Callable[[int], JointPolicy]] = {
+    "random": lambda horizon: RandomPolicy(),
+    "shortest_path": lambda horizon: ShortestPathPolicy(),
+    "prioritised": prioritised_policy,
+    "optimal": optimal_policy,
+}
+"""Makers of policies, by name; they take the longest plan in steps."""
+
+_ALLOWED = f"{', '.join(POLICIES)} and module:NAME"
+
+
+def policy_of(name: str, *, horizon: int = DEFAULT_HORIZON) -> JointPolicy:
+    """Return a policy by its name.
+
+    Args:
+        name: A key of `POLICIES`, or `module:NAME` for a policy of your own: an object with the
+            methods of `JointPolicy`, or a class or function that makes one without arguments.
+        horizon: The longest plan, in steps, of policies that plan.
+
+    Raises:
+        ValueError: There is no such policy, its module can't be imported, or it isn't a policy.
+    """
+    if name in POLICIES:
+        return POLICIES[name](horizon)
+    if not names_code(name):
+        raise ValueError(f"got {name!r:.100}, allowed are {_ALLOWED}{did_you_mean(name, POLICIES)}")
+    policy = import_code(name, _ALLOWED)
+    if isinstance(policy, type) or not hasattr(policy, "act"):
+        if not callable(policy):
+            raise ValueError(f"got {name}, which is not a JointPolicy")
+        try:
+            policy = policy()
+        except TypeError as error:
+            raise ValueError(
+                f"got {name}, which can't be called without arguments: {error}"
+            ) from error
+    check_policy(name, policy)
+    return policy
+
+
+def check_policy(name: str, policy: object) -> None:
+    """Raise a `ValueError` if an object lacks a method of `JointPolicy` or can't be hashed."""
+    for method in ("start", "act"):
+        if not callable(getattr(policy, method, None)):
+            raise ValueError(f"got {name}, which is not a JointPolicy: it has no method {method}")
+    try:
+        hash(policy)
+    except TypeError:
+        raise ValueError(
+            f"got {name}, which can't be hashed; a frozen dataclass is needed"
+        ) from None

@@ -1,0 +1,103 @@
+"""The files of one chunk as bytes: Parquet rows and NumPy tables, each with the name of its owner.
+
+Equal results give equal bytes, so that a sweep which was killed ends with the files of one that was
+not.
+"""
+
+import io
+import zipfile
+from dataclasses import fields
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from jaxlake.statistics.summaries import summary_columns
+from jaxlake.statistics.tables import Statistics
+from jaxlake.sweeps.program import ChunkResult
+from jaxlake.sweeps.spec import SweepSpec
+
+_OWNER = "sweep"
+"""The entry of a file that holds the digest of its sweep and the number of its chunk."""
+
+
+def row_columns(
+    spec: SweepSpec, numbers: np.ndarray, knobs: dict[str, np.ndarray], result: ChunkResult
+) -> dict[str, np.ndarray]:
+    """Return the columns of a chunk's rows: one row per configuration (C,) and policy."""
+    C, names = len(numbers), list(spec.joint_policies)
+    columns = {"configuration": numbers.astype(np.int64), **knobs}
+    columns = {name: np.repeat(values, len(names)) for name, values in columns.items()}
+    columns["policy"] = np.tile(np.array(names, dtype=object), C)
+    counters = summary_columns(result.summaries)
+    return columns | {name: values[:C].reshape(-1) for name, values in counters.items()}
+
+
+def rows_bytes(columns: dict[str, np.ndarray], owner: str) -> bytes:
+    """Return columns as the content of a Parquet file."""
+    table = import_pyarrow().table(columns).replace_schema_metadata({_OWNER: owner})
+    return _parquet_bytes(table)
+
+
+def rows_owner(content: bytes) -> str:
+    """Return the owner of an intact file of rows.
+
+    Raises:
+        Exception: The file is damaged; pyarrow has several kinds of errors for that.
+    """
+    pyarrow = import_pyarrow()
+    file = pyarrow.parquet.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
+    table = file.read()
+    # Checksums cover the values only. Another version of pyarrow writes other bytes.
+    own_version = f"version {pyarrow.__version__}" in file.metadata.created_by
+    if own_version and _parquet_bytes(table) != content:
+        raise ValueError("the file has other bytes than its rows give")
+    return str((table.schema.metadata or {})[_OWNER.encode()].decode())
+
+
+def _parquet_bytes(table: Any) -> bytes:
+    file = io.BytesIO()
+    import_pyarrow().parquet.write_table(
+        table, file, row_group_size=len(table), compression="zstd", write_page_checksum=True
+    )
+    return file.getvalue()
+
+
+def tables_bytes(spec: SweepSpec, numbers: np.ndarray, tables: Statistics, owner: str) -> bytes:
+    """Return full tables, leaves (C, P, ...), as the content of an `.npz` file."""
+    leaves: dict[str, Any] = {
+        field.name: np.asarray(getattr(tables, field.name))[: len(numbers)]
+        for field in fields(tables)
+    }
+    names = {"configuration": numbers, "policy": np.array(list(spec.joint_policies))}
+    file = io.BytesIO()
+    np.savez_compressed(file, **{_OWNER: np.array(owner)}, **names, **leaves)
+    return file.getvalue()
+
+
+def tables_owner(content: bytes) -> str:
+    """Return the owner of a file of tables, all of which are checked.
+
+    Raises:
+        Exception: The file is damaged.
+    """
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        if (damaged := archive.testzip()) is not None:
+            raise ValueError(f"{damaged} is damaged")
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        return str(arrays[_OWNER])
+
+
+def import_pyarrow() -> ModuleType:
+    """Import `pyarrow`, with `pyarrow.parquet`.
+
+    Raises:
+        ModuleNotFoundError: pyarrow isn't installed; the message names the extra.
+    """
+    try:
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        problem = "sweeps need pyarrow, which isn't installed: pip install 'jaxlake[sweeps]'"
+        raise ModuleNotFoundError(problem, name=error.name) from None
+    module: ModuleType = pyarrow
+    return module

@@ -1,0 +1,173 @@
+"""Runs a sweep chunk by chunk, on all devices of this process, and resumes where it was killed."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from jaxlake.environment.conflict_policies import conflict_policy
+from jaxlake.generator import LakeParams
+from jaxlake.runtime.random_keys import threefry_key
+from jaxlake.sweeps.chunk_files import import_pyarrow
+from jaxlake.sweeps.folder import SweepFolder
+from jaxlake.sweeps.knobs import SweepError
+from jaxlake.sweeps.program import ChunkOptions, ChunkResult, chunk_program
+from jaxlake.sweeps.spec import SweepSpec
+
+_BARRIER_MS = 14 * 24 * 3600 * 1000
+_barriers = itertools.count()
+
+
+class Progress(NamedTuple):
+    """How much of this process's share is on disk."""
+
+    chunks: int  # on disk
+    of: int  # chunks of the share
+    boards_per_second: float | None  # None until two chunks were made
+    seconds_left: float | None
+
+
+def run(
+    spec: SweepSpec,
+    path: str | Path,
+    *,
+    part: tuple[int, int] = (0, 1),
+    devices: Sequence[jax.Device] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> bool:
+    """Run a sweep, or the rest of one that was interrupted, and write its results.
+
+    The results depend on `spec` alone: not on parts, processes, devices or interruptions. After
+    `jax.distributed.initialize`, the processes share the chunks, and each returns when all have
+    finished; `path` is then a folder that all of them see.
+
+    Args:
+        spec: What to run.
+        path: A new or empty folder, or one in which this sweep was begun. It gets `manifest.json`
+            and a file of rows per chunk, `rows/rows-000000.parquet` (see `read`); with
+            `spec.tables` also `tables/tables-000000.npz`.
+        part: (i, n), run every n-th chunk from chunk i on.
+        devices: Those of this process that share the work; all of them by default.
+        progress: Called at the start and after each chunk.
+
+    Returns:
+        Whether all chunks of the sweep are on disk. Then the manifest has their digests.
+
+    Raises:
+        SweepError: The folder holds something else or another sweep, or `part` is invalid.
+        ModuleNotFoundError: pyarrow isn't installed.
+        OSError: A file can't be written.
+    """
+    import_pyarrow()
+    own = own_chunks(spec, part)
+    folder = SweepFolder(Path(path), spec)
+    folder.begin()
+    left = [chunk for chunk in own if not folder.is_made(chunk)]
+    report, clock = progress or (lambda _: None), _Clock(spec, len(own))
+    report(clock.read(len(own) - len(left)))
+    for done, (chunk, result) in enumerate(_results(spec, left, devices), len(own) - len(left) + 1):
+        folder.write(chunk, result)
+        report(clock.read(done))
+    _wait_for_processes()
+    return folder.complete()
+
+
+def own_chunks(spec: SweepSpec, part: tuple[int, int]) -> range:
+    """Return the chunks of a part that belong to this process; a `SweepError` if it is invalid."""
+    index, parts = part
+    if not 0 <= index < parts:
+        raise SweepError(f"part: got {index}/{parts}, I/N with 0 <= I < N is needed")
+    return range(index, spec.chunks, parts)[jax.process_index() :: jax.process_count()]
+
+
+class ChunkRunner:
+    """Runs chunks of a sweep on devices of this process."""
+
+    def __init__(self, spec: SweepSpec, devices: Sequence[jax.Device] | None = None) -> None:
+        self.devices = tuple(jax.local_devices() if devices is None else devices)
+        self._spec = spec
+        options = ChunkOptions(
+            policies=tuple(spec.joint_policies.values()),
+            boards=spec.boards,
+            max_size=spec.max_size,
+            max_agents=spec.max_agents,
+            horizon=spec.horizon,
+            max_steps=spec.max_steps,
+            conflict=conflict_policy(spec.conflict),
+            max_candidates=spec.max_candidates,
+            tables=spec.tables,
+        )
+        self._program = chunk_program(options, self.devices)
+
+    def __call__(self, numbers: np.ndarray, knobs: dict[str, np.ndarray]) -> ChunkResult:
+        """Run configurations, at most a chunk of them; leaves (chunk_size, P, ...).
+
+        Rows beyond the configurations have no boards: all calls share one compiled program.
+        """
+        fill = (0, self._spec.chunk_size - len(numbers))
+        columns = {name: np.pad(values, fill)[:, None] for name, values in knobs.items()}
+        params = LakeParams(
+            size=columns["size"],  # 0 where there is no configuration
+            data_ratio=np.ones_like(columns["hole_ratio"], np.float32),
+            hole_ratio=columns["hole_ratio"].astype(np.float32),
+            wait_ratio=columns["wait_ratio"].astype(np.float32),
+            num_agents=columns["num_agents"],
+        )
+        # The random bits are those of JAX's default since 0.5, whatever the process has set.
+        with jax.threefry_partitionable(True):
+            key = threefry_key(self._spec.seed)
+            return self._program(key, params, np.pad(numbers, fill).astype(np.uint32))
+
+
+def _results(
+    spec: SweepSpec, chunks: Iterable[int], devices: Sequence[jax.Device] | None
+) -> Iterator[tuple[int, ChunkResult]]:
+    """Yield chunks and their results; an accelerator begins the next chunk before that."""
+    if not chunks:
+        return
+    runner = ChunkRunner(spec, devices)
+    ahead = runner.devices[0].platform != "cpu"
+    waiting: list[tuple[int, ChunkResult]] = []
+    for chunk in chunks:
+        numbers = spec.chunk_numbers(chunk)
+        knobs = spec.columns(numbers.start, numbers.stop)
+        waiting.append((chunk, runner(np.array(numbers), knobs)))
+        while len(waiting) > ahead:
+            yield _on_host(*waiting.pop(0))
+    for chunk, result in waiting:
+        yield _on_host(chunk, result)
+
+
+def _on_host(chunk: int, result: ChunkResult) -> tuple[int, ChunkResult]:
+    return chunk, jax.device_get(result)
+
+
+class _Clock:
+    """Measures the rate from the first chunk on, whose time is mostly that of compilation."""
+
+    def __init__(self, spec: SweepSpec, chunks: int) -> None:
+        self._boards, self._chunks = spec.chunk_size * spec.boards, chunks
+        self._readings: list[tuple[float, int]] = []
+
+    def read(self, done: int) -> Progress:
+        """Return the progress after `done` chunks of this process are on disk."""
+        self._readings = [*self._readings[:2], (time.monotonic(), done)]
+        rate = left = None
+        if len(self._readings) == 3:
+            (since, before), (now, _) = self._readings[1:]
+            each = max(now - since, 1e-9) / (done - before)
+            rate, left = self._boards / each, each * (self._chunks - done)
+        return Progress(done, self._chunks, rate, left)
+
+
+def _wait_for_processes() -> None:
+    if jax.process_count() == 1:
+        return
+    from jax._src import distributed  # JAX has no public name for its coordination service
+
+    name = f"jaxlake/sweep/{next(_barriers)}"
+    distributed.global_state.client.wait_at_barrier(name, _BARRIER_MS)

@@ -1,0 +1,206 @@
+"""The folder of a sweep: `manifest.json`, and a file of rows, and maybe of tables, per chunk."""
+
+import hashlib
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from jaxlake import __version__
+from jaxlake.errors import shortened
+from jaxlake.files import (
+    has_room,
+    load_json,
+    remove_unfinished,
+    write_bytes_whole,
+    write_text_first,
+    write_text_whole,
+)
+from jaxlake.sweeps.chunk_files import (
+    row_columns,
+    rows_bytes,
+    rows_owner,
+    tables_bytes,
+    tables_owner,
+)
+from jaxlake.sweeps.knobs import SweepError
+from jaxlake.sweeps.program import ChunkResult
+from jaxlake.sweeps.spec import SweepSpec
+
+MANIFEST = "manifest.json"
+
+ROWS, TABLES = "rows", "tables"
+
+_FORMAT = "jaxlake-sweep-1"
+_DAMAGES = (OSError, EOFError, KeyError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error)
+_TRIES = 5
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SweepFolder:
+    """The files of one sweep."""
+
+    path: Path
+    spec: SweepSpec
+
+    def rows_path(self, chunk: int) -> Path:
+        """Return the file of a chunk's rows."""
+        return self.path / ROWS / f"rows-{chunk:06d}.parquet"
+
+    def tables_path(self, chunk: int) -> Path:
+        """Return the file of a chunk's tables."""
+        return self.path / TABLES / f"tables-{chunk:06d}.npz"
+
+    def begin(self) -> None:
+        """Write the manifest of an empty folder, or check that the folder belongs to this sweep.
+
+        Raises:
+            SweepError: The folder holds something else, or another sweep.
+        """
+        path, wanted = self.path / MANIFEST, self._manifest({})
+        if not path.exists() and not has_room(path):
+            others = min(file.name for file in self.path.iterdir())
+            raise SweepError(f"{self.path}: has {others!r} but no {MANIFEST}; use an empty folder")
+        is_new = _retried(lambda: write_text_first(path, _json_text(wanted)))
+        if not is_new and (differences := _differences(read_manifest(self.path), wanted)):
+            raise SweepError(f"{path}: belongs to another sweep: {'; '.join(differences)}")
+        for folder in (ROWS, TABLES) if self.spec.tables else (ROWS,):
+            (self.path / folder).mkdir(exist_ok=True)
+
+    def is_made(self, chunk: int) -> bool:
+        """Return whether the files of a chunk are there and intact.
+
+        Raises:
+            SweepError: A file belongs to another sweep.
+        """
+        return None not in self._digests(chunk).values()
+
+    def write(self, chunk: int, result: ChunkResult) -> None:
+        """Write the files of a chunk; each appears whole or not at all.
+
+        Args:
+            chunk: The number of the chunk.
+            result: Leaves (C, P, ...); configurations beyond those of the chunk are left out.
+        """
+        spec, owner, numbers = self.spec, self._owner(chunk), self.spec.chunk_numbers(chunk)
+        if result.tables is not None:
+            path = self.tables_path(chunk)
+            remove_unfinished(path)
+            write_bytes_whole(path, tables_bytes(spec, numbers, result.tables, owner))
+        knobs = spec.columns(numbers.start, numbers.stop)
+        rows = rows_bytes(row_columns(spec, np.array(numbers), knobs, result), owner)
+        path = self.rows_path(chunk)
+        remove_unfinished(path)
+        write_bytes_whole(path, rows)
+
+    def complete(self) -> bool:
+        """Write the digests of all files into the manifest; return False if a file is missing."""
+        digests: dict[str, str] = {}
+        for chunk in range(self.spec.chunks):
+            for name, digest in self._digests(chunk).items():
+                if digest is None:
+                    return False
+                digests[name] = digest
+        path, text = self.path / MANIFEST, _json_text(self._manifest(digests))
+        if path.read_text(encoding="utf-8") != text:
+            _retried(lambda: write_text_whole(path, text))
+        remove_unfinished(path)
+        return True
+
+    def _manifest(self, files: Mapping[str, str]) -> dict[str, Any]:
+        return {
+            "format": _FORMAT,
+            "jaxlake": __version__,
+            "spec": self.spec.record,
+            "digest": self.spec.digest,
+            "configurations": self.spec.configurations,
+            "rows": self.spec.configurations * len(self.spec.joint_policies),
+            "files": files,  # SHA-256 by name, once all files are there
+        }
+
+    def _owner(self, chunk: int) -> str:
+        return f"{self.spec.digest} {chunk}"
+
+    def _digests(self, chunk: int) -> dict[str, str | None]:
+        """Return the SHA-256 of each file of a chunk; None for one that is missing or damaged."""
+        files = [(self.rows_path(chunk), rows_owner)]
+        if self.spec.tables:
+            files.append((self.tables_path(chunk), tables_owner))
+        return {
+            f"{path.parent.name}/{path.name}": _digest(path, read_owner, self._owner(chunk))
+            for path, read_owner in files
+        }
+
+
+def read_manifest(directory: str | Path) -> dict[str, Any]:
+    """Read the manifest of a sweep.
+
+    Raises:
+        SweepError: It is missing, damaged, or not that of a sweep.
+    """
+    path = Path(directory) / MANIFEST
+    if not path.exists():
+        raise SweepError(f"{path}: is missing, so the folder is not one of a sweep")
+    try:
+        value = load_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SweepError(f"{path}: can't be read: {error}") from None
+    if not isinstance(value, dict) or value.get("format") != _FORMAT:
+        raise SweepError(f"{path}: format: {_FORMAT!r} is needed")
+    if not isinstance(value.get("spec"), dict):
+        raise SweepError(f"{path}: spec: got {shortened(value.get('spec'))}, a mapping is needed")
+    return value
+
+
+def _digest(path: Path, read_owner: Callable[[bytes], str], owner: str) -> str | None:
+    try:
+        content = path.read_bytes()
+        actual = read_owner(content)
+    except _DAMAGES:
+        return None
+    if actual != owner:
+        raise SweepError(f"{path}: belongs to another sweep than {MANIFEST} says; remove it")
+    return hashlib.sha256(content).hexdigest()
+
+
+def _differences(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """Say which values of two manifests differ, but for the files."""
+    names = ("jaxlake", "spec")
+    pairs = (
+        {name: record[name] for name in names if name in record} for record in (present, wanted)
+    )
+    theirs, ours = (dict(_flat("", record)) for record in pairs)
+    return [
+        f"{name.removeprefix('spec.')}: it has {shortened(theirs.get(name))}, got "
+        f"{shortened(ours.get(name))}"
+        for name in sorted({*theirs, *ours})
+        if theirs.get(name) != ours.get(name)
+    ]
+
+
+def _flat(place: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested mappings by dotted names."""
+    if not isinstance(value, Mapping):
+        yield place, value
+        return
+    for name, inner in value.items():
+        yield from _flat(f"{place}.{name}" if place else name, inner)
+
+
+def _json_text(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, indent=1) + "\n"
+
+
+def _retried(write: Callable[[], T]) -> T:
+    """Write the manifest; another process may remove the temporary file as one left by a kill."""
+    for _ in range(_TRIES - 1):
+        with suppress(FileNotFoundError):
+            return write()
+    return write()

@@ -1,0 +1,168 @@
+"""The knobs of a sweep's configurations: their limits, and the values that each takes."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxlake.board.limits import MAX_AGENTS, MAX_SIZE, MIN_AGENTS, MIN_SIZE
+from jaxlake.errors import UserError, did_you_mean, shortened
+
+MAX_VALUES = 1_000_000
+"""Values of one knob of a grid."""
+
+
+class SweepError(UserError, ValueError):
+    """A specification, or a folder of results, is invalid; the message names the field or file."""
+
+
+class Knob(NamedTuple):
+    """The limits of a knob of `LakeParams`."""
+
+    whole: bool
+    least: float
+    most: float
+    default: float | None  # None: required
+
+
+KNOBS = {
+    "size": Knob(True, MIN_SIZE, MAX_SIZE, None),
+    "hole_ratio": Knob(False, 0, 1, 0.2),
+    "wait_ratio": Knob(False, 0, 1, 0.0),
+    "num_agents": Knob(True, MIN_AGENTS, MAX_AGENTS, 2),
+}
+"""The knobs in the order of a grid's axes; the last one varies fastest."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Values to combine, or to choose from."""
+
+    values: np.ndarray  # int32 or float64 (count,)
+    record: Any  # as given, in JSON values
+
+    @property
+    def count(self) -> int:
+        """The number of values."""
+        return len(self.values)
+
+    @property
+    def least(self) -> float:
+        """The smallest value."""
+        return self.values.min().item()
+
+    @property
+    def most(self) -> float:
+        """The largest value."""
+        return self.values.max().item()
+
+    def at(self, places: np.ndarray) -> np.ndarray:
+        """Return the values at these places."""
+        return self.values[places]
+
+    def draw(self, uniform: np.ndarray) -> np.ndarray:
+        """Return one value for each number in [0, 1)."""
+        return self.values[(uniform * self.count).astype(np.int64)]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers between two ends, both of them possible."""
+
+    least: float
+    most: float
+    whole: bool
+
+    @property
+    def record(self) -> dict[str, float]:
+        """The range in JSON values."""
+        return {"from": self.least, "to": self.most}
+
+    def draw(self, uniform: np.ndarray) -> np.ndarray:
+        """Return one number for each number in [0, 1); ratios are those of float32."""
+        if self.whole:
+            span = self.most - self.least + 1
+            return (self.least + np.floor(uniform * span)).astype(np.int32)
+        ratios = self.least + uniform * (self.most - self.least)
+        return ratios.astype(np.float32).astype(np.float64)
+
+
+def grid_axis(field: str, name: str, value: Any) -> Choice:
+    """Return the values of a knob of a grid; a `SweepError` names an invalid `field`."""
+    knob = KNOBS[name]
+    if not isinstance(value, Mapping):
+        return _choice(field, knob, value, distinct=True)
+    least, most = _ends(field, knob, value, ("from", "to", "count"))
+    count = value.get("count")
+    if count is None and knob.whole:
+        count = int(most - least) + 1
+    most_values = min(MAX_VALUES, most - least + 1) if knob.whole else MAX_VALUES
+    if type(count) is not int or not 2 <= count <= most_values:
+        raise SweepError(
+            f"{field}.count: got {shortened(count)}, allowed are whole numbers from 2 to "
+            f"{most_values:,.0f}"
+        )
+    # Rounded, so that 0.3 of a grid in tenths is 0.3.
+    values = np.linspace(least, most, count).round(0 if knob.whole else 12)
+    return Choice(_array(knob, values), {"from": least, "to": most, "count": count})
+
+
+def sample_axis(field: str, name: str, value: Any) -> Choice | Range:
+    """Return what a knob is drawn from; a `SweepError` names an invalid `field`."""
+    knob = KNOBS[name]
+    if isinstance(value, Mapping):
+        return Range(*_ends(field, knob, value, ("from", "to")), knob.whole)
+    return _choice(field, knob, value, distinct=False)
+
+
+def _choice(field: str, knob: Knob, value: Any, *, distinct: bool) -> Choice:
+    if value is None:
+        if knob.default is None:
+            raise SweepError(f"{field}: is missing, {_allowed(knob)} are needed")
+        value = knob.default
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        value = [value]
+    if not value or len(value) > MAX_VALUES:
+        raise SweepError(f"{field}: got {len(value):,} values, allowed are 1 to {MAX_VALUES:,}")
+    numbers = [_number(field, knob, one) for one in value]
+    if distinct and len(set(numbers)) < len(numbers):
+        repeated = Counter(numbers).most_common(1)[0][0]
+        raise SweepError(f"{field}: got {repeated:g} twice, distinct values are needed")
+    return Choice(_array(knob, numbers), numbers)
+
+
+def _ends(
+    field: str, knob: Knob, value: Mapping[Any, Any], allowed: Sequence[str]
+) -> tuple[float, float]:
+    for key in value:
+        if key not in allowed:
+            raise SweepError(
+                f"{field}.{key!s:.100}: unknown key, allowed are {', '.join(allowed)}"
+                f"{did_you_mean(key, allowed)}"
+            )
+    least, most = (_number(f"{field}.{end}", knob, value.get(end)) for end in ("from", "to"))
+    if not least < most:
+        raise SweepError(f"{field}: got from {least:g} to {most:g}, from has to be below to")
+    return least, most
+
+
+def _number(field: str, knob: Knob, value: Any) -> float:
+    """Return a plain int or float within the limits."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    number = isinstance(value, int if knob.whole else int | float) and not isinstance(value, bool)
+    if not number or not knob.least <= value <= knob.most:
+        raise SweepError(f"{field}: got {shortened(value)}, allowed are {_allowed(knob)}")
+    return value if knob.whole else float(value)
+
+
+def _allowed(knob: Knob) -> str:
+    return f"{'whole ' if knob.whole else ''}numbers from {knob.least:g} to {knob.most:g}"
+
+
+def _array(knob: Knob, values: Any) -> np.ndarray:
+    return np.asarray(values, np.int32 if knob.whole else np.float64)

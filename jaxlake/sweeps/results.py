@@ -1,0 +1,36 @@
+"""Reads the rows of a sweep."""
+
+from pathlib import Path
+
+import numpy as np
+
+from jaxlake.sweeps.chunk_files import import_pyarrow
+from jaxlake.sweeps.folder import ROWS, read_manifest
+from jaxlake.sweeps.knobs import SweepError
+
+
+def read(path: str | Path) -> dict[str, np.ndarray]:
+    """Return the rows of a sweep, finished or not, as columns by name.
+
+    There is one row per configuration and policy, in the order of configurations. The columns are
+    `configuration`, `size` and `num_agents` (integers), `hole_ratio` and `wait_ratio` (float64),
+    `policy` (str), and the counters of `summary_columns` (int64).
+
+    Raises:
+        SweepError: The folder is not one of a sweep, has no rows yet, or a file is damaged.
+        ModuleNotFoundError: pyarrow isn't installed.
+    """
+    parquet = import_pyarrow().parquet
+    read_manifest(path)
+    files = sorted((Path(path) / ROWS).glob("rows-*.parquet"))
+    if not files:
+        raise SweepError(f"{path}: has no rows yet")
+    parts = []
+    for file in files:
+        try:
+            table = parquet.read_table(file, page_checksum_verification=True, partitioning=None)
+        except (OSError, ValueError) as error:
+            raise SweepError(f"{file}: is damaged: {error}; run the sweep again") from None
+        parts.append({name: table[name].to_numpy() for name in table.column_names})
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return columns | {"policy": columns["policy"].astype(str)}

@@ -1,0 +1,268 @@
+"""The specification of a sweep: which configurations, policies and boards."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxlake.environment.conflict_policies import ConflictPolicy, conflict_policy
+from jaxlake.errors import did_you_mean, shortened
+from jaxlake.policies.catalogue import check_policy, policy_of
+from jaxlake.policies.joint_rollout import JointPolicy
+from jaxlake.solver import DEFAULT_HORIZON
+from jaxlake.sweeps.knobs import KNOBS, Choice, Range, SweepError, grid_axis, sample_axis
+
+MAX_CONFIGURATIONS = 1 << 32
+MAX_BOARDS = 1 << 20
+MAX_CHUNKS = 1_000_000
+
+_BOARDS_PER_CHUNK = 1 << 16
+_MAX_DEFAULT_CHUNK = 1 << 12
+_MAX_TABLES = 1 << 11  # of one chunk; a table has about 40 kB
+_MAX_BOARDS_PER_CHUNK = 1 << 24
+
+
+@dataclass(frozen=True)
+class SweepSpec:
+    """Configurations of the lake, the policies that play on them, and how many boards each gets.
+
+    Exactly one of `grid` and `samples` describes the configurations, by the knobs `size`,
+    `hole_ratio` (default 0.2), `wait_ratio` (0) and `num_agents` (2).
+
+    - `grid`: all combinations of the values of the knobs. A knob is a number, a sequence of
+      distinct numbers, or `{"from": A, "to": B, "count": N}`, evenly spaced from A to B. Whole
+      numbers need no `count`: then they are all from A to B.
+    - `samples`: `count` independent draws by a `seed` of their own (default 0). A knob is a number,
+      a sequence to choose from, or `{"from": A, "to": B}`, uniform from A to B.
+
+    Raises:
+        SweepError: A field is invalid; the message names the field, the value and what is allowed.
+    """
+
+    policies: Sequence[str] | Mapping[str, JointPolicy]  # names for `policy_of`, or own by name
+    grid: Mapping[str, Any] | None = None
+    samples: Mapping[str, Any] | None = None
+    boards: int = 64  # per configuration
+    seed: int = 0  # 0 to 2**32 - 1; it decides the boards and the draws of policies
+    max_steps: int = DEFAULT_HORIZON  # time limit of an episode, in steps
+    horizon: int = DEFAULT_HORIZON  # longest plan of the solver, in steps
+    conflict: ConflictPolicy | str = "fail"
+    chunk: int | None = None  # configurations per file; None: about 65,536 boards of two agents
+    max_candidates: int | None = None  # per configuration, see `jaxlake.generate`
+    tables: bool = False  # store the full `Statistics`, too
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("boards", 1, MAX_BOARDS),
+            ("seed", 0, 2**32 - 1),
+            ("max_steps", 1, 4096),
+            ("horizon", 1, 4096),
+        ):
+            _check_count(name, getattr(self, name), least, most)
+        if self.max_candidates is not None:
+            _check_count("max_candidates", self.max_candidates, 1, 1 << 30)
+        if not isinstance(self.tables, bool):
+            raise SweepError(f"tables: got {shortened(self.tables)}, allowed are true and false")
+        try:
+            conflict_policy(self.conflict)
+        except (ValueError, TypeError) as error:
+            raise SweepError(str(error)) from None
+        section = self._section
+        if self.configurations > MAX_CONFIGURATIONS:
+            raise SweepError(
+                f"{section}: got {self.configurations:,} configurations, at most "
+                f"{MAX_CONFIGURATIONS:,} are allowed"
+            )
+        agents, waits = self.axes["num_agents"], self.axes["wait_ratio"]
+        if agents.least == 1 and waits.most > 0:
+            raise SweepError(
+                f"{section}.wait_ratio: got {waits.most:g} where num_agents may be 1, and one "
+                "agent never waits: only 0 is allowed"
+            )
+        if section == "samples":
+            _check_count("samples.seed", self._sample_seed, 0, 2**32 - 1)
+        if self.chunk is not None:
+            least = -(-self.configurations // MAX_CHUNKS)
+            _check_count("chunk", self.chunk, least, _MAX_BOARDS_PER_CHUNK // self.boards)
+        _ = self.joint_policies  # checks them
+
+    @cached_property
+    def axes(self) -> dict[str, Choice | Range]:
+        """The values of each knob, in the order of `KNOBS`."""
+        section, knobs = self._section, self._knobs
+        own = () if section == "grid" else ("count", "seed")
+        _check_keys(section, knobs, (*KNOBS, *own))
+        make = grid_axis if section == "grid" else sample_axis
+        return {name: make(f"{section}.{name}", name, knobs.get(name)) for name in KNOBS}
+
+    @cached_property
+    def configurations(self) -> int:
+        """The number of configurations."""
+        if self._section == "grid":
+            return math.prod(axis.count for axis in self.axes.values())
+        count = self._knobs.get("count")
+        if count is None:
+            raise SweepError("samples.count: is missing, the number of configurations is needed")
+        _check_count("samples.count", count, 1, MAX_CONFIGURATIONS)
+        return int(count)
+
+    @cached_property
+    def joint_policies(self) -> dict[str, JointPolicy]:
+        """The policies by name, in the order of the rows of a configuration."""
+        given = self.policies
+        if isinstance(given, str) or not isinstance(given, Mapping | Sequence) or not given:
+            raise SweepError(f"policies: got {shortened(given)}, a list of names is needed")
+        if len(set(map(str, given))) < len(given):
+            raise SweepError(f"policies: got {shortened(given)}, distinct names are needed")
+        made = {}
+        for name in given:
+            if not isinstance(name, str) or not name:
+                raise SweepError(f"policies: got {shortened(name)}, allowed are names")
+            try:
+                if isinstance(given, Mapping):
+                    check_policy(name, given[name])
+                    made[name] = given[name]
+                else:
+                    made[name] = policy_of(name, horizon=self.horizon)
+            except ValueError as error:
+                raise SweepError(f"policies: {error}") from None
+        return made
+
+    @cached_property
+    def chunk_size(self) -> int:
+        """The number of configurations per file; the last file may have fewer."""
+        if self.chunk is not None:
+            return min(self.chunk, self.configurations)
+        size = _BOARDS_PER_CHUNK // self.boards // 4 ** max(0, self.max_agents - 2)
+        most = _MAX_TABLES // len(self.policies) if self.tables else _MAX_DEFAULT_CHUNK
+        fewest = -(-self.configurations // MAX_CHUNKS)
+        return max(1, fewest, min(size, most, self.configurations))
+
+    @property
+    def chunks(self) -> int:
+        """The number of files of rows."""
+        return -(-self.configurations // self.chunk_size)
+
+    def chunk_numbers(self, chunk: int) -> range:
+        """Return the numbers of the configurations of a chunk."""
+        start = chunk * self.chunk_size
+        return range(start, min(start + self.chunk_size, self.configurations))
+
+    @property
+    def max_size(self) -> int:
+        """The side that all boards are padded to."""
+        return int(self.axes["size"].most)
+
+    @property
+    def max_agents(self) -> int:
+        """The number of agents that all boards are padded to."""
+        return int(self.axes["num_agents"].most)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """All that decides the results, as JSON values."""
+        record = {field.name: getattr(self, field.name) for field in fields(self)}
+        section = {name: axis.record for name, axis in self.axes.items()}
+        if self._section == "samples":
+            section |= {"count": self.configurations, "seed": self._sample_seed}
+        return record | {
+            "policies": list(self.joint_policies),
+            self._section: section,
+            "conflict": conflict_policy(self.conflict).value,
+            "chunk": self.chunk_size,
+        }
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of `record`, in hexadecimal."""
+        return hashlib.sha256(json.dumps(self.record, sort_keys=True).encode()).hexdigest()
+
+    def columns(self, start: int, stop: int) -> dict[str, np.ndarray]:
+        """Return the knobs of the configurations from `start` to `stop`, without those of others.
+
+        The arrays have shape (stop - start,); sizes and agents are int32, ratios float64.
+        """
+        if not 0 <= start <= stop <= self.configurations:
+            raise IndexError(f"configurations: got {start} to {stop} of {self.configurations}")
+        numbers = np.arange(start, stop)
+        if self._section == "grid":
+            shape = [axis.count for axis in self.axes.values()]
+            places = np.unravel_index(numbers, shape)
+            return {
+                name: axis.at(place)
+                for (name, axis), place in zip(self.axes.items(), places, strict=True)
+            }
+        # A counter of Philox has four words: one for each knob of a configuration.
+        words = np.random.Philox(key=[self._sample_seed, 0], counter=[start, 0, 0, 0])
+        draws = words.random_raw(len(KNOBS) * len(numbers)).reshape(-1, len(KNOBS))
+        uniform = (draws >> np.uint64(11)) * 2.0**-53
+        return {name: axis.draw(uniform[:, i]) for i, (name, axis) in enumerate(self.axes.items())}
+
+    @cached_property
+    def _section(self) -> str:
+        if (self.grid is None) == (self.samples is None):
+            got = "neither" if self.grid is None else "both"
+            raise SweepError(f"grid, samples: got {got}, exactly one of them is needed")
+        return "samples" if self.grid is None else "grid"
+
+    @property
+    def _knobs(self) -> Mapping[str, Any]:
+        knobs = getattr(self, self._section)
+        if not isinstance(knobs, Mapping):
+            got = shortened(knobs)
+            raise SweepError(f"{self._section}: got {got}, a mapping of knobs is needed")
+        return knobs
+
+    @property
+    def _sample_seed(self) -> int:
+        return self._knobs.get("seed", 0)
+
+
+def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> SweepSpec:
+    """Read a specification from a YAML file, whose keys are the fields of `SweepSpec`.
+
+    Args:
+        path: The file.
+        overrides: Values that replace some of the file's, as `key=value` or `key.sub=value`.
+
+    Raises:
+        UserError: The file can't be read, isn't YAML, or a key or value is invalid.
+    """
+    from jaxlake.yaml_files import apply_override, read_yaml
+
+    tree = read_yaml(Path(path))
+    for override in overrides:
+        apply_override(override, tree)
+    try:
+        _check_keys("", tree, [field.name for field in fields(SweepSpec)])
+        if "policies" not in tree:
+            raise SweepError("policies: is missing, a list of names is needed")
+        if isinstance(tree["policies"], Mapping):
+            raise SweepError("policies: got a mapping, a list of names is needed")
+        return SweepSpec(**tree)
+    except SweepError as error:
+        raise SweepError(f"{path}: {error}") from None
+
+
+def _check_keys(section: str, tree: Mapping[Any, Any], allowed: Sequence[str]) -> None:
+    for key in tree:
+        if key not in allowed:
+            where = f"{section}." if section else ""
+            meant = did_you_mean(key, allowed)
+            raise SweepError(
+                f"{where}{key!s:.100}: unknown key, allowed are {', '.join(allowed)}{meant}"
+            )
+
+
+def _check_count(name: str, value: Any, least: int, most: int) -> None:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or not least <= value <= most:
+        raise SweepError(
+            f"{name}: got {shortened(value)}, allowed are whole numbers from {least:,} to {most:,}"
+        )

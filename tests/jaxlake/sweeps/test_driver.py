@@ -1,0 +1,217 @@
+"""Sweeps on disk: the same files after any interruption, in parts, and by several processes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+from jaxlake.statistics.summaries import COUNTERS, Summary
+from jaxlake.sweeps import SweepError, read, run
+from jaxlake.sweeps.program import ChunkResult
+from tests.jaxlake import one_of_many
+from tests.jaxlake.sweeps import small_sweep
+from tests.jaxlake.sweeps.small_sweep import CHUNKS, spec
+from tests.paths import ROOT
+
+
+def contents(directory):
+    files = (path for path in Path(directory).rglob("*") if path.is_file())
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """Replaces the lake by a program that counts numbers; gets the options of each program."""
+    made = []
+
+    def chunk_program(options, devices):
+        made.append(options)
+
+        def call(key, params, numbers):
+            P, values = len(options.policies), np.arange(len(COUNTERS))
+            low = 1000 * numbers[:, None, None] + 100 * np.arange(P)[:, None] + values
+            low = np.where(params.size[..., None] > 0, low, 0)
+            words = np.stack([np.zeros_like(low), low], axis=-1).astype(np.uint32)
+            return ChunkResult(Summary(jnp.asarray(words)), None)
+
+        return call
+
+    monkeypatch.setattr("jaxlake.sweeps.driver.chunk_program", chunk_program)
+    return made
+
+
+@pytest.fixture
+def finished(programs, tmp_path):
+    directory = tmp_path / "finished"
+    assert run(spec(), directory)
+    return directory
+
+
+def test_run_writes_one_row_per_configuration_and_policy(finished):
+    columns = read(finished)
+    assert columns["configuration"].tolist() == [number for number in range(11) for _ in range(2)]
+    assert columns["policy"].tolist() == ["random", "shortest_path"] * 11
+    knobs = spec().columns(0, 11)
+    for name, values in knobs.items():
+        assert columns[name].tolist() == np.repeat(values, 2).tolist()
+    for place, name in enumerate(COUNTERS):
+        expected = [1000 * number + 100 * p + place for number in range(11) for p in range(2)]
+        assert columns[name].tolist() == expected
+
+
+def test_pandas_reads_the_folder_of_rows(finished):
+    frame, columns = pd.read_parquet(finished / "rows"), read(finished)
+    assert list(frame.columns) == list(columns)
+    for name, values in columns.items():
+        assert frame[name].tolist() == values.tolist()
+
+
+def test_manifest_names_the_sweep_and_all_files(finished):
+    manifest = json.loads((finished / "manifest.json").read_text())
+    assert manifest["spec"] == spec().record
+    assert (manifest["configurations"], manifest["rows"]) == (11, 22)
+    files = {f"rows/rows-{chunk:06d}.parquet" for chunk in range(CHUNKS)}
+    assert set(manifest["files"]) == files
+    assert set(contents(finished)) == files | {"manifest.json"}
+
+
+@pytest.mark.parametrize("number", range(1, CHUNKS + 2))  # the last rename is that of the manifest
+def test_interrupted_run_resumes_to_the_same_bytes(
+    number, finished, programs, tmp_path, monkeypatch
+):
+    calls, rename = [], os.replace
+
+    def interrupted(source, target):
+        calls.append(target)
+        if len(calls) == number:
+            shutil.copy(source, Path(source).with_name(f".{Path(target).name}.1.tmp"))  # as a kill
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(spec(), tmp_path / "killed")
+    monkeypatch.setattr(os, "replace", rename)
+    reports, compiled = [], len(programs)
+    assert run(spec(), tmp_path / "killed", progress=reports.append)
+    assert reports[0].chunks == number - 1
+    assert contents(tmp_path / "killed") == contents(finished)
+    assert len(programs) == compiled + (number <= CHUNKS)
+
+
+def test_parts_in_any_order_equal_one_run(finished, tmp_path):
+    for index in (2, 0, 1):
+        assert run(spec(), tmp_path / "parts", part=(index, 3)) == (index == 1)
+    assert contents(tmp_path / "parts") == contents(finished)
+
+
+def test_finished_sweep_is_left_as_it_is(finished, programs):
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    assert run(spec(), finished)
+    assert len(programs) == 1
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
+
+
+DAMAGES = {
+    "cut short": lambda content: content[:-20],
+    "a value": lambda content: content[:99] + bytes([content[99] ^ 1]) + content[100:],
+    "a header": lambda content: content[:999] + bytes([content[999] ^ 1]) + content[1000:],
+    "first bytes": lambda content: b"XXXX" + content[4:],
+    "empty": lambda content: b"",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damaged_file_is_made_again(damage, finished):
+    before, path = contents(finished), finished / "rows" / "rows-000002.parquet"
+    path.write_bytes(damage(path.read_bytes()))
+    assert run(spec(), finished)
+    assert contents(finished) == before
+
+
+def test_read_names_a_damaged_file(finished):
+    (finished / "rows" / "rows-000002.parquet").write_bytes(b"PAR1")
+    with pytest.raises(SweepError, match=r"rows-000002\.parquet: is damaged"):
+        read(finished)
+
+
+def test_folder_belongs_to_one_specification(finished, tmp_path):
+    before = contents(finished)
+    changes = {
+        "boards: it has 4, got 5": {"boards": 5},
+        "samples.hole_ratio: it has .*; samples.size: it has": {
+            "samples": {"count": 11, "size": 5}
+        },
+        r"policies: it has \['random', 'shortest_path'\], got \['random'\]": {
+            "policies": ["random"]
+        },
+        "grid.size: it has None, got .*samples.count: it has 11, got None": {
+            "samples": None,
+            "grid": {"size": 4},
+        },
+    }
+    for message, change in changes.items():
+        with pytest.raises(SweepError, match=f"belongs to another sweep: .*{message}"):
+            run(spec(**change), finished)
+    assert contents(finished) == before
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").touch()
+    with pytest.raises(SweepError, match=r"has 'notes.txt' but no manifest\.json"):
+        run(spec(), tmp_path / "other")
+
+
+def test_rows_of_another_sweep_are_refused(finished, tmp_path):
+    run(spec(seed=1), tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "rows" / "rows-000001.parquet", finished / "rows")
+    with pytest.raises(SweepError, match=r"rows-000001\.parquet: belongs to another sweep"):
+        run(spec(), finished)
+
+
+@pytest.mark.parametrize("part", [(-1, 2), (2, 2), (0, 0)])
+def test_run_refuses_an_invalid_part(part, tmp_path):
+    with pytest.raises(SweepError, match=f"part: got {part[0]}/{part[1]}, I/N with 0 <= I < N"):
+        run(spec(), tmp_path, part=part)
+
+
+def test_read_refuses_a_folder_without_rows(programs, tmp_path):
+    with pytest.raises(SweepError, match=r"manifest\.json: is missing"):
+        read(tmp_path)
+    run(spec(), tmp_path / "begun", part=(3, 4))
+    assert read(tmp_path / "begun")["configuration"].tolist() == [9, 9, 10, 10]
+    (tmp_path / "begun" / "rows" / "rows-000003.parquet").unlink()
+    with pytest.raises(SweepError, match="has no rows yet"):
+        read(tmp_path / "begun")
+
+
+@pytest.mark.slow
+def test_killed_and_shared_sweeps_equal_one_run(tmp_path):
+    one, killed, shared = (tmp_path / name for name in ("one", "killed", "shared"))
+    assert run(spec(tables=True), one)
+    files = contents(one)
+    assert len(files) == 1 + 2 * CHUNKS
+    columns = read(one)
+    assert (columns["boards"] == 4).all()
+    assert 0 < columns["valid"].sum() < columns["boards"].sum()
+    with np.load(one / "tables" / "tables-000003.npz") as tables:
+        assert tables["configuration"].tolist() == [9, 10]
+        valid = tables["failures"].sum(axis=(2, 3, 4, 5))[..., 0]
+        assert valid.reshape(-1).tolist() == columns["valid"][-4:].tolist()
+
+    for number, moment in (("3", "after"), ("2", "before")):
+        command = [sys.executable, "-m", small_sweep.__name__, "kill", killed, number, moment]
+        end = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True)
+        assert end.returncode == -signal.SIGKILL, end.stderr.decode()
+    assert any(name.endswith(".tmp") for name in contents(killed))
+    assert run(spec(tables=True), killed)
+    assert contents(killed) == files
+
+    one_of_many.run_all([shared, shared], module=small_sweep.__name__, local_devices=2)
+    assert contents(shared) == files

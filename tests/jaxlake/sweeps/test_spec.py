@@ -1,0 +1,217 @@
+"""Specifications of sweeps: which configurations they stand for, and how they are refused."""
+
+import time
+
+import numpy as np
+import pytest
+
+from jaxlake.policies import RandomPolicy, ShortestPathPolicy
+from jaxlake.sweeps import SweepError, SweepSpec, load_spec
+
+GRID = {"size": 6}
+SAMPLES = {"count": 9, "size": 6}
+
+
+def columns(**fields):
+    spec = SweepSpec(["random"], **fields)
+    return spec.columns(0, spec.configurations)
+
+
+def test_grid_is_the_product_of_its_knobs():
+    made = columns(
+        grid={
+            "size": {"from": 4, "to": 6},
+            "hole_ratio": {"from": 0, "to": 0.3, "count": 4},
+            "num_agents": [2, 3],
+        }
+    )
+    rows = list(zip(*(made[name].tolist() for name in made), strict=True))
+    holes = [0.0, 0.1, 0.2, 0.3]
+    assert rows == [(n, h, 0.0, k) for n in (4, 5, 6) for h in holes for k in (2, 3)]
+
+
+def test_samples_cover_their_ranges_and_depend_on_the_seed():
+    knobs = {
+        "count": 4000,
+        "size": {"from": 4, "to": 6},
+        "hole_ratio": {"from": 0.1, "to": 0.3},
+        "wait_ratio": [0, 0.5],
+    }
+    made = columns(samples=knobs)
+    sizes, counts = np.unique(made["size"], return_counts=True)
+    assert sizes.tolist() == [4, 5, 6]
+    assert (abs(counts - 4000 / 3) < 150).all()  # five standard deviations
+    holes = made["hole_ratio"]
+    assert 0.1 <= holes.min() < 0.101
+    assert 0.299 < holes.max() <= 0.3 + 1e-7
+    assert abs(np.corrcoef(made["size"], holes)[0, 1]) < 0.08
+    assert abs(np.mean(made["wait_ratio"]) - 0.25) < 0.02
+    other = columns(samples=knobs | {"seed": 1})
+    assert 0.2 < np.mean(other["size"] == made["size"]) < 0.45
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"samples": {"count": 50, "size": {"from": 4, "to": 9}, "hole_ratio": [0.1, 0.2]}},
+        {"grid": {"size": [4, 5], "hole_ratio": {"from": 0, "to": 0.24, "count": 25}}},
+    ],
+)
+def test_columns_of_a_range_are_those_of_all(fields):
+    spec = SweepSpec(["random"], **fields)
+    whole = spec.columns(0, 50)
+    for start, stop in ((0, 1), (7, 23), (49, 50), (12, 12)):
+        for name, values in spec.columns(start, stop).items():
+            assert values.tolist() == whole[name][start:stop].tolist()
+
+
+def test_a_million_configurations_take_a_moment():
+    start = time.process_time()
+    spec = SweepSpec(["random"], samples={"count": 1 << 20, "size": {"from": 4, "to": 10}})
+    spec.columns((1 << 20) - 1000, 1 << 20)
+    assert time.process_time() - start < 0.5
+    assert spec.chunk_size * spec.boards == 1 << 16
+
+
+def test_policies_have_names_modules_or_mappings():
+    spec = SweepSpec(["random", f"{__name__}:GREEDY", f"{__name__}:Restless"], grid=GRID)
+    assert list(spec.joint_policies.values()) == [RandomPolicy(), GREEDY, Restless()]
+    named = SweepSpec({"mine": GREEDY}, grid=GRID)
+    assert named.joint_policies == {"mine": GREEDY}
+    assert named.record["policies"] == ["mine"]
+
+
+GREEDY = ShortestPathPolicy()
+
+
+class Restless(RandomPolicy):
+    """A policy as a class that is called without arguments."""
+
+
+class Idle:
+    """No policy: it has no `act`."""
+
+    def start(self, key, instance):
+        return None
+
+
+ALLOWED_NUMBERS = "allowed are numbers from 0 to 1"
+
+INVALID = {
+    "no section": ({}, "grid, samples: got neither"),
+    "two sections": ({"grid": GRID, "samples": SAMPLES}, "grid, samples: got both"),
+    "a list": ({"grid": [1]}, "grid: got [1], a mapping of knobs is needed"),
+    "no size": ({"grid": {}}, "grid.size: is missing"),
+    "unknown knob": ({"grid": GRID | {"hole": 1}}, "grid.hole: unknown key, allowed are size"),
+    "count in a grid": ({"grid": GRID | {"count": 3}}, "grid.count: unknown key"),
+    "large size": ({"grid": {"size": [4, 33]}}, "grid.size: got 33, allowed are whole numbers"),
+    "fraction": ({"grid": {"size": 4.5}}, "grid.size: got 4.5, allowed are whole numbers"),
+    "true": ({"grid": {"size": True}}, "grid.size: got True, allowed are whole numbers"),
+    "word": (
+        {"grid": GRID | {"hole_ratio": "1e-1"}},
+        f"grid.hole_ratio: got '1e-1', {ALLOWED_NUMBERS}",
+    ),
+    "not a number": (
+        {"grid": GRID | {"hole_ratio": float("nan")}},
+        f"grid.hole_ratio: got nan, {ALLOWED_NUMBERS}",
+    ),
+    "twice": ({"grid": {"size": [4, 5, 4]}}, "grid.size: got 4 twice"),
+    "empty": ({"grid": {"size": []}}, "grid.size: got 0 values"),
+    "backwards": ({"grid": {"size": {"from": 5, "to": 4}}}, "grid.size: got from 5 to 4"),
+    "no end": ({"grid": {"size": {"from": 5}}}, "grid.size.to: got None"),
+    "no step": (
+        {"grid": GRID | {"hole_ratio": {"from": 0, "to": 1}}},
+        "grid.hole_ratio.count: got None, allowed are whole numbers from 2",
+    ),
+    "too many sizes": (
+        {"grid": {"size": {"from": 4, "to": 6, "count": 4}}},
+        "grid.size.count: got 4, allowed are whole numbers from 2 to 3",
+    ),
+    "unknown end": (
+        {"samples": SAMPLES | {"size": {"from": 4, "till": 6}}},
+        "samples.size.till: unknown key, allowed are from, to",
+    ),
+    "no count": ({"samples": {"size": 6}}, "samples.count: is missing"),
+    "a negative count": ({"samples": SAMPLES | {"count": -1}}, "samples.count: got -1"),
+    "many samples": ({"samples": SAMPLES | {"count": 1 << 33}}, "samples.count: got 8589934592"),
+    "sample seed": ({"samples": SAMPLES | {"seed": -1}}, "samples.seed: got -1"),
+    "huge grid": (
+        {
+            "grid": {
+                "size": [4, 5],
+                "hole_ratio": {"from": 0, "to": 1, "count": 10**6},
+                "wait_ratio": {"from": 0, "to": 1, "count": 10**6},
+            }
+        },
+        "grid: got 2,000,000,000,000 configurations",
+    ),
+    "waits of one agent": (
+        {"grid": GRID | {"num_agents": [1, 2], "wait_ratio": [0, 0.5]}},
+        "grid.wait_ratio: got 0.5 where num_agents may be 1",
+    ),
+    "boards": ({"grid": GRID, "boards": 0}, "boards: got 0, allowed are whole numbers from 1"),
+    "seed": ({"grid": GRID, "seed": 1 << 32}, "seed: got 4294967296"),
+    "steps": ({"grid": GRID, "max_steps": "many"}, "max_steps: got 'many'"),
+    "candidates": ({"grid": GRID, "max_candidates": 0}, "max_candidates: got 0"),
+    "conflict": ({"grid": GRID, "conflict": "block"}, "did you mean block_both"),
+    "conflicts": ({"grid": GRID, "conflict": ["fail"]}, "conflict: got ['fail']"),
+    "tables": ({"grid": GRID, "tables": 1}, "tables: got 1, allowed are true and false"),
+    "large chunk": ({"grid": GRID, "chunk": 1 << 19}, "chunk: got 524288"),
+    "many chunks": (
+        {"samples": SAMPLES | {"count": 1 << 31}, "chunk": 8},
+        "chunk: got 8, allowed are whole numbers from 2,148",
+    ),
+    "one policy": ({"grid": GRID, "policies": "random"}, "policies: got 'random', a list of names"),
+    "no policy": ({"grid": GRID, "policies": []}, "policies: got [], a list of names"),
+    "policy twice": ({"grid": GRID, "policies": ["random"] * 2}, "distinct names are needed"),
+    "policy number": ({"grid": GRID, "policies": [3]}, "policies: got 3"),
+    "unknown policy": (
+        {"grid": GRID, "policies": ["optimum"]},
+        "got 'optimum', allowed are random, shortest_path, prioritised, optimal and module:NAME; "
+        "did you mean optimal?",
+    ),
+    "unknown module": ({"grid": GRID, "policies": ["none_such:P"]}, "policies: got none_such:P"),
+    "unknown name": (
+        {"grid": GRID, "policies": [f"{__name__}:GREDY"]},
+        f"but {__name__} has no GREDY; did you mean GREEDY?",
+    ),
+    "no policy object": (
+        {"grid": GRID, "policies": [f"{__name__}:Idle"]},
+        "which is not a JointPolicy: it has no method act",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "message"), INVALID.values(), ids=INVALID)
+def test_spec_names_the_invalid_field(fields, message):
+    with pytest.raises(SweepError) as raised:
+        SweepSpec(**({"policies": ["random"]} | fields))
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("grid: {size: 6}\npolicy: [random]", "policy: unknown key, allowed are policies, grid"),
+        ("grid: {size: 6}", "policies: is missing"),
+        ("grid: {size: 6}\ngrid: {size: 5}\npolicies: [random]", "the key 'grid' stands twice"),
+        ("grid: [6\n", "is not YAML"),
+        ("- 3", "must hold a mapping of keys, got list"),
+        ("grid: {size: 6}\npolicies: {mine: 3}", "policies: got a mapping, a list of names"),
+    ],
+)
+def test_load_spec_names_the_file_and_the_field(tmp_path, text, message):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(text)
+    with pytest.raises(Exception, match=r"sweep\.yaml: ") as raised:
+        load_spec(path)
+    assert message in str(raised.value)
+
+
+def test_load_spec_applies_overrides(tmp_path):
+    path = tmp_path / "sweep.yaml"
+    path.write_text("grid: {size: 6}\npolicies: [random]\n")
+    spec = load_spec(path, ["grid.size=[4, 5]", "boards=7"])
+    assert (spec.configurations, spec.boards) == (2, 7)
