@@ -52,7 +52,7 @@ class CommandParser(argparse.ArgumentParser):
         self.complete()
         if self.default_action is not None and args[:1] not in ([], ["-h"], ["--help"]):
             actions = next(one.choices for one in self._actions if one.dest == "action")
-            if args[0] not in actions:
+            if args[0] not in (actions or ()):
                 args = [self.default_action, *args]
         return super().parse_known_args(args, namespace)
 

@@ -65,13 +65,13 @@ def _parquet_bytes(table: Any) -> bytes:
 
 def tables_bytes(spec: SweepSpec, numbers: np.ndarray, tables: Statistics, owner: str) -> bytes:
     """Return full tables, leaves (C, P, ...), as the content of an `.npz` file."""
-    leaves: dict[str, Any] = {
+    leaves = {
         field.name: np.asarray(getattr(tables, field.name))[: len(numbers)]
         for field in fields(tables)
     }
-    names = {"configuration": numbers, "policy": np.array(list(spec.joint_policies))}
+    leaves["configuration"], leaves["policy"] = numbers, np.array(list(spec.joint_policies))
     file = io.BytesIO()
-    np.savez_compressed(file, **{_OWNER: np.array(owner)}, **names, **leaves)
+    np.savez_compressed(file, **leaves, **{_OWNER: np.array(owner)})  # type: ignore[arg-type]
     return file.getvalue()
 
 

@@ -3,18 +3,19 @@
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.environment.conflict_policies import conflict_policy
 from jaxlake.generator import LakeParams
+from jaxlake.remote_files import AnyPath, as_path
 from jaxlake.runtime.random_keys import threefry_key
 from jaxlake.sweeps.chunk_files import import_pyarrow
 from jaxlake.sweeps.folder import SweepFolder
-from jaxlake.sweeps.knobs import SweepError
+from jaxlake.sweeps.knobs import KNOBS, SweepError
 from jaxlake.sweeps.program import ChunkOptions, ChunkResult, chunk_program
 from jaxlake.sweeps.spec import SweepSpec
 
@@ -33,7 +34,7 @@ class Progress(NamedTuple):
 
 def run(
     spec: SweepSpec,
-    path: str | Path,
+    path: str | AnyPath,
     *,
     part: tuple[int, int] = (0, 1),
     devices: Sequence[jax.Device] | None = None,
@@ -64,7 +65,7 @@ def run(
     """
     import_pyarrow()
     own = own_chunks(spec, part)
-    folder = SweepFolder(Path(path), spec)
+    folder = SweepFolder(as_path(path), spec)
     folder.begin()
     left = [chunk for chunk in own if not folder.is_made(chunk)]
     report, clock = progress or (lambda _: None), _Clock(spec, len(own))
@@ -109,18 +110,16 @@ class ChunkRunner:
         Rows beyond the configurations have no boards: all calls share one compiled program.
         """
         fill = (0, self._spec.chunk_size - len(numbers))
-        columns = {name: np.pad(values, fill)[:, None] for name, values in knobs.items()}
-        params = LakeParams(
-            size=columns["size"],  # 0 where there is no configuration
-            data_ratio=np.ones_like(columns["hole_ratio"], np.float32),
-            hole_ratio=columns["hole_ratio"].astype(np.float32),
-            wait_ratio=columns["wait_ratio"].astype(np.float32),
-            num_agents=columns["num_agents"],
-        )
+        columns = {name: jnp.asarray(np.pad(knobs[name], fill))[:, None] for name in KNOBS}
+        ratios = {name: columns[name].astype(jnp.float32) for name in ("hole_ratio", "wait_ratio")}
+        # The size is 0 where there is no configuration.
+        data_ratio = jnp.ones_like(ratios["hole_ratio"])
+        params = LakeParams(**(columns | ratios), data_ratio=data_ratio)
         # The random bits are those of JAX's default since 0.5, whatever the process has set.
         with jax.threefry_partitionable(True):
             key = threefry_key(self._spec.seed)
-            return self._program(key, params, np.pad(numbers, fill).astype(np.uint32))
+            padded = jnp.asarray(np.pad(numbers, fill), jnp.uint32)
+            return self._program(key, params, padded)
 
 
 def _results(
@@ -170,4 +169,5 @@ def _wait_for_processes() -> None:
     from jax._src import distributed  # JAX has no public name for its coordination service
 
     name = f"jaxlake/sweep/{next(_barriers)}"
-    distributed.global_state.client.wait_at_barrier(name, _BARRIER_MS)
+    client: Any = distributed.global_state.client
+    client.wait_at_barrier(name, _BARRIER_MS)

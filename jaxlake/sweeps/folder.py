@@ -22,6 +22,7 @@ from jaxlake.files import (
     write_text_first,
     write_text_whole,
 )
+from jaxlake.remote_files import AnyPath, as_path
 from jaxlake.sweeps.chunk_files import (
     row_columns,
     rows_bytes,
@@ -47,14 +48,14 @@ T = TypeVar("T")
 class SweepFolder:
     """The files of one sweep."""
 
-    path: Path
+    path: AnyPath
     spec: SweepSpec
 
-    def rows_path(self, chunk: int) -> Path:
+    def rows_path(self, chunk: int) -> AnyPath:
         """Return the file of a chunk's rows."""
         return self.path / ROWS / f"rows-{chunk:06d}.parquet"
 
-    def tables_path(self, chunk: int) -> Path:
+    def tables_path(self, chunk: int) -> AnyPath:
         """Return the file of a chunk's tables."""
         return self.path / TABLES / f"tables-{chunk:06d}.npz"
 
@@ -72,7 +73,8 @@ class SweepFolder:
         if not is_new and (differences := _differences(read_manifest(self.path), wanted)):
             raise SweepError(f"{path}: belongs to another sweep: {'; '.join(differences)}")
         for folder in (ROWS, TABLES) if self.spec.tables else (ROWS,):
-            (self.path / folder).mkdir(exist_ok=True)
+            if isinstance(self.path, Path):  # object stores have no folders
+                (self.path / folder).mkdir(exist_ok=True)
 
     def is_made(self, chunk: int) -> bool:
         """Return whether the files of a chunk are there and intact.
@@ -91,14 +93,11 @@ class SweepFolder:
         """
         spec, owner, numbers = self.spec, self._owner(chunk), self.spec.chunk_numbers(chunk)
         if result.tables is not None:
-            path = self.tables_path(chunk)
-            remove_unfinished(path)
-            write_bytes_whole(path, tables_bytes(spec, numbers, result.tables, owner))
+            tables = tables_bytes(spec, np.array(numbers), result.tables, owner)
+            _write(self.tables_path(chunk), tables)
         knobs = spec.columns(numbers.start, numbers.stop)
-        rows = rows_bytes(row_columns(spec, np.array(numbers), knobs, result), owner)
-        path = self.rows_path(chunk)
-        remove_unfinished(path)
-        write_bytes_whole(path, rows)
+        columns = row_columns(spec, np.array(numbers), knobs, result)
+        _write(self.rows_path(chunk), rows_bytes(columns, owner))
 
     def complete(self) -> bool:
         """Write the digests of all files into the manifest; return False if a file is missing."""
@@ -139,13 +138,13 @@ class SweepFolder:
         }
 
 
-def read_manifest(directory: str | Path) -> dict[str, Any]:
+def read_manifest(directory: str | AnyPath) -> dict[str, Any]:
     """Read the manifest of a sweep.
 
     Raises:
         SweepError: It is missing, damaged, or not that of a sweep.
     """
-    path = Path(directory) / MANIFEST
+    path = as_path(directory) / MANIFEST
     if not path.exists():
         raise SweepError(f"{path}: is missing, so the folder is not one of a sweep")
     try:
@@ -159,7 +158,12 @@ def read_manifest(directory: str | Path) -> dict[str, Any]:
     return value
 
 
-def _digest(path: Path, read_owner: Callable[[bytes], str], owner: str) -> str | None:
+def _write(path: AnyPath, content: bytes) -> None:
+    remove_unfinished(path)
+    write_bytes_whole(path, content)
+
+
+def _digest(path: AnyPath, read_owner: Callable[[bytes], str], owner: str) -> str | None:
     try:
         content = path.read_bytes()
         actual = read_owner(content)

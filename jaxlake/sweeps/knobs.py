@@ -51,20 +51,17 @@ class Choice:
     @property
     def least(self) -> float:
         """The smallest value."""
-        return self.values.min().item()
+        return float(self.values.min())
 
     @property
     def most(self) -> float:
         """The largest value."""
-        return self.values.max().item()
-
-    def at(self, places: np.ndarray) -> np.ndarray:
-        """Return the values at these places."""
-        return self.values[places]
+        return float(self.values.max())
 
     def draw(self, uniform: np.ndarray) -> np.ndarray:
         """Return one value for each number in [0, 1)."""
-        return self.values[(uniform * self.count).astype(np.int64)]
+        values: np.ndarray = self.values[(uniform * self.count).astype(np.int64)]
+        return values
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,16 @@
 """Reads the rows of a sweep."""
 
-from pathlib import Path
+import io
 
 import numpy as np
 
+from jaxlake.remote_files import AnyPath, as_path
 from jaxlake.sweeps.chunk_files import import_pyarrow
 from jaxlake.sweeps.folder import ROWS, read_manifest
 from jaxlake.sweeps.knobs import SweepError
 
 
-def read(path: str | Path) -> dict[str, np.ndarray]:
+def read(path: str | AnyPath) -> dict[str, np.ndarray]:
     """Return the rows of a sweep, finished or not, as columns by name.
 
     There is one row per configuration and policy, in the order of configurations. The columns are
@@ -22,15 +23,18 @@ def read(path: str | Path) -> dict[str, np.ndarray]:
     """
     parquet = import_pyarrow().parquet
     read_manifest(path)
-    files = sorted((Path(path) / ROWS).glob("rows-*.parquet"))
+    folder = as_path(path) / ROWS
+    files = sorted(file.name for file in folder.iterdir() if file.suffix == ".parquet")
     if not files:
         raise SweepError(f"{path}: has no rows yet")
     parts = []
-    for file in files:
+    for name in files:
         try:
-            table = parquet.read_table(file, page_checksum_verification=True, partitioning=None)
+            content = io.BytesIO((folder / name).read_bytes())
+            table = parquet.read_table(content, page_checksum_verification=True)
         except (OSError, ValueError) as error:
-            raise SweepError(f"{file}: is damaged: {error}; run the sweep again") from None
+            problem = f"{folder / name}: is damaged: {error}; run the sweep again"
+            raise SweepError(problem) from None
         parts.append({name: table[name].to_numpy() for name in table.column_names})
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return columns | {"policy": columns["policy"].astype(str)}

@@ -105,7 +105,7 @@ class SweepSpec:
     def configurations(self) -> int:
         """The number of configurations."""
         if self._section == "grid":
-            return math.prod(axis.count for axis in self.axes.values())
+            return math.prod(axis.count for axis in self._choices.values())
         count = self._knobs.get("count")
         if count is None:
             raise SweepError("samples.count: is missing, the number of configurations is needed")
@@ -192,17 +192,22 @@ class SweepSpec:
             raise IndexError(f"configurations: got {start} to {stop} of {self.configurations}")
         numbers = np.arange(start, stop)
         if self._section == "grid":
-            shape = [axis.count for axis in self.axes.values()]
-            places = np.unravel_index(numbers, shape)
+            choices = self._choices
+            places = np.unravel_index(numbers, [choice.count for choice in choices.values()])
             return {
-                name: axis.at(place)
-                for (name, axis), place in zip(self.axes.items(), places, strict=True)
+                name: choice.values[place]
+                for (name, choice), place in zip(choices.items(), places, strict=True)
             }
         # A counter of Philox has four words: one for each knob of a configuration.
         words = np.random.Philox(key=[self._sample_seed, 0], counter=[start, 0, 0, 0])
         draws = words.random_raw(len(KNOBS) * len(numbers)).reshape(-1, len(KNOBS))
         uniform = (draws >> np.uint64(11)) * 2.0**-53
         return {name: axis.draw(uniform[:, i]) for i, (name, axis) in enumerate(self.axes.items())}
+
+    @property
+    def _choices(self) -> dict[str, Choice]:
+        """The axes of a grid, all of which are choices."""
+        return {name: axis for name, axis in self.axes.items() if isinstance(axis, Choice)}
 
     @cached_property
     def _section(self) -> str:
@@ -221,7 +226,8 @@ class SweepSpec:
 
     @property
     def _sample_seed(self) -> int:
-        return self._knobs.get("seed", 0)
+        seed: int = self._knobs.get("seed", 0)
+        return seed
 
 
 def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> SweepSpec:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxlake.command_line.arguments import add_action, add_actions, describe
+from jaxlake.command_line.arguments import add_action, add_actions, any_path, describe, local_path
 from jaxlake.command_line.catalogue import CommandParser
 from jaxlake.command_line.json_lines import WIPE
 from jaxlake.command_line.paths import usable_folder
@@ -61,9 +61,9 @@ def add_arguments(parser: CommandParser) -> None:
     parser.default_action = "run"
     actions = add_actions(parser)
     run = add_action(actions, "run", _run, "run a sweep; the default action", _RUN)
-    run.add_argument("spec", metavar="SPEC", type=Path, help="a YAML file")
+    run.add_argument("spec", metavar="SPEC", type=local_path, help="a YAML file")
     what = "a new folder, or to resume in"
-    run.add_argument("--out", metavar="DIR", type=Path, help=what)
+    run.add_argument("--out", metavar="DIR", type=any_path, help=what)
     what = "run only every N-th chunk, from chunk I on"
     run.add_argument("--part", metavar="I/N", type=_part, default=(0, 1), help=what)
     what = "replace values of SPEC, by dotted keys"
@@ -88,7 +88,7 @@ def _run(args: argparse.Namespace) -> int:
     spec = load_spec(args.spec, args.set)
     if args.out is None and not args.dry_run:
         raise UserError("--out: is missing; a folder for the results, or --dry-run, is needed")
-    if args.out is not None:
+    if isinstance(args.out, Path):
         usable_folder("--out", args.out)
     _use_all_cores()
     if args.dry_run:

@@ -9,6 +9,7 @@ import pytest
 COMMANDS = (
     *("run", "study", "engineer", "evaluate", "report", "audit"),
     *("solve", "check", "render", "doctor", "generate", "feasibility", "completion", "dataset"),
+    "sweep",
 )
 
 
