@@ -71,7 +71,8 @@ def test_files_and_modules_that_commands_name_are_there():
         for word in words:
             if re.match(r"(configs|examples)/[\w/]+\.yaml$", word):
                 assert (ROOT / word).exists(), f"{page}: {word}"
-        if words[:2] == ["python", "-m"] and not words[2].startswith("vllm"):
+        third_party = words[2:] and words[2].partition(".")[0] in ("vllm", "verl")
+        if words[:2] == ["python", "-m"] and not third_party:
             assert importlib.util.find_spec(words[2]), f"{page}: {words[2]}"
 
 
