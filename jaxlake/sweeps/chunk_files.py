@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxlake.statistics.summaries import summary_columns
 from jaxlake.statistics.tables import Statistics
+from jaxlake.sweeps.knobs import SweepError
 from jaxlake.sweeps.program import ChunkResult
 from jaxlake.sweeps.spec import SweepSpec
 
@@ -92,12 +93,11 @@ def import_pyarrow() -> ModuleType:
     """Import `pyarrow`, with `pyarrow.parquet`.
 
     Raises:
-        ModuleNotFoundError: pyarrow isn't installed; the message names the extra.
+        SweepError: pyarrow isn't installed; the message names the extra.
     """
     try:
         import pyarrow.parquet
-    except ModuleNotFoundError as error:
-        problem = "sweeps need pyarrow, which isn't installed: pip install 'jaxlake[sweeps]'"
-        raise ModuleNotFoundError(problem, name=error.name) from None
+    except ModuleNotFoundError:
+        raise SweepError("sweeps need pyarrow: pip install 'jaxlake[sweeps]'") from None
     module: ModuleType = pyarrow
     return module

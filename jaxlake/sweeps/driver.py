@@ -1,4 +1,4 @@
-"""Runs a sweep chunk by chunk, on all devices of this process, and resumes where it was killed."""
+"""Runs a sweep chunk by chunk on all devices of this process, and resumes interrupted ones."""
 
 import itertools
 import time
@@ -59,8 +59,8 @@ def run(
         Whether all chunks of the sweep are on disk. Then the manifest has their digests.
 
     Raises:
-        SweepError: The folder holds something else or another sweep, or `part` is invalid.
-        ModuleNotFoundError: pyarrow isn't installed.
+        SweepError: The folder holds something else or another sweep, `part` is invalid, or pyarrow
+            isn't installed.
         OSError: A file can't be written.
     """
     import_pyarrow()
@@ -112,10 +112,10 @@ class ChunkRunner:
         fill = (0, self._spec.chunk_size - len(numbers))
         columns = {name: jnp.asarray(np.pad(knobs[name], fill))[:, None] for name in KNOBS}
         ratios = {name: columns[name].astype(jnp.float32) for name in ("hole_ratio", "wait_ratio")}
-        # The size is 0 where there is no configuration.
+        # Size 0 stands for a missing configuration.
         data_ratio = jnp.ones_like(ratios["hole_ratio"])
         params = LakeParams(**(columns | ratios), data_ratio=data_ratio)
-        # The random bits are those of JAX's default since 0.5, whatever the process has set.
+        # JAX's default since 0.5, whatever the process has set.
         with jax.threefry_partitionable(True):
             key = threefry_key(self._spec.seed)
             padded = jnp.asarray(np.pad(numbers, fill), jnp.uint32)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from jaxlake.sweeps.chunk_files import row_columns, rows_bytes, tables_bytes
+from jaxlake.sweeps.chunk_files import import_pyarrow, row_columns, rows_bytes, tables_bytes
 from jaxlake.sweeps.driver import ChunkRunner, own_chunks
 from jaxlake.sweeps.spec import SweepSpec
 
@@ -49,9 +49,9 @@ def estimate(
         devices: Those of this process to use; all of them by default.
 
     Raises:
-        SweepError: `part` is invalid.
-        ModuleNotFoundError: pyarrow isn't installed.
+        SweepError: `part` is invalid, or pyarrow isn't installed.
     """
+    import_pyarrow()
     chunks = len(own_chunks(spec, part))
     spread = np.linspace(0, spec.configurations - 1, spec.chunk_size).astype(np.int64)
     singles = [spec.columns(number, number + 1) for number in spread.tolist()]

@@ -18,8 +18,8 @@ def read(path: str | AnyPath) -> dict[str, np.ndarray]:
     `policy` (str), and the counters of `summary_columns` (int64).
 
     Raises:
-        SweepError: The folder is not one of a sweep, has no rows yet, or a file is damaged.
-        ModuleNotFoundError: pyarrow isn't installed.
+        SweepError: The folder is not one of a sweep, has no rows yet, a file is damaged, or pyarrow
+            isn't installed.
     """
     parquet = import_pyarrow().parquet
     read_manifest(path)

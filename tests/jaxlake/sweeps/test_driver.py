@@ -8,14 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 
-from jaxlake.statistics.summaries import COUNTERS, Summary
+from jaxlake.statistics.summaries import COUNTERS
 from jaxlake.sweeps import SweepError, read, run
-from jaxlake.sweeps.program import ChunkResult
 from tests.jaxlake import one_of_many
 from tests.jaxlake.sweeps import small_sweep
 from tests.jaxlake.sweeps.small_sweep import CHUNKS, spec
@@ -29,20 +27,12 @@ def contents(directory):
 
 @pytest.fixture
 def programs(monkeypatch):
-    """Replaces the lake by a program that counts numbers; gets the options of each program."""
+    """Replaces the lake by a program that counts; gets the options of each program."""
     made = []
 
     def chunk_program(options, devices):
         made.append(options)
-
-        def call(key, params, numbers):
-            P, values = len(options.policies), np.arange(len(COUNTERS))
-            low = 1000 * numbers[:, None, None] + 100 * np.arange(P)[:, None] + values
-            low = np.where(params.size[..., None] > 0, low, 0)
-            words = np.stack([np.zeros_like(low), low], axis=-1).astype(np.uint32)
-            return ChunkResult(Summary(jnp.asarray(words)), None)
-
-        return call
+        return small_sweep.counting_program(options, devices)
 
     monkeypatch.setattr("jaxlake.sweeps.driver.chunk_program", chunk_program)
     return made

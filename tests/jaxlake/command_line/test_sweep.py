@@ -1,0 +1,95 @@
+"""`jaxlake sweep`: sweeps from the command line."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from jaxlake.sweeps import read
+from tests.jaxlake.sweeps import small_sweep
+
+SPEC = """\
+grid:
+  size: [3, 4]
+  hole_ratio: {from: 0, to: 0.2, count: 3}
+policies: [random, shortest_path]
+boards: 4
+chunk: 4
+"""
+
+
+@pytest.fixture
+def spec(tmp_path):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(SPEC)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _cheap_programs(monkeypatch):
+    monkeypatch.setattr("jaxlake.use_all_cores", lambda: 1)
+    monkeypatch.setattr("jaxlake.sweeps.driver.chunk_program", small_sweep.counting_program)
+
+
+def test_sweep_runs_and_resumes(spec, cli, tmp_path):
+    out = tmp_path / "out"
+    first = cli("sweep", spec, "--out", out, "--part", "1/2")
+    assert (first.status, first.out) == (0, f"{out}: part 1/2 is done\n")
+    done = cli("sweep", "run", "--out", out, spec)
+    assert (done.status, done.out) == (0, f"{out}: 12 rows\n")
+    assert done.err.splitlines()[0] == "jaxlake: 1 of 2 chunks"
+    assert done.err.splitlines()[-1].startswith("jaxlake: 2 of 2 chunks")
+    assert len(read(out)["policy"]) == 12
+
+
+def test_dry_run_prints_the_size_and_writes_nothing(spec, cli, tmp_path):
+    changes = ["--set", "grid.hole_ratio.count=1000", "boards=256"]
+    done = cli("sweep", spec, "--dry-run", *changes, "--part", "0/2")
+    assert done.status == 0
+    lines = dict(line.split("  ", 1) for line in done.out.splitlines())
+    values = {name: value.strip() for name, value in lines.items()}
+    assert values["configurations"] == "2,000"
+    assert values["rows"] == "4,000"
+    assert values["boards"] == "512,000"
+    assert values["chunks (part 0/2)"] == "250 of 4 configurations"
+    assert {"on disk (part 0/2)", "memory", "expected time (part 0/2)"} <= set(values)
+    assert list(tmp_path.iterdir()) == [spec]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "--out: is missing"),
+        (["--out", "{spec}"], "--out: got {spec}, is a file"),
+        (["--out", "x", "--set", "boards=0"], "{spec}: boards: got 0"),
+        (["--out", "x", "--set", "polices=[a]"], "did you mean policies?"),
+        (["--out", "x", "--part", "2/2"], "--part: got 2/2, I/N with I from 0 to N - 1"),
+        (["--out", "gs:/x"], "must be a string with two slashes"),
+    ],
+)
+def test_sweep_names_invalid_input(words, message, spec, cli):
+    done = cli("sweep", spec, *(word.format(spec=spec) for word in words))
+    assert done.status == 2
+    assert message.format(spec=spec) in done.err
+
+
+def test_missing_pyarrow_is_named_with_the_extra(spec, cli, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    done = cli("sweep", spec, "--out", tmp_path / "out")
+    assert done.status == 2
+    assert "jaxlake[sweeps]" in done.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_terminated_sweep_ends_with_143_and_resumes(spec, tmp_path):
+    command = [sys.executable, "-m", "jaxlake", "sweep", spec, "--out", tmp_path / "out"]
+    command += ["--set", "max_candidates=2048", "horizon=16", "max_steps=16"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr.readline() == "jaxlake: 0 of 2 chunks\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 143
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'out'}: 12 rows\n")
+    assert not list((tmp_path / "out").rglob("*.tmp"))
