@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -116,6 +117,15 @@ def number(
 
 
 seed = number(int, 0, 2**32 - 1)
+
+
+def share(text: str) -> tuple[int, int]:
+    """Read a share of the work such as 3/8, as the type of an argument: number and count."""
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    if match is None or not int(match[1]) < int(match[2]):
+        problem = f"got {text}, I/N with I from 0 to N - 1 is needed"
+        raise argparse.ArgumentTypeError(problem)
+    return int(match[1]), int(match[2])
 
 
 def whole_numbers(text: str) -> list[int]:

@@ -1,5 +1,6 @@
 """Scripted joint policies, their rollouts, and tables over policies and configurations."""
 
+from jaxlake.policies.catalogue import policy_of as policy_of
 from jaxlake.policies.joint_rollout import JointPolicy as JointPolicy
 from jaxlake.policies.joint_rollout import JointRollout as JointRollout
 from jaxlake.policies.joint_rollout import roll_out as roll_out

@@ -86,7 +86,7 @@ class SweepSpec:
                 "agent never waits: only 0 is allowed"
             )
         if section == "samples":
-            _check_count("samples.seed", self._sample_seed, 0, 2**32 - 1)
+            _check_count("samples.seed", self._knobs.get("seed", 0), 0, 2**32 - 1)
         if self.chunk is not None:
             least = -(-self.configurations // MAX_CHUNKS)
             _check_count("chunk", self.chunk, least, _MAX_BOARDS_PER_CHUNK // self.boards)
@@ -138,7 +138,7 @@ class SweepSpec:
     def chunk_size(self) -> int:
         """The number of configurations per file; the last file may have fewer."""
         if self.chunk is not None:
-            return min(self.chunk, self.configurations)
+            return min(int(self.chunk), self.configurations)
         size = _BOARDS_PER_CHUNK // self.boards // 4 ** max(0, self.max_agents - 2)
         most = _MAX_TABLES // len(self.policies) if self.tables else _MAX_DEFAULT_CHUNK
         fewest = -(-self.configurations // MAX_CHUNKS)
@@ -167,7 +167,11 @@ class SweepSpec:
     @property
     def record(self) -> dict[str, Any]:
         """All that decides the results, as JSON values."""
-        record = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        record = {
+            name: value.item() if isinstance(value, np.integer) else value
+            for name, value in values.items()
+        }
         section = {name: axis.record for name, axis in self.axes.items()}
         if self._section == "samples":
             section |= {"count": self.configurations, "seed": self._sample_seed}
@@ -226,8 +230,8 @@ class SweepSpec:
 
     @property
     def _sample_seed(self) -> int:
-        seed: int = self._knobs.get("seed", 0)
-        return seed
+        seed = self._knobs.get("seed", 0)
+        return int(seed)
 
 
 def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> SweepSpec:

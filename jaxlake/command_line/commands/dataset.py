@@ -1,7 +1,6 @@
 """`jaxlake dataset`: sets of boards on disk."""
 
 import argparse
-import re
 import sys
 
 from jaxlake.command_line.arguments import (
@@ -12,6 +11,7 @@ from jaxlake.command_line.arguments import (
     describe,
     local_path,
     number,
+    share,
     user_errors,
 )
 from jaxlake.command_line.conversion import check_source, write_boards
@@ -105,19 +105,11 @@ def _add_make(parser: argparse.ArgumentParser) -> None:
     add_seed(parser)
     size = "boards per part, at most 1,048,576 (default: 65,536)"
     tries = "boards of a kind to draw for one part before giving up (default: 8 per board)"
-    share = "make only every W-th part, from part I on"
+    part = "make only every W-th part, from part I on"
     part_size, candidates = number(int, 1, 1 << 20), number(int, 1, 1 << 30)
     parser.add_argument("--part-size", metavar="B", type=part_size, default=1 << 16, help=size)
     parser.add_argument("--max-candidates", metavar="M", type=candidates, help=tries)
-    parser.add_argument("--worker", metavar="I/W", type=_worker, default=(0, 1), help=share)
-
-
-def _worker(text: str) -> tuple[int, int]:
-    """Read a worker such as 3/8."""
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if match is None or not int(match[1]) < int(match[2]):
-        raise argparse.ArgumentTypeError(f"got {text}, I/W with I from 0 to W - 1 is needed")
-    return int(match[1]), int(match[2])
+    parser.add_argument("--worker", metavar="I/W", type=share, default=(0, 1), help=part)
 
 
 def _make(args: argparse.Namespace) -> int:

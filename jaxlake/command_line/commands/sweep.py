@@ -2,14 +2,20 @@
 
 import argparse
 import os
-import re
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxlake.command_line.arguments import add_action, add_actions, any_path, describe, local_path
+from jaxlake.command_line.arguments import (
+    add_action,
+    add_actions,
+    any_path,
+    describe,
+    local_path,
+    share,
+)
 from jaxlake.command_line.catalogue import CommandParser
 from jaxlake.command_line.json_lines import WIPE
 from jaxlake.command_line.paths import usable_folder
@@ -65,21 +71,13 @@ def add_arguments(parser: CommandParser) -> None:
     what = "a new folder, or to resume in"
     run.add_argument("--out", metavar="DIR", type=any_path, help=what)
     what = "run only every N-th chunk, from chunk I on"
-    run.add_argument("--part", metavar="I/N", type=_part, default=(0, 1), help=what)
+    run.add_argument("--part", metavar="I/N", type=share, default=(0, 1), help=what)
     what = "replace values of SPEC, by dotted keys"
     run.add_argument(
         "--set", metavar="KEY=VALUE", nargs="+", action="extend", default=[], help=what
     )
     what = "write nothing: run one chunk, and print size, memory and expected time"
     run.add_argument("--dry-run", action="store_true", help=what)
-
-
-def _part(text: str) -> tuple[int, int]:
-    """Read a part such as 3/8."""
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if match is None or not int(match[1]) < int(match[2]):
-        raise argparse.ArgumentTypeError(f"got {text}, I/N with I from 0 to N - 1 is needed")
-    return int(match[1]), int(match[2])
 
 
 def _run(args: argparse.Namespace) -> int:

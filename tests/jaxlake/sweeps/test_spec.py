@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pytest
 
+from jaxlake.environment.conflict_policies import ConflictPolicy
 from jaxlake.policies import RandomPolicy, ShortestPathPolicy
 from jaxlake.sweeps import SweepError, SweepSpec, load_spec
 
@@ -79,6 +80,19 @@ def test_policies_have_names_modules_or_mappings():
     named = SweepSpec({"mine": GREEDY}, grid=GRID)
     assert named.joint_policies == {"mine": GREEDY}
     assert named.record["policies"] == ["mine"]
+
+
+def test_digest_depends_on_values_not_on_their_types():
+    fields = {"samples": {"count": 9, "size": [4, 5], "seed": 3}, "boards": 8, "chunk": 4}
+    arrays = {
+        "samples": {"count": np.int32(9), "size": np.array([4, 5]), "seed": np.uint8(3)},
+        "boards": np.int64(8),
+        "chunk": np.int64(4),
+        "conflict": ConflictPolicy.FAIL,
+    }
+    digest = SweepSpec(["random"], **fields).digest
+    assert SweepSpec(("random",), **arrays).digest == digest
+    assert SweepSpec(["random"], **fields, seed=1).digest != digest
 
 
 GREEDY = ShortestPathPolicy()
