@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from engineer.engineers.adaptive import LearnabilityEngineer, SecBanditEngineer
 from engineer.engineers.base import Engineer
 from engineer.engineers.controls import CONTROL_NAMES, split_control
+from engineer.engineers.learned import learned_engineer
 from engineer.engineers.plans import EasyToHardEngineer, FixedEngineer, RandomEngineer
 from engineer.engineers.rule import RuleEngineer
 from engineer.space import Configuration, KnobSpace
@@ -39,6 +40,7 @@ SCRIPTED: dict[str, Callable[[RunSettings], Engineer]] = {
     "learnability": lambda run: LearnabilityEngineer(),
     "sec_bandit": lambda run: SecBanditEngineer(),
     "rule": lambda run: RuleEngineer(),
+    "learned": lambda run: learned_engineer(),
 }
 
 

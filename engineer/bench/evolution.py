@@ -1,0 +1,151 @@
+"""Trains the `learned` engineer by evolution strategies on simulated runs of the lake.
+
+    python -m engineer.bench.evolution engineer/engineers/learned.json   # train, write the file
+    python -m engineer.bench.evolution                                   # compare the engineers
+
+Both take minutes on two CPU cores. Training has learners of `Prior()`. The comparison has learners
+of other seeds, and of `SHIFTED`, a prior that training never saw.
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engineer.bench.learners import Learners, Prior, draw_learners, take
+from engineer.bench.play import play
+from engineer.bench.vectorised import grid_of, play_policy
+from engineer.engineers.catalogue import scripted_engineer
+from engineer.engineers.learned import Parameters, decide
+from engineer.lake import Bounds, lake_domain
+
+DOMAIN = lake_domain(
+    Bounds(sizes=(3, 4, 5, 6), max_hole_ratio=0.4, max_wait_ratio=0.6, min_share=0.05, edit_steps=3)
+)
+"""The lake of configs/miniature.yaml; `rule` and `learnability` do best here with three steps."""
+STAGES = 6
+TRAINING_SEED, TEST_SEED = (101,), (202,)
+START = Parameters(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+"""Equal shares, knobs as they are."""
+SCALE = Parameters(1.0, 1.0, 5.0, 1.0, 1.0, 1.0, 1.0)
+"""The unit of each parameter: a trend is a tenth or so."""
+SHIFTED = Prior(
+    start=(-0.5, 1.0),
+    cost=(3.0, 0.6),
+    speed=(0.5, 0.5),
+    forgetting=(0.15, 0.3),
+    transfer=(0.0, 0.4),
+    narrow=(0.0, 1.0),
+    count=100,
+)
+"""Weaker learners that learn faster, transfer less and forget less, seen less exactly."""
+
+
+def evolve(
+    objective: Callable[[np.ndarray, np.random.Generator], Any],
+    start: np.ndarray,
+    scale: np.ndarray,
+    *,
+    generations: int = 300,
+    population: int = 32,
+    seed: int = 0,
+) -> np.ndarray:
+    """Maximise a noisy objective by evolution strategies (Salimans et al. 2017).
+
+    Each generation tries pairs of opposite steps of standard deviation 0.3. The centre moves along
+    the steps, weighted by their rank, with momentum 0.8 and a rate that falls linearly to 0.
+
+    Args:
+        objective: Maps candidates (population, D) and a generator to their scores (population,).
+        start: Float (D,), the first centre.
+        scale: Float (D,), the unit of each parameter.
+        generations: Number of generations, at least 1.
+        population: Candidates per generation, an even number.
+        seed: Decides all random numbers.
+
+    Returns:
+        The last centre, float (D,).
+    """
+    rng = np.random.default_rng(seed)
+    centre, momentum = np.zeros(len(start)), np.zeros(len(start))
+    for generation in range(generations):
+        half = rng.normal(size=(population // 2, len(start)))
+        steps = np.concatenate([half, -half])
+        scores = np.asarray(objective(start + scale * (centre + 0.3 * steps), rng))
+        ranks = np.argsort(np.argsort(scores)) / (population - 1) - 0.5
+        momentum = 0.8 * momentum + 0.2 * (ranks @ steps) / (0.3 * population)
+        centre = centre + 0.35 * (1.0 - generation / generations) * momentum
+    return start + scale * centre
+
+
+def final_rates(parameters: Any, learners: Learners) -> Any:
+    """Return the final valid rate of each learner, float (N,), under some parameters (D,)."""
+    policy = partial(decide, Parameters(*parameters))
+    return play_policy(policy, learners, grid_of(DOMAIN))[:, -1]
+
+
+def train(generations: int, learners: int = 2048, batch: int = 256) -> Parameters:
+    """Train on random batches of a pool of learners."""
+    import jax
+
+    pool = draw_learners(Prior(), DOMAIN, learners, STAGES, TRAINING_SEED)
+    scores = jax.jit(jax.vmap(lambda one, few: final_rates(one, few).mean(), (0, None)))
+
+    def objective(candidates: np.ndarray, rng: np.random.Generator) -> Any:
+        return scores(candidates, take(pool, rng.choice(learners, batch, replace=False)))
+
+    best = evolve(objective, np.array(START), np.array(SCALE), generations=generations)
+    return Parameters(*(round(float(value), 3) for value in best))
+
+
+def compare(count: int) -> dict[str, dict[str, dict[str, float]]]:
+    """Return by prior the rates, and what `learned` gains on each engineer, in points.
+
+    Standard errors are over learners.
+    """
+    names = ("rule", "learnability", "shuffled:learned", "fixed")
+    table: dict[str, dict[str, dict[str, float]]] = {}
+    for prior, name in ((Prior(), "held-out seeds"), (SHIFTED, "another prior")):
+        learners = draw_learners(prior, DOMAIN, count, STAGES, TEST_SEED)
+        final = {
+            engineer: play(partial(scripted_engineer, engineer), learners, DOMAIN).final
+            for engineer in ("learned", *names)
+        }
+        table[name] = {"learned": {"rate": round(100 * final["learned"].mean(), 2)}}
+        for other in names:
+            gain = 100 * (final["learned"] - final[other])
+            error = gain.std(ddof=1) / np.sqrt(count)
+            table[name][other] = {
+                "rate": round(100 * final[other].mean(), 2),
+                "difference": round(gain.mean(), 2),
+                "standard_error": round(error, 2),
+            }
+    return table
+
+
+def main() -> None:
+    """Train and write a file, or compare."""
+    parser = argparse.ArgumentParser(prog="python -m engineer.bench.evolution")
+    parser.add_argument("file", type=Path, nargs="?", help="write the trained parameters there")
+    parser.add_argument("--generations", type=int, default=300, metavar="N")
+    parser.add_argument("--learners", type=int, default=500, metavar="N", help="for the comparison")
+    options = parser.parse_args()
+    if options.file is None:
+        print(json.dumps(compare(options.learners), indent=2))
+        return
+    content = {
+        "command": "python -m engineer.bench.evolution engineer/engineers/learned.json",
+        "prior": Prior().model_dump(mode="json"),
+        "stages": STAGES,
+        "generations": options.generations,
+        "parameters": train(options.generations)._asdict(),
+    }
+    options.file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

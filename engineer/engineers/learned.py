@@ -1,0 +1,74 @@
+"""An engineer of seven parameters, trained on the final valid rate of simulated runs.
+
+Features of each group, as `engineer.bench.vectorised.Features` has them when a stage has ended:
+
+| feature | meaning |
+|---|---|
+| v | valid rate on the validation set, 0..1 |
+| s | 4p(1-p) of the training answers, 0..1; of the valid rate if the group was not trained on |
+| t | rise of the valid rate in the stage |
+| x | share of the data in force, times the number of groups; 1 on average |
+| l | level of a knob in force, 0..1 of its range |
+
+    weight   = exp(w_signal s + w_valid v + w_trend t + w_share x)    shares in proportion to it
+    level    = k_start + k_valid v + k_level l                        of each knob, clipped to 0..1
+
+`engineer.bench.evolution` trains the parameters and writes `learned.json`.
+"""
+
+import json
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from engineer.bench.vectorised import Decision, FeatureEngineer, Features
+
+
+class Parameters(NamedTuple):
+    """The parameters; each a float, or an array of them."""
+
+    w_signal: Any
+    w_valid: Any
+    w_trend: Any
+    w_share: Any
+    k_start: Any
+    k_valid: Any
+    k_level: Any
+
+
+def decide(parameters: Parameters, features: "Features") -> "Decision":
+    """Return the design for features of NumPy or JAX.
+
+    Args:
+        parameters: Floats.
+        features: Arrays (..., G) and levels (..., G, K).
+
+    Returns:
+        Weights (..., G) > 0 and levels (..., G, K), which may lie outside of 0..1.
+    """
+    from engineer.bench.vectorised import Decision
+
+    p, groups = parameters, features.valid.shape[-1]
+    logits = (
+        p.w_signal * 4.0 * features.learnability
+        + p.w_valid * features.valid
+        + p.w_trend * features.trend
+        + p.w_share * groups * features.shares
+    )
+    weights = 2.718281828459045 ** (logits - logits.max(axis=-1, keepdims=True))
+    levels = p.k_start + p.k_valid * features.valid[..., None] + p.k_level * features.levels
+    return Decision(weights, levels)
+
+
+def learned_parameters() -> Parameters:
+    """Return the trained parameters that come with the package."""
+    content = json.loads(files("engineer.engineers").joinpath("learned.json").read_text())
+    return Parameters(**content["parameters"])
+
+
+def learned_engineer() -> "FeatureEngineer":
+    """Make the trained engineer; its answer is the same for every attempt."""
+    from engineer.bench.vectorised import FeatureEngineer  # which imports the catalogue
+
+    parameters = learned_parameters()
+    return FeatureEngineer(lambda features: decide(parameters, features), "learned")

@@ -1,0 +1,57 @@
+"""Evolution strategies, and the engineer that they trained."""
+
+import numpy as np
+
+from engineer import scripted_engineer
+from engineer.bench import Prior, draw_learners, play
+from engineer.bench.evolution import DOMAIN, START, evolve, final_rates, train
+from engineer.bench.vectorised import Features
+from engineer.engineers.learned import Parameters, decide, learned_parameters
+
+LEARNERS = draw_learners(Prior(), DOMAIN, 32, 3, (7,))
+
+
+def test_evolve_finds_the_maximum_of_a_noisy_objective():
+    peak, scale = np.array([1.0, -20.0]), np.array([1.0, 10.0])
+
+    def objective(candidates, rng):
+        apart = np.sum(((candidates - peak) / scale) ** 2, axis=1)
+        return rng.normal(0.0, 0.1, len(candidates)) - apart
+
+    best = evolve(objective, np.array([0.0, 10.0]), scale, generations=150)
+    assert np.all(np.abs(best - peak) < 0.1 * scale)
+
+
+def test_decide_is_the_formula_of_the_page():
+    features = Features(
+        valid=np.array([0.2, 0.8]),
+        trend=np.array([0.1, 0.0]),
+        learnability=np.array([0.25, 0.0]),
+        shares=np.array([0.3, 0.7]),
+        levels=np.array([[0.0, 1.0], [0.5, 0.5]]),
+        progress=np.array([0.5]),
+    )
+    weights, levels = decide(Parameters(1.0, 2.0, 3.0, 0.5, 0.1, 0.5, 0.2), features)
+    logits = 1.0 + 0.4 + 0.3 + 0.3, 0.0 + 1.6 + 0.0 + 0.7
+    assert np.isclose(weights[0] / weights[1], np.exp(logits[0] - logits[1]))
+    assert np.allclose(levels, [[0.2, 0.4], [0.6, 0.6]])
+    weights, levels = decide(START, features)
+    assert np.allclose(weights, 1.0)
+    assert np.allclose(levels, features.levels)
+
+
+def test_learned_beats_its_shuffled_self_and_fixed():
+    final = {
+        name: play(lambda run, name=name: scripted_engineer(name, run), LEARNERS, DOMAIN).final
+        for name in ("learned", "shuffled:learned", "fixed")
+    }
+    for other in ("shuffled:learned", "fixed"):
+        gain = final["learned"] - final[other]
+        assert gain.mean() > 2.0 * gain.std() / np.sqrt(len(gain))
+    assert np.allclose(final_rates(learned_parameters(), LEARNERS), final["learned"], atol=1e-4)
+
+
+def test_train_improves_on_its_start():
+    trained = train(generations=10, learners=32, batch=16)
+    gain = final_rates(trained, LEARNERS) - final_rates(START, LEARNERS)
+    assert gain.mean() > 0.005
