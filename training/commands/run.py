@@ -84,6 +84,9 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--heartbeat: got {args.heartbeat}, allowed with --coordinator only")
     config = load(args.config, args.set)
     run_dir = usable_folder("--run-dir", args.run_dir or Path("runs") / config.name)
+    from training.run.directory import RunDirectory, require_literal_path
+
+    require_literal_path(run_dir)
     if args.source is not None:
         from training.phases.starting import started_config
 
@@ -97,8 +100,6 @@ def run(args: argparse.Namespace) -> int:
         start = config.started_from
         print_plan(config, None if start is None else start_weights(start, run_dir))
         return 0
-    from training.run.directory import RunDirectory
-
     directory = RunDirectory(run_dir)
     directory.belongs_to(config)  # which `loop.run` asks again, after imports that take seconds
     if not directory.finished():

@@ -73,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
     from training.analysis.study.config import load_study
     from training.analysis.study.directory import StudyDirectory
     from training.commands.pairs import read_pairs
+    from training.run.directory import require_literal_path
 
     given = read_pairs("--cluster-set", args.cluster_set)
     if given and not args.cluster:
@@ -88,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
         folder = read_folder(args.benchmark)
     study = load_study(args.study, seeds=args.seeds, engineers=args.engineers)
     study_dir = args.study_dir or Path("runs") / study.config.name
+    require_literal_path(study_dir)
     directory = StudyDirectory(usable_folder("--study-dir", study_dir))
     if args.output is not None:
         usable_folder("--output", args.output)

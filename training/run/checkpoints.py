@@ -18,6 +18,7 @@ from training.learner.optimizer import LearnerState
 from training.policy.lora import trainable, with_trainable
 from training.processes import from_first
 from training.run.digests import damage_of, write_digests
+from training.run.directory import require_literal_path
 from training.run.progress import console
 
 # Orbax writes these after the digests.
@@ -54,8 +55,9 @@ class Checkpoints:
 
         Raises:
             UserError: There are checkpoints, but none is intact, or a file of one can't be read.
-                All are kept.
+                All are kept. Or Orbax would read the path as a pattern.
         """
+        require_literal_path(folder)
         self._folder = folder.absolute()
         self._saving: int | None = None
         from_first("the checkpoints on disk", self._clean)
@@ -148,10 +150,15 @@ class Checkpoints:
             ) from error
 
     def _write_digests(self) -> None:
-        """Write the digests of the checkpoint that is being saved, before it gets its name."""
+        """Write the digests of the checkpoint that is being saved, before it gets its name.
+
+        An array of it that can't be opened raises an error.
+        """
         name = str(self._saving)
         unnamed = [*self._folder.glob(f"{name}{ocp.utils.TMP_DIR_SUFFIX}*"), self._folder / name]
-        write_digests(next(filter(Path.is_dir, unnamed)), left_out=_WITHOUT_DIGEST)
+        checkpoint = next(filter(Path.is_dir, unnamed))
+        _open_arrays(checkpoint)
+        write_digests(checkpoint, left_out=_WITHOUT_DIGEST)
 
 
 def _learned(state: LearnerState) -> LearnerState:
@@ -183,11 +190,23 @@ def _remove_damaged(folder: Path) -> None:
 
 
 def _damage_of(checkpoint: Path) -> str | None:
-    """Say what of a checkpoint is missing or has changed."""
+    """Return what is missing from a checkpoint, has changed or can't be opened; None if nothing."""
     try:
-        return damage_of(checkpoint, left_out=_WITHOUT_DIGEST)
+        problem = damage_of(checkpoint, left_out=_WITHOUT_DIGEST)
     except OSError as error:
         raise UserError(
             f"{error.filename}: can't be read: {error.strerror}. No checkpoint was removed; once "
             "it can be read, the same command goes on"
         ) from error
+    if problem is not None:
+        return problem
+    try:
+        _open_arrays(checkpoint)
+    except Exception as error:  # Orbax passes on whatever its libraries raise
+        return f"{checkpoint}: its arrays can't be opened: {' '.join(str(error).split()):.200}"
+    return None
+
+
+def _open_arrays(checkpoint: Path) -> None:
+    """Open every array of a checkpoint, without reading its values."""
+    ocp.StandardCheckpointHandler().metadata(checkpoint / "state")

@@ -100,6 +100,19 @@ class StageDirectory:
         return [*asked, *noted, self.decision, self.digests]
 
 
+_PATTERN = "*?[\\"
+
+
+def require_literal_path(path: Path) -> None:
+    """Raise a `UserError` if Orbax would read a path as a pattern and lose checkpoint files."""
+    used = [letter for letter in str(path.absolute()) if letter in _PATTERN]
+    if used:
+        raise UserError(
+            f"{path.absolute()}: its name or that of a folder above has {used[0]!r}, which Orbax "
+            f"reads as a pattern; allowed are names without {' '.join(_PATTERN)}"
+        )
+
+
 class RunDirectory:
     """The files of one run: those of the list above, and two folders of weights beside them."""
 

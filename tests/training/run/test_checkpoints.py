@@ -24,6 +24,7 @@ from training.policy.decoder import Decoder
 from training.policy.lora import add_adapters
 from training.run import checkpoints as module
 from training.run.checkpoints import Checkpoints, RunProgress
+from training.run.digests import write_digests
 from training.schema import Lora
 
 # Saves checkpoint 1, and is killed while the files of checkpoint 2 get their digests.
@@ -135,6 +136,12 @@ def cut(folder: Path) -> None:
     file.write_bytes(file.read_bytes()[:100])
 
 
+def lose_manifest(folder: Path) -> None:
+    """Lose a file whose digest was never written, as under a path that Orbax reads as a pattern."""
+    (folder / "state/manifest.ocdbt").unlink()
+    write_digests(folder, left_out=("_CHECKPOINT_METADATA", "commit_success.txt"))
+
+
 DAMAGE: list[Callable[[Path], None]] = [
     cut,
     lambda folder: (folder / "progress/metadata").unlink(),
@@ -142,7 +149,24 @@ DAMAGE: list[Callable[[Path], None]] = [
     lambda folder: (folder / "SHA256SUMS").write_bytes(b"\xff\n"),
     lambda folder: (folder / "state/more").write_text("more"),
     lambda folder: shutil.rmtree(folder / "state"),
+    lose_manifest,
 ]
+
+
+@pytest.mark.parametrize("name", ["run[1]", "a*", "what?", "a\\b"])
+def test_checkpoints_refuse_a_path_that_is_a_pattern(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="which Orbax reads as a pattern; allowed are"):
+        Checkpoints(tmp_path / name / "checkpoints")
+
+
+def test_save_fails_if_its_arrays_cannot_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "require_literal_path", lambda path: None)
+    checkpoints = Checkpoints(tmp_path / "run[1]")
+    checkpoints.save(state_at(1), progress_at(1))
+    with pytest.raises(UserError, match=r"the checkpoint can't be saved: ValueError: NOT_FOUND"):
+        checkpoints.close()
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
