@@ -31,6 +31,7 @@ from engineer.space import (
     Ratio,
     apportion,
 )
+from jaxlake.language.thinking import after_thinking
 
 RepairName = Literal["clamp", "normalise", "minimum_share", "round", "bounded_step", "feasibility"]
 
@@ -114,8 +115,8 @@ def review_answer(
 ) -> Review:
     """Review an engineer's answer; never raises for any text and takes time linear in its length.
 
-    The answer is the last complete JSON object with groups as keys, anywhere in the text after its
-    last `</think>`; without one it is the last rows of edits there, which start from `current`.
+    The answer is the last complete JSON object with groups as keys, anywhere in the text after the
+    last thinking block; without one it is the last rows of edits there, which start from `current`.
     `docs/design_phase.md` has what each step repairs and rejects. Feasibility
     (`Domain.nearest`) comes last and outweighs the guard, because what can't be made can't be
     trained on. Without a guard a stage may go anywhere in the space.
@@ -161,7 +162,9 @@ def review_answer(
 
 def _asked(text: str, current: Configuration, domain: Domain) -> KnobValues:
     """Read the knobs that an answer asks for, in either form."""
-    answer = text.rpartition("</think>")[2].partition("<think>")[0]
+    answer, unfinished = after_thinking(text)
+    if unfinished and not answer.strip():
+        raise _RejectedError("the thinking block is never closed")
     members, problem = _parse(answer, domain.space)
     if members is not None:
         return _schema(members, current, domain.space)

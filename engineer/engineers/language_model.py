@@ -8,6 +8,7 @@ from typing import NamedTuple
 from engineer.engineers.base import EngineerError, Proposal, Task
 from engineer.space import AnswerForm
 from engineer.spent import Spent
+from jaxlake.language.thinking import closing_mark
 
 
 @dataclass(frozen=True)
@@ -85,14 +86,9 @@ class LanguageModelEngineer(TextEngineer):
 
 
 def close_reasoning(reasoning: str) -> str:
-    """Return what stands between a model's reasoning and its configuration.
+    """Return the text between a model's reasoning and its configuration.
 
-    Reasoning that was cut off inside a thinking block is closed first.
+    It first closes a thinking block that the reasoning leaves open.
     """
-    cut = ends_in_thinking(reasoning)
-    return ("\n</think>" if cut else "") + "\n\nConfiguration:\n"
-
-
-def ends_in_thinking(text: str) -> bool:
-    """Return whether a text ends inside a thinking block."""
-    return text.rfind("<think>") > text.rfind("</think>")
+    mark = closing_mark(reasoning)
+    return (f"\n{mark}" if mark else "") + "\n\nConfiguration:\n"

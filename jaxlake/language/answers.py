@@ -4,14 +4,13 @@ How an answer is written is forgiven, and what it says is never guessed. See `pa
 """
 
 import re
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from jaxlake.board.dynamics import Action
 from jaxlake.language.plans import AgentPlan, Plan, find_plans
+from jaxlake.language.thinking import after_thinking
 
-_THINK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _ANSWER = re.compile(r"<(/?)answer>", re.IGNORECASE)
 # What stands between the tags where a sentence only names them: "between <answer> and </answer>".
 _MENTION = re.compile(r"[\s`'\".]*(?:and|to|your|final|plan|here|tags|\.)*[\s`'\".]*")
@@ -35,10 +34,12 @@ class _AnswerError(Exception):
 def parse_answer(text: str, num_agents: int, *, max_steps: int) -> Answer:
     """Read a plan from a model's whole answer.
 
-    Only what follows the last `</think>` counts. If that holds complete `<answer>` blocks, only
-    the last of them counts. There, or in the whole text, the last complete set of plans counts,
-    one per agent: drafts, restated tasks and prose around it are ignored, and so are checks by step
-    and explanations that only repeat parts of it. The plan isn't checked against any board.
+    Only the text after the last thinking block counts (`jaxlake.language.thinking` has the marks).
+    If the prompt ends with the mark that begins thinking, put the mark before the answer. If the
+    text holds complete `<answer>` blocks, only the last of them counts. There, or in the whole
+    text, the last complete set of plans counts, one per agent: drafts, restated tasks and prose
+    around it are ignored, and so are checks by step and explanations that only repeat parts of it.
+    The plan isn't checked against any board.
 
     A plan is a line (`Agent 0: RIGHT DOWN`), a heading with a list, a table, a list of time steps
     or JSON. Positions and remarks in parentheses may follow an action.
@@ -61,13 +62,10 @@ def parse_answer(text: str, num_agents: int, *, max_steps: int) -> Answer:
 
 
 def _after_thinking(text: str) -> str:
-    tags = deque(_THINK.finditer(text), maxlen=1)
-    if not tags:
-        return text
-    (last,) = tags
-    if not last[1]:
+    answer, unfinished = after_thinking(text)
+    if unfinished:
         raise _AnswerError("the thinking block is never closed")
-    return text[last.end() :]
+    return answer
 
 
 def _answer_block(text: str) -> str:

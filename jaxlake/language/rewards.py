@@ -20,6 +20,7 @@ from jaxlake.board.inputs import Board, as_instance, for_solver, stack_boards
 from jaxlake.board.verification import Failure, Outcome
 from jaxlake.language.answers import Answer, Plan
 from jaxlake.language.judging import Verdict, judge_texts
+from jaxlake.language.thinking import THINKING, opening_mark
 from jaxlake.solver import Solution, Status, solve
 
 DEFAULT_MAX_STEPS = 64
@@ -109,6 +110,7 @@ def score(
     values: RewardValues = _LOOP_VALUES,
     max_steps: int = DEFAULT_MAX_STEPS,
     find_optimum: bool = True,
+    thinking: bool = False,
 ) -> Score:
     """Score a model's whole answer to one board, as the loop does.
 
@@ -122,6 +124,8 @@ def score(
         max_steps: The longest plan of an agent, steps; an answer with a longer one isn't parsed.
         find_optimum: Whether to solve boards whose optimum isn't given. Otherwise, and where the
             solver doesn't find it, `optimal` is None and the reward is that of a valid plan.
+        thinking: Whether the text begins inside a thinking block that the prompt has begun, as chat
+            templates of some models do. Only the text after this block counts then.
 
     Returns:
         The `Score`.
@@ -131,36 +135,39 @@ def score(
             cost; or `max_steps` is out of range; or the solver can't take the board.
         TypeError: The text is no string.
     """
-    (found,) = score_batch([text], [board], [optimum], values=values, max_steps=max_steps)
+    options: dict[str, Any] = {"values": values, "max_steps": max_steps, "thinking": thinking}
+    (found,) = score_batch([text], [board], [optimum], **options)
     if found.optimal is not None or not find_optimum:
         return found
     solution = solve(for_solver(as_instance(board)))
     if solution.status != Status.OPTIMAL:
         return found
     least = [int(solution.sum_of_costs)]
-    (found,) = score_batch([text], [board], least, values=values, max_steps=max_steps)
+    (found,) = score_batch([text], [board], least, **options)
     return found
 
 
 def score_batch(
     texts: Sequence[str],
     boards: Sequence[Board],
-    optima: Sequence[int | Solution | None] | None = None,
+    optima: Sequence[float | Solution | None] | None = None,
     *,
     values: RewardValues = _LOOP_VALUES,
     max_steps: int = DEFAULT_MAX_STEPS,
+    thinking: bool = False,
 ) -> list[Score]:
     """Score B answers, one per board, by one program whatever B is.
 
-    Boards may have different sizes and numbers of agents. None is solved: where an optimum is None,
-    or all of them, `optimal` is None for valid plans, and their reward is that of a valid plan.
+    Boards may have different sizes and numbers of agents. None is solved: where an optimum is
+    missing (None, NaN or `pandas.NA`), or all of them, `optimal` is None for valid plans, and their
+    reward is that of a valid plan. `thinking` is as in `score`.
 
     Raises:
         ValueError: As for `score`, with the row of the answer; or the lengths differ.
         TypeError: A text is no string.
     """
     count = len(texts)
-    given: list[int | Solution | None] = [None] * count if optima is None else list(optima)
+    given: list[float | Solution | None] = [None] * count if optima is None else list(optima)
     for name, column in (("boards", boards), ("optima", given)):
         if len(column) != count:
             raise ValueError(f"{name}: got {len(column)} for {count} texts, one each is needed")
@@ -169,6 +176,8 @@ def score_batch(
             raise TypeError(f"texts: row {row}: got {type(text).__name__}, a string is needed")
     if not count:
         return []
+    if thinking:
+        texts = [THINKING + text for text in texts]
     instances = stack_boards(boards)
     least = np.array([_checked_optimum(value, row) for row, value in enumerate(given)], np.int16)
     slots = np.shape(instances.agent_mask)[-1]
@@ -226,11 +235,14 @@ def lake_reward(
     """Reward B completions as the loop does; `GRPOTrainer(reward_funcs=lake_reward, ...)`.
 
     Args:
-        prompts: Not read; the boards come from a column.
+        prompts: B prompts. One that ends with the mark that begins thinking (a string, or messages
+            of which the last is by the assistant) begins a block whose end its completion needs.
+            Nothing else is read; the boards come from a column.
         completions: B answers, each a string, or chat messages of which the last one by the
             assistant counts.
         columns: Lists of length B by name: `grid`, the rows of each board, or None for a prompt of
-            another task, and `sum_of_costs`, the least one, steps, or None where it is unknown.
+            another task, and `sum_of_costs`, the least one, steps, or None where it is unknown; NaN
+            and `pandas.NA` count as None.
             `jaxlake.datasets.to_hugging_face` makes both. Where TRL passes `log_metric` and
             `log_extra`, it is told how many answers are parsed, valid and, of those to boards
             whose optimum is known, optimal, and what failed in each. Nothing else is read.
@@ -241,9 +253,9 @@ def lake_reward(
 
     Raises:
         ValueError: A column is missing or has another length, or as for `score`.
-        TypeError: A completion is neither a string nor messages.
+        TypeError: A completion is neither a string nor messages with one by the assistant.
     """
-    return _column_rewards(completions, columns, _Columns("grid", "sum_of_costs"))
+    return _column_rewards(prompts, completions, columns, _Columns("grid", "sum_of_costs"))
 
 
 def reward_function(
@@ -252,6 +264,7 @@ def reward_function(
     optimum: str | None = "sum_of_costs",
     values: RewardValues = _LOOP_VALUES,
     max_steps: int = DEFAULT_MAX_STEPS,
+    thinking: bool = False,
     name: str = "lake_reward",
 ) -> TextRewardFunction:
     """Make a reward function like `lake_reward` for other columns or other rewards.
@@ -262,17 +275,19 @@ def reward_function(
             all valid plans are paid the same.
         values: What answers are paid.
         max_steps: The longest plan of an agent, steps; an answer with a longer one isn't parsed.
+        thinking: Whether the trainer's chat template ends prompts with the mark that begins
+            thinking, which prompts given as messages don't show; see `score`.
         name: The function's `__name__`, by which trainers log a reward: two functions of one
             trainer need two.
     """
     _paid(values)  # what is wrong with them is said here, and not after the first answers
-    chosen = _Columns(board, optimum, values, max_steps)
+    chosen = _Columns(board, optimum, values, max_steps, thinking)
 
     def of_columns(
         prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
     ) -> list[float | None]:
         """Reward completions; see `jaxlake.rewards.lake_reward`."""
-        return _column_rewards(completions, columns, chosen)
+        return _column_rewards(prompts, completions, columns, chosen)
 
     of_columns.__name__ = of_columns.__qualname__ = name
     return of_columns
@@ -285,10 +300,14 @@ class _Columns(NamedTuple):
     optimum: str | None
     values: RewardValues = _LOOP_VALUES
     max_steps: int = DEFAULT_MAX_STEPS
+    thinking: bool = False
 
 
 def _column_rewards(
-    completions: Sequence[Any], columns: Mapping[str, Any], chosen: _Columns
+    prompts: Sequence[Any],
+    completions: Sequence[Any],
+    columns: Mapping[str, Any],
+    chosen: _Columns,
 ) -> list[float | None]:
     for what, name in (("board", chosen.board), ("optimum", chosen.optimum)):
         if name is not None and name not in columns:
@@ -301,17 +320,27 @@ def _column_rewards(
                 f"{name}: got {len(columns[name])} rows, {len(completions)} are needed: one for "
                 "each completion"
             )
-    ours = [board is not None for board in columns[chosen.board]]
+    if len(prompts) != len(completions):
+        raise ValueError(
+            f"prompts: got {len(prompts)}, {len(completions)} are needed: one for each completion"
+        )
+    ours = [not _is_missing(board) for board in columns[chosen.board]]
     # Rows of other tasks keep their places, so that errors name the rows of the data set.
-    boards = [_STAND_IN if board is None else board for board in columns[chosen.board]]
+    rows = zip(columns[chosen.board], ours, strict=True)
+    boards = [board if own else _STAND_IN for board, own in rows]
     optima = [None] * len(ours) if chosen.optimum is None else columns[chosen.optimum]
-    optima = [best if own else None for best, own in zip(optima, ours, strict=True)]
+    optima = [
+        best if own and not _is_missing(best) else None
+        for best, own in zip(optima, ours, strict=True)
+    ]
+    answers = zip(prompts, completions, ours, strict=True)
     scores = score_batch(
-        [completion_text(c) if own else "" for c, own in zip(completions, ours, strict=True)],
+        [_opening(prompt) + completion_text(c) if own else "" for prompt, c, own in answers],
         boards,
         optima,
         values=chosen.values,
         max_steps=chosen.max_steps,
+        thinking=chosen.thinking,
     )
     known = [best is not None for best in optima]
     _log(list(compress(scores, ours)), list(compress(known, ours)), columns.get("log_metric"))
@@ -338,25 +367,36 @@ def _log(scores: Sequence[Score], optimum_known: Sequence[bool], log_metric: Any
 def completion_text(completion: Any) -> str:
     """Return the text of a completion: a string, or chat messages as mappings or objects.
 
-    Of messages it is the content of the last one by the assistant, and empty if there is none.
+    Of messages it is the content of the last one by the assistant; content of None is empty.
 
     Raises:
-        TypeError: The completion, or the content of the message, is something else.
+        TypeError: The completion is neither, no message is by the assistant, or the content is
+            neither a string nor parts.
     """
     if isinstance(completion, str):
         return completion
-    if not isinstance(completion, Sequence):
-        raise TypeError(
-            f"completion: got {type(completion).__name__}, a string or a list of messages is needed"
-        )
+    needed = "a string or a list of messages is needed"
+    if not isinstance(completion, Sequence) or isinstance(completion, bytes):
+        raise TypeError(f"completion: got {type(completion).__name__}, {needed}")
+    for message in completion:
+        if _field(message, "role") is None:
+            kind = type(message).__name__
+            raise TypeError(f"completion: got a list with {kind} {message!r:.50}, {needed}")
     said = [one for one in completion if _field(one, "role") == "assistant"]
-    content = _field(said[-1], "content") if said else None
+    if not said:
+        roles = [_field(one, "role") for one in completion]
+        raise TypeError(f"completion: got messages by {roles}, one by 'assistant' is needed")
+    content = _field(said[-1], "content")
     if content is None:
         return ""
     if isinstance(content, str):
         return content
-    if not isinstance(content, Sequence):
+    if not isinstance(content, Sequence) or isinstance(content, bytes):
         raise TypeError(f"content: got {type(content).__name__}, a string or parts are needed")
+    for part in content:
+        if _field(part, "type") is None:
+            kind = type(part).__name__
+            raise TypeError(f"content: got a part of type {kind}, one with a field type is needed")
     return "".join(_field(part, "text") or "" for part in content)
 
 
@@ -364,14 +404,31 @@ def _field(message: Any, name: str) -> Any:
     return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
 
 
-def _checked_optimum(value: int | Solution | None, row: int) -> int:
+def _opening(prompt: Any) -> str:
+    """Return the mark of a thinking block that a prompt, text or messages, begins at its end."""
+    if isinstance(prompt, str):
+        return opening_mark(prompt)
+    last = prompt[-1] if isinstance(prompt, Sequence) and prompt else None
+    content = _field(last, "content") if _field(last, "role") == "assistant" else None
+    return opening_mark(content) if isinstance(content, str) else ""
+
+
+def _is_missing(value: Any) -> bool:
+    """Return whether a value of a column is None, NaN or `pandas.NA`."""
+    if value is None or type(value).__name__ == "NAType":
+        return True
+    return isinstance(value, Real) and np.isnan(float(value))
+
+
+def _checked_optimum(value: float | Solution | None, row: int) -> int:
     """Return a least sum of costs, -1 where it is unknown."""
     if isinstance(value, Solution):
         return int(value.sum_of_costs) if value.status == Status.OPTIMAL else -1
-    if value is None:
+    if _is_missing(value):
         return -1
     try:
-        cost = index(value)
+        whole = isinstance(value, Real) and float(value).is_integer()
+        cost = int(value) if whole else index(value)
     except TypeError:
         cost = -1
     if not 0 <= cost <= np.iinfo(np.int16).max:

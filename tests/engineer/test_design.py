@@ -235,7 +235,13 @@ def test_reasoning_that_no_configuration_follows_is_counted(view):
 
 @pytest.mark.parametrize(
     ("reasoning", "closed"),
-    [("<think>a", "\n</think>\n\n"), ("<think>a</think> b", "\n\n"), ("a", "\n\n"), ("", "\n\n")],
+    [
+        ("<think>a", "\n</think>\n\n"),
+        ("[THINK]a", "\n[/THINK]\n\n"),
+        ("<think>a</think> b", "\n\n"),
+        ("a", "\n\n"),
+        ("", "\n\n"),
+    ],
 )
 def test_close_reasoning_ends_a_thinking_block(reasoning, closed):
     assert close_reasoning(reasoning) == f"{closed}Configuration:\n"

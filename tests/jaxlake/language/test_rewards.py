@@ -150,8 +150,6 @@ def test_a_board_may_come_as_rows_as_a_text_or_padded(board):
         ([{"role": "assistant", "content": [{"type": "text", "text": OPTIMAL}]}], OPTIMAL),
         ([SimpleNamespace(role="assistant", content=OPTIMAL)], OPTIMAL),
         ([{"role": "assistant", "content": None}], ""),
-        ([{"role": "user", "content": OPTIMAL}], ""),
-        ([], ""),
     ],
 )
 def test_a_completion_is_a_text_or_what_the_assistant_said_last(completion, text):
@@ -253,8 +251,67 @@ def test_a_text_or_completion_of_another_type_is_refused():
         score_batch([OPTIMAL, None], [CORNER] * 2)
     with pytest.raises(TypeError, match="completion: got int"):
         lake_reward([""], [7], grid=[CORNER], sum_of_costs=[3])
-    with pytest.raises(TypeError, match="content: got int"):
-        lake_reward([""], [[{"role": "assistant", "content": 7}]], grid=[CORNER], sum_of_costs=[3])
+
+
+@pytest.mark.parametrize(
+    ("completion", "problem"),
+    [
+        (7, "completion: got int, a string or a list of messages is needed"),
+        (OPTIMAL.encode(), "completion: got bytes, a string or"),
+        ([5, 6, 7], "completion: got a list with int 5, a string or"),
+        ([OPTIMAL], "completion: got a list with str 'Agent 0: DOWN DOWN RIGHT', a string or"),
+        ([[{"role": "assistant", "content": OPTIMAL}]], "completion: got a list with list"),
+        ([{"role": "user", "content": OPTIMAL}], r"by \['user'\], one by 'assistant' is needed"),
+        ([], r"completion: got messages by \[\], one by 'assistant' is needed"),
+        ([{"role": "assistant", "content": 7}], "content: got int, a string or parts are needed"),
+        ([{"role": "assistant", "content": b"x"}], "content: got bytes, a string or parts"),
+        ([{"role": "assistant", "content": [OPTIMAL]}], "content: got a part of type str"),
+    ],
+)
+def test_completion_text_refuses_what_holds_no_answer(completion, problem):
+    with pytest.raises(TypeError, match=problem):
+        lake_reward([""], [completion], grid=[CORNER], sum_of_costs=[3])
+
+
+DRAFT = f"Let me try\n{OPTIMAL}\n\nBut wait, is"
+
+
+def test_score_needs_the_end_of_thinking_that_a_prompt_began():
+    assert score(DRAFT, CORNER, 3).reward == 1.0  # the text alone does not show where it began
+    unfinished = score(DRAFT, CORNER, 3, thinking=True)
+    assert (unfinished.parsed, unfinished.reward) == (False, 0.0)
+    assert unfinished.reason == "the thinking block is never closed"
+    finished = score(f"{DRAFT} it?\n</think>\n\n{AROUND}", CORNER, thinking=True)
+    assert (finished.reward, finished.sum_of_costs) == (0.6, 5)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "paid"),
+    [
+        ("<|assistant|>\n<think>\n", 0.0),
+        ("<|assistant|>[THINK]", 0.0),
+        ([{"role": "user", "content": "?"}, {"role": "assistant", "content": "<reasoning>"}], 0.0),
+        ("Put your thoughts into <think>.", 1.0),
+        ([{"role": "user", "content": "<think>"}], 1.0),
+    ],
+)
+def test_lake_reward_reads_whether_a_prompt_began_thinking(prompt, paid):
+    assert lake_reward([prompt], [DRAFT], grid=[CORNER], sum_of_costs=[3]) == [paid]
+    thinks = reward_function(thinking=True)
+    assert thinks([prompt], [DRAFT], grid=[CORNER], sum_of_costs=[3]) == [0.0]
+
+
+def test_columns_of_pandas_are_read_as_they_are():
+    pandas = pytest.importorskip("pandas")
+    rows = pandas.DataFrame({"grid": [CORNER, CORNER, None], "sum_of_costs": [3, None, None]})
+    assert rows.sum_of_costs.dtype == float
+    texts = [OPTIMAL] * 3
+    for column in (rows.sum_of_costs, rows.sum_of_costs.astype("Int64")):
+        for grids in (rows.grid, [CORNER, CORNER, pandas.NA]):
+            paid = lake_reward([""] * 3, texts, grid=list(grids), sum_of_costs=list(column))
+            assert paid == [1.0, 0.6, None]
+    with pytest.raises(ValueError, match=r"optima: row 0: got 2.5, a number of steps"):
+        score_batch([OPTIMAL], [CORNER], [2.5])
 
 
 def test_a_missing_column_is_named_with_those_that_are_there():

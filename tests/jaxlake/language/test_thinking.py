@@ -1,0 +1,24 @@
+"""Marks of thinking, in any case, at the end of a prompt and in an answer."""
+
+import pytest
+
+from jaxlake.language.answers import parse_answer
+from jaxlake.language.thinking import MARKS, after_thinking, closing_mark, opening_mark
+
+PAIRS = [*MARKS.items(), ("<THINK>", "</Think>"), ("[think]", "[/think]")]
+
+
+@pytest.mark.parametrize(("opening", "closing"), PAIRS)
+def test_parse_answer_reads_after_every_kind_of_thinking(opening, closing):
+    draft = f"{opening}\nAgent 0: UP"
+    unfinished = parse_answer(draft, 1, max_steps=9)
+    assert unfinished.reason == "the thinking block is never closed"
+    assert closing_mark(draft).lower() == closing.lower()
+    assert parse_answer(f"{draft}{closing}Agent 0: DOWN", 1, max_steps=9).plan == ((2,),)
+    assert opening_mark(f"a board {opening} \n") == f"{opening} \n"
+    assert opening_mark(f"a board {opening}{closing}\n") == opening_mark(f"{opening}.") == ""
+
+
+def test_after_thinking_splits_at_the_next_mark():
+    assert after_thinking("a<think>b</think>c[THINK]d<think>") == ("c", "[THINK]d<think>")
+    assert after_thinking("</think>") == ("", "")
