@@ -55,7 +55,7 @@ def test_encode_board_follows_the_template():
     tokenizer: Any = SimpleNamespace(encode=lambda text, add_special_tokens: [*text.encode()])
     prompt = load(TINY, [f"prompt.template={HOOKS}:words_of"]).prompt
     nothing: Any = None
-    policy = Policy(nothing, tokenizer, nothing, prompt, length_bucket=1)
+    policy = Policy(nothing, tokenizer, nothing, prompt, length_bucket=1, stop_ids=())
     (board,) = small_lakes(1)
     assert bytes(policy.encode_board(board)) == b"A board of 3.\n"
 
@@ -73,3 +73,21 @@ def test_endpoint_is_asked_by_the_template():
     answerer = EndpointAnswerer(config, client, [board], concurrency=1, request={})
     assert [one.text for one in answerer.answer([(0, 0)])] == ["?"]
     assert asked == ["A board of 3.\n"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reasoning", "text"),
+    [
+        ((), "", "UP"),
+        (("prompt.chat=true", "prompt.thinking=true"), "", "<think>\nUP"),
+        (("prompt.chat=true", "prompt.thinking=true"), "why", "UP"),
+        (("prompt.template='{board}<think>'",), "", "<think>UP"),
+    ],
+)
+def test_endpoint_answer_begins_as_its_prompt_ends(
+    settings: tuple[str, ...], reasoning: str, text: str
+) -> None:
+    board = BenchmarkBoard("", "a", 2, 3, ("S g F", "F F F", "G s F"), None)
+    client: Any = SimpleNamespace(complete=lambda *_, **__: GeneratedText("UP", 1, reasoning))
+    answerer = EndpointAnswerer(load(TINY, settings), client, [board], concurrency=1, request={})
+    assert [one.text for one in answerer.answer([(0, 0)])] == [text]

@@ -177,7 +177,11 @@ def count_valid(
                 seed=seed_for(config.seed, stream, stage, 1, number),
             )
             groups = sampler.sample(question)
-            texts += [policy.decode(one.token_ids) for group in groups for one in group]
+            texts += [
+                policy.decode(one.token_ids, prompt)
+                for prompt, group in zip(question.prompts, groups, strict=True)
+                for one in group
+            ]
             advance(len(texts))
     repeated = boards.take(np.repeat(np.arange(len(boards)), answers))
     valid = environment_of(config).judge(repeated, texts).scores.valid

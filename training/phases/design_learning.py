@@ -15,7 +15,6 @@ import numpy as np
 from engineer import DesignAtlas, Guard, Spent, StageView, review_answer
 from engineer.context import ContextTooLongError
 from engineer.design import context_for
-from engineer.engineers.language_model import ends_in_thinking
 from training.errors import UserError
 from training.learner.batching import split_rows
 from training.learner.grpo_step import compiled_step, schedule_place
@@ -57,8 +56,6 @@ def learn_to_design(
     prompts = _prompts(run, results)
     rehearsal = run.config.rehearsal or RehearsalSection()
     anchor = Rehearsal(run, rehearsal.contexts) if engineer.style == "compact" else None
-    # A chat template may begin the answer inside a thinking block.
-    opening = "<think>" if ends_in_thinking(run.policy.decode(prompts[0])) else ""
     learn = compiled_step(
         run.policy.graphdef,
         run.config.grpo.model_copy(update={"completions": choice.designs}),
@@ -85,7 +82,7 @@ def learn_to_design(
             )
             groups = sampler.sample(question)
             completions = [completion for group in groups for completion in group]
-            texts = [opening + run.policy.decode(one.token_ids) for one in completions]
+            texts = [run.policy.decode(one.token_ids, prompts[0]) for one in completions]
             scores = [design_score(text, view, settings.guard, atlas) for text in texts]
             rewards = np.array([score or 0.0 for score in scores], np.float32).reshape(fsdp, -1)
             batch = grpo_batch(

@@ -128,7 +128,9 @@ def checkpoint_in_use(policy: Policy, sampler: Sampler, choice: EngineerChoice) 
             ((completion,),) = sampler.sample(question)
         except PromptTooLongError as error:
             raise EngineerError(f"{error}; engineer.max_context_tokens cuts prompts") from error
-        return GeneratedText(policy.decode(completion.token_ids), len(completion.token_ids))
+        # A text that follows a form is the configuration alone.
+        text = policy.decode(completion.token_ids, prompt if request.form is None else ())
+        return GeneratedText(text, len(completion.token_ids))
 
     return generate
 

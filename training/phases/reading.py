@@ -39,7 +39,10 @@ class EngineReader:
             seed=0,
         )
         groups = self.sampler.sample(question)
-        return [self.policy.decode(completion.token_ids) for (completion,) in groups]
+        return [
+            self.policy.decode(completion.token_ids, prompt)
+            for prompt, (completion,) in zip(question.prompts, groups, strict=True)
+        ]
 
     def nats(self, contexts: Sequence[str], answers: Sequence[str]) -> list[float]:
         """Score answers by the engine's weights at temperature 1."""

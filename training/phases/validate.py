@@ -110,8 +110,8 @@ def answer(
             )
             groups = sampler.sample(question)
             answers += [
-                Written(policy.decode(one.token_ids), len(one.token_ids), one.truncated)
-                for group in groups
+                Written(policy.decode(one.token_ids, prompt), len(one.token_ids), one.truncated)
+                for prompt, group in zip(question.prompts, groups, strict=True)
                 for one in group
             ]
             advance(len(answers))

@@ -152,14 +152,15 @@ class DecoderConfig:
         """Read the content of a config.json.
 
         Both spellings of the rotary embedding are read: `rope_theta` beside `rope_scaling`, and
-        `rope_parameters` (transformers 5). Fields that describe no shape, such as token ids, are
-        passed over. A `ValueError` names one that is missing, or asks for what the decoder does
-        not do.
+        `rope_parameters` (transformers 5), for all layers or per layer type. Fields that describe
+        no shape, such as token ids, are passed over. A `ValueError` names one that is missing, or
+        asks for what the decoder does not do.
         """
         family: Any = fields.get("model_type")
         if family not in ARCHITECTURES:
             raise ValueError(f"model_type is {family!r}; allowed is {_families()}")
         architecture = ARCHITECTURES[family]
+        fields = {**fields, "rope_parameters": _rope_parameters(fields)}
         _refuse_what_is_not_done(architecture, fields)
         values = {
             one.name: fields[one.name]
@@ -240,6 +241,18 @@ def _refuse_what_is_not_done(architecture: Architecture, fields: Mapping[str, An
                 f"{name} is {rope!r}; supported are only rope_type 'default' and 'llama3', of "
                 "whole heads"
             )
+
+
+def _rope_parameters(fields: Mapping[str, Any]) -> Any:
+    """Return `rope_parameters`; if they are given per layer type, those of full attention."""
+    rope = fields.get("rope_parameters")
+    if isinstance(rope, Mapping) and any(isinstance(value, Mapping) for value in rope.values()):
+        if "full_attention" not in rope:
+            raise ValueError(
+                f"rope_parameters is {rope!r}; allowed per layer type is only 'full_attention'"
+            )
+        return rope["full_attention"]
+    return rope
 
 
 def _rope_type(rope: Mapping[str, Any]) -> Any:

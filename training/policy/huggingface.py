@@ -45,6 +45,8 @@ _TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")
 _HEAD = "lm_head.weight"
+_EMBEDDINGS = "model.embed_tokens.weight"
+_ROWS_AT_ONCE = 4096
 
 
 class _Tensor(NamedTuple):
@@ -72,7 +74,7 @@ def load(
     Raises:
         ModelFolderError: A file is missing, truncated or malformed, or asks for what the decoder
             lacks; or a tensor is missing, unexpected, of another shape or dtype, or not finite. A
-            tied model may repeat its head as `lm_head.weight`.
+            tied model may repeat its embeddings as `lm_head.weight`.
         MeshError: The model does not fit the mesh.
     """
     folder = Path(folder)
@@ -110,13 +112,20 @@ def load(
     return model
 
 
+def check_weights(folder: str | Path) -> None:
+    """Raise a `ModelFolderError` if `load` would, except for numbers that are not finite."""
+    folder = Path(folder)
+    with contextlib.ExitStack() as stack:
+        _check_tensors(folder, read_config(folder), _open(folder, stack))
+
+
 def read_config(folder: str | Path) -> DecoderConfig:
     """Read the shape of the model in a folder.
 
     A `ModelFolderError` says that config.json is missing, malformed, or of another kind of model.
     """
     file = Path(folder) / CONFIG_FILE
-    fields = _read_json(file)
+    fields = read_json(file)
     try:
         return DecoderConfig.from_hf(fields)
     except ValueError as error:
@@ -265,10 +274,11 @@ def _take_merged_layer(
 def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
     """Every tensor's name -> the open safetensors file that holds it."""
     index = folder / INDEX_FILE
+    weight_map: Any = {}
     if (folder / WEIGHTS_FILE).exists():
         files = [WEIGHTS_FILE]
     elif index.exists():
-        weight_map = _read_json(index).get("weight_map")
+        weight_map = read_json(index).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
             allowed = "allowed is an object of tensor names and files"
             raise ModelFolderError(f"{index}: weight_map is {weight_map!r}; {allowed}")
@@ -285,7 +295,9 @@ def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
         except (OSError, SafetensorError) as error:
             message = f"{folder / file}: truncated or no safetensors file: {error}"
             raise ModelFolderError(message) from error
-        handles |= dict.fromkeys(handle.keys(), handle)
+        for name in handle.keys():  # noqa: SIM118 (a handle is no mapping)
+            if str(weight_map.get(name, file)) == file:  # a tensor may stand in several files
+                handles[name] = handle
     return handles
 
 
@@ -318,6 +330,23 @@ def _check_tensors(folder: Path, config: DecoderConfig, handles: Mapping[str, An
             problem = f"has dtype {dtype}; allowed is {', '.join(_DTYPES)}"
         if problem:
             raise ModelFolderError(f"{folder}: tensor {name} {problem}")
+    if config.tie_word_embeddings and _HEAD in handles:
+        _check_tied_head(folder, handles)
+
+
+def _check_tied_head(folder: Path, handles: Mapping[str, Any]) -> None:
+    """Raise a `ModelFolderError` if a tied model's head differs from its embeddings."""
+    embeddings, head = (handles[name].get_slice(name) for name in (_EMBEDDINGS, _HEAD))
+    equal = embeddings.get_shape() == head.get_shape()
+    rows = range(0, embeddings.get_shape()[0], _ROWS_AT_ONCE) if equal else ()
+    for first in rows:
+        part = slice(first, first + _ROWS_AT_ONCE)
+        equal = equal and np.array_equal(embeddings[part], head[part])
+    if not equal:
+        raise ModelFolderError(
+            f"{folder / CONFIG_FILE}: tie_word_embeddings is true, but {_HEAD} differs from "
+            f"{_EMBEDDINGS}; set it to false, or remove {_HEAD} from the weights"
+        )
 
 
 def _list(names: list[str]) -> str:
@@ -357,11 +386,12 @@ def _copy_tokenizer(source: Path, target: Path) -> dict[str, Any]:
         shutil.copyfile(source / name, target / name)
     if not (source / CONFIG_FILE).is_file():
         return {}
-    fields = _read_json(source / CONFIG_FILE)
+    fields = read_json(source / CONFIG_FILE)
     return {name: fields[name] for name in _TOKEN_IDS if name in fields}
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def read_json(file: Path) -> dict[str, Any]:
+    """Read a JSON object of a model folder; a `ModelFolderError` names what is wrong."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

@@ -15,6 +15,7 @@ import numpy as np
 from flax import nnx
 
 from jaxlake import Instance
+from jaxlake.language.thinking import opening_mark
 from training.errors import UserError
 from training.learner.batching import pad_sequences
 from training.policy import huggingface
@@ -28,6 +29,9 @@ from training.processes import alone, is_first, local_copy, wait_for_all
 from training.prompts import board_prompt
 from training.schema import Model, Prompt, RunConfig
 
+_LONGEST_MARK = 16
+"""The most tokens of a mark that begins thinking, and of blanks after it."""
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -38,11 +42,7 @@ class Policy:
     folder: Path  # the Hugging Face folder that both came from
     prompt: Prompt
     length_bucket: int  # sequences are padded to multiples of it
-
-    @property
-    def stop_ids(self) -> list[int]:
-        """The tokens that end an answer."""
-        return [self.tokenizer.eos_token_id]
+    stop_ids: tuple[int, ...]  # the tokens that end an answer, in every engine
 
     @property
     def pad_id(self) -> int:
@@ -76,7 +76,8 @@ class Policy:
 
     def encode_answer(self, text: str) -> list[int]:
         """Return the token ids of a whole answer, with the token that ends it."""
-        return [*self.tokenizer.encode(text, add_special_tokens=False), *self.stop_ids]
+        tokens = self.tokenizer.encode(text, add_special_tokens=False)
+        return [*tokens, self.tokenizer.eos_token_id]
 
     def encode_examples(
         self, examples: Iterable[tuple[str, str]]
@@ -88,9 +89,16 @@ class Policy:
         """Count the tokens of a text, without any chat template."""
         return len(self.tokenizer.encode(text, add_special_tokens=False))
 
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the text of an answer, without special tokens."""
-        return self.tokenizer.decode(token_ids, skip_special_tokens=True)
+    def decode(self, token_ids: Sequence[int], prompt: Sequence[int] = ()) -> str:
+        """Return the text of an answer, without special tokens.
+
+        If its prompt, given as token ids, ends with the mark that begins thinking, the text begins
+        with this mark.
+        """
+        from training.policy.tokenizer import decode_answer
+
+        end = decode_answer(self.tokenizer, prompt[-_LONGEST_MARK:])
+        return opening_mark(end) + decode_answer(self.tokenizer, token_ids)
 
     def logprobs(self, params: Any, sequences: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """Score tokens as the trainer does, at temperature 1; see `Sampler.score`.
@@ -177,11 +185,11 @@ def open_policy(
     decides what they begin with.
 
     Raises:
-        UserError: The folder can't be read as a model with a tokenizer, there are fewer
-            devices than the mesh needs, they can't share the weights equally, or some of several
-            processes are left out of it.
+        UserError: The folder can't be read as a model with a tokenizer, its parts don't fit
+            together (see `open_tokenizer`), there are fewer devices than the mesh needs, they
+            can't share the weights equally, or some of several processes are left out of it.
     """
-    from training.policy.tokenizer import load_tokenizer
+    from training.policy.model_check import open_tokenizer
 
     devices = settings.mesh.fsdp * settings.mesh.tensor
     if devices > jax.device_count():
@@ -195,6 +203,7 @@ def open_policy(
             f"the {jax.device_count()} that the {jax.process_count()} processes have together"
         )
     mesh = make_mesh(settings.mesh.fsdp, settings.mesh.tensor) if devices > 1 else None
+    tokenizer, stop_ids = open_tokenizer(folder, prompt)
     model = huggingface.load(
         folder,
         dtype=jnp.dtype(settings.dtype),
@@ -205,17 +214,8 @@ def open_policy(
     model.attention = _attention_of(model, settings)
     if settings.lora is not None:
         add_adapters(model, settings.lora, seed=seed)
-    try:
-        tokenizer = load_tokenizer(folder)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder}: its tokenizer can't be read: {error}") from error
-    if tokenizer.eos_token_id is None:
-        problem = "its tokenizer has no eos_token, which has to end an answer"
-        raise UserError(f"{folder}: {problem}; name one in tokenizer_config.json")
-    if prompt.chat and not tokenizer.chat_template:
-        raise UserError(f"prompt.chat: true, but the tokenizer of {folder} has no chat template")
     graphdef, params = nnx.split(model)
-    return Policy(graphdef, tokenizer, folder, prompt, length_bucket), params
+    return Policy(graphdef, tokenizer, folder, prompt, length_bucket, stop_ids), params
 
 
 def _attention_of(model: Decoder, settings: Model) -> str:

@@ -1,7 +1,9 @@
 """A byte-level BPE tokenizer for a policy made from scratch, trained on its own prompts."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,18 @@ from transformers import PreTrainedTokenizerFast
 
 from engineer.engineers.language_model import close_reasoning
 from jaxlake.board.grids import FROZEN_SYMBOL, GOAL_SYMBOLS, HOLE_SYMBOL, START_SYMBOLS
+from jaxlake.language.thinking import MARKS, opening_mark
+from training.errors import UserError
 
 PAD = "<|endoftext|>"
 START = "<|im_start|>"
 END = "<|im_end|>"
 SPECIAL_TOKENS = (PAD, START, END)
 
-_OPENING_LENGTH = 16
+# A template that writes today's date writes this one, so that prompts are the same on every day.
+_DATE = datetime(2024, 7, 26)
+
+_THINKING_MARKS = {mark.lower() for pair in MARKS.items() for mark in pair}
 
 NUM_BYTES = 256
 
@@ -42,19 +49,62 @@ def prompt_text(
     """Return a prompt up to where the answer begins, in the tokenizer's chat template or without.
 
     With `reasoning`, which a model wrote before, the answer is the configuration that follows it.
+
+    Raises:
+        UserError: The chat template can't write the prompt.
     """
     if chat:
-        text = tokenizer.apply_chat_template(
-            [{"role": "user", "content": text}],
-            tokenize=False,
-            add_generation_prompt=True,
-            enable_thinking=thinking,
-        )
+        messages = [{"role": "user", "content": text}]
+        text = chat_text(tokenizer, messages, add_generation_prompt=True, enable_thinking=thinking)
     if reasoning is None:
         return text
     # A template may have opened the thinking block itself, at the end of the prompt.
-    opening = text[-_OPENING_LENGTH:] if chat else ""
+    opening = opening_mark(text) if chat else ""
+    reasoning = reasoning.removeprefix(opening)
     return text + reasoning + close_reasoning(opening + reasoning)
+
+
+def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, str]], **options: Any) -> str:
+    """Return messages in the tokenizer's chat template, which gets the options.
+
+    Raises:
+        UserError: There is no template, several without a default, or it fails.
+    """
+    try:
+        return str(
+            tokenizer.apply_chat_template(
+                messages, tokenize=False, strftime_now=_DATE.strftime, **options
+            )
+        )
+    except Exception as error:  # whatever Jinja and the expressions of a template raise
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"the chat template can't write a prompt ({type(error).__name__}: {reason:.200}); "
+            "allowed is one Jinja template, named default if there are several, that takes a "
+            "message by the user"
+        ) from error
+
+
+def decode_answer(tokenizer: Any, token_ids: Sequence[int]) -> str:
+    """Return the text of tokens, without special ones except marks of thinking blocks."""
+    hidden = _hidden_tokens(tokenizer)
+    if hidden is None:
+        return str(tokenizer.decode(token_ids, skip_special_tokens=True))
+    shown = [token for token in token_ids if token not in hidden]
+    return str(tokenizer.decode(shown, skip_special_tokens=False))
+
+
+def has_special_marks(tokenizer: Any) -> bool:
+    """Return whether marks of thinking blocks are special tokens, which decoding leaves out."""
+    return _hidden_tokens(tokenizer) is not None
+
+
+@lru_cache(maxsize=8)
+def _hidden_tokens(tokenizer: Any) -> frozenset[int] | None:
+    """Return the special tokens that are not marks of thinking; None if no mark is special."""
+    special = {n: token for n, token in tokenizer.added_tokens_decoder.items() if token.special}
+    hidden = {n for n, token in special.items() if token.content.lower() not in _THINKING_MARKS}
+    return frozenset(hidden) if len(hidden) < len(special) else None
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:

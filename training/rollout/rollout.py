@@ -80,7 +80,11 @@ def roll_out(
     if work is not None:
         work.generated_tokens += sum(len(one.token_ids) for one in completions)
     with run.clock(seconds, "verify"):
-        texts = [run.policy.decode(completion.token_ids) for completion in completions]
+        texts = [
+            run.policy.decode(completion.token_ids, prompt)
+            for prompt, group in zip(question.prompts, groups, strict=True)
+            for completion in group
+        ]
         repeated = boards.take(np.repeat(np.arange(len(boards)), count))
         scores = run.environment.judge(repeated, texts).scores
         shape = (len(boards), count)

@@ -14,6 +14,8 @@ from training.policy.attention import BLOCKWISE_ABOVE
 from training.policy.blockwise import BLOCK
 from training.policy.huggingface import SHIPPED, read_config, resolve
 from training.policy.logprobs import LOGITS_BYTES, LOGITS_BYTES_BESIDE_KERNELS
+from training.policy.model_check import check_folder
+from training.policy.model_folders import local_folder
 from training.policy.parameters import parameter_shapes, require_shareable_weights
 from training.prompts import board_prompt
 from training.run.progress import console, new_table, print_table
@@ -110,11 +112,17 @@ def print_plan(config: RunConfig, weights: Path | None = None) -> None:
     `weights` is the folder of another run's weights, if the run starts with them.
 
     Raises:
-        UserError: The policy, where its shape is known here, does not fit `model.mesh`.
+        UserError: The policy, if its folder is on this machine, can't be opened (see `open_policy`)
+            or does not fit `model.mesh`.
     """
     shape = shape_of(config, weights)
     if shape is not None:
         require_fitting_mesh(config, shape)
+    folder = weights
+    if weights is None and config.model.pretrained is not None:
+        folder = local_folder(config.model.pretrained)
+    if folder is not None:
+        check_folder(folder, config.prompt)
     console.print(f"Plan of {config.name} (seed {config.seed}); nothing is started.\n")
     _print_stages(config)
     prompt = longest_prompt(config)

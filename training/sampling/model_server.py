@@ -7,9 +7,11 @@ from typing import Any
 
 from engineer import EngineerError, Spent
 from engineer.engineers.language_model import GeneratedText, TextRequest
+from jaxlake.language.thinking import opening_mark
 from training.errors import UserError
 from training.policy import huggingface
-from training.policy.tokenizer import load_tokenizer, prompt_text
+from training.policy.model_check import end_tokens
+from training.policy.tokenizer import has_special_marks, load_tokenizer, prompt_text
 from training.sampling.server_process import (
     NO_TRUNCATION,
     ServerProcess,
@@ -36,6 +38,7 @@ class OtherModels(AbstractContextManager["OtherModels"]):
         self._settings, self._choice = settings.model_copy(update=update), choice
         self._model = self._folder = ""  # that the server has loaded
         self._tokenizer: Any = None
+        self._stop_ids: tuple[int, ...] = ()
         self._server: ServerProcess | None = None
 
     def __exit__(self, *exception: object) -> None:
@@ -72,6 +75,7 @@ class OtherModels(AbstractContextManager["OtherModels"]):
         try:
             folder = huggingface.resolve(model)
             self._tokenizer = load_tokenizer(folder)
+            self._stop_ids = end_tokens(folder, self._tokenizer)
         except (UserError, OSError, ValueError) as error:
             raise EngineerError(f"{model}: {error}") from None
         self._model, self._folder = model, str(folder)
@@ -85,17 +89,21 @@ class OtherModels(AbstractContextManager["OtherModels"]):
         assert self._server is not None
         chat = bool(self._tokenizer.chat_template) if chat is None else chat
         limit = request.max_tokens or self._choice.token_limit(request.form is not None)
-        prompt = prompt_text(
-            self._tokenizer,
-            request.prompt,
-            chat=chat,
-            thinking=request.thinking,
-            reasoning=request.reasoning,
-        )
+        try:
+            prompt = prompt_text(
+                self._tokenizer,
+                request.prompt,
+                chat=chat,
+                thinking=request.thinking,
+                reasoning=request.reasoning,
+            )
+        except UserError as error:
+            raise EngineerError(f"{self._model}: {error}") from None
         fields: dict[str, Any] = {
             "temperature": self._choice.temperature,
             "seed": sampling_seeds(request.seed, 1)[0],
-            "stop_token_ids": [self._tokenizer.eos_token_id],
+            "stop_token_ids": list(self._stop_ids),
+            "skip_special_tokens": not has_special_marks(self._tokenizer),
             # A template writes all special tokens itself.
             "add_special_tokens": not chat,
             **NO_TRUNCATION,
@@ -111,9 +119,12 @@ class OtherModels(AbstractContextManager["OtherModels"]):
             proxies=False,
         )
         try:
-            return client.complete(prompt, max_tokens=limit, chat=False, fields=fields)
+            said = client.complete(prompt, max_tokens=limit, chat=False, fields=fields)
         except EngineerError as error:
             where = self._server.address.removeprefix("http://")
             problem = self._server.end() or str(error).partition(f"{where}: ")[2]
             spent = Spent(engineer_tokens=limit)  # all that the answer could have had
             raise EngineerError(f"{self._model}: {problem}", spent) from None
+        # A text that follows a form is the configuration alone.
+        opening = opening_mark(prompt) if request.form is None else ""
+        return said._replace(text=opening + said.text)

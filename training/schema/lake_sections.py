@@ -85,7 +85,11 @@ class Prompt(Section):
         description=f"wording in place of the style's: {TEMPLATES} (docs/tutorials/your_hooks.md)",
     )
     chat: bool = Field(False, description="wrap the prompt in the tokenizer's chat template")
-    thinking: bool = Field(False, description="passed to the chat template as enable_thinking")
+    thinking: bool = Field(
+        False,
+        description="passed to the chat template as enable_thinking; with evaluate --endpoint: the "
+        "answer counts after its thinking block, unless the server returns the reasoning apart",
+    )
     max_tokens: Positive = Field(48, description="longest completion, tokens")
     max_steps: Positive = Field(64, description="longest plan of an agent, steps")
 

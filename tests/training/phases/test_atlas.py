@@ -1,7 +1,7 @@
 """The atlas of a run: which boards are answered, what is counted, and what a run makes of it."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
@@ -105,7 +105,7 @@ class Solver:
             for (row,) in question.prompts
         ]
 
-    def decode(self, token_ids: tuple[int, bool]) -> str:
+    def decode(self, token_ids: tuple[int, bool], prompt: Sequence[int]) -> str:
         row, solved = token_ids
         return target(np.asarray(self.boards.solutions.plan[row])) if solved else "no idea"
 

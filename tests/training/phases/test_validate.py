@@ -28,7 +28,7 @@ class _Policy:
         self.encoded += 1
         return [len(text), int(text.split()[0])]
 
-    def decode(self, tokens: Any) -> str:
+    def decode(self, tokens: Any, prompt: Any) -> str:
         return " ".join(map(str, tokens))
 
 

@@ -181,6 +181,8 @@ def test_config_reads_what_transformers_writes_and_the_other_way_round(name):
         ("rope_parameters", {"rope_type": "default", "partial_rotary_factor": 0.5}),
         ("mlp_bias", True),
         ("rope_parameters", {"rope_type": "yarn", "factor": 4.0}),
+        ("rope_parameters", {"sliding_attention": {"rope_theta": 1e5}}),
+        ("rope_parameters", {"full_attention": {"rope_type": "yarn", "factor": 4.0}}),
         ("attention_dropout", 0.1),
         ("use_sliding_window", True),
         ("layer_types", ["full_attention", "sliding_attention"]),

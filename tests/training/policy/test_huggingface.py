@@ -207,8 +207,22 @@ BROKEN = {
         lambda f: edit_config(f, num_hidden_layers=10**9),
         ["config.json", "num_hidden_layers is 1000000000"],
     ),
+    "another head": (
+        lambda f: edit_config(f, tie_word_embeddings=True),
+        ["tie_word_embeddings is true, but lm_head.weight differs from model.embed_tokens.weight"],
+    ),
     "too few layers": (lambda f: edit_config(f, num_hidden_layers=2), ["model.layers.2"]),
 }
+
+
+def test_load_reads_a_tensor_from_the_shard_of_its_weight_map(folder):
+    model = huggingface.load(folder)
+    huggingface.save(model, folder, tokenizer_from=None, max_shard_bytes=6000)
+    shards = sorted(folder.glob("*.safetensors"))
+    held = [load_file(shard) for shard in shards]
+    save_file(held[-1] | {EMBEDDINGS: np.ones((50, 16), np.float32)}, shards[-1])
+    assert EMBEDDINGS in held[0]
+    np.testing.assert_array_equal(our_logits(huggingface.load(folder)), our_logits(model))
 
 
 def test_frequencies_that_old_folders_hold_are_left_out_since_they_follow_from_the_base(folder):

@@ -12,7 +12,12 @@ from engineer.lake import Bounds, lake_domain
 from engineer.synthetic import design_example, synthetic_readouts
 from jaxlake import parse_grid
 from jaxlake.language.prompts import render
-from training.policy.tokenizer import load_tokenizer, train_tokenizer
+from training.policy.tokenizer import (
+    decode_answer,
+    load_tokenizer,
+    prompt_text,
+    train_tokenizer,
+)
 
 BOARDS = [
     ("S F H", "g F s", "F F G"),
@@ -124,3 +129,19 @@ def test_what_cannot_make_a_tokenizer_is_refused_by_name():
         train_tokenizer(TEXTS, 200)
     with pytest.raises(ValueError, match="texts: got none"):
         train_tokenizer([], 512)
+
+
+def test_decode_answer_keeps_marks_that_are_special_tokens(tokenizer):
+    text = "<|im_start|>[THINK]UP[/THINK] DOWN<|im_end|>"
+    marked = train_tokenizer(TEXTS, 512)
+    marked.add_special_tokens({"additional_special_tokens": ["[THINK]", "[/THINK]"]})
+    assert decode_answer(marked, marked(text)["input_ids"]) == "[THINK]UP[/THINK] DOWN"
+    assert decode_answer(tokenizer, tokenizer(text)["input_ids"]) == "[THINK]UP[/THINK] DOWN"
+    assert marked.decode(marked(text)["input_ids"], skip_special_tokens=True) == "UP DOWN"
+
+
+def test_prompt_text_writes_the_mark_of_a_template_once():
+    tokenizer = train_tokenizer(TEXTS, 512)
+    tokenizer.chat_template = "{{ messages[0]['content'] }}<think>\n"
+    prompt = prompt_text(tokenizer, "S G", chat=True, reasoning="<think>\nUP?")
+    assert prompt == "S G<think>\nUP?\n</think>\n\nConfiguration:\n"

@@ -98,3 +98,15 @@ def test_entropy_is_the_mean_over_tokens(folder: Path, boards: InstanceSet) -> N
     assert metrics["truncated_share"] == 0.25
     assert metrics["zero_variance_share"] == 1.0
     assert "overlong_penalty" not in metrics
+
+
+def test_roll_out_pays_a_plan_after_thinking_that_its_prompt_began(
+    folder: Path, boards: InstanceSet
+) -> None:
+    run, _ = opened(folder, boards, "prompt.template='{board}<think>'")
+    groups = []
+    for plan in boards.solutions.plan:
+        texts = [f"Maybe\n{target(plan)}", f"Maybe</think>\n{target(plan)}"] * 2
+        ids = [tuple(run.policy.encode_answer(text)) for text in texts]
+        groups.append([Completion(one, np.zeros(len(one), np.float32), False) for one in ids])
+    np.testing.assert_array_equal(rolled_out(run, groups).rewards, [[0.0, 1.0] * 2] * 4)

@@ -1,7 +1,13 @@
 """The estimates of a dry run."""
 
+import shutil
+
+import pytest
+
 from tests.paths import ROOT
-from training.run.dry_run import shape_of, trainer_memory
+from training.errors import UserError
+from training.policy.model_folders import SHIPPED
+from training.run.dry_run import print_plan, shape_of, trainer_memory
 from training.schema import Lora, load
 
 
@@ -32,3 +38,11 @@ def test_adapters_take_memory_for_themselves_alone():
     assert memory["adapters"] == memory["reference for KL"] == factors
     assert memory["optimizer"] == memory["gradients"] == 2 * factors
     assert memory["weights"] == plain["weights"]
+
+
+def test_print_plan_opens_the_model_folder(tmp_path):
+    folder = shutil.copytree(SHIPPED["jaxlake-base"], tmp_path / "model")
+    (folder / "chat_template.jinja").unlink()
+    own = [f"model.pretrained={folder}", "prompt.chat=true"]
+    with pytest.raises(UserError, match=r"prompt.chat: true, but .*model has no chat template"):
+        print_plan(load(ROOT / "configs/miniature.yaml", own))

@@ -94,6 +94,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("model")
     train_tokenizer(["Agent 0: UP"], 300).save_pretrained(folder)
+    (folder / "generation_config.json").write_text('{"eos_token_id": [0, 2]}')
     return str(folder)
 
 
@@ -125,6 +126,7 @@ def test_one_server_answers_all_requests_for_a_model(
     asked = ask(request)
     prompt = "<|im_start|># board\n<|im_end|><|im_start|>" if chat else "# board\n"
     assert (asked["prompt"], asked["add_special_tokens"]) == (prompt, not chat)
+    assert (asked["stop_token_ids"], asked["skip_special_tokens"]) == ([0, 2], True)
     assert asked["structured_outputs"] == {"json": {"type": "object"}}
     pids = stand_in.pids
     assert ask(request) == asked
@@ -133,6 +135,8 @@ def test_one_server_answers_all_requests_for_a_model(
     continued = ask(replace(request, reasoning="<think>a", max_tokens=9))
     assert continued["prompt"] == f"{prompt}<think>a\n</think>\n\nConfiguration:\n"
     assert continued["max_tokens"] == 9
+    thought = models.ask(model, TextRequest("# board\n<think>\n"), chat=False).text
+    assert thought.startswith("<think>\n/v1/completions")
     assert stand_in.pids == pids
     models.close()
     assert not stand_in.alive

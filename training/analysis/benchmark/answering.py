@@ -12,6 +12,7 @@ from pydantic import Field
 
 from engineer import EngineerError
 from jaxlake import parse_grid
+from jaxlake.language.thinking import THINKING, opening_mark
 from training.analysis.benchmark.boards import BenchmarkBoard
 from training.errors import UserError
 from training.phases.validate import CHUNK
@@ -44,7 +45,9 @@ class BenchmarkAnswer(Record):
     config: str = Field(description="of the board, such as benchmark_wr0.25; empty: none")
     sample_id: str
     sample: Count = Field(0, description="the number of the answer to this board, from 0")
-    text: str = Field(description="the whole answer")
+    text: str = Field(
+        description="the whole answer, with the mark of a thinking block that its prompt begins"
+    )
     reasoning: str = Field("", description="what an endpoint kept apart from it; not judged")
     tokens: Count = Field(description="generated for it, those of requests that timed out included")
     truncated: bool = Field(False, description="the token limit cut it off")
@@ -91,7 +94,7 @@ class SamplerAnswerer:
                 config=config,
                 sample_id=sample_id,
                 sample=sample,
-                text=self._policy.decode(completion.token_ids),
+                text=self._policy.decode(completion.token_ids, self._prompts[place]),
                 tokens=len(completion.token_ids),
                 truncated=completion.truncated,
             )
@@ -144,12 +147,19 @@ class EndpointAnswerer:
         if failed:
             console.print(f"{failed} questions failed, the last one: {problem}", style="yellow")
 
+    def _opening(self, prompt: str) -> str:
+        """Return the mark of a thinking block that begins before the answer, or an empty string."""
+        if not self._config.prompt.chat:
+            return opening_mark(prompt)
+        return THINKING if self._config.prompt.thinking else ""
+
     def _ask(self, question: tuple[int, int, int]) -> BenchmarkAnswer | EngineerError:
         place, sample, seed = question
         config, board = self._config, self._boards[place]
+        prompt = _prompt(config, board)
         try:
             said = self._client.complete(
-                _prompt(config, board),
+                prompt,
                 max_tokens=config.prompt.max_tokens,
                 chat=config.prompt.chat,
                 fields={
@@ -165,7 +175,7 @@ class EndpointAnswerer:
             config=board.config,
             sample_id=board.sample_id,
             sample=sample,
-            text=said.text,
+            text=said.text if said.reasoning else self._opening(prompt) + said.text,
             reasoning=said.reasoning,
             tokens=said.tokens,
             truncated=said.truncated,

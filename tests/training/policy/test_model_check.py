@@ -1,0 +1,122 @@
+"""A model folder whose parts don't fit together is refused by name."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from training.errors import UserError
+from training.policy.huggingface import SHIPPED
+from training.policy.model_check import open_tokenizer
+from training.policy.tokenizer import prompt_text
+from training.schema import Prompt
+
+CHAT = Prompt(chat=True)
+NAMED = '{"name": "rag", "template": "x"}'
+TURN = "<|im_start|>{{ messages[0].content }}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return shutil.copytree(SHIPPED["jaxlake-base"], tmp_path / "model")
+
+
+def edit(folder: Path, name: str, **fields: object) -> None:
+    file = folder / name
+    old = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps(old | fields))
+
+
+def template(text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / "chat_template.jinja").write_text(text)
+
+
+def name_templates(folder: Path) -> None:
+    (folder / "chat_template.jinja").unlink()
+    edit(folder, "tokenizer_config.json", chat_template=[json.loads(NAMED)])
+
+
+def end_every_text(folder: Path) -> None:
+    end = {"SpecialToken": {"id": "<|im_end|>", "type_id": 0}}
+    text = [{"Sequence": {"id": letter, "type_id": n}} for n, letter in enumerate("AB")]
+    post_processor = {
+        "type": "TemplateProcessing",
+        "single": [text[0], end],
+        "pair": [*text, end],
+        "special_tokens": {
+            "<|im_end|>": {"id": "<|im_end|>", "ids": [2], "tokens": ["<|im_end|>"]}
+        },
+    }
+    edit(folder, "tokenizer.json", post_processor=post_processor)
+
+
+def pad_embeddings(folder: Path) -> None:
+    edit(folder, "config.json", vocab_size=512)
+    edit(folder, "tokenizer_config.json", eos_token="</s>")
+
+
+REFUSED: list[tuple[Callable[[Path], object], Prompt, str]] = [
+    (
+        lambda f: edit(f, "tokenizer_config.json", eos_token="</s>"),
+        Prompt(),
+        r"'</s>' \(444\); all",
+    ),
+    (pad_embeddings, Prompt(), r"eos_token is '</s>', which its tokenizer.json lacks"),
+    (lambda f: edit(f, "config.json", vocab_size=400), Prompt(), r"\(400\).* and 41 more; allowed"),
+    (
+        lambda f: edit(f, "generation_config.json", eos_token_id=[2, 444]),
+        Prompt(),
+        "eos_token_id is 444; allowed are 0 to 443",
+    ),
+    (
+        lambda f: edit(f, "generation_config.json", eos_token_id="</s>"),
+        Prompt(),
+        "eos_token_id is '</s>'; allowed is a token id or a list",
+    ),
+    (end_every_text, Prompt(), r"ends with the token '<\|im_end\|>' \(2\).*add_eos_token"),
+    (template(TURN + "<|im_end|>\n"), CHAT, r"'<\|im_end\|>' \(2\).*add_generation_prompt"),
+    (template("{{ raise_exception('no system') }}"), CHAT, "TemplateError: no system"),
+    (template("{% if %}"), CHAT, "TemplateSyntaxError"),
+    (template(""), CHAT, "has no chat template"),
+    (name_templates, CHAT, "multiple chat templates with no default"),
+    (template(TURN + "{{ range(90000) | random }}"), CHAT, "differently the second time"),
+    (template("{{ messages[0].text }}:"), CHAT, "leaves out the text"),
+]
+
+
+@pytest.mark.parametrize(("break_it", "prompt", "problem"), REFUSED, ids=range(len(REFUSED)))
+def test_open_tokenizer_names_a_part_that_does_not_fit(
+    folder: Path, break_it: Callable[[Path], object], prompt: Prompt, problem: str
+) -> None:
+    break_it(folder)
+    with pytest.raises(UserError, match=problem):
+        open_tokenizer(folder, prompt)
+
+
+@pytest.mark.parametrize("name", ["generation_config.json", "config.json"])
+def test_end_tokens_are_the_union_of_both_files(folder: Path, name: str) -> None:
+    edit(folder, name, eos_token_id=[0, 2])
+    assert open_tokenizer(folder, Prompt())[1] == (0, 2)
+    edit(folder, "generation_config.json", eos_token_id=1)  # it outweighs config.json
+    assert open_tokenizer(folder, Prompt())[1] == (1, 2)
+
+
+def test_open_tokenizer_warns_if_turns_end_otherwise(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (folder / "chat_template.jinja").read_text().replace("<|im_end|>", "<|endoftext|>")
+    (folder / "chat_template.jinja").write_text(text)
+    open_tokenizer(folder, CHAT)
+    warning = "ends the model's turn with '<|endoftext|>' (0), but answers end at '<|im_end|>' (2)"
+    assert capsys.readouterr().out.count(warning) == 1
+    edit(folder, "generation_config.json", eos_token_id=[0, 2])
+    open_tokenizer(folder, CHAT)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_template_with_a_date_renders_the_same_every_day(folder: Path) -> None:
+    template(TURN + "{{ strftime_now('%d %b %Y') }}:")(folder)
+    tokenizer, _ = open_tokenizer(folder, CHAT)
+    assert prompt_text(tokenizer, "S G", chat=True) == "<|im_start|>S G26 Jul 2024:"

@@ -1,0 +1,174 @@
+"""Check that a model folder's tokenizer, chat template, end tokens and weights fit together."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from training.errors import UserError
+from training.policy.huggingface import check_weights, read_config, read_json
+from training.policy.model_folders import CONFIG_FILE
+from training.policy.tokenizer import chat_text, load_tokenizer, prompt_text
+from training.run.progress import console
+from training.schema import Prompt
+
+GENERATION_FILE = "generation_config.json"
+
+_QUESTION, _ANSWER = "Agent 0: DOWN or LEFT?", "Agent 0: LEFT"
+_LISTED = 3
+
+
+def open_tokenizer(folder: Path, prompt: Prompt) -> tuple[Any, tuple[int, ...]]:
+    """Load the tokenizer of a model folder, and see that the policy can be asked with it.
+
+    One prompt is rendered as the section `prompt` says. The engine and the trainer get the token
+    ids that this tokenizer makes, and all engines end an answer at the same tokens.
+
+    Args:
+        folder: A Hugging Face model folder; its weights are not read.
+        prompt: The section `prompt` of the configuration.
+
+    Returns:
+        The tokenizer, and the ids of the tokens that end an answer.
+
+    Raises:
+        UserError: A file can't be read, a token is not in the vocabulary of the weights, a prompt
+            can't be rendered, differs from one time to the next, lacks its text, or ends with a
+            token that ends an answer.
+    """
+    vocab_size = read_config(folder).vocab_size
+    try:
+        tokenizer = load_tokenizer(folder)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder}: its tokenizer can't be read: {error}") from error
+    if tokenizer.eos_token_id is None:
+        problem = "its tokenizer has no eos_token, which has to end an answer"
+        raise UserError(f"{folder}: {problem}; name one in tokenizer_config.json")
+    _check_vocabulary(folder, tokenizer, vocab_size)
+    stop_ids = end_tokens(folder, tokenizer)
+    beyond = [number for number in stop_ids if not 0 <= number < vocab_size]
+    if beyond:
+        raise UserError(
+            f"{folder}: eos_token_id is {beyond[0]}; allowed are 0 to {vocab_size - 1}, the "
+            f"vocab_size of {CONFIG_FILE}"
+        )
+    _check_prompt(folder, tokenizer, prompt, stop_ids)
+    return tokenizer, stop_ids
+
+
+def check_folder(folder: Path, prompt: Prompt) -> None:
+    """Raise a `UserError` if the policy can't be opened from a model folder; see `open_policy`."""
+    open_tokenizer(folder, prompt)
+    check_weights(folder)
+
+
+def end_tokens(folder: Path, tokenizer: Any) -> tuple[int, ...]:
+    """Return the ids of the tokens that end an answer, in order.
+
+    They are the tokenizer's `eos_token` and the `eos_token_id` of generation_config.json. Without
+    that file they are those of config.json, as for transformers and vLLM.
+
+    Raises:
+        UserError: A file can't be read, or its `eos_token_id` is neither an id nor a list of ids.
+    """
+    file = folder / GENERATION_FILE
+    if not file.exists():
+        file = folder / CONFIG_FILE
+    named = read_json(file).get("eos_token_id") if file.exists() else None
+    numbers = named if isinstance(named, list) else [] if named is None else [named]
+    if not all(type(number) is int for number in numbers):
+        raise UserError(f"{file}: eos_token_id is {named!r}; allowed is a token id or a list")
+    own = tokenizer.eos_token_id
+    return tuple(sorted({*numbers, *([] if own is None else [own])}))
+
+
+def _check_vocabulary(folder: Path, tokenizer: Any, vocab_size: int) -> None:
+    """Raise a `UserError` if the tokenizer has tokens without a row in the embeddings."""
+    beyond = sorted((n, text) for text, n in tokenizer.get_vocab().items() if n >= vocab_size)
+    if beyond:
+        names = ", ".join(f"{text!r} ({number})" for number, text in beyond[:_LISTED])
+        more = f" and {len(beyond) - _LISTED} more" if len(beyond) > _LISTED else ""
+        raise UserError(
+            f"{folder}: its tokenizer has the token {names}{more}; allowed are ids of 0 to "
+            f"{vocab_size - 1}, the vocab_size of {CONFIG_FILE}: add rows to the embeddings, or "
+            "name a token that the model knows"
+        )
+    if _is_new(folder, tokenizer.eos_token):
+        raise UserError(
+            f"{folder}: eos_token is {tokenizer.eos_token!r}, which its tokenizer.json lacks; "
+            "allowed is a token of the vocabulary, which the model has learned"
+        )
+
+
+def _is_new(folder: Path, token: str) -> bool:
+    """Return whether a token is named as special, but defined in no file of a fast tokenizer."""
+    file, settings = folder / "tokenizer.json", folder / "tokenizer_config.json"
+    if not file.exists() or Tokenizer.from_file(str(file)).token_to_id(token) is not None:
+        return False
+    listed = read_json(settings).get("added_tokens_decoder", {}) if settings.exists() else {}
+    added = folder / "added_tokens.json"
+    names = {entry["content"] for entry in listed.values()}
+    return token not in (names | set(read_json(added)) if added.exists() else names)
+
+
+def _check_prompt(folder: Path, tokenizer: Any, prompt: Prompt, stop_ids: tuple[int, ...]) -> None:
+    """Raise a `UserError` if a prompt can't be asked; warn if answers may not end."""
+    if prompt.chat and not tokenizer.chat_template:
+        raise UserError(f"prompt.chat: true, but the tokenizer of {folder} has no chat template")
+
+    def render() -> str:
+        return prompt_text(tokenizer, _QUESTION, chat=prompt.chat, thinking=prompt.thinking)
+
+    try:
+        text = render()
+        again = render()
+    except UserError as error:
+        raise UserError(f"{folder}: prompt.chat: true, but {error}") from error
+    if text != again:
+        problem = "renders the same prompt differently the second time"
+        raise UserError(f"{folder}: its chat template {problem}; a run needs equal prompts")
+    if _QUESTION not in text:
+        problem = "leaves out the text of the user's message"
+        raise UserError(f"{folder}: its chat template {problem}: it renders {text!r:.200}")
+    ids = tokenizer.encode(text, add_special_tokens=not prompt.chat)
+    while ids and ids[-1] not in stop_ids and not tokenizer.decode(ids[-1:]).strip():
+        ids.pop()
+    if ids and ids[-1] in stop_ids:
+        end = f"{tokenizer.convert_ids_to_tokens(ids[-1])!r} ({ids[-1]}), which ends an answer"
+        cause = (
+            "its chat template ignores add_generation_prompt"
+            if prompt.chat
+            else "add_eos_token in tokenizer_config.json, or the post_processor of tokenizer.json"
+        )
+        raise UserError(f"{folder}: a prompt ends with the token {end}; the cause is {cause}")
+    if prompt.chat:
+        _warn_of_turn_end(folder, tokenizer, stop_ids)
+
+
+def _warn_of_turn_end(folder: Path, tokenizer: Any, stop_ids: tuple[int, ...]) -> None:
+    """Print a warning if the chat template ends the model's turn with another token."""
+    turns = [{"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}]
+    try:
+        text = chat_text(tokenizer, turns)
+    except UserError:
+        return  # a template may take one message only
+    _, answered, end = text.rpartition(_ANSWER)
+    ids = tokenizer.encode(end.lstrip(), add_special_tokens=False)
+    if answered and ids and ids[0] not in stop_ids:
+        turn, ends = (
+            ", ".join(f"{tokenizer.convert_ids_to_tokens(n)!r} ({n})" for n in numbers)
+            for numbers in (ids[:1], stop_ids)
+        )
+        _warn(
+            f"{folder}: its chat template ends the model's turn with {turn}, but answers end at "
+            f"{ends}; add the former to eos_token_id in {GENERATION_FILE}"
+        )
+
+
+@cache
+def _warn(text: str) -> None:
+    """Print a warning, once for each text: a run opens its policy several times."""
+    console.print(text, style="yellow", soft_wrap=True, markup=False, highlight=False)
