@@ -338,9 +338,9 @@ def _check_tied_head(folder: Path, handles: Mapping[str, Any]) -> None:
     """Raise a `ModelFolderError` if a tied model's head differs from its embeddings."""
     embeddings, head = (handles[name].get_slice(name) for name in (_EMBEDDINGS, _HEAD))
     equal = embeddings.get_shape() == head.get_shape()
-    rows = range(0, embeddings.get_shape()[0], _ROWS_AT_ONCE) if equal else ()
-    for first in rows:
-        part = slice(first, first + _ROWS_AT_ONCE)
+    rows = embeddings.get_shape()[0] if equal else 0
+    for first in range(0, rows, _ROWS_AT_ONCE):
+        part = slice(first, min(first + _ROWS_AT_ONCE, rows))
         equal = equal and np.array_equal(embeddings[part], head[part])
     if not equal:
         raise ModelFolderError(
