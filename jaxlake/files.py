@@ -121,6 +121,21 @@ def make_room(path: AnyPath) -> bool:
     return True
 
 
+def decode_text(content: bytes) -> str:
+    """Decode UTF-8, with a byte order mark or without.
+
+    Raises:
+        ValueError: the bytes are not UTF-8; the message names UTF-16 if they look like it.
+    """
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in content:
+        raise ValueError("got UTF-16 or zero bytes, UTF-8 is needed")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        byte = content[error.start]
+        raise ValueError(f"not UTF-8: byte 0x{byte:02x} at {error.start}") from None
+
+
 class RepeatedKeyError(ValueError):
     """A JSON object names a key twice, and readers differ in which value they take."""
 
@@ -167,8 +182,8 @@ def read_json_lines(
         for number, line in enumerate(lines, start=1):
             try:
                 try:
-                    text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                except UnicodeDecodeError as error:
+                    text = decode_text(line)
+                except ValueError as error:
                     raise ValueError(f"not JSON: {error}") from None
                 if not text.strip():
                     continue

@@ -7,12 +7,13 @@ from typing import Any
 import yaml
 
 from jaxlake.errors import UserError
+from jaxlake.files import decode_text
 
 
 def read_yaml(path: Path) -> dict[Any, Any]:
     """Read a YAML file that holds a mapping; a `UserError` says why that can't be done."""
     try:
-        tree = parse_yaml(path.read_text(encoding="utf-8"))
+        tree = parse_yaml(decode_text(path.read_bytes()))
     except OSError as error:
         raise UserError(f"{path}: can't be read: {error.strerror or error}") from error
     except ValueError as error:

@@ -63,6 +63,7 @@ def _boards_of_scenarios(source: Path, map_file: Path, K: int) -> Boards:
     from jaxlake import datasets
 
     passable, scenarios = datasets.read_map(map_file), datasets.read_scen(source)
+    datasets.check_map_name(scenarios, map_file)
     if (rows := len(scenarios)) < K:
         raise UserError(f"--agents: got {K}, {source} has {rows} rows, so 1 to {rows} are allowed")
     if rest := rows % K:

@@ -1,6 +1,7 @@
 """Where the command line begins: one command is run, and the process ends as it should."""
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = make_parser().parse_args(argv)
         if sys.stdout is None:
             raise UserError("standard output is closed; /dev/null discards it")
+        # Ids and messages may hold letters that the locale's encoding lacks.
+        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+            sys.stdout.reconfigure(errors="backslashreplace")
         keep_compiled_programs()
         if args.command in LAKE:
             add_search_flags(os.environ)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from jaxlake.errors import UserError
+from jaxlake.files import decode_text
 
 LINES_HELP = """\
 Lines are read, answered in order and written in batches of a few hundred. A line that is no such
@@ -106,7 +107,7 @@ def read_records(
 
 def _load(line: bytes) -> Record | None:
     try:
-        text = line.decode("utf-8-sig")
+        text = decode_text(line)
         if not text.strip():
             return None
         record = json.loads(text, parse_constant=_refuse_constant)

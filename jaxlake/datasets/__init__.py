@@ -9,6 +9,7 @@ from jaxlake.datasets.board_sets import read_manifest as read_manifest
 from jaxlake.datasets.board_sets import read_parts as read_parts
 from jaxlake.datasets.hugging_face import to_hugging_face as to_hugging_face
 from jaxlake.datasets.movingai import Scenario as Scenario
+from jaxlake.datasets.movingai import check_map_name as check_map_name
 from jaxlake.datasets.movingai import instance_from_scenarios as instance_from_scenarios
 from jaxlake.datasets.movingai import read_map as read_map
 from jaxlake.datasets.movingai import read_scen as read_scen

@@ -64,6 +64,7 @@ def read_map(path: str | Path) -> np.ndarray:
         body.pop()
     if len(body) != height:
         raise DatasetError(f"{path}: got {len(body)} rows, height {height} says otherwise")
+    body = [row.rstrip() for row in body]
     for number, row in enumerate(body, start=5):
         if len(row) != width:
             raise DatasetError(f"{path}:{number}: got {len(row)} cells, width {width} is needed")
@@ -107,6 +108,20 @@ def _scenario(line: str, place: str) -> Scenario:
             raise DatasetError(f"{place}: {name}: {problem}")
     width, height, start_x, start_y, goal_x, goal_y = map(int, fields[2:8])
     return Scenario(fields[1], (height, width), (start_y, start_x), (goal_y, goal_x))
+
+
+def check_map_name(scenarios: Sequence[Scenario], path: str | Path) -> None:
+    """Raise a `DatasetError` if a row of a scenario is for a map of another name than a file's.
+
+    Only the last part of a path counts, whichever way its slashes lean.
+    """
+    name = Path(path).name
+    for number, row in enumerate(scenarios):
+        if row.map_name.replace("\\", "/").rpartition("/")[2] != name:
+            raise DatasetError(
+                f"scenario row {number}: for the map {row.map_name}, got {path}; a file of that "
+                "name is needed"
+            )
 
 
 def instance_from_scenarios(

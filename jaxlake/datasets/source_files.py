@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxlake.files import read_json_lines
+from jaxlake.files import decode_text, read_json_lines
 from jaxlake.remote_files import AnyPath
 
 
@@ -15,12 +15,11 @@ class DatasetError(ValueError):
 def read_text(path: AnyPath) -> str:
     """Read a UTF-8 text, with a byte order mark or without; raise a `DatasetError` if it is not."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return decode_text(path.read_bytes())
     except OSError as error:
         raise DatasetError(f"{path}: can't be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise DatasetError(f"{path}: not UTF-8: byte 0x{byte:02x} at {error.start}") from None
+    except ValueError as error:
+        raise DatasetError(f"{path}: {error}") from None
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -49,7 +49,7 @@ class AgentDictionaryLake:
     def reset(self, key: jax.Array) -> tuple[ByAgent, EnvState]:
         """Start an episode: (observations, state)."""
         seen, state = self.environment.reset(key, self.params)
-        return self._by_agent(seen), state
+        return self._observations(seen), state
 
     def step(
         self, key: jax.Array, state: EnvState, actions: ByAgent, reset_state: EnvState | None = None
@@ -85,7 +85,7 @@ class AgentDictionaryLake:
 
     def get_obs(self, state: EnvState) -> ByAgent:
         """Give what the agents see of a state."""
-        return self._by_agent(self.environment.observe(state, self.params))
+        return self._observations(self.environment.observe(state, self.params))
 
     def get_avail_actions(self, state: EnvState) -> ByAgent:
         """Say which actions lead neither off the board nor onto a hole: bool (5,) each."""
@@ -98,6 +98,9 @@ class AgentDictionaryLake:
     def action_space(self, agent: str) -> Space:
         """Give the space of an agent's actions."""
         return self.action_spaces[agent]
+
+    def _observations(self, seen: jax.Array) -> ByAgent:
+        return self._by_agent(seen)
 
     def _info(self, info: Info) -> Info:
         return info
@@ -113,7 +116,7 @@ class AgentDictionaryLake:
     ) -> tuple[ByAgent, EnvState, ByAgent, ByAgent, Info]:
         rewards = self._by_agent(jnp.broadcast_to(reward, (self.num_agents,)))
         dones = {**dict.fromkeys(self.agents, done), "__all__": done}
-        return self._by_agent(seen), state, rewards, dones, self._info(info)
+        return self._observations(seen), state, rewards, dones, self._info(info)
 
 
 def _number(agent: str, action: Any) -> jax.Array:

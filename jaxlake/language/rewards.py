@@ -159,8 +159,8 @@ def score_batch(
     """Score B answers, one per board, by one program whatever B is.
 
     Boards may have different sizes and numbers of agents. None is solved: where an optimum is
-    missing (None, NaN or `pandas.NA`), or all of them, `optimal` is None for valid plans, and their
-    reward is that of a valid plan. `thinking` is as in `score`.
+    missing (None, NaN or `pandas.NA`), `optimal` is None for valid plans, which are then paid like
+    suboptimal ones. `thinking` is as in `score`.
 
     Raises:
         ValueError: As for `score`, with the row of the answer; or the lengths differ.
@@ -420,7 +420,7 @@ def _is_missing(value: Any) -> bool:
     return isinstance(value, Real) and np.isnan(float(value))
 
 
-def _checked_optimum(value: float | Solution | None, row: int) -> int:
+def _checked_optimum(value: Any, row: int) -> int:
     """Return a least sum of costs, -1 where it is unknown."""
     if isinstance(value, Solution):
         return int(value.sum_of_costs) if value.status == Status.OPTIMAL else -1

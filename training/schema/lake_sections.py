@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from engineer.lake import Bounds, LakeConfiguration
+from jaxlake.files import decode_text
 from jaxlake.user_code import import_function, names_code
 from training.errors import shortened
 from training.schema.section import (
@@ -60,9 +61,9 @@ def read_template(value: str) -> str:
 
     if "{" not in value:
         try:
-            value = Path(value).read_text(encoding="utf-8")
+            value = decode_text(Path(value).read_bytes())
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or "not a text in UTF-8"
+            why = getattr(error, "strerror", None) or error
             raise ValueError(
                 f"got {shortened(value)}, which can't be read ({why}); allowed are {TEMPLATES}"
             ) from error

@@ -32,8 +32,19 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
         self.render_mode = render_mode
         self.action_space = convert_space(self.lake.action_space(), gymnasium.spaces)
         self.observation_space = convert_space(self.lake.observation_space(), gymnasium.spaces)
-        self._mask = jax.jit(self.lake.action_mask)
         self._state: EnvState | None = None
+        self._compile()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the compiled function, which can't be pickled."""
+        return {name: value for name, value in vars(self).items() if name != "_mask"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._compile()
+
+    def _compile(self) -> None:
+        self._mask = jax.jit(self.lake.action_mask)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

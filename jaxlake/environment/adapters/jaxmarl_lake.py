@@ -1,12 +1,15 @@
 """The lake as an environment of JaxMARL: its base class and its spaces."""
 
+import math
+
+import jax
 import jax.numpy as jnp
 from jaxmarl.environments import spaces
 from jaxmarl.environments.multi_agent_env import MultiAgentEnv
 
-from jaxlake.environment.agent_dictionary import AgentDictionaryLake
+from jaxlake.environment.agent_dictionary import AgentDictionaryLake, ByAgent
 from jaxlake.environment.lake_environment import Info, LakeEnvironment
-from jaxlake.environment.params import EnvParams
+from jaxlake.environment.params import EnvParams, EnvState
 from jaxlake.environment.spaces import convert_space
 
 
@@ -15,7 +18,8 @@ class JaxMarlLake(AgentDictionaryLake, MultiAgentEnv):  # type: ignore[misc]
 
     In JaxMARL's algorithms every value of `info` has one number per agent. So has it here, (K,):
     what `LakeEnvironment.step` says once for all agents is repeated, and there is no
-    `final_observation`.
+    `final_observation`. Observations also hold `world_state`, the observations of all agents in a
+    row, as JaxMARL's SMAX has it for centralised critics.
     """
 
     def __init__(self, environment: LakeEnvironment, params: EnvParams) -> None:
@@ -26,6 +30,18 @@ class JaxMarlLake(AgentDictionaryLake, MultiAgentEnv):  # type: ignore[misc]
         self.action_spaces = {
             agent: convert_space(space, spaces) for agent, space in self.action_spaces.items()
         }
+
+    @property
+    def world_state_size(self) -> int:
+        """How many numbers a world state has."""
+        return sum(math.prod(space.shape) for space in self.observation_spaces.values())
+
+    def get_world_state(self, state: EnvState) -> jax.Array:
+        """Give the observations of all agents in a row: (world_state_size,)."""
+        return self.get_obs(state)["world_state"]
+
+    def _observations(self, seen: jax.Array) -> ByAgent:
+        return {**self._by_agent(seen), "world_state": seen.reshape(-1)}
 
     def _info(self, info: Info) -> Info:
         return {

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 from gymnasium import spaces
+from gymnasium.error import ResetNeeded
 from gymnasium.utils import seeding
 from pettingzoo import ParallelEnv
 
@@ -14,6 +15,8 @@ from jaxlake.environment.observations import NUM_ACTIONS
 from jaxlake.environment.params import EnvParams, EnvState
 from jaxlake.environment.spaces import convert_space
 from jaxlake.render import board_text
+
+_COMPILED = ("_reset", "_step", "_masks")
 
 
 class ParallelLake(ParallelEnv):
@@ -45,11 +48,22 @@ class ParallelLake(ParallelEnv):
             {agent: convert_space(space, spaces) for agent, space in by_agent.items()}
             for by_agent in (self.lake.observation_spaces, self.lake.action_spaces)
         )
+        self._random, _ = seeding.np_random(None)
+        self._state: EnvState | None = None
+        self._compile()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the compiled functions, which can't be pickled."""
+        return {name: value for name, value in vars(self).items() if name not in _COMPILED}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._compile()
+
+    def _compile(self) -> None:
         self._reset = jax.jit(self.lake.reset)
         self._step = jax.jit(self.lake.step_env)
         self._masks = jax.jit(self.lake.get_avail_actions)
-        self._random, _ = seeding.np_random(None)
-        self._state: EnvState | None = None
 
     def observation_space(self, agent: str) -> Any:
         """Give an agent's space of observations."""
@@ -74,11 +88,14 @@ class ParallelLake(ParallelEnv):
     def step(self, actions: ByAgent) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]:
         """Make one step: (observations, rewards, terminations, truncations, infos).
 
-        Without agents, before `reset` and after the end, all five are empty.
+        Without agents, after the end of the episode, all five are empty.
 
         Raises:
             ValueError: an agent's action is missing or no action.
+            ResetNeeded: no episode has begun.
         """
+        if self._state is None:
+            raise ResetNeeded("reset() has to come before step()")
         if not self.agents:
             return {}, {}, {}, {}, {}
         playing = {agent: self._checked(agent, actions.get(agent)) for agent in self.agents}

@@ -81,6 +81,9 @@ def test_movingai_files_and_board_lines_convert_to_and_fro(cli, tmp_path):
         assert json.loads(lines.read_text()) == {"id": f"{stem.name}-00000", "grid": row["grid"]}
         again = tmp_path / f"again{i}"  # lines of boards are a source, too
         assert cli("dataset", "convert", lines, again).status == 0
+        wrong = folder / f"benchmark_wr0.5_r_{1 - i}.map"
+        refused = cli("dataset", "convert", *arguments[:3], wrong, *arguments[4:])
+        assert (refused.status, "for the map" in refused.err) == (2, True)
         made = again / f"{stem.name}-00000.map"
         assert made.read_bytes() == Path(f"{stem}.map").read_bytes()
 

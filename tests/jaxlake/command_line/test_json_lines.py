@@ -26,7 +26,12 @@ def process(*arguments, **options):
     [
         (b"{", None, "not JSON: Expecting property name"),
         (b"[" * 100_000, None, "not JSON: maximum recursion depth"),
-        (b'{"id": "\xe9"}', None, "not JSON: 'utf-8' codec can't decode byte 0xe9"),
+        (b'{"id": "\xe9"}', None, "not JSON: not UTF-8: byte 0xe9 at 8"),
+        (
+            '{"id": "é"}'.encode("utf-16"),
+            None,
+            "not JSON: got UTF-16 or zero bytes, UTF-8 is needed",
+        ),
         (b'{"id": NaN}', None, "not JSON: NaN is not a JSON value"),
         (b'{"id": 1e999}', None, "not JSON: Out of range float values"),
         (b'{"id": ' + b"9" * 5_000 + b"}", None, "not JSON: Exceeds the limit"),

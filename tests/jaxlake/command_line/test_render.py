@@ -1,6 +1,9 @@
 """`jaxlake render`: a picture of each record."""
 
+import io
 import xml.etree.ElementTree as ElementTree
+
+from jaxlake.command_line.entry import main
 
 GRID = ["S F G", "s H F", "g F F"]
 VALID = {"id": "a/b", "grid": GRID, "plan": [["RIGHT", "RIGHT"], ["DOWN"]]}
@@ -30,6 +33,14 @@ def test_ids_are_printed_so_that_no_terminal_obeys_them(cli, write, tmp_path):
     assert (status, err) == (0, "")
     assert {"\\ud800", "\\x1b[2J", "two\\nlines", "Zürich 湖"} <= set(out.split("\n"))
     assert cli("render", lines, "--output", tmp_path / "pictures").status == 0
+
+
+def test_render_escapes_unencodable_letters(write, monkeypatch):
+    lines = write({"id": "Zürich 湖", "grid": GRID})
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="latin-1"))
+    assert main(["render", str(lines)]) == 0
+    assert written.getvalue().startswith("Zürich \\u6e56\n".encode("latin-1"))
 
 
 def test_a_folder_gets_a_file_for_each_record(cli, write, tmp_path):

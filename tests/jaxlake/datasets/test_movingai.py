@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,6 +28,20 @@ def test_terrain_is_passable_as_the_format_says(tmp_path):
     passable = movingai.read_map(write(tmp_path / "a.map", MAP))
     expected = [[1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 1, 1]]
     assert np.array_equal(passable, np.array(expected, bool))
+
+
+def test_read_map_takes_trailing_blanks(tmp_path):
+    padded = MAP.replace(".G@T", ".G@T  ").replace("....", "....\t")
+    plain, blanks = (movingai.read_map(write(tmp_path / "a.map", text)) for text in (MAP, padded))
+    assert np.array_equal(plain, blanks)
+
+
+def test_check_map_name_compares_the_last_part(tmp_path):
+    (scenario,) = movingai.read_scen(write(tmp_path / "a.scen", SCEN))[:1]
+    for name in ("maps/a b.map", "maps\\a b.map", "a b.map"):
+        movingai.check_map_name([replace(scenario, map_name=name)], tmp_path / "a b.map")
+    with pytest.raises(DatasetError, match=r"row 0: for the map maps/a b.map, got .*c.map; a file"):
+        movingai.check_map_name([scenario], tmp_path / "c.map")
 
 
 def test_a_board_has_x_as_column_and_holes_where_the_map_ends(tmp_path):
@@ -61,6 +76,7 @@ def test_boards_come_back_from_their_files(tmp_path):
         ("octile", "hex", r"a.map: the first lines must be 'type octile'"),
         ("height 3", "height x", r"a.map: the first lines must be"),
         ("height 3", "height 4", r"a.map: got 3 rows, height 4 says otherwise"),
+        ("....", "..\0.", r"a.map: got UTF-16 or zero bytes, UTF-8 is needed"),
         ("SO.W", "SO.", r"a.map:6: got 3 cells, width 4 is needed"),
         ("SO.W", "SO.x", r"a.map:6: got 'x', allowed are \. G S \(passable\)"),
         ("version 1", "version 2", r"a.scen:1: got 'version 2', 'version 1' is needed"),

@@ -1,7 +1,9 @@
 """The lake in other libraries' hands: their own wrappers, checks and trainers."""
 
+import pickle
 import warnings
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -96,8 +98,6 @@ def test_gymnasiums_check_env_passes_without_a_warning_but_of_the_missing_spec()
 
 def test_a_gymnasium_episode_is_the_lakes_own():
     gym = _lake("gymnasium", render_mode="ansi")
-    import gymnasium
-
     with pytest.raises(gymnasium.error.ResetNeeded, match="reset"):
         gym.step(0)
     _, info = gym.reset(seed=0)
@@ -130,7 +130,8 @@ def test_pettingzoos_parallel_api_test_passes_without_a_warning():
 def test_a_parallel_episode_names_failures_and_ends_for_all_agents_at_once():
     grid = jaxlake.parse_grid(["S G", "s g"], max_size=4)
     lake = _lake("pettingzoo", params=env_params(grid), render_mode="ansi")
-    assert lake.step({}) == ({}, {}, {}, {}, {})
+    with pytest.raises(gymnasium.error.ResetNeeded, match="reset"):
+        lake.step({"agent_0": 0, "agent_1": 0})
     _, infos = lake.reset(seed=3)
     assert infos["agent_0"]["action_mask"].tolist() == [1, 0, 1, 0, 1]
     assert lake.render() == "S G\ns g"
@@ -141,6 +142,43 @@ def test_a_parallel_episode_names_failures_and_ends_for_all_agents_at_once():
     assert terminated == {"agent_0": True, "agent_1": True}
     assert truncated == {"agent_0": False, "agent_1": False}
     assert lake.agents == []
+    assert lake.step({}) == ({}, {}, {}, {}, {})
+
+
+@pytest.mark.parametrize(("interface", "action"), [("gymnasium", 7), ("pettingzoo", None)])
+def test_an_adapter_is_pickled_within_an_episode(interface, action):
+    lake = _lake(interface)
+    lake.reset(seed=4)
+    action = {"agent_0": 2, "agent_1": 1} if action is None else action
+    copy = pickle.loads(pickle.dumps(lake))
+    for one, other in zip(lake.step(action), copy.step(action), strict=True):
+        assert_same(one, other)
+    assert_same(lake.reset()[0], copy.reset()[0])
+
+
+@pytest.mark.slow
+def test_async_vector_env_plays_in_spawned_processes():
+    from gymnasium.vector import AsyncVectorEnv
+
+    lake = _lake("gymnasium")
+    lakes = AsyncVectorEnv([lambda: lake] * 2, context="spawn")
+    try:
+        seen, _ = lakes.reset(seed=[0, 1])
+        assert_same(seen[1], lake.reset(seed=1)[0])
+        assert lakes.step(np.array([0, 7]))[1][1] == lake.step(7)[1]
+    finally:
+        lakes.close()
+
+
+def test_jaxmarl_observations_hold_the_world_state():
+    lake = _lake("jaxmarl")
+    seen, state = lake.reset(jax.random.key(0))
+    rows = np.concatenate([seen[agent] for agent in lake.agents])
+    np.testing.assert_array_equal(seen["world_state"], rows)
+    np.testing.assert_array_equal(lake.get_world_state(state), rows)
+    assert lake.world_state_size == len(rows)
+    actions = dict.fromkeys(lake.agents, 0)
+    assert lake.step(jax.random.key(1), state, actions)[0]["world_state"].shape == rows.shape
 
 
 @pytest.mark.slow

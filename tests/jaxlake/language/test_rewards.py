@@ -276,7 +276,7 @@ def test_completion_text_refuses_what_holds_no_answer(completion, problem):
 DRAFT = f"Let me try\n{OPTIMAL}\n\nBut wait, is"
 
 
-def test_score_needs_the_end_of_thinking_that_a_prompt_began():
+def test_score_counts_only_text_after_thinking():
     assert score(DRAFT, CORNER, 3).reward == 1.0  # the text alone does not show where it began
     unfinished = score(DRAFT, CORNER, 3, thinking=True)
     assert (unfinished.parsed, unfinished.reward) == (False, 0.0)

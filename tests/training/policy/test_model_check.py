@@ -87,7 +87,7 @@ REFUSED: list[tuple[Callable[[Path], object], Prompt, str]] = [
 
 
 @pytest.mark.parametrize(("break_it", "prompt", "problem"), REFUSED, ids=range(len(REFUSED)))
-def test_open_tokenizer_names_a_part_that_does_not_fit(
+def test_open_tokenizer_names_the_unfitting_part(
     folder: Path, break_it: Callable[[Path], object], prompt: Prompt, problem: str
 ) -> None:
     break_it(folder)

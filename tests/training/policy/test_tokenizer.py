@@ -131,7 +131,7 @@ def test_what_cannot_make_a_tokenizer_is_refused_by_name():
         train_tokenizer([], 512)
 
 
-def test_decode_answer_keeps_marks_that_are_special_tokens(tokenizer):
+def test_decode_answer_keeps_special_marks(tokenizer):
     text = "<|im_start|>[THINK]UP[/THINK] DOWN<|im_end|>"
     marked = train_tokenizer(TEXTS, 512)
     marked.add_special_tokens({"additional_special_tokens": ["[THINK]", "[/THINK]"]})

@@ -100,9 +100,7 @@ def test_entropy_is_the_mean_over_tokens(folder: Path, boards: InstanceSet) -> N
     assert "overlong_penalty" not in metrics
 
 
-def test_roll_out_pays_a_plan_after_thinking_that_its_prompt_began(
-    folder: Path, boards: InstanceSet
-) -> None:
+def test_roll_out_pays_only_plans_after_thinking(folder: Path, boards: InstanceSet) -> None:
     run, _ = opened(folder, boards, "prompt.template='{board}<think>'")
     groups = []
     for plan in boards.solutions.plan:

@@ -154,7 +154,7 @@ DAMAGE: list[Callable[[Path], None]] = [
 
 
 @pytest.mark.parametrize("name", ["run[1]", "a*", "what?", "a\\b"])
-def test_checkpoints_refuse_a_path_that_is_a_pattern(name: str, tmp_path: Path) -> None:
+def test_checkpoints_refuse_paths_with_patterns(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="which Orbax reads as a pattern; allowed are"):
         Checkpoints(tmp_path / name / "checkpoints")
 
