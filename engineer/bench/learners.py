@@ -4,7 +4,7 @@ Group g of a learner has a skill s_g in logits, and knob k takes cost c_gk of it
 
     p_g(l)   = sigmoid(s_g - sum_k c_gk l_k)                      success at levels l of the knobs
     u_g      = G x_g 4 p_g(l)(1 - p_g(l)) r_g                     signal of training with share x_g
-    r_g      = prod_k clip(1 - narrow_k max(v_k - l_k, 0), 0, 1)  how much of it serves validation
+    r_g      = 1 - sum_k narrow_k max(v_k - l_k, 0)               how much of it serves validation
     s_g'     = s_g + speed ((1 - transfer) u_g + transfer mean_h u_h)
                    - forgetting (s_g - s_g(0)) + noise
 
@@ -12,6 +12,7 @@ Validation has its knobs at levels v, whatever is trained on. All random numbers
 drawn beforehand, so that all engineers meet the same luck.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,28 +35,38 @@ class Prior(FrozenModel):
         (0.0, 1.5), description="mean and sd of the mean validation logit at the start"
     )
     slope: tuple[float, float] = Field(
-        (0.0, 1.7),
+        (0.5, 2.0),
         description="least and largest fall of the logit from the first group to the last",
     )
     group_spread: float = Field(1.0, ge=0.0, description="sd of a group's logit around that line")
     cost: tuple[float, float] = Field(
-        (2.0, 0.6), description="shape and scale of a knob's cost, a Gamma distribution; logits"
+        (2.0, 0.4), description="shape and scale of a knob's cost, a Gamma distribution; logits"
     )
     speed: tuple[float, float] = Field(
-        (0.26, 0.5), description="median and log-sd of the gain per stage, logits at full signal"
+        (0.27, 0.5), description="median and log-sd of the gain per stage, logits at full signal"
     )
     forgetting: tuple[float, float] = Field(
-        (0.34, 0.3), description="median and log-sd of the share of the gain lost per stage"
+        (0.39, 0.3), description="median and log-sd of the share of the gain lost per stage"
     )
     transfer: tuple[float, float] = Field(
-        (0.2, 0.9), description="least and largest share of the signal that reaches all groups"
+        (0.4, 0.95), description="least and largest share of the signal that reaches all groups"
     )
     narrow: tuple[float, float] = Field(
-        (0.3, 1.9),
-        description="least and largest loss of signal where a knob trains at 0 and validates at 1",
+        (0.5, 2.0),
+        description="least and largest loss of signal per level that a knob trains too low",
     )
     noise: tuple[float, float] = Field(
-        (0.08, 0.05), description="sd per stage in logits: common to all groups, and of each group"
+        (0.1, 0.05), description="sd per stage in logits: common to all groups, and of each group"
+    )
+    uniformity: tuple[float, float] = Field(
+        (0.2, 0.6),
+        description="least and largest mean p(1-p) of single instances, as a share of the group's",
+    )
+    repetition: float = Field(
+        0.6,
+        ge=0.0,
+        le=1.0,
+        description="correlation of the noise of two validations, which share their instances",
     )
     kinds: float = Field(0.6, gt=0.0, description="Dirichlet parameter of the kinds of failure")
     validation: float = Field(0.5, ge=0.0, le=1.0, description="levels of all validation knobs")
@@ -82,7 +93,7 @@ class Learners(NamedTuple):
     drift: Any  # (N, S, G) logits that chance adds in each stage
     validated: Any  # (N, S + 1, G, F) standard normals of the validation answers
     trained: Any  # (N, S, G, F) standard normals of the training answers
-    uniformity: Any  # (N, S, G) in 0.4..1: how alike instances are, which scales learnability
+    uniformity: Any  # (N, S, G) in 0..1: how alike instances are, which scales learnability
     count: Any  # (N,) validation answers per group
     rollouts: Any  # (N,) training answers per group
 
@@ -141,9 +152,10 @@ def _draw(rng: np.random.Generator, prior: Prior, domain: Domain, stages: int) -
         shares=shares,
         levels=levels,
         drift=common[:, :1] + own,
-        validated=rng.normal(size=(stages + 1, groups, kinds)),
+        validated=math.sqrt(prior.repetition) * rng.normal(size=(groups, kinds))
+        + math.sqrt(1.0 - prior.repetition) * rng.normal(size=(stages + 1, groups, kinds)),
         trained=rng.normal(size=(stages, groups, kinds)),
-        uniformity=rng.uniform(0.4, 1.0, (stages, groups)),
+        uniformity=rng.uniform(*prior.uniformity, (stages, groups)),
         count=np.int64(prior.count),
         rollouts=np.int64(prior.rollouts),
     )
@@ -177,7 +189,7 @@ def trained_skill(
         xp: The module that computes.
     """
     below = xp.maximum(learners.validation - levels, 0.0)
-    serves = xp.prod(xp.clip(1.0 - learners.narrow[:, None] * below, 0.0, 1.0), axis=-1)
+    serves = 1.0 - xp.sum(learners.narrow[:, None] * below, axis=-1)
     rates = success_rates(skill, learners.cost, levels, xp)
     gain = learning_gain(learners.speed[:, None], shares, rates) * serves
     shared = learners.transfer[:, None]

@@ -9,6 +9,7 @@ LOOP = {
     "run": "run Train -> Validate -> Design on a configuration",
     "study": "compare engineers over seeds",
     "engineer": "review answers, show contexts, ask other engineers the same",
+    "designbench": "compare engineers on simulated learners, in seconds",
     "evaluate": "measure a checkpoint, a model folder or an endpoint",
     "report": "write report.html from a run directory",
     "audit": "compare a run with its digests, and review its designs again",

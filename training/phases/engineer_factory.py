@@ -47,7 +47,7 @@ def make_engineer(
         weights = _weights(inner, config, directory, results)
         made = asked_by_first(_language_model(inner, config, weights, models))
     elif inner == "endpoint":
-        made = asked_by_first(_endpoint(config.engineer))
+        made = asked_by_first(endpoint_engineer(config.engineer))
     elif names_code(inner):
         made = asked_by_first(own_engineer(inner))
     else:
@@ -58,7 +58,8 @@ def make_engineer(
     return control(made) if control else made
 
 
-def _endpoint(choice: EngineerChoice) -> Engineer:
+def endpoint_engineer(choice: EngineerChoice) -> Engineer:
+    """Make the engineer that asks `engineer.base_url`; see `make_engineer`."""
     if not choice.base_url or not choice.model:
         raise EngineerError("endpoint: engineer.base_url and engineer.model are not set")
     from engineer.engineers.endpoint import ChatClient, EndpointEngineer  # imports openai

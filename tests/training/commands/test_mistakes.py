@@ -53,6 +53,8 @@ MISTAKES = {
     "evaluate configs/miniature.yaml --run-dir nowhere": "nowhere: is not a run's directory",
     "engineer context nowhere": "nowhere: is not a run's directory",
     "engineer replay nowhere --engineers rule,lernability": "--engineers: got 'lernability'",
+    "designbench --groups 3": "--groups: got 3, allowed are 2, 4, 8",
+    "designbench --engineer rul": "did you mean rule?",
     "report nowhere": "nowhere: is not a run's directory, it does not exist",
     "solve nowhere.jsonl": "nowhere.jsonl: can't be read: No such file",
     "check README.md --output nowhere/out": "nowhere/out: can't be written",

@@ -1,0 +1,420 @@
+"""Fit DesignBench's learner to the runs of studies 2 to 5, and compare how both rank engineers.
+
+    python -m benchmarks.designbench_fit [--json FILE] [--svg FILE]
+
+The fit takes every trained stage of every run in `benchmarks/results/study-*`: its configuration,
+and the valid rates by map size before and after. Costs of the knobs come from the answers before
+any training. Then every arm of these studies whose engineer still exists is played again in the
+simulation, from the measured starts and with the fitted numbers, and its valid rate after three
+stages is compared with the real one. `held out` fits without the runs of a study's world before it
+predicts them.
+"""
+
+import argparse
+import gzip
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import least_squares
+from scipy.stats import spearmanr
+
+from engineer.bench.learners import Learners, Prior, trained_skill
+from engineer.bench.play import MakeEngineer, play
+from engineer.engineers.catalogue import scripted_engineer
+from engineer.engineers.plans import FixedEngineer, random_configuration
+from engineer.lake import Bounds, LakeConfiguration, lake_domain
+from engineer.synthetic.learner import columns_of
+from jaxlake.command_line.json_lines import open_output
+
+RESULTS = Path(__file__).parent / "results"
+SIZES = (3, 4, 5, 6)
+BOUNDS = Bounds(sizes=SIZES, max_hole_ratio=0.4, max_wait_ratio=0.6, min_share=0.05, edit_steps=6)
+DOMAIN = lake_domain(BOUNDS)
+VALIDATION = np.array([0.75, 0.5])
+"""Levels of the validation boards: 20 to 40% holes of 40, 10 and 50% of 60 that need a wait."""
+BOARDS = 450
+"""Validation boards per map size."""
+KINDS = 7
+SEEDS = 64
+"""Simulated runs per arm."""
+
+# The configurations with which runs of the studies begin: data, holes and waits of 3x3 to 6x6.
+_STARTS = {
+    "easy": ((0.85, 0, 0), (0.05, 0, 0), (0.05, 0, 0), (0.05, 0, 0)),
+    "sizes": ((0.45, 0, 0), (0.45, 0, 0), (0.05, 0.2, 0.3), (0.05, 0.2, 0.3)),
+    "today": ((0.25, 0.2, 0.3),) * 4,
+    "hard": ((0.05, 0.4, 0.6),) * 3 + ((0.85, 0.4, 0.6),),
+    "waits": ((0.25, 0, 0.6),) * 4,
+    "best_by_atlas": ((0.05, 0.3, 0.6), (0.05, 0.4, 0.6), (0.85, 0.4, 0), (0.05, 0.4, 0)),
+}
+
+
+class World(NamedTuple):
+    """A base model and the configuration that runs begin with."""
+
+    name: str
+    start: str  # of `_STARTS`
+    files: Mapping[str, Sequence[str]]  # arms by file
+
+
+_CONSTANTS = ("today", "hard", "easy", "waits", "best_by_atlas")
+_NINE = ("checkpoint", "shuffled_checkpoint", "simulated_checkpoint", "random", "fixed", "today")
+_STUDY_3 = "study-3-engineers/piece-{}.outcomes.json.gz"
+WORLDS = (
+    World(
+        "42.7% valid, corner",
+        "easy",
+        {
+            _STUDY_3.format(3): _NINE,
+            _STUDY_3.format(4): (
+                *("fixed_random", "easy_to_hard", "random_throughout", "learnability"),
+                "sec_bandit",
+            ),
+            **{_STUDY_3.format(piece): _NINE for piece in (6, 7, 8)},
+            "study-4-ablation/outcomes.json.gz": ("easy_to_hard", "hard_only"),
+            "study-2-headroom/again.outcomes.json.gz": _CONSTANTS,
+        },
+    ),
+    World(
+        "53.4% valid, corner",
+        "easy",
+        {
+            "study-2-headroom/outcomes.json.gz": _CONSTANTS,
+            _STUDY_3.format(1): ("random",),
+        },
+    ),
+    World("61.3% valid, corner", "easy", {_STUDY_3.format(2): _NINE}),
+    World("42.7% valid, sizes differ", "sizes", {"study-5-sizes/outcomes.json.gz": _NINE}),
+)
+_NAMES = {
+    "checkpoint": "rule",  # it writes what the rule does
+    "shuffled_checkpoint": "shuffled:rule",
+    "simulated_checkpoint": "simulated:rule",
+    "easy": "fixed",
+}
+"""Arms of studies that are another engineer of the catalogue."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a study."""
+
+    world: int
+    arm: str
+    rates: np.ndarray  # float (T + 1, G) valid rates, before training and after each stage
+    shares: np.ndarray  # float (T, G)
+    levels: np.ndarray  # float (T, G, K)
+    cells: Mapping[tuple[int, float, bool], tuple[int, int]]
+    """Valid and all answers before training by size, holes and need of a wait."""
+    failures: np.ndarray  # float (G, F) shares of the first failures before training
+
+
+class Fit(NamedTuple):
+    """The learner that explains the logs best; standard errors are those of least squares."""
+
+    speed: float
+    forgetting: float
+    transfer: float
+    narrow: tuple[float, float]  # holes, waits
+    errors: tuple[float, ...]
+    explained: float  # share of the variance of the stages' changes, at the level of map sizes
+    noise: tuple[float, float]  # sd of what is left, common to all sizes and of each size
+
+
+def logit(rate: Any) -> Any:
+    """Return the logit of rates, of which those at 0 or 1 lie one half answer inside."""
+    inside = np.clip(rate, 0.5 / BOARDS, 1.0 - 0.5 / BOARDS)
+    return np.log(inside / (1.0 - inside))
+
+
+def read_runs() -> list[Run]:
+    """Read the runs of all worlds; arms that are in no world are used for the fit alone."""
+    runs = []
+    for number, world in enumerate(WORLDS):
+        for file in world.files:
+            content = json.loads(gzip.decompress((RESULTS / file).read_bytes()))
+            boards = content["boards"]
+            runs += [_read_run(number, run, boards) for run in content["runs"]]
+    return runs
+
+
+def _read_run(world: int, run: Mapping[str, Any], boards: Sequence[Mapping[str, Any]]) -> Run:
+    size = np.array([board["size"] for board in boards])
+    valid = np.array([list(row) for row in run["valid"]]) == "1"
+    first = np.array(list(map(int, run["kinds"][0])))
+    cells: dict[tuple[int, float, bool], tuple[int, int]] = {}
+    for board, solved in zip(boards, valid[0].tolist(), strict=True):
+        key = (SIZES.index(board["size"]), board["hole_tenth"] / 10, board["needs_wait"])
+        good, count = cells.get(key, (0, 0))
+        cells[key] = (good + solved, count + 1)
+    configurations = [
+        columns_of(BOUNDS, LakeConfiguration.model_validate({"sizes": one}))
+        for one in run["configurations"]
+    ]
+    return Run(
+        world,
+        _NAMES.get(run["engineer"], run["engineer"]),
+        np.stack([valid[:, size == n].mean(axis=1) for n in SIZES], axis=1),
+        np.stack([shares for shares, _ in configurations]),
+        np.stack([levels for _, levels in configurations]),
+        cells,
+        np.stack([np.bincount(first[size == n], minlength=KINDS)[1:] for n in SIZES]) + 0.5,
+    )
+
+
+def fit_costs(run: Run) -> np.ndarray:
+    """Return the logits that holes and waits take over their ranges before training, (G, K)."""
+    costs = np.zeros((len(SIZES), 2))
+    for g in range(len(SIZES)):
+        cells = [(h, w, good, n) for (size, h, w), (good, n) in run.cells.items() if size == g]
+        holes, waits, good, count = np.array(cells).T
+        weights = np.sqrt(count)
+        columns = np.stack([np.ones_like(holes), -holes / 0.4, -waits / 0.6], axis=1)
+        logits = np.log((good + 0.5) / (count - good + 0.5))
+        costs[g] = np.linalg.lstsq(columns * weights[:, None], logits * weights, rcond=None)[0][1:]
+    return np.maximum(costs, 0.0)
+
+
+def learners_of(runs: Sequence[Run], fit: Fit | np.ndarray, seeds: int = 1) -> Learners:
+    """Return learners that start where runs of the studies did, `seeds` of each run."""
+    speed, forgetting, transfer, *narrow = (
+        fit if isinstance(fit, np.ndarray) else (*fit[:3], *fit.narrow)
+    )
+    cost = np.repeat([fit_costs(run) for run in runs], seeds, axis=0)
+    count, groups, knobs = cost.shape
+    validation = np.broadcast_to(VALIDATION, cost.shape)
+    start = np.repeat([logit(run.rates[0]) for run in runs], seeds, axis=0)
+    kinds = np.repeat([run.failures for run in runs], seeds, axis=0)
+    stages, rng, prior = runs[0].shares.shape[0], np.random.default_rng(0), Prior()
+    common, own = fit.noise if isinstance(fit, Fit) else (0.0, 0.0)
+    drift = rng.normal(0.0, 1.0, (count, stages, 1)) * common
+    drift = drift + rng.normal(0.0, 1.0, (count, stages, groups)) * own
+    return Learners(
+        skill=start + np.sum(cost * validation, axis=-1),
+        cost=cost,
+        kinds=kinds / kinds.sum(axis=-1, keepdims=True),
+        speed=np.full(count, speed),
+        forgetting=np.full(count, forgetting),
+        transfer=np.full(count, transfer),
+        narrow=np.broadcast_to(narrow, (count, knobs)),
+        validation=validation,
+        shares=np.repeat([run.shares[0] for run in runs], seeds, axis=0),
+        levels=np.repeat([run.levels[0] for run in runs], seeds, axis=0),
+        drift=drift,
+        validated=math.sqrt(prior.repetition) * rng.normal(size=(count, 1, *kinds.shape[1:]))
+        + math.sqrt(1.0 - prior.repetition)
+        * rng.normal(size=(count, stages + 1, *kinds.shape[1:])),
+        trained=rng.normal(size=(count, stages, *kinds.shape[1:])),
+        uniformity=rng.uniform(*prior.uniformity, (count, stages, groups)),
+        count=np.full(count, BOARDS),
+        rollouts=np.full(count, 256),
+    )
+
+
+def fit_learner(runs: Sequence[Run]) -> Fit:
+    """Fit speed, forgetting, transfer and narrowness to the change of each size in each stage."""
+    at_half = learners_of(runs, np.zeros(5))
+    offset = np.sum(at_half.cost * at_half.validation, axis=-1)
+    skills = np.stack([logit(run.rates) for run in runs]) + offset[:, None]
+    shares, levels = (
+        np.stack([getattr(run, name) for run in runs]) for name in ("shares", "levels")
+    )
+    changes = np.diff(skills, axis=1)
+
+    def residuals(numbers: np.ndarray) -> np.ndarray:
+        learners = learners_of(runs, numbers)
+        predicted = [
+            trained_skill(learners, skills[:, s], shares[:, s], levels[:, s], 0.0) - skills[:, s]
+            for s in range(changes.shape[1])
+        ]
+        return changes - np.stack(predicted, axis=1)
+
+    solution = least_squares(
+        lambda numbers: residuals(numbers).ravel(), [0.3, 0.3, 0.5, 0.5, 0.5], x_scale=0.1
+    )
+    left = residuals(solution.x)
+    variance = np.mean(left**2)
+    errors = np.sqrt(np.diag(np.linalg.inv(solution.jac.T @ solution.jac)) * variance)
+    speed, forgetting, transfer, holes, waits = solution.x.tolist()
+    return Fit(
+        speed,
+        forgetting,
+        transfer,
+        (holes, waits),
+        tuple(errors.tolist()),
+        float(1.0 - variance / np.mean((changes - changes.mean()) ** 2)),
+        _noise(runs),
+    )
+
+
+def _noise(runs: Sequence[Run]) -> tuple[float, float]:
+    """Return how far runs of one engineer lie apart after a stage that was the same in all.
+
+    Standard deviations in logits, common to all sizes and of each size beyond it.
+    """
+    alike: dict[bytes, list[np.ndarray]] = {}
+    for run in runs:
+        key = b"".join(one.tobytes() for one in (run.rates[0], run.shares[0], run.levels[0]))
+        alike.setdefault(key, []).append(logit(run.rates[1]))
+    different = [np.unique(np.round(group, 9), axis=0) for group in alike.values()]
+    common = own = degrees = 0.0
+    for group in different:
+        apart = group - group.mean(axis=0)
+        mean = apart.mean(axis=1)
+        common += float(np.sum(mean**2))
+        own += float(np.sum((apart - mean[:, None]) ** 2)) / (len(SIZES) - 1)
+        degrees += len(group) - 1
+    own, common = own / degrees, common / degrees
+    return math.sqrt(max(common - own / len(SIZES), 0.0)), math.sqrt(own)
+
+
+class Point(NamedTuple):
+    """One arm of one world: its valid rate after three stages, real and simulated."""
+
+    world: str
+    arm: str
+    runs: int
+    real: float
+    simulated: float
+    held_out: float  # simulated with the fit to the other worlds' runs
+
+
+def validity(runs: Sequence[Run], fit: Fit) -> list[Point]:
+    """Play every arm that still exists in its world, and return it beside the real runs."""
+    points = []
+    for number, world in enumerate(WORLDS):
+        own = [run for run in runs if run.world == number]
+        other = fit_learner([run for run in runs if run.world != number])
+        arms = {arm: [run for run in own if run.arm == arm] for arm in dict.fromkeys(_arms(world))}
+        for arm, real in arms.items():
+            if real:
+                rates = (_simulated_rate(one, world, arm, own[0]) for one in (fit, other))
+                final = float(np.mean([run.rates[-1].mean() for run in real]))
+                points.append(Point(world.name, arm, len(real), final, *rates))
+    return points
+
+
+def _arms(world: World) -> list[str]:
+    return [_NAMES.get(arm, arm) for arms in world.files.values() for arm in arms]
+
+
+def _simulated_rate(fit: Fit, world: World, arm: str, start: Run) -> float:
+    learners = learners_of([start], fit, SEEDS)
+    firsts = [columns_of(BOUNDS, _first(world, arm, seed)) for seed in range(SEEDS)]
+    shares, levels = (np.stack(column) for column in zip(*firsts, strict=True))
+    learners = learners._replace(shares=shares, levels=levels)
+    return float(play(_engineer(arm), learners, DOMAIN).final.mean())
+
+
+def _first(world: World, arm: str, seed: int) -> Any:
+    if arm in ("fixed_random", "random_throughout"):
+        return random_configuration(np.random.default_rng([seed, 99]), DOMAIN)
+    rows = _STARTS.get(arm) or _STARTS[world.start]
+    knobs = (dict(zip(BOUNDS.knobs, map(float, row), strict=True)) for row in rows)
+    return LakeConfiguration.model_validate({"sizes": dict(zip(SIZES, knobs, strict=True))})
+
+
+def _engineer(arm: str) -> MakeEngineer:
+    if arm in _STARTS or arm == "fixed_random":
+        return lambda run: FixedEngineer(run.initial)
+    name = "random" if arm == "random_throughout" else arm
+    return lambda run: scripted_engineer(name, run)
+
+
+def rank_correlations(points: Sequence[Point], *, held_out: bool) -> dict[str, float]:
+    """Return Spearman's rank correlation of real and simulated rates by world."""
+    correlations = {}
+    for world in dict.fromkeys(point.world for point in points):
+        own = [point for point in points if point.world == world]
+        simulated = [point.held_out if held_out else point.simulated for point in own]
+        correlations[world] = float(spearmanr([point.real for point in own], simulated)[0])
+    return correlations
+
+
+def draw_points(points: Sequence[Point], path: Path) -> None:
+    """Draw real against simulated rates, those predicted by the fit to other worlds."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    mpl.rcParams |= {"svg.hashsalt": "designbench", "svg.fonttype": "none", "font.size": 8}
+    figure = Figure(figsize=(7.6, 6.4), layout="constrained")
+    correlations = rank_correlations(points, held_out=True)
+    for axes, world in zip(figure.subplots(2, 2).flat, correlations, strict=True):
+        own = [point for point in points if point.world == world]
+        places = 100 * np.array([(point.held_out, point.real) for point in own])
+        axes.axline(places[0].mean() * np.ones(2), slope=1.0, color="0.8", zorder=0)
+        axes.scatter(*places.T, s=14)
+        for point, place in zip(own, places.tolist(), strict=True):
+            axes.annotate(point.arm, place, (3, 2), textcoords="offset points", fontsize=6.5)
+        axes.set_title(f"{world}: rank correlation {correlations[world]:.2f}", fontsize=8)
+        axes.set_xlim(places[:, 0].min() - 1, places[:, 0].max() + 3)
+        axes.set_ylim(places[:, 1].min() - 1, places[:, 1].max() + 1)
+    figure.supxlabel("simulated valid rate after three stages, %, by the fit to the other worlds")
+    figure.supylabel("valid rate on the lake, %")
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def starts(runs: Sequence[Run]) -> dict[str, dict[str, list[float]]]:
+    """Return the start of each base model: logits by map size, costs of holes and waits by size."""
+    models = {f"{100 * run.rates[0].mean():.1f}% valid": run for run in reversed(runs)}
+    return {
+        name: {
+            "logits": logit(run.rates[0]).tolist(),
+            "holes": fit_costs(run)[:, 0].tolist(),
+            "waits": fit_costs(run)[:, 1].tolist(),
+        }
+        for name, run in sorted(models.items())
+    }
+
+
+def print_report(fit: Fit, points: Sequence[Point]) -> None:
+    """Print the fit, all points and the rank correlations."""
+    names = ("speed", "forgetting", "transfer", "narrow, holes", "narrow, waits")
+    numbers = (*fit[:3], *fit.narrow)
+    for name, number, error in zip(names, numbers, fit.errors, strict=True):
+        print(f"{name:<15}{number:6.2f} ± {error:.2f}")
+    print(f"explained variance of the changes {fit.explained:.2f}; noise {fit.noise}")
+    for point in points:
+        rates = " ".join(f"{100 * rate:6.1f}" for rate in point[3:])
+        print(f"{point.world:<26} {point.arm:<18} {point.runs:2} runs {rates}")
+    for held_out in (False, True):
+        print(
+            "held out" if held_out else "fit to all", rank_correlations(points, held_out=held_out)
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fit, compare and write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the fit and the points")
+    parser.add_argument("--svg", metavar="FILE", type=Path, help="draw the points")
+    args = parser.parse_args(arguments)
+    runs = read_runs()
+    fit = fit_learner(runs)
+    points = validity(runs, fit)
+    print_report(fit, points)
+    if args.json:
+        content = {
+            "fit": fit._asdict(),
+            "starts": starts(runs),
+            "points": [point._asdict() for point in points],
+            "rank_correlation": rank_correlations(points, held_out=False),
+            "rank_correlation_held_out": rank_correlations(points, held_out=True),
+        }
+        with open_output(args.json) as out:
+            json.dump(content, out, indent=1)
+            out.write("\n")
+    if args.svg:
+        draw_points(points, args.svg)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

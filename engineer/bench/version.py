@@ -1,0 +1,43 @@
+"""The frozen benchmark: `v1`, three tracks of learners that never change."""
+
+from dataclasses import dataclass
+
+from engineer.bench.learners import Learners, Prior, draw_learners
+from engineer.domain import Domain
+from engineer.lake import Bounds, lake_domain
+
+VERSION = "v1"
+STAGES = 6
+"""Trained stages of a run; the engineer designs all of them but the first."""
+
+SIZES = {2: (4, 6), 4: (3, 4, 5, 6), 8: (3, 4, 5, 6, 7, 8, 9, 10)}
+"""The map sizes of a track, by its number of groups."""
+
+_SEED = 20_260_601
+
+
+@dataclass(frozen=True)
+class Track:
+    """One track: an environment, and its learners by number."""
+
+    groups: int
+    domain: Domain
+
+    def learners(self, count: int) -> Learners:
+        """Return the first learners of the track; raises as `draw_learners`."""
+        return draw_learners(Prior(), self.domain, count, STAGES, (_SEED, self.groups))
+
+
+def track(groups: int) -> Track:
+    """Return the track of `v1` with so many groups.
+
+    Raises:
+        ValueError: There is no such track.
+    """
+    if groups not in SIZES:
+        raise ValueError(f"groups: got {groups}, allowed are {', '.join(map(str, SIZES))}")
+    bounds = Bounds(
+        sizes=SIZES[groups], max_hole_ratio=0.4, max_wait_ratio=0.6, min_share=0.05, edit_steps=3
+    )
+    # The generator's acceptance rates may change; what fits on a board doesn't.
+    return Track(groups, lake_domain(bounds, acceptance=None))

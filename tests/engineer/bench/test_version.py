@@ -1,0 +1,40 @@
+"""The frozen benchmark: its learners and what becomes of them must never change."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from engineer import scripted_engineer
+from engineer.bench import play
+from engineer.bench.version import SIZES, STAGES, track
+
+
+def digest(*arrays: np.ndarray, decimals: int) -> str:
+    """Hash numbers, rounded so that another processor's last bits don't matter."""
+    content = b"".join((np.round(array, decimals) + 0.0).tobytes() for array in arrays)
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+LEARNERS = {2: "817a44fa6c9b3f8f", 4: "01807222029093c4", 8: "de7ef6206c28310d"}
+FINAL = {2: "1df45a9112db17e7", 4: "7ff658635d9fae9f", 8: "6299d2b9f2555903"}
+
+
+@pytest.mark.parametrize("groups", SIZES)
+def test_track_has_the_frozen_learners(groups):
+    learners = track(groups).learners(5)
+    assert learners.skill.shape == (5, groups)
+    assert learners.drift.shape == (5, STAGES, groups)
+    assert digest(*learners, decimals=9) == LEARNERS[groups]
+
+
+@pytest.mark.parametrize("groups", SIZES)
+def test_play_gives_the_frozen_rates_of_the_rule(groups):
+    course = track(groups)
+    played = play(lambda run: scripted_engineer("rule", run), course.learners(5), course.domain)
+    assert digest(played.rates, decimals=6) == FINAL[groups]
+
+
+def test_track_rejects_other_numbers_of_groups():
+    with pytest.raises(ValueError, match="groups: got 3, allowed are 2, 4, 8"):
+        track(3)

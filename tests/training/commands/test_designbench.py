@@ -1,0 +1,80 @@
+"""`jaxlake designbench` from its arguments to its table and file."""
+
+import json
+
+import pytest
+
+from engineer.bench.scores import read_results
+
+OWN = '''
+from engineer import Proposal, RuleEngineer
+
+class Copy:
+    """Writes the rule's answer under another name."""
+    name = "copy"
+
+    def propose(self, task):
+        answer = RuleEngineer().propose(task)
+        return Proposal(answer.text, answer.seconds, tokens=7)
+
+class Silent(Copy):
+    def propose(self, task):
+        return Proposal("nothing to say", 0.0, tokens=3)
+'''
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    (tmp_path / "bench_engineers.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_designbench_plays_a_users_class(cli, own_module):
+    names = ["rule", "bench_engineers:Copy", "bench_engineers:Silent"]
+    asked = [word for name in names for word in ("--engineer", name)]
+    done = cli("designbench", *asked, "--learners", 3, "--groups", 2, "--out", "out.json")
+    assert done.status == 0, done.err
+    results = read_results(own_module / "out.json")
+    rule, copy, silent, fixed = (results.entry(name, 2) for name in (*names, "fixed"))
+    assert copy.final == rule.final
+    assert (copy.calls, copy.usable, copy.tokens) == (15, 15, 105)
+    assert silent.final == fixed.final  # no usable answer: the first configuration stays
+    assert (silent.calls, silent.usable, silent.tokens) == (45, 0, 135)
+    assert results.entry("simulated:bench_engineers:Copy", 2) is not None
+    lines = done.out.splitlines()
+    assert next(line for line in lines if line.startswith("bench_engineers:Silent"))
+    again = cli("designbench", "--compare", "out.json", "out.json")
+    assert "rule" in again.out
+    assert "+0.0 ±0.0" in again.out
+
+
+def test_designbench_without_controls_asks_once(cli, tmp_path):
+    path = tmp_path / "out.json"
+    done = cli(
+        *("designbench", "--engineer", "sec_bandit", "--no-controls"),
+        *("--learners", 2, "--groups", 2, "--out", path),
+    )
+    assert done.status == 0
+    names = [one["engineer"] for one in json.loads(path.read_text())["entries"]]
+    assert names == ["fixed", "random", "easy_to_hard", "sec_bandit"]
+    assert "no control" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--groups", "3"], "--groups: got 3, allowed are 2, 4, 8"),
+        (["--learners", "1"], "--learners: got 1"),
+        (["--engineer", "rul"], "--engineer: got 'rul', allowed are fixed"),
+        (["--engineer", "shuffled:rule"], "controls are played beside every engineer"),
+        (["--engineer", "nothing:Here"], "got nothing:Here, whose module can't be imported"),
+        (["--engineer", "nowhere/model"], "nowhere/model"),
+        (["--engineer", "m", "--endpoint", "ftp://x"], "base_url is no http or https URL"),
+    ],
+)
+def test_designbench_names_a_mistake(cli, words, message):
+    done = cli("designbench", *words)
+    assert done.status == 2
+    assert message in done.err

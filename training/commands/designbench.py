@@ -1,0 +1,202 @@
+"""`jaxlake designbench`: environment engineers on simulated learners."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jaxlake.command_line.arguments import describe, local_name, local_path, number, whole_numbers
+from jaxlake.command_line.json_lines import open_output
+from jaxlake.command_line.paths import require_writable
+from training.errors import UserError, did_you_mean, problems_of
+
+if TYPE_CHECKING:
+    from engineer.bench.play import MakeEngineer
+    from engineer.bench.scores import Entry, Results
+    from engineer.context.view import ContextStyle
+    from engineer.design import DesignSettings
+    from engineer.engineers.controls import AlteredEvidence
+    from training.schema import EngineerChoice
+
+    Contestant = tuple[MakeEngineer, DesignSettings]
+
+_HELP = """\
+Let engineers design the training of simulated learners, and print by how many points of valid rate
+they beat a fixed configuration. No model is trained. See docs/how_to/designbench.md.
+
+An engineer is a scripted one, package.module:CLASS of your own, a Hugging Face model (jaxlake-base,
+a folder or a hub name), or with --endpoint a model behind an OpenAI-compatible address. The key of
+an address comes from the environment and is printed nowhere.
+
+exit status: 0 the table was printed, 2 invalid input
+"""
+
+_LEARNERS = 100
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    describe(parser, run, _HELP)
+    name = "play this one beside the baselines; may be given again (default: all scripted ones)"
+    parser.add_argument("--engineer", metavar="NAME", action="append", default=[], help=name)
+    count = f"learners per track, at least 2 ({_LEARNERS})"
+    parser.add_argument(
+        "--learners", metavar="N", type=number(int, 2), default=_LEARNERS, help=count
+    )
+    groups = "tracks by their number of groups (2,4,8)"
+    parser.add_argument(
+        "--groups", metavar="2,4,8", type=whole_numbers, default=[2, 4, 8], help=groups
+    )
+    controls = "don't ask the engineers about false evidence, which is two thirds of the calls"
+    parser.add_argument("--no-controls", action="store_true", help=controls)
+    parser.add_argument("--out", metavar="FILE", type=local_name, help="write the results as JSON")
+    compare = "play nothing; print two files of results side by side"
+    parser.add_argument("--compare", metavar=("A", "B"), nargs=2, type=local_path, help=compare)
+    model = parser.add_argument_group("for models")
+    style = "full: contexts of real runs, in sentences (default); compact: in symbols, for small "
+    style += "models (default for jaxlake-base)"
+    model.add_argument("--style", choices=("full", "compact"), help=style)
+    engine = "who samples a Hugging Face model: the trainee's own decoder (default) or vLLM"
+    model.add_argument("--sampler", choices=("jax", "vllm"), default="jax", help=engine)
+    model.add_argument(
+        "--endpoint", metavar="URL", help="ask here for the models; an API, ending in /v1"
+    )
+    key = "environment variable that holds the key (default: no key is sent)"
+    model.add_argument("--api-key-env", metavar="VAR", help=key)
+    tokens = "longest answer (512)"
+    model.add_argument("--max-tokens", metavar="N", type=number(int, 1), default=512, help=tokens)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play, print the table and write the file."""
+    if args.compare:
+        return _compare(args.compare)
+    from engineer.bench.version import track
+
+    for groups in args.groups:
+        try:
+            track(groups)
+        except ValueError as error:
+            raise UserError(f"--{error}") from None
+    require_writable(args.out)
+    names = list(dict.fromkeys(args.engineer))
+    for name in names:
+        _require_engineer(name, args)
+    results = _play_all(names, args)
+    from engineer.bench.scores import results_table
+
+    print(results_table(results))
+    if args.out is not None:
+        with open_output(args.out) as out:
+            out.write(results.model_dump_json(indent=1) + "\n")
+    return 0
+
+
+def _compare(paths: Sequence[Path]) -> int:
+    from engineer.bench.scores import comparison_table, read_results
+
+    files = [read_results(path) for path in paths]
+    print(comparison_table([path.stem for path in paths], files))
+    return 0
+
+
+def _play_all(names: Sequence[str], args: argparse.Namespace) -> "Results":
+    """Play the baselines and these engineers, or all scripted ones, on every track."""
+    from engineer.bench.scores import BASELINE, Entry, Results
+    from engineer.engineers.catalogue import SCRIPTED
+
+    entries: list[Entry] = []
+    for name in dict.fromkeys([BASELINE, "random", "easy_to_hard", *(names or SCRIPTED)]):
+        with _contestant(name, args) as contestant:
+            for groups in args.groups:
+                print(f"jaxlake: {name}, {groups} groups", file=sys.stderr, flush=True)
+                entries += _play(name, contestant, groups, args)
+    return Results(entries=tuple(entries))
+
+
+def _play(
+    name: str, contestant: "Contestant", groups: int, args: argparse.Namespace
+) -> "Iterator[Entry]":
+    """Play an engineer on a track, and then its controls if it has any."""
+    from engineer.bench.play import play
+    from engineer.bench.scores import BLIND, Entry
+    from engineer.bench.version import track
+    from engineer.engineers.controls import CONTROLS
+
+    make, settings = contestant
+    course = track(groups)
+    learners = course.learners(args.learners)
+    yield Entry.of(name, groups, play(make, learners, course.domain, settings))
+    if name in BLIND or args.no_controls:
+        return
+    for prefix, control in CONTROLS.items():
+        played = play(_compose(control, make), learners, course.domain, settings)
+        yield Entry.of(f"{prefix}:{name}", groups, played)
+
+
+def _compose(control: "type[AlteredEvidence]", make: "MakeEngineer") -> "MakeEngineer":
+    return lambda run: control(make(run))
+
+
+@contextmanager
+def _contestant(name: str, args: argparse.Namespace) -> "Iterator[Contestant]":
+    """Make an engineer ready, and end what it started."""
+    from engineer.design import DesignSettings
+    from engineer.engineers.catalogue import SCRIPTED, scripted_engineer
+
+    if name in SCRIPTED:
+        # No scripted engineer reads the prompt, and the compact one is written faster.
+        yield lambda run: scripted_engineer(name, run), DesignSettings(style="compact")
+        return
+    from training.phases.outside_engineers import outside_engineer
+
+    style: ContextStyle = args.style or ("compact" if name == "jaxlake-base" else "full")
+    with outside_engineer(name, _choice(name, style, args), args.sampler) as engineer:
+        yield lambda run: engineer, DesignSettings(style=style)
+
+
+def _choice(name: str, style: "ContextStyle", args: argparse.Namespace) -> "EngineerChoice":
+    """Return how a model is asked, as a run's configuration would say it."""
+    from pydantic import ValidationError
+
+    from training.schema import EngineerChoice
+    from training.schema.user_code import names_code
+
+    kind = name if names_code(name) else "endpoint" if args.endpoint else "model"
+    try:
+        return EngineerChoice(
+            kind=kind,
+            model=name,
+            base_url=args.endpoint,
+            api_key_env=args.api_key_env,
+            style=style,
+            temperature=0.0,
+            max_tokens=args.max_tokens,
+        )
+    except ValidationError as error:
+        raise UserError(f"--engineer {name}: {next(problems_of(error))}") from None
+
+
+def _require_engineer(name: str, args: argparse.Namespace) -> None:
+    """Raise a `UserError` if there is no such engineer, before anything is played."""
+    from engineer.engineers.catalogue import SCRIPTED
+    from engineer.engineers.controls import split_control
+
+    if name in SCRIPTED:
+        return
+    if split_control(name)[0] is not None:
+        raise UserError(f"--engineer: got {name!r}; controls are played beside every engineer")
+    _choice(name, "full", args)
+    if args.endpoint or ":" in name or name == "jaxlake-base":
+        return
+    if "/" not in name:
+        raise UserError(
+            f"--engineer: got {name!r}, allowed are {', '.join(SCRIPTED)}, jaxlake-base, "
+            f"package.module:CLASS, a model's folder or hub name (with a /), or with --endpoint "
+            f"a model's name there{did_you_mean(name, [*SCRIPTED, 'jaxlake-base'])}"
+        )
+    from training.policy.model_folders import require_model
+
+    require_model(name)

@@ -1,0 +1,62 @@
+"""Engineers without a run: a user's class, an endpoint, and models in JAX or vLLM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Literal
+
+from engineer import Engineer, LanguageModelEngineer
+from engineer.engineers.language_model import GeneratedText, GenerateText, TextRequest
+from training.phases.engineer_factory import checkpoint_in_use, endpoint_engineer
+from training.sampling.model_server import OtherModels
+from training.schema import EngineerChoice, Model, Prompt, Sampling
+from training.schema.engineer_section import check_engineer, own_engineer
+
+CONTEXT_TOKENS = 8192
+"""The longest prompt and answer of a model together."""
+
+
+@contextmanager
+def outside_engineer(
+    name: str, choice: EngineerChoice, sampler: Literal["jax", "vllm"]
+) -> Iterator[Engineer]:
+    """Make an engineer that no run has made, and end what it started.
+
+    Args:
+        name: Its name in results.
+        choice: The kind: `module:CLASS`, `endpoint` or `model`.
+        sampler: Who samples kind `model`.
+
+    Raises:
+        UserError: It can't be made.
+    """
+    check_engineer(choice)
+    if choice.kind == "endpoint":
+        yield endpoint_engineer(choice)
+    elif choice.kind != "model":
+        yield own_engineer(choice.kind)
+    elif sampler == "jax":
+        yield LanguageModelEngineer(_decoder(name, choice), name)
+    else:
+        with OtherModels(Sampling(max_model_len=CONTEXT_TOKENS), choice) as models:
+
+            def generate(request: TextRequest) -> GeneratedText:
+                return models.ask(name, request, chat=False if choice.style == "compact" else None)
+
+            yield LanguageModelEngineer(generate, name)
+
+
+def _decoder(name: str, choice: EngineerChoice) -> GenerateText:
+    """Generate with the trainee's own decoder; compact contexts need no chat template."""
+    from training.policy import huggingface
+    from training.policy.policy import open_policy
+    from training.sampling.jax_sampler import JaxSampler
+
+    folder = huggingface.resolve(name)
+    policy, params = open_policy(folder, Model(pretrained=name), Prompt(), length_bucket=32)
+    chat = choice.style == "full" and bool(policy.tokenizer.chat_template)
+    policy = replace(policy, prompt=Prompt(chat=chat))
+    sampling = Sampling(engine="jax", max_model_len=CONTEXT_TOKENS)
+    return checkpoint_in_use(policy, JaxSampler(policy, params, sampling), choice)
