@@ -80,7 +80,7 @@ MISTAKES = {
     "feasibility --hole-ratios nan": "--hole-ratios: got nan, 0 to 1 are allowed",
     f"{MAKE} --size 40": "size: got 40, 2 to 32 are allowed",
     f"{MAKE} --size 3 --hole-ratio 0.9": "but 2 agents need 4 for their starts and goals",
-    f"{MAKE} --size 4 --worker 8/3": "got 8/3, I/W with I from 0 to W - 1 is needed",
+    f"{MAKE} --size 4 --worker 8/3": "got 8/3, I/N with I from 0 to N - 1 is needed",
     "dataset info nowhere": "nowhere/manifest.json: is missing",
     "dataset info tests": "tests/manifest.json: is missing, so the folder is not a set of boards",
     "dataset benchmark nowhere --check": "nowhere: is not a folder",
