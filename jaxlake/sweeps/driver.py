@@ -129,7 +129,7 @@ def _results(
     if not chunks:
         return
     runner = ChunkRunner(spec, devices)
-    ahead = runner.devices[0].platform != "cpu"
+    ahead = 0 if runner.devices[0].platform == "cpu" else 1
     waiting: list[tuple[int, ChunkResult]] = []
     for chunk in chunks:
         numbers = spec.chunk_numbers(chunk)

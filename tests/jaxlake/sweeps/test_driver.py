@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -101,6 +102,16 @@ def test_parts_in_any_order_equal_one_run(finished, tmp_path):
     for index in (2, 0, 1):
         assert run(spec(), tmp_path / "parts", part=(index, 3)) == (index == 1)
     assert contents(tmp_path / "parts") == contents(finished)
+
+
+def test_run_writes_the_same_files_to_an_object_store(finished, tmp_path):
+    url, files = f"memory://{tmp_path}/stored", fsspec.filesystem("memory")
+    for part in ((1, 2), (0, 2)):
+        run(spec(), url, part=part)
+    names = files.find(f"{tmp_path}/stored")
+    stored = {name.partition("/stored/")[2]: files.cat_file(name) for name in names}
+    assert stored == contents(finished)
+    assert read(url)["policy"].tolist() == read(finished)["policy"].tolist()
 
 
 def test_finished_sweep_is_left_as_it_is(finished, programs):
