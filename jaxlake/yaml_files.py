@@ -29,7 +29,7 @@ def parse_yaml(text: str) -> Any:
     try:
         return yaml.load(text, _Reader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # The reader also raises errors of its own, and those of dates and of long numbers.
+        # Dates and long numbers raise plain ValueErrors.
         raise ValueError(" ".join(str(error).split())) from error
 
 

@@ -1,4 +1,4 @@
-"""What a sweep is going to take, from one chunk that is run and not kept."""
+"""Estimates the time, memory and disk space of a sweep from one chunk."""
 
 import resource
 import time

@@ -175,7 +175,7 @@ def _digest(path: AnyPath, read_owner: Callable[[bytes], str], owner: str) -> st
 
 
 def _differences(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """Say which values of two manifests differ, but for the files."""
+    """List the values of two manifests that differ, except for the files."""
     names = ("jaxlake", "spec")
     pairs = (
         {name: record[name] for name in names if name in record} for record in (present, wanted)

@@ -78,7 +78,7 @@ class Range:
         return {"from": self.least, "to": self.most}
 
     def draw(self, uniform: np.ndarray) -> np.ndarray:
-        """Return one number for each number in [0, 1); ratios are those of float32."""
+        """Return one number for each number in [0, 1); ratios have float32 precision."""
         if self.whole:
             span = self.most - self.least + 1
             return (self.least + np.floor(uniform * span)).astype(np.int32)
@@ -107,7 +107,7 @@ def grid_axis(field: str, name: str, value: Any) -> Choice:
 
 
 def sample_axis(field: str, name: str, value: Any) -> Choice | Range:
-    """Return what a knob is drawn from; a `SweepError` names an invalid `field`."""
+    """Return the distribution of a knob of samples; a `SweepError` names an invalid `field`."""
     knob = KNOBS[name]
     if isinstance(value, Mapping):
         return Range(*_ends(field, knob, value, ("from", "to")), knob.whole)

@@ -38,8 +38,8 @@ class SweepSpec:
     - `grid`: all combinations of the values of the knobs. A knob is a number, a sequence of
       distinct numbers, or `{"from": A, "to": B, "count": N}`, evenly spaced from A to B. Whole
       numbers need no `count`: then they are all from A to B.
-    - `samples`: `count` independent draws by a `seed` of their own (default 0). A knob is a number,
-      a sequence to choose from, or `{"from": A, "to": B}`, uniform from A to B.
+    - `samples`: `count` independent draws, decided by its own `seed` (default 0). A knob is a
+      number, a sequence to choose from, or `{"from": A, "to": B}`, uniform from A to B.
 
     Raises:
         SweepError: A field is invalid; the message names the field, the value and what is allowed.

@@ -74,7 +74,7 @@ def test_manifest_names_the_sweep_and_all_files(finished):
     assert set(contents(finished)) == files | {"manifest.json"}
 
 
-@pytest.mark.parametrize("number", range(1, CHUNKS + 2))  # the last rename is that of the manifest
+@pytest.mark.parametrize("number", range(1, CHUNKS + 2))  # the last file is the manifest
 def test_interrupted_run_resumes_to_the_same_bytes(
     number, finished, programs, tmp_path, monkeypatch
 ):
