@@ -18,7 +18,7 @@ from jaxlake.command_line.arguments import (
 )
 from jaxlake.command_line.catalogue import CommandParser
 from jaxlake.command_line.json_lines import WIPE
-from jaxlake.command_line.paths import usable_folder
+from jaxlake.command_line.paths import require_writable, usable_folder
 from jaxlake.errors import UserError
 from jaxlake.text_tables import aligned_text, duration
 
@@ -58,6 +58,16 @@ they need not run at the same time.
 exit status: 0 all chunks of the part are written, 2 invalid input or configuration
 """
 
+_PLOT = """\
+Draw heat maps of a sweep over two knobs, with a panel for each policy, size and number of agents.
+
+RESULTS is the folder of a sweep, finished or not. Without options the share of valid plans is drawn
+over the first two knobs that vary. Cells without boards are grey.
+
+exit status: 0 drawn, 2 invalid input
+"""
+
+_PICTURES = (".pdf", ".png", ".svg")
 _SECONDS_BETWEEN_LINES = 30.0
 
 
@@ -78,6 +88,15 @@ def add_arguments(parser: CommandParser) -> None:
     )
     what = "write nothing: run one chunk, and print size, memory and expected time"
     run.add_argument("--dry-run", action="store_true", help=what)
+    plot = add_action(actions, "plot", _plot, "draw heat maps of the results", _PLOT)
+    plot.add_argument("results", metavar="RESULTS", type=any_path, help="the folder of a sweep")
+    what = "where to draw: .png, .svg or .pdf (default: the name of RESULTS with .png)"
+    plot.add_argument("--out", metavar="FILE", type=local_path, help=what)
+    for axis in ("x", "y"):
+        what = "hole_ratio, wait_ratio, size or num_agents"
+        plot.add_argument(f"--{axis}", metavar="KNOB", help=what)
+    what = "a counter of the rows, such as agents_at_goal or missing (default: valid)"
+    plot.add_argument("--value", metavar="COUNTER", default="valid", help=what)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -96,6 +115,21 @@ def _run(args: argparse.Namespace) -> int:
     rows = spec.configurations * len(spec.policies)
     state = f"{rows:,} rows" if complete else f"part {args.part[0]}/{args.part[1]} is done"
     print(f"{args.out}: {state}")
+    return 0
+
+
+def _plot(args: argparse.Namespace) -> int:
+    out = args.out or Path(f"{args.results.name or 'sweep'}.png")
+    if out.suffix not in _PICTURES:
+        raise UserError(f"--out: got {out}, allowed are names that end in {', '.join(_PICTURES)}")
+    require_writable(out)
+    from jaxlake.files import open_whole
+    from jaxlake.sweeps import plot, read
+
+    figure = plot(read(args.results), x=args.x, y=args.y, value=args.value)
+    with open_whole(out, "wb") as file:
+        figure.savefig(file, format=out.suffix[1:], dpi=150)
+    print(out)
     return 0
 
 

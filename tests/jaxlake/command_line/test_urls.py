@@ -1,4 +1,4 @@
-"""Commands and URLs: sets of boards take them, every other path names the option that does not."""
+"""Commands and URLs: sets and sweeps take them, every other path names the option that does not."""
 
 import argparse
 import re
@@ -11,7 +11,8 @@ from jaxlake.command_line.arguments import any_path
 from jaxlake.command_line.entry import make_parser
 from tests.jaxlake.datasets import small_set
 
-PATHS = {"ANSWERS", "CONFIG", "DIR", "FILE", "FOLDER", "PATH", "RUN", "SOURCE", "STUDY", "TARGET"}
+PATHS = {"ANSWERS", "CONFIG", "DIR", "FILE", "FOLDER", "PATH", "RESULTS"}
+PATHS |= {"RUN", "SOURCE", "SPEC", "STUDY", "TARGET"}
 
 
 def arguments(parser, command=()):
@@ -24,7 +25,7 @@ def arguments(parser, command=()):
             yield " ".join(command), action
 
 
-def test_paths_take_urls_for_sets_only():
+def test_paths_take_urls_for_sets_and_sweeps_only():
     paths = [(c, a) for c, a in arguments(make_parser(complete=True)) if a.metavar in PATHS]
     assert len(paths) > 20
     for _, action in paths:
@@ -35,6 +36,8 @@ def test_paths_take_urls_for_sets_only():
         "dataset make",
         "dataset info",
         "dataset convert",
+        "sweep run",
+        "sweep plot",
     }
 
 
