@@ -4,23 +4,22 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from jaxlake.command_line.entry import main
+from tests.commands import cli as cli
 from tests.paths import ROOT
 
 
-def run_code(page: str, after: str = "", **replaced: str) -> str:
-    """Run all Python of a page in one process, with some words replaced; return what it prints."""
+def run_code(page: str, after: str = "", folder: Path = ROOT) -> str:
+    """Run all Python of a page in one process in a folder; return its output."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     code = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE))
-    for word, other in replaced.items():
-        assert word in code
-        code = code.replace(word, other)
     done = subprocess.run(
         [sys.executable, "-c", code + after],
-        cwd=ROOT,
+        cwd=folder,
         env={**os.environ, "MPLBACKEND": "agg"},
         capture_output=True,
         text=True,
@@ -62,11 +61,20 @@ def test_plug_in_page_designs_and_quotes_its_examples():
 
 
 @pytest.mark.slow
-def test_the_first_sweep_runs():
-    printed = run_code(
-        "tutorials/first_sweep.md", "\nassert valid[1].mean() > valid[0].mean() > 0\n"
-    )
-    assert printed.startswith("64 boards")
+def test_first_sweep_ends_with_a_heat_map(tmp_path, monkeypatch, cli):
+    page = (ROOT / "docs/tutorials/first_sweep.md").read_text(encoding="utf-8")
+    (spec,) = re.findall(r"^```yaml\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
+    (tmp_path / "sweep.yaml").write_text(spec, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^jaxlake (sweep .*)$", page, flags=re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        assert cli(*command.split()).status == 0
+    assert (tmp_path / "sweep.png").stat().st_size > 10_000
+    printed = run_code("tutorials/first_sweep.md", folder=tmp_path)
+    assert re.search(r"^policy +random +shortest_path$", printed, flags=re.MULTILINE)
+    assert printed.endswith("True\n")
+    assert (tmp_path / "small_sweep.png").stat().st_size > 10_000
 
 
 @pytest.mark.slow

@@ -58,7 +58,9 @@ def test_commands_of_jaxlake_have_the_options_that_pages_give_them():
     seen = [one for one in shown("jaxlake") if one[1][1:2] and one[1][1].isalpha()]
     assert len(seen) > 30
     for page, (_, *words) in seen:
-        nested = words[0] in ("engineer", "dataset")
+        if words[0] == "sweep" and words[1] != "plot":
+            words.insert(1, "run")  # the default action
+        nested = words[0] in ("engineer", "dataset", "sweep")
         text = help_of(*words[: 1 + nested])
         for option in (word.partition("=")[0] for word in words if word.startswith("--")):
             assert re.search(rf"{option}\b", text), f"{page}: jaxlake {' '.join(words)}"

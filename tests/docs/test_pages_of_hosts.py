@@ -15,6 +15,12 @@ from tests.training.one_of_several import LEARNS, free_address
 from training.run.directory import RunDirectory
 
 HOSTS = (ROOT / "docs/how_to/several_hosts.md").read_text(encoding="utf-8")
+DEVICES = (ROOT / "docs/how_to/pods.md").read_text(encoding="utf-8")
+SPEC = """\
+grid: {size: [3, 4], hole_ratio: 0.2}
+policies: [shortest_path]
+boards: 8
+"""
 
 
 def run_shell(command: str, replacements: dict[str, str], folder: Path) -> None:
@@ -42,7 +48,7 @@ def run_shell(command: str, replacements: dict[str, str], folder: Path) -> None:
 @pytest.mark.timeout(3600)
 def test_two_processes_on_one_machine_share_a_run(tmp_path):
     (command,) = re.findall(r"^for I in 0 1; do jaxlake run .*?; wait$", HOSTS, re.DOTALL | re.M)
-    smaller = shlex.join([*LEARNS, "stages.count=1"])
+    smaller = shlex.join([*LEARNS, "grpo.completions=4", "stages.count=1"])
     replacements = {
         "configs/": f"{ROOT}/configs/",
         "127.0.0.1:12345": free_address(),
@@ -71,3 +77,20 @@ def test_run_on_slurm_passes_the_dry_run(tmp_path, capsys, monkeypatch):
     command = command.replace("/shared/runs", str(tmp_path)).replace("--coordinator auto ", "")
     assert main([*shlex.split(command), "--dry-run"]) == 0
     assert "a mesh of fsdp 16 x tensor 1" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_commands_for_many_devices_make_and_verify_parts(tmp_path):
+    (tmp_path / "sweep.yaml").write_text(SPEC)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", DEVICES, flags=re.DOTALL | re.MULTILINE)
+    (make, together, info) = (block for _, block in blocks)
+    for command, replacements in ((make, {"1000000000": "256"}), (info, {})):
+        run_shell(command, {"/shared": str(tmp_path), **replacements}, tmp_path)
+    assert (tmp_path / "boards/part-00000.npz").exists()
+    first = {path: path.read_bytes() for path in (tmp_path / "sweep").rglob("*.*")}
+    assert len(first) == 2
+    join = f'initialize("{free_address()}", 1, 0)'
+    code = together.replace("/shared", str(tmp_path)).replace("initialize()", join)
+    assert join in code
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert {path: path.read_bytes() for path in first} == first
