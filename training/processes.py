@@ -10,8 +10,8 @@ import base64
 import functools
 import hashlib
 import itertools
+import json
 import os
-import pickle
 import socket
 import sys
 import time
@@ -65,6 +65,7 @@ def join(peers: Peers) -> None:
             local_device_ids=_local_device_ids(),
             cluster_detection_method=None if peers.coordinator is None else "deactivate",
             heartbeat_timeout_seconds=peers.heartbeat_seconds,
+            coordinator_bind_address=peers.coordinator if peers.process == 0 else None,
         )
     except (RuntimeError, ValueError, TypeError) as error:
         where = peers.coordinator or "auto"
@@ -122,24 +123,47 @@ def wait_for_all(what: str) -> None:
 
 
 def from_first(what: str, function: Callable[[], Any]) -> Any:
-    """Call a function in the first process alone, and return its value, pickled, in all of them.
+    """Call a function in the first process alone, and return its plain value in all of them.
+
+    Plain values are None, booleans, numbers, text and NumPy arrays of numbers, and lists and
+    dictionaries of these with text as keys. They travel as JSON, so a peer can send data only.
 
     A `UserError` of the function is raised in all. Other errors end the first process.
     """
     if alone():
         return function()
-    told = b""
+    sent = ""
     if is_first():
         try:
             value, failure = function(), None
         except UserError as error:
             value, failure = None, str(error)
-        told = zlib.compress(pickle.dumps((value, failure)))
-    everything = gather(what, base64.b85encode(told).decode())
-    value, failure = pickle.loads(zlib.decompress(base64.b85decode(everything[0])))
+        packed = zlib.compress(json.dumps([value, failure], default=_array_to_json).encode())
+        sent = base64.b85encode(packed).decode()
+    received = zlib.decompress(base64.b85decode(gather(what, sent)[0]))
+    value, failure = json.loads(received, object_hook=_array_from_json)
     if failure is not None:
         raise UserError(failure)
     return value
+
+
+_ARRAY = "jaxlake array"
+
+
+def _array_to_json(value: Any) -> dict[str, Any]:
+    """Write an array of numbers; other objects raise a `TypeError`."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"got {type(value).__name__}, allowed are plain values")
+    data = base64.b85encode(array.tobytes()).decode()
+    return {_ARRAY: data, "dtype": array.dtype.name, "shape": list(array.shape)}
+
+
+def _array_from_json(value: dict[str, Any]) -> Any:
+    if _ARRAY not in value:
+        return value
+    data = base64.b85decode(value[_ARRAY])
+    return np.frombuffer(data, np.dtype(value["dtype"])).reshape(value["shape"]).copy()
 
 
 def require_same(what: str, values: Any) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from engineer import Engineer, EngineerError, LanguageModelEngineer, NoteWriter, Spent
 from engineer.engineers.base import Proposal, Task
@@ -163,13 +164,13 @@ class _NoteWriterOfFirst(_OfFirst):
 
 
 def _told(ask: Callable[[], Proposal]) -> Proposal:
-    def answer() -> Proposal | tuple[str, Spent]:
+    def answer() -> dict[str, Any]:
         try:
-            return ask()
+            return {"proposal": asdict(ask())}
         except EngineerError as error:
-            return str(error), error.spent
+            return {"error": str(error), "spent": error.spent.model_dump()}
 
-    told: Proposal | tuple[str, Spent] = from_first("the answer of an engineer", answer)
-    if isinstance(told, tuple):
-        raise EngineerError(*told)
-    return told
+    sent = from_first("the answer of an engineer", answer)
+    if "error" in sent:
+        raise EngineerError(sent["error"], Spent(**sent["spent"]))
+    return Proposal(**sent["proposal"])

@@ -18,7 +18,7 @@ from jaxlake.generator.board_digests import DigestSet
 from jaxlake.generator.quotas import BATCH_SIZE, CAPACITY, HORIZON, DrawOptions, fill_quotas
 from training.environments.protocol import Instances
 from training.errors import UserError
-from training.processes import from_first
+from training.processes import alone, from_first
 from training.run.records import RequestOutcome, six_digits
 
 
@@ -88,7 +88,21 @@ def draw_boards(
     """
     known = DigestSet() if seen is None else seen
     draw = partial(_draw_boards, key, requests, max_size, max_candidates, known, substitute)
-    return from_first("boards", draw)
+    if alone():
+        return draw()
+    sent = from_first("boards", lambda: _plain(*draw()))
+    instances, solutions = Instance(**sent["instances"]), Solution(**sent["solutions"])
+    return InstanceSet(instances, solutions), [RequestOutcome(**one) for one in sent["outcomes"]]
+
+
+def _plain(boards: InstanceSet, outcomes: Sequence[RequestOutcome]) -> dict[str, Any]:
+    """Write boards as `from_first` can send them."""
+    columns = {"instances": boards.instances, "solutions": boards.solutions}
+    arrays = {
+        column: {name: np.asarray(leaf) for name, leaf in vars(batch).items()}
+        for column, batch in columns.items()
+    }
+    return {**arrays, "outcomes": [one.model_dump(mode="json") for one in outcomes]}
 
 
 def _draw_boards(
