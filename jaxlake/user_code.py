@@ -1,17 +1,43 @@
-"""Classes and functions of a user's own, which a configuration names as `package.module:NAME`."""
+"""Classes and functions of a user's own, which a configuration names as `package.module:NAME`.
+
+Importing runs the module. Commands that only read a run call this within `trust_code`, so that a
+run from elsewhere does not decide what is executed.
+"""
 
 from __future__ import annotations
 
 import importlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from jaxlake.errors import did_you_mean
+from jaxlake.errors import UserError, did_you_mean
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+
+_trusted: frozenset[str] | None = None  # names that may be imported; None: all
+
+imported: dict[str, str] = {}
+"""The file of each module of a user's that was imported, by the name in the configuration."""
+
+
+class UntrustedCodeError(UserError, ValueError):
+    """A configuration names code that this command does not import."""
+
+
+@contextmanager
+def trust_code(names: frozenset[str] | None) -> Iterator[None]:
+    """Import no code but that of these names within the block (None: import all)."""
+    global _trusted
+    before, _trusted = _trusted, names
+    try:
+        yield
+    finally:
+        _trusted = before
 
 
 def names_code(value: object) -> TypeGuard[str]:
@@ -27,8 +53,13 @@ def import_code(name: str, allowed: str) -> Any:
         allowed: The values that the key may have, for messages.
 
     Raises:
-        ValueError: The module can't be imported, or has nothing of this name.
+        ValueError: The module can't be imported, has nothing of this name, or is not trusted.
     """
+    if not _is_trusted(name):
+        raise UntrustedCodeError(
+            f"got {name}, code that this command imports with --trust-code only: importing it runs "
+            "whatever its author wrote"
+        )
     module_name, attribute = name.split(":")
     if (folder := str(Path.cwd())) not in sys.path:  # a command alone does not search it
         sys.path.append(folder)
@@ -43,6 +74,7 @@ def import_code(name: str, allowed: str) -> Any:
     if code is None:
         meant = did_you_mean(attribute, dir(module))
         raise ValueError(f"got {name}, but {module_name} has no {attribute}{meant}")
+    imported[name] = str(getattr(module, "__file__", None) or "built into Python")
     return code
 
 
@@ -52,3 +84,13 @@ def import_function(name: str, allowed: str) -> Callable[..., Any]:
     if not callable(function):
         raise ValueError(f"got {name}, which is not callable; allowed are {allowed}")
     return function
+
+
+def check_function(name: str, allowed: str) -> None:
+    """Import a function to check its name; a function that is not trusted is not checked."""
+    if _is_trusted(name):
+        import_function(name, allowed)
+
+
+def _is_trusted(name: str) -> bool:
+    return _trusted is None or name in _trusted

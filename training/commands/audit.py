@@ -3,6 +3,7 @@
 import argparse
 
 from jaxlake.command_line.arguments import add_run, describe
+from training.commands.trust import add_trust, reading
 
 _HELP = """\
 Compare the files of every complete stage with their digests (stages/S/digests.json), draw its
@@ -17,11 +18,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     describe(parser, run, _HELP)
     add_run(parser)
+    add_trust(parser)
     parser.add_argument(
         "--shallow", action="store_true", help="only compare digests, and make nothing again"
     )
 
 
+@reading
 def run(args: argparse.Namespace) -> int:
     """Audit a run, and print its problems and the result."""
     from training.commands.runs import known_run

@@ -28,6 +28,7 @@ from jaxlake.command_line.json_lines import (
     require_readable,
 )
 from jaxlake.command_line.paths import require_writable
+from training.commands.trust import add_trust, reading
 from training.errors import UserError
 
 if TYPE_CHECKING:
@@ -84,11 +85,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     current = "the configuration in force, YAML or JSON as in a run's stages"
     apply.add_argument("--current", metavar="FILE", type=local_path, required=True, help=current)
     add_output(apply)
+    add_trust(apply)
 
     context = add_action(actions, "context", _context, "print what the engineer saw", _CONTEXT)
     replay = add_action(actions, "replay", _replay, "ask many engineers the same", _REPLAY)
     for action in (context, replay):
         add_run(action)
+        add_trust(action)
         stage = "1 or later (default: the last that was validated)"
         action.add_argument("--stage", metavar="S", type=int, help=stage)
     names = "names as in engineer.kind, separated by commas"
@@ -98,6 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@reading
 def _apply(args: argparse.Namespace) -> int:
     require_readable(args.answers)
     require_writable(args.output)
@@ -157,6 +161,7 @@ def _read_answer(record: Record) -> Record:
     return record
 
 
+@reading
 def _context(args: argparse.Namespace) -> int:
     from training.commands.runs import known_run, known_stage
 
@@ -165,7 +170,16 @@ def _context(args: argparse.Namespace) -> int:
     return 0
 
 
+@reading
 def _replay(args: argparse.Namespace) -> int:
+    from jaxlake.user_code import trust_code
+
+    named = None if args.trust_code else frozenset(args.engineers.split(","))
+    with trust_code(named):  # the user has named these here
+        return _replay_with(args)
+
+
+def _replay_with(args: argparse.Namespace) -> int:
     from training.commands.runs import known_stage
     from training.schema import known_engineer
 

@@ -15,6 +15,7 @@ from jaxlake.command_line.arguments import (
     whole_numbers,
 )
 from jaxlake.command_line.paths import require_writable
+from training.commands.trust import add_trust, reading
 from training.errors import UserError
 from training.runtime import set_library_defaults
 
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     describe(parser, run, _HELP)
     add_configuration(parser)
+    add_trust(parser)
     policy = parser.add_mutually_exclusive_group(required=True)
     policy.add_argument(
         "--run-dir", metavar="DIR", type=local_path, help="a run whose policy to measure"
@@ -99,6 +101,7 @@ def _add_endpoint(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--request", metavar="KEY=VALUE", nargs="+", action="extend", help=fields)
 
 
+@reading
 def run(args: argparse.Namespace) -> int:
     """Evaluate the policy and print the table."""
     _check_options(args)

@@ -4,6 +4,7 @@ import argparse
 
 from jaxlake.command_line.arguments import add_run, describe, local_path
 from jaxlake.command_line.paths import require_writable
+from training.commands.trust import add_trust, reading
 
 _HELP = """\
 Write the report of a run, finished or not: one HTML file that holds everything it needs.
@@ -16,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     describe(parser, run, _HELP)
     add_run(parser)
+    add_trust(parser)
     parser.add_argument(
         "--output",
         metavar="FILE",
@@ -24,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@reading
 def run(args: argparse.Namespace) -> int:
     """Write the report and print its path."""
     from training.commands.runs import known_run

@@ -75,14 +75,26 @@ def run(args: argparse.Namespace) -> int:
     """Run the loop, or print what it would do."""
     set_library_defaults()
     from training.schema import load
-    from training.schema.engineer_section import check_engineer
 
     if args.dry_run:
         processes = ("--coordinator", "--processes", "--process", "--heartbeat")
         refuse_ignored(args, "--dry-run", ("--stop-after", *processes))
     if args.heartbeat is not None and args.coordinator is None:
         raise UserError(f"--heartbeat: got {args.heartbeat}, allowed with --coordinator only")
+    from jaxlake.user_code import imported, trust_code
+
+    imported.clear()
     config = load(args.config, args.set)
+    for name, file in imported.items():
+        print(f"Imported {name} from {file}.")
+    # What another run's config.yaml names beyond that is not imported.
+    with trust_code(frozenset(imported)):
+        return _run(args, config)
+
+
+def _run(args: argparse.Namespace, config: "RunConfig") -> int:
+    from training.schema.engineer_section import check_engineer
+
     run_dir = usable_folder("--run-dir", args.run_dir or Path("runs") / config.name)
     from training.run.directory import RunDirectory, require_literal_path
 

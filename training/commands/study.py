@@ -11,6 +11,7 @@ from jaxlake.command_line.arguments import (
     whole_numbers,
 )
 from jaxlake.command_line.paths import usable_folder
+from training.commands.trust import add_trust, reading
 from training.errors import UserError
 
 _HELP = """\
@@ -65,10 +66,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     only.add_argument(
         "--report-only", action="store_true", help="start no run, report on those that are there"
     )
+    add_trust(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run what is missing of the study and write its report."""
+    return reading(_run)(args) if args.report_only else _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     from training.analysis.study.cluster import Cluster
     from training.analysis.study.config import load_study
     from training.analysis.study.directory import StudyDirectory
@@ -78,6 +84,8 @@ def run(args: argparse.Namespace) -> int:
     given = read_pairs("--cluster-set", args.cluster_set)
     if given and not args.cluster:
         raise UserError("--cluster-set: got parameters of a job, allowed is that with --cluster")
+    if args.trust_code and not args.report_only:
+        raise UserError("--trust-code: allowed with --report-only only, running a study trusts it")
     if args.dry_run:
         refuse_ignored(args, "--dry-run", ("--jobs", "--cluster", "--output", "--benchmark"))
     if args.report_only:

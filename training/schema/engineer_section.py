@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from engineer import BlockName, ContextStyle, Engineer, GateSettings
 from engineer.engineers.catalogue import SCRIPTED
 from engineer.engineers.controls import CONTROL_NAMES, split_control
-from jaxlake.user_code import import_function, names_code
+from jaxlake.user_code import check_function, import_function, names_code
 from training.errors import UserError, did_you_mean
 from training.schema.endpoints import check_key, check_request, check_url, check_variable
 from training.schema.section import Count, NonNegative, Positive, PositiveFloat, Section, Share
@@ -34,7 +34,7 @@ def known_engineer(kind: str) -> str:
     """Return a name that `engineer.kind` may have; a `ValueError` says which are allowed."""
     asked = split_control(kind)[1]
     if names_code(asked) and split_control(asked)[0] is None:
-        import_function(asked, _ALLOWED)
+        check_function(asked, _ALLOWED)
     elif asked not in (*MODELS, *SCRIPTED):
         control, colon, _ = kind.rpartition(":")
         names = [f"{control}{colon}{name}" for name in (*MODELS, *SCRIPTED)]

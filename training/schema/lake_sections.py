@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 
 from engineer.lake import Bounds, LakeConfiguration
 from jaxlake.files import decode_text
-from jaxlake.user_code import import_function, names_code
+from jaxlake.user_code import check_function, names_code
 from training.errors import shortened
 from training.schema.section import (
     Agents,
@@ -55,7 +55,7 @@ def read_template(value: str) -> str:
         ValueError: The file can't be read, the function can't be imported, or as `check_template`.
     """
     if names_code(value):
-        import_function(value, TEMPLATES)
+        check_function(value, TEMPLATES)
         return value
     from jaxlake.language.prompts import check_template  # imports JAX
 

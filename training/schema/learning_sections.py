@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from jaxlake.user_code import import_function, names_code
+from jaxlake.user_code import check_function, names_code
 from training.errors import shortened
 from training.schema.section import Count, NonNegative, Positive, PositiveFloat, Section, Share
 
@@ -100,7 +100,7 @@ REWARD_FUNCTIONS = "package.module:NAME of a function (text, board, score) -> fl
 def _read_function(name: str) -> str:
     if not names_code(name):
         raise ValueError(f"got {shortened(name)}, allowed is {REWARD_FUNCTIONS}")
-    import_function(name, REWARD_FUNCTIONS)
+    check_function(name, REWARD_FUNCTIONS)
     return name
 
 

@@ -52,6 +52,8 @@ def benchmark_tasks(study: Study, directory: StudyDirectory, folder: BenchmarkFo
         if not files.finished() or _is_answered(output, folder):
             continue
         arguments = ("evaluate", str(files.config_file), "--run-dir", str(files.path))
+        # The study's file names the same code, and the user runs it.
+        arguments = (*arguments, "--trust-code")
         where = ("--benchmark", str(folder.path), "--output", str(output))
 
         def result(output: Path = output) -> str | None:

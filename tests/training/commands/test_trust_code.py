@@ -1,0 +1,70 @@
+"""Commands that only read a run execute nothing that the run names."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from jaxlake.command_line.entry import main
+from tests.paths import TINY
+from training.run.directory import RunDirectory
+
+EVIL = "evil_module:Evil"
+
+
+@pytest.fixture
+def received(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run, next to a module that leaves a file behind when it is imported."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil_module.py").write_text("open('executed', 'w').close()\n")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "stages" / "1").mkdir(parents=True)
+    (run / "config.yaml").write_text(TINY.read_text())
+    return run
+
+
+def name_code(run: Path, key: str) -> None:
+    tree = yaml.safe_load((run / "config.yaml").read_text())
+    *parents, leaf = key.split(".")
+    below = tree
+    for parent in parents:
+        below = below.setdefault(parent, {})
+    below[leaf] = EVIL
+    (run / "config.yaml").write_text(yaml.safe_dump(tree))
+
+
+@pytest.mark.parametrize("key", ["environment.kind", "engineer.kind", "prompt.template"])
+@pytest.mark.parametrize("command", ["audit RUN", "report RUN", "evaluate RUN/config.yaml"])
+def test_reading_command_imports_no_code_of_a_run(command, key, received, tmp_path):
+    name_code(received, key)
+    arguments = command.replace("RUN", str(received)).split()
+    if arguments[0] == "evaluate":
+        arguments += ["--run-dir", str(received)]
+    main(arguments)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_reading_command_imports_code_that_is_trusted(received, tmp_path, capsys):
+    name_code(received, "environment.kind")
+    assert main(["audit", str(received)]) == 2
+    assert "imports with --trust-code only" in capsys.readouterr().err
+    main(["audit", str(received), "--trust-code"])
+    assert (tmp_path / "executed").exists()
+
+
+def test_run_imports_no_code_of_the_run_it_starts_from(received, tmp_path, capsys):
+    name_code(received, "environment.kind")
+    config = str(TINY)
+    assert main(["run", config, "--run-dir", "new", "--from", str(received), "--dry-run"]) == 2
+    assert "imports with --trust-code only" in capsys.readouterr().err
+    assert not (tmp_path / "executed").exists()
+    assert not RunDirectory(Path("new")).path.exists()
+
+
+def test_run_names_the_modules_it_imports(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "paying_module.py").write_text("def pay(text, board, score):\n    return 0.0\n")
+    config = str(TINY)
+    main(["run", config, "--dry-run", "--set", "reward.function=paying_module:pay"])
+    assert "Imported paying_module:pay from" in capsys.readouterr().out

@@ -1,0 +1,28 @@
+"""`--trust-code`: whether a command that only reads runs imports what their config.yaml names."""
+
+import argparse
+import functools
+
+from jaxlake.command_line.arguments import Command
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """Add `--trust-code`, which `reading` obeys."""
+    parser.add_argument(
+        "--trust-code",
+        action="store_true",
+        help="import the modules that a configuration names as package.module:NAME",
+    )
+
+
+def reading(command: Command) -> Command:
+    """Return a command that imports no module of a user's without `--trust-code`."""
+
+    @functools.wraps(command)
+    def guarded(args: argparse.Namespace) -> int:
+        from jaxlake.user_code import trust_code
+
+        with trust_code(None if args.trust_code else frozenset()):
+            return command(args)
+
+    return guarded
