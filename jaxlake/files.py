@@ -12,6 +12,8 @@ from typing import IO, Any
 
 from jaxlake.remote_files import AnyPath, RemotePath
 
+_TEMPORARY = re.compile(r"\..+\.[0-9]+\.tmp")
+
 
 @contextmanager
 def open_whole(path: AnyPath, mode: str = "w") -> Iterator[IO[Any]]:
@@ -42,6 +44,10 @@ def open_whole(path: AnyPath, mode: str = "w") -> Iterator[IO[Any]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        if error.filename is None and error.errno is not None:  # such as those of fsync
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -99,6 +105,16 @@ def unfinished_files(path: AnyPath) -> list[Path]:
     return sorted(file for file in named if file.is_file())
 
 
+def remove_temporary(folder: Path) -> None:
+    """Remove what killed writers of any file left in a folder and below; links are not followed.
+
+    No other process may write there.
+    """
+    for parent, _, names in os.walk(folder):
+        for name in filter(_TEMPORARY.fullmatch, names):
+            Path(parent, name).unlink(missing_ok=True)
+
+
 def has_room(path: AnyPath) -> bool:
     """Say whether the folder of `path` holds nothing but what killed writers of it left."""
     if isinstance(path, RemotePath):
@@ -140,6 +156,27 @@ class RepeatedKeyError(ValueError):
     """A JSON object names a key twice, and readers differ in which value they take."""
 
 
+MAX_DEPTH = 100
+"""How deep brackets of JSON may be nested; deeper values break what walks through them."""
+
+# A string, even one without an end, or a bracket.
+_NESTING = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+
+
+def require_shallow(text: str) -> None:
+    """Raise a `ValueError` if brackets of a JSON text are nested more than `MAX_DEPTH` deep."""
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for match in _NESTING.finditer(text):
+        if match[0] in "[{":
+            depth += 1
+        elif match[0] in "]}":
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"brackets are nested more than {MAX_DEPTH} deep")
+
+
 def load_json(text: str) -> Any:
     """Read a JSON value whose objects name each key once.
 
@@ -148,6 +185,7 @@ def load_json(text: str) -> Any:
         ValueError: the text is not JSON, or nested too deeply.
     """
     try:
+        require_shallow(text)
         return json.loads(text, object_pairs_hook=_object)
     except RepeatedKeyError:
         raise

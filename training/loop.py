@@ -96,6 +96,7 @@ def _run(
             console.print(f"Stopped after stage {last} of {stages}.")
             return
         summary = summary_of(config, results)
+        directory.seal_logs()
         directory.summary.write(summary)
         if is_first():
             shutil.rmtree(directory.prefetched, ignore_errors=True)
@@ -142,6 +143,8 @@ def _stages_with(
 ) -> list[StageResult]:
     """Go on from the state in stage `first`, after the updates that are `done` there."""
     config, directory = run.config, run.directory
+    for number in directory.stage_numbers():
+        require_sealed_weights(directory, number, contents=False)
     results = read_stage_results(directory, config)
     if len(results) < first + learned and (first, done) != (1, 0):
         lost = directory.stage(len(results)).episodes.path
@@ -187,7 +190,9 @@ def _learned_to_design(
         return state
     state, stage = learn_to_design(run, sampler, state, results), results[-1].stage
     done = run.config.updates_per_stage
-    progress = RunProgress("learn_to_design", stage, done, run.step(stage, done), stage)
+    run.directory.metrics.sync()
+    logs = run.directory.log_digests()
+    progress = RunProgress("learn_to_design", stage, done, run.step(stage, done), stage, logs)
     run.checkpoints.save(state, progress)
     run.checkpoints.wait()  # what it says must not outlive it
     return state
@@ -208,11 +213,13 @@ def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, An
     else:
         folder = directory.initial_policy
         from_first("the weights of another run", lambda: require_started_weights(config, directory))
-        if not from_first("a look for the first policy", folder.exists):
+        made = directory.sums.knows_folder(folder) or config.started_from is not None
+        if not from_first("a look for the first policy", lambda: made and folder.exists()):
             texts = warm_start.texts_for_tokenizer(config)
             length = config.sampling.max_model_len
             if is_first():
                 make_policy(folder, config.model, texts, max_len=length, seed=config.seed)
+                directory.sums.record_folder(folder)
             wait_for_all("the first policy")
     return load_policy(folder, config)
 

@@ -43,7 +43,7 @@ POINTS = {
     # the answer is reviewed, nothing is written
     "design": ("training.phases.design._ask", 1),
 }
-NOT_COMPARED = ("timings.jsonl", "report.html", "checkpoints", "engine")
+NOT_COMPARED = ("timings.jsonl", "report.html", "checkpoints", "engine", "SHA256SUMS")
 
 
 class KilledError(BaseException):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from training.errors import UserError
 from training.run.directory import RunDirectory
+from training.run.sums import require_no_links_out
 
 
 def known_run(path: Path) -> RunDirectory:
@@ -11,6 +12,7 @@ def known_run(path: Path) -> RunDirectory:
     directory = RunDirectory(path)
     if not directory.config_file.exists():
         directory.config()  # says so
+    require_no_links_out(path)
     return directory
 
 
@@ -48,4 +50,7 @@ def policy_folder(run_dir: Path, stage: int | None) -> Path:
     if stage not in stages:
         allowed = ", ".join(map(str, stages))
         raise UserError(f"--stage: got {stage}, allowed are the stages of {run_dir}: {allowed}")
+    from training.audit import require_sealed_weights
+
+    require_sealed_weights(directory, stage)
     return directory.stage(stage).policy

@@ -18,6 +18,8 @@ def restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int, bool]:
     The last value says whether the policy has learned to design after them.
     """
     progress = run.checkpoints.progress()
+    if progress is not None:
+        run.directory.require_logs(progress.logs)
     _drop_later(run, progress)
     if progress is not None and progress.phase in ("train", "learn_to_design"):
         run.directory.rewind(progress.step)

@@ -92,6 +92,7 @@ def make_start(config: RunConfig, target: Path) -> None:
         shutil.copytree(start_weights(start, target), made.initial_policy)
         made.stage(0).start.write(record)
         TextFile(made.config_file).write(dump(config))
+        made.make_sums()
     console.print(
         f"Took the weights, the design and the history of {source.path} after stage {start.stage}.",
         soft_wrap=True,
@@ -108,6 +109,7 @@ def make_start(config: RunConfig, target: Path) -> None:
 def _read_start(path: Path) -> tuple[StartedFrom, Configuration]:
     """Return where a run that starts from the one in `path` begins, and on which design."""
     directory = RunDirectory(path)
+    directory.require_intact()
     config, results = directory.config(), _complete(directory)
     stage = results[-1].stage
     origin = directory.weights_after(stage)

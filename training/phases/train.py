@@ -119,11 +119,11 @@ def train(
             problems = tell(find_problems(run.config, updates), problems)
             if number % settings.checkpoint_every == 0 or number == count:
                 with run.clock(seconds, "checkpoint"):
-                    if ahead is not None:
-                        ahead.keep(run.directory.prefetched, step)
+                    drawn = None if ahead is None else ahead.keep(run.directory.prefetched, step)
                     run.directory.metrics.sync()  # a checkpoint must not outlive its lines
                     learned = stage - 1 if run.config.engineer.learning else 0
-                    progress = RunProgress("train", stage, number, step, learned)
+                    logs = run.directory.log_digests(*([] if drawn is None else [drawn]))
+                    progress = RunProgress("train", stage, number, step, learned, logs)
                     run.checkpoints.save(state, progress)
             timing = TimingRecord(
                 phase="train",

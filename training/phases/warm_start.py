@@ -104,7 +104,9 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
                 advice = "a smaller warm_start.learning_rate or model.dtype=float32"
                 require_finite(f"step {number} of the warm start", latest, help=advice)
                 run.directory.metrics.sync()  # a checkpoint must not outlive its lines
-                run.checkpoints.save(state, RunProgress("warm_start", 0, number, number))
+                logs = run.directory.log_digests()
+                progress = RunProgress("warm_start", 0, number, number, logs=logs)
+                run.checkpoints.save(state, progress)
     return state.params
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import orbax.checkpoint as ocp
@@ -23,6 +24,7 @@ from training.run.progress import console
 
 # Orbax writes these after the digests.
 _WITHOUT_DIGEST = ("_CHECKPOINT_METADATA", "commit_success.txt")
+_PROGRESS = "progress/metadata"
 _LONGEST_SAVE = 24 * 3600  # seconds
 
 # Orbax logs the traceback of an error that it also raises; `UserError` says it in a line.
@@ -40,6 +42,8 @@ class RunProgress:
     update: int  # steps of the warm start, or updates of the stage, that are done
     step: int  # warm-start steps and updates that are done in all
     designs: int = 0  # stages after which the policy has learned to design
+    # What the run's logs and what it drew ahead held then (`RunDirectory.log_digests`).
+    logs: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
@@ -202,8 +206,11 @@ def _damage_of(checkpoint: Path) -> str | None:
         return problem
     try:
         _open_arrays(checkpoint)
+        progress = RunProgress(**json.loads((checkpoint / _PROGRESS).read_bytes()))
     except Exception as error:  # Orbax passes on whatever its libraries raise
         return f"{checkpoint}: its arrays can't be opened: {' '.join(str(error).split()):.200}"
+    if str(progress.number) != checkpoint.name:
+        return f"{checkpoint} holds checkpoint {progress.number}"
     return None
 
 

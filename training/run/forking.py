@@ -38,6 +38,7 @@ def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> N
     """
     if not same_first_round(source.config(), config):
         raise UserError(f"{source.path}: its first round is not that of {config.name}")
+    source.require_intact()
     if {one.stage for one in source.updates()} != {1} or not source.stage(1).episodes.exists():
         raise UserError(f"{source.path}: was not stopped after its first stage")
     if target.exists():
@@ -61,3 +62,4 @@ def _copy_first_round(source: RunDirectory, made: RunDirectory, config: RunConfi
     made.metrics.write(source.metrics.read())
     made.timings.write([one for one in source.timings.read() if one.phase in _SHARED_PHASES])
     TextFile(made.config_file).write(dump(config))
+    made.make_sums()

@@ -27,7 +27,7 @@ def hold(folder: Path) -> Iterator[int]:
     """
     file = folder / LOCK
     try:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         raise UserError(f"{file}: can't be written: {error.strerror}") from error
     try:
@@ -42,8 +42,11 @@ def hold(folder: Path) -> Iterator[int]:
             raise UserError(f"{file}: can't be locked: {error.strerror}") from error
         since = datetime.now(UTC).isoformat(timespec="seconds")
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(holder).encode() + b"\n", 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(holder).encode() + b"\n", 0)
+        except OSError as error:
+            raise UserError(f"{file}: can't be written: {error.strerror}") from error
         try:
             yield descriptor
         finally:

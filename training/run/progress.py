@@ -18,6 +18,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from jaxlake.errors import printable
+
 SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -26,6 +28,11 @@ class _Console(Console):
 
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print, and escape what would steer the terminal in plain text."""
+        plain = [printable(one) if isinstance(one, str) else one for one in objects]
+        super().print(*plain, **options)
 
     @property
     def size(self) -> ConsoleDimensions:

@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from jaxlake.files import remove_temporary
 from training.errors import UserError
 from training.processes import alone, from_first, is_first, require_same, wait_for_all
 from training.run.directory import RunDirectory
 from training.run.lock import hold
 from training.run.progress import console, status_console
+from training.run.sums import require_no_links_out
 from training.schema import RunConfig, dump
 
 _WEIGHTS = ("checkpoints", "initial", "engine", "policy", "adapters")
@@ -37,8 +39,22 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
     with ExitStack() as stack:
 
         def claim() -> bool:
-            known = RunDirectory(path).claim(config)
+            directory = RunDirectory(path)
+            if path.is_dir():
+                require_no_links_out(path)
+            known = directory.claim(config)
             stack.enter_context(hold(path))
+            remove_temporary(path)
+            if directory.sums.entries() is not None:
+                directory.require_intact()
+                return known
+            directory.make_sums()
+            if known:
+                console.print(
+                    f"{directory.sums.file}: is missing; the run's files are taken as they are.",
+                    style="yellow",
+                    soft_wrap=True,
+                )
             return known
 
         known: bool = from_first("the claim of the run's directory", claim)

@@ -6,11 +6,12 @@ names the file.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
@@ -18,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from jaxlake.files import RepeatedKeyError, load_json, read_json_lines, write_text_whole
 from training.errors import UserError, problems_of
+from training.run.sums import Sums, require_inside
 
 T = TypeVar("T")
 
@@ -27,16 +29,44 @@ class File:
     """A file, which need not exist."""
 
     path: Path
+    sums: Sums | None = field(default=None, kw_only=True, compare=False, repr=False)
+    """The digests of its run, with which it is compared whenever it is read."""
+
+    grows: ClassVar[bool] = False  # whether lines are added, so that it has a digest only at times
 
     def exists(self) -> bool:
-        """Whether the file is there."""
-        return self.path.exists()
+        """Whether the file is there; a `UserError` says that the run wrote it and it is gone."""
+        if self.path.exists():
+            return True
+        if self.sums is not None:
+            self.sums.require_absent(self.path)
+        return False
 
     def remove(self) -> None:
         """Remove the file if it is there."""
+        if self.sums is not None:
+            self.sums.prepare_removal(self.path)
         self.path.unlink(missing_ok=True)
 
+    def _content(self) -> bytes:
+        """Return the bytes, which have their digest."""
+        with self._naming("read"):
+            if self.sums is not None:
+                require_inside(self.path, self.sums.root)
+            content = self.path.read_bytes()
+        if self.sums is not None:
+            self.sums.check(self.path, content, optional=self.grows)
+        return content
+
     def _write(self, text: str) -> None:
+        if self.sums is not None:
+            require_inside(self.path, self.sums.root)
+            if not self.grows:
+                digest = hashlib.sha256(text.encode()).hexdigest()
+                recorded = (self.sums.entries() or {}).get(self.sums.name(self.path))
+                if recorded not in (None, digest):
+                    self.remove()
+                self.sums.record(self.path, digest)
         with self._naming("written"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_text_whole(self.path, text)
@@ -62,8 +92,9 @@ class TextFile(File):
 
     def read(self) -> str:
         """Return the text, with its line ends as they are."""
+        content = self._content()
         with self._naming("read"):
-            return self.path.read_bytes().decode("utf-8")
+            return content.decode("utf-8")
 
     def write(self, text: str) -> None:
         """Write the text whole; missing folders are made."""
@@ -78,7 +109,7 @@ class JsonFile(File, Generic[T]):
 
     def read(self) -> T:
         """Return the value."""
-        text = TextFile(self.path).read()
+        text = TextFile(self.path, sums=self.sums).read()
         try:
             return self.type.validate_python(load_json(text))
         except ValidationError as error:
@@ -109,6 +140,7 @@ class JsonLinesFile(File, Generic[T]):
 
     def readable(self, problems: list[str]) -> list[T]:
         """Return what can be read, and add to `problems` what is wrong with each other line."""
+        self._content()
         damaged: dict[int, ValueError] = {}
         with self._naming("read"):
             lines = list(read_json_lines(self.path, damaged))
@@ -141,6 +173,7 @@ class JsonLog(JsonLinesFile[T]):
     """A file of JSON lines that grows; a line that a kill cut costs nothing but itself."""
 
     may_be_cut: ClassVar[bool] = True
+    grows: ClassVar[bool] = True
 
     def read(self) -> list[T]:
         """Return all values but those of lines that a kill cut; none if there is no file yet."""
@@ -149,6 +182,9 @@ class JsonLog(JsonLinesFile[T]):
     def append(self, value: T) -> None:
         """Add one line, on a line of its own even after one that was cut."""
         line = self.line(value).encode()
+        if self.sums is not None:
+            self.sums.require_present()
+            require_inside(self.path, self.sums.root)
         with self._naming("written"), self.path.open("a+b") as file:
             if file.tell():
                 file.seek(-1, os.SEEK_END)

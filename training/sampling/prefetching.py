@@ -135,14 +135,17 @@ class PrefetchingSampler:
         with suppress(Exception):  # nobody asks for these answers
             self._wait()
 
-    def keep(self, folder: Path, step: int) -> None:
-        """Write what was drawn ahead, if anything, to a file for the checkpoint of this step."""
+    def keep(self, folder: Path, step: int) -> Path | None:
+        """Write what was drawn ahead for the checkpoint of this step; return the file, if any."""
+        file = None
         if (drawn := self._wait()) is not None:
+            file = _file(folder, step)
             folder.mkdir(parents=True, exist_ok=True)
             lag = self._syncs - drawn.syncs
-            write_text_whole(_file(folder, step), json.dumps(_written(drawn, lag)) + "\n")
+            write_text_whole(file, json.dumps(_written(drawn, lag)) + "\n")
         for path in sorted(folder.glob("*.json"))[:-_FILES_KEPT]:
             path.unlink(missing_ok=True)
+        return file
 
     def take_back(self, folder: Path, step: int) -> None:
         """Read what was drawn ahead when the checkpoint of this step was written.

@@ -150,7 +150,7 @@ def read_run(path: Path) -> ReportedRun:
     metrics = reader.values(directory.metrics)
     updates = [one for one in metrics if isinstance(one, records.UpdateMetrics)]
     numbers = sorted({*directory.stage_numbers(), *range(config.stages.count + 1)})
-    finished = directory.finished() and reader.value(directory.summary.read) is not None
+    finished = reader.value(directory.finished) and reader.value(directory.summary.read) is not None
     if not finished:
         reader.missing.append("The run has not finished: it has no result yet.")
     return ReportedRun(
@@ -160,7 +160,7 @@ def read_run(path: Path) -> ReportedRun:
         updates=tuple({(one.stage, one.update): one for one in updates}.values()),
         timings=reader.values(directory.timings),
         stages=tuple(_stage(number, directory.stage(number), reader) for number in numbers),
-        finished=finished,
+        finished=bool(finished),
         missing=tuple(reader.missing),
     )
 
@@ -181,15 +181,17 @@ def _stage(number: int, files: StageDirectory, reader: _Reader) -> ReportedStage
         answers=reader.values(files.answers),
         decision=reader.value(files.decision.read),
         gate=reader.value(files.gate.read),
-        reading=reader.value(files.reading.read) if files.reading.exists() else None,
-        learning=reader.values(files.design_learning) if files.design_learning.exists() else (),
+        reading=reader.value(files.reading.read) if reader.value(files.reading.exists) else None,
+        learning=reader.values(files.design_learning)
+        if reader.value(files.design_learning.exists)
+        else (),
     )
 
 
 def _atlas(number: int, files: StageDirectory, reader: _Reader) -> records.AtlasRecord | None:
     """Read the atlas of a stage; that there is none is nothing that is missing."""
     for file in (files.atlas, RunDirectory(reader.root).later_atlas(number)):
-        if file.exists():
+        if reader.value(file.exists):
             return reader.value(file.read)
     return None
 
@@ -211,7 +213,10 @@ class _Reader:
 
     def values(self, file: JsonLinesFile[T]) -> tuple[T, ...]:
         """What the lines of a file hold, but for damaged ones; a missing log is missing, too."""
-        if not file.exists():
+        there = self.value(file.exists)
+        if there is None:
+            return ()
+        if not there:
             self.missing.append(f"{file.path.relative_to(self.root)}: is missing")
             return ()
         problems: list[str] = []

@@ -1,0 +1,148 @@
+"""A half-finished run that somebody has changed: it says so, or ends as if nothing had happened."""
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.paths import TINY
+from tests.training.fake_run import (
+    KilledError,
+    assert_same_files,
+    dying_at,
+    files_of,
+    stop,
+    without_vllm,
+)
+from training import loop
+from training.audit import audit_run
+from training.errors import UserError
+from training.run.checkpoints import Checkpoints
+from training.run.directory import RunDirectory
+from training.run.shared import open_run
+from training.schema import load
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+CONFIG = load(TINY, ["warm_start.steps=20", "grpo.prefetch=1"])
+ATTACKS = 100
+
+# What a run does not read again, or makes again: its lock, the engine's weights and its report.
+UNREAD = (".lock", "engine/", "report.html", "checkpoints/.", "/policy/")
+
+
+@pytest.fixture(scope="module")
+def half_finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run killed in the third update of its second stage, with a rollout drawn ahead."""
+    run = tmp_path_factory.mktemp("attacks") / "half"
+    with without_vllm():
+        loop.run(CONFIG, run, stop_after=1)
+        with pytest.raises(KilledError), dying_at("update", stop):
+            loop.run(CONFIG, run)
+    return run
+
+
+def flip(path: Path, other: Path, rng: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    path.write_bytes(content)
+
+
+def truncate(path: Path, other: Path, rng: random.Random) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: rng.randrange(len(content))])
+
+
+def delete(path: Path, other: Path, rng: random.Random) -> None:
+    path.unlink()
+
+
+def swap(path: Path, other: Path, rng: random.Random) -> None:
+    content = path.read_bytes()
+    path.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+
+
+def drop_line(path: Path, other: Path, rng: random.Random) -> None:
+    lines = path.read_bytes().splitlines(keepends=True)
+    del lines[rng.randrange(len(lines))]
+    path.write_bytes(b"".join(lines))
+
+
+def resumes(run: Path) -> bool:
+    """Do what resuming does before anything is computed; False if it refuses."""
+    try:
+        with open_run(CONFIG, run) as (directory, _):
+            checkpoints = Checkpoints(directory.checkpoints)
+            try:
+                progress = checkpoints.progress()
+                assert progress is not None
+                directory.require_logs(progress.logs)
+            finally:
+                checkpoints.close()
+    except UserError:
+        return False
+    return True
+
+
+def test_run_that_was_changed_says_so_or_ends_the_same(
+    half_finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with without_vllm():
+        loop.run(CONFIG, shutil.copytree(half_finished, tmp_path / "whole"))
+    names = sorted(
+        str(path.relative_to(half_finished))
+        for path in half_finished.rglob("*")
+        if path.is_file() and path.stat().st_size
+    )
+    read = [name for name in names if not any(one in name for one in UNREAD)]
+    rng, silent = random.Random(49), dict[str, Callable[[Path, Path, random.Random], None]]()
+    for number in range(ATTACKS):
+        attack = (flip, truncate, delete, swap, drop_line)[number % 5]
+        name, other = rng.sample(read, 2)
+        run = shutil.copytree(half_finished, tmp_path / "attacked", dirs_exist_ok=True)
+        before = (run / name).read_bytes()
+        attack(run / name, run / other, rng)
+        changed = attack is delete or (run / name).read_bytes() != before
+        capsys.readouterr()
+        if changed and resumes(run) and "damaged" not in capsys.readouterr().out:
+            silent[name] = attack
+        shutil.rmtree(run)
+    # Whatever passed without a word must not matter: all of it at once changes nothing.
+    run = shutil.copytree(half_finished, tmp_path / "attacked")
+    for name, attack in silent.items():
+        attack(run / name, run / name, random.Random(1))
+    with without_vllm():
+        loop.run(CONFIG, run)
+    assert_same_files(tmp_path / "whole", run)
+    assert len(silent) < ATTACKS / 4, sorted(silent)
+
+
+@pytest.mark.parametrize("attack", [flip, delete])
+def test_audit_names_weights_that_were_changed(attack, half_finished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(half_finished, tmp_path / "run")
+    attack(run / "stages/0/policy/model.safetensors", run, random.Random(1))
+    problems = [one.problems for one in audit_run(run, deep=False) if one.stage == 0]
+    assert "policy/model.safetensors" in problems[0][0]
+    if attack is delete:
+        with without_vllm(), pytest.raises(UserError, match=r"model\.safetensors"):
+            loop.run(CONFIG, run)
+
+
+def test_killed_writers_leave_nothing_behind(half_finished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(half_finished, tmp_path / "run")
+    (run / "stages/1/.gate.json.123.tmp").write_text("{")
+    assert resumes(run)
+    assert "stages/1/.gate.json.123.tmp" not in files_of(run)
+
+
+def test_run_that_is_moved_while_it_works_says_so(half_finished: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(half_finished, tmp_path / "run")
+    directory = RunDirectory(run)
+    directory.require_intact()
+    run.rename(tmp_path / "moved")
+    with pytest.raises(UserError, match="was moved or removed while it was in use"):
+        directory.stage(2).episodes.write([])
+    assert not run.exists()

@@ -1,0 +1,190 @@
+"""`SHA256SUMS` of a run: the digest of each file as the run wrote it, in the order of writing.
+
+`sha256sum --check SHA256SUMS` reads it, too. A digest is written before its file and dropped after
+it, so after a kill only the last file of the list may be missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from jaxlake.files import write_text_whole
+from training.errors import UserError
+from training.run.digests import HASHES, file_digest
+
+_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+
+
+def require_inside(path: Path, root: Path) -> None:
+    """Raise a `UserError` if links lead from `path` out of the folder `root`."""
+    target = Path(os.path.realpath(path))
+    if not target.is_relative_to(os.path.realpath(root)):
+        raise UserError(
+            f"{path}: is a link to {target}, outside of the run's directory; remove the link, or "
+            "move the whole directory"
+        )
+
+
+def require_no_links_out(root: Path) -> None:
+    """Raise a `UserError` that names a link in the folder `root`, or below, that leads out.
+
+    Weights & Biases links its logs into `wandb`, which this library neither reads nor writes.
+    """
+    for parent, folders, files in os.walk(root):
+        if Path(parent) == root and "wandb" in folders:
+            folders.remove("wandb")
+        for name in (*folders, *files):
+            path = Path(parent, name)
+            if path.is_symlink():
+                require_inside(path, root)
+
+
+class Sums:
+    """The digests of a run's files. A run without `SHA256SUMS`, of an earlier version, passes."""
+
+    def __init__(self, root: Path) -> None:
+        """Name the list of the run in the directory `root`; nothing is read or written yet."""
+        self.root = root
+        self.file = root / HASHES
+        self._seen = False
+
+    def entries(self) -> dict[str, str] | None:
+        """Return the digests by the files' names, in order; None if there is no list.
+
+        Raises:
+            UserError: The list can't be read, or it has disappeared since it was last read.
+        """
+        require_inside(self.file, self.root)
+        try:
+            lines = self.file.read_bytes().decode("utf-8").split("\n")
+        except FileNotFoundError:
+            self.require_present()
+            return None
+        except OSError as error:
+            raise UserError(f"{self.file}: can't be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise UserError(f"{self.file}: is not UTF-8 text: {error}") from error
+        self._seen = True
+        entries: dict[str, str] = {}
+        for number, line in enumerate(lines[:-1], start=1):
+            match = _LINE.fullmatch(line)
+            if match is None or match[2] in entries:
+                raise UserError(f"{self.file}:{number}: is not a digest and the name of a file")
+            entries[match[2]] = match[1]
+        if lines[-1]:
+            raise UserError(f"{self.file}:{len(lines)}: the line was cut")
+        return entries
+
+    def require_present(self) -> None:
+        """Raise a `UserError` if the list was there and is gone."""
+        if self._seen and not self.file.exists():
+            raise UserError(
+                f"{self.root}: its files are gone: it was moved or removed while it was in use. "
+                "Move it back, or name the new place; the same command resumes the run"
+            )
+
+    def check(self, path: Path, content: bytes, *, optional: bool = False) -> None:
+        """Raise a `UserError` unless a file's content has its digest; `optional`: if it has one."""
+        entries = self.entries()
+        if entries is not None:
+            self._compare(path, hashlib.sha256(content).hexdigest(), entries, optional=optional)
+
+    def require_absent(self, path: Path) -> None:
+        """Raise a `UserError` if a file that is missing was written."""
+        entries = self.entries() or {}
+        name = self.name(path)
+        if name in entries and name != next(reversed(entries)):
+            raise UserError(f"{path}: is missing, and the run wrote it (by {HASHES}). Restore it")
+
+    def record(self, path: Path, digest: str) -> None:
+        """Add the digest of a file that is about to be written."""
+        entries = self.entries()
+        if entries is not None:
+            self._write(self._without(entries, path) | {self.name(path): digest})
+
+    def record_folder(self, folder: Path) -> None:
+        """Add the digests of all files in a folder that was just made."""
+        if (entries := self.entries()) is not None:
+            paths = sorted(path for path in folder.glob("[!.]*") if path.is_file())
+            self._write(entries | {self.name(path): self._digest(path) for path in paths})
+
+    def knows_folder(self, folder: Path) -> bool:
+        """Return whether files of a folder are in the list, or there is none."""
+        entries = self.entries()
+        return entries is None or any(Path(name).parent.name == folder.name for name in entries)
+
+    def prepare_removal(self, path: Path) -> None:
+        """Make the file the last of the list, if it is in it: the one that may be missing."""
+        entries = self.entries() or {}
+        if (digest := entries.get(self.name(path))) is not None:
+            self._write(self._without(entries, path) | {self.name(path): digest})
+
+    def forget(self, path: Path) -> None:
+        """Drop the digest of a file that is about to change, such as a log."""
+        entries = self.entries()
+        if entries and self.name(path) in entries:
+            self._write(self._without(entries, path))
+
+    def create(self, paths: Iterable[Path]) -> None:
+        """Write the list of files that exist."""
+        self._write({self.name(path): self._digest(path) for path in paths})
+        self._seen = True
+
+    def require_intact(self, entries: dict[str, str], paths: Iterable[Path]) -> None:
+        """Compare all files of the list that was read, among which `paths` must be.
+
+        Raises:
+            UserError: A file is missing, has changed, or is not in the list.
+        """
+        for path in paths:
+            if self.name(path) not in entries:
+                self._compare(path, "", entries)
+        for name in entries:
+            path = self.root / name
+            require_inside(path, self.root)
+            if path.exists():
+                self._compare(path, self._digest(path), entries)
+            else:
+                self.require_absent(path)
+
+    def _compare(
+        self, path: Path, digest: str, entries: dict[str, str], *, optional: bool = False
+    ) -> None:
+        expected = entries.get(self.name(path))
+        if expected is None and not optional:
+            raise UserError(
+                f"{path}: has no digest in {HASHES}, so the run did not write it. Restore "
+                f"{self.file}, or remove the file"
+            )
+        if expected is not None and digest != expected:
+            raise UserError(
+                f"{path}: is not the file that the run wrote (by {HASHES}). Restore it, or remove "
+                "the run's directory to begin again"
+            )
+
+    def _without(self, entries: dict[str, str], path: Path) -> dict[str, str]:
+        """Drop the entry of a file, and the last one if its file is missing."""
+        last = next(reversed(entries), None)
+        gone = {self.name(path), last if last and not (self.root / last).exists() else None}
+        return {name: digest for name, digest in entries.items() if name not in gone}
+
+    def _digest(self, path: Path) -> str:
+        try:
+            return file_digest(path)
+        except OSError as error:
+            raise UserError(f"{path}: can't be read: {error.strerror}") from error
+
+    def name(self, path: Path) -> str:
+        """Return how a file is called in the list."""
+        return path.relative_to(self.root).as_posix()
+
+    def _write(self, entries: dict[str, str]) -> None:
+        text = "".join(f"{digest}  {name}\n" for name, digest in entries.items())
+        try:
+            write_text_whole(self.file, text)
+        except OSError as error:
+            raise UserError(f"{self.file}: can't be written: {error.strerror}") from error
