@@ -13,6 +13,14 @@ class UserError(Exception):
     """
 
 
+def printable(text: str) -> str:
+    """Escape what would steer a terminal, all but line breaks and tabs."""
+    return "".join(
+        one if one.isprintable() or one in "\n\t" else one.encode("unicode_escape").decode("ascii")
+        for one in text
+    )
+
+
 def did_you_mean(given: object, allowed: Iterable[str]) -> str:
     """Say which allowed name was probably meant, as the end of a message; "" if none is alike."""
     close = get_close_matches(str(given), list(allowed), n=1)

@@ -1,6 +1,7 @@
 """YAML files as trees of plain values, and overrides of single values; needs the package yaml."""
 
 import re
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,17 @@ class _Reader(yaml.SafeLoader):
                 f"{node.start_mark.line + 1}, allowed is once"
             )
         return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Refuse keys that are written in several ways, such as 3 and 0x3."""
+        merge = "tag:yaml.org,2002:merge"
+        own = [key for key, _ in node.value if key.tag != merge]
+        keys = [self.construct_object(key, deep=True) for key in own]
+        if all(isinstance(key, Hashable) for key in keys) and len(set(keys)) < len(keys):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise ValueError(
+                f"the key {twice!r:.100} stands twice in the mapping that begins in line "
+                f"{node.start_mark.line + 1}, allowed is once"
+            )
+        made: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return made

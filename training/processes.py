@@ -27,6 +27,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxlake.command_line.endings import TERMINATED, end_children, ending_of
+from jaxlake.errors import printable
 from training.errors import UserError
 
 _POLL_MS = 1000
@@ -227,7 +228,7 @@ def _leave(error: BaseException) -> NoReturn:
     if ending is None:
         traceback.print_exception(error)
     elif ending.message is not None:
-        print(f"jaxlake: error: {ending.message}", file=sys.stderr)
+        print(f"jaxlake: error: {printable(ending.message)}", file=sys.stderr)
     if not isinstance(error, PeerError):
         _tell_failure(error)
     end_children()

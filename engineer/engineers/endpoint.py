@@ -19,6 +19,7 @@ import httpx2
 import openai
 
 from engineer.engineers.base import EngineerError
+from engineer.engineers.http_bodies import stated_message
 from engineer.engineers.language_model import GeneratedText, TextEngineer, TextRequest
 from engineer.quoting import quote
 from engineer.spent import Spent
@@ -77,7 +78,8 @@ class ChatClient:
         except openai.APITimeoutError:
             problem, tokens = f"no answer within {self.timeout:g} s", max_tokens
         except openai.APIStatusError as error:
-            problem = f"HTTP {error.status_code}{_said_by(error, key)}"
+            said = stated_message(error.response.content)
+            problem = f"HTTP {error.status_code}" + (f": {said}" if said else "")
         except openai.APIConnectionError as error:
             problem = f"{type(error.__cause__).__name__}: {error.__cause__}"
         except (openai.OpenAIError, httpx2.InvalidURL, ValueError, OSError, ImportError) as error:
@@ -196,16 +198,6 @@ def _tokens(answer: Any, allowed: int) -> int:
     with suppress(KeyError, TypeError):
         tokens = answer["usage"]["completion_tokens"]
     return tokens if type(tokens) is int and 0 <= tokens <= _MAX_TOKENS else allowed
-
-
-def _said_by(error: openai.APIStatusError, key: str | None) -> str:
-    """Return what an error says; text that is not JSON may spell the key in other ways."""
-    said: object = error.body
-    if isinstance(said, dict):
-        said = said.get("message")
-    elif key is not None and said == error.response.text.strip():
-        said = None
-    return f": {said}" if isinstance(said, str) and said else ""
 
 
 def _read_key(variable: str | None) -> str | None:

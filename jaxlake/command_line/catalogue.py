@@ -3,7 +3,9 @@
 import argparse
 import importlib
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
+
+from jaxlake.errors import printable
 
 LOOP = {
     "run": "run Train -> Validate -> Design on a configuration",
@@ -30,7 +32,15 @@ LAKE = {
 """The lake's commands by name, as modules of `jaxlake.command_line.commands`."""
 
 
-class CommandParser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """A parser whose messages do not steer the terminal, whatever the arguments hold."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message, and exit with status 2."""
+        super().error(printable(message))
+
+
+class CommandParser(Parser):
     """The parser of one command, which imports the command's module when it has to parse.
 
     A command with a `default_action` may leave out that action's name.

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 
 import jaxlake
-from jaxlake.command_line.catalogue import LAKE, LOOP, CommandParser
+from jaxlake.command_line.catalogue import LAKE, LOOP, CommandParser, Parser
 from jaxlake.command_line.compilation_cache import keep_compiled_programs
 from jaxlake.command_line.endings import INTERRUPTED as INTERRUPTED
 from jaxlake.command_line.endings import TERMINATED, end_children, ending_of, unwound_by_sigterm
-from jaxlake.errors import UserError
+from jaxlake.errors import UserError, printable
 from jaxlake.runtime.search_flags import add_search_flags
 
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if ending is None:
             raise
     if ending.message is not None:
-        print(f"jaxlake: error: {ending.message}", file=sys.stderr)
+        print(f"jaxlake: error: {printable(ending.message)}", file=sys.stderr)
     if ending.status != INTERRUPTED:  # then `entry` first ends what vLLM started
         _discard_output()
     return ending.status
@@ -53,7 +53,7 @@ def make_parser(*, complete: bool = False) -> argparse.ArgumentParser:
 
     The arguments of a command are added when it is parsed; with `complete`, of all commands now.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="jaxlake",
         description="Multi-agent path finding on frozen lakes: exact in JAX, learned by GRPO, "
         "redesigned by the learner.",

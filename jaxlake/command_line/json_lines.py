@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from jaxlake.errors import UserError
-from jaxlake.files import decode_text
+from jaxlake.errors import UserError, printable
+from jaxlake.files import decode_text, require_shallow
 
 LINES_HELP = """\
 Lines are read, answered in order and written in batches of a few hundred. A line that is no such
@@ -25,6 +25,8 @@ Answers = Iterator[tuple[int, Record]]
 Task = TypeVar("Task")
 
 _STDIN = "-"
+_LONGEST_LINE = 1 << 24
+"""Bytes of a line that are read; a longer one is cut, and is then not JSON."""
 _SECONDS_BETWEEN_REPORTS = 0.5
 WIPE = "\r\x1b[K"
 
@@ -60,7 +62,7 @@ def answer_file(
             out.write(json.dumps(record) + "\n")
             if "error" in record:
                 invalid += 1
-                print(f"jaxlake: {name}:{number}: {record['error']}", file=sys.stderr)
+                print(printable(f"jaxlake: {name}:{number}: {record['error']}"), file=sys.stderr)
     return 1 if invalid else 0
 
 
@@ -78,7 +80,10 @@ def read_lines(file: str) -> Iterator[bytes]:
     """Yield the lines of a file (`-`: standard input); a `UserError` if it can't be read."""
     try:
         with open(0 if file == _STDIN else file, "rb", closefd=file != _STDIN) as lines:
-            yield from lines
+            while line := lines.readline(_LONGEST_LINE):
+                yield line
+                while len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
+                    line = lines.readline(_LONGEST_LINE)
     except OSError as error:
         raise UserError(f"{input_name(file)}: can't be read: {error.strerror or error}") from None
 
@@ -110,6 +115,7 @@ def _load(line: bytes) -> Record | None:
         text = decode_text(line)
         if not text.strip():
             return None
+        require_shallow(text)
         record = json.loads(text, parse_constant=_refuse_constant)
         if isinstance(record, dict):
             json.dumps({"id": record.get("id")}, allow_nan=False)  # the answer must be JSON too

@@ -26,11 +26,12 @@ BLOCKED = "@OTW"
 LARGEST_SIDE = 127
 """Positions of an `Instance` are int8."""
 
-_HEADER = re.compile(r"type octile height ([1-9]\d{0,3}) width ([1-9]\d{0,3}) map")
+_HEADER = re.compile(r"type octile height ([1-9][0-9]{0,3}) width ([1-9][0-9]{0,3}) map")
 _FIELDS = (
     *("bucket", "map", "map width", "map height"),
     *("start x", "start y", "goal x", "goal y", "optimal length"),
 )
+_MOST_DIGITS = 6
 _distances = jax.jit(distances)
 
 
@@ -103,8 +104,8 @@ def _scenario(line: str, place: str) -> Scenario:
             f"{place}: got {len(fields)} fields, {len(_FIELDS)} are needed: {', '.join(_FIELDS)}"
         )
     for name, text in zip(_FIELDS[2:8], fields[2:8], strict=True):
-        if not (text.isascii() and text.isdigit()):
-            problem = f"got {text[:20]!r}, a whole number from 0 is needed"
+        if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+            problem = f"got {text[:20]!r}, a whole number of {_MOST_DIGITS} digits is the largest"
             raise DatasetError(f"{place}: {name}: {problem}")
     width, height, start_x, start_y, goal_x, goal_y = map(int, fields[2:8])
     return Scenario(fields[1], (height, width), (start_y, start_x), (goal_y, goal_x))

@@ -18,12 +18,15 @@ SUFFIXES = (".jsonl", ".parquet")
 _CELLS = frozenset(SYMBOLS)
 # What may frame a row: brackets and bars, quotes, commas between cells, a row's number before it.
 _FRAME = str.maketrans(dict.fromkeys("|[]\"',", " "))
-_ROW_LABEL = re.compile(r"^\s*(?:row\s*)?\d+\s*[:|)]?\s+", re.IGNORECASE)
+_ROW_LABEL = re.compile(r"^\s*(?:row\s*)?[0-9]+\s*[:|)]?\s+", re.IGNORECASE)
+# All gaps are bounded, so that a hostile text takes linear time.
+_POSITION = r"\(\s{0,8}([0-9]{1,3})\s{0,8},\s{0,8}([0-9]{1,3})\s{0,8}\)"
 _TASK = re.compile(
-    r"agent\s*(\d+)\b[^\n]*?\(\s*(\d+)\s*,\s*(\d+)\s*\)[^\n]*?\(\s*(\d+)\s*,\s*(\d+)\s*\)",
+    rf"agent\s{{0,8}}([0-9]{{1,3}})\b[^\n]{{0,80}}?{_POSITION}[^\n]{{0,40}}?{_POSITION}",
     re.IGNORECASE,
 )
-_SAMPLE_ID = re.compile(r"^(\d+)ag_(\d+)x\2_hr[0-9.]+_\d+$")
+_SAMPLE_ID = re.compile(r"([0-9]{1,3})ag_([0-9]{1,3})x\2_hr[0-9.]{1,20}_[0-9]{1,20}")
+_MOST_STEPS = 10**6
 _CONFIGURATION = re.compile(r"benchmark_wr\d+(?:\.\d+)?")
 
 
@@ -112,15 +115,15 @@ def _cells(line: str) -> list[str]:
 def _row(record: Mapping[str, Any], place: str, config: str | None) -> PublishedRow:
     for field in ("sample_id", "num_agents"):
         if record.get(field) in (None, ""):
-            raise DatasetError(f"{place}: {field}: missing, got the fields {sorted(record)}")
-    sample_id = str(record["sample_id"])
+            raise DatasetError(f"{place}: {field}: missing, got the fields {_names(record)}")
+    sample_id = f"{record['sample_id']!s:.100}"
     place = f"{place}: {sample_id}"
     num_agents = record["num_agents"]
     if type(num_agents) is not int or not 1 <= num_agents <= MAX_AGENTS:
         raise DatasetError(
-            f"{place}: num_agents: got {num_agents!r}, 1 to {MAX_AGENTS} are allowed"
+            f"{place}: num_agents: got {num_agents!r:.60}, 1 to {MAX_AGENTS} are allowed"
         )
-    named = _SAMPLE_ID.match(sample_id)
+    named = _SAMPLE_ID.fullmatch(sample_id)
     if named and int(named[1]) != num_agents:
         raise DatasetError(f"{place}: num_agents: got {num_agents}, the id says {named[1]}")
     size = int(named[2]) if named else None
@@ -129,7 +132,7 @@ def _row(record: Mapping[str, Any], place: str, config: str | None) -> Published
         if not isinstance(text, str):
             raise DatasetError(f"text: got {type(text).__name__}, a string is needed")
         if not (board := text or "\n".join(record.get("grid") or ())):
-            raise DatasetError(f"text: missing, got the fields {sorted(record)}")
+            raise DatasetError(f"text: missing, got the fields {_names(record)}")
         instance = find_board(board, num_agents=num_agents, size=size)
     except (DatasetError, TypeError) as error:  # TypeError: a grid of something else than rows
         raise DatasetError(f"{place}: {error}") from None
@@ -141,11 +144,17 @@ def _row(record: Mapping[str, Any], place: str, config: str | None) -> Published
     )
 
 
+def _names(record: Mapping[str, Any]) -> str:
+    return f"{', '.join(sorted(map(str, record))):.200}"
+
+
 def _steps(record: Mapping[str, Any], field: str, place: str) -> int | None:
     """Read a number of steps; None where the row has none."""
     value = record.get(field)
-    if value is not None and (type(value) is not int or value < 0):
-        raise DatasetError(f"{place}: {field}: got {value!r}, allowed are whole numbers from 0")
+    if value is not None and (type(value) is not int or not 0 <= value <= _MOST_STEPS):
+        raise DatasetError(
+            f"{place}: {field}: got {value!r:.60}, allowed are whole numbers up to {_MOST_STEPS}"
+        )
     return value
 
 

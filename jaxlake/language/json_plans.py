@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+DEEPEST = 32
+"""Brackets that are nested deeper aren't read: a plan is a few levels deep."""
+
 LONGEST_LITERAL = 20_000
 """Python literals above this many characters aren't read: parsing them takes much memory."""
 
@@ -50,6 +53,8 @@ def _outermost(text: str) -> list[tuple[int, int]]:
 
 def _load(source: str) -> Any:
     """Return an object as a tuple of pairs and an array as a list; None if it is neither."""
+    if _is_deep(source):
+        return None
     try:
         return json.loads(source, object_pairs_hook=tuple, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
@@ -60,6 +65,15 @@ def _load(source: str) -> Any:
         return _pairs(ast.literal_eval(source))
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return None
+
+
+def _is_deep(source: str) -> bool:
+    depth = 0
+    for bracket in _BRACKET.finditer(source):
+        depth += 1 if bracket[0] in "{[" else -1
+        if depth > DEEPEST:
+            return True
+    return False
 
 
 def _pairs(value: Any) -> Any:

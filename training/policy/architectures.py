@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -157,8 +158,8 @@ class DecoderConfig:
         asks for what the decoder does not do.
         """
         family: Any = fields.get("model_type")
-        if family not in ARCHITECTURES:
-            raise ValueError(f"model_type is {family!r}; allowed is {_families()}")
+        if not isinstance(family, str) or family not in ARCHITECTURES:
+            raise ValueError(f"model_type is {family!r:.100}; allowed is {_families()}")
         architecture = ARCHITECTURES[family]
         fields = {**fields, "rope_parameters": _rope_parameters(fields)}
         _refuse_what_is_not_done(architecture, fields)
@@ -215,8 +216,8 @@ def _require_fit(name: str, kind: str, value: Any) -> None:
         fits = isinstance(value, int) and not truth and value >= 1
         allowed = "an integer of at least 1"
     elif kind == "float":
-        fits = isinstance(value, int | float) and not truth and value > 0
-        allowed = "a number above 0"
+        fits = isinstance(value, int | float) and not truth and 0 < value < math.inf
+        allowed = "a finite number above 0"
     else:
         return
     if not fits:

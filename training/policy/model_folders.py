@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from training.errors import UserError, did_you_mean
+from training.errors import did_you_mean
+from training.policy.folder_checks import ModelFolderError as ModelFolderError
+from training.policy.folder_checks import require_safe_folder
 
 SHIPPED = {"jaxlake-base": Path(__file__).resolve().parents[1] / "base_model"}
 """Models that are packaged with this library, by the name that a configuration gives them."""
@@ -31,10 +33,6 @@ TOKENIZER_FILES = (
 )
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-
-
-class ModelFolderError(UserError, ValueError):
-    """A model folder is missing, can't be read, or holds another kind of model."""
 
 
 def local_folder(name_or_folder: str | Path) -> Path | None:
@@ -77,6 +75,7 @@ def resolve(name_or_folder: str | Path) -> Path:
     """
     folder = local_folder(name_or_folder)
     if folder is not None:
+        require_safe_folder(folder, complete=name_or_folder in SHIPPED)
         return folder
     from huggingface_hub import snapshot_download
 

@@ -180,4 +180,4 @@ def _load(folder: Path) -> Any:
         pass  # AutoTokenizer says what is wrong, or knows the class
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(folder)
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)

@@ -23,6 +23,7 @@ from typing import Any
 
 import httpx2
 
+from training.sampling.bounded_http import BoundedTransport
 from training.sampling.vllm_sampler import engine_arguments, prepare_environment
 from training.schema import Sampling
 
@@ -116,7 +117,7 @@ class ServerProcess:
 def health_problem(address: str) -> str:
     """Say why a server does not answer, or that its engine has died; empty if all is well."""
     try:
-        with httpx2.Client(trust_env=False, timeout=30) as http:
+        with httpx2.Client(transport=BoundedTransport(), trust_env=False, timeout=30) as http:
             status = http.get(f"{address}/health").status_code
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         return f"GET {address}/health: {type(error).__name__} {error}".rstrip(" .")

@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 import httpx2
 import openai
 
+from engineer.engineers.http_bodies import stated_message
 from training.errors import UserError
+from training.sampling.bounded_http import BoundedAsyncTransport
 from training.sampling.server_process import ServerProcess, health_problem, wait_until_ready
 from training.sampling.vllm_sampler import LOGPROBS_MODE
 from training.schema import Sampling
@@ -110,7 +112,7 @@ class VllmServer:
     async def _with_client(self, work: Callable[[openai.AsyncOpenAI], Awaitable[T]]) -> T:
         # It keeps no idle connections: a server that closes one just when the next request comes
         # would look as if it were gone. And no proxy stands between a trainer and its server.
-        transport = httpx2.AsyncHTTPTransport(
+        transport = BoundedAsyncTransport(
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
             socket_options=_KEEPALIVE,
         )
@@ -137,7 +139,7 @@ class VllmServer:
         except openai.APIStatusError as error:
             if error.status_code >= 500 and health_problem(self.address):
                 raise self._gone(f"{method} {path}: its engine has died") from error
-            said = " ".join(error.response.text.split())
+            said = " ".join(stated_message(error.response.content).split())
             raise UserError(
                 f"{self.address}: {method} {path}: HTTP {error.status_code} {said:.300}".strip()
             ) from None

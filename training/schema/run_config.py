@@ -49,7 +49,9 @@ _LAKE_ONLY = (
 class Stages(Section):
     """How many stages, and how many training instances each may use."""
 
-    count: Positive = Field(3, description="passes through Train, Validate, Design")
+    count: int = Field(
+        3, gt=0, le=10_000, description="passes through Train, Validate, Design, at most 10,000"
+    )
     instances: Positive = Field(4_000, description="training instances per stage")
 
 

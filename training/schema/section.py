@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from training.errors import shortened
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Agents = Annotated[int, Field(ge=2, le=5)]
@@ -20,3 +24,43 @@ class Section(BaseModel):
     """A part of the configuration: frozen, and strict about names it does not know."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers_are_written_as_such(cls, tree: Any) -> Any:
+        """Refuse true, false and digits of other scripts where numbers stand."""
+        if isinstance(tree, Mapping):
+            for name in _number_keys(cls) & {key for key in tree if isinstance(key, str)}:
+                for value in _leaves(tree[name]):
+                    if isinstance(value, bool) or (isinstance(value, str) and not value.isascii()):
+                        raise ValueError(f"{name}: got {shortened(value)}, allowed are numbers")
+        return tree
+
+
+@cache
+def _number_keys(section: type[Section]) -> frozenset[str]:
+    """Return the keys that take nothing but numbers, or sequences of them."""
+    fields = section.model_fields.items()
+    kinds = {name: set(_kinds(field.annotation)) - {type(None)} for name, field in fields}
+    return frozenset(name for name, own in kinds.items() if own and own <= {int, float})
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """Yield the types that an annotation is made of."""
+    if annotation in (Ellipsis, tuple):
+        return
+    inner = get_args(annotation)
+    if hasattr(annotation, "__metadata__"):
+        inner = inner[:1]
+    if not inner:
+        yield annotation
+    for one in inner:
+        yield from _kinds(one)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _leaves(one)
+    else:
+        yield value

@@ -95,7 +95,7 @@ def test_busy_server_is_asked_again(serve, waits, trouble):
 @pytest.mark.parametrize(
     ("reply", "requests", "message"),
     [
-        (said(500, "<h1>oops</h1>"), 3, "HTTP 500: .*oops"),
+        (said(500, "<h1>oops</h1>"), 3, "HTTP 500$"),
         (said(401, '{"error": {"message": "no such key"}}'), 1, "HTTP 401: no such key$"),
         (said(404, ""), 1, "HTTP 404$"),
         (said(307, "", Location="http://127.0.0.1:1/"), 1, "HTTP 307$"),

@@ -1,0 +1,151 @@
+"""Input from outside takes linear time and bounded depth; one bad line costs one line."""
+
+import json
+import random
+import time
+
+import pytest
+
+from engineer import review_answer
+from engineer.lake import Bounds, LakeConfiguration, lake_domain
+from jaxlake.command_line.entry import main
+from jaxlake.command_line.json_lines import read_lines
+from jaxlake.datasets.movingai import read_map, read_scen
+from jaxlake.datasets.published import find_board, read_published
+from jaxlake.datasets.source_files import DatasetError
+from jaxlake.errors import printable
+from jaxlake.files import MAX_DEPTH, load_json
+from jaxlake.language.answers import parse_answer
+
+DEEP = {
+    "objects": '{"a":' * 900 + "1" + "}" * 900,
+    "arrays": "[" * 900 + '"UP"' + "]" * 900,
+    "literals": "{0:" * 900 + "'UP'" + "}" * 900,
+    "mixed": '{"plan":[' * 500 + "]}" * 500,
+    "open": '[{"agent_0": ' * 1000,
+    "plans": '{"Agent 0": ' + "[" * 400 + '"UP"' + "]" * 400 + "}",
+}
+GRID = ["S F", "F G"]
+LIMIT = 5.0
+"""Seconds, on a machine with much else to do; quadratic readers take minutes."""
+
+
+@pytest.mark.parametrize("text", DEEP.values(), ids=DEEP)
+def test_deep_answer_is_unread_by_every_reader(text):
+    assert not parse_answer(text, 2, max_steps=64).parsed
+    knobs = {"data_ratio": 0.5, "hole_ratio": 0.1, "wait_ratio": 0.1}
+    current = LakeConfiguration.model_validate({"sizes": {3: knobs, 4: knobs}})
+    assert review_answer(text, current, lake_domain(Bounds(sizes=(3, 4)), 2)).kind == "rejected"
+    if text.count("[") + text.count("{") > MAX_DEPTH and '"' in text:
+        with pytest.raises(ValueError, match="nested more than"):
+            load_json(text)
+
+
+def test_load_json_counts_no_brackets_in_strings():
+    text = json.dumps({"text": '"[{' * 5000})
+    assert load_json(text)["text"].startswith('"[{')
+
+
+def test_check_answers_every_line_of_a_hostile_file(tmp_path, capsys):
+    rng = random.Random(49)
+    alphabet = [
+        '{"',
+        '":',
+        "[",
+        "]",
+        "}",
+        "Agent 0: ",
+        "UP ",
+        "\\u0000",
+        "9" * 50,
+        "<answer>",
+        "((",
+    ]
+    answers = ["".join(rng.choices(alphabet, k=200)) for _ in range(300)]
+    texts = [*DEEP.values(), *answers, "agent 1 (" * 20_000, "Agent 0: RIGHT"]
+    lines = [json.dumps({"grid": GRID, "answer": text}) for text in texts]
+    lines += ["[" * 5000, '{"grid": ' + "[" * 900, '{"a": 1e999}', '{"n": ' + "9" * 5000 + "}"]
+    file = tmp_path / "answers.jsonl"
+    file.write_text("\n".join(lines) + "\n")
+    began = time.monotonic()
+    assert main(["check", str(file)]) == 1
+    assert len(capsys.readouterr().out.splitlines()) == len(lines)
+    assert time.monotonic() - began < 20 * LIMIT
+
+
+def test_read_lines_cuts_a_line_that_is_too_long(tmp_path, monkeypatch):
+    monkeypatch.setattr("jaxlake.command_line.json_lines._LONGEST_LINE", 8)
+    file = tmp_path / "lines"
+    file.write_text("123456789abcdefghi\n{}\n")
+    assert list(read_lines(str(file))) == [b"12345678", b"{}\n"]
+
+
+@pytest.mark.parametrize(
+    "text", ["agent 1 (" * 50_000, "agent 0 (1, 1" * 50_000, "agent 0 (" + " " * 200_000]
+)
+def test_find_board_takes_linear_time(text):
+    began = time.monotonic()
+    with pytest.raises(DatasetError):
+        find_board(text)
+    find_board("S G\nF F\n" + text)
+    assert time.monotonic() - began < LIMIT
+
+
+ROW = {"sample_id": "1ag_2x2_hr0.1_0", "num_agents": 1, "grid": ["S F", "F G"]}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_agents": 1.9},
+        {"num_agents": True},
+        {"num_agents": "1"},
+        {"num_agents": 10**400},
+        {"sum_of_costs": 10**400},
+        {"sum_of_costs": 1e300},
+        {"sample_id": "9" * 5000 + "ag_2x2_hr0_0", "grid": []},
+        {"grid": [[[]]]},
+        {"grid": "S" * 200_000},
+        {str(number): number for number in range(1000)} | {"grid": None},
+    ],
+    ids=str,
+)
+def test_published_row_is_refused_in_one_sentence(changes, tmp_path):
+    (tmp_path / "rows.jsonl").write_text(json.dumps(ROW | changes))
+    with pytest.raises(DatasetError) as caught:
+        read_published(tmp_path / "rows.jsonl")
+    assert len(str(caught.value)) < 1000 + len(str(tmp_path))
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "1e999", "-1", "\u0663", "1.5", ""])
+def test_movingai_refuses_what_is_no_small_number(value, tmp_path):
+    file = tmp_path / "a.scen"
+    file.write_text(f"version 1\n0\ta.map\t2\t2\t{value}\t0\t1\t1\t2\n")
+    with pytest.raises(DatasetError, match="start x"):
+        read_scen(file)
+    file.write_text(f"type octile\nheight {value}\nwidth 2\nmap\n..\n..\n")
+    with pytest.raises(DatasetError):
+        read_map(file)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run CONFIG --set a\x1b[31mb=1",
+        "report \x1b]0;title\x07",
+        "check \x1b[1mA",
+    ],
+)
+def test_messages_do_not_steer_the_terminal(command, capsys):
+    arguments = [one.replace("CONFIG", "configs/miniature.yaml") for one in command.split(" ")]
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert "\x1b" not in captured.out + captured.err
+    assert "\\x1b" in captured.err
+    assert printable("a\n\u202e\x9b") == "a\n\\u202e\\x9b"
+
+
+def test_wrong_arguments_do_not_steer_the_terminal(capsys):
+    with pytest.raises(SystemExit):
+        main(["solve", "FILE", "--\x1b[2Jx"])
+    assert "--\\x1b[2Jx" in capsys.readouterr().err

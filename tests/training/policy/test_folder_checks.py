@@ -1,0 +1,102 @@
+"""Model folders from elsewhere are refused in one sentence, in bounded time and memory."""
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.policy import folder_checks
+from training.policy.architectures import DecoderConfig
+from training.policy.folder_checks import ModelFolderError, require_safe_folder
+from training.policy.model_folders import SHIPPED
+
+BASE = SHIPPED["jaxlake-base"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the shipped model without digests."""
+    made = shutil.copytree(BASE, tmp_path / "model")
+    (made / "SHA256SUMS").unlink()
+    return made
+
+
+def test_shipped_model_is_intact():
+    require_safe_folder(BASE, complete=True)
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_changed_file_is_named(complete, tmp_path):
+    rng = random.Random(1)
+    for number, name in enumerate(["model.safetensors", "config.json", "tokenizer.json"] * 4):
+        model = shutil.copytree(BASE, tmp_path / str(number))
+        content = bytearray((model / name).read_bytes())
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        (model / name).write_bytes(content)
+        with pytest.raises(ModelFolderError, match=f"{name} has another SHA-256"):
+            require_safe_folder(model, complete=complete)
+
+
+def test_pipe_in_place_of_weights_is_refused(folder):
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+    with pytest.raises(ModelFolderError, match="is a pipe"):
+        require_safe_folder(folder)
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", 3, ["a"]])
+def test_weights_outside_of_the_folder_are_refused(name, folder):
+    index = {"weight_map": {"model.norm.weight": name}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ModelFolderError, match="weight_map"):
+        require_safe_folder(folder)
+
+
+@pytest.mark.parametrize("number", [4_000_000_000, -1, 1.5, True, "7"])
+@pytest.mark.parametrize("added", [True, False])
+def test_large_token_id_is_refused(added, number, folder):
+    content = json.loads((folder / "tokenizer.json").read_text())
+    if added:
+        content["added_tokens"].append({"id": number, "content": "x"})
+    else:
+        content["model"]["vocab"]["x"] = number
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ModelFolderError, match="id of a token"):
+        require_safe_folder(folder)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% for a in range(99999) %}{{ 'x' * 99999 }}{% endfor %}",
+    ],
+)
+def test_template_without_an_end_is_refused(template, folder, monkeypatch):
+    monkeypatch.setattr(folder_checks, "_TEMPLATE_SECONDS", 0.5)
+    (folder / "chat_template.jinja").write_text(template)
+    with pytest.raises(ModelFolderError, match="does not end"):
+        require_safe_folder(folder)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"model_type": ["qwen3"]},
+        {"model_type": {}},
+        {"model_type": 3},
+        {"rms_norm_eps": float("inf")},
+        {"rms_norm_eps": float("nan")},
+        {"rms_norm_eps": True},
+        {"hidden_size": 64.5},
+        {"num_hidden_layers": "2"},
+    ],
+)
+def test_from_hf_refuses_what_is_no_such_value(fields):
+    content: dict[str, Any] = json.loads((BASE / "config.json").read_text())
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        DecoderConfig.from_hf(content | fields)

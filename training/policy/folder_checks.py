@@ -1,0 +1,147 @@
+"""What a model folder from elsewhere may hold, looked at before it is loaded.
+
+Loading hands these files to libraries that wait for pipes, allocate what a number asks for, and
+run a chat template for as long as it likes.
+"""
+
+from __future__ import annotations
+
+import stat
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxlake.files import load_json
+from training.errors import UserError, shortened
+from training.run.digests import HASHES, damage_of, file_digest
+
+MAX_TOKENS = 1 << 24
+"""Largest token id; tables are allocated up to it."""
+
+MAX_TEXT_BYTES = 1 << 28
+"""Largest JSON file or template."""
+
+_INDEX = "model.safetensors.index.json"
+_TEMPLATE_SECONDS = 10.0
+_TEMPLATE_CHARACTERS = 1 << 20
+
+
+class ModelFolderError(UserError, ValueError):
+    """A model folder is missing, can't be read, or holds another kind of model."""
+
+
+def require_safe_folder(folder: Path, *, complete: bool = False) -> None:
+    """Raise a `ModelFolderError` if a model folder can't be loaded in bounded time and memory.
+
+    Files that the folder's `SHA256SUMS` lists, if it has one, must have their digests; with
+    `complete` it must list all files.
+    """
+    try:
+        for path in sorted(folder.iterdir()):
+            mode = path.stat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise ModelFolderError(f"{path}: is a pipe, socket or device, not a file")
+            if path.suffix in (".json", ".jinja") and path.stat().st_size > MAX_TEXT_BYTES:
+                raise ModelFolderError(f"{path}: has more than {MAX_TEXT_BYTES} bytes")
+        if damage := damage_of(folder) if complete else _changed_file(folder):
+            raise ModelFolderError(f"{damage}; get the folder again")
+        _require_own_weights(folder)
+        _require_small_ids(folder / "tokenizer.json")
+        for template in _templates(folder):
+            _require_quick(folder, template)
+    except OSError as error:
+        raise ModelFolderError(f"{error.filename}: can't be read: {error.strerror}") from error
+
+
+def _changed_file(folder: Path) -> str | None:
+    """Name a file that has another digest than `SHA256SUMS` says."""
+    if not (folder / HASHES).is_file():
+        return None
+    for line in (folder / HASHES).read_bytes().decode("utf-8", "replace").splitlines():
+        digest, _, name = line.partition(" ")
+        path = folder / name.removeprefix(" ").removeprefix("*")
+        listed = len(digest) == 64 and path.parent == folder and path.is_file()
+        if listed and file_digest(path) != digest.lower():
+            return f"{path} has another SHA-256 than {HASHES} says"
+    return None
+
+
+def _require_own_weights(folder: Path) -> None:
+    files = _mapping(folder / _INDEX).get("weight_map")
+    for name in files.values() if isinstance(files, dict) else ():
+        if not isinstance(name, str) or Path(name).name != name:
+            raise ModelFolderError(
+                f"{folder / _INDEX}: weight_map: got {shortened(name)}, allowed are names of files "
+                "in the folder"
+            )
+
+
+def _require_small_ids(file: Path) -> None:
+    content = _mapping(file)
+    model = content.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
+    added = content.get("added_tokens")
+    ids += [one.get("id") for one in added or () if isinstance(one, dict)]
+    for one in ids:
+        if type(one) is not int or not 0 <= one < MAX_TOKENS:
+            raise ModelFolderError(
+                f"{file}: got {shortened(one)} as the id of a token, allowed are 0 to "
+                f"{MAX_TOKENS - 1}"
+            )
+
+
+def _mapping(file: Path) -> Mapping[str, Any]:
+    """Return a JSON object; empty if there is none, which loading reports."""
+    if not file.is_file():
+        return {}
+    try:
+        content = load_json(file.read_text(encoding="utf-8"))
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _templates(folder: Path) -> Iterator[str]:
+    """Yield the chat templates of a folder."""
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        yield file.read_text(encoding="utf-8", errors="replace")
+    for name in ("tokenizer_config.json", "chat_template.json"):
+        value = _mapping(folder / name).get("chat_template")
+        for one in value if isinstance(value, list) else [value]:
+            template = one.get("template") if isinstance(one, dict) else one
+            if isinstance(template, str):
+                yield template
+
+
+def _require_quick(folder: Path, template: str) -> None:
+    """Raise a `ModelFolderError` if a template runs for long; other faults show when it is used."""
+    finished = threading.Event()
+    deadline = time.monotonic() + _TEMPLATE_SECONDS
+
+    def render() -> None:
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        try:
+            environment = ImmutableSandboxedEnvironment(extensions=["jinja2.ext.loopcontrols"])
+            length = 0
+            messages = [{"role": "user", "content": "text"}]
+            for piece in environment.from_string(template).generate(
+                messages=messages, add_generation_prompt=True, tools=None, documents=None
+            ):
+                length += len(piece)
+                if length > _TEMPLATE_CHARACTERS or time.monotonic() > deadline:
+                    return
+        except Exception:
+            pass
+        finished.set()
+
+    threading.Thread(target=render, name="Chat template", daemon=True).start()
+    if not finished.wait(_TEMPLATE_SECONDS):
+        raise ModelFolderError(
+            f"{folder}: its chat template does not end within {_TEMPLATE_SECONDS:g} s and "
+            f"{_TEMPLATE_CHARACTERS} characters"
+        )
