@@ -5,6 +5,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from jaxlake.runtime.batch_axes import merge_batch_axes
+
 UNREACHABLE = 1 << 13
 """Distance of a cell from which the target can't be reached; two of them fit into int16."""
 
@@ -32,10 +34,16 @@ def distances(blocked: jax.Array, target: jax.Array) -> jax.Array:
     Cells that can't be entered are `blocked`, bool (N, N). There, and where there is no path, the
     result, int16 (N, N), is UNREACHABLE.
     """
-    N = blocked.shape[-1]
-    rows = jnp.arange(N)
-    at_target = (rows[:, None] == target[0]) & (rows[None, :] == target[1])
-    return flood(~blocked, at_target)
+    blocked, target = jnp.asarray(blocked)[None], jnp.asarray(target)[None]
+    return _distances_batch(blocked, target)[0]
+
+
+@merge_batch_axes
+def _distances_batch(blocked: jax.Array, targets: jax.Array) -> jax.Array:
+    """Flood boards bool (B, N, N) from targets int (B, 2) at once: int16 (B, N, N)."""
+    rows = jnp.arange(blocked.shape[-1])[:, None]
+    at_target = (rows == targets[:, 0])[:, None] & (rows == targets[:, 1])[None]
+    return jnp.moveaxis(flood(jnp.moveaxis(~blocked, 0, -1), at_target), -1, 0)
 
 
 def flood(free: jax.Array, sources: jax.Array) -> jax.Array:

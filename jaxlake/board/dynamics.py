@@ -120,10 +120,20 @@ def action_mask(instance: Instance, positions: jax.Array) -> jax.Array:
 
 def open_moves(instance: Instance) -> jax.Array:
     """Give the `action_mask` of every cell at once: uint8 (N, N), with bit a for action a."""
-    N = instance.holes.shape[-1]
-    cells = jnp.asarray(np.indices((N, N), dtype=np.int8).reshape(2, N * N).T)
-    bits = jnp.where(_allowed(instance, cells), jnp.asarray(ACTION_BITS), jnp.uint8(0))
-    return jnp.sum(bits, axis=-1, dtype=jnp.uint8).reshape(N, N)
+    on_board = jnp.arange(instance.holes.shape[-1]) < instance.size
+    free = ~jnp.asarray(instance.holes) & on_board[:, None] & on_board[None, :]
+    bits = jnp.full(free.shape, ACTION_BITS[Action.WAIT])
+    for bit, target in zip(ACTION_BITS, after_moves(free, False), strict=True):
+        bits |= jnp.where(target, bit, jnp.uint8(0))
+    return bits
+
+
+def after_moves(field: jax.Array, outside: Any) -> list[jax.Array]:
+    """Look up, for each action, a field (..., N, N) in the cells to which the action leads."""
+    N, rim = field.shape[-1], [(0, 0)] * (field.ndim - 2) + [(1, 1), (1, 1)]
+    padded = jnp.pad(field, rim, constant_values=outside)
+    corners = (ACTION_DELTAS + 1).tolist()
+    return [padded[..., row : row + N, column : column + N] for row, column in corners]
 
 
 def _allowed(instance: Instance, positions: jax.Array) -> jax.Array:

@@ -14,9 +14,13 @@ from jaxlake.board.dynamics import Action
 from jaxlake.board.instance import Instance
 from jaxlake.board.verification import Outcome, verify
 from jaxlake.environment.conflict_policies import ConflictPolicy, conflict_policy, resolve
+from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.runtime.random_keys import check_kind
 from jaxlake.solver import DEFAULT_HORIZON, Solution
+from jaxlake.solver.materialize import materialize
 from jaxlake.statistics.tables import Statistics, tabulate
+
+_STEPS_PER_TEST = 4  # between two tests of the loop's end, where a GPU waits for its host
 
 
 class JointPolicy(Protocol):
@@ -93,8 +97,8 @@ def play_boards(
     conflict: ConflictPolicy,
 ) -> JointRollout:
     """Do what `roll_out` does, without checks, with one key per board, (B,)."""
-    play = partial(_play, policy, max_steps=max_steps, conflict=conflict)
-    actions, length = jax.vmap(play)(keys, instances)
+    play = merge_batch_axes(partial(_play_batch, policy, max_steps=max_steps, conflict=conflict))
+    actions, length = play(keys, instances)
     verify_all = jax.vmap(verify, (0, 0, 0, None, 0))
     outcome = verify_all(instances, actions, length, jnp.bool_(True), solutions)
     return JointRollout(actions=actions, length=length, outcome=outcome)
@@ -214,32 +218,56 @@ def _numbered_keys(key: jax.Array, numbers: jax.Array) -> jax.Array:
     return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
 
 
-def _play(
+class _Episodes(NamedTuple):
+    """Episodes after some steps; boards are (B,)."""
+
+    time: jax.Array  # int32 ()
+    positions: jax.Array  # int8 (B, K, 2)
+    length: jax.Array  # int32 (B,)
+    over: jax.Array  # bool (B,)
+    memory: Any  # leaves (B, ...)
+    actions: jax.Array  # int8 (T, B, K), WAIT from `time` on
+
+
+def _play_batch(
     policy: JointPolicy,
-    key: jax.Array,
-    instance: Instance,
+    keys: jax.Array,
+    instances: Instance,
     *,
     max_steps: int,
     conflict: ConflictPolicy,
 ) -> tuple[jax.Array, jax.Array]:
-    """Actions int8 (T, K) and the length, int32 (), of one episode."""
-    mask, goals = instance.agent_mask, instance.goals
-    key_start, key_act = jax.random.split(key)
-    Carry = tuple[jax.Array, jax.Array, jax.Array, Any]
+    """Actions int8 (B, T, K) and lengths, int32 (B,), of one episode per board."""
+    mask, goals = instances.agent_mask, instances.goals
+    key_start, key_act = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
+    start, act = jax.vmap(policy.start), jax.vmap(policy.act, (0, 0, 0, None, 0))
+    fold_in = jax.vmap(jax.random.fold_in, (0, None))
 
-    def advance(carry: Carry, t: jax.Array) -> tuple[Carry, jax.Array]:
-        positions, length, over, memory = carry
-        key = jax.random.fold_in(key_act, t)
-        actions, following = policy.act(key, instance, positions, t, memory)
-        actions = jnp.where(mask & ~over, actions, jnp.int8(Action.WAIT))
-        resolved = resolve(conflict, instance, positions, actions)
-        length = jnp.where(over, length, t + jnp.int32(1))
-        over |= resolved.failed | (resolved.num_away == 0)
-        return (resolved.positions, length, over, following), resolved.executed
+    def step(_: Any, episodes: _Episodes) -> _Episodes:
+        time, positions, length, over, memory, recorded = episodes
+        keys = fold_in(key_act, time)
+        actions, memory = act(keys, instances, positions, time, memory)
+        actions = jnp.where(mask & ~over[:, None], actions, jnp.int8(Action.WAIT))
+        # Otherwise XLA would decide again wherever the rules look at an action.
+        actions = materialize(actions, time >= 0)
+        resolved = jax.vmap(partial(resolve, conflict))(instances, positions, actions)
+        length = jnp.where(over, length, time + 1)
+        over |= resolved.failed | (resolved.num_away == 0) | (length >= max_steps)
+        recorded = jax.lax.dynamic_update_index_in_dim(recorded, resolved.executed, time, 0)
+        return _Episodes(time + 1, resolved.positions, length, over, memory, recorded)
 
-    starts = instance.starts.astype(jnp.int8)
-    begun = jnp.all((starts == goals) | ~mask[:, None])
-    carry = (starts, jnp.int32(0), begun, policy.start(key_start, instance))
-    times = jnp.arange(max_steps, dtype=jnp.int32)
-    (_, length, _, _), actions = jax.lax.scan(advance, carry, times)
-    return actions, length
+    def several(episodes: _Episodes) -> _Episodes:
+        return jax.lax.fori_loop(0, _STEPS_PER_TEST, step, episodes)
+
+    starts = instances.starts.astype(jnp.int8)
+    B, K = mask.shape
+    begun = _Episodes(
+        time=jnp.int32(0),
+        positions=starts,
+        length=jnp.zeros(B, jnp.int32),
+        over=jnp.all((starts == goals) | ~mask[..., None], axis=(1, 2)),
+        memory=start(key_start, instances),
+        actions=jnp.zeros((-(-max_steps // _STEPS_PER_TEST) * _STEPS_PER_TEST, B, K), jnp.int8),
+    )
+    ended = jax.lax.while_loop(lambda episodes: ~jnp.all(episodes.over), several, begun)
+    return jnp.moveaxis(ended.actions[:max_steps], 0, 1), ended.length

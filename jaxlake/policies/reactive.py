@@ -5,21 +5,28 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxlake.board.distance_fields import UNREACHABLE, distances
-from jaxlake.board.dynamics import Action, action_mask, target_cells
+from jaxlake.board.dynamics import ACTION_BITS, Action, after_moves, open_moves
 from jaxlake.board.instance import Instance
 
+_WAIT_ONLY = np.uint8(ACTION_BITS[Action.WAIT])
+_ALL = np.uint8(ACTION_BITS.sum())
 
-def choose_allowed(key: jax.Array, allowed: jax.Array) -> jax.Array:
-    """Choose one action per agent, int8 (K,), of those that bool (K, 5) allows, WAIT if none."""
-    words = jax.random.bits(key, allowed.shape[:1], jnp.uint32) >> 16
-    count = jnp.sum(allowed, axis=-1, dtype=jnp.uint32)
-    wanted = ((words * count) >> 16).astype(jnp.int32)
-    rank = jnp.cumsum(allowed, axis=-1, dtype=jnp.int32) - 1
-    chosen = allowed & (rank == wanted[:, None])
-    numbers = jnp.arange(len(Action), dtype=jnp.int8)
-    return jnp.sum(jnp.where(chosen, numbers, jnp.int8(0)), axis=-1, dtype=jnp.int8)
+
+def choose_move(key: jax.Array, moves: jax.Array) -> jax.Array:
+    """Choose one action per agent, int8 (K,), of those whose bits uint8 (K,) has, WAIT if none."""
+    words = jax.random.bits(key, moves.shape, jnp.uint32) >> 16
+    count = jax.lax.population_count(moves).astype(jnp.uint32)
+    left = ((words * count) >> 16).astype(jnp.int8)
+    chosen = jnp.zeros(moves.shape, jnp.int8)
+    # Without an axis of actions, which would keep a CPU from vectorising.
+    for action, bit in enumerate(ACTION_BITS):
+        allowed = (moves & bit) != 0
+        chosen = jnp.where(allowed & (left == 0), jnp.int8(action), chosen)
+        left = left - allowed.astype(jnp.int8)
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -28,17 +35,18 @@ class RandomPolicy:
 
     masked: bool = True
 
-    def start(self, key: jax.Array, instance: Instance) -> None:
-        """Remember nothing."""
+    def start(self, key: jax.Array, instance: Instance) -> jax.Array | None:
+        """Return the moves that the board allows in every cell, uint8 (N, N), if masked."""
+        return open_moves(instance) if self.masked else None
 
     def act(
         self, key: jax.Array, instance: Instance, positions: jax.Array, time: jax.Array, memory: Any
-    ) -> tuple[jax.Array, None]:
+    ) -> tuple[jax.Array, jax.Array | None]:
         """See `JointPolicy.act`."""
-        allowed = action_mask(instance, positions)
-        if not self.masked:
-            allowed = jnp.ones_like(allowed)
-        return choose_allowed(key, allowed), memory
+        if memory is None:
+            return choose_move(key, jnp.full(len(positions), _ALL)), memory
+        moves = memory[positions[:, 0], positions[:, 1]]
+        return choose_move(key, jnp.where(instance.agent_mask, moves, _WAIT_ONLY)), memory
 
 
 @dataclass(frozen=True)
@@ -49,18 +57,24 @@ class ShortestPathPolicy:
     """
 
     def start(self, key: jax.Array, instance: Instance) -> jax.Array:
-        """Distances of every cell from each agent's goal, int16 (K, N, N)."""
-        return jax.vmap(distances, (None, 0))(instance.holes, instance.goals)
+        """Return the moves towards each agent's goal in every cell, uint8 (K, N, N)."""
+        fields = jax.vmap(distances, (None, 0))(instance.holes, instance.goals)
+        allowed, far = open_moves(instance), jnp.int16(UNREACHABLE)
+        reached = [
+            jnp.where((allowed & bit) != 0, field, far)
+            for bit, field in zip(ACTION_BITS, after_moves(fields, far), strict=True)
+        ]
+        # WAIT has the distance of the place itself, which a move that is worth it undercuts by 1.
+        nearest = jnp.min(jnp.stack(reached), axis=0)
+        best = jnp.zeros(fields.shape, jnp.uint8)
+        for bit, distance in zip(ACTION_BITS, reached, strict=True):
+            best |= jnp.where(distance == nearest, bit, jnp.uint8(0))
+        stays = (nearest >= UNREACHABLE) | ~instance.agent_mask[:, None, None]
+        return jnp.where(stays, _WAIT_ONLY, best)
 
     def act(
         self, key: jax.Array, instance: Instance, positions: jax.Array, time: jax.Array, memory: Any
     ) -> tuple[jax.Array, jax.Array]:
         """See `JointPolicy.act`."""
-        actions, side = jnp.arange(len(Action), dtype=jnp.int8), instance.size.astype(jnp.int8)
-        rows, columns, _ = target_cells(positions[:, :1], positions[:, 1:], actions, side)
-        fields = memory[jnp.arange(len(positions))[:, None], rows, columns]
-        # WAIT has the distance of the place itself, which a move that is worth it undercuts by 1.
-        nearest = jnp.min(fields, axis=-1, keepdims=True)
-        best = (fields == nearest) & action_mask(instance, positions)
-        lost = nearest[:, 0] >= UNREACHABLE
-        return jnp.where(lost, jnp.int8(Action.WAIT), choose_allowed(key, best)), memory
+        agents = jnp.arange(len(positions))
+        return choose_move(key, memory[agents, positions[:, 0], positions[:, 1]]), memory

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake import Action
-from jaxlake.board.dynamics import moves
+from jaxlake.board.dynamics import action_mask, moves, open_moves
 
 
 def _step(grid, actions, *, max_size=5, max_agents=5):
@@ -57,6 +58,20 @@ def test_every_joint_action_agrees_with_a_plain_walk():
                 assert broken[0] == (verdict.failure, verdict.agent), (grid, actions)
                 seen.add(verdict.failure)
     assert seen == set(NO_FLAGS)
+
+
+def test_open_moves_is_the_action_mask_of_every_cell():
+    grids = [
+        ["S F H", "F H F", "F F G"],
+        ["S G F F", "F H F F", "F F F H", "H F F F"],
+        ["S G", "H F"],
+    ]
+    cells = np.indices((4, 4), np.int8).reshape(2, -1).T
+    for grid in grids:
+        board = jaxlake.parse_grid(grid, max_size=4)
+        wide = replace(board, agent_mask=np.ones(len(cells), bool))
+        bits = np.asarray(open_moves(board)).reshape(-1)
+        assert np.array_equal((bits[:, None] >> np.arange(5)) & 1, action_mask(wide, cells))
 
 
 @pytest.mark.parametrize("agents", [1, 2, 4, 5])

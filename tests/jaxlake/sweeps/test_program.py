@@ -16,6 +16,8 @@ from jaxlake.sweeps.program import ChunkOptions, chunk_program
 from tests.jaxlake.solver.boards import assert_same, row_of
 from tests.paths import ROOT
 
+pytestmark = pytest.mark.slow  # the program takes longer to compile than a test may take
+
 OPTIONS = ChunkOptions(
     policies=(RandomPolicy(), ShortestPathPolicy()),
     boards=8,
@@ -67,14 +69,12 @@ def test_chunk_program_agrees_with_single_calls(result):
     assert len({tuple(row) for row in columns["sum_of_costs"].tolist()}) > 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rows", [slice(1, 2), slice(2, 5)])
 def test_chunk_program_gives_rows_that_fit_any_chunk(result, rows):
     part = chunk_program(OPTIONS, (jax.devices()[0],))(*_request(rows))
     assert_same(part, jax.tree.map(lambda leaf: leaf[rows], result))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 8])
 def test_chunk_program_is_the_same_on_several_devices(result, devices, tmp_path):
     program = """
