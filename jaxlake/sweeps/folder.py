@@ -15,7 +15,6 @@ import numpy as np
 from jaxlake import __version__
 from jaxlake.errors import shortened
 from jaxlake.files import (
-    has_room,
     load_json,
     remove_unfinished,
     write_bytes_whole,
@@ -66,9 +65,12 @@ class SweepFolder:
             SweepError: The folder holds something else, or another sweep.
         """
         path, wanted = self.path / MANIFEST, self._manifest({})
-        if not path.exists() and not has_room(path):
-            others = min(file.name for file in self.path.iterdir())
-            raise SweepError(f"{self.path}: has {others!r} but no {MANIFEST}; use an empty folder")
+        # Other processes may begin now, too: all that they write follows the manifest.
+        names = [file.name for file in self.path.iterdir()] if self.path.exists() else []
+        others = [name for name in names if not name.startswith(f".{MANIFEST}.")]
+        if others and not path.exists():
+            problem = f"has {min(others)!r} but no {MANIFEST}; use an empty folder"
+            raise SweepError(f"{self.path}: {problem}")
         is_new = _retried(lambda: write_text_first(path, _json_text(wanted)))
         if not is_new and (differences := _differences(read_manifest(self.path), wanted)):
             raise SweepError(f"{path}: belongs to another sweep: {'; '.join(differences)}")

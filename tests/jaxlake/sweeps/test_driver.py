@@ -15,6 +15,7 @@ import pytest
 
 from jaxlake.statistics.summaries import COUNTERS
 from jaxlake.sweeps import SweepError, read, run
+from jaxlake.sweeps.folder import SweepFolder
 from tests.jaxlake import one_of_many
 from tests.jaxlake.sweeps import small_sweep
 from tests.jaxlake.sweeps.small_sweep import CHUNKS, spec
@@ -174,6 +175,13 @@ def test_rows_of_another_sweep_are_refused(finished, tmp_path):
     shutil.copy(tmp_path / "other" / "rows" / "rows-000001.parquet", finished / "rows")
     with pytest.raises(SweepError, match=r"rows-000001\.parquet: belongs to another sweep"):
         run(spec(), finished)
+
+
+def test_begin_leaves_what_another_process_is_writing(tmp_path):
+    other = tmp_path / ".manifest.json.999.tmp"
+    other.touch()
+    SweepFolder(tmp_path, spec()).begin()
+    assert set(contents(tmp_path)) == {"manifest.json", other.name}
 
 
 @pytest.mark.parametrize("part", [(-1, 2), (2, 2), (0, 0)])
