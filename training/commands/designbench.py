@@ -161,8 +161,8 @@ def _choice(name: str, style: "ContextStyle", args: argparse.Namespace) -> "Engi
     """Return how a model is asked, as a run's configuration would say it."""
     from pydantic import ValidationError
 
+    from jaxlake.user_code import names_code
     from training.schema import EngineerChoice
-    from training.schema.user_code import names_code
 
     kind = name if names_code(name) else "endpoint" if args.endpoint else "model"
     try:

@@ -17,7 +17,7 @@ from jaxlake.command_line.arguments import (
     share,
 )
 from jaxlake.command_line.catalogue import CommandParser
-from jaxlake.command_line.json_lines import WIPE
+from jaxlake.command_line.json_lines import WIPE, require_readable
 from jaxlake.command_line.paths import require_writable, usable_folder
 from jaxlake.errors import UserError
 from jaxlake.text_tables import aligned_text, duration
@@ -100,13 +100,14 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from jaxlake.sweeps import load_spec, run
-
-    spec = load_spec(args.spec, args.set)
     if args.out is None and not args.dry_run:
         raise UserError("--out: is missing; a folder for the results, or --dry-run, is needed")
     if isinstance(args.out, Path):
         usable_folder("--out", args.out)
+    require_readable(str(args.spec))
+    from jaxlake.sweeps import load_spec, run
+
+    spec = load_spec(args.spec, args.set)
     _use_all_cores()
     if args.dry_run:
         print(_forecast(spec, args.part))

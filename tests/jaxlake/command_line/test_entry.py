@@ -7,7 +7,7 @@ import sys
 import pytest
 
 COMMANDS = (
-    *("run", "study", "engineer", "evaluate", "report", "audit"),
+    *("run", "study", "engineer", "designbench", "evaluate", "report", "audit"),
     *("solve", "check", "render", "doctor", "generate", "feasibility", "completion", "dataset"),
     "sweep",
 )

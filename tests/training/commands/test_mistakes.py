@@ -87,6 +87,8 @@ MISTAKES = {
     "dataset convert nowhere out.jsonl": "nowhere: no such file or folder",
     "dataset convert nowhere.scen out.jsonl": "--map and --agents are needed for a .scen file",
     "dataset convert tests out.jsonl --agents 2": "--agents: got 2, not allowed with tests",
+    "sweep nowhere.yaml --out nowhere": "nowhere.yaml: can't be read: No such file",
+    "sweep README.md": "--out: is missing",
     f"{ENDPOINT} engineer.api_key_env=NO_SUCH_KEY": "variable NO_SUCH_KEY is not set, or empty",
     "generate --size 3 --hole-ratio 0.9 --wait-ratio 0 --count 1 --seed 1": "has 8 holes and 1",
 }
