@@ -262,14 +262,15 @@ def _noise(runs: Sequence[Run]) -> tuple[float, float]:
         key = b"".join(one.tobytes() for one in (run.rates[0], run.shares[0], run.levels[0]))
         alike.setdefault(key, []).append(logit(run.rates[1]))
     different = [np.unique(np.round(group, 9), axis=0) for group in alike.values()]
-    common = own = degrees = 0.0
+    common = own = 0.0
+    degrees = 0
     for group in different:
         apart = group - group.mean(axis=0)
         mean = apart.mean(axis=1)
         common += float(np.sum(mean**2))
         own += float(np.sum((apart - mean[:, None]) ** 2)) / (len(SIZES) - 1)
         degrees += len(group) - 1
-    own, common = own / degrees, common / degrees
+    own, common = own / max(degrees, 1), common / max(degrees, 1)
     return math.sqrt(max(common - own / len(SIZES), 0.0)), math.sqrt(own)
 
 
