@@ -56,7 +56,7 @@ def test_fit_learner_recovers_the_numbers_of_simulated_runs():
     assert found.explained == pytest.approx(1.0, abs=1e-3)
 
 
-def test_draw_points_gives_the_tracked_picture_of_the_tracked_points(tmp_path):
+def test_draw_points_names_every_tracked_point(tmp_path):
     content = json.loads((RESULTS / "designbench-validity.json").read_text())
     points = [Point(**point) for point in content["points"]]
     assert rank_correlations(points, held_out=True) == content["rank_correlation_held_out"]
