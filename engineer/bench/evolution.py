@@ -19,20 +19,17 @@ import numpy as np
 from engineer.bench.learners import Learners, Prior, draw_learners, take
 from engineer.bench.play import play
 from engineer.bench.vectorised import grid_of, play_policy
+from engineer.bench.version import STAGES, track
 from engineer.engineers.catalogue import scripted_engineer
 from engineer.engineers.learned import Parameters, decide
-from engineer.lake import Bounds, lake_domain
 
-DOMAIN = lake_domain(
-    Bounds(sizes=(3, 4, 5, 6), max_hole_ratio=0.4, max_wait_ratio=0.6, min_share=0.05, edit_steps=3)
-)
-"""The lake of configs/miniature.yaml; `rule` and `learnability` do best here with three steps."""
-STAGES = 6
+DOMAIN = track(4).domain
+"""The lake of configs/miniature.yaml; `rule` and `learnability` do best with its large edits."""
 TRAINING_SEED, TEST_SEED = (101,), (202,)
 START = Parameters(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
 """Equal shares, knobs as they are."""
 SCALE = Parameters(1.0, 1.0, 5.0, 1.0, 1.0, 1.0, 1.0)
-"""The unit of each parameter: a trend is a tenth or so."""
+"""The unit of each parameter; trends are small, so theirs is larger."""
 SHIFTED = Prior(
     start=(-0.5, 1.0),
     cost=(3.0, 0.6),
