@@ -12,7 +12,6 @@ from engineer import review_answer
 from training.audit.digests import (
     file_digest,
     instances_digest,
-    metrics_digest,
     record_digests,
     require_started_weights,
     weight_digests,
@@ -29,6 +28,7 @@ from training.phases.stage_results import (
 )
 from training.phases.summary import summary_of
 from training.phases.validate import Written, judge_answers, validation_set
+from training.run.digests import metrics_digest
 from training.run.directory import RunDirectory
 from training.run.records import StageDigests
 from training.schema import RunConfig

@@ -5,9 +5,7 @@ Equal runs leave equal digests: no time and no path is part of them.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from training.environments.catalogue import environment_of
 from training.errors import UserError
 from training.run import digests
 from training.run.directory import RunDirectory, StageDirectory
-from training.run.records import Metrics, StageDigests
+from training.run.records import StageDigests
 from training.schema import RunConfig
 
 
@@ -38,7 +36,7 @@ def seal(
             config=file_digest(directory.config_file),
             instances=None if boards is None else instances_digest(config, boards),
             validation_set=instances_digest(config, validation),
-            metrics=metrics_digest(directory.metrics.read(), stage),
+            metrics=digests.metrics_digest(directory.metrics.read(), stage),
             files=record_digests(files) | weight_digests(files),
         )
     )
@@ -96,12 +94,7 @@ def require_started_weights(config: RunConfig, directory: RunDirectory) -> None:
 
 def instances_digest(config: RunConfig, instances: Any) -> str:
     """Hash instances in their order, by what tells each from any other (`digest_lines`)."""
-    return _lines_digest(environment_of(config).digest_lines(instances))
-
-
-def metrics_digest(metrics: Iterable[Metrics], stage: int) -> str:
-    """Hash those records of `metrics.jsonl` that belong to a stage."""
-    return _lines_digest(one.model_dump(mode="json") for one in metrics if one.stage == stage)
+    return digests.lines_digest(environment_of(config).digest_lines(instances))
 
 
 def file_digest(path: Path) -> str:
@@ -110,7 +103,7 @@ def file_digest(path: Path) -> str:
         if path.name != "answers.jsonl":
             return digests.file_digest(path)
         with path.open("rb") as file:
-            return _lines_digest(_without_seconds(json.loads(line)) for line in file)
+            return digests.lines_digest(_without_seconds(json.loads(line)) for line in file)
     except OSError as error:
         raise UserError(f"{path}: can't be read: {error.strerror}") from error
     except ValueError as error:
@@ -121,8 +114,3 @@ def _without_seconds(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_seconds(one) for key, one in value.items() if key != "seconds"}
     return [_without_seconds(one) for one in value] if isinstance(value, list) else value
-
-
-def _lines_digest(values: Iterable[Any]) -> str:
-    lines = (json.dumps(value, sort_keys=True, separators=(",", ":")) for value in values)
-    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode("ascii")).hexdigest()

@@ -1,10 +1,13 @@
-"""Digests of all files of a folder, in the form that `sha256sum --check` reads."""
+"""Digests of files and folders, in the form that `sha256sum --check` reads, and of records."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from jaxlake.files import write_text_whole
 
@@ -28,6 +31,17 @@ def write_digests(folder: Path, *, left_out: tuple[str, ...] = ()) -> None:
 def folder_digest(folder: Path) -> str:
     """Return the SHA-256 of the names and digests of all files below a folder."""
     return hashlib.sha256(_digest_lines(folder).encode()).hexdigest()
+
+
+def lines_digest(values: Iterable[Any]) -> str:
+    """Return the SHA-256 of values as lines of JSON, with sorted keys and no blanks."""
+    lines = (json.dumps(value, sort_keys=True, separators=(",", ":")) for value in values)
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode("ascii")).hexdigest()
+
+
+def metrics_digest(metrics: Iterable[Any], stage: int) -> str:
+    """Hash those records of `metrics.jsonl` that belong to a stage."""
+    return lines_digest(one.model_dump(mode="json") for one in metrics if one.stage == stage)
 
 
 def damage_of(folder: Path, *, left_out: tuple[str, ...] = ()) -> str | None:

@@ -17,6 +17,7 @@ from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.run import records
 from training.run.answer_records import count_answers, in_order
+from training.run.digests import metrics_digest
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.rates import VALID
 from training.run.typed_files import JsonLinesFile, TextFile
@@ -150,6 +151,10 @@ def read_run(path: Path) -> ReportedRun:
     metrics = reader.values(directory.metrics)
     updates = [one for one in metrics if isinstance(one, records.UpdateMetrics)]
     numbers = sorted({*directory.stage_numbers(), *range(config.stages.count + 1)})
+    for number in directory.stage_numbers():
+        sealed = reader.value(lambda: _metrics_of(directory.stage(number)))  # noqa: B023
+        if sealed is not None and sealed != metrics_digest(metrics, number):
+            reader.missing.append(f"metrics.jsonl: the lines of stage {number} were changed")
     finished = reader.value(directory.finished) and reader.value(directory.summary.read) is not None
     if not finished:
         reader.missing.append("The run has not finished: it has no result yet.")
@@ -163,6 +168,11 @@ def read_run(path: Path) -> ReportedRun:
         finished=bool(finished),
         missing=tuple(reader.missing),
     )
+
+
+def _metrics_of(files: StageDirectory) -> str | None:
+    """Return the digest of a stage's lines of `metrics.jsonl`; None if it is not complete."""
+    return files.digests.read().metrics if files.digests.exists() else None
 
 
 def _stage(number: int, files: StageDirectory, reader: _Reader) -> ReportedStage:
