@@ -39,7 +39,7 @@ def skills_after(i: int, skill: list[float], shares, levels, drift) -> list[floa
         serves = 1.0
         for k in range(knobs):
             below = max(LEARNERS.validation[i, g, k] - levels[g][k], 0.0)
-            serves *= min(max(1.0 - LEARNERS.narrow[i, k] * below, 0.0), 1.0)
+            serves -= LEARNERS.narrow[i, k] * below
         signals.append(groups * shares[g] * 4.0 * p * (1.0 - p) * serves)
     mean, t = sum(signals) / groups, LEARNERS.transfer[i]
     return [
