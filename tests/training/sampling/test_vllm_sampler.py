@@ -87,12 +87,12 @@ def test_other_models_answer_alike(policy: tuple[Policy, Any], monkeypatch: pyte
         assert first.tokens <= 200
         loaded = models._server
         assert models.ask(str(folder), plain, chat=False) == first
-        templated = models.ask(str(folder), plain, chat=True)
-        assert templated != first
-        assert models.ask(str(folder), plain) == templated
         thought = replace(plain, form=None, max_tokens=20)
         reasoning = models.ask(str(folder), thought, chat=False)
         assert reasoning.tokens <= 20
+        templated = models.ask(str(folder), thought, chat=True)
+        assert templated != reasoning
+        assert models.ask(str(folder), thought) == templated
         after = replace(plain, reasoning=reasoning.text)
         jsonschema.validate(json.loads(models.ask(str(folder), after).text), schema)
         note = models.ask(str(folder), replace(plain, form=None), chat=False)
