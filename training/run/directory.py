@@ -210,8 +210,9 @@ class RunDirectory:
 
     def seal_logs(self) -> None:
         """Add the digests of the logs, which do not grow any more."""
-        for log in filter(File.exists, (self.metrics, self.timings)):
-            self.sums.record(log.path, file_digest(log.path))
+        for path in (self.metrics.path, self.timings.path):
+            if path.exists():
+                self.sums.record(path, file_digest(path))
 
     def log_digests(self, *others: Path) -> dict[str, tuple[int, str]]:
         """Return the sizes in bytes and the digests of the logs, and of `others`, as they are."""

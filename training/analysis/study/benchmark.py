@@ -51,10 +51,10 @@ def benchmark_tasks(study: Study, directory: StudyDirectory, folder: BenchmarkFo
         files, output = directory.run(run), directory.benchmark(run)
         if not files.finished() or _is_answered(output, folder):
             continue
-        arguments = ("evaluate", str(files.config_file), "--run-dir", str(files.path))
         # The study's file names the same code, and the user runs it.
-        arguments = (*arguments, "--trust-code")
-        where = ("--benchmark", str(folder.path), "--output", str(output))
+        arguments = ("evaluate", str(files.config_file), "--trust-code")
+        source = ("--run-dir", str(files.path), "--benchmark", str(folder.path))
+        where = (*source, "--output", str(output))
 
         def result(output: Path = output) -> str | None:
             return "answered" if _is_answered(output, folder) else None
