@@ -45,8 +45,9 @@ def generate(
     not used. What could not be made is reported by cell.
 
     Usable under jit; outside of it, close numbers of boards share a program. `jax.vmap` over keys,
-    parameters or both gives what the single calls give. A million two-agent boards padded to
-    10 x 10 take 0.4 GB with the default horizon.
+    parameters or both agrees with single calls, and `jax.shard_map` shares configurations out over
+    devices; under jit alone, all boards would be on all devices. A million two-agent
+    boards padded to 10 x 10 take 0.4 GB with the default horizon.
 
     Args:
         key: typed PRNG key; it alone decides among the boards of the same parameters.

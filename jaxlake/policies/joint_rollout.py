@@ -113,6 +113,7 @@ def sweep(
     *,
     max_steps: int = DEFAULT_HORIZON,
     conflict: ConflictPolicy | str = ConflictPolicy.FAIL,
+    first: jax.Array | int = 0,
     devices: Sequence[jax.Device] | None = None,
 ) -> Statistics:
     """Tables of failures, leaves (P, C, ...), by policy and configuration; one program under jit.
@@ -120,7 +121,9 @@ def sweep(
     The P policies (static) play on B boards of each of C configurations, leaves (C, B, ...), all
     with the same keys, drawn from a typed one. Solutions, leaves (C, B, ...), are the boards'
     optima, such as `Generated.solutions`; `mask`, bool (C, B), such as `Generated.filled`, says
-    which boards count, all if None. For `max_steps` and `conflict` (static) see `roll_out`.
+    which boards count, all if None. For `max_steps` and `conflict` (static) see `roll_out`. `first`
+    is the absolute number of the first configuration: with it, results do not depend on how
+    configurations are split into calls.
 
     With `devices` (static), each of them plays a share of the boards; the tables are those of one
     device, on all of them. The devices may be those of several processes, such as
@@ -142,7 +145,8 @@ def sweep(
     instances, solutions = jax.tree.map(jnp.asarray, (instances, solutions))
     C, B = instances.size.shape
     counted = jnp.ones((C, B), bool) if mask is None else jnp.asarray(mask, bool)
-    keys = jax.vmap(_numbered_keys, (0, None))(_numbered_keys(key, jnp.arange(C)), jnp.arange(B))
+    numbers = jnp.uint32(first) + jnp.arange(C, dtype=jnp.uint32)
+    keys = jax.vmap(_numbered_keys, (0, None))(_numbered_keys(key, numbers), jnp.arange(B))
     options = _SweepOptions(tuple(policies), max_steps, conflict)
     if devices is None:
         return _tables(options, None, keys, instances, solutions, counted)

@@ -39,7 +39,6 @@ def solve(
     """Solve one instance of up to five agents exactly; `jax.vmap` solves a batch at full speed.
 
     It is compiled once for each N, number of slots and static argument, also outside of jit.
-    `jax.shard_map` of it needs `check_vma=False`.
 
     An instance needs a wait if no plan of optimal sum of costs exists in which no agent waits
     before its last arrival at its goal.

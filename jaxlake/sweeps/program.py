@@ -76,7 +76,6 @@ def chunk_program(
         mesh=mesh,
         in_specs=(everywhere, share, share),
         out_specs=share,
-        check_vma=False,
     )
 
     def run(key: jax.Array, params: LakeParams, numbers: jax.Array) -> ChunkResult:

@@ -11,7 +11,7 @@ import jaxlake
 from benchmarks import oracles
 from jaxlake import Failure, Status, policies
 from jaxlake.policies import RandomPolicy, ShortestPathPolicy, roll_out, sweep
-from tests.jaxlake.solver.boards import instances, row_of
+from tests.jaxlake.solver.boards import assert_same, instances, row_of
 
 N, K, T, B = 6, 3, 20, 1000
 
@@ -156,17 +156,18 @@ def test_a_sweep_is_the_tables_of_single_rollouts_and_traces_once_for_all_config
     traces = 0
 
     @jax.jit
-    def tables(key, boards, solutions, mask):
+    def tables(key, boards, solutions, mask, first=0):
         nonlocal traces
         traces += 1
-        return sweep(key, three, boards, solutions, mask, max_steps=T)
+        return sweep(key, three, boards, solutions, mask, max_steps=T, first=first)
 
     mask = np.ones((4, 20), bool)
     mask[2, 3:] = False
     key = jax.random.key(9)
-    table = jax.device_get(tables(key, boards, solutions, mask))
-    other = jax.tree.map(lambda leaf: leaf[::-1], (boards, solutions))
-    tables(jax.random.key(10), *other, ~mask)
+    table = jax.device_get(tables(key, boards, solutions, mask, 0))
+    others = jax.tree.map(lambda leaf: np.roll(leaf, -1, axis=0), (boards, solutions, mask))
+    shifted = jax.device_get(tables(key, *others, 1))
+    assert_same(row_of(shifted, np.s_[:, :3]), row_of(table, np.s_[:, 1:]))
     assert traces == 1
     assert table.failures.shape[:2] == (3, 4)
     assert (table.failures.sum(axis=(2, 3, 4, 5, 6)) == mask.sum(axis=1)).all()
