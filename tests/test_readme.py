@@ -86,7 +86,7 @@ def test_readme_commands_exist():
         assert (ROOT / path).exists()
 
 
-def test_what_is_to_be_cited_agrees_with_the_citation_file():
+def test_readme_citation_matches_the_citation_file():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     shown = block("@software").replace("{", "").replace("}", "")
     assert citation["title"] in shown

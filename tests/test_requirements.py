@@ -22,7 +22,7 @@ def test_jax_and_torch_bring_the_libraries_of_one_cuda():
     assert "jax[cuda13]" in (ROOT / "tools/setup.sh").read_text()
 
 
-def test_gpus_get_the_versions_that_the_tests_ran_with():
+def test_cuda_requirements_match_tested_versions():
     tested, resolved = pins("tested-on-cpu.txt"), pins("resolved-for-cuda.txt")
     for name in ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "transformers", "numpy"):
         assert resolved[name] == tested[name]

@@ -90,7 +90,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_nothing_but_the_core_is_installed(environment, folder):
+def test_wheel_installs_only_core_dependencies(environment, folder):
     probe = "import importlib.util as u; print([n for n in {} if u.find_spec(n)])"
     names = ["pydantic", "yaml", "flax", "torch", "transformers", "vllm", "rich", "PIL"]
     assert succeed(environment / "python", "-c", probe.format(names)).strip() == "[]"

@@ -33,7 +33,7 @@ def test_digests_tell_arrays_apart_by_any_bit_type_and_shape():
     assert digests({**given, "key": jax.random.key(2)})["key"] != same["key"]
 
 
-def test_time_in_which_kernels_overlap_counts_once():
+def test_overlapping_kernel_time_counts_once():
     assert covered([(3.0, 4.0), (0.0, 2.0), (1.0, 1.5), (1.5, 2.5)]) == 3.5
     assert covered([]) == 0.0
     assert kernels_of(lambda: jnp.arange(3) + 1) == {}  # CPUs profile no kernels

@@ -29,7 +29,7 @@ def pool():
 
 
 @pytest.mark.slow
-def test_every_second_round_of_strata_has_as_many_slots_as_agents(pool: ProcessPoolExecutor):
+def test_strata_alternate_between_slot_counts(pool: ProcessPoolExecutor):
     assert [exactness.slots_of(index, KINDS) for index in range(16)] == 2 * ([3] * 4 + [2] * 4)
     result = exactness.compare_chunk(0, 0, 16, KINDS, pool)
     assert result["disputes"] == []

@@ -16,7 +16,7 @@ TINY = DecoderConfig(64, 32, 48, 2, 4, 2, head_dim=8)
 
 
 @pytest.mark.slow
-def test_an_update_is_measured_with_weights_that_learn():
+def test_benchmark_update_changes_weights():
     measured = measure_update(TINY, Work(8, 2, 16, 2), updates=2)
     assert measured["device"] == jax.devices()[0].device_kind
     assert measured["seconds"] > 0
@@ -33,7 +33,7 @@ def test_different_updates_of_the_two_sides_are_refused():
             refuse_different_updates({"ours": same, "TRL": other})
 
 
-def test_both_sides_of_the_committed_comparison_took_the_same_update():
+def test_committed_comparison_has_equal_updates():
     result = json.loads((ROOT / "benchmarks/results/grpo-update.json").read_text())
     refuse_different_updates(result["first_updates"])
     assert set(result["rollouts"]) == set(LENGTHS)

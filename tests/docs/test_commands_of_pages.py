@@ -54,7 +54,7 @@ def shown(program: str) -> list[tuple[str, list[str]]]:
     ]
 
 
-def test_commands_of_jaxlake_have_the_options_that_pages_give_them():
+def test_documented_commands_have_their_options():
     seen = [one for one in shown("jaxlake") if one[1][1:2] and one[1][1].isalpha()]
     assert len(seen) > 30
     for page, (_, *words) in seen:
@@ -66,7 +66,7 @@ def test_commands_of_jaxlake_have_the_options_that_pages_give_them():
             assert re.search(rf"{option}\b", text), f"{page}: jaxlake {' '.join(words)}"
 
 
-def test_files_and_modules_that_commands_name_are_there():
+def test_documented_files_and_modules_exist():
     named = shown("jaxlake") + shown("python") + shown("bash")
     assert any(words[0] == "python" for _, words in named)
     for page, words in named:
@@ -78,7 +78,7 @@ def test_files_and_modules_that_commands_name_are_there():
             assert importlib.util.find_spec(words[2]), f"{page}: {words[2]}"
 
 
-def test_targets_of_make_that_pages_name_are_there():
+def test_documented_make_targets_exist():
     targets = set(_TARGETS.findall((ROOT / "Makefile").read_text(encoding="utf-8")))
     seen = shown("make")
     assert len(seen) > 5

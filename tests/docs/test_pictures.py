@@ -8,7 +8,7 @@ from tests.paths import ROOT
 
 
 @pytest.mark.parametrize("name", ["lake.svg", "loop.svg"])
-def test_pictures_are_small_and_hold_all_that_they_need(name: str):
+def test_pictures_are_small_and_self_contained(name: str):
     text = (ROOT / "docs/pictures" / name).read_text(encoding="utf-8")
     assert len(text) < 20_000
     tags = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(text).iter()}

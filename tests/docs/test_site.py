@@ -28,7 +28,7 @@ def test_every_page_stands_in_the_navigation_once(site: Site):
     assert navigation_problems(ROOT / "zensical.toml", set(site.pages)) == []
 
 
-def test_the_reference_describes_each_public_name_of_the_lake_once():
+def test_reference_lists_each_public_name_once():
     page = (ROOT / "docs/reference/jaxlake.md").read_text()
     described = [name for name in anchors(page) if name.startswith("jaxlake.")]
     assert "solve" in jaxlake.__all__
@@ -47,7 +47,7 @@ def test_the_page_of_all_keys_has_every_key_of_a_run(site: Site):
     assert '| `engine` | `vllm` or `server` or `jax` | `"vllm"` |' in page
 
 
-def test_the_page_of_all_commands_has_the_help_of_each_and_of_its_actions(site: Site):
+def test_command_page_has_the_help_of_each_command(site: Site):
     page = site.pages["reference/commands.md"]
     headings = re.findall(r"^##+ (.*)$", page, flags=re.MULTILINE)
     assert {"jaxlake run", "jaxlake solve", "jaxlake engineer replay"} <= set(headings)
@@ -85,7 +85,7 @@ def checkout(tmp_path: Path) -> Path:
         ('<img src="no.svg">', "no.svg, which is missing"),
     ],
 )
-def test_a_link_that_leads_nowhere_is_named_with_its_line(checkout: Path, text: str, problem: str):
+def test_dead_link_is_named_with_its_line(checkout: Path, text: str, problem: str):
     (checkout / "docs/a.md").write_text(f"# A\n\n```\n[in code](no.md)\n```\n{text}\n")
     (found,) = collect(checkout).problems
     assert found.startswith("docs/a.md:6: ")

@@ -74,7 +74,7 @@ class Returning:
 
 
 @pytest.mark.parametrize("value", [None, "n3 = = =", Proposal(None, seconds=0.0)])
-def test_run_design_refuses_what_is_no_proposal(view, value):
+def test_run_design_rejects_invalid_proposals(view, value):
     with pytest.raises(UserError, match=r"^engineer mine: propose returned .* a Proposal is need"):
         run_design(Returning(value), view, SETTINGS)
 
@@ -92,7 +92,7 @@ def test_a_good_answer_is_taken_and_all_is_recorded(view, style):
     assert record.attempts[0].tokens == record.spent.engineer_tokens == len(str(script.answers[0]))
 
 
-def test_a_refused_engineer_is_told_why_and_asked_again(view):
+def test_rejected_design_is_retried_with_the_reason(view):
     missing = answer_text(view.current).replace(',"wait_ratio":0.25', "")
     script = Script(["no idea", missing, answer_text(view.current)])
     record = run(script, view)
@@ -108,7 +108,7 @@ def test_a_refused_engineer_is_told_why_and_asked_again(view):
     assert record.spent.engineer_tokens == sum(len(str(answer)) for answer in script.answers)
 
 
-def test_an_engineer_that_fails_costs_an_attempt(view):
+def test_failed_engineer_call_costs_an_attempt(view):
     script = Script([EngineerError("model x at y: HTTP 500"), answer_text(easier(view))])
     record = run(script, view)
     assert record.kind == "retried"
@@ -181,14 +181,14 @@ def test_the_record_keeps_what_a_shuffled_engineer_really_saw(view, fails):
     assert record.context != build_context(view, max_tokens=1500).text
 
 
-def test_what_an_engineer_spent_in_vain_is_counted(view):
+def test_failed_attempts_are_counted(view):
     error = EngineerError("none was usable", Spent(engineer_tokens=30))
     record = run(Script([error, error]), view, attempts=2)
     assert record.spent.engineer_tokens == 60
     assert record.attempts[0].tokens == 30
 
 
-def test_a_prompt_that_cannot_be_cut_to_fit_is_an_error_of_the_settings(view):
+def test_context_limit_too_small_raises_a_settings_error(view):
     with pytest.raises(ContextTooLongError, match="max_tokens: got 5, "):
         run(Script([]), view, max_context_tokens=5)
 
@@ -204,7 +204,7 @@ def test_no_answer_makes_the_next_prompt_too_long(view):
     assert [attempt.cut for attempt in record.attempts] == [(), refusal, refusal]
 
 
-def test_a_current_configuration_that_could_not_be_kept_is_refused(view):
+def test_review_rejects_an_infeasible_current_configuration(view):
     tight = replace(view, domain=lake_domain(Bounds(sizes=(3, 4, 5), max_hole_ratio=0.1)))
     with pytest.raises(ValueError, match=r"3\.hole_ratio must lie in 0\.\.0\.1, got 0\.2"):
         run_design(RuleEngineer(), tight, SETTINGS)
@@ -226,7 +226,7 @@ def test_run_design_reasons_before_it_decides(view):
     assert attempt.tokens == sum(len(str(answer)) for answer in script.answers)
 
 
-def test_reasoning_that_no_configuration_follows_is_counted(view):
+def test_reasoning_without_a_configuration_is_counted(view):
     script = Script(["a thought", EngineerError("down", Spent(engineer_tokens=5))])
     engineer = LanguageModelEngineer(script, reasoning_tokens=200)
     record = run_design(engineer, view, SETTINGS.model_copy(update={"attempts": 1}))

@@ -125,7 +125,7 @@ def test_a_text_without_rows_holds_no_edits(text):
         (f"n3 = = = =\n{KEEP[9:]}", "map size 3 has 4 signs, one is needed for each of"),
     ],
 )
-def test_rows_that_cannot_be_used_are_refused_with_what_is_wrong(text, message):
+def test_unusable_rows_are_rejected_with_the_reason(text, message):
     with pytest.raises(EditError, match=rf"^{message}"):
         read_edits(text, LAKE)
     decision = review_answer(text, CURRENT, LAKE)
@@ -155,7 +155,7 @@ LEAST = {"edit_steps": 4, "min_share": 0.1}
         ("--=", (0.5, 0.3, 0.2), {}, [0.45, 0.25, 0.2]),
     ],
 )
-def test_data_goes_from_groups_with_a_minus_to_groups_with_a_plus(signs, before, bounds, after):
+def test_data_moves_from_minus_to_plus_groups(signs, before, bounds, after):
     domain = roomy(Bounds(sizes=(3, 4, 5), **bounds))
     rows = "\n".join(f"n{size} {sign} = =" for size, sign in zip((3, 4, 5), signs, strict=True))
     values = asked_for(rows, lake(*((share, 0, 0) for share in before)), domain)
@@ -191,7 +191,7 @@ def test_moved_data_adds_up_and_stays_within_the_limits(data, bounds, steps):
 
 
 @given(data=st.data(), bounds=boundses, steps=st.integers(1, 5))
-def test_balanced_edits_are_accepted_as_written_and_others_normalised(data, bounds, steps):
+def test_balanced_edits_are_accepted_unchanged(data, bounds, steps):
     domain = roomy(bounds.model_copy(update={"edit_steps": steps}))
     current, edits = data.draw(on_grid(domain.space)), data.draw(edits_of(domain.space))
     values = apply_edits(edits, current, domain.space)
@@ -229,5 +229,5 @@ EDITED = LAKE.space.make(asked_for(ROWS))
         (f'{{"answer": "edits"}}\n{ROWS}', EDITED),
     ],
 )
-def test_which_of_several_answers_counts(text, used):
+def test_last_complete_answer_counts(text, used):
     assert review_answer(text, CURRENT, LAKE).configuration == used

@@ -25,7 +25,7 @@ TALLY = {
     ],
 )
 @pytest.mark.parametrize("kind", [Tally, GroupEvidence])
-def test_a_tally_that_does_not_add_up_is_refused(kind, change, message):
+def test_inconsistent_tally_is_rejected(kind, change, message):
     assert kind(**TALLY).percent(8) == 80
     with pytest.raises(ValidationError, match=message):
         kind(**TALLY | change)

@@ -124,7 +124,7 @@ def test_json_may_hold_edits_and_numbers(changes, used):
     assert (decision.kind, column(decision.configuration, "hole_ratio")) == ("accepted", used)
 
 
-def test_edits_of_the_share_in_json_move_data_as_rows_of_edits_do():
+def test_json_share_edits_equal_edit_rows():
     in_json = ask(answer(s3_data_ratio="-1", s4_data_ratio="=", s5_data_ratio="+1"))
     assert in_json.configuration == ask("n3 - = =\nn4 = = =\nn5 + = =").configuration
     assert shares_of(in_json) == [0.45, 0.3, 0.25]
@@ -144,13 +144,13 @@ def test_edits_of_the_share_in_json_move_data_as_rows_of_edits_do():
         ((50, 30, 20), "repaired", [0.35, 0.35, 0.3]),  # never read as per cents
     ],
 )
-def test_shares_that_do_not_sum_to_one_are_always_a_repair(shares, kind, used):
+def test_unnormalised_shares_are_repaired(shares, kind, used):
     changes = dict(zip(("s3_data_ratio", "s4_data_ratio", "s5_data_ratio"), shares, strict=True))
     decision = ask(answer(**changes))
     assert (decision.kind, shares_of(decision)) == (kind, used)
 
 
-def test_a_size_of_which_nothing_can_be_made_is_rejected_unless_it_has_no_share():
+def test_infeasible_size_is_rejected_unless_its_share_is_zero():
     domain = lake_domain(BOUNDS, acceptance=lambda size, *knobs: float(size > 3))
     decision = review_answer(GOOD, CURRENT, domain)
     assert decision.reason == "map size 3: next to no board can be made"
@@ -180,9 +180,7 @@ def distance(parts: Sequence[int], others: Sequence[int]) -> int:
 
 @settings(max_examples=100)
 @given(data=st.data(), bounds=boundses, max_step=st.sampled_from([0.01, 0.05, 0.1, 0.15, 0.3, 0.5]))
-def test_knobs_and_shares_come_as_near_to_what_was_asked_as_the_guard_lets_them(
-    data, bounds, max_step
-):
+def test_guard_keeps_knobs_near_the_request(data, bounds, max_step):
     current, asked = data.draw(on_grid(bounds)), data.draw(on_grid(bounds))
     decision = ask(answer_text(asked), current=current, bounds=bounds, max_step=max_step)
     configurations = (current, asked, decision.configuration)
@@ -203,7 +201,7 @@ def test_knobs_and_shares_come_as_near_to_what_was_asked_as_the_guard_lets_them(
     assert distance(found, wish) == min(distance(parts, wish) for parts in allowed)
 
 
-def test_a_group_that_is_new_starts_with_a_small_share_and_any_knobs():
+def test_new_group_may_start_with_a_small_share():
     text = rows((0.0, 0.5, 0.0), (0.0, 0.5, 0.0), (1.0, 0.5, 0.0), groups=(4, 5, 6))
     decision = ask(text, max_step=0.1, bounds=Bounds(sizes=(4, 5, 6)))
     # Sizes 4 and 5 had 0.3 and 0.2 of all, which is 0.6 and 0.4 of what they had together.

@@ -164,7 +164,7 @@ def test_steps_are_those_of_the_space():
     assert column(new, "wait_ratio") == [0.4, 0.4, 0.4]
 
 
-def test_a_group_that_is_new_starts_from_zero():
+def test_new_group_starts_from_zero():
     bounds = Bounds(sizes=(4, 5, 6))
     current = lake((0.4, 0.2, 0.4), (0.3, 0.2, 0.4), (0.3, 0.2, 0.4))
     new = next_configuration(StageView(roomy(bounds), with_rates({4: 30, 5: 10, 6: 60}), current))
@@ -174,7 +174,7 @@ def test_a_group_that_is_new_starts_from_zero():
 
 @settings(max_examples=200)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_the_rules_edits_and_proposals_are_accepted_in_any_environment(seed):
+def test_rule_edits_are_accepted_in_any_environment(seed):
     view = readable_view(np.random.default_rng(seed))
     new = next_configuration(view)
     decision = review_answer(answer_text(new), view.current, view.domain)

@@ -35,7 +35,7 @@ KNOBS = Bounds.knobs
         ({"max_size": 0.1}, "max_size\n.*Extra inputs"),
     ],
 )
-def test_a_space_that_contradicts_itself_is_refused_in_its_own_words(values, message):
+def test_inconsistent_space_is_rejected_by_field(values, message):
     with pytest.raises(ValidationError, match=message):
         words.WordSpace(**values)
 
@@ -49,7 +49,7 @@ def test_grid_points_are_the_shortest_decimals(step):
         assert bounds.to_units(value) == steps
 
 
-def test_a_ratio_between_two_grid_points_goes_to_the_nearer_and_halves_go_up(bounds):
+def test_ratios_round_to_the_nearest_grid_point(bounds):
     assert [bounds.to_units(x) for x in (0.024, 0.025, 0.07, 0.075, 0.99)] == [0, 1, 1, 2, 20]
 
 
@@ -70,7 +70,7 @@ def test_violation_names_the_field_and_what_is_allowed(bounds, current):
     units=st.sampled_from([10, 20, 50, 100]),
     minimum=st.integers(0, 1),
 )
-def test_apportioned_units_sum_up_keep_order_and_miss_by_less_than_one(weights, units, minimum):
+def test_apportion_sums_up_and_errs_by_less_than_one(weights, units, minimum):
     parts = apportion(weights, units, minimum)
     assert sum(parts) == units
     assert min(parts) >= minimum
@@ -110,12 +110,12 @@ def test_each_part_may_have_a_minimum_of_its_own(weights, data):
         ([1.0, 1.0], [5, 6], r"2 parts of at least \[5, 6\] don't fit into 10"),
     ],
 )
-def test_what_cannot_be_apportioned_is_refused(weights, minimum, message):
+def test_apportion_rejects_invalid_shares(weights, minimum, message):
     with pytest.raises(ValueError, match=message):
         apportion(weights, 10, minimum)
 
 
-def test_halves_of_per_cents_round_up_and_numbers_are_written_as_short_as_can_be():
+def test_numbers_are_short_and_halves_round_up():
     assert [percent(x) for x in (0.0, 0.004, 0.005, 0.125, 0.995, 1.0)] == [0, 0, 1, 13, 100, 100]
     shortest = ["0", "0.05", "0.5", "1", "10"]
     assert [number_text(x) for x in (0.0, 0.05, 0.5, 1.0, 10.0)] == shortest
@@ -132,7 +132,7 @@ def _knobs(**knobs: str) -> str:
 
 @pytest.mark.parametrize("step", [0.01, 0.05])
 @given(data=st.data())
-def test_all_answers_about_the_same_sizes_are_equally_long_and_keep_their_values(step, data):
+def test_edits_of_equal_sizes_have_equal_length(step, data):
     bounds = Bounds(sizes=(3, 10), step=step)
     configuration = data.draw(on_grid(bounds))
     text = answer_text(configuration)

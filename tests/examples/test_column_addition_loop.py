@@ -85,7 +85,7 @@ def rate(trainee: Trainee, asked: list[Sum]) -> float:
     return sum(check_answer(*pair) == (None, None) for pair in answers) / len(asked)
 
 
-def test_carries_are_learned_from_sums_that_carry():
+def test_carries_are_learned_from_carrying_sums():
     held_out = QUICK.held_out()
     asked = [one for one in held_out if one.digits == 2 and one.carries]
     rates = {}
@@ -98,7 +98,7 @@ def test_carries_are_learned_from_sums_that_carry():
     assert rates[1.0] > rate(QUICK.warm_start(), asked) + 0.15
 
 
-def test_gradient_step_follows_the_log_probability_of_what_was_written():
+def test_gradient_step_follows_the_log_probability():
     columns = columns_of([Sum(8, 5)])  # 13, then a carry, then nothing
     rng = np.random.default_rng(0)
     shapes = (one.shape for one in vars(UNTRAINED).values())
@@ -119,7 +119,7 @@ def test_gradient_step_follows_the_log_probability_of_what_was_written():
             assert slope[row, action] == pytest.approx(rise, abs=1e-4)
 
 
-def test_stages_train_on_what_was_designed_and_never_on_the_validation_set(outcomes):
+def test_stages_train_on_designs_not_on_validation(outcomes):
     warm, first, second, third, last = outcomes
     assert warm.configuration is warm.record is last.record is None
     assert first.configuration == QUICK.initial()

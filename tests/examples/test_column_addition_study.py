@@ -58,7 +58,7 @@ def test_rates_and_differences_follow_from_the_verdicts(finished, capsys):
     assert (low, high) == pytest.approx((each.min(), each.max()), abs=0.006)
 
 
-def test_a_study_that_was_stopped_ends_as_one_that_was_not(finished, tmp_path):
+def test_interrupted_study_equals_an_uninterrupted_one(finished, tmp_path):
     path = tmp_path / "study.json.gz"
     study.main(["--json", str(path), "--seeds", "2", "--arms", "fixed"])
     study.main(["--json", str(path), "--seeds", "2", "--arms", ARMS])

@@ -19,7 +19,7 @@ SETTINGS = replace(Settings(), updates=16, environments=128, epochs=2, minibatch
 
 
 @pytest.mark.slow
-def test_a_short_run_learns_two_seeds_at_once_and_its_plans_are_verified():
+def test_ppo_learns_two_seeds_at_once():
     _, boards = pool_of(1, 256, [2], [2], 2, 2, holes=0.0)
     pool = env_params(boards, max_steps=MAX_STEPS)
     keys = jax.random.split(jax.random.key(0), 2)

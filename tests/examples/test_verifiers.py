@@ -53,7 +53,7 @@ def endpoint() -> Iterator[str]:
         server.wait()
 
 
-def test_the_plan_of_each_board_is_optimal_and_silence_earns_nothing(tmp_path: Path) -> None:
+def test_optimal_plans_earn_1_and_empty_answers_0(tmp_path: Path) -> None:
     local = ["--runtime.type", "subprocess", "-o", str(tmp_path)]
     run("vf-validate", "taskset", *local)
     (summary,) = tmp_path.glob("*/summary.json")

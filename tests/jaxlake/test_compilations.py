@@ -86,9 +86,7 @@ def test_a_second_call_compiles_nothing(name, count_compilations):
     assert count_compilations(lambda: CALLS[name](1)) == 0
 
 
-def test_searches_are_programs_of_their_own_outside_of_others_unless_the_user_sets_flags(
-    count_compilations, monkeypatch
-):
+def test_searches_compile_separately_unless_flags_are_set(count_compilations, monkeypatch):
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     double = jit_search(lambda x, times: x * times, static_argnames="times")
     three = np.int32(3)
@@ -118,7 +116,7 @@ def test_generation_compiles_each_of_its_programs_once(caplog, on_a_device):
 
 
 @pytest.mark.slow
-def test_solving_a_batch_outside_of_jit_compiles_once_and_gives_the_same(count_compilations):
+def test_eager_batches_compile_once(count_compilations):
     def solve(board):
         return jaxlake.solve(board, horizon=HORIZON)
 

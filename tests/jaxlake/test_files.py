@@ -19,7 +19,7 @@ write_text_whole(Path(sys.argv[1]), "new")
 """
 
 
-def test_a_block_that_raises_leaves_the_old_file_and_nothing_else(tmp_path):
+def test_failed_write_keeps_the_old_file_only(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
 
@@ -51,7 +51,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path, mode, content):
     assert written == (content if isinstance(content, bytes) else content.encode())
 
 
-def test_a_killed_writer_leaves_the_old_file_and_a_file_that_is_told_from_others(tmp_path):
+def test_killed_writer_keeps_the_old_file(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
     killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=100)
@@ -94,7 +94,7 @@ def test_a_damaged_line_is_named_or_passed_over(cut, tmp_path):
 
 
 @pytest.mark.parametrize("line", ['{"a": 1, "b": 2, "a": 1}', '[{"b": {"a": 1, "\\u0061": 2}}]'])
-def test_a_line_that_repeats_a_key_is_refused(line, tmp_path):
+def test_line_with_a_duplicate_key_is_rejected(line, tmp_path):
     path = tmp_path / "lines.jsonl"
     path.write_text(f'{{"a": 1}}\n{line}\n')
     with pytest.raises(files.RepeatedKeyError, match=r"lines\.jsonl:2: the key 'a' stands twice"):

@@ -73,7 +73,7 @@ def test_check_answers_every_line_of_a_hostile_file(tmp_path, capsys):
     assert time.monotonic() - began < 20 * LIMIT
 
 
-def test_read_lines_cuts_a_line_that_is_too_long(tmp_path, monkeypatch):
+def test_read_lines_cuts_overlong_lines(tmp_path, monkeypatch):
     monkeypatch.setattr("jaxlake.command_line.json_lines._LONGEST_LINE", 8)
     file = tmp_path / "lines"
     file.write_text("123456789abcdefghi\n{}\n")
@@ -118,7 +118,7 @@ def test_published_row_is_refused_in_one_sentence(changes, tmp_path):
 
 
 @pytest.mark.parametrize("value", ["9" * 5000, "1e999", "-1", "\u0663", "1.5", ""])
-def test_movingai_refuses_what_is_no_small_number(value, tmp_path):
+def test_movingai_rejects_invalid_numbers(value, tmp_path):
     file = tmp_path / "a.scen"
     file.write_text(f"version 1\n0\ta.map\t2\t2\t{value}\t0\t1\t1\t2\n")
     with pytest.raises(DatasetError, match="start x"):

@@ -10,7 +10,7 @@ from tests.jaxlake.solver.boards import assert_same
 
 
 @pytest.mark.slow
-def test_two_processes_of_four_devices_give_the_boards_and_tables_of_one_device(tmp_path):
+def test_two_processes_of_four_devices_equal_one_device(tmp_path):
     files = [tmp_path / f"{index}.npz" for index in range(2)]
     one_of_many.run_all(files)
     key, params = one_of_many.request()

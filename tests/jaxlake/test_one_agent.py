@@ -29,7 +29,7 @@ def _steps(grid):
     return None if alone is None else alone[0]
 
 
-def test_a_lone_agents_optimum_is_its_distance_by_breadth_first_search(solutions):
+def test_single_agent_optimum_equals_bfs_distance(solutions):
     expected = [_steps(grid) for grid in GRIDS]
     assert None in expected
     assert max(steps for steps in expected if steps is not None) > 7

@@ -23,7 +23,7 @@ def _small_grids(seed: int, count: int, states: int) -> list[list[str]]:
     return grids
 
 
-def test_solvability_by_permutations_agrees_with_searching_all_joint_cells():
+def test_permutations_agree_with_joint_search():
     blocked = set()
     for grid in _small_grids(0, 300, states=1_500):
         expected = oracles.least_makespan(grid) is not None
@@ -33,7 +33,7 @@ def test_solvability_by_permutations_agrees_with_searching_all_joint_cells():
     assert blocked >= {2, 3}
 
 
-def test_both_optima_by_sat_agree_with_joint_searches_and_their_plans_attain_them():
+def test_sat_optima_agree_with_joint_search():
     seen = set()
     for grid in _small_grids(1, 120, states=4_000):
         makespan = oracles.least_makespan(grid)
@@ -68,7 +68,7 @@ def test_cbs_and_sat_agree_on_full_size_boards_of_many_agents():
     assert max(excess) > 4
 
 
-def test_a_search_that_spent_its_budget_or_met_its_limit_guesses_nothing():
+def test_search_at_its_limit_returns_unknown():
     grid = oracles.random_grid(random.Random(17), 4, 0.3, agents=5, together=True)
     assert oracles.solvable(grid)
     makespan, cost = oracles.sat_makespan(grid).value, oracles.sat_sum_of_costs(grid).value
@@ -86,7 +86,7 @@ def _right_answer(grid: list[str]) -> oracles.SolverAnswer:
     return oracles.SolverAnswer("OPTIMAL", *values, cheapest.needs_wait, *plans)
 
 
-def test_every_false_word_of_an_answer_is_told():
+def test_check_reports_every_false_word():
     grid = ["S F F F", "H H H F", "G F F F", "s g A a"]
     truth, right = oracles.judge(grid), _right_answer(grid)
     assert oracles.mistakes(grid, truth, right) == []
@@ -110,6 +110,6 @@ def test_every_false_word_of_an_answer_is_told():
     assert told == ["status: OPTIMAL, there is no plan"]
 
 
-def test_judging_in_other_processes_says_the_same_in_the_same_order():
+def test_judging_in_processes_keeps_order_and_verdicts():
     grids = _small_grids(4, 40, states=1_000)
     assert list(oracles.judge_all(grids)) == [oracles.judge(grid) for grid in grids]

@@ -35,7 +35,7 @@ def imported():
     return json.loads(done.stdout)
 
 
-def test_importing_the_lake_loads_no_heavy_package_and_nothing_above_it(imported):
+def test_import_jaxlake_loads_no_heavy_package(imported):
     assert {"jaxlake", "jax", "numpy"} <= set(imported["modules"])
     assert set(HEAVY.split()).isdisjoint(imported["modules"])
 

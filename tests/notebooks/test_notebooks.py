@@ -42,7 +42,7 @@ def pictures(notebook) -> int:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebooks_hold_light_outputs_of_one_run_from_top_to_bottom(path: Path):
+def test_notebooks_have_outputs_of_one_run(path: Path):
     assert path.stat().st_size < 300_000
     cells = [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
     counts = [cell["execution_count"] for cell in cells]
@@ -55,7 +55,7 @@ def test_notebooks_hold_light_outputs_of_one_run_from_top_to_bottom(path: Path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebooks_install_what_is_missing_and_name_no_place_of_a_machine(path: Path):
+def test_notebooks_install_requirements_and_name_no_path(path: Path):
     text = path.read_text()
     first = next(c for c in json.loads(text)["cells"] if c["cell_type"] == "code")
     assert 'find_spec("jaxlake") is None' in "".join(first["source"])

@@ -27,7 +27,7 @@ FOLDER = SHIPPED["jaxlake-base"]
 RECIPE = load_as(Recipe, ROOT / "examples/base_model/recipe.yaml", ())
 
 
-def test_every_file_is_the_one_that_was_hashed():
+def test_model_files_match_their_hashes():
     lines = dict(reversed(line.split("  ")) for line in (FOLDER / HASHES).read_text().splitlines())
     assert lines.keys() == {file.name for file in FOLDER.iterdir()} - {HASHES}
     for name, digest in lines.items():
@@ -52,7 +52,7 @@ def test_it_was_made_by_the_committed_configuration():
 
 
 @pytest.mark.parametrize("seed", [71, 72])
-def test_it_reads_every_fact_of_contexts_that_it_never_saw(seed):
+def test_base_model_reads_every_fact_of_new_contexts(seed):
     policy, params = open_policy(FOLDER, Model(), Prompt(style="compact"), length_bucket=16)
     pairs = draw_swaps(np.random.default_rng(seed), RECIPE.designs, 48)
     edits_right, flips = ReadingTest(policy, pairs).scores(params)

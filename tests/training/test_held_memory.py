@@ -43,7 +43,7 @@ def held_at_updates() -> Iterator[list[int]]:
 
 
 @pytest.mark.slow
-def test_a_run_that_went_on_holds_no_more_than_one_that_did_not_stop(tmp_path: Path) -> None:
+def test_resumed_run_keeps_the_same_files(tmp_path: Path) -> None:
     with held_at_updates() as whole:
         loop.run(CONFIG, tmp_path / "whole", stop_after=2)
     with held_at_updates() as parts:

@@ -24,7 +24,7 @@ def test_model_beyond_memory_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
     assert not run_dir.exists()
 
 
-def test_an_array_that_a_device_has_no_room_for_is_told_with_what_takes_less():
+def test_out_of_memory_message_suggests_smaller_settings():
     told = r"memory is full \(RESOURCE_EXHAUSTED.*\): smaller ones"
     with pytest.raises(UserError, match=told), full_memory_told("smaller ones"):
         jnp.zeros(2**50, jnp.int8).block_until_ready()

@@ -51,7 +51,7 @@ def exchanged(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     ]
 
 
-def test_both_processes_get_all_completions_to_the_bit_in_the_order_of_the_prompts(exchanged):
+def test_processes_exchange_completions_in_prompt_order(exchanged):
     expected = [
         [
             [list(one.token_ids), one.logprobs.tobytes().hex(), one.truncated]
@@ -71,13 +71,13 @@ def test_all_learn_what_the_first_one_knows_and_what_it_refuses(exchanged):
         assert one["engineer"] == [*answered, "asked by 0", 5]
 
 
-def test_an_array_that_is_split_over_processes_is_whole_in_each(exchanged):
+def test_gathered_array_is_whole_in_each_process(exchanged):
     for one in exchanged:
         assert not one["addressable"]
         assert one["whole"] == list(range(8))
 
 
-def test_processes_that_differ_notice_it(exchanged):
+def test_differing_processes_are_detected(exchanged):
     for one in exchanged:
         assert one["different"].startswith("other values: process 1 has other values")
         assert one["seeds"].startswith("the prompts of a rollout: process 1 has other values")
@@ -86,7 +86,7 @@ def test_processes_that_differ_notice_it(exchanged):
     assert second == "process 0 is at 'place 0', and this one at 'place 1'"
 
 
-def test_a_process_that_fails_ends_the_other_with_its_reason(exchanged):
+def test_failing_process_ends_the_other_with_its_reason(exchanged):
     first, second = exchanged
     assert (first["status"], second["status"]) == (2, 2)
     assert "jaxlake: error: no room on the disk" in second["said"]
@@ -99,7 +99,7 @@ def test_a_process_that_fails_ends_the_other_with_its_reason(exchanged):
     ("nodes", "named", "visible"),
     [(2, "", ["all", "all"]), (2, "2,3", ["2,3", "2,3"]), (1, "", ["0", "1"])],
 )
-def test_a_process_that_is_alone_on_its_node_has_all_gpus_of_it(tmp_path, nodes, named, visible):
+def test_single_process_per_node_sees_all_gpus(tmp_path, nodes, named, visible):
     told = one_of_several.slurm(2, nodes) | {"JAX_LOCAL_DEVICE_IDS": named}
     with two("visible", tmp_path, "auto", **told) as started:
         assert [process.wait(120) for process in started] == [0, 0]
@@ -127,7 +127,7 @@ def test_a_killed_process_ends_the_other_within_the_heartbeat(tmp_path, killed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ended", [0, 1])
-def test_a_process_that_sigterm_ends_has_status_143_and_tells_the_other(tmp_path, ended):
+def test_sigterm_gives_status_143_and_ends_the_other_process(tmp_path, ended):
     with two("wait", tmp_path, LATE=str(ended)) as started:
         until_both_wait(started, tmp_path)
         started[ended].send_signal(signal.SIGTERM)

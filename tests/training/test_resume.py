@@ -165,7 +165,7 @@ def test_files_after_a_lost_checkpoint_are_made_again(
     assert_same_files(uninterrupted, run_dir)
 
 
-def test_sigterm_releases_the_directory_and_the_same_command_resumes(tmp_path: Path) -> None:
+def test_sigterm_releases_the_directory(tmp_path: Path) -> None:
     def start(run_dir: Path) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "jaxlake", "run", str(TINY), "--run-dir", str(run_dir)]
         command += ["--set", "sampling.engine=jax", "stages.count=1"]
@@ -187,7 +187,7 @@ def test_sigterm_releases_the_directory_and_the_same_command_resumes(tmp_path: P
 
 @pytest.mark.vllm
 @pytest.mark.timeout(3000)
-def test_run_with_vllm_killed_in_every_phase_leaves_the_same_files(tmp_path: Path) -> None:
+def test_vllm_run_killed_in_every_phase_is_unchanged(tmp_path: Path) -> None:
     def run(run_dir: Path, point: str = "none") -> int:
         command = [sys.executable, "-m", "tests.training.fake_run", str(TINY), str(run_dir), point]
         return subprocess.run([*command, *LEARNS], cwd=ROOT, timeout=1200, check=False).returncode

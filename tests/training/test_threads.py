@@ -20,7 +20,7 @@ sys.exit(2)
 """
 
 
-def test_a_process_ends_beside_a_call_that_never_returns():
+def test_process_exits_despite_a_hanging_call():
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     ended = subprocess.run([sys.executable, "-c", ENDS], env=environment, timeout=60, check=False)
     assert ended.returncode == 2
@@ -51,7 +51,7 @@ print({nice[task] for task in nice if not names[task].startswith(sys.argv[1])})
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
-def test_xla_computes_in_threads_of_this_name_and_they_alone_let_others_go_first():
+def test_only_xla_threads_are_reniced():
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", BEHIND, XLA_WORKERS]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)

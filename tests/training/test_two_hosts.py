@@ -40,7 +40,7 @@ def outcomes(run_dir: Path) -> list[object]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_run_goes_on_with_one_process_where_two_were_killed_and_the_other_way_round(tmp_path):
+def test_run_resumes_with_another_number_of_processes(tmp_path):
     killed, joined = tmp_path / "killed", tmp_path / "joined"
     # Process 1 dies in the third update; the checkpoint of the second is whole.
     first, second = run(killed, 2, DIE_AT="update", WHEN_SAVED="checkpoints/2")

@@ -12,7 +12,7 @@ from training.schema import load
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_run_says_once_per_stage_that_no_answer_is_readable(
+def test_run_warns_once_per_stage_of_unreadable_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(fake_run, "_plan", lambda rng, task: "I would rather not.")

@@ -36,7 +36,7 @@ def test_difference_is_a_paired_t_interval():
     assert found.half == pytest.approx((high - low) / 2)
 
 
-def test_difference_pairs_the_learners_that_both_met():
+def test_difference_pairs_common_learners():
     found = difference(entry("rule", RATES[:12] + 0.01), entry("fixed", RATES))
     assert found.mean == pytest.approx(0.01)
     assert found.half == pytest.approx(0.0, abs=1e-12)

@@ -89,7 +89,7 @@ def test_hostile_completions_and_summaries_open_no_block(view, name):
 
 
 @given(st.text(max_size=600), st.integers(3, 200))
-def test_a_quote_is_one_line_of_json_that_keeps_what_it_shows(text, limit):
+def test_quote_is_one_line_of_lossless_json(text, limit):
     quoted = quote(text, limit)
     assert len(quoted.splitlines()) == 1
     assert quoted.isascii()
@@ -147,7 +147,7 @@ def test_build_context_says_all_numbers(view):
     assert text.endswith(answer_text(view.current))
 
 
-def test_build_context_asks_for_reasoning_only_where_there_is_room(view):
+def test_build_context_asks_for_reasoning_if_there_is_room(view):
     plain, reasoned = (build_context(replace(view, reasoning_tokens=n)).text for n in (0, 2000))
     assert "Diagnosis" not in plain
     assert "at most 1000 words:\n1. Diagnosis: which map sizes" in reasoned
@@ -166,7 +166,7 @@ def test_blocks_alone_fill_their_columns(view):
     assert columns("failure_breakdown") == failures
 
 
-def test_another_environment_is_told_of_in_its_own_words():
+def test_context_uses_the_words_of_the_environment():
     evidence = StageEvidence(
         stage=1, validation={"a.b": GroupEvidence(count=10, valid=4, failures={"typo": 6})}
     )

@@ -39,7 +39,7 @@ def test_every_fact_of_a_stage_is_one_symbol_in_its_place(designed):
     )
 
 
-def test_details_that_are_cut_leave_question_marks(designed):
+def test_cut_details_become_question_marks(designed):
     refused = replace(designed, refusal="n3 is missing")
     text = compact(refused)
     assert text.startswith("stage next refused\n")
@@ -139,7 +139,7 @@ def expected_text(view: StageView, blocks: Collection[str]) -> str:
 
 @settings(max_examples=400)
 @given(seed=st.integers(0, 2**32 - 1), blocks=st.sets(st.sampled_from(BLOCKS)))
-def test_all_symbols_are_what_an_independent_reading_of_the_view_says(seed, blocks):
+def test_symbols_match_an_independent_reading(seed, blocks):
     view = readable_view(np.random.default_rng(seed))
     assert compact(view, blocks) == expected_text(view, blocks)
     assert compact(view) == expected_text(view, BLOCKS)

@@ -96,7 +96,7 @@ COUNTERS: list[Callable[[str], int]] = [len, estimate_tokens, words_of]
 @pytest.mark.parametrize("style", STYLES)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_budget_gives_the_longest_text_that_fits(full_view, style, count_tokens, data):
+def test_cut_returns_the_longest_fitting_text(full_view, style, count_tokens, data):
     blocks = tuple(data.draw(st.lists(st.sampled_from(BLOCKS), unique=True)))
     texts = stages_of_cutting(full_view, blocks, style)
     least, most = (count_tokens(texts[place][0]) for place in (-1, 0))

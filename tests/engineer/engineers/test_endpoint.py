@@ -117,7 +117,7 @@ def test_response_without_an_answer_fails_and_says_why(serve, reply, requests, m
     assert len(str(error)) < 600
 
 
-def test_an_answer_whose_tokens_all_went_into_thinking_is_an_empty_one(serve):
+def test_answer_of_thinking_only_is_empty(serve):
     choice = {"message": {"content": None, "reasoning": "hm"}, "finish_reason": "length"}
     reply = {"choices": [choice], "usage": {"completion_tokens": 300}}
     assert ask(serve(said(200, json.dumps(reply)))) == GeneratedText("", 300, "hm", True)
@@ -143,7 +143,7 @@ def test_slow_server_is_left_in_time(serve, reply):
     assert error.spent.engineer_tokens == 300  # the model may have generated all of them
 
 
-def test_address_where_nobody_listens_is_said_without_its_secrets(monkeypatch):
+def test_unreachable_address_is_printed_without_secrets(monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -156,7 +156,7 @@ def test_address_where_nobody_listens_is_said_without_its_secrets(monkeypatch):
 
 
 @pytest.mark.parametrize("value", ["", "   ", "two\nlines", "schlüssel"])
-def test_unusable_key_is_said_by_the_name_of_its_variable(monkeypatch, value):
+def test_unusable_key_is_named_by_its_variable(monkeypatch, value):
     monkeypatch.setenv("LAKE_KEY", value)
     failure(LOCAL, "environment variable LAKE_KEY", api_key_env="LAKE_KEY")
 
@@ -218,7 +218,7 @@ def task(view) -> Task:
     return Task(context, view, answer_schema(view.domain.space), seed=11, attempt=2)
 
 
-def test_endpoint_is_asked_for_an_answer_that_follows_the_schema(serve, task, bounds, current):
+def test_endpoint_request_has_a_schema(serve, task, bounds, current):
     server = serve(completion(answer_text(current), usage={"completion_tokens": 77}))
     engineer = EndpointEngineer(ChatClient(server.url, "some-model"), temperature=0.3)
     assert isinstance(engineer, NoteWriter)
@@ -232,7 +232,7 @@ def test_endpoint_is_asked_for_an_answer_that_follows_the_schema(serve, task, bo
     assert body["response_format"]["json_schema"]["schema"] == answer_schema(bounds)
 
 
-def test_endpoint_that_reasons_designs_after_mistakes(serve, view, current):
+def test_reasoning_endpoint_recovers_from_mistakes(serve, view, current):
     thought = "Size 3 is learned. " * 500
     tool = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
 
@@ -274,7 +274,7 @@ def test_endpoint_is_sent_the_further_fields(serve, task):
     assert [body["top_k"] for body in server.asked] == [3, 3]
 
 
-def test_endpoint_is_sent_neither_a_pattern_nor_a_schema_for_notes(serve, task):
+def test_endpoint_request_for_notes_has_no_schema(serve, task):
     server = serve(completion("n3 = = ="))
     engineer = EndpointEngineer(ChatClient(server.url, "m"), max_tokens=300, note_tokens=40)
     assert engineer.propose(replace(task, form="n3 [-+=]")).text == "n3 = = ="

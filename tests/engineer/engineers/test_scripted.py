@@ -213,7 +213,7 @@ def spaces(draw) -> Bounds:
 
 @settings(max_examples=150)
 @given(data=st.data(), name=st.sampled_from(NAMES), seed=st.integers(0, 2**63 - 1))
-def test_any_evidence_is_answered_within_bounds_and_the_same_when_asked_again(data, name, seed):
+def test_engineers_are_deterministic_and_in_bounds(data, name, seed):
     bounds = data.draw(spaces())
     view = readable_view(np.random.default_rng(seed), lake_domain(bounds))
     initial = data.draw(on_grid(bounds))
@@ -236,7 +236,7 @@ def test_any_evidence_is_answered_within_bounds_and_the_same_when_asked_again(da
 
 
 @pytest.mark.parametrize("name", list(SCRIPTED))
-def test_an_environment_that_is_not_the_lake_is_served_as_well(name):
+def test_other_environments_are_supported(name):
     validation = {
         "a.b": GroupEvidence(count=4, valid=1, failures={"typo": 3}),
         "c+": GroupEvidence(count=4, valid=4),

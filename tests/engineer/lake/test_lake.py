@@ -14,7 +14,7 @@ KNOBS = {"data_ratio": 1.0, "hole_ratio": 0.2, "wait_ratio": 0.3}
 
 @pytest.mark.parametrize("knob", list(KNOBS))
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.01, 1.01, True, "0.5", None])
-def test_a_knob_that_is_no_ratio_is_refused_by_name(knob, value):
+def test_non_ratio_knob_is_rejected_by_name(knob, value):
     with pytest.raises(ValidationError, match=knob):
         SizeKnobs(**KNOBS | {knob: value})
 
@@ -30,7 +30,7 @@ def test_a_knob_that_is_no_ratio_is_refused_by_name(knob, value):
         ({"3": KNOBS | {"data_ratio": 0.5}, 3: KNOBS | {"data_ratio": 0.5}}, "size 3 .*more than"),
     ],
 )
-def test_a_configuration_that_makes_no_sense_is_refused(sizes, message):
+def test_study_rejects_inconsistent_configurations(sizes, message):
     with pytest.raises(ValidationError, match=message):
         LakeConfiguration(sizes=sizes)
 
@@ -47,7 +47,7 @@ def test_a_configuration_survives_json_and_yaml_and_is_frozen(current):
         current.sizes[3].hole_ratio = 0.5
 
 
-def test_sizes_are_in_order_and_values_make_the_same_configuration_again(bounds, current):
+def test_configuration_round_trips_in_size_order(bounds, current):
     turned = LakeConfiguration(sizes=dict(reversed(current.sizes.items())))
     assert list(turned.values()) == ["3", "4", "5"]
     assert turned.values()["4"] == {"data_ratio": 0.3, "hole_ratio": 0.1, "wait_ratio": 0.5}
@@ -67,12 +67,12 @@ def test_sizes_are_in_order_and_values_make_the_same_configuration_again(bounds,
         ({"max_holes": 0.1}, "max_holes\n.*Extra inputs"),
     ],
 )
-def test_bounds_that_contradict_themselves_are_refused(values, message):
+def test_inconsistent_bounds_are_rejected(values, message):
     with pytest.raises(ValidationError, match=message):
         Bounds(**{"sizes": (3, 4, 5)} | values)
 
 
-def test_the_lakes_words_are_those_of_its_verifier_and_its_statistics(domain):
+def test_lake_terms_match_verifier_and_statistics(domain):
     kinds = [term.key for term in domain.failures]
     assert kinds == [kind.label for kind in Failure if kind != Failure.NONE]
     assert domain.called("3") == "3x3"
@@ -90,9 +90,7 @@ def test_the_lakes_words_are_those_of_its_verifier_and_its_statistics(domain):
     waits=st.integers(0, 20),
     num_agents=st.integers(2, 5),
 )
-def test_the_lakes_own_domain_makes_every_kind_into_one_that_can_be_made(
-    size, holes, waits, num_agents
-):
+def test_lake_domain_repairs_infeasible_kinds(size, holes, waits, num_agents):
     domain = lake_domain(Bounds(sizes=(size,)), num_agents)
     asked = {"data_ratio": 1.0, "hole_ratio": holes / 20, "wait_ratio": waits / 20}
 

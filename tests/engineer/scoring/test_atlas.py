@@ -53,7 +53,7 @@ def test_estimate_of_a_board_is_unbiased_for_every_chance(answers):
         assert mean == p * (1 - p)
 
 
-def test_expected_learnability_mixes_shares_waits_and_neighbouring_levels():
+def test_expected_learnability_interpolates_levels():
     p = {"3": {0.0: (1, 2), 0.2: (3, 4)}, "4": {0.0: (0, 4)}}  # valid of 8, without and with waits
     cells = [
         cell({k: 10}, group=group, hole_ratio=holes, wait_ratio=float(wait))
@@ -79,7 +79,7 @@ def picky(group: str, knobs: Mapping[str, float]) -> Mapping[str, float]:
     return {**knobs, "hole_ratio": min(knobs["hole_ratio"], 0.25)} if group == "4" else knobs
 
 
-def test_what_was_not_measured_has_no_value():
+def test_unmeasured_cells_have_no_value():
     domain = roomy(SMALL)
     full = random_atlas(np.random.default_rng(1), domain)
     gone = [
@@ -96,7 +96,7 @@ def test_what_was_not_measured_has_no_value():
     assert atlas.expected(lake((1.0, 0.25, 0.25), sizes=(9,))) is None
 
 
-def test_the_lakes_grid_has_both_pure_ends_of_the_waits_and_holes_that_can_be_made():
+def test_lake_atlas_grid_has_pure_waits_and_feasible_holes():
     grid = atlas_grid(
         lake_domain(Bounds(sizes=(2, 3, 5), max_wait_ratio=0.5, max_hole_ratio=0.4)), 4
     )

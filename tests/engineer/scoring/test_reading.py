@@ -105,7 +105,7 @@ def test_the_rule_itself_reads_every_fact():
 
 
 @pytest.mark.parametrize("fact", FACTS)
-def test_a_reader_that_is_blind_to_a_fact_is_found_out(fact):
+def test_reading_detects_an_ignored_fact(fact):
     reading = measure_reading(CONTEXTS, Follower(blind=(fact,)))
     assert flips(reading)[fact] == 0.0
     (own,) = [one for one in reading.facts if one.fact == fact]

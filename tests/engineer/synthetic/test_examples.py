@@ -41,7 +41,7 @@ def test_examples_are_a_context_and_the_rule_s_edits(domain):
 
 
 @pytest.mark.parametrize("fact", FACTS)
-def test_a_fact_of_another_readout_is_taken_for_every_group_and_nothing_else(fact):
+def test_swap_replaces_one_fact_of_every_group(fact):
     one, other = readouts(count=30)[3], readouts(count=30, seed=1)[7]
     changed = with_fact_of(one, other, fact)
     assert (changed.state, changed.refused) == (one.state, one.refused)

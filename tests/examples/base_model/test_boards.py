@@ -40,7 +40,7 @@ def check_plan(prompt: str, answer: str) -> None:
         assert one != other[::-1]
 
 
-def test_plans_are_valid_on_their_boards_and_no_two_boards_are_equal(plans, tiny):
+def test_generated_boards_are_distinct_with_valid_plans(plans, tiny):
     assert len(plans) == tiny.boards.count
     assert len({prompt for prompt, _ in plans}) == len(plans)
     for prompt, answer in plans:
@@ -64,7 +64,7 @@ def test_held_out_boards_are_never_among_the_plans(plans, held_out):
     assert prompts.isdisjoint(render(board, "compact") for board in held_out.boards)
 
 
-def test_cells_hold_boards_of_the_kinds_that_their_names_say(held_out):
+def test_cells_hold_boards_of_their_kind(held_out):
     assert list(held_out.cells)[:3] == ["3x3_hr0_go", "3x3_hr0_wait", "3x3_hr0.3_go"]
     assert len(held_out.cells) == 8
     boards = list(held_out.boards)

@@ -38,7 +38,7 @@ def writes(reading: ReadingTest, monkeypatch, change) -> None:
     monkeypatch.setattr(reading, "_written", lambda params: change(truth.copy()))
 
 
-def test_who_writes_the_rule_s_answers_has_all_edits_right_and_all_flips(reading, monkeypatch):
+def test_rule_itself_has_full_agreement_and_flips(reading, monkeypatch):
     writes(reading, monkeypatch, lambda truth: truth)
     edits_right, flips = reading.scores(None)
     assert edits_right == 1.0
@@ -46,7 +46,7 @@ def test_who_writes_the_rule_s_answers_has_all_edits_right_and_all_flips(reading
     assert len(flips) == 6
 
 
-def test_who_does_not_see_the_swap_flips_nothing(reading, monkeypatch, pairs):
+def test_blind_reader_flips_no_edit(reading, monkeypatch, pairs):
     count = len(pairs)
     writes(reading, monkeypatch, lambda truth: np.concatenate([truth[:count], truth[:count]]))
     edits_right, flips = reading.scores(None)
@@ -74,7 +74,7 @@ def test_a_flip_to_a_wrong_edit_is_a_flip_and_no_right_edit(reading, monkeypatch
     assert set(flips.values()) == {1.0}
 
 
-def test_what_is_written_is_the_most_probable_token_after_each_prefix(reading, opened):
+def test_greedy_decoding_takes_the_most_probable_token(reading, opened):
     import jax
     import jax.numpy as jnp
     from flax import nnx

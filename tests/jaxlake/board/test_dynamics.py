@@ -31,9 +31,7 @@ NO_FLAGS = {"off_board": [], "hole": [], "vertex_conflict": [], "swapping_confli
 
 @pytest.mark.parametrize("max_size", [2, 5])
 @pytest.mark.parametrize("action", [Action.RIGHT, Action.UP, -1, 5, 127, -128])
-def test_leaving_the_board_or_an_unknown_action_is_off_board_with_or_without_padding(
-    action, max_size
-):
+def test_unknown_actions_are_off_board_with_any_padding(action, max_size):
     moved = _step(["G S", "F F"], [action], max_size=max_size)
     assert _flags(moved) == NO_FLAGS | {"off_board": [0]}
     assert moved.positions[0].tolist() == [0, 1]

@@ -10,7 +10,7 @@ from benchmarks import oracles
 from jaxlake import GridError
 
 
-def test_text_survives_the_way_through_an_instance_for_every_size_and_agent_count():
+def test_grids_round_trip_for_all_sizes_and_agents():
     rng = random.Random(0)
     for size in range(2, 11):
         for agents in range(1, min(5, size * size // 2) + 1):
@@ -38,13 +38,13 @@ def test_text_survives_the_way_through_an_instance_for_every_size_and_agent_coun
         (["F F", "F H"], "grid: got no agents"),
     ],
 )
-def test_a_grid_that_is_no_board_is_refused_with_the_place(grid, message):
+def test_parse_grid_rejects_invalid_grids_with_the_position(grid, message):
     with pytest.raises(GridError) as error:
         jaxlake.parse_grid(grid)
     assert str(error.value).startswith(message)
 
 
-def test_boards_of_different_sizes_are_stacked_with_padding_that_changes_none_of_them():
+def test_stack_instances_padding_keeps_answers():
     grids = [["S G", "F H"], ["S G s", "g A a", "F F H"]]
     batch = jaxlake.stack_instances([jaxlake.parse_grid(grid) for grid in grids])
     assert batch.holes.shape == (2, 3, 3)
@@ -57,7 +57,7 @@ def test_boards_of_different_sizes_are_stacked_with_padding_that_changes_none_of
             assert np.array_equal(getattr(board, name), leaf), name
 
 
-def test_a_batch_is_not_formatted_as_if_it_were_one_board_and_is_not_empty():
+def test_format_grid_rejects_batches_and_empty_boards():
     one = jaxlake.parse_grid(["S G", "s g"])
     with pytest.raises(GridError, match="batch"):
         jaxlake.format_grid(jaxlake.stack_instances([one, one]))

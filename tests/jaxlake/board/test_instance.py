@@ -39,7 +39,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("board", "problem"), WRONG)
-def test_what_is_no_board_is_refused_alone_and_in_a_batch(board: Instance, problem: str):
+def test_solve_rejects_invalid_boards(board: Instance, problem: str):
     with pytest.raises(ValueError, match=f"^instance: got .*{problem}"):
         jaxlake.solve(board)
     batch = stack_instances([BOARD, board, BOARD])
@@ -78,7 +78,7 @@ def test_leaves_of_other_types_are_refused_within_programs_too(
 
 
 @pytest.mark.slow
-def test_within_a_program_nothing_is_said_of_what_is_no_board():
+def test_jit_returns_unknown_for_invalid_boards():
     """Of an agent that starts at its goal, the search would call a plan optimal that is not."""
     boards = [board for board, _ in WRONG] + [BOARD]
     solved = jax.device_get(jax.jit(jax.vmap(jaxlake.solve))(stack_instances(boards)))

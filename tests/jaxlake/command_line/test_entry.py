@@ -39,9 +39,7 @@ def test_help_loads_no_jax():
 
 
 @pytest.mark.parametrize(("missing", "told"), [("vllm.core", True), ("training.nothing", False)])
-def test_a_missing_package_is_named_but_a_missing_module_of_ours_is_a_bug(
-    missing, told, cli, monkeypatch
-):
+def test_missing_extra_is_named_but_own_modules_raise(missing, told, cli, monkeypatch):
     def run(args):
         raise ModuleNotFoundError(name=missing)
 

@@ -40,7 +40,7 @@ def process(*arguments, **options):
         (b'{"id": {"a": 1}, "refuse": 1}', {"a": 1}, "refused"),
     ],
 )
-def test_an_invalid_line_becomes_an_error_with_its_id_and_the_others_go_on(line, id, message):
+def test_invalid_line_gives_an_error_with_its_id(line, id, message):
     def read(record):
         if "refuse" in record:
             raise RecordError("refused")
@@ -54,7 +54,7 @@ def test_an_invalid_line_becomes_an_error_with_its_id_and_the_others_go_on(line,
     assert str(error).startswith(message)
 
 
-def test_invalid_lines_are_named_with_file_and_number_and_end_with_status_1(cli, write):
+def test_invalid_lines_are_named_with_status_1(cli, write):
     file = write(BOARD, {"id": 9, "grid": ["S X", "G F"]}, BOARD)
     result = cli("solve", file)
     assert result.status == 1
@@ -83,9 +83,7 @@ def test_the_output_file_appears_whole_beside_nothing_else(cli, write, tmp_path)
         (["lines.jsonl", "--output", "no/such/file"], "no/such/file: can't be written: No such"),
     ],
 )
-def test_a_file_that_cannot_be_read_or_written_is_one_message(
-    arguments, message, cli, write, tmp_path, monkeypatch
-):
+def test_unreadable_files_give_one_message(arguments, message, cli, write, tmp_path, monkeypatch):
     write(BOARD)
     monkeypatch.chdir(tmp_path)
     status, out, err = cli("solve", *arguments)
@@ -98,7 +96,7 @@ def test_a_file_that_cannot_be_read_or_written_is_one_message(
 JUNK_LINES = "junk\n" * 1200
 
 
-def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path):
+def test_closed_pipe_ends_the_command_quietly(tmp_path):
     file = tmp_path / "junk.jsonl"
     file.write_text(JUNK_LINES)
     with process("solve", str(file)) as running:

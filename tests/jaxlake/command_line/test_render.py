@@ -26,7 +26,7 @@ def test_text_says_what_comes_of_each_plan(cli, write):
     assert "parse error" not in alone
 
 
-def test_ids_are_printed_so_that_no_terminal_obeys_them(cli, write, tmp_path):
+def test_ids_are_escaped_for_terminals(cli, write, tmp_path):
     ids = ["\ud800", "\x1b[2J", "two\nlines", "Zürich 湖"]
     lines = write(*({"id": one, "grid": GRID} for one in ids))
     status, out, err = cli("render", lines)
@@ -53,7 +53,7 @@ def test_a_folder_gets_a_file_for_each_record(cli, write, tmp_path):
         assert ElementTree.parse(path).getroot().tag.endswith("svg")
 
 
-def test_what_solve_writes_is_drawn_as_it_is(cli, write):
+def test_render_accepts_output_of_solve(cli, write):
     walled = {"id": "walled", "grid": ["S H", "H G"]}
     solved = cli("solve", write(ALONE, walled, {"id": "none"}, {"id": "two", "grid": ["S"]}))
     assert solved.status == 1

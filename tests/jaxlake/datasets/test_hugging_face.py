@@ -51,7 +51,7 @@ def test_rows_come_back_from_parquet_and_json(dataset, tmp_path):
         assert again.to_list() == dataset.to_list()
 
 
-def test_a_prompt_is_messages_or_a_text_that_holds_the_board(boards, dataset):
+def test_prompt_is_messages_or_text_with_the_board(boards, dataset):
     text = to_hugging_face(boards[0], prompt="full", chat=False)
     assert "answer" not in text.column_names
     for row, words in zip(dataset, text["prompt"], strict=True):
@@ -72,7 +72,7 @@ def test_the_answer_of_a_row_earns_the_best_reward(dataset):
     assert [len(one) for one in plan] == [max(1, len(one)) for one in row["plan"]]
 
 
-def test_what_is_no_batch_of_boards_is_refused(boards):
+def test_stack_instances_rejects_invalid_batches(boards):
     batch, solutions = boards
     with pytest.raises(ValueError, match=r"got size of shape \(\)"):
         to_hugging_face(parse_grid(SINGLE[0]))

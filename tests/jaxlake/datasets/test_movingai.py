@@ -106,7 +106,7 @@ def test_a_wrong_file_is_named_with_its_line_and_field(tmp_path, old, new, said)
         ),
     ],
 )
-def test_tasks_that_are_no_lake_are_refused(tmp_path, rows, agents, said):
+def test_non_lake_tasks_are_rejected(tmp_path, rows, agents, said):
     grid_map = movingai.read_map(write(tmp_path / "a.map", MAP))
     scenarios = [Scenario("a.map", (3, 4), (b, a), (d, c)) for a, b, c, d in rows]
     with pytest.raises(DatasetError, match=said):

@@ -70,7 +70,7 @@ def test_each_row_says_what_its_board_is(made):
         assert check(grid, [list(step) for step in zip(*plan, strict=True)]).sum_of_costs == cost
 
 
-def test_where_boards_exist_a_row_is_what_was_asked_for(made):
+def test_feasible_rows_are_kept(made):
     for rows in made[1].values():
         for ratio in SMALL.hole_ratios:
             cell = [r for r in rows if r["size"] == 4 and r["requested_hole_ratio"] == ratio]
@@ -82,7 +82,7 @@ def test_where_boards_exist_a_row_is_what_was_asked_for(made):
                 assert row["needs_wait"] == row["requested_needs_wait"]
 
 
-def test_where_they_don_t_the_row_stays_and_says_so(made):
+def test_infeasible_rows_are_kept_and_marked(made):
     for config, rows in made[1].items():
         dense = [r for r in rows if r["size"] == 2 and r["requested_hole_ratio"] == 0.5]
         assert [(row["requested_holes"], row["holes"]) for row in dense] == [(2, 0)] * 4

@@ -12,7 +12,7 @@ from jaxlake.datasets.printed_tables import FILE_NAME
 FILE = Path(jaxlake.datasets.__file__).with_name(FILE_NAME)
 
 
-def test_every_model_has_the_cells_of_the_benchmark_and_an_aggregate_for_each_number_of_agents():
+def test_published_models_have_all_cells_and_aggregates():
     places = {(one.num_agents, one.model, one.size) for one in published_results()}
     models = published_models()
     assert len(models) == 7
@@ -22,7 +22,7 @@ def test_every_model_has_the_cells_of_the_benchmark_and_an_aggregate_for_each_nu
     assert len(published_results()) == len(places) == 168
 
 
-def test_the_marks_are_those_that_exact_arithmetic_on_the_file_gives():
+def test_published_marks_match_exact_arithmetic():
     """Counts of 150 are recovered as fractions; the means of counts are compared with a mean."""
     rows = list(csv.DictReader(FILE.read_text().splitlines()))
     expected = set()

@@ -70,7 +70,7 @@ def grids():
     return [random_grid(rng, size, 0.1, k) for size, k in shapes]
 
 
-def test_the_four_known_rows_are_read_and_agree_with_their_own_sentence():
+def test_known_rows_agree_with_their_sentence():
     rows = read_published(PUBLISHED)
     known = [json.loads(line) for line in PUBLISHED.read_text().splitlines()]
     assert [row.sample_id for row in rows] == [f"3ag_3x3_hr0.1_{i:03d}" for i in range(4)]
@@ -111,12 +111,12 @@ def test_sentences_decide_between_boards_wherever_they_stand():
         ["```", "S F G", "s H F", "g F F", "```"],
     ],
 )
-def test_what_frames_the_rows_is_passed_over(rows):
+def test_text_around_edit_rows_is_ignored(rows):
     board = find_board("\n".join(["The map:", *rows, "Plan."]))
     assert format_grid(board) == ["S F G", "s H F", "g F F"]
 
 
-def test_words_that_are_symbols_are_no_board():
+def test_words_of_symbols_are_not_a_board():
     text = "A\nF\nS G\nA H F\nS s A B C\nG g a b c\n"
     assert find_boards(text) == []
     with pytest.raises(DatasetError, match="no board of 2 agents of side 3 in it; found none"):
@@ -175,7 +175,7 @@ def test_a_wrong_row_is_named_with_file_line_and_id(tmp_path, changes, said):
         ("rows.parquet", b"PAR1", "rows.parquet: can't be read as Parquet"),
     ],
 )
-def test_a_file_that_is_no_set_of_rows_is_one_clear_message(tmp_path, name, content, said):
+def test_invalid_row_files_give_one_message(tmp_path, name, content, said):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DatasetError, match=said):
         read_published(tmp_path / name)

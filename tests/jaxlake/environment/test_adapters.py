@@ -86,7 +86,7 @@ def test_gymnaxs_gym_wrapper_plays_the_lake(lake):
     assert bool(gym.step(0)[3])
 
 
-def test_gymnasiums_check_env_passes_without_a_warning_but_of_the_missing_spec():
+def test_gymnasium_check_env_passes():
     from gymnasium.utils.env_checker import check_env
 
     with warnings.catch_warnings(record=True) as caught:
@@ -127,7 +127,7 @@ def test_pettingzoos_parallel_api_test_passes_without_a_warning():
         parallel_api_test(lake, num_cycles=100)
 
 
-def test_a_parallel_episode_names_failures_and_ends_for_all_agents_at_once():
+def test_parallel_episode_ends_for_all_agents_with_a_failure():
     grid = jaxlake.parse_grid(["S G", "s g"], max_size=4)
     lake = _lake("pettingzoo", params=env_params(grid), render_mode="ansi")
     with pytest.raises(gymnasium.error.ResetNeeded, match="reset"):
@@ -224,7 +224,7 @@ def test_jaxmarls_wrappers_take_the_lake_for_one_of_their_own():
     assert seen["agent_1"].shape[0] == 4
 
 
-def test_options_go_to_make_or_to_the_adapter_whichever_knows_them(monkeypatch):
+def test_make_for_splits_options(monkeypatch):
     def make(id, max_steps=9, **options):
         return LakeEnvironment(**options), env_params(BOARDS, max_steps=max_steps)
 
@@ -239,14 +239,14 @@ def test_options_go_to_make_or_to_the_adapter_whichever_knows_them(monkeypatch):
 
 
 @pytest.mark.parametrize("action", [25, -1, 999, 3.0, None, [3]])
-def test_a_joint_action_that_is_none_is_refused_by_gymnasiums_lake(action):
+def test_gymnasium_lake_rejects_invalid_joint_actions(action):
     lake = _lake("gymnasium")
     lake.reset(seed=0)
     with pytest.raises(ValueError, match="a whole number from 0 to 24 is needed"):
         lake.step(action)
 
 
-def test_an_action_that_is_none_is_refused_by_the_parallel_lake_with_the_agents_name():
+def test_parallel_lake_rejects_invalid_actions_by_agent():
     lake = _lake("pettingzoo")
     lake.reset(seed=0)
     for actions in ({"agent_0": 0}, {"agent_0": 0, "agent_1": 5}, {"agent_0": 0, "agent_1": 1.5}):
@@ -254,7 +254,7 @@ def test_an_action_that_is_none_is_refused_by_the_parallel_lake_with_the_agents_
             lake.step(actions)
 
 
-def test_what_does_not_fit_an_interface_is_refused_by_name():
+def test_unsupported_interface_options_are_named():
     with pytest.raises(ValueError, match="interface: got 'gym', allowed are gymnax"):
         adapt("gym", LakeEnvironment(), PARAMS)
     for interface in ("gymnax", "gymnasium"):

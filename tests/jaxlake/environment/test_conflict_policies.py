@@ -72,7 +72,7 @@ def _held_back(grid: list[str], here: list, actions: list[int], priority: bool) 
 
 
 @pytest.mark.parametrize("policy", [ConflictPolicy.BLOCK_BOTH, ConflictPolicy.PRIORITY])
-def test_agents_are_held_back_as_in_a_plain_walk_and_no_rule_is_broken(crowds, policy):
+def test_conflict_resolution_matches_a_plain_walk(crowds, policy):
     grids, places, actions, boards, positions, chosen = crowds
     result = _resolved(policy, boards, positions, chosen)
     differs = 0
@@ -93,7 +93,7 @@ def test_agents_are_held_back_as_in_a_plain_walk_and_no_rule_is_broken(crowds, p
     assert not result.failed.any()
 
 
-def test_fail_names_the_failure_that_the_plain_walk_names(crowds):
+def test_fail_policy_agrees_with_a_plain_walk(crowds):
     grids, places, actions, boards, positions, chosen = crowds
     result = _resolved(ConflictPolicy.FAIL, boards, positions, chosen)
     kinds, agents = jax.device_get(jax.vmap(first_failure)(result.attempt))

@@ -115,7 +115,7 @@ CHANGES = [
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_broken_environment_is_told_what_it_breaks(environment, reason):
+def test_check_environment_names_the_broken_contract(environment, reason):
     _, boards = pool_of(1, 8, [4], [2], 4, 2)
     with pytest.raises(ConformanceError) as caught:
         check_environment(environment, env_params(boards))
@@ -127,7 +127,7 @@ def _slipped(key, actions):
     return jnp.where(jax.random.bernoulli(jax.random.fold_in(key, 2)), other, actions)
 
 
-def test_dynamics_that_are_random_by_the_key_of_the_step_conform():
+def test_stochastic_dynamics_conform():
     def slippery(name):
         method = getattr(LakeEnvironment, name)
         return lambda self, key, state, actions, params: method(

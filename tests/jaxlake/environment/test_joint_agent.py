@@ -35,7 +35,7 @@ def test_every_joint_action_stands_for_one_choice_of_all_agents():
 
 
 @pytest.mark.parametrize("number", [125, -1, 10_000])
-def test_a_number_that_is_no_joint_action_is_an_action_of_none_of_the_agents(number):
+def test_invalid_joint_action_moves_no_agent(number):
     assert split_joint_action(number, 3).tolist() == [5, 5, 5]
     lake = JointAgentLake(LakeEnvironment(), PARAMS)
     _, state = lake.reset(jax.random.key(0))

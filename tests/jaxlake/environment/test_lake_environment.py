@@ -39,7 +39,7 @@ def _mutated(rng, plan):
     return plan
 
 
-def test_fail_agrees_with_verify_on_failure_agent_and_time_of_every_plan():
+def test_fail_policy_agrees_with_verify():
     rng = random.Random(7)
     _, boards = pool_of(1, 400, [2, 3, 4, 5, 6], [2], 8, 2)
     play = jax.jit(partial(roll_out, policy=ShortestPathPolicy(), max_steps=T))
@@ -78,7 +78,7 @@ def test_fail_agrees_with_verify_on_failure_agent_and_time_of_every_plan():
         assert terminated[i, last[i] :].all() == done[i]
 
 
-def test_termination_and_truncation_can_come_together_and_are_told_apart():
+def test_termination_and_truncation_are_distinct():
     board = jaxlake.parse_grid(["S F s", "F F F", "G F g"], max_size=5, max_agents=3)
     params = env_params(board, max_steps=2)
     environment = LakeEnvironment()
@@ -151,7 +151,7 @@ def test_actions_of_another_shape_or_kind_are_refused_by_name(actions):
 
 
 @pytest.mark.parametrize("split", [True, False])
-def test_boards_are_drawn_uniformly_from_those_that_are_filled(split):
+def test_reset_draws_filled_boards_uniformly(split):
     _, boards = pool_of(4, 7, [3, 4], [2], 4, 2)
     filled = np.array([False, True, True, False, True, True, True])
     params = env_params(boards, filled=filled)
@@ -167,7 +167,7 @@ def test_boards_are_drawn_uniformly_from_those_that_are_filled(split):
     assert np.array_equal(drawn, np.asarray(boards.starts)[filled])
 
 
-def test_nothing_is_retraced_over_configurations_and_vmapped_params_play_as_single_ones():
+def test_vmapped_params_equal_single_ones_without_retracing():
     environment = LakeEnvironment()
     pools = [pool_of(seed, 6, [3 + seed], [2], 6, 2)[1] for seed in range(3)]
     params = [env_params(pool, max_steps=4 + seed) for seed, pool in enumerate(pools)]

@@ -83,7 +83,7 @@ def test_planes_say_the_same_as_the_letters(scene):
 
 
 @pytest.mark.parametrize("radius", [1, 3, 9])
-def test_windows_show_what_lies_around_each_agent_and_blocked_cells_beyond_the_edge(scene, radius):
+def test_windows_show_neighbours_and_block_outside_cells(scene, radius):
     seen = _seen(AgentCentred(radius), scene)
     W = 2 * radius + 1
     assert seen.window.shape == (len(scene[0]), K, W, W, 4)

@@ -43,7 +43,7 @@ def test_the_table_of_the_docs_is_the_registry():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("id", "digest"), POOLS.items())
-def test_the_pool_of_an_id_is_that_of_this_version(id, digest):
+def test_pool_of_an_id_is_frozen_per_version(id, digest):
     _, params = make(id, num_instances=32)
     boards = jax.device_get(params.instances)
     rows = [row for i in range(32) for row in jaxlake.format_grid(row_of(boards, i))]

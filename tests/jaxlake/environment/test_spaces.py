@@ -30,7 +30,7 @@ def test_joint_actions_are_uniform_and_independent():
         Box(-1.0, 2.0, (30,), jnp.float32),
     ],
 )
-def test_what_is_drawn_is_contained_and_reaches_far(space):
+def test_space_samples_are_contained_and_diverse(space):
     drawn = jax.vmap(space.sample)(jax.random.split(jax.random.key(1), 20))
     assert drawn.dtype == space.dtype
     assert all(bool(space.contains(value)) for value in drawn)
@@ -54,7 +54,7 @@ def test_other_shapes_dtypes_and_values_are_not_contained():
     assert not tree.contains(value | {"a": value["a"] + jnp.int8(5)})
 
 
-def test_whole_numbers_of_python_numpy_and_jax_are_contained_in_a_discrete_space():
+def test_discrete_space_contains_all_integer_types():
     space = Discrete(5)
     for four in (4, np.int64(4), np.uint8(4), jnp.int32(4)):
         assert space.contains(four)

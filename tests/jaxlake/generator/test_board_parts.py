@@ -43,7 +43,7 @@ def _part_by_hand(grid, parts):
 
 
 @pytest.mark.parametrize("parts", [1, 2, 7, 64, 65536])
-def test_the_part_of_a_board_is_what_its_definition_says_in_any_padding(parts):
+def test_board_part_matches_its_definition(parts):
     rng = random.Random(parts)
     grids = [
         oracles.random_grid(rng, rng.choice([3, 5, 8]), rng.uniform(0, 0.4), rng.choice([2, 3]))
@@ -82,7 +82,7 @@ def test_candidates_are_moved_into_the_part_by_agent_0_alone(n, h, k, part):
         assert not any(after.holes[row][corner] for corner in corners)
 
 
-def test_a_candidate_without_a_way_in_the_part_is_told_apart():
+def test_candidates_without_a_placement_in_the_part_are_flagged():
     """On a full 2x2 board agent 0 has two ways, so most of 7 parts have none of them."""
     before, after, own = jax.device_get(_drawn(2, 0, 2, (4, 7), 2, 2, 2048))
     starts, goals = (
@@ -111,7 +111,7 @@ def test_every_board_of_a_part_comes_equally_often():
 
 
 @pytest.mark.slow
-def test_the_parts_of_a_small_kind_have_all_its_boards_and_share_none():
+def test_parts_of_a_small_kind_partition_its_boards():
     """Agent 0 has two ways on a full 2x2 board, so that one of three parts goes without."""
     every = {
         tuple(" ".join(cells[i : i + 2]) for i in (0, 2))
@@ -132,6 +132,6 @@ def test_the_parts_of_a_small_kind_have_all_its_boards_and_share_none():
 
 
 @pytest.mark.parametrize("part", [(0, 0), (2, 2), (-1, 2), (0, 65537)])
-def test_a_part_that_is_not_there_is_refused(part):
+def test_missing_part_is_rejected(part):
     with pytest.raises(ValueError, match=f"part: got {part[0]} of {part[1]}, "):
         generate(jax.random.key(0), lake_params(3), 4, part=part)

@@ -22,7 +22,7 @@ def rows():
     return feasibility_map(jax.random.key(0), **GRID, candidates=CANDIDATES, horizon=32)
 
 
-def test_what_cannot_be_made_says_why(rows):
+def test_infeasibility_gives_a_reason(rows):
     problems = {(row.size, row.hole_ratio, row.wait_ratio): row.problem for row in rows}
     assert problems[2, 0.3, 0.0] == jaxlake.infeasibility(2, 0.3, 2)
     assert problems[2, 0.0, 0.5] == f"of {CANDIDATES} candidates none needed a wait"
@@ -93,7 +93,7 @@ def test_the_shipped_table_holds_what_this_solver_finds(rows):
             assert abs(found / CANDIDATES - shipped) <= 5 * spread
 
 
-def test_acceptance_is_interpolated_between_hole_counts_and_unknown_beyond():
+def test_acceptance_interpolates_hole_counts():
     between = acceptance(10, 0.37, 0.0, 2)
     above, below = acceptance(10, 0.35, 0.0, 2), acceptance(10, 0.4, 0.0, 2)
     assert below < between < above

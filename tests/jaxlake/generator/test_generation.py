@@ -114,7 +114,7 @@ def test_requests_are_split_by_share_and_slots_lie_by_cell(made, number):
         assert not leaf[~result.filled].any()
 
 
-def test_what_cannot_be_made_is_missing_and_the_rest_is_not(made):
+def test_infeasible_boards_are_missing(made):
     mixed, tiny, _ = made[1]
     assert (mixed.shortfall_wait + mixed.shortfall_no_wait).tolist() == [0, 0, 0, 5, 11]
     assert mixed.candidates[3:].tolist() == [0, 0]
@@ -268,7 +268,7 @@ np.savez(sys.argv[1], *jax.tree.leaves(made))
 
 
 @pytest.mark.parametrize("devices", [1, 3, 8, 257, 5000])
-def test_devices_share_a_batch_equally_and_the_default_is_allowed(devices):
+def test_devices_share_a_batch_equally(devices):
     with pytest.raises(ValueError, match="devices: got none"):
         generate_sharded(jax.random.key(0), MIXTURES[0], 4, devices=())
     shared = _shared_batch_size(None, 1 << 24, devices, widths_for("gpu"))
@@ -294,13 +294,13 @@ def test_devices_share_a_batch_equally_and_the_default_is_allowed(devices):
         ({"key": jax.random.split(jax.random.key(0))}, ValueError, r"key: got shape \(2,\)"),
     ],
 )
-def test_generate_names_numbers_that_are_none(number, error, said):
+def test_generate_names_invalid_numbers(number, error, said):
     given = {"key": jax.random.key(0), "params": jaxlake.lake_params(3), "n": 4, "max_size": 3}
     with pytest.raises(error, match=said):
         jaxlake.generate(**(given | number))
 
 
-def test_generate_takes_numbers_of_numpy_and_makes_no_board_of_ratios_that_are_none():
+def test_generate_takes_numpy_numbers_and_rejects_nan():
     key, params = jax.random.key(0), jaxlake.lake_params(3, hole_ratio=[0.2] * 4)
     wrong = replace(params, hole_ratio=np.float32([0.2, np.nan, np.inf, 3e8]))
     # The solver is compiled for these shapes in test_compilations.py, too.

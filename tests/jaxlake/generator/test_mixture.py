@@ -56,7 +56,7 @@ def test_infeasible_requests_are_explained():
         ({"hole_ratio": np.float32([[0.5], [-1]])}, "hole_ratio: got -1.0, 0 to 1 are allowed"),
     ],
 )
-def test_what_is_out_of_range_is_named(fields, said):
+def test_out_of_range_values_are_named(fields, said):
     with pytest.raises(ValueError, match=said):
         jaxlake.lake_params(**({"size": 4} | fields))
 
@@ -117,12 +117,12 @@ def test_shares_are_whole_and_by_largest_remainder(hundredths, n):
         ([1, 1], 10**7 + 1, [5_000_001, 5_000_000]),
     ],
 )
-def test_largest_remainders_are_rounded_up_and_the_earlier_one_of_two(counted, weights, n, counts):
+def test_ties_of_remainders_go_to_the_earlier_cell(counted, weights, n, counts):
     params = jaxlake.lake_params(4, data_ratio=[weight / 100 for weight in weights])
     assert counted(params, n).tolist() == counts
 
 
-def test_waits_are_the_same_for_every_hundredth_and_up_to_4000_boards():
+def test_wait_counts_are_exact_for_every_hundredth():
     hundredths = np.arange(101)
     counts = np.arange(4001)[:, None]
     ratios = np.broadcast_to(np.float32(hundredths / 100), (4001, 101))

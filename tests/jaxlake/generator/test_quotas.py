@@ -32,7 +32,7 @@ def filled(key, no_wait, wait, *known, oversample=False):
     return found.boards.instances, found.made[0].tolist(), counts
 
 
-def test_boards_are_looked_for_until_a_whole_budget_is_spent_and_every_other_draw_is_a_duplicate():
+def test_draw_continues_while_half_of_the_boards_are_new():
     twenty, made, counts = filled(1, 20, 0)
     assert made == [20, 0]
     assert counts["candidates"] - counts["duplicates"] == 20
@@ -42,7 +42,7 @@ def test_boards_are_looked_for_until_a_whole_budget_is_spent_and_every_other_dra
     assert BUDGET <= counts["candidates"] < 2 * BUDGET
 
 
-def test_a_cell_whose_boards_are_all_known_is_given_up_after_a_few_calls(monkeypatch):
+def test_draw_gives_up_exhausted_cells_after_a_few_calls(monkeypatch):
     known, made, _ = filled(6, BOARDS, 0)
     assert made == [BOARDS, 0]
     calls = []
@@ -54,7 +54,7 @@ def test_a_cell_whose_boards_are_all_known_is_given_up_after_a_few_calls(monkeyp
     assert len(calls) < 30
 
 
-def test_boards_that_are_new_but_not_needed_are_no_duplicates():
+def test_surplus_boards_are_not_duplicates():
     """The first call draws a known board; the second one at least eight, of which one is taken."""
     first, made, counts = filled(3, 1, 0)
     assert (made, counts["candidates"], counts["duplicates"]) == ([1, 0], 1, 0)

@@ -144,7 +144,7 @@ PIECES = [
     st.text(max_size=300) | st.lists(st.sampled_from(PIECES), max_size=40).map("".join),
     st.integers(1, 5),
 )
-def test_any_text_and_any_mixture_of_what_answers_are_made_of_is_answered(text, num_agents):
+def test_reader_accepts_any_text(text, num_agents):
     answer = parse_answer(text, num_agents, max_steps=10)
     assert answer.parsed == (answer.plan is not None) == (answer.reason is None)
     if answer.parsed:
@@ -195,14 +195,14 @@ def test_any_text_and_any_mixture_of_what_answers_are_made_of_is_answered(text, 
         ("Agent 0: RIGHT\nAgent 1: LEFT <answer></answer>", "agent 0 is missing"),
     ],
 )
-def test_what_is_not_plain_is_not_parsed_and_is_named(text, reason):
+def test_non_plain_yaml_is_rejected(text, reason):
     answer = parse_answer(text, 2, max_steps=5)
     assert not answer.parsed
     assert answer.plan is None
     assert reason in answer.reason
 
 
-def test_a_plan_said_twice_is_one_plan_and_an_empty_list_of_actions_says_that_an_agent_stays():
+def test_repeated_plan_is_one_and_empty_list_means_stay():
     text = "Agent 0: RIGHT\nAgent 1: LEFT\n\nFinal answer:\nAgent 0: right\nAgent 1: left"
     assert parse_answer(text, 2, max_steps=5).plan == ((4,), (3,))
     assert parse_answer('{"0": ["UP"], "1": []}', 2, max_steps=5).plan == ((1,), ())

@@ -33,7 +33,7 @@ def test_a_prompt_tells_the_board_and_every_start_and_goal(style, rows):
 
 
 @pytest.mark.parametrize("style", PROMPT_STYLES)
-def test_padding_is_not_in_the_prompt_which_ends_where_the_answer_begins(style):
+def test_prompt_excludes_padding_and_answer(style):
     tight = parse_grid(TWO_AGENTS, max_size=3, max_agents=2)
     assert render(tight, style) == render(board(TWO_AGENTS), style)
     assert render(tight, style).endswith("\n")
@@ -41,7 +41,7 @@ def test_padding_is_not_in_the_prompt_which_ends_where_the_answer_begins(style):
 
 @pytest.mark.parametrize("style", ["full", "reasoned"])
 @pytest.mark.parametrize(("rows", "num_agents"), [(TWO_AGENTS, 2), (FIVE_AGENTS, 5)])
-def test_render_shows_an_answer_that_can_be_read(style, rows, num_agents):
+def test_render_shows_a_readable_answer(style, rows, num_agents):
     section = render(board(rows), style).split("\nAnswer\n")[1].split("\nBoard\n")[0]
     answer = parse_answer(section, num_agents, max_steps=8)
     assert answer.parsed, answer.reason
@@ -93,7 +93,7 @@ def test_target_of_style_reasoned_stands_in_tags():
 
 
 @pytest.mark.parametrize("value", [-1, 5])
-def test_a_target_is_refused_for_what_is_no_action(value):
+def test_target_rejects_invalid_actions(value):
     with pytest.raises(ValueError, match=f"got action {value}, 0 to 4"):
         target(np.full((2, 2), value, np.int8))
     with pytest.raises(ValueError, match=r"\(steps, agents\)"):

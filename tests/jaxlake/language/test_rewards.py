@@ -85,7 +85,7 @@ def test_scores_are_those_of_a_plain_walk(walks):
     assert seen >= {(best, Failure.NONE) for best in (True, False, None)}
 
 
-def test_any_number_of_answers_to_boards_of_any_kind_is_verified_by_one_program(walks):
+def test_verify_answers_compiles_once(walks):
     score(OPTIMAL, CORNER, 3)
     before = verify_batch._cache_size()
     for count in (1, 2, 7, BATCH_SIZE, BATCH_SIZE + 1, 400):
@@ -192,7 +192,7 @@ def test_rows_of_other_tasks_are_left_to_other_reward_functions():
 
 
 @pytest.mark.parametrize(("optimum", "share"), [([None, None], None), ([3, None], 1.0)])
-def test_answers_to_boards_without_an_optimum_count_neither_for_nor_against_it(optimum, share):
+def test_boards_without_an_optimum_are_not_compared(optimum, share):
     metrics = {}
     lake_reward(
         [""] * 2,
@@ -235,7 +235,7 @@ def test_rewards_of_arrays_are_those_of_scores(walks):
         ),
     ],
 )
-def test_what_cannot_be_scored_is_refused_with_its_row(arguments, message):
+def test_unscorable_rows_are_rejected_by_number(arguments, message):
     with pytest.raises(ValueError, match=message):
         score_batch(*arguments)
 
@@ -314,7 +314,7 @@ def test_columns_of_pandas_are_read_as_they_are():
         score_batch([OPTIMAL], [CORNER], [2.5])
 
 
-def test_a_missing_column_is_named_with_those_that_are_there():
+def test_missing_column_is_named_with_existing_ones():
     with pytest.raises(ValueError, match=r"no column 'grid', only \['map', 'sum_of_costs'\]"):
         lake_reward([""], [OPTIMAL], map=[CORNER], sum_of_costs=[3])
     with pytest.raises(ValueError, match=r"no column 'sum_of_costs'.*optimum=None"):
@@ -325,6 +325,6 @@ def test_a_missing_column_is_named_with_those_that_are_there():
     "wrong",
     [{"valid": 1.5}, {"parsed": float("nan")}, {"unparsable": 0.1}, {"valid": "much"}],
 )
-def test_rewards_that_pay_more_for_worse_are_refused(wrong):
+def test_inverted_rewards_are_rejected(wrong):
     with pytest.raises(ValueError, match="descending order"):
         RewardValues(**wrong)

@@ -108,7 +108,7 @@ def test_outcomes_are_those_of_a_plain_walk(policy, conflict):
         assert not kinds & {Failure.OFF_BOARD, Failure.HOLE}
 
 
-def test_the_random_policy_takes_every_allowed_action_equally_often():
+def test_random_policy_is_uniform_over_allowed_actions():
     boards = _boards([["S H F", "F F F", "F F G"]] * B)
     first = _played(RandomPolicy(), boards).actions[:, 0, 0]
     assert set(first.tolist()) == {jaxlake.Action.WAIT, jaxlake.Action.DOWN}
@@ -127,7 +127,7 @@ def test_the_optimal_policy_is_optimal_wherever_there_is_a_plan(solved):
     assert (played.actions[~solved] == 0).all()
 
 
-def test_prioritised_plans_are_valid_and_the_first_agent_goes_straight():
+def test_prioritised_plans_are_valid():
     grids = _grids(5, 60, 3, holes=0.2)
     boards = _boards(grids)
     played = _played(policies.prioritised_policy(T), boards)
@@ -148,7 +148,7 @@ def test_prioritised_plans_are_valid_and_the_first_agent_goes_straight():
 
 
 @pytest.mark.slow
-def test_a_sweep_is_the_tables_of_single_rollouts_and_traces_once_for_all_configurations(solved):
+def test_sweep_equals_single_rollouts_and_traces_once(solved):
     three = (RandomPolicy(), ShortestPathPolicy(), policies.prioritised_policy(T))
     boards, solutions = jax.tree.map(
         lambda leaf: np.reshape(leaf, (4, 20, *np.shape(leaf)[1:])), solved

@@ -14,7 +14,7 @@ HOLE = [[2, 0, 2], [2, 2, 0]]
 SAFE = [[2, 0, 2], [2, 0, 0], [0, 3, 0], [0, 2, 0]]
 
 
-def test_a_picture_verifies_the_plan_itself_and_marks_what_it_finds() -> None:
+def test_picture_marks_the_failure_of_its_plan() -> None:
     fault = show(BOARD, HOLE).playback.fault
     assert fault is not None
     assert (fault.kind, fault.time, fault.agents, fault.cells) == ("hole", 1, (1,), ((1, 1),))
@@ -24,7 +24,7 @@ def test_a_picture_verifies_the_plan_itself_and_marks_what_it_finds() -> None:
     assert (unknown.kind, unknown.agents) == ("off_board", (2,))
 
 
-def test_a_notebook_gets_well_formed_svg_that_carries_its_own_background() -> None:
+def test_notebook_svg_is_well_formed_with_background() -> None:
     for picture in (show(BOARD), show(BOARD, HOLE)):
         root = ElementTree.fromstring(picture._repr_html_())
         panel = [one for one in root.iter() if one.get("class") == "panel"]
@@ -50,7 +50,7 @@ def test_a_file_has_the_format_of_its_name(tmp_path: Path) -> None:
         ({"plan": HOLE, "length": 3}, "length: got 3, 0 to 2"),
     ],
 )
-def test_what_is_no_plan_is_refused(arguments: dict, words: str) -> None:
+def test_invalid_plans_are_rejected(arguments: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         show(BOARD, **arguments)
 

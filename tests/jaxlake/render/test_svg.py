@@ -122,6 +122,6 @@ def test_any_plan_on_any_board_gives_safe_well_formed_xml(data: st.DataObject) -
         ({"plan": None, "cell": 0}, "a positive number of pixels"),
     ],
 )
-def test_what_can_not_be_drawn_is_named(arguments: dict, words: str) -> None:
+def test_undrawable_input_is_named(arguments: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         episode_svg(OPEN, **arguments)

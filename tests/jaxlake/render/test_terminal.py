@@ -11,12 +11,12 @@ def test_a_board_at_the_start_is_its_grid() -> None:
     assert lines == format_grid(BOARD) == format_grid(parse_grid(lines, max_agents=3))
 
 
-def test_agents_are_written_where_they_stand_and_goals_where_no_agent_does() -> None:
+def test_rendered_agents_cover_goals() -> None:
     text = board_text(BOARD, [[2, 0], [0, 0], [0, 2], [0, 0]])
     assert text.splitlines() == ["s F A", "F H F", "S g a"]
 
 
-def test_every_moment_of_a_plan_is_a_frame_with_the_actions_that_led_there() -> None:
+def test_frames_show_every_step_with_its_actions() -> None:
     board = parse_grid(["S s F", "F F A", "G g a"], max_size=4, max_agents=3)
     assert str(show(board, [[2, 2, 2], [2, 2, 0], [0, 0, 0]])).splitlines() == [
         "t = 0   t = 1         t = 2",

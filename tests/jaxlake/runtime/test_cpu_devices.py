@@ -26,7 +26,7 @@ def test_after_a_first_computation_it_is_too_late():
     assert jax.config.values["jax_num_cpu_devices"] != 7
 
 
-def test_a_process_that_calls_it_first_has_the_devices_and_the_flags():
+def test_use_all_cores_sets_devices_and_flags():
     script = """
 import json, os, sys
 import jax, jaxlake

@@ -18,7 +18,7 @@ def test_wanted_lanes_come_first_and_all_keep_their_order(count, share):
     np.testing.assert_array_equal(jax.jit(wanted_first)(jnp.asarray(wanted)), expected)
 
 
-def test_widths_are_by_default_those_of_the_device_that_jax_is_told_to_use(monkeypatch):
+def test_default_widths_follow_the_default_device(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert widths_for() == widths_for("gpu")
     for device in (jax.local_devices(backend="cpu")[0], "cpu"):

@@ -118,7 +118,7 @@ def test_joint_searches_and_their_plans_are_those_of_the_loops(seed, size, count
 
 
 @pytest.mark.slow
-def test_a_plan_that_costs_more_than_a_board_has_lanes_is_that_of_the_loops():
+def test_kernel_equals_loops_for_plans_longer_than_lanes():
     # The two can pass each other only at the far end of the corridor, and one has farther back.
     corridor = ["G s S F g F", "H H H H H F", "F F F F F F", "F H H H H H", "F F F F F F"]
     batch = instances([[*corridor, "H H H H F H"]], 6, 2)
@@ -129,7 +129,7 @@ def test_a_plan_that_costs_more_than_a_board_has_lanes_is_that_of_the_loops():
 @pytest.mark.parametrize(
     "machine", [pytest.param(Kernels.GPU, marks=pytest.mark.slow), Kernels.TPU]
 )
-def test_what_a_joint_search_does_for_one_machine_only_is_what_the_loops_do(machine, monkeypatch):
+def test_joint_search_variants_equal_the_loops(machine, monkeypatch):
     # No barrier is needed where all lanes write before any of them reads.
     monkeypatch.setattr(pallas, "pallas_call", partial(pallas.pallas_call, interpret=True))
     monkeypatch.setattr(triton, "debug_barrier", lambda: None)
@@ -162,7 +162,7 @@ def test_staircases_are_those_of_the_loops(seed, sizes, count, holes):
 
 
 @pytest.mark.parametrize("machine", [Kernels.GPU, Kernels.TPU])
-def test_what_a_climb_does_for_one_machine_only_is_what_the_loops_do(machine, monkeypatch):
+def test_climb_variants_equal_the_loops(machine, monkeypatch):
     monkeypatch.setattr(pallas, "pallas_call", partial(pallas.pallas_call, interpret=True))
     monkeypatch.setattr(triton, "debug_barrier", lambda: None)
     batch = instances(random_grids(12, 60, sizes=(4,), agents=(2,), holes=0.6), 4, 2)

@@ -65,7 +65,7 @@ CROSSED = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dense", [True, False])
-def test_an_equally_cheap_plan_without_waits_may_be_longer_than_the_horizon(dense):
+def test_needs_wait_is_unknown_beyond_the_horizon(dense):
     board = jaxlake.stack_instances([jaxlake.parse_grid(CROSSED)])
     solve_boards = solve_batch if dense else solve_by_trees
     enough, short = (row_of(solve_boards(board, horizon=steps), 0) for steps in (8, 7))

@@ -15,7 +15,7 @@ from tests.jaxlake.solver.boards import instances, random_grids
 COUNT, SIZE = 400, 7
 
 
-def test_wanted_pairs_get_what_joint_searches_find_and_the_others_nothing():
+def test_only_requested_pairs_are_searched():
     grids = random_grids(0, COUNT, sizes=tuple(range(2, SIZE + 1)), agents=(2,), holes=0.55)
     wanted = np.random.default_rng(0).random(COUNT) < 0.8
     boards = instances(grids, SIZE, 2)

@@ -50,7 +50,7 @@ def _tight_grids(seed: int, count: int, agents: tuple[int, ...]) -> list[list[st
 
 
 @pytest.mark.slow
-def test_tight_boards_are_proved_unsolvable_exactly_where_no_joint_plan_exists():
+def test_tight_boards_are_unsolvable_iff_no_joint_plan_exists():
     grids = _tight_grids(0, 200, (2, 3, 3, 4)) + _tight_grids(1, 2, (5,))
     unsolvable = _has_no_joint_plan(grids)
     assert (_proved(grids) == unsolvable).all()
@@ -59,7 +59,7 @@ def test_tight_boards_are_proved_unsolvable_exactly_where_no_joint_plan_exists()
     assert not unsolvable.all()
 
 
-def test_a_full_square_turns_although_no_single_agent_of_it_could_lead():
+def test_full_square_can_rotate():
     """Four agents fill a square; their goals lie in the corridor below in the order given."""
     grids = [
         ["S s H H H", "A B H H H", f"{a} H H H H", f"{b} H H H H", f"{c} {d} H H H"]
@@ -73,7 +73,7 @@ def test_a_full_square_turns_although_no_single_agent_of_it_could_lead():
     assert far_ends - {"a"}
 
 
-def test_components_are_independent_and_large_ones_are_looked_at_whole():
+def test_components_are_independent():
     rng = random.Random(2)
     grids = [
         oracles.random_grid(rng, n, rng.uniform(0.2, 0.6), k, together=rng.random() < 0.6)
@@ -87,7 +87,7 @@ def test_components_are_independent_and_large_ones_are_looked_at_whole():
 
 
 @pytest.mark.parametrize("together", [1, pytest.param(7, marks=pytest.mark.slow)])
-def test_a_search_that_goes_on_for_boards_of_the_same_cells_proves_the_same(together):
+def test_shared_permutation_search_gives_equal_proofs(together):
     """Small boards are sorted by their cells; agents differ in number and in where they stand."""
     rng = random.Random(5)
     free = {

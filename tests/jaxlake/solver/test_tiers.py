@@ -61,7 +61,7 @@ def small():
 
 
 @pytest.mark.slow
-def test_answers_from_two_to_five_agents_in_one_batch_agree_with_all_oracles():
+def test_mixed_batch_agrees_with_all_oracles():
     grids = random_grids(SEED, BOARDS)
     truths = oracles.judge_all(grids)
     kinds = compare(grids, _solve_full(instances(grids, **FULL)), list(truths))
@@ -70,7 +70,7 @@ def test_answers_from_two_to_five_agents_in_one_batch_agree_with_all_oracles():
     assert kinds["UNKNOWN"] <= 0.003 * BOARDS
 
 
-def test_answers_where_only_two_agents_fit_agree_with_all_oracles():
+def test_boards_for_two_agents_agree_with_all_oracles():
     grids = random_grids(SEED + 1, BOARDS // 3, agents=(2,))
     truths = oracles.judge_all(grids)
     solutions = solve(instances(grids, max_size=10, max_agents=2), FULL_BATCH)
@@ -89,7 +89,7 @@ def test_few_full_size_boards_with_a_third_of_holes_are_unknown(agents, rate):
 
 
 @pytest.mark.slow
-def test_boards_with_rows_of_more_than_sixteen_cells_are_solved_exactly():
+def test_boards_beyond_16_cells_are_solved_exactly():
     grids = random_grids(3, 60, sizes=(13, 17, 20), agents=(2, 3), holes=0.4)
     truths = oracles.judge_all(grids)
     solutions = solve(instances(grids, 20, 3), len(grids))
@@ -110,7 +110,7 @@ def test_any_static_size_gives_the_right_answers(max_size):
 
 
 @pytest.mark.slow
-def test_the_other_boards_of_a_batch_and_their_order_change_no_answer():
+def test_answers_are_independent_of_the_batch():
     boards = instances(random_grids(5, FULL_BATCH), **FULL)
     reference = _solve_full(boards)
     order = np.random.default_rng(0).permutation(FULL_BATCH)
@@ -124,7 +124,7 @@ def test_the_other_boards_of_a_batch_and_their_order_change_no_answer():
 
 
 @pytest.mark.slow
-def test_agents_may_be_in_any_slots_and_plans_of_empty_ones_are_waits():
+def test_agents_may_use_any_slots_and_empty_slots_wait():
     grids = random_grids(6, FULL_BATCH, sizes=(3, 4, 5, 6), agents=(1, 2, 3))
     slots = np.random.default_rng(1).permuted(np.tile(np.arange(5), (FULL_BATCH, 1)), axis=1)
     boards = instances(grids, **FULL)
@@ -138,7 +138,7 @@ def test_agents_may_be_in_any_slots_and_plans_of_empty_ones_are_waits():
 
 
 @pytest.mark.slow
-def test_a_short_horizon_cuts_off_exactly_and_changes_no_other_answer(small):
+def test_short_horizon_only_affects_longer_plans(small):
     _, boards, full = small
     cut = solve(boards, SMALL_BATCH, horizon=8)
     known = (cut.status != Status.UNKNOWN) & (full.status != Status.UNKNOWN)
@@ -153,7 +153,7 @@ def test_a_short_horizon_cuts_off_exactly_and_changes_no_other_answer(small):
 
 
 @pytest.mark.slow
-def test_crowded_boards_that_the_trees_leave_open_are_solved_by_sets_of_joint_states():
+def test_joint_state_sets_solve_open_crowded_boards():
     grids = random_grids(8, SMALL_BATCH, sizes=(3, 4), agents=(3,))
     boards = instances(grids, **SMALL)
     trees = solve_by_trees(boards, max_expansions=8)
@@ -177,7 +177,7 @@ def test_how_wide_the_loops_are_changes_nothing(agents):
 
 
 @pytest.mark.slow
-def test_more_replanned_agents_settle_more_boards_and_change_no_answer():
+def test_larger_budget_settles_more_boards():
     boards = instances(random_grids(8, 96, sizes=(4, 5), agents=(4,)), 5, 4)
 
     def solve(most):

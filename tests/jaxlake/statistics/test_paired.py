@@ -35,12 +35,12 @@ def test_p_values_are_those_of_the_exact_binomial_test(gained, lost):
         ((10, 4, 7), r"gained 4 \+ lost 7 must be at most count 10"),
     ],
 )
-def test_comparison_that_does_not_add_up_is_refused(values, message):
+def test_inconsistent_comparison_is_rejected(values, message):
     with pytest.raises(ValueError, match=message):
         PairedComparison(*values)
 
 
-def test_an_interval_contains_the_true_difference_as_often_as_it_says():
+def test_interval_coverage_is_nominal():
     """Every outcome of 40 boards, weighted by its probability."""
     from scipy import stats
 

@@ -141,7 +141,7 @@ def test_parts_add_up_to_the_whole(batch):
     assert_same(_tabulate(batch), whole)
 
 
-def test_vmap_over_batches_gives_a_table_each_and_over_a_named_axis_the_same_for_all(batch):
+def test_tabulate_supports_vmap_and_named_axes(batch):
     _, boards, outcomes, solutions, mask = batch
     arguments = (boards, solutions.needs_wait, outcomes, mask, solutions)
     folded = jax.tree.map(lambda leaf: leaf.reshape(4, B // 4, *leaf.shape[1:]), arguments)
@@ -181,7 +181,7 @@ def _costly(plans):
     return wide, ~yes, Outcome(yes, yes, ~yes, ~yes, kind, nobody, never, most, most, there)
 
 
-def test_low_words_are_carried_in_a_batch_over_chunks_and_over_a_named_axis():
+def test_low_words_carry_over_chunks_and_axes():
     """129 plans cost 64 * 2**16 + 32,639, and four times as many 257 * 2**16 + 65,020."""
     chunks = jax.tree.map(lambda leaf: leaf.reshape(4, 129, *leaf.shape[1:]), _costly(516))
     apart = jax.vmap(jaxlake.tabulate)(*chunks)

@@ -70,7 +70,7 @@ def test_chunk_program_agrees_with_single_calls(result):
 
 
 @pytest.mark.parametrize("rows", [slice(1, 2), slice(2, 5)])
-def test_chunk_program_gives_rows_that_fit_any_chunk(result, rows):
+def test_chunk_program_rows_are_independent_of_the_chunk(result, rows):
     part = chunk_program(OPTIONS, (jax.devices()[0],))(*_request(rows))
     assert_same(part, jax.tree.map(lambda leaf: leaf[rows], result))
 

@@ -59,7 +59,7 @@ def test_gap_in_the_data_is_a_gap_in_the_curve(value: float | None, pieces: int)
     assert path.count("M") == pieces
 
 
-def test_charts_of_nothing_are_none():
+def test_empty_data_gives_no_chart():
     assert line_chart("t", [Curve("a", [1.0], [None])], **LABELS) is None
     assert rate_chart("t", [Series("a", [None])], ["1"], **LABELS) is None
     assert bar_chart("t", [], {}, x_label="x") is None

@@ -68,7 +68,7 @@ def test_an_unknown_name_is_refused_before_anybody_is_asked(run, asked, capsys, 
     assert asked == []
 
 
-def test_blanks_between_names_are_passed_over_and_failures_are_explained(run, monkeypatch, capsys):
+def test_check_ignores_blanks_and_explains_failures(run, monkeypatch, capsys):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     assert replay(run, "fixed, endpoint") == 0
     output = capsys.readouterr()

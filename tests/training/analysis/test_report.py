@@ -45,7 +45,7 @@ def validated_rows(run: Path) -> Iterator[tuple[int, str, Rates]]:
         yield stage, "All", validation.total
 
 
-def test_validation_table_shows_counts_and_intervals_of_the_files(finished_run, page):
+def test_validation_table_matches_the_files(finished_run, page):
     shown, group = {}, ""
     for cells in page.rows:
         if len(cells) == 6 and "/" in cells[-1]:
@@ -205,7 +205,7 @@ def test_solver_plans_of_the_page_are_valid_and_cost_the_optimum(page):
         assert int(outcome.sum_of_costs) == optimum == sum(map(len, letters))
 
 
-def test_texts_are_cut_and_old_stages_left_out_where_answers_are_too_many(finished_run):
+def test_replay_page_cuts_long_texts_and_old_stages(finished_run):
     run = read_run(finished_run)
     whole = answers_json(run)
     assert (whole.validations_left_out, whole.one_in) == (0, 1)
@@ -222,7 +222,7 @@ def test_texts_are_cut_and_old_stages_left_out_where_answers_are_too_many(finish
     assert answers_json(run, most_characters=100).text == ""
 
 
-def test_page_goes_where_it_is_told_and_leaves_nothing_else(run_copy, tmp_path):
+def test_replay_page_is_the_only_output(run_copy, tmp_path):
     before = sorted(run_copy.rglob("*"))
     target = tmp_path / "out" / "page.html"
     target.parent.mkdir()

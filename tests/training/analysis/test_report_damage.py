@@ -58,7 +58,7 @@ def test_page_of_a_run_with_almost_no_files_says_what_is_missing(run_copy):
     assert "Training reward" in page.text
 
 
-def test_cut_line_of_a_log_that_grows_is_passed_over(run_copy):
+def test_incomplete_last_log_line_is_ignored(run_copy):
     log = run_copy / "metrics.jsonl"
     log.write_text(log.read_text() + '{"phase": "train", "stage": 3, "upd')
     run = read_run(run_copy)
@@ -66,7 +66,7 @@ def test_cut_line_of_a_log_that_grows_is_passed_over(run_copy):
     assert len(run.updates) == 120
 
 
-def test_the_command_writes_a_page_of_a_run_whose_last_validation_is_damaged(run_copy, cli):
+def test_report_survives_a_damaged_last_validation(run_copy, cli):
     damaged = run_copy / "stages/3/episodes.jsonl"
     damaged.write_text(damaged.read_text()[:40])
     done = cli("report", run_copy)

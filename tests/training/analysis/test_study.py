@@ -138,7 +138,7 @@ def test_designs_and_answers_are_counted(study_copy):
         assert {kind: n for kind, n in one["designs"]["answers"].items() if n} == reviews
 
 
-def test_run_that_used_another_budget_is_named(study_copy):
+def test_run_with_another_budget_is_named(study_copy):
     budget = results_of(study_copy)["budget"]["training_instances"]
     for engineer, seed in SKILLS:
         metrics = run_of(study_copy, engineer, seed).metrics
@@ -156,7 +156,7 @@ def test_moved_study_gives_the_same_report(finished_study, study_copy, tmp_path)
         assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
 
 
-def test_runs_that_began_with_different_models_are_not_compared(study_copy, capsys):
+def test_runs_from_different_models_are_not_compared(study_copy, capsys):
     ours, trained = (run_of(study_copy, "lively", 2).stage(stage) for stage in (0, 3))
     ours.episodes.write(trained.episodes.read())
     assert report_only(study_copy) == 2

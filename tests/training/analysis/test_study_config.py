@@ -88,7 +88,7 @@ def test_bad_study_is_named_with_what_is_allowed(changes, words, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "- a", "{", "\x00"])
-def test_file_that_is_no_study_is_named(text, tmp_path, capsys):
+def test_invalid_study_file_is_named(text, tmp_path, capsys):
     path = tmp_path / "study.yaml"
     path.write_text(text)
     assert main(["study", str(path), "--dry-run"]) == 2

@@ -49,7 +49,7 @@ def test_intervals_contain_the_truth_about_as_often_as_they_say():
 
 
 @pytest.mark.parametrize("own_share", [0.0, 0.25])
-def test_intervals_know_that_all_seeds_answer_the_same_boards(own_share):
+def test_intervals_account_for_shared_boards(own_share):
     rates, differences = simulated_coverage(3, 0.0, 900, own_share)
     assert rates >= 0.91
     assert differences >= 0.93
@@ -86,14 +86,14 @@ def test_resamples_vary_as_crossed_draws_of_seeds_and_boards_do():
         ([-2, -1], -2, -1, -1),
     ],
 )
-def test_an_interval_that_ends_at_0_is_not_beyond_it(values, low, high, beyond):
+def test_interval_ending_at_zero_is_not_beyond(values, low, high, beyond):
     found = mean_interval(np.array([values]), resamples=500)
     assert (found.low, found.high, found.beyond) == (low, high, beyond)
     assert found.value == sum(values) / 2
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 8])
-def test_power_is_how_often_a_t_test_over_seeds_finds_the_difference(seeds: int):
+def test_power_matches_simulated_t_tests(seeds: int):
     deviation = 0.01
     one = Contrast(tuple(range(seeds)), Interval(0.0, 0.0, 0.0, 0), deviation)
     rng = np.random.default_rng(seeds)
@@ -106,7 +106,7 @@ def test_power_is_how_often_a_t_test_over_seeds_finds_the_difference(seeds: int)
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 8])
-def test_interval_over_seeds_is_that_of_the_paired_t_test(seeds: int):
+def test_interval_over_seeds_is_a_paired_t_test(seeds: int):
     rng = np.random.default_rng(seeds)
     ours, theirs = (dict(enumerate(rng.random((seeds, 50)) < rate)) for rate in (0.6, 0.5))
     del theirs[0], ours[seeds - 1]

@@ -117,7 +117,7 @@ def test_failed_run_is_shown_and_the_others_go_on_and_it_resumes(stand_in, capsy
     assert stand_in.calls() == []
 
 
-def test_runs_do_everything_themselves_after_a_failed_first_round(stand_in, capsys):
+def test_failed_shared_round_falls_back_to_single_runs(stand_in, capsys):
     stand_in.orders(fail=(ROUNDS[0],))
     assert study_command(stand_in.folder, "--seeds", "1") == 0
     assert "first round of seed 1: failed with exit status 7" in capsys.readouterr().out

@@ -165,7 +165,7 @@ def test_a_stage_is_sealed_once_and_equal_but_for_seconds(run: Path, finished: P
     assert in_run(run, "3/digests.json").read_bytes() == expected
 
 
-def test_weights_that_were_changed_are_refused(run: Path):
+def test_changed_weights_are_rejected(run: Path):
     directory = RunDirectory(run)
     require_sealed_weights(directory, 1)
     flip("1/policy/model.safetensors")(run)

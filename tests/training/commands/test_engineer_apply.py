@@ -58,7 +58,7 @@ def test_answers_are_decided_in_their_order(apply):
     ],
     ids=range(5),
 )
-def test_an_invalid_line_is_answered_under_its_id_and_the_others_go_on(apply, line, id, message):
+def test_invalid_line_is_reported_and_others_continue(apply, line, id, message):
     good = {"id": 0, "answer": OTHER}
     result = apply(good, line, good)
     first, error, last = result.records

@@ -130,7 +130,7 @@ def test_every_command_has_a_mistake_here():
 
 
 @pytest.mark.parametrize("line", MISTAKES)
-def test_a_mistake_is_told_before_anything_heavy_is_imported(line, told):
+def test_invalid_arguments_fail_before_heavy_imports(line, told):
     status, message, imported = told[line]
     assert status == 2
     assert MISTAKES[line] in message

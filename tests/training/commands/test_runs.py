@@ -17,7 +17,7 @@ def run_dir(tmp_path):
     return tmp_path
 
 
-def test_without_a_stage_the_last_that_was_validated_is_meant(run_dir):
+def test_default_stage_is_the_last_validated_one(run_dir):
     assert known_stage(run_dir, None) == 2
     assert known_stage(run_dir, 1) == 1
 
@@ -29,7 +29,7 @@ def test_another_stage_is_refused_with_those_there_are(stage, run_dir):
         known_stage(run_dir, stage)
 
 
-def test_a_run_that_validated_nothing_has_no_last_stage(tmp_path):
+def test_run_without_validation_has_no_last_stage(tmp_path):
     (tmp_path / "config.yaml").touch()
     with pytest.raises(UserError, match=r"got none, allowed are the .* on: none yet"):
         known_stage(tmp_path, None)

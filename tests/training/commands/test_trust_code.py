@@ -45,7 +45,7 @@ def test_reading_command_imports_no_code_of_a_run(command, key, received, tmp_pa
     assert not (tmp_path / "executed").exists()
 
 
-def test_reading_command_imports_code_that_is_trusted(received, tmp_path, capsys):
+def test_reading_command_imports_trusted_code(received, tmp_path, capsys):
     name_code(received, "environment.kind")
     assert main(["audit", str(received)]) == 2
     assert "imports with --trust-code only" in capsys.readouterr().err

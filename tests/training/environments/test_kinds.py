@@ -48,7 +48,7 @@ HERE = "tests.training.environments.parity"
         ("warm_start=null", ["warm_start: a model made from scratch needs one"]),
     ],
 )
-def test_what_can_not_be_used_is_named(override: str, words: list[str]):
+def test_unusable_input_is_named(override: str, words: list[str]):
     with pytest.raises(UserError) as error:
         load(PARITY, override.split("; "))
     for word in words:

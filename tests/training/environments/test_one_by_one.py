@@ -60,7 +60,7 @@ def test_answers_are_counted_by_group_and_slice_as_by_hand(environment: OneByOne
         ("Sliced", r"parity:Sliced: .*slices\.ones: got 3"),
     ],
 )
-def test_what_a_run_can_not_be_made_of_ends_it_with_a_name(name: str, problem: str):
+def test_unusable_inputs_end_a_run_by_name(name: str, problem: str):
     made = environment_of(
         load(PARITY, [f"environment.kind=tests.training.environments.parity:{name}"])
     )
@@ -83,7 +83,7 @@ def test_what_a_run_can_not_be_made_of_ends_it_with_a_name(name: str, problem: s
         ({"ones": np.float32(4.5)}, None),
     ],
 )
-def test_statistics_are_finite_numbers_that_the_domain_has_a_name_for(found, problem):
+def test_statistics_are_finite_and_named_by_the_domain(found, problem):
     config = load(PARITY)
     user = Counted(found=found)
     made = OneByOne("here", user, 32, config.validation.configuration, 40, 0)
@@ -102,7 +102,7 @@ def test_a_held_out_instance_is_never_trained_on():
         made.stage_set(jax.random.key(0), config.environment.initial, 32, made.validation_set())
 
 
-def test_a_decision_of_a_user_s_own_configuration_class_is_written_as_plain_numbers():
+def test_decision_of_a_custom_configuration_is_plain_json():
     from examples.column_addition.__main__ import INITIAL
 
     plain = {"stage": 1, "engineer": "rule", "kind": "kept", "reason": "", "spent": {}}

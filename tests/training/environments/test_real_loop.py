@@ -90,7 +90,7 @@ def test_documented_gate_restores_weights(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_column_addition_learns_beyond_the_interval_in_some_stage(tmp_path: Path) -> None:
+def test_column_addition_learns_beyond_its_interval(tmp_path: Path) -> None:
     """Not in the last one on every processor: each rounds differently, and rates go up and down."""
     path = ROOT / "examples/column_addition/trainee.yaml"
     assert run_in(ROOT, path, tmp_path / "run") == 0

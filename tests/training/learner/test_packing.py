@@ -100,7 +100,7 @@ def random_model(config: DecoderConfig, **options: Any) -> tuple[nnx.GraphDef, A
     return nnx.split(model)
 
 
-def test_copies_are_counted_within_a_group_among_those_to_learn_from_at_the_first() -> None:
+def test_copies_are_counted_at_their_first_occurrence() -> None:
     completions = ["a", "b", "a", "a", "b", "a", "b", "b", "c", "c", "c", "d"]
     learned = np.ones((3, 4), bool)
     learned[1, 2], learned[2, 0] = False, False
@@ -132,7 +132,7 @@ def test_every_token_to_learn_from_stands_in_one_place(bundles: int) -> None:
     assert not placed[~groups.targets].any()
 
 
-def test_minibatches_get_equally_many_groups_and_each_fills_its_first_micro_batches() -> None:
+def test_minibatches_have_equally_many_groups() -> None:
     data = rolled(3)
     groups = data.packed(bundles=8, minibatches=2, micro_batch_bundles=2)
     used = groups.prompt_mask.any(axis=2) | groups.targets.any(axis=(1, 2))[:, None]
@@ -150,7 +150,7 @@ def laid_out(groups: PackedGroups) -> list[list[list[int]]]:
     return [[row for row in one if row] for one in rows]
 
 
-def test_completions_fill_rows_the_longest_first_each_into_the_first_with_room() -> None:
+def test_packing_is_first_fit_decreasing() -> None:
     """A row has room for 12 tokens: 9 and 3, 7 and 5, 6 and 5; 12; 4, 4 and 4; 1."""
     data = rolled(0)
     data.prompts, data.completions = data.prompts[:2], [[1] * n for n in (5, 9, 3, 6, 7, 5)]
@@ -161,7 +161,7 @@ def test_completions_fill_rows_the_longest_first_each_into_the_first_with_room()
     assert laid_out(data.packed(bundles=1)) == [[row for group in rows for row in group]]
 
 
-def test_a_batch_that_cannot_be_packed_is_a_clear_error() -> None:
+def test_packing_rejects_unpackable_batches() -> None:
     data = rolled(0)
     with pytest.raises(ValueError, match="a completion has 12 tokens; allowed are at most 11"):
         data.packed(width=11)

@@ -50,7 +50,7 @@ def validation(config: RunConfig) -> InstanceSet:
     return validation_set(config)
 
 
-def test_boards_are_new_and_of_their_cells_and_follow_from_run_and_stage(config, validation):
+def test_drawn_boards_are_new_and_seeded_by_stage(config, validation):
     cells = cells_of(config)
     boards, cell_of = draw_atlas_boards(config, 2, cells, validation)
     assert len(cells) == 3 * 2 * 2
@@ -137,7 +137,7 @@ def test_valid_answers_are_counted_board_by_board_for_their_cell(config, validat
     assert len(set(seeds)) == len(seeds)
 
 
-def test_cells_of_which_no_board_can_be_made_are_empty_and_no_error(monkeypatch):
+def test_infeasible_cells_are_empty(monkeypatch):
     config = load(TINY, [f"engineer.atlas={CHOICE}", "environment.max_candidates=20000"])
     policy: Any = Solver(monkeypatch, lambda cell: 2)
     atlas = measure_atlas(config, policy, policy, 1, validation_set(config))

@@ -85,7 +85,7 @@ def test_design_says_why_nothing_changed(tmp_path, monkeypatch, capsys, answer: 
     assert f"stage 3: design: {line}" in capsys.readouterr().out
 
 
-def test_a_decision_counts_the_boards_that_were_answered_to_replace_others(tmp_path: Path) -> None:
+def test_ledger_counts_resampled_boards(tmp_path: Path) -> None:
     """Of `grpo.resamples`; designs are rehearsed per update, however many boards that took."""
     path = write_run(tmp_path / "run", {"style": "full"})
     directory = RunDirectory(path)

@@ -64,7 +64,7 @@ def edits(config: RunConfig, holes: str) -> str:
     return "\n".join(f"n{group} = {holes} =" for group in domain_of(config).space.groups)
 
 
-def test_a_design_is_worth_the_learnability_that_the_atlas_measured():
+def test_design_reward_equals_the_atlas_learnability():
     config = tiny()
     view = SimpleNamespace(current=config.environment.initial, domain=domain_of(config))
     atlas = atlas_of(config, lambda group, holes: 2)
@@ -144,7 +144,7 @@ AFTER_STAGE_1: Any = [None, SimpleNamespace(stage=1)]
 
 
 @pytest.mark.slow
-def test_what_the_atlas_prefers_becomes_more_probable(started):
+def test_learning_raises_the_probability_of_good_designs(started):
     run, params, atlas = started
     config, policy = run.config, run.policy
     view = phase.view_of(config, AFTER_STAGE_1, 1)

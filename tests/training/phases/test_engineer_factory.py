@@ -42,7 +42,7 @@ def test_make_engineer_makes_a_users_own(kind: str, name: str):
         ("words_of", "can't be made .TypeError: .*argument"),
     ],
 )
-def test_check_engineer_refuses_what_is_no_engineer(name: str, problem: str):
+def test_check_engineer_rejects_invalid_classes(name: str, problem: str):
     choice = load(TINY, [f"engineer.kind=shuffled:{HOOKS}:{name}"]).engineer
     with pytest.raises(UserError, match=rf"^engineer.kind: {HOOKS}:{name}\(\) {problem}"):
         check_engineer(choice)

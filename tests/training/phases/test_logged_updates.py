@@ -35,7 +35,7 @@ def test_the_records_of_the_stage_are_read(run: Any):
         (lambda lines: [*lines[:3], *lines[2:]], r"has updates \[1, 2, 3, 3\], not \[1, 2, 3\]"),
     ],
 )
-def test_a_record_that_a_damaged_line_held_is_not_lost_in_silence(damage: Any, what: str, run: Any):
+def test_damaged_line_is_reported(damage: Any, what: str, run: Any):
     file = run.directory.metrics.path
     file.write_text("\n".join(damage(file.read_text().splitlines())) + "\n")
     with pytest.raises(UserError, match=rf"metrics\.jsonl: {what} of stage 1, which the check"):

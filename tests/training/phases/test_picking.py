@@ -69,7 +69,7 @@ def test_sfl_picks_what_the_policy_solves_half_of_the_time(validation, tmp_path:
         stage_boards(config, directory, 1, initial, validation)
 
 
-def test_plr_replays_what_was_learned_from_when_it_was_last_trained_on(validation, tmp_path: Path):
+def test_plr_replays_the_most_learnable_boards(validation, tmp_path: Path):
     config = tiny("plr", pool=16)
     directory, initial = RunDirectory(tmp_path), config.environment.initial
     first = stage_boards(config, directory, 1, initial, validation)

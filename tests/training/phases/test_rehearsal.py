@@ -41,7 +41,7 @@ def rows(designs):
     return zip(np.asarray(designs.input_ids), designs.mask, strict=True)
 
 
-def test_the_designs_of_an_update_are_the_rules_and_always_the_same(run_and_state):
+def test_rehearsed_designs_are_deterministic_rule_edits(run_and_state):
     run, _ = run_and_state
     rehearsal = Rehearsal(run, 4)
     batch, again = rehearsal.batch("rehearsal", 2, 3), Rehearsal(run, 4).batch("rehearsal", 2, 3)

@@ -27,7 +27,7 @@ def trained_on(run: Path, stage: int) -> Any:
 
 
 @pytest.mark.parametrize("rollback", ["configuration", "checkpoint"])
-def test_what_was_taken_back_is_not_what_a_second_fall_restores(tmp_path, rollback):
+def test_second_fall_does_not_restore_a_rolled_back_design(tmp_path, rollback):
     config = RunConfig.model_validate(CONFIG | {"engineer": {"gate": {"rollback": rollback}}})
     run = write_sample_run(tmp_path / "run", config, skill=(0.3, 0.9, 0.5, 0.1))
     gates = [json.loads((run / f"stages/{stage}/gate.json").read_text()) for stage in (1, 2, 3)]

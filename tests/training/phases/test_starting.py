@@ -168,7 +168,7 @@ def test_start_after_a_rollback_takes_restored_weights(
     assert policy_folder(run.path, 3) == run.stage(3).policy
 
 
-def test_first_stage_that_falls_restores_the_older_design(taken_back: RunDirectory) -> None:
+def test_first_fall_restores_the_previous_design(taken_back: RunDirectory) -> None:
     config = taken_back.config()
     *_, good, fallen = results = read_stage_results(taken_back, config)
     record = start_record(config, results)

@@ -46,7 +46,7 @@ def test_training_evidence_adds_up_the_updates_by_map_size():
     }
 
 
-def test_training_evidence_smooths_rewards_over_a_tenth_of_the_updates():
+def test_training_evidence_smooths_rewards():
     updates = [update_record(1, n, reward_mean=n / 100) for n in range(1, 41)]
     evidence = _training_evidence(load(TINY), updates)
     assert evidence.reward_first == pytest.approx(0.025)

@@ -53,7 +53,7 @@ def boards(monkeypatch: pytest.MonkeyPatch) -> range:
     return range(COUNT)
 
 
-def test_prompts_that_were_encoded_before_give_the_same_questions_and_answers(boards: range):
+def test_cached_prompts_give_equal_answers(boards: range):
     validation = CONFIG.validation.model_copy(update={"temperature": 0.3, "seed": 70})
     config = CONFIG.model_copy(update={"validation": validation})
     policy, engine, other = _Policy(), _Echo(), _Echo()

@@ -23,7 +23,7 @@ BROKEN = ["warm_start.steps=4", "warm_start.learning_rate=1e30", "warm_start.war
 SMALL = ["warm_start.instances=16", "warm_start.engineer_batch_size=0"]
 
 
-def test_the_last_step_of_a_warm_start_is_not_saved_if_it_is_not_finite(tmp_path: Path) -> None:
+def test_warm_start_does_not_save_nonfinite_steps(tmp_path: Path) -> None:
     config = load(TINY, [*BROKEN, *SMALL])
     texts = texts_for_tokenizer(config)
     make_policy(tmp_path / "initial", config.model, texts, max_len=512, seed=0)

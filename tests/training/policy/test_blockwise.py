@@ -88,7 +88,7 @@ def test_in_bfloat16_it_is_as_close_to_float32_as_the_plain_form(name: str, monk
     assert all(0 < ours < 1.5 * plain for ours, plain in zip(*errors, strict=True))
 
 
-def test_a_query_that_may_attend_to_nothing_gets_zeros_and_gives_no_gradient():
+def test_fully_masked_query_gives_zero_output_and_gradient():
     query, key, value, _ = drawn(6)
     nobody = jnp.full((2, 6), blockwise.NOBODY)
 

@@ -126,7 +126,7 @@ def test_bfloat16_compute_stays_close_to_float32(tmp_path):
 
 
 @pytest.mark.parametrize("padding", ["none", "left", "right"])
-def test_token_logprobs_equal_a_log_softmax_over_transformers_logits(padding, tmp_path):
+def test_token_logprobs_match_transformers(padding, tmp_path):
     model = random_model(CONFIGS["untied"])
     ids, _, mask = inputs = batch(padding)
     logits = torch_logits(torch_twin(model, tmp_path / "model"), *inputs)
@@ -161,7 +161,7 @@ def test_chunks_hold_fewer_logits_at_once():
 
 
 @pytest.mark.parametrize("name", ["tied", "smollm", "llama3", "qwen2", "mistral"])
-def test_config_reads_what_transformers_writes_and_the_other_way_round(name):
+def test_config_round_trips_with_transformers(name):
     config = FAMILIES[name]
     fields = dataclasses.asdict(config)
     assert DecoderConfig.from_hf(config.to_hf()) == config
@@ -235,7 +235,7 @@ def published(**changes):
     return {name: value for name, value in (fields | changes).items() if value != "left out"}
 
 
-def test_a_llama_config_of_the_hub_is_read_with_the_defaults_of_its_family():
+def test_llama_config_uses_the_defaults_of_its_family():
     config = DecoderConfig.from_hf(published())
     assert (config.head_dim, config.rope_theta, config.tie_word_embeddings) == (64, 1e5, True)
     assert DecoderConfig.from_hf(published(head_dim=32)).head_dim == 32

@@ -96,7 +96,7 @@ def test_template_without_an_end_is_refused(template, folder, monkeypatch):
         {"num_hidden_layers": "2"},
     ],
 )
-def test_from_hf_refuses_what_is_no_such_value(fields):
+def test_from_hf_rejects_invalid_values(fields):
     content: dict[str, Any] = json.loads((BASE / "config.json").read_text())
     with pytest.raises(ValueError, match=next(iter(fields))):
         DecoderConfig.from_hf(content | fields)

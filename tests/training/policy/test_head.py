@@ -46,7 +46,7 @@ def test_scores_and_gradients_are_those_of_a_log_softmax(chunk: int):
     )
 
 
-def test_in_bfloat16_the_gradient_of_the_head_is_summed_in_float32():
+def test_bfloat16_head_gradient_sums_in_float32():
     """One chunk per position, as many as the trainee has: the sum is long, its terms are small."""
     hidden, head, targets, slope = drawn(300)
     # Rounded beforehand, so that what differs is how the products and the sum are made.

@@ -69,7 +69,7 @@ def test_transformers_folder_survives_the_round_trip(tied, shard_size, tmp_path)
     np.testing.assert_array_equal(their_logits(tmp_path / "b"), expected)
 
 
-def test_sharded_folder_is_within_its_limit_and_equals_the_single_file(tmp_path):
+def test_sharded_folder_equals_the_single_file(tmp_path):
     theirs(tied=False).save_pretrained(tmp_path / "a")
     model = huggingface.load(tmp_path / "a")
     huggingface.save(model, tmp_path / "b", tokenizer_from=None, max_shard_bytes=6000)
@@ -85,7 +85,7 @@ def test_sharded_folder_is_within_its_limit_and_equals_the_single_file(tmp_path)
 
 
 @pytest.mark.parametrize(("tied", "untied"), [(False, False), (True, False), (True, True)])
-def test_state_tensors_are_what_transformers_calls_by_those_names(tied, untied, tmp_path):
+def test_state_tensor_names_match_transformers(tied, untied, tmp_path):
     twin = theirs(tied)
     twin.save_pretrained(tmp_path / "a")
     expected = {name: value.numpy() for name, value in twin.state_dict().items()}
@@ -120,7 +120,7 @@ def test_bfloat16_weights_are_read_and_written_bit_by_bit(tmp_path):
     np.testing.assert_allclose(our_logits(wide), their_logits(tmp_path / "a"), atol=1e-4, rtol=1e-4)
 
 
-def test_tokenizer_files_and_special_ids_come_along_even_from_the_folder_itself(folder):
+def test_exported_folder_keeps_tokenizer_and_special_ids(folder):
     texts = {"tokenizer.json": "{}", "chat_template.jinja": "x", "generation_config.json": "{}"}
     for name, text in texts.items():
         (folder / name).write_text(text)
@@ -134,7 +134,7 @@ def test_tokenizer_files_and_special_ids_come_along_even_from_the_folder_itself(
     assert (folder / "tokenizer.json").exists()
 
 
-def test_a_save_that_died_between_its_renames_loses_nothing(folder):
+def test_interrupted_save_loses_nothing(folder):
     expected = our_logits(huggingface.load(folder))
     program = """
 import os, sys
@@ -225,7 +225,7 @@ def test_load_reads_a_tensor_from_the_shard_of_its_weight_map(folder):
     np.testing.assert_array_equal(our_logits(huggingface.load(folder)), our_logits(model))
 
 
-def test_frequencies_that_old_folders_hold_are_left_out_since_they_follow_from_the_base(folder):
+def test_old_rotary_frequencies_are_ignored(folder):
     before = huggingface.load(folder)
     put(folder, "model.layers.0.self_attn.rotary_emb.inv_freq", np.ones(2, np.float32))
     after = huggingface.load(folder)

@@ -42,7 +42,7 @@ def compare(attention, tokens: list[jax.Array], wanted: np.ndarray, **options) -
         np.testing.assert_allclose(one, other, atol=3e-5)
 
 
-def test_packed_rows_attend_to_their_prompt_and_their_own_completion(monkeypatch):
+def test_packed_rows_attend_to_prompt_and_own_completion(monkeypatch):
     monkeypatch.setattr(kernels, "SHORTEST", 1)  # so that the prompts take the kernel, too
     rng = np.random.default_rng(0)
     prompts = [list(range(1, length + 1)) for length in (70, 33)]
@@ -73,7 +73,7 @@ def test_packed_rows_attend_to_their_prompt_and_their_own_completion(monkeypatch
     compare(attention, tokens, np.concatenate(wanted, axis=1))
 
 
-def test_plain_sequences_attend_to_what_is_not_masked_also_at_their_beginning():
+def test_plain_sequences_attend_to_unmasked_tokens():
     mask = np.ones((2, 300), bool)
     mask[0, 211:], mask[1, :29], mask[1, 280:] = False, False, False
     tokens = arrays(2, *[(2, 300, 2, 64)] * 3)
@@ -81,7 +81,7 @@ def test_plain_sequences_attend_to_what_is_not_masked_also_at_their_beginning():
 
 
 @pytest.mark.parametrize(("steps", "parts"), [pytest.param(1, 5, marks=pytest.mark.slow), (9, 3)])
-def test_gradients_are_the_same_if_those_of_scores_are_computed_in_parts(steps, parts, monkeypatch):
+def test_gradients_are_equal_for_score_chunks(steps, parts, monkeypatch):
     """Parts of 128 queries where no more fit, and else of 256, so that they are no whole sequence.
 
     A row's second half is a completion of its own. No program writes gradients of its
@@ -106,7 +106,7 @@ def test_gradients_are_the_same_if_those_of_scores_are_computed_in_parts(steps, 
 
 
 @pytest.mark.slow
-def test_each_device_of_a_mesh_attends_for_its_sequences_and_heads():
+def test_mesh_devices_attend_to_their_own_heads():
     mesh = jax.make_mesh((1, 1), ("fsdp", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     mask = np.arange(256) < np.array([256, 200])[:, None]
     tokens = arrays(3, (2, 256, 4, 64), (2, 256, 2, 64), (2, 256, 2, 64))
@@ -131,7 +131,7 @@ def test_the_kernel_is_taken_where_it_fits(setting, platform, dtype, head_dim, k
 
 
 @pytest.mark.parametrize(("remat", "attended"), [(True, False), ("all_but_attention", True)])
-def test_what_a_setting_names_is_kept_for_the_backward_pass(remat, attended):
+def test_remat_keeps_the_named_values(remat, attended):
     """Seen in a gradient's program: what the loop over layers hands on, of each of 9 layers."""
     config = DecoderConfig(64, 128, 192, 9, 2, 1, head_dim=64)
     options = {"dtype": jnp.bfloat16, "remat": remat, "attention": "triton"}

@@ -85,7 +85,7 @@ SLOW = pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["smollm", *(pytest.param(one, marks=SLOW) for one in ("qwen2", "tied"))]
 )
-def test_adapters_act_as_the_kernels_that_they_are_merged_to(name, tmp_path):
+def test_adapters_equal_their_merged_kernels(name, tmp_path):
     model = adapted(FAMILIES[name])
     inputs = batch("right")
     mask = np.asarray(inputs[2])
@@ -103,7 +103,7 @@ def test_adapters_act_as_the_kernels_that_they_are_merged_to(name, tmp_path):
 
 
 @pytest.mark.parametrize("remat", [False, pytest.param(True, marks=SLOW)])
-def test_gradients_are_those_of_the_dense_kernels_by_the_chain_rule(remat):
+def test_lora_gradients_follow_the_chain_rule(remat):
     """With W + s A B the gradients are s G B' and s A' G, where G is the gradient of the kernel."""
     model = adapted(remat=remat)
     inputs = batch("right")
@@ -130,7 +130,7 @@ def test_gradients_are_those_of_the_dense_kernels_by_the_chain_rule(remat):
             np.testing.assert_allclose(ours[name], expected, atol=2e-5 * size, rtol=2e-3)
 
 
-def test_a_step_moves_adapters_alone_and_keeps_moments_of_no_others():
+def test_lora_step_updates_only_adapters():
     model = adapted()
     graphdef, params = nnx.split(model)
     inputs = batch("none")

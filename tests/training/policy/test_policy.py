@@ -18,7 +18,7 @@ from training.policy.policy import open_policy
 from training.schema import Model, Prompt
 
 
-def test_a_tokenizer_that_cannot_end_an_answer_is_refused(tmp_path: Path) -> None:
+def test_tokenizer_without_an_end_token_is_rejected(tmp_path: Path) -> None:
     folder = shutil.copytree(SHIPPED["jaxlake-base"], tmp_path / "model")
     file = folder / "tokenizer_config.json"
     settings = json.loads(file.read_text())
@@ -71,7 +71,7 @@ for mesh in (Mesh(fsdp=1), Mesh(fsdp=2)):
 """
 
 
-def test_fewer_sequences_than_all_devices_could_share_are_scored_as_by_one(tmp_path: Path) -> None:
+def test_scoring_fewer_sequences_than_devices(tmp_path: Path) -> None:
     own = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", ON_TWO_DEVICES, str(SHIPPED["jaxlake-base"]), str(tmp_path)]
     subprocess.run(command, cwd=ROOT, env=os.environ | own, check=True, timeout=300)

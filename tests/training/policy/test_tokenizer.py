@@ -42,7 +42,7 @@ def test_any_text_comes_back_from_its_ids(tokenizer, text):
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
-def test_every_action_and_every_cell_is_one_token_even_of_agents_never_seen(tokenizer):
+def test_actions_and_cells_are_single_tokens(tokenizer):
     row = "F H S s A B C G g a b c"
     for text in (row, " WAIT UP DOWN LEFT RIGHT"):
         assert len(tokenizer(text)["input_ids"]) == len(text.split())
@@ -73,7 +73,7 @@ def test_the_saved_folder_is_read_by_auto_tokenizer_as_the_same(tokenizer, tmp_p
     assert read.chat_template == tokenizer.chat_template
 
 
-def test_the_chat_template_takes_what_qwen3s_takes_and_ends_where_the_answer_begins(tokenizer):
+def test_chat_template_is_compatible_with_qwen3(tokenizer):
     messages = [{"role": "user", "content": "Find paths"}]
     arguments = {"tokenize": False, "enable_thinking": False}
     prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, **arguments)
@@ -115,7 +115,7 @@ def test_every_symbol_of_a_compact_context_is_one_token(symbol_tokenizer, symbol
         assert symbol_tokenizer.decode(symbol_tokenizer(text)["input_ids"]) == text
 
 
-def test_a_number_stays_with_a_word_alone_if_it_is_one_of_zero_to_ten(symbol_tokenizer):
+def test_pretokenizer_joins_words_with_numbers_up_to_ten(symbol_tokenizer):
     for text in (" valid11", " valid100", " hole05", " wait3a", " data10x"):
         ids = symbol_tokenizer(text)["input_ids"]
         assert len(ids) > 1
@@ -124,7 +124,7 @@ def test_a_number_stays_with_a_word_alone_if_it_is_one_of_zero_to_ten(symbol_tok
     assert len(symbol_tokenizer(" 57")["input_ids"]) in (2, 3)
 
 
-def test_what_cannot_make_a_tokenizer_is_refused_by_name():
+def test_invalid_tokenizer_settings_are_named():
     with pytest.raises(ValueError, match="vocab_size: got 200, at least 259"):
         train_tokenizer(TEXTS, 200)
     with pytest.raises(ValueError, match="texts: got none"):

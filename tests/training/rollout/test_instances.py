@@ -73,7 +73,7 @@ def test_a_short_stage_still_has_its_budget_of_each_size(short: StageBoards) -> 
     assert len(set(digests_of(short.boards))) < CONFIG.stages.instances == len(short.boards)
 
 
-def test_only_boards_of_the_short_size_come_again_and_equally_often(short: StageBoards) -> None:
+def test_shortfalls_reuse_boards_of_their_size_equally(short: StageBoards) -> None:
     digests = digests_of(short.boards)
     counts = Counter(digests)
     pairs = list(zip(digests, short.boards.instances.size.tolist(), strict=True))

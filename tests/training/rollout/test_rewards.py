@@ -30,7 +30,7 @@ def test_rewards_order_optimal_valid_parsed_and_unparsable():
     np.testing.assert_array_equal(paid, np.float32([one.reward for one in scores]))
 
 
-def test_plans_may_be_as_long_as_the_prompt_section_says_and_no_longer():
+def test_plans_are_limited_by_max_steps():
     boards = small_lakes(20)
     row = int(np.flatnonzero(boards.solutions.makespan >= 2)[0])
     waits = " WAIT" * 90
@@ -43,7 +43,7 @@ def test_plans_may_be_as_long_as_the_prompt_section_says_and_no_longer():
         assert verdict.outcomes.optimal_makespan.tolist() == [parsed]
 
 
-def test_other_trainers_pay_what_the_loop_pays_unless_told_otherwise():
+def test_rewards_default_to_those_of_the_loop():
     values, section = RewardValues(), Reward()
     for name in ("optimal", "valid", "parsed"):
         assert getattr(values, name) == getattr(section, name)

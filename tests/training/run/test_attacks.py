@@ -86,7 +86,7 @@ def resumes(run: Path) -> bool:
     return True
 
 
-def test_run_that_was_changed_says_so_or_ends_the_same(
+def test_changed_run_is_reported_or_unaffected(
     half_finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with without_vllm():
@@ -122,7 +122,7 @@ def test_run_that_was_changed_says_so_or_ends_the_same(
 
 
 @pytest.mark.parametrize("attack", [flip, delete])
-def test_audit_names_weights_that_were_changed(attack, half_finished: Path, tmp_path: Path) -> None:
+def test_audit_names_changed_weights(attack, half_finished: Path, tmp_path: Path) -> None:
     run = shutil.copytree(half_finished, tmp_path / "run")
     attack(run / "stages/0/policy/model.safetensors", run, random.Random(1))
     problems = [one.problems for one in audit_run(run, deep=False) if one.stage == 0]
@@ -139,7 +139,7 @@ def test_killed_writers_leave_nothing_behind(half_finished: Path, tmp_path: Path
     assert "stages/1/.gate.json.123.tmp" not in files_of(run)
 
 
-def test_run_that_is_moved_while_it_works_says_so(half_finished: Path, tmp_path: Path) -> None:
+def test_moving_a_running_directory_is_reported(half_finished: Path, tmp_path: Path) -> None:
     run = shutil.copytree(half_finished, tmp_path / "run")
     directory = RunDirectory(run)
     directory.require_intact()

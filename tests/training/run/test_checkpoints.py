@@ -216,7 +216,7 @@ def test_killed_save_is_whole_or_absent(moment: str, newest: int, tmp_path: Path
     )
 
 
-def test_error_of_a_save_in_the_background_is_raised_and_nothing_older_is_lost(
+def test_background_save_error_keeps_older_checkpoints(
     copy: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object, **__: object) -> None:

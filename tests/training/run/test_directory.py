@@ -48,7 +48,7 @@ FOREIGN = """thesis.tex .thesis.tex.12.tmp .config.yaml.tmp .config.yaml.twelve.
 
 
 @pytest.mark.parametrize("name", FOREIGN.split())
-def test_a_directory_that_holds_other_files_is_refused_and_kept(name: str, tmp_path: Path) -> None:
+def test_directory_with_other_files_is_rejected_and_kept(name: str, tmp_path: Path) -> None:
     if name.endswith("/"):
         (tmp_path / name).mkdir()
     else:
@@ -60,7 +60,7 @@ def test_a_directory_that_holds_other_files_is_refused_and_kept(name: str, tmp_p
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_claim_names_the_keys_that_differ(tmp_path: Path) -> None:
+def test_claim_names_differing_keys(tmp_path: Path) -> None:
     RunDirectory(tmp_path).claim(CONFIG)
     with pytest.raises(UserError, match=r"differs in seed \(3 there, 4 here\); choose another"):
         RunDirectory(tmp_path).claim(CONFIG.model_copy(update={"seed": 4}))
@@ -80,7 +80,7 @@ MAY_CHANGE = [
 ]
 
 
-def test_run_resumes_with_settings_that_change_rounding_at_most(tmp_path: Path) -> None:
+def test_run_resumes_with_rounding_settings_changed(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
     directory.claim(CONFIG)
     assert directory.claim(load(TINY, MAY_CHANGE)) is True
@@ -122,13 +122,13 @@ def test_a_line_cut_by_a_kill_costs_only_itself(tmp_path: Path) -> None:
         assert path.read_text().count("\n") <= text.count("\n") + 2
 
 
-def test_bytes_that_are_no_text_cost_only_their_line(tmp_path: Path) -> None:
+def test_invalid_utf8_affects_only_its_line(tmp_path: Path) -> None:
     path = tmp_path / "machines.jsonl"
     path.write_bytes(b'{"cores": 2}\n\x00\x00\xff{"cor\n' + b"[" * 100_000 + b'\n{"cores": 4}\n')
     assert JsonLog(path, ANYTHING).read() == [{"cores": 2}, {"cores": 4}]
 
 
-def test_a_whole_line_that_is_no_record_is_named(tmp_path: Path) -> None:
+def test_invalid_record_line_is_named(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"phase": "warm_start", "step": -1}\n')
     with pytest.raises(UserError, match=r"metrics\.jsonl:1: warm_start\.step: got -1"):
         RunDirectory(tmp_path).metrics.read()
@@ -142,7 +142,7 @@ def test_rewinding_drops_what_is_logged_beyond_a_step(tmp_path: Path) -> None:
     assert directory.metrics.read() == lines[:2]
 
 
-def test_a_loss_that_is_not_a_number_ends_the_run_with_its_name() -> None:
+def test_nan_loss_ends_the_run_by_name() -> None:
     with pytest.raises(UserError, match=r"metrics of step 10: loss: got nan: .*finite"):
         measured(WarmStartMetrics, step=10, loss=float("nan"))
     with pytest.raises(UserError, match=r"metrics of stage 1, step 31: .*grad_norm: got inf"):

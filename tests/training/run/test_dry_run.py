@@ -11,7 +11,7 @@ from training.run.dry_run import print_plan, shape_of, trainer_memory
 from training.schema import Lora, load
 
 
-def test_the_reference_of_a_kl_divergence_takes_memory_in_the_dtype_of_products():
+def test_kl_reference_uses_the_compute_dtype():
     paper = ROOT / "configs/paper.yaml"
     plain = load(paper)
     shape = shape_of(plain)

@@ -30,7 +30,7 @@ def first_round(tmp_path_factory) -> Path:
     return path
 
 
-def test_a_forked_run_ends_as_one_that_did_everything_itself(first_round: Path, tmp_path: Path):
+def test_forked_run_equals_an_independent_run(first_round: Path, tmp_path: Path):
     config = tiny("one", "random")
     fork_first_round(RunDirectory(first_round), tmp_path / "forked", config)
     stage = RunDirectory(tmp_path / "forked").stage(1)
@@ -50,7 +50,7 @@ def test_a_forked_run_ends_as_one_that_did_everything_itself(first_round: Path, 
     assert not any(one.problems for one in audit_run(tmp_path / "forked"))
 
 
-def test_what_differs_before_the_first_design_is_no_shared_round(first_round: Path, tmp_path: Path):
+def test_differing_starts_share_no_first_round(first_round: Path, tmp_path: Path):
     one = tiny("one", "random")
     assert same_first_round(one, tiny("other", "rule"))
     other = tiny("other", "random", seed=99)
@@ -60,7 +60,7 @@ def test_what_differs_before_the_first_design_is_no_shared_round(first_round: Pa
     assert not (tmp_path / "forked").exists()
 
 
-def test_boards_that_are_picked_from_another_pool_are_another_first_round():
+def test_other_pool_means_another_first_round():
     """The pool is answered as often as an atlas, which is nothing to other engineers."""
 
     def with_answers(answers: int, **more: Any) -> RunConfig:

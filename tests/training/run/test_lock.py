@@ -26,7 +26,7 @@ with hold(Path(sys.argv[1])):
 """
 
 
-def test_another_process_is_refused_and_told_who_holds_the_folder(tmp_path: Path) -> None:
+def test_lock_names_its_holder(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
@@ -39,7 +39,7 @@ def test_another_process_is_refused_and_told_who_holds_the_folder(tmp_path: Path
         assert f'"pid": {os.getpid()},' in (tmp_path / ".lock").read_text()
 
 
-def test_a_run_refuses_a_directory_that_is_in_use(tmp_path: Path) -> None:
+def test_run_rejects_a_directory_in_use(tmp_path: Path) -> None:
     config = load(TINY)
     directory = RunDirectory(tmp_path / "run")
     directory.claim(config)

@@ -26,7 +26,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_what_is_printed_beside_a_bar_goes_above_it_and_never_from_a_pipe(monkeypatch):
+def test_messages_appear_above_the_progress_bar(monkeypatch):
     err = Terminal()
     monkeypatch.setattr("sys.stderr", err)
     monkeypatch.setenv("TERM", "xterm")

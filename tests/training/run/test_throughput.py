@@ -14,7 +14,7 @@ from training.run.throughput import UpdateWork, known_peak, timing_fields
 from training.schema import Lora, load
 
 
-def test_frozen_weights_count_without_their_gradient_and_adapters_with_it():
+def test_flops_exclude_gradients_of_frozen_weights():
     shape = DecoderConfig(*KNOWN_SHAPES["Qwen/Qwen3-0.6B"])
     whole = update_flops(shape, [100], [[300] * 4])
     short = update_flops(shape, [100], [[300] * 4], Lora(rank=1, targets=("q_proj",)))
@@ -39,7 +39,7 @@ def test_frozen_weights_count_without_their_gradient_and_adapters_with_it():
         ("cpu", "bfloat16", None),
     ],
 )
-def test_the_longest_name_that_a_device_s_name_begins_with_decides(kind, dtype, peak):
+def test_peak_flops_use_the_longest_device_prefix(kind, dtype, peak):
     assert known_peak(SimpleNamespace(device_kind=kind), dtype) == peak
 
 

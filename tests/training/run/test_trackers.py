@@ -76,7 +76,7 @@ def test_only_the_given_update_is_profiled(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_tracked_run_leaves_the_same_files_and_logs_what_they_hold(tmp_path: Path, monkeypatch):
+def test_tracked_run_keeps_files_and_logs_their_numbers(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     config = load(TINY, [*TRACKED, WANDB])
     with without_vllm():

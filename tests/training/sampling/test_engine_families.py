@@ -53,7 +53,7 @@ def open_family(folder: Path, family: str) -> tuple[Any, Any]:
 @pytest.mark.slow
 @pytest.mark.vllm
 @pytest.mark.parametrize("family", FAMILIES)
-def test_an_engine_agrees_with_the_trainer_on_adapters_that_it_gets_merged(family, tmp_path):
+def test_engine_agrees_with_trainer_on_merged_adapters(family, tmp_path):
     policy, params = open_family(tmp_path, family)
     policy.export(params, tmp_path / "engine", untied=True)
     engine = VllmSampler(tmp_path / "engine", Sampling(max_model_len=256, max_num_seqs=8), seed=0)

@@ -43,7 +43,7 @@ def kill_soon(pid: int | None, number: signal.Signals) -> None:
     threading.Timer(0.3, os.kill, (pid, number)).start()
 
 
-def test_a_killed_process_ends_a_call_that_waits(living: BaseProcess) -> None:
+def test_killed_process_ends_a_waiting_call(living: BaseProcess) -> None:
     process = started(time.sleep, 600)
     kill_soon(process.pid, signal.SIGKILL)
     began = time.monotonic()
@@ -53,7 +53,7 @@ def test_a_killed_process_ends_a_call_that_waits(living: BaseProcess) -> None:
     assert time.monotonic() - began < 15
 
 
-def test_an_error_of_the_call_names_the_process_that_ended_with_its_status() -> None:
+def test_call_error_names_the_ended_process_and_status() -> None:
     process = started(sys.exit, 3)
 
     def fail() -> None:

@@ -17,7 +17,7 @@ from training.weight_transfer.checksums import SyncError
 @pytest.mark.parametrize(
     ("workers", "environment", "here"), [(1, "0", True), (1, "1", False), (2, "0", False)]
 )
-def test_one_worker_runs_in_this_process_unless_the_user_says_otherwise(
+def test_single_worker_runs_in_process_by_default(
     workers: int, environment: str, here: bool, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", environment)
@@ -33,7 +33,7 @@ def test_one_worker_runs_in_this_process_unless_the_user_says_otherwise(
         ({"engine": "jax"}, None),
     ],
 )
-def test_vllm_is_refused_gpus_that_another_process_may_train_on(
+def test_vllm_rejects_gpus_of_other_trainers(
     settings: Any, taken: list[int] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     policy: Any = None  # it is not asked for anything

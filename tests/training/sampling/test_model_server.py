@@ -157,7 +157,7 @@ def test_one_server_answers_all_requests_for_a_model(
         ("def reply(to, asked): time.sleep(300)\nserve()", "no answer within 1 s"),
     ],
 )
-def test_a_server_that_fails_is_ended_and_the_next_question_starts_another(
+def test_failed_server_is_replaced_at_the_next_request(
     steps: str, words: str, stand_in: StandIn, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in.does(steps)

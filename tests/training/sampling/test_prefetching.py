@@ -55,7 +55,7 @@ def ask(sampler: PrefetchingSampler, seed: int, ahead: int | None = None) -> Com
     return groups[0][0]
 
 
-def test_what_is_announced_is_drawn_once_with_the_weights_before_the_sync() -> None:
+def test_announced_rollouts_use_weights_before_the_sync() -> None:
     engine = Engine()
     sampler = PrefetchingSampler(engine)
     assert ask(sampler, 10, ahead=11).token_ids == (10, 0)
@@ -72,7 +72,7 @@ def test_what_is_announced_is_drawn_once_with_the_weights_before_the_sync() -> N
     assert engine.asked == [(10, here), (11, "Prefetch"), (12, "Prefetch"), (13, here)]
 
 
-def test_the_trainer_goes_on_while_the_engine_draws_and_a_sync_waits_for_it() -> None:
+def test_sync_waits_for_a_prefetched_rollout() -> None:
     engine = Engine()
     sampler = PrefetchingSampler(engine)
     engine.held.clear()
@@ -101,7 +101,7 @@ def test_an_error_of_the_engine_reaches_whoever_asks_next() -> None:
         sampler.sync(())
 
 
-def test_what_is_kept_for_a_checkpoint_comes_back_to_the_bit(tmp_path: Path) -> None:
+def test_prefetched_rollouts_round_trip_exactly(tmp_path: Path) -> None:
     engine = Engine()
     sampler = PrefetchingSampler(engine)
     ask(sampler, 10, ahead=11)
@@ -120,7 +120,7 @@ def test_what_is_kept_for_a_checkpoint_comes_back_to_the_bit(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("text", [None, "{", "{}", '{"question": 3}'])
-def test_a_kept_rollout_that_is_lost_is_named(text: str | None, tmp_path: Path) -> None:
+def test_missing_prefetched_rollout_is_named(text: str | None, tmp_path: Path) -> None:
     if text is not None:
         (tmp_path / "000000004.json").write_text(text)
     with pytest.raises(UserError, match=r"000000004\.json: the rollout .* can't be read"):

@@ -124,7 +124,7 @@ def test_a_wrong_update_stops_the_sync_and_every_answer_after_it(
     synced.sample(QUESTION)
 
 
-def test_weights_that_somebody_else_gave_the_server_are_refused(synced: ServerSampler) -> None:
+def test_foreign_server_weights_are_rejected(synced: ServerSampler) -> None:
     address, held = synced._server.address, synced.weight_version
     body = {"new_version": "of another run"}
     httpx2.post(f"{address}/update_weight_version", json=body, timeout=60).raise_for_status()
@@ -146,7 +146,7 @@ def test_a_server_elsewhere_gets_its_weights_through_a_folder(
     elsewhere.close()
 
 
-def test_a_server_that_dies_while_it_answers_is_named(synced: ServerSampler) -> None:
+def test_server_death_during_an_answer_is_named(synced: ServerSampler) -> None:
     """Its engine is killed, and the process that speaks HTTP is not."""
     process = synced._server.process
     assert process is not None

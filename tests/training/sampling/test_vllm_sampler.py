@@ -139,7 +139,7 @@ def test_new_weights_reach_the_engine(sampler: VllmSampler, policy: tuple[Policy
 
 
 @pytest.mark.slow
-def test_a_weight_that_changes_by_an_ulp_on_its_way_stops_the_sync(
+def test_sync_stops_on_a_weight_changed_by_one_ulp(
     synced: VllmSampler, policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch
 ):
     made, params = policy
@@ -191,7 +191,7 @@ def test_split_weights_reach_workers(own: dict[str, str], fsdp: int, workers: in
 
 
 @pytest.mark.slow
-def test_an_engine_that_is_killed_is_named_and_leaves_no_process(tmp_path: Path):
+def test_killed_engine_is_named_and_leaves_no_process(tmp_path: Path):
     own = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}
     printed = json.loads(_in_own_process(own, "killed", str(tmp_path)).splitlines()[-1])
     named = rf"EngineCore \({printed['core']}\) was killed by signal 9 \(Killed\); .* same command"

@@ -38,7 +38,7 @@ def test_answers_come_in_the_order_of_the_requests(server) -> None:
 
 
 @pytest.mark.parametrize("status", [0, 503])
-def test_a_completion_that_fails_is_asked_for_again(status: int, stand_in, server) -> None:
+def test_failed_completions_are_requested_again(status: int, stand_in, server) -> None:
     failed: list[Any] = []
 
     def fail_once(path: str, body: Any) -> int | None:
@@ -52,7 +52,7 @@ def test_a_completion_that_fails_is_asked_for_again(status: int, stand_in, serve
     assert failed
 
 
-def test_a_call_that_changes_the_server_is_made_once(stand_in, server) -> None:
+def test_calls_with_side_effects_are_not_retried(stand_in, server) -> None:
     stand_in.fails = lambda path, body: 400 if path == "/collective_rpc" else None
     with pytest.raises(UserError, match=r"POST /collective_rpc: HTTP 400 .*refused"):
         server.collective_rpc("receive_weights", {})
@@ -95,7 +95,7 @@ def test_a_server_with_other_settings_is_refused(
         server.require_settings(Sampling())
 
 
-def test_a_server_that_is_not_ready_in_time_is_named(stand_in, server) -> None:
+def test_server_start_timeout_is_named(stand_in, server) -> None:
     server.wait_until_ready(5)
     stand_in.fails = lambda path, body: 404
     with pytest.raises(UserError, match=f"{stand_in.address}: is not ready within .*HTTP 404"):
@@ -111,7 +111,7 @@ def test_a_server_that_is_not_ready_in_time_is_named(stand_in, server) -> None:
         ({"token_ids": None}, "not whole answers with token ids"),
     ],
 )
-def test_an_answer_that_is_not_whole_is_refused(change: dict[str, Any], words: str) -> None:
+def test_incomplete_answer_is_rejected(change: dict[str, Any], words: str) -> None:
     whole = [choice([3, 4], index) for index in (1, 0)]
     first, second = read_completions({"choices": whole}, [3, 4], 2)
     assert (first.token_ids, second.token_ids) == ((3, 0), (3, 1))  # by index
@@ -121,7 +121,7 @@ def test_an_answer_that_is_not_whole_is_refused(change: dict[str, Any], words: s
         read_completions({"choices": whole}, [3, 4], 3)
 
 
-def test_a_score_has_the_prompts_log_probabilities_and_the_last_tokens() -> None:
+def test_score_returns_log_probabilities_and_last_tokens() -> None:
     tables = [None, {"4": {"logprob": -1.0}, "9": {"logprob": -0.1}}]
     last = {"top_logprobs": [{"token_id:2": -0.1, "token_id:5": -3.0}]}
     answer = {"choices": [{"prompt_logprobs": tables, "logprobs": last}]}

@@ -182,7 +182,7 @@ def test_a_secret_in_the_wrong_place_is_not_said(override: str, capsys: pytest.C
     assert "s3cret" not in "".join(capsys.readouterr())
 
 
-def test_dry_run_refuses_what_is_no_engineer(capsys: pytest.CaptureFixture[str]):
+def test_dry_run_rejects_invalid_engineers(capsys: pytest.CaptureFixture[str]):
     arguments = ["run", str(SCRATCH), "--dry-run", "--set", "engineer.kind=os:getcwd"]
     assert main(arguments) == 2
     assert "engineer.kind: os:getcwd() made a str" in capsys.readouterr().err
@@ -200,7 +200,7 @@ def test_dry_run_refuses_what_is_no_engineer(capsys: pytest.CaptureFixture[str])
         (["engineer.kind=base", f"{SERVER}={{address: 'http://host:8000'}}"], 0.4),
     ],
 )
-def test_vllm_engines_that_live_side_by_side_divide_the_memory(overrides: list[str], share: float):
+def test_vllm_engines_divide_the_memory(overrides: list[str], share: float):
     overrides = [part for one in overrides for part in one.split("; ")]
     config = load(SCRATCH, ["sampling.gpu_memory_utilization=0.4", *overrides])
     assert config.engine_sampling.gpu_memory_utilization == pytest.approx(share)
@@ -230,7 +230,7 @@ def test_gap_tolerance_follows_the_dtypes(overrides: list[str], tolerance: float
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "a: [", "\x00", "grpo: 3", None])
-def test_a_file_that_is_no_configuration_is_a_clear_error(text: str | None, tmp_path: Path):
+def test_invalid_configuration_files_raise_one_error(text: str | None, tmp_path: Path):
     path = tmp_path / "bad.yaml"
     if text is not None:
         path.write_text(text)
@@ -275,14 +275,14 @@ def test_smoke_config_is_the_paper_in_small():
     }
 
 
-def test_the_dry_run_refuses_a_mesh_that_the_model_does_not_fit(capsys: pytest.CaptureFixture[str]):
+def test_dry_run_rejects_a_mesh_unfit_for_the_model(capsys: pytest.CaptureFixture[str]):
     arguments = [str(ROOT / "configs/paper.yaml"), "--dry-run", "--set", "model.mesh.tensor=3"]
     assert main(["run", *arguments]) == 2
     message = "model.mesh.tensor: got 3, allowed are divisors of 151936, the entries"
     assert message in capsys.readouterr().err
 
 
-def test_a_random_first_configuration_follows_from_the_seed_and_keeps_to_the_bounds(tmp_path: Path):
+def test_random_initial_configuration_is_seeded_and_in_bounds(tmp_path: Path):
     drawn = []
     for seed in range(8):
         config = load(SCRATCH, ["environment.initial=random", f"seed={seed}"])
@@ -296,7 +296,7 @@ def test_a_random_first_configuration_follows_from_the_seed_and_keeps_to_the_bou
     assert load(SCRATCH, ["environment.initial=random"]).environment.initial == drawn[0]
 
 
-def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path):
+def test_duplicate_key_is_rejected_with_its_line(tmp_path):
     path = tmp_path / "twice.yaml"
     path.write_text(SCRATCH.read_text() + "name: again\n")
     with pytest.raises(UserError, match=r"twice\.yaml: is not YAML: the key 'name' stands twice"):

@@ -28,7 +28,7 @@ from training.schema import load, parse_yaml
         "environment.bounds.sizes=[2.5]",
     ],
 )
-def test_load_refuses_what_is_no_such_number(override):
+def test_load_rejects_invalid_numbers(override):
     key = override.partition("=")[0]
     with pytest.raises(UserError, match=key.rpartition(".")[2]):
         load(TINY, [override])

@@ -38,7 +38,7 @@ def _engine_side(values: np.ndarray) -> Any:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_trainer_and_engine_compute_the_checksum_of_the_definition(dtype: str):
+def test_checksums_match_their_definition(dtype: str):
     values = _numbers(dtype)
     values[0, :4] = [0.0, -0.0, 1e-39, np.inf]
     expected, tensor = _plain(values), _engine_side(values)
@@ -50,7 +50,7 @@ def test_trainer_and_engine_compute_the_checksum_of_the_definition(dtype: str):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_step_of_an_ulp_shows_even_where_another_goes_the_other_way(dtype: str):
+def test_checksum_detects_opposite_ulp_changes(dtype: str):
     values = np.abs(_numbers(dtype))
     moved = values.copy()
     bits = moved.view(f"u{moved.itemsize}")
@@ -74,7 +74,7 @@ class Worker(receiver.WeightReceiver):
         ({"norm": 1.0, "head": 1.0}, {"norm": 0}, r"2 of 1 weight tensors .*: norm, head$"),
     ],
 )
-def test_receive_weights_names_tensors_that_differ(
+def test_receive_weights_names_differing_tensors(
     given: dict[str, float], expected: dict[str, int], words: str
 ):
     tensors = {name: torch.tensor([value]) for name, value in given.items()}

@@ -58,7 +58,7 @@ def test_both_ways_send_all_tensors(dtype: str, tmp_path: Path, monkeypatch: pyt
     assert list(shared.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written_is_a_sync_error(tmp_path: Path):
+def test_unwritable_folder_raises_a_sync_error(tmp_path: Path):
     (blocked := tmp_path / "file").touch()
     with pytest.raises(SyncError, match="can't be written"):
         send_through_folder(Engine(), tensors().items(), jnp.float32, blocked)

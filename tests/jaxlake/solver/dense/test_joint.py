@@ -80,7 +80,7 @@ def _answer(answers, i, agents):
     )
 
 
-def test_every_board_that_fits_is_answered_and_all_oracles_agree(solved):
+def test_dense_search_agrees_with_all_oracles(solved):
     grids, wanted, sizes, answers = solved
     kinds = set()
     for i, grid in enumerate(grids):
@@ -107,7 +107,7 @@ def test_sizes_of_components_are_those_of_a_plain_search(solved):
 
 
 @pytest.mark.slow
-def test_four_agents_with_two_words_for_the_last_agree_with_all_oracles():
+def test_two_word_sets_agree_with_all_oracles():
     drawn = random_grids(12, 120, sizes=(6, 7, 8), agents=(4,), holes=0.5)
     _, wanted, sizes = _prepare(drawn, 8, 4)
     large = wanted & (sizes > 31) & (sizes <= 58)
@@ -134,7 +134,7 @@ def test_four_agents_with_two_words_for_the_last_agree_with_all_oracles():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("slots", [3, 4, 5])
-def test_agents_block_by_block_get_the_answers_of_whole_sets_and_of_oracles(slots):
+def test_blocks_agree_with_whole_sets_and_oracles(slots):
     grids = random_grids(9, 120, sizes=(3, 4), agents=(2, 3, slots), holes=0.4)
     boards, wanted, sizes = _prepare(grids, 4, slots)
     by_blocks = _solver(16)

@@ -30,7 +30,7 @@ def answer(text: str) -> dict[int, BenchmarkAnswer]:
     return {0: BenchmarkAnswer(config="", sample_id="", text=text, tokens=1)}
 
 
-def test_each_answer_is_judged_by_the_agents_and_the_optima_of_its_own_board():
+def test_answers_are_judged_by_their_own_board():
     two = ["S F G", "F F F", "s F g"]
     three = ["S G F", "s g F", "A a F"]
     boards = [
@@ -115,7 +115,7 @@ def test_print_rates_shows_published_numbers(
     assert all(one.size is not None for one in some if one.num_agents == 5)
 
 
-def test_folders_that_are_no_benchmark_are_refused_with_the_place(tmp_path: Path, of_five: Path):
+def test_invalid_benchmark_folders_are_rejected(tmp_path: Path, of_five: Path):
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(UserError, match=r"nor a folder with \.jsonl"):

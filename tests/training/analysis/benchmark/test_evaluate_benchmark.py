@@ -191,7 +191,7 @@ def test_endpoint_answers_alike(folder: Path, local: Path, server: ModelServer, 
     assert KEY.encode() not in written
 
 
-def test_an_evaluation_that_was_stopped_and_cut_goes_on_and_ends_with_equal_results(
+def test_interrupted_evaluation_resumes_to_equal_results(
     folder: Path,
     whole: Path,
     server: ModelServer,
@@ -218,7 +218,7 @@ def test_an_evaluation_that_was_stopped_and_cut_goes_on_and_ends_with_equal_resu
     assert (parts / "results.json").read_bytes() == (whole / "results.json").read_bytes()
 
 
-def test_other_boards_another_prompt_or_another_model_are_refused_by_name(
+def test_resume_rejects_other_boards_prompts_or_models(
     folder: Path, local: Path, server: ModelServer, tmp_path: Path, capsys
 ):
     other = shutil.copytree(folder, tmp_path / "other")

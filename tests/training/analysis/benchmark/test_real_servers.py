@@ -30,7 +30,7 @@ def lines_of(output: Path) -> list[bytes]:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.vllm
-def test_a_vllm_server_gives_the_answers_of_the_model_in_this_process(tmp_path: Path):
+def test_vllm_server_equals_the_model_in_process(tmp_path: Path):
     folder, local, served = tmp_path / "boards", tmp_path / "local", tmp_path / "served"
     write_rows(folder, each=6)
     assert main(command(folder, local, "--model", "jaxlake-base")) == 0

@@ -55,7 +55,7 @@ def evaluate(boards: Path, output: Path, server: Server, samples: int) -> int:
     return main([*command, "--set", "validation.temperature=0.6", "prompt.chat=true"])
 
 
-def test_evaluate_counts_samples_of_a_model_that_reasons(
+def test_evaluate_counts_samples_of_a_reasoning_model(
     boards: Path, server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     output = tmp_path / "out"
