@@ -1,1 +1,1 @@
-"""One board: its form, its symbols, the rules, and the verifier."""
+"""Boards: their representation, symbols, rules and plan verification."""

@@ -8,15 +8,15 @@ import jax.numpy as jnp
 from jaxlake.runtime.batch_axes import merge_batch_axes
 
 UNREACHABLE = 1 << 13
-"""Distance of a cell from which the target can't be reached; two of them fit into int16."""
+"""Distance of unreachable cells; int16 holds the sum of two of them."""
 
-STEPS_PER_TEST = 4  # between two tests for changes, where a GPU waits for its host
+STEPS_PER_TEST = 4  # steps between convergence tests; on a GPU each test synchronises with the host
 
 
 def until_unchanged(
     step: Callable[[jax.Array], jax.Array], value: jax.Array, begin: jax.Array | bool = True
 ) -> jax.Array:
-    """Repeat a step until it changes an array no more, if it is to `begin`, bool (), at all."""
+    """Apply `step` until the array stops changing; skip the loop if `begin`, bool (), is False."""
 
     def several(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         before, _ = state
@@ -29,10 +29,14 @@ def until_unchanged(
 
 @jax.jit
 def distances(blocked: jax.Array, target: jax.Array) -> jax.Array:
-    """Count the steps that one agent alone needs from every cell to a target, int (2,).
+    """Return the number of steps from every cell to a target for a single agent.
 
-    Cells that can't be entered are `blocked`, bool (N, N). There, and where there is no path, the
-    result, int16 (N, N), is UNREACHABLE.
+    Args:
+        blocked: bool (N, N), cells that the agent cannot enter.
+        target: int (2,), row and column of the target.
+
+    Returns:
+        int16 (N, N), UNREACHABLE on blocked cells and on cells without a path to the target.
     """
     blocked, target = jnp.asarray(blocked)[None], jnp.asarray(target)[None]
     return _distances_batch(blocked, target)[0]
@@ -40,17 +44,21 @@ def distances(blocked: jax.Array, target: jax.Array) -> jax.Array:
 
 @merge_batch_axes
 def _distances_batch(blocked: jax.Array, targets: jax.Array) -> jax.Array:
-    """Flood boards bool (B, N, N) from targets int (B, 2) at once: int16 (B, N, N)."""
+    """Return distances int16 (B, N, N) on boards bool (B, N, N) to targets int (B, 2)."""
     rows = jnp.arange(blocked.shape[-1])[:, None]
     at_target = (rows == targets[:, 0])[:, None] & (rows == targets[:, 1])[None]
     return jnp.moveaxis(flood(jnp.moveaxis(~blocked, 0, -1), at_target), -1, 0)
 
 
 def flood(free: jax.Array, sources: jax.Array) -> jax.Array:
-    """Compute distances from the nearest source, for many boards at once along trailing axes.
+    """Return the distance of each cell from the nearest source; boards lie along trailing axes.
 
-    Cells that can be entered, and sources at distance 0, are bool (R, C, ...); sources that are not
-    free do not count. Gives int16 (R, C, ...), UNREACHABLE where no source is reached.
+    Args:
+        free: bool (R, C, ...), cells that can be entered.
+        sources: bool (R, C, ...), cells at distance 0. Sources that are not free are ignored.
+
+    Returns:
+        int16 (R, C, ...), UNREACHABLE on cells without a path to a source.
     """
     far = jnp.int16(UNREACHABLE)
 

@@ -1,4 +1,4 @@
-"""The published symbols of MAPF-FrozenLake, to and from Instance."""
+"""Conversion between `Instance` and grids in the published symbols of MAPF-FrozenLake."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,27 +18,30 @@ _AGENTS_IN_ORDER = ", ".join(map("{} and {}".format, START_SYMBOLS, GOAL_SYMBOLS
 
 
 class GridError(ValueError):
-    """A grid that is not a board; the message names the row, the column and the letter."""
+    """Raised for an invalid grid; the message names the row, the column and the letter."""
 
 
 def parse_grid(
     rows: Sequence[str], *, max_size: int | None = None, max_agents: int | None = None
 ) -> Instance:
-    """Read a board in the published symbols, with NumPy leaves and agents in slots 0 to k-1.
+    """Return the board of a grid in the published symbols.
 
-    Boards of one batch need the same N and K, and each pair of them is compiled for once.
+    Boards of one batch need the same N and K. JAX compiles once for each pair (N, K).
 
     Args:
         rows: One string per row, one letter per cell, cells separated by spaces. `F` is frozen,
             `H` a hole; agents 0 to 4 start at `S s A B C` and have their goals at `G g a b c`.
-        max_size: N, the side of the padded board; None stands for that of the grid.
-        max_agents: K, the number of agent slots; None stands for as many as the grid has agents,
-            but at least two. Slots without an agent take part in nothing.
+        max_size: N, the side of the padded board. Defaults to the side of the grid.
+        max_agents: K, the number of agent slots. Defaults to the number of agents in the grid,
+            but at least two. Slots without an agent are ignored.
+
+    Returns:
+        The `Instance`, with NumPy leaves and agents in slots 0 to k-1.
 
     Raises:
         GridError: The grid is empty, not square or larger than `max_size`; a letter is unknown or
-            occurs twice; a start has no goal or a goal no start; agents are not numbered from 0
-            without gaps, or there are none, or more than `max_agents`.
+            occurs twice; a start has no goal or a goal no start; the agents are not numbered
+            consecutively from 0; or there are no agents or more than `max_agents`.
     """
     if isinstance(rows, str):
         raise GridError("grid: got one string, a list of rows is needed (text.splitlines())")
@@ -88,7 +91,7 @@ def parse_grid(
 
 
 def _count_agents(cells: dict[str, tuple[int, int]], max_agents: int) -> int:
-    """Count the agents whose starts and goals are at `cells`, and check that they make a board."""
+    """Return the number of agents with starts and goals at `cells`; check their numbering."""
     num_agents = sum(letter in START_SYMBOLS for letter in cells)
     for letter, (r, c) in cells.items():
         is_start = letter in START_SYMBOLS
@@ -112,10 +115,10 @@ def _count_agents(cells: dict[str, tuple[int, int]], max_agents: int) -> int:
 
 
 def format_grid(instance: Instance) -> list[str]:
-    """Write a board in the published symbols: one string per row, one space between cells.
+    """Return a board in the published symbols: one string per row, cells separated by spaces.
 
     Raises:
-        TypeError: It is no `Instance`.
+        TypeError: `instance` is not an `Instance`.
         GridError: The instance is a batch, or has an agent beyond the five published symbols.
     """
     check_instance(instance)
@@ -133,7 +136,7 @@ def format_grid(instance: Instance) -> list[str]:
 
 
 def write_rows(holes: np.ndarray, cells: Iterable[tuple[str, Sequence[int]]]) -> list[str]:
-    """Write a board with holes bool (n, n) and letters in some cells, later ones over earlier."""
+    """Return the rows of a board with holes bool (n, n); later letters overwrite earlier ones."""
     letters = [[HOLE_SYMBOL if hole else FROZEN_SYMBOL for hole in row] for row in holes]
     for letter, (r, c) in cells:
         letters[r][c] = letter

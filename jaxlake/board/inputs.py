@@ -1,4 +1,4 @@
-"""Boards in the forms that callers have, padded to one of few shapes to be compiled for."""
+"""Conversion of user input to boards, padded to a few shapes to limit compilations."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,16 +9,16 @@ from jaxlake.board.grids import parse_grid
 from jaxlake.board.instance import Instance, pad_instance, stack_instances
 
 Board = Instance | Sequence[str] | str
-"""An unbatched instance, the rows of a grid in the published symbols, or those rows as one text."""
+"""An unbatched instance, the rows of a grid in the published symbols, or one multi-line string."""
 
 _LEAST_SIDE, _LEAST_SLOTS, _LEAST_TO_SOLVE = 10, 5, 2
 
 
 def as_instance(board: Board) -> Instance:
-    """Return a board as an unbatched instance with NumPy leaves, one slot for each of its agents.
+    """Return a board as an unbatched instance with NumPy leaves and one slot per agent.
 
     Raises:
-        ValueError: It is no such board; of grids, see `GridError`.
+        ValueError: The board is invalid or a batch. Invalid grids raise `GridError`, a subclass.
     """
     if isinstance(board, str):
         board = [row for row in board.splitlines() if row.strip()]
@@ -37,10 +37,10 @@ def as_instance(board: Board) -> Instance:
 
 
 def stack_boards(boards: Sequence[Board]) -> Instance:
-    """Stack boards of any sizes and numbers of agents into one batch, padded to one of few shapes.
+    """Return boards of any sizes and agent counts as one batch, padded to one of a few shapes.
 
     Raises:
-        ValueError: One of them is no board; the message names its row.
+        ValueError: A board is invalid; the message names its row.
     """
     found = []
     for row, board in enumerate(boards):
@@ -54,7 +54,7 @@ def stack_boards(boards: Sequence[Board]) -> Instance:
 
 
 def for_solver(board: Instance) -> Instance:
-    """Pad a result of `as_instance` to one of few sides, and to the slots that `solve` needs."""
+    """Pad a result of `as_instance` to one of a few sides and to the slots that `solve` needs."""
     return pad_instance(board, _side(board), max(_agents(board), _LEAST_TO_SOLVE))
 
 
@@ -67,5 +67,5 @@ def _side(board: Instance) -> int:
 
 
 def _round_up(value: int, least: int) -> int:
-    """Return `least`, or the next power of two from a larger value on."""
+    """Return `least`, or the smallest power of two that is at least `value` if that is larger."""
     return least if value <= least else 1 << (value - 1).bit_length()

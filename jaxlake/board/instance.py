@@ -1,4 +1,4 @@
-"""Instance: one frozen lake with its agents, padded to static shapes."""
+"""`Instance`: one frozen lake with its agents, padded to static shapes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ import numpy as np
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Instance:
-    """One MAPF-FrozenLake board. N is the largest board, K the largest number of agents.
+    """One MAPF-FrozenLake board. N is the padded side, K the number of agent slots.
 
     Leaves may be NumPy or JAX arrays. A batch of instances is the same struct with leading axes.
-    Starts and goals of all agents in `agent_mask` are distinct free cells on the board; agents
-    outside the mask have position (0, 0) and take part in nothing.
+    Starts and goals of all agents in `agent_mask` are distinct free cells on the board. Agents
+    outside the mask have position (0, 0) and are ignored.
     """
 
     holes: jax.Array  # bool (N, N), True on holes and on every cell outside the board
@@ -31,11 +31,11 @@ _BOOL = ("holes", "agent_mask")
 
 
 def check_instance(given: object) -> None:
-    """Refuse what is no `Instance`, also within programs.
+    """Check that an object is an `Instance` with valid dtypes; works on tracers too.
 
     Raises:
-        TypeError: Something else came; or `holes` or `agent_mask` are not bool, or `size`, `starts`
-            or `goals` no integers.
+        TypeError: The object is not an `Instance`, `holes` or `agent_mask` is not bool, or `size`,
+            `starts` or `goals` has a non-integer dtype.
     """
     if not isinstance(given, Instance):
         raise TypeError(
@@ -50,11 +50,11 @@ def check_instance(given: object) -> None:
 
 
 def check_boards(given: Instance) -> None:
-    """Refuse invalid boards, of one or of a batch whose values are at hand.
+    """Check the values of one concrete board or of a concrete batch.
 
     Raises:
-        ValueError: A size is none; a cell outside a board is no hole; or the starts and goals of a
-            board's agents are not distinct free cells on it.
+        ValueError: A size is out of range, a cell outside the board is not a hole, or the starts
+            and goals of a board's agents are not distinct free cells on the board.
     """
     leaves: dict[str, Any] = {name: np.asarray(leaf) for name, leaf in vars(given).items()}
     wrong = _are_wrong(Instance(**leaves), np)
@@ -68,18 +68,18 @@ def check_boards(given: Instance) -> None:
 
 
 def are_boards(batch: Instance) -> jax.Array:
-    """Tell which boards (B, ...) `check_boards` does not refuse, bool (B,); within programs."""
+    """Return which boards (B, ...) pass `check_boards`, as bool (B,); works under jit."""
     return ~_are_wrong(batch, jnp)
 
 
 def _are_wrong(boards: Instance, xp: Any) -> Any:
-    """Tell which boards, leaves (...), have a fault, by the functions of `xp`, NumPy or JAX's."""
+    """Return which boards, leaves (...), are invalid; `xp` is `numpy` or `jax.numpy`."""
     N = boards.holes.shape[-1]
     holes, size = xp.asarray(boards.holes), xp.asarray(boards.size)
     places = xp.concatenate([boards.starts, boards.goals], axis=-2).astype(xp.int32)
     there = xp.concatenate([boards.agent_mask, boards.agent_mask], axis=-1)
     open_edge = xp.zeros(size.shape, bool)
-    if xp is jnp or np.any(size < N):  # NumPy saves a walk over all cells
+    if xp is jnp or np.any(size < N):  # NumPy skips the scan over all cells
         beyond = xp.arange(N) >= size[..., None]
         open_edge = (~holes & (beyond[..., None] | beyond[..., None, :])).any(axis=(-2, -1))
     off = ((places < 0) | (places >= size[..., None, None])).any(axis=-1)
@@ -93,7 +93,7 @@ def _are_wrong(boards: Instance, xp: Any) -> Any:
 
 
 def _what_is_wrong(board: Instance) -> str:
-    """Say what is wrong with one board, NumPy leaves, that has a fault."""
+    """Describe the fault of one invalid board with NumPy leaves."""
     holes, size, K = board.holes, int(board.size), len(board.agent_mask)
     if not 1 <= size <= len(holes):
         return f"size {size}, 1 to {len(holes)} are allowed"
@@ -121,28 +121,27 @@ def _what_is_wrong(board: Instance) -> str:
 def numpy_instance(
     holes: np.ndarray, size: int, starts: np.ndarray, goals: np.ndarray, num_agents: int
 ) -> Instance:
-    """Make an instance with NumPy leaves and agents in the first slots; see `Instance`."""
+    """Return an instance with NumPy leaves and agents in the first slots; see `Instance`."""
     mask = np.arange(len(starts)) < num_agents
     leaves: list[Any] = [holes, np.int32(size), starts, goals, mask]
     return Instance(*leaves)
 
 
 def agent_tasks(instance: Instance) -> list[tuple[int, ...]]:
-    """List (agent, start row, start column, goal row, goal column) of each agent of one board."""
+    """Return (agent, start row, start column, goal row, goal column) per agent of one board."""
     starts, goals = np.asarray(instance.starts).tolist(), np.asarray(instance.goals).tolist()
     agents = np.flatnonzero(np.asarray(instance.agent_mask)).tolist()
     return [(agent, *starts[agent], *goals[agent]) for agent in agents]
 
 
 def stack_instances(instances: Sequence[Instance]) -> Instance:
-    """Stack single boards into one batch, leaves (B, ...) (host side, NumPy).
+    """Return single boards stacked into one batch, leaves (B, ...) (NumPy, on the host).
 
-    Boards of different N or K are padded to the largest of each: with holes, and with slots
-    without an agent.
+    Boards of different N or K are padded to the largest of each, with holes and empty slots.
 
     Raises:
-        TypeError: Something given is no `Instance`, or has leaves of other types.
-        ValueError: No instances were given, or one of them is a batch.
+        TypeError: An element is not an `Instance`, or one of its leaves has the wrong dtype.
+        ValueError: The sequence is empty, or an element is a batch.
     """
     if not instances:
         raise ValueError("instances: got an empty sequence, at least one is needed")
@@ -160,7 +159,7 @@ def stack_instances(instances: Sequence[Instance]) -> Instance:
 
 
 def pad_instance(instance: Instance, max_size: int, max_agents: int) -> Instance:
-    """Pad one board to `max_size` rows, holes, and `max_agents` slots, empty; NumPy leaves."""
+    """Pad a board with holes to `max_size` rows and with empty slots to `max_agents`; NumPy."""
     leaves = {name: np.asarray(leaf) for name, leaf in vars(instance).items()}
     rows = max_size - leaves["holes"].shape[-1]
     slots = max_agents - leaves["agent_mask"].shape[-1]

@@ -1,29 +1,29 @@
-"""Which boards can exist at all: plain arithmetic, for those who ask before JAX is imported."""
+"""Limits of boards as plain arithmetic, usable before JAX is imported."""
 
 from typing import Any
 
 import numpy as np
 
 MIN_SIZE, MAX_SIZE = 2, 32
-"""Sides of a board."""
+"""Smallest and largest side of a board."""
 
 MIN_AGENTS, MAX_AGENTS = 1, 5
-"""Agents of a generated board: what `jaxlake.solve` is exact for."""
+"""Smallest and largest number of agents of a generated board; `jaxlake.solve` is exact for them."""
 
 ROUNDING = np.float32(1e-4)
-"""A number of holes this little below a whole number counts as that number."""
+"""Tolerance: a number of holes this little below an integer counts as that integer."""
 
 
 def holes_on_board(size: int, hole_ratio: float) -> int:
-    """`jaxlake.hole_count` of one board on the host, without a device."""
+    """Return `jaxlake.hole_count` of one board, computed on the host."""
     return int(np.floor(np.float32(hole_ratio) * np.float32(size * size) + ROUNDING))
 
 
 def infeasibility(size: int, hole_ratio: float, num_agents: int) -> str | None:
-    """Say why no board of this kind exists, or None if the agents fit (host side, no device).
+    """Return why no board of this kind exists, or None if the agents fit (computed on the host).
 
-    Fitting means only that starts and goals are distinct free cells: boards that fit may all be
-    unsolvable, or none of them may need a wait. `generate` reports such shortfalls.
+    Agents fit if the free cells suffice for distinct starts and goals. Such boards may still all
+    be unsolvable, or none of them may need a wait; `generate` reports such shortfalls.
     """
     if size < MIN_SIZE:
         return f"size: got {size}, at least {MIN_SIZE} is needed"
@@ -48,12 +48,13 @@ def checked_mixture(
     num_agents: Any,
     data_ratio: Any,
 ) -> dict[str, np.ndarray]:
-    """Check the arguments of `jaxlake.lake_params`, and give them back as arrays.
+    """Return the checked arguments of `jaxlake.lake_params` as arrays.
 
-    They are by name, int32 or float32, of shapes that broadcast to (..., S).
+    Returns:
+        Arrays by field name, int32 or float32, of shapes that broadcast to (..., S).
 
     Raises:
-        ValueError: a value is out of range, or the shapes differ; the message names the field.
+        ValueError: A value is out of range or the shapes differ; the message names the field.
     """
     fields = {
         "size": _numbers("size", size, MIN_SIZE, MAX_SIZE, whole=True),
@@ -73,7 +74,7 @@ def checked_mixture(
 
 
 def _check_shapes(shapes: dict[str, tuple[int, ...]]) -> None:
-    """Raise a ValueError if the shapes of the fields do not broadcast."""
+    """Raise `ValueError` if the shapes of the fields do not broadcast."""
     if all(len(shape) == 1 for shape in shapes.values()):
         S = max(shape[0] for shape in shapes.values())
         for name, (length,) in shapes.items():

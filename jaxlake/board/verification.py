@@ -1,4 +1,4 @@
-"""Verification of a plan against the rules and the optimum."""
+"""Verification of plans against the rules and the optimum."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from jaxlake.runtime.cpu_devices import called_apart
 from jaxlake.solver import Solution, Status
 from jaxlake.solver.bitboard import pack_rows, word_type
 
-_MAX_SLOTS = 128  # agents are numbered in int8
+_MAX_SLOTS = 128  # int8 holds the agent numbers
 _RULES = 4  # kinds of failure that one step can show, from OFF_BOARD on
 _ACTIONS = ", ".join(f"{action:d} {action.name}" for action in Action)
-_STEPS_PER_TEST = 4  # between two tests of the loop's end, where a GPU waits for its host
+_STEPS_PER_TEST = 4  # steps between exit tests; on a GPU each test synchronises with the host
 _NO_FAILURE = np.iinfo(np.int32).max
 
 
 class Failure(IntEnum):
-    """Why a plan is not valid. Within one time step the first kind in this order is named."""
+    """Reason why a plan is invalid. Within one time step the first member in this order wins."""
 
     NONE = 0
     PARSE_ERROR = 1
@@ -36,25 +36,25 @@ class Failure(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name in lower case, as files and prompts write it: `off_board`."""
+        """The name in lower case, as used in files and prompts, such as `off_board`."""
         return self.name.lower()
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Outcome:
-    """The result of verifying one plan. K is the number of agent slots."""
+    """Result of verifying one plan. K is the number of agent slots."""
 
     parsed: jax.Array  # bool ()
-    valid: jax.Array  # bool (), every rule kept and every agent at its goal at the end
-    optimal_sum_of_costs: jax.Array  # bool (), valid and of the least sum of costs
-    optimal_makespan: jax.Array  # bool (), valid and of the least makespan
+    valid: jax.Array  # bool (), the plan keeps every rule and every agent ends at its goal
+    optimal_sum_of_costs: jax.Array  # bool (), valid with the optimal sum of costs
+    optimal_makespan: jax.Array  # bool (), valid with the optimal makespan
     failure: jax.Array  # int8 (), a Failure
-    agent: jax.Array  # int8 (), lowest agent involved in the first failure, -1 if there is none
-    time: jax.Array  # int16 (), 0-based step of the first failure, -1 if there is none
+    agent: jax.Array  # int8 (), lowest agent involved in the first failure, -1 without failure
+    time: jax.Array  # int16 (), 0-based step of the first failure, -1 without failure
     sum_of_costs: jax.Array  # int16 (), of this plan, -1 unless valid
     makespan: jax.Array  # int16 (), of this plan, -1 unless valid
-    at_goal: jax.Array  # bool (K,), at its goal at the end; a step that breaks a rule is not taken
+    at_goal: jax.Array  # bool (K,), the agent ends at its goal; a step that breaks a rule is undone
 
 
 def verify(
@@ -64,32 +64,31 @@ def verify(
     parsed: jax.Array | bool = True,
     solution: Solution | None = None,
 ) -> Outcome:
-    """Walk a plan by the rules of `dynamics` and name its first failure or its costs.
+    """Return the first failure of a plan, or its costs if it is valid.
 
-    The first failure in time counts; within one step the order of `Failure` decides. The cost of
-    an agent is the time of its last arrival at its goal: waiting there counts only if the agent
+    The earliest failure counts; within one step the order of `Failure` decides. The cost of an
+    agent is the time of its last arrival at its goal, so waiting there counts only if the agent
     leaves again. `jax.vmap` verifies a batch in one loop that ends with its longest plan.
 
     Args:
         instance: The board.
-        plan: integers (T, K), actions 0 to 4; rows from `length` on are not read. Under jit and
-            vmap any other number is OFF_BOARD.
-        length: int32 (), the number of steps of the plan, clipped to 0 to T; None stands for T.
-        parsed: bool (), whether there is a plan at all; if not, the failure is PARSE_ERROR, with
+        plan: integers (T, K), actions 0 to 4. Rows from `length` on are ignored. Under jit and
+            vmap any other action counts as OFF_BOARD.
+        length: int32 (), the number of steps of the plan, clipped to 0 to T. Defaults to T.
+        parsed: bool (), whether a plan could be parsed. If not, the failure is PARSE_ERROR, with
             agent and time -1.
-        solution: The optimum to compare with; unless it is OPTIMAL, the optimal flags are False.
+        solution: The optimum to compare with. Unless it is OPTIMAL, the optimal flags are False.
 
     Returns:
-        The `Outcome`. GOAL_NOT_REACHED has the time `length` and the lowest agent that is not at
-        its goal when the plan has ended. Without a plan, and outside the agent mask, `at_goal` is
-        False.
+        The `Outcome`. GOAL_NOT_REACHED has the time `length` and the lowest agent that does not
+        end at its goal. `at_goal` is False without a plan and outside the agent mask.
 
     Raises:
-        TypeError: `instance` is no `Instance` or has leaves of other types, `plan` is no array of
-            integers, or `length` is not one integer.
-        ValueError: the board has more than 128 slots, `plan` is no array (T, K) for its K slots, or
-            T * K is above 32,767, the largest sum of costs that int16 holds. Outside jit and vmap
-            also where an agent has an action that is none of 0 to 4 in a row that is read.
+        TypeError: `instance` is not an `Instance` or one of its leaves has the wrong dtype, `plan`
+            is not an array of integers, or `length` is not a single integer.
+        ValueError: The board has more than 128 slots, `plan` does not have shape (T, K) for its K
+            slots, or T * K exceeds 32,767, the largest sum of costs that int16 holds. Outside jit
+            and vmap also if an agent has an action other than 0 to 4 in a row below `length`.
     """
     check_instance(instance)
     slots = np.shape(instance.agent_mask)[-1]
@@ -116,7 +115,7 @@ def verify(
         np.shape(length) or not jnp.issubdtype(jnp.result_type(length), jnp.integer)
     ):
         raise TypeError(f"length: got {length!r}, one whole number is needed")
-    # An action that int8 can't hold must not become one that it can.
+    # Clip before the cast to int8, which could wrap an invalid action to a valid one.
     least = -1 if plan.dtype.kind == "i" else 0
     plan = jnp.asarray(jnp.clip(as_actions(plan), least, len(Action)), jnp.int8)
     length = jnp.asarray(T if length is None else length, jnp.int32)
@@ -141,7 +140,7 @@ def _check_actions(plan: np.ndarray, length: int, instance: Instance) -> None:
 
 
 class _Optimum(NamedTuple):
-    """What a plan is compared with, without the plans that attain it."""
+    """The optimal costs of a board, without the optimal plans."""
 
     status: jax.Array  # int8 (), a Status
     sum_of_costs: jax.Array  # int16 ()
@@ -160,7 +159,7 @@ def _verify(
     mask = jnp.asarray(instance.agent_mask)
     broken = walk.first_failure < _NO_FAILURE
     unreached = ~broken & jnp.any(mask & ~walk.at_goal)
-    # Failures are numbered by time, then by kind, then by agent, so that the first is the least.
+    # Failures are numbered by time, then rule, then agent, so the minimum is the first failure.
     time_and_rule, agent = walk.first_failure // K, walk.first_failure % K
     time, rule = time_and_rule // _RULES, time_and_rule % _RULES
     failure = jnp.where(broken, rule + Failure.OFF_BOARD, Failure.NONE)
@@ -190,9 +189,9 @@ def _verify(
 
 
 class _WalkedPlans(NamedTuple):
-    """What the steps of a plan add up to, for plans (B,); inside the loop plans lie last."""
+    """State of walking plans (B,); inside the loop plans are the last axis."""
 
-    first_failure: jax.Array  # int32 (B,), numbered as in `verify`; _NO_FAILURE if there is none
+    first_failure: jax.Array  # int32 (B,), numbered as in `verify`; _NO_FAILURE without failure
     last_arrival: jax.Array  # int32 (B, K), time of the last arrival at the goal, if it is there
     at_goal: jax.Array  # bool (B, K), at the end of the plan or before its first failure
 
@@ -227,7 +226,7 @@ def _walk_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _W
         is_first = live & (walk.first_failure == _NO_FAILURE) & (found < none)
         number = time * len(flags) + found.astype(jnp.int32)
         first = jnp.where(is_first, number, walk.first_failure)
-        # Computed from `first`, which is stored: from the flags XLA would compute them all again.
+        # Derived from the stored `first`: from the flags, XLA would recompute all of them.
         intact = live & (first == _NO_FAILURE)
         before, after = at_goals(rows, columns), at_goals(moved.rows, moved.columns)
         return jnp.stack([jnp.stack(moved.rows), jnp.stack(moved.columns)]), _WalkedPlans(
@@ -257,7 +256,7 @@ def _hole_lookup(holes: jax.Array) -> Callable[[jax.Array, jax.Array], jax.Array
     B, N = holes.shape[:2]
     if N > 32:
         return lambda row, column: holes[jnp.arange(B), row, column]
-    # One bit mask per row, chosen by comparing numbers: a gather would take boards one by one.
+    # One bit mask per row, selected by comparisons: a gather would process boards one by one.
     word, masks = word_type(N), pack_rows(holes)
 
     def is_hole(row: jax.Array, column: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Boards by the thousand: what to make, how it is drawn, and what can't be made."""
+"""Board generation: mixtures, candidates, sets of solved boards and their feasibility."""
 
 from jaxlake.generator.board_parts import part_of as part_of
 from jaxlake.generator.feasibility import FeasibilityRow as FeasibilityRow

@@ -1,4 +1,4 @@
-"""Tell boards apart by 16 bytes each, and remember which ones there are already."""
+"""Sets of boards as 16-byte digests, for finding duplicates."""
 
 from hashlib import blake2b
 
@@ -11,9 +11,15 @@ _DIGEST = np.dtype(f"S{_BYTES}")
 
 
 def board_digests(instances: Instance) -> np.ndarray:
-    """Hash each board of a batch, S16 (B,): its size, holes, agents, starts and goals.
+    """Return a hash of each board of a batch: its size, holes, agents, starts and goals.
 
-    Equal for equal boards, whatever their padding. Agents must be in the first slots.
+    Equal boards have equal digests regardless of padding. Agents must be in the first slots.
+
+    Args:
+        instances: Leaves (B, ...).
+
+    Returns:
+        NumPy array of dtype S16 (B,).
     """
     size, agents = np.asarray(instances.size), np.sum(instances.agent_mask, axis=1)
     digests = np.empty(len(size), _DIGEST)
@@ -34,7 +40,7 @@ class DigestSet:
     """A set of board digests."""
 
     def __init__(self, *batches: Instance) -> None:
-        """Begin with the boards of some batches, none by default."""
+        """Create a set with the boards of some batches, empty by default."""
         self._digests: set[bytes] = set()
         for instances in batches:
             self.add(board_digests(instances))
@@ -43,7 +49,7 @@ class DigestSet:
         return len(self._digests)
 
     def contains(self, digests: np.ndarray) -> np.ndarray:
-        """Say which digests (B,) are in the set: bool (B,)."""
+        """Return which digests (B,) are in the set, as bool (B,)."""
         return np.array([digest in self._digests for digest in digests.tolist()], bool)
 
     def add(self, digests: np.ndarray) -> None:

@@ -1,7 +1,8 @@
-"""All boards in P parts, so that several processes can make one set without talking to each other.
+"""Partition of all boards into P parts, so that processes can build one set independently.
 
-Way t of putting agent 0, of T = R (R - 1) on R free cells, belongs to part (t + h) mod P; h is a
-hash of the other agents' starts and goals. So boards of a part are drawn, not searched for.
+Agent 0 can be placed on R free cells in T = R (R - 1) ways. Way t belongs to part (t + h) mod P,
+where h is a hash of the other agents' starts and goals. Boards of a part are drawn directly,
+without rejection.
 """
 
 from typing import Any
@@ -20,20 +21,20 @@ from jaxlake.generator.candidates import (
 )
 
 Part = tuple[int, int]
-"""(i, P): number i, counted from 0, of P parts; (0, 1) is all boards."""
+"""(i, P): part i, counted from 0, of P parts; (0, 1) contains all boards."""
 
 ALL_BOARDS: Part = (0, 1)
 MAX_PARTS = 1 << 16
 
-_WORDS = 1 << 9  # the number of the random words of agent 0; see `candidates`
+_WORDS = 1 << 9  # fold_in number of the random words of agent 0; see `candidates`
 
 
 def checked_part(part: Part) -> Part:
-    """Give the part back as Python integers.
+    """Return a valid part as Python integers.
 
     Raises:
-        TypeError: A number is no whole one.
-        ValueError: There is no such part.
+        TypeError: An entry is not an integer.
+        ValueError: The part or the number of parts is out of range.
     """
     index, parts = part
     if not all(isinstance(number, int | np.integer) for number in part):
@@ -46,9 +47,15 @@ def checked_part(part: Part) -> Part:
 
 
 def part_of(instances: Instance, parts: int) -> np.ndarray:
-    """Say to which of `parts` parts each board of a batch belongs: int32 (B,), on the host.
+    """Return the part, of `parts`, that each board of a batch belongs to (on the host).
 
-    Agents must be in the first slots of each board, with distinct starts and goals on free cells.
+    Args:
+        instances: Leaves (B, ...). Agents are in the first slots, with distinct starts and goals
+            on free cells.
+        parts: The number of parts.
+
+    Returns:
+        int32 (B,), numbers from 0 to `parts` - 1.
     """
     holes = np.asarray(instances.holes)
     starts, goals = (np.asarray(x).astype(int) for x in (instances.starts, instances.goals))
@@ -82,10 +89,11 @@ def draw_into_part(
     max_size: int,
     max_agents: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """Draw agent 0 of each candidate anew, uniformly over its ways in the part.
+    """Redraw agent 0 of each candidate, uniformly over its placements in the part.
 
-    Gives the codes, uint32 (B, V), those that have no way unchanged, and whether they belong to the
-    part, bool (B,).
+    Returns:
+        The codes, uint32 (B, V), unchanged where agent 0 has no placement in the part; and
+        bool (B,), whether each candidate belongs to the part.
     """
     index, parts = part
     candidates = jax.vmap(jax.random.fold_in)(keys, numbers)
@@ -115,7 +123,7 @@ def draw_into_part(
 
 
 def _hash(corners: Any, plays: Any) -> Any:
-    """Hash the corners of the agents but the first, as MurmurHash3 (NumPy or JAX), uint32 (B,)."""
+    """Return a MurmurHash3 hash of the corners of all agents but the first, uint32 (B,)."""
     value = corners[0] & np.uint32(0)
     for agent in range(1, len(corners)):
         mixed = corners[agent] + np.uint32(agent * 0x9E3779B9 % 2**32)
@@ -126,7 +134,7 @@ def _hash(corners: Any, plays: Any) -> Any:
 
 
 def _scale(high: jax.Array, low: jax.Array, count: jax.Array) -> jax.Array:
-    """floor(word * count / 2**64) of the 64-bit word high, low; int32, for 0 <= count < 2**31."""
+    """Return floor(word * count / 2**64), int32, of a 64-bit word, for 0 <= count < 2**31."""
     count = count.astype(jnp.uint32)
     carried = multiply_high(low, count)
     overflow = high * count + carried < carried

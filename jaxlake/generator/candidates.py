@@ -1,7 +1,7 @@
-"""One candidate board from a key and a number, for a whole batch at once; boards are bits.
+"""Candidate boards as bits, each drawn from a key and a number, for a whole batch at once.
 
-Holes are a uniform random set of exactly as many cells, by Floyd's algorithm (Bentley and Floyd,
-CACM 30(9), 1987). Starts and goals are then drawn from the cells still free.
+Holes are a uniform random set of an exact number of cells, by Floyd's algorithm (Bentley and Floyd,
+CACM 30(9), 1987). Starts and goals are then drawn from the remaining free cells.
 """
 
 import jax
@@ -11,13 +11,13 @@ import numpy as np
 from jaxlake.board.instance import Instance
 
 # Random words come from fold_in(candidate's key, j): agents count j from 0, steps of holes from
-# _HOLES, and `board_parts` has 1 << 9.
+# _HOLES, and `board_parts` uses 1 << 9.
 _HOLES = 1 << 10
 _WORDS_PER_STEP = 4
 
 
 def code_words(max_size: int, max_agents: int) -> int:
-    """V, the length of a code: one bit a cell, then one word an agent."""
+    """Return V, the length of a code: one bit per cell, then one word per agent."""
     return -(-(max_size**2) // 32) + max_agents
 
 
@@ -31,12 +31,21 @@ def draw_codes(
     max_size: int,
     max_agents: int,
 ) -> jax.Array:
-    """Draw candidates. Each depends on its own key, number, size, holes and agents only.
+    """Return the codes of candidates; each depends only on its own row of the arguments.
 
-    Holes, starts and goals are uniform to within 1e-6. Keys are typed PRNG keys (B,), with the
-    `numbers` of candidates among those of each, int32 (B,). Sizes are 2 to max_size, at most 32,
-    holes 0 to size * size - 2 * num_agents, agents 1 to max_agents, int32 (B,) each; `max_size` and
-    `max_agents` are static. Gives the codes, uint32 (B, V); V is `code_words`.
+    Holes, starts and goals are uniform to within 1e-6.
+
+    Args:
+        keys: Typed PRNG keys (B,).
+        numbers: int32 (B,), number of the candidate among those of its key.
+        size: int32 (B,), 2 to `max_size`.
+        holes: int32 (B,), 0 to size * size - 2 * num_agents.
+        num_agents: int32 (B,), 1 to `max_agents`.
+        max_size: Padded side of the boards, at most 32 (static).
+        max_agents: Number of agent slots (static).
+
+    Returns:
+        uint32 (B, V), with V from `code_words`.
     """
     candidates = jax.vmap(jax.random.fold_in)(keys, numbers)
     hole_words = _draw_holes(candidates, size, holes, max_size)
@@ -48,7 +57,7 @@ def draw_codes(
 def decode(
     codes: jax.Array, size: jax.Array, num_agents: jax.Array, *, max_size: int, max_agents: int
 ) -> Instance:
-    """The boards of uint32 (B, V) codes, with int32 (B,) sizes and numbers of agents."""
+    """Return the boards of uint32 (B, V) codes, with int32 (B,) sizes and numbers of agents."""
     N, K = max_size, max_agents
     words = codes.shape[-1] - K
     bits = (codes[:, :words, None] >> np.arange(32, dtype=np.uint32)) & 1
@@ -66,9 +75,9 @@ def decode(
 
 
 def _draw_holes(keys: jax.Array, size: jax.Array, holes: jax.Array, N: int) -> jax.Array:
-    """uint32 (W, B): bit row * N + column of each board is set on a hole."""
+    """Return uint32 (W, B) in which bit row * N + column of each board marks a hole."""
     cells = size * size
-    # Of more than half of the cells the complement is drawn, which takes fewer words.
+    # If more than half of the cells are holes, draw the complement, which takes fewer words.
     drawn = jnp.minimum(holes, cells - holes)
     inverse = jnp.float32(1) / size.astype(jnp.float32)
 
@@ -95,14 +104,14 @@ def _draw_holes(keys: jax.Array, size: jax.Array, holes: jax.Array, N: int) -> j
 def _draw_corners(
     keys: jax.Array, free: jax.Array, num_agents: jax.Array, N: int, K: int
 ) -> jax.Array:
-    """uint32 (K, B): start row, start column, goal row, goal column of each agent, a byte each."""
+    """Return uint32 (K, B) with one byte each for start row and column, goal row and column."""
     words = jax.vmap(lambda agent: random_words(keys, agent, 2))(jnp.arange(K, dtype=jnp.int32))
 
     def pick(free: jax.Array, word: jax.Array) -> tuple[jax.Array, jax.Array]:
         cell = _random_cell(free, word)
         return free & ~cell_bit(cell, free.shape[0]), cell
 
-    # Agents that do not play come last, so what they take is missed by nobody.
+    # Absent agents come last, so the cells that they take affect no other agent.
     _, cells = jax.lax.scan(pick, free, words.reshape(2 * K, -1))
     bytes_ = (cells // N | (cells % N) << 8).reshape(K, 2, -1)
     corners = (bytes_[:, 0] | bytes_[:, 1] << 16).astype(jnp.uint32)
@@ -110,20 +119,20 @@ def _draw_corners(
 
 
 def _random_cell(free: jax.Array, draw: jax.Array) -> jax.Array:
-    """int32 (B,): one of the bits that are set in uint32 (W, B), by a random word each."""
+    """Return a random set bit of each column of uint32 (W, B), as int32 (B,)."""
     counts = jax.lax.population_count(free).astype(jnp.int32)
     return cell_of_rank(free, _scale(draw, jnp.sum(counts, axis=0)))
 
 
 def cell_of_rank(free: jax.Array, rank: jax.Array) -> jax.Array:
-    """int32 (B,): of the bits that are set in uint32 (W, B), the one of that rank, from 0."""
+    """Return the set bit of the given 0-based rank per column of uint32 (W, B), as int32 (B,)."""
     counts = jax.lax.population_count(free).astype(jnp.int32)
     upto = jnp.cumsum(counts, axis=0)
     word = jnp.sum(upto <= rank, axis=0, dtype=jnp.int32)
     here = np.arange(free.shape[0])[:, None] == word
     bits = jnp.sum(jnp.where(here, free, 0), axis=0, dtype=jnp.uint32)
     rank -= jnp.sum(jnp.where(here, upto - counts, 0), axis=0, dtype=jnp.int32)
-    # The bit of that rank in its word, by halving.
+    # Find the bit of that rank within its word by bisection.
     place = jnp.zeros_like(rank)
     for width in (16, 8, 4, 2, 1):
         low = bits & jnp.uint32((1 << width) - 1)
@@ -136,7 +145,7 @@ def cell_of_rank(free: jax.Array, rank: jax.Array) -> jax.Array:
 
 
 def random_words(keys: jax.Array, number: jax.Array | int, count: int) -> jax.Array:
-    """uint32 (count, B)."""
+    """Return random words, uint32 (count, B)."""
     return jax.vmap(
         lambda key: jax.random.bits(jax.random.fold_in(key, number), (count,), jnp.uint32),
         out_axes=1,
@@ -144,20 +153,20 @@ def random_words(keys: jax.Array, number: jax.Array | int, count: int) -> jax.Ar
 
 
 def _scale(word: jax.Array, count: jax.Array) -> jax.Array:
-    """floor(word * count / 2**32), int32, for 0 <= count < 2**16."""
+    """Return floor(word * count / 2**32), int32, for 0 <= count < 2**16."""
     count = count.astype(jnp.uint32)
     low = (word & 0xFFFF) * count >> 16
     return (((word >> 16) * count + low) >> 16).astype(jnp.int32)
 
 
 def cell_bit(index: jax.Array, words: int) -> jax.Array:
-    """uint32 (words, B) with only bit `index`, int32 (B,), set."""
+    """Return uint32 (words, B) with only bit `index`, int32 (B,), set."""
     bit = jnp.uint32(1) << (index & 31).astype(jnp.uint32)
     return jnp.where(np.arange(words)[:, None] == index >> 5, bit, 0)
 
 
 def multiply_high(first: jax.Array, second: jax.Array) -> jax.Array:
-    """The high word of the product of two uint32 (B,)."""
+    """Return the high word of the product of two uint32 (B,)."""
     low = (first & 0xFFFF) * (second & 0xFFFF) >> 16
     middle = (first >> 16) * (second & 0xFFFF) + low
     other = (first & 0xFFFF) * (second >> 16) + (middle & 0xFFFF)
@@ -165,12 +174,12 @@ def multiply_high(first: jax.Array, second: jax.Array) -> jax.Array:
 
 
 def free_cells(hole_words: jax.Array, size: jax.Array, max_size: int) -> jax.Array:
-    """uint32 (W, B): the cells of each board that are no holes."""
+    """Return the hole-free cells of each board, uint32 (W, B)."""
     return _on_board(size, max_size) & ~hole_words
 
 
 def _on_board(size: jax.Array, N: int) -> jax.Array:
-    """uint32 (W, B): the cells of each board."""
+    """Return the cells of each board, uint32 (W, B)."""
     rows, columns = np.divmod(np.arange(N * N), N)
     inside = np.maximum(rows, columns) < np.arange(N + 1)[:, None]
     spare = -(N * N) % 32

@@ -1,7 +1,7 @@
-"""A set of codes on the device: a hash table with open addressing and double hashing.
+"""Set of codes on the device: a hash table with open addressing and double hashing.
 
-The table holds row numbers of an array of codes that the caller keeps. All lanes probe at once;
-where several want one empty place, the lowest row number gets it.
+The table holds row numbers of an array of codes that the caller keeps. All lanes probe at once; if
+several lanes claim an empty slot, the lowest row number wins.
 """
 
 import jax
@@ -14,12 +14,12 @@ _Insertion = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
 def empty_table(rows: int) -> jax.Array:
-    """int32 (T,): a table for up to `rows` codes, at most half full."""
+    """Return an empty table, int32 (T,), for up to `rows` codes at a load of at most one half."""
     return jnp.full(1 << (2 * max(rows, 1) - 1).bit_length(), _EMPTY, jnp.int32)
 
 
 def contains(table: jax.Array, stored: jax.Array, codes: jax.Array, active: jax.Array) -> jax.Array:
-    """Say which codes, uint32 (B, V), of `active` lanes are in the table: bool (B,)."""
+    """Return which codes, uint32 (B, V), of `active` lanes are in the table, as bool (B,)."""
     first, step = _hash(codes)
 
     def probe(state: _Search) -> _Search:
@@ -36,10 +36,13 @@ def contains(table: jax.Array, stored: jax.Array, codes: jax.Array, active: jax.
 def insert(
     table: jax.Array, stored: jax.Array, codes: jax.Array, rows: jax.Array, active: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Put rows, int32 (B,), into the table where `active`, bool (B,), of equal codes the lowest.
+    """Insert rows where `active`, bool (B,); the lowest of several rows with equal codes wins.
 
-    Rows are distinct, and `stored`, uint32 (C, V), holds the codes, uint32 (B, V), at them already.
-    Gives the table and int32 (B,), the row that holds each code; its own where not active.
+    Rows, int32 (B,), are distinct. `stored`, uint32 (C, V), already holds the codes, uint32 (B, V),
+    at these rows.
+
+    Returns:
+        The table, and int32 (B,), the row that holds each code; its own row where not active.
     """
     first, step = _hash(codes)
 
@@ -62,7 +65,7 @@ def _equal(stored: jax.Array, rows: jax.Array, codes: jax.Array) -> jax.Array:
 
 
 def _hash(codes: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Where to probe first, and by which odd step to go on: int32 (B,)."""
+    """Return the first slot to probe and the odd probe step, int32 (B,) each."""
     state = jnp.zeros(codes.shape[0], jnp.uint32)
     for v in range(codes.shape[1]):
         state = (state ^ codes[:, v]) * jnp.uint32(0x9E3779B1)

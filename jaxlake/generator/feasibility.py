@@ -1,7 +1,8 @@
-"""What can be made, and how easily: the kinds of candidates, counted on a grid.
+"""Feasibility of board sets: counts of candidate kinds on a grid of parameters.
 
-A set in which a share w of the boards needs a wait takes max(w / p, (1 - w) / q) candidates a
-board, p and q the shares of candidates that do and don't. The inverse is the acceptance rate.
+A set in which a share w of the boards needs a wait takes max(w / p, (1 - w) / q) candidates per
+board, where p and q are the shares of candidates with and without a wait. The inverse is the
+acceptance rate.
 """
 
 import functools
@@ -29,31 +30,31 @@ _BATCH_SIZE = 2048
 
 @dataclass(frozen=True)
 class KindSurvey:
-    """How the candidates of one kind came out. Without candidates, it is infeasible by counting."""
+    """Counts of candidates of one kind by outcome. A kind without candidates is infeasible."""
 
     num_agents: int
     size: int
     holes: int
     candidates: int
-    wait: int  # solvable, and they need a wait
-    no_wait: int  # solvable without one
+    wait: int  # solvable, and a wait is needed
+    no_wait: int  # solvable without a wait
     unsolvable: int  # proved
     unknown: int
 
     @property
     def boards(self) -> int:
-        """Distinct boards of this kind, solvable or not."""
+        """Number of distinct boards of this kind, solvable or not."""
         cells = self.size**2
         free = cells - self.holes
         return math.comb(cells, self.holes) * math.perm(free, 2 * self.num_agents)
 
     def acceptance(self, wait_ratio: float) -> float:
-        """Boards per candidate of a large set, 0 to 1; 0 if a kind that it needs wasn't seen."""
+        """Return boards per candidate of a large set, 0 to 1; 0 if a required kind is unseen."""
         tried = max(self.candidates, 1)
         return _acceptance_rate(wait_ratio, self.wait / tried, self.no_wait / tried)
 
     def acceptance_interval(self, wait_ratio: float) -> tuple[float, float]:
-        """95% bounds, from the Wilson bounds of the two shares that acceptance is monotone in."""
+        """Return 95% bounds, from the Wilson bounds of the two shares that determine the rate."""
         if not self.candidates:
             return 0.0, 0.0
         bounds = wilson_interval([self.wait, self.no_wait], [self.candidates] * 2)
@@ -73,12 +74,19 @@ def survey(
     candidates: int = 2048,
     horizon: int = DEFAULT_HORIZON,
 ) -> list[KindSurvey]:
-    """Draw and solve 1 to 2**20 `candidates` of each kind, (num_agents, size, holes).
+    """Draw and solve candidates of each kind, and return the counts of their outcomes.
 
-    `horizon` is that of `solve`.
+    Args:
+        key: Typed PRNG key.
+        strata: Kinds (num_agents, size, holes).
+        candidates: Candidates per kind, 1 to 2**20.
+        horizon: Longest plan in steps, see `solve`.
+
+    Returns:
+        One `KindSurvey` per kind, in the order of `strata`.
 
     Raises:
-        ValueError: an argument is out of range, or the key is of kind `rbg` or `unsafe_rbg`.
+        ValueError: An argument is out of range, or the key has kind `rbg` or `unsafe_rbg`.
     """
     if not 1 <= candidates <= 1 << 20:
         raise ValueError(f"candidates: got {candidates}, 1 to {1 << 20} are allowed")
@@ -109,7 +117,7 @@ def _survey(
     horizon: int,
     batch_size: int,
 ) -> jax.Array:
-    """int32 (G, 4): wait, no wait, unsolvable, unknown. Memory is that of one batch."""
+    """Return int32 (G, 4): wait, no wait, unsolvable, unknown; memory holds a single batch."""
     G = size.shape[0]
     shapes = {"max_size": max_size, "max_agents": num_agents}
     fold = jax.vmap(jax.random.fold_in)
@@ -122,7 +130,7 @@ def _survey(
         sides, number = size[stratum], lane % candidates
         codes = draw_codes(keys[stratum], number, sides, holes[stratum], agents, **shapes)
         boards = decode(codes, sides, agents, **shapes)
-        budget = candidate_budgets(boards)  # what `generate` keeps has to be what is counted here
+        budget = candidate_budgets(boards)  # count exactly the boards that `generate` keeps
         solutions = solve_batch(boards, horizon=horizon, max_expansions=budget)
         optimal = solutions.status == Status.OPTIMAL
         kinds = [optimal & solutions.needs_wait, optimal & ~solutions.needs_wait]
@@ -136,14 +144,14 @@ def _survey(
 
 @dataclass(frozen=True)
 class FeasibilityRow:
-    """One cell of the map. Shares are of the candidates; intervals are 95% Wilson bounds."""
+    """One cell of the map. Shares refer to the candidates; intervals are 95% Wilson bounds."""
 
     num_agents: int
     size: int
     hole_ratio: float
     wait_ratio: float
     holes: int
-    boards: int  # distinct ones that exist, solvable or not
+    boards: int  # number of distinct boards, solvable or not
     candidates: int
     optimal: int
     unsolvable: int
@@ -152,7 +160,7 @@ class FeasibilityRow:
     acceptance: float  # boards per candidate of a large set
     acceptance_low: float
     acceptance_high: float
-    problem: str | None  # why no such set can be made, or was seen to be
+    problem: str | None  # why such a set is infeasible or was not seen to be feasible
 
 
 def feasibility_map(
@@ -165,14 +173,23 @@ def feasibility_map(
     candidates: int = 2048,
     horizon: int = DEFAULT_HORIZON,
 ) -> list[FeasibilityRow]:
-    """Say which sets can be made of a grid of kinds, and at what rate, with `survey`.
+    """Return which sets of a grid of kinds can be generated, and at what rate, using `survey`.
 
-    There is a row for each number of agents (1 to 5), size (2 to 32), hole ratio (0 to 1) and wait
-    ratio (0 to 1), in this order of loops.
+    Args:
+        key: Typed PRNG key.
+        num_agents: Numbers of agents, 1 to 5.
+        sizes: Board sides, 2 to 32.
+        hole_ratios: Shares of holes, 0 to 1.
+        wait_ratios: Shares of boards that need a wait, 0 to 1.
+        candidates: Candidates per kind, 1 to 2**20.
+        horizon: Longest plan in steps, see `solve`.
+
+    Returns:
+        One row per combination; the number of agents varies slowest, the wait ratio fastest.
 
     Raises:
-        ValueError: a ratio, size or number of agents is out of range, or the key is of kind `rbg`
-            or `unsafe_rbg`.
+        ValueError: A ratio, size or number of agents is out of range, or the key has kind `rbg` or
+            `unsafe_rbg`.
     """
     waits = [float(ratio) for ratio in wait_ratios]
     grid = list(itertools.product(num_agents, sizes, map(float, hole_ratios)))
@@ -233,14 +250,17 @@ def _not_seen(stratum: KindSurvey, wait_ratio: float) -> str | None:
 def acceptance(
     size: int, hole_ratio: float, wait_ratio: float, num_agents: int = 2
 ) -> float | None:
-    """The share of candidates that a large set of such boards can use, from the shipped counts.
+    """Return the share of candidates that a large set of such boards can use, from shipped counts.
 
-    Between the hole counts of the table shares are interpolated. A rate of 0 means that the set is
-    infeasible, or that no candidate of a kind it needs was seen; None that the table says nothing:
-    it has two agents, sizes 2 to 10 and hole ratios 0 to 0.5.
+    Shares are interpolated between the hole counts of the table.
+
+    Returns:
+        The acceptance rate. 0 means that the set is infeasible or that no candidate of a required
+        kind was seen. None means that the table does not cover the arguments: it has two agents,
+        sizes 2 to 10 and hole ratios 0 to 0.5.
 
     Raises:
-        ValueError: `wait_ratio` is not within 0 and 1.
+        ValueError: `wait_ratio` is not in [0, 1].
     """
     if not 0.0 <= wait_ratio <= 1.0:
         raise ValueError(f"wait_ratio: got {wait_ratio}, 0 to 1 are allowed")
@@ -265,7 +285,7 @@ def acceptance(
 
 @functools.cache
 def _table() -> dict[tuple[int, int], tuple[KindSurvey, ...]]:
-    """By (num_agents, size), holes ascending."""
+    """Return the shipped counts by (num_agents, size), holes ascending."""
     text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
     table: dict[tuple[int, int], list[KindSurvey]] = {}
     for fields in json.loads(text)["strata"]:

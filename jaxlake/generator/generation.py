@@ -1,4 +1,4 @@
-"""Sets of distinct solved boards for a mixture of kinds, by rejection on the device."""
+"""Sets of distinct solved boards for a mixture of kinds, by rejection sampling on the device."""
 
 from dataclasses import replace
 from functools import cache, partial
@@ -20,7 +20,7 @@ from jaxlake.solver import DEFAULT_HORIZON, Widths, widths_for
 from jaxlake.solver.chunks import default_platform
 
 MAX_CANDIDATES = 1 << 18
-"""Candidates of a stream after which `generate` gives up, unless told otherwise."""
+"""Default number of candidates of a stream after which `generate` gives up."""
 
 
 def generate(
@@ -36,43 +36,43 @@ def generate(
     widths: Widths | None = None,
     part: Part = ALL_BOARDS,
 ) -> Generated:
-    """Make n distinct boards, each with its optimal solution.
+    """Generate n distinct boards, each with its optimal solution.
 
-    Cell s gets its share of n by largest remainder of `data_ratio`; of these, wait_ratio (rounded,
-    halves up) need a wait and the others do not, exactly. Candidates have exactly `hole_count`
-    holes, uniform over all such sets of cells, and starts and goals uniform over distinct free
-    cells. Boards that are unsolvable, UNKNOWN or equal to an earlier one of the set are counted and
-    not used. What could not be made is reported by cell.
+    Cell s gets its share of n by largest remainder of `data_ratio`. Of these boards, exactly
+    wait_ratio (rounded, halves up) need a wait. Candidates have exactly `hole_count` holes, uniform
+    over all such sets of cells, and starts and goals uniform over distinct free cells. Boards that
+    are unsolvable, UNKNOWN or duplicates are counted and discarded. Missing boards are reported by
+    cell.
 
-    Usable under jit; outside of it, close numbers of boards share a program. `jax.vmap` over keys,
-    parameters or both agrees with single calls, and `jax.shard_map` shares configurations out over
-    devices; under jit alone, all boards would be on all devices. A million two-agent
-    boards padded to 10 x 10 take 0.4 GB with the default horizon.
+    The function works under jit; outside of jit, similar values of n share a program. `jax.vmap`
+    over keys, parameters or both matches single calls. `jax.shard_map` distributes configurations
+    over devices; under jit alone, every device would hold all boards. A million two-agent boards
+    padded to 10 x 10 take 0.4 GB with the default horizon.
 
     Args:
-        key: typed PRNG key; it alone decides among the boards of the same parameters.
-        params: leaves (S,), see `lake_params`; cells that are infeasible, and under jit and vmap
-            those beyond `max_size` or `max_agents`, cost nothing and are all shortfall.
-        n: boards (static), 1 to 2**24.
-        max_size: N, the padding of the boards (static), 2 to 32.
-        max_agents: K, the padding of the agents (static), 1 to 5.
-        horizon: longest plan, see `solve` (static).
-        batch_size: candidates tried at once (static). It does not change the result; by default it
-            follows n and the device.
-        max_candidates: candidates of one stream after which to give up (static), at most 2**30; by
-            default 8 a board, and no fewer than `MAX_CANDIDATES`.
-        widths: how many candidates the solver works on at a time, see `solve` (static).
-        part: (i, P), make boards of part i, counted from 0, of P parts of all boards: no two parts
-            have a board in common, whatever their keys.
+        key: Typed PRNG key. It alone decides among the boards of the same parameters.
+        params: Leaves (S,), see `lake_params`. Infeasible cells cost nothing and are reported as
+            shortfall, as are cells beyond `max_size` or `max_agents` under jit and vmap.
+        n: Number of boards (static), 1 to 2**24.
+        max_size: N, the padded side of the boards (static), 2 to 32.
+        max_agents: K, the number of agent slots (static), 1 to 5.
+        horizon: Longest plan in steps, see `solve` (static).
+        batch_size: Candidates examined at once (static). It does not change the result. The default
+            depends on n and the device.
+        max_candidates: Candidates of one stream before giving up (static), at most 2**30. Defaults
+            to 8 per board, and at least `MAX_CANDIDATES`.
+        widths: Number of candidates that the solver processes at once, see `solve` (static).
+        part: (i, P), restrict the boards to part i, counted from 0, of P parts of all boards. Two
+            parts have no board in common, whatever their keys.
 
     Returns:
-        A `Generated`.
+        The boards, their solutions and the counts per cell.
 
     Raises:
-        TypeError: `key` is no typed key, or a number is no whole one.
-        ValueError: `key` is of kind `rbg` or `unsafe_rbg`, or several keys; a static argument is
-            out of range, or the parameters are no (S,) arrays. Outside jit and vmap also where a
-            cell that has a share is beyond `max_size` or `max_agents`.
+        TypeError: `key` is not a typed key, or a number is not an integer.
+        ValueError: `key` has kind `rbg` or `unsafe_rbg` or holds several keys, a static argument is
+            out of range, or the parameters are not (S,) arrays. Outside jit and vmap also if a
+            cell with a positive share exceeds `max_size` or `max_agents`.
     """
     n = _check(n, max_size, max_agents, batch_size, max_candidates)
     _check_padding(params, max_size, max_agents)
@@ -80,7 +80,7 @@ def generate(
     options = PoolOptions(
         *(_slots(n), max_size, max_agents, horizon, batch_size, widths or widths_for(), parts)
     )
-    # Accelerators would wait for the host more often, and two slots have no tiers to leave out.
+    # On accelerators, parts would add host synchronisation; with two slots no tier can be skipped.
     by_parts = called_apart(key, params) and (max_agents > 2 or default_platform() == "cpu")
     pool = _pool_by_parts(options) if by_parts else _pool(options)
     return _of_one(pool, key, params, n, max_candidates, index)
@@ -100,14 +100,27 @@ def generate_sharded(
     widths: Widths | None = None,
     part: Part = ALL_BOARDS,
 ) -> Generated:
-    """`generate` with each batch of candidates drawn and solved on several devices.
+    """Generate boards as `generate` does, with each batch of candidates spread over devices.
 
-    The result is that of `generate`, on all of them. The devices may be those of several processes
-    (`jax.distributed.initialize`), each of which makes the same call.
+    The devices may belong to several processes (`jax.distributed.initialize`), each of which makes
+    the same call. Arguments and errors are the same as for `generate`, except for the two below.
 
-    Arguments and errors are those of `generate`, except `devices` (None for all devices of all
-    processes) and `batch_size`: the candidates tried at once by all devices together, rounded up to
-    a multiple of their number.
+    Args:
+        key: See `generate`.
+        params: See `generate`.
+        n: See `generate`.
+        devices: The devices to use. Defaults to all devices of all processes.
+        batch_size: Candidates examined at once by all devices together, rounded up to a multiple of
+            their number.
+        max_size: See `generate`.
+        max_agents: See `generate`.
+        horizon: See `generate`.
+        max_candidates: See `generate`.
+        widths: See `generate`.
+        part: See `generate`.
+
+    Returns:
+        The result of `generate`, replicated on all devices.
     """
     chosen = tuple(jax.devices() if devices is None else devices)
     if not chosen:
@@ -124,7 +137,7 @@ def generate_sharded(
 def _check(
     n: int, max_size: int, max_agents: int, batch_size: int | None, max_candidates: int | None
 ) -> int:
-    """Check what is static, and give n back as a Python integer."""
+    """Check the static arguments and return n as a Python integer."""
     for name, value, least, most in (
         ("n", n, 1, 1 << 24),
         ("max_size", max_size, mixture.MIN_SIZE, mixture.MAX_SIZE),
@@ -142,10 +155,10 @@ def _check(
 
 
 def _check_padding(params: LakeParams, max_size: int, max_agents: int) -> None:
-    """Raise a ValueError if a cell that has a share does not fit, where values can be looked at."""
+    """Raise `ValueError` if a cell with a positive share exceeds the padding of concrete params."""
     shapes = {np.shape(leaf) for leaf in vars(params).values()}
     if any(len(shape) != 1 for shape in shapes) or len(shapes) > 1 or not called_apart(params):
-        return  # other shapes are refused later, and values of a program can't be looked at
+        return  # other shapes raise later, and traced values cannot be inspected
     for field, padding, most in (
         ("size", "max_size", max_size),
         ("num_agents", "max_agents", max_agents),
@@ -159,7 +172,7 @@ def _check_padding(params: LakeParams, max_size: int, max_agents: int) -> None:
 
 
 def _slots(n: int) -> int:
-    """Round n up to a power of two or, beyond 4096, to a quarter between two: at most 25% more."""
+    """Round n up to a power of two or, above 4096, to a quarter step between: at most 25% more."""
     step = max(5, (n - 1).bit_length() - (3 if n > 4096 else 0))
     return -(-n >> step) << step
 
@@ -186,7 +199,7 @@ def _of_one(
 
 @partial(jax.jit, static_argnames="n")
 def _first(made: Generated, n: int) -> Generated:
-    """Give the only set, leaves (1, ...), without the slots after the first n."""
+    """Return the only set, from leaves (1, ...), without the slots after the first n."""
     made = jax.tree.map(lambda leaf: leaf[0], made)
     boards = (made.instances, made.solutions, made.filled, made.cell)
     instances, solutions, filled, cell = jax.tree.map(lambda leaf: leaf[:n], boards)
@@ -194,7 +207,7 @@ def _first(made: Generated, n: int) -> Generated:
 
 
 def _shared_batch_size(batch_size: int | None, boards: int, devices: int, widths: Widths) -> int:
-    """The batch that is asked for or, if None, a good one of at most 2**20; equal shares."""
+    """Return the given batch size, or a default of at most 2**20, as a multiple of `devices`."""
     if batch_size is None:
         return min(batch_size_for(boards, widths), (1 << 20) // devices) * devices
     return -(-batch_size // devices) * devices
@@ -202,7 +215,7 @@ def _shared_batch_size(batch_size: int | None, boards: int, devices: int, widths
 
 @cache
 def _pool(options: PoolOptions) -> Pool:
-    """Fill many configurations in one pool, with further batch axes merged into it."""
+    """Return a function that fills many configurations in one pool and merges batch axes."""
     return jit_search(merge_batch_axes(partial(fill_pool, options=options)))
 
 
@@ -211,7 +224,7 @@ _pool_by_parts = cache(fill_by_parts)
 
 @cache
 def _pool_on(options: PoolOptions, devices: tuple[jax.Device, ...]) -> Pool:
-    """The pool with its lanes shared out over devices, and everything else on all of them."""
+    """Return a pool that splits its lanes over devices and replicates everything else."""
     mesh = jax.sharding.Mesh(np.array(devices), ("lanes",))
     everywhere = jax.sharding.PartitionSpec()
     fill = partial(fill_pool, options=options, axis_name="lanes")

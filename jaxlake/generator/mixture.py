@@ -1,4 +1,4 @@
-"""What boards to make: LakeParams, and how many of each kind that asks for."""
+"""Mixtures of boards: `LakeParams`, and the number of boards of each kind."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,22 +21,22 @@ from jaxlake.generator.candidates import multiply_high
 _ULP = np.float32(1.2e-7)
 
 _FEW = 1 << 15
-"""Boards of which float32 numbers with a guard give the right share of any hundredth."""
+"""Number of boards up to which guarded float32 arithmetic gives exact shares of hundredths."""
 
 _PARTS = 30_000
-"""Denominator of decimals, thirds and sixths; its squares are int32 numbers."""
+"""Common denominator of decimals, thirds and sixths; its square fits into int32."""
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class LakeParams:
-    """A mixture of S cells, each one kind of boards; make a checked one with `lake_params`.
+    """Mixture of S cells, each one kind of boards; use `lake_params` to create a checked one.
 
     Every leaf is traced. `jax.vmap` maps over a leading axis of configurations on every leaf.
     """
 
     size: jax.Array  # int32 (S,), side of the board
-    data_ratio: jax.Array  # float32 (S,), share of the boards, normalised where it is used
+    data_ratio: jax.Array  # float32 (S,), share of the boards, normalised on use
     hole_ratio: jax.Array  # float32 (S,), share of all size * size cells, 0 to 1
     wait_ratio: jax.Array  # float32 (S,), share of the cell's boards that need a wait, 0 to 1
     num_agents: jax.Array  # int32 (S,), 1 to 5
@@ -49,19 +49,25 @@ def lake_params(
     num_agents: int | Sequence[int] | ArrayLike = 2,
     data_ratio: float | Sequence[float] | ArrayLike = 1.0,
 ) -> LakeParams:
-    """Make a checked mixture, or arrays of mixtures. Scalars stand for all S cells.
+    """Return a checked mixture, or arrays of mixtures. Scalars apply to all S cells.
 
-    The fields are those of `LakeParams`: sizes 2 to 32, 1 to 5 agents, ratios of holes and waits 0
-    to 1, no waits for a single agent; data ratios are weights of 0 to 1e6, not all of them 0. Cells
-    may be infeasible: `generate` reports their boards as missing.
+    Cells may be infeasible; `generate` reports their boards as missing. Arrays (..., S) with
+    leading axes of configurations broadcast as in NumPy and give leaves of the common shape for
+    `jax.vmap`: `lake_params(sizes[:, None], ratios[:, None])` creates one cell for each of C
+    configurations from arrays (C,). Under jit and vmap, traced values are not checked.
 
-    Arrays (..., S) with leading axes of configurations broadcast as in NumPy, and give leaves of
-    the common shape for `jax.vmap`: `lake_params(sizes[:, None], ratios[:, None])` makes one cell
-    for each of C configurations from arrays (C,). Under jit and vmap, the values of traced fields
-    are not checked.
+    Args:
+        size: Side of the board, 2 to 32.
+        hole_ratio: Share of all cells that are holes, 0 to 1.
+        wait_ratio: Share of the cell's boards that need a wait, 0 to 1; 0 for a single agent.
+        num_agents: Number of agents, 1 to 5.
+        data_ratio: Weight of the cell, 0 to 1e6, not 0 for all cells.
+
+    Returns:
+        The mixture, with int32 and float32 leaves.
 
     Raises:
-        ValueError: a value is out of range, or the shapes differ; the message names the field.
+        ValueError: A value is out of range or the shapes differ; the message names the field.
     """
     given: dict[str, Any] = {
         "size": size,
@@ -83,7 +89,7 @@ def lake_params(
 
 
 def _is_traced(field: object) -> bool:
-    """Return whether the values of a field can't be read here."""
+    """Return whether the values of a field are traced and cannot be read."""
     traced = isinstance(field, jax.core.Tracer)
     return traced or not getattr(field, "is_fully_addressable", True)
 
@@ -92,16 +98,19 @@ _VALID = {"size": 2, "hole_ratio": 0, "wait_ratio": 0, "num_agents": 2, "data_ra
 
 
 def _stand_in(name: str, traced: jax.Array) -> np.ndarray:
-    """Return valid values of the shape and the kind of a traced field, which can be checked."""
+    """Return valid values with the shape and dtype of a traced field, for the checks."""
     kind = np.int32 if jnp.issubdtype(traced.dtype, jnp.integer) else np.float32
     return np.full(traced.shape, _VALID[name], bool if traced.dtype == bool else kind)
 
 
 def hole_count(size: jax.Array | int, hole_ratio: jax.Array | float) -> jax.Array:
-    """Holes on a board: floor(hole_ratio * size * size), guarded so that 0.3 of 100 is 30.
+    """Return floor(hole_ratio * size * size), guarded so that a ratio of 0.3 of 100 gives 30.
 
-    Ratios are read as float32; a product within 1e-4 below an integer counts as that integer. The
-    result is int32, of the shape that the arguments broadcast to; NaN gives -1, which no board has.
+    Ratios are read as float32; a product within 1e-4 below an integer counts as that integer.
+
+    Returns:
+        int32 holes per board, of the broadcast shape of the arguments; -1 for NaN, which makes the
+        cell infeasible.
     """
     cells = jnp.asarray(size, jnp.int32) ** 2
     share = jnp.asarray(hole_ratio, jnp.float32) * cells.astype(jnp.float32)
@@ -109,21 +118,24 @@ def hole_count(size: jax.Array | int, hole_ratio: jax.Array | float) -> jax.Arra
 
 
 def board_counts(params: LakeParams, n: jax.Array | int) -> jax.Array:
-    """Share n boards out over the cells in proportion to data_ratio, by largest remainder.
+    """Return the number of boards per cell, in proportion to data_ratio, by largest remainder.
 
-    A ratio that is negative or no number counts as 0; if none is left, all cells get equal shares.
-    The counts, int32 (S,), sum to n. Of equal remainders the earlier cell's is rounded up first.
+    Negative and NaN ratios count as 0; if all are 0, cells get equal shares. Ties in the remainders
+    go to the earlier cell.
+
+    Returns:
+        int32 (S,) counts that sum to n.
     """
     ratio = jnp.asarray(params.data_ratio, jnp.float32)
     ratio = jnp.where(jnp.isfinite(ratio) & (ratio > 0), ratio, 0)
-    # Scaled first: the sum of large weights must not overflow.
+    # Scale first: the sum of large weights must not overflow.
     ratio = ratio / jnp.maximum(jnp.max(ratio), jnp.finfo(jnp.float32).tiny)
     ratio = jnp.where(jnp.any(ratio > 0), ratio, 1)
     exact = ratio / jnp.sum(ratio) * jnp.asarray(n, jnp.float32)
     whole = jnp.floor(exact + _guard(exact))
     remainder = exact - whole
     counts = whole.astype(jnp.int32)
-    # The guard may have given one too many away, so the difference can have either sign.
+    # The guard may have given away one board too many, so the difference can have either sign.
     missing = n - jnp.sum(counts)
     rank = jnp.argsort(jnp.argsort(-remainder, stable=True), stable=True)
     S = ratio.shape[0]
@@ -134,10 +146,14 @@ def board_counts(params: LakeParams, n: jax.Array | int) -> jax.Array:
 
 
 def wait_counts(params: LakeParams, counts: jax.Array) -> jax.Array:
-    """Boards of each cell that need a wait: wait_ratio * counts, rounded, halves up; int32 (S,).
+    """Return the boards per cell that need a wait: wait_ratio * counts, rounded half up.
 
-    A ratio that is the float32 number of a multiple of 1/30,000 stands for that multiple. Up to
-    32,768 boards a product counts as a half, too, which is by 1e-4, and 1.2e-7 of itself, below it.
+    A ratio that is the float32 number of a multiple of 1/30,000 represents that multiple. Up to
+    32,768 boards, a product also counts as a half if it falls short by at most 1e-4 plus 1.2e-7 of
+    itself.
+
+    Returns:
+        int32 (S,).
     """
     counts = jnp.asarray(counts, jnp.int32)
     ratio = jnp.clip(jnp.asarray(params.wait_ratio, jnp.float32), 0, 1)
@@ -149,8 +165,8 @@ def wait_counts(params: LakeParams, counts: jax.Array) -> jax.Array:
 
 
 def _exact_share(ratio: jax.Array, counts: jax.Array) -> jax.Array:
-    """Ratio * counts, rounded, halves up; int32 (S,), by integers alone."""
-    # A ratio is mantissa / 2**scale; where it is 0, or next to it, the scale makes it 0 below.
+    """Return ratio * counts, rounded half up, int32 (S,), in integer arithmetic."""
+    # A ratio is mantissa / 2**scale; for ratios near 0 the scale makes the result 0 below.
     bits = jax.lax.bitcast_convert_type(ratio, jnp.uint32)
     mantissa = (bits & 0x7FFFFF) | 0x800000
     scale = 150 - (bits >> 23 & 0xFF).astype(jnp.int32)
@@ -167,12 +183,12 @@ def _exact_share(ratio: jax.Array, counts: jax.Array) -> jax.Array:
     )
     by_float = ((twice + 1) >> 1).astype(jnp.int32)
 
-    # The float32 number next to parts / _PARTS differs from it by at most half of 1 / 2**scale.
+    # The float32 number nearest to parts / _PARTS differs from it by at most half of 1 / 2**scale.
     scaled = ratio * jnp.float32(_PARTS)
     parts = jnp.round(scaled).astype(jnp.int32)
     shifted = parts.astype(jnp.uint32) << jnp.minimum(scale, 31).astype(jnp.uint32)
     difference = mantissa * jnp.uint32(_PARTS) - jnp.where(scale < 32, shifted, jnp.uint32(0))
-    difference = jax.lax.bitcast_convert_type(difference, jnp.int32)  # what 2**32 adds is not near
+    difference = jax.lax.bitcast_convert_type(difference, jnp.int32)  # exact modulo 2**32
     near = (parts > 0) & (jnp.abs(scaled - parts) < 0.004) & (jnp.abs(difference) <= _PARTS // 2)
     whole, rest = counts // _PARTS, counts % _PARTS
     by_parts = whole * parts + (rest * parts + _PARTS // 2) // _PARTS
@@ -180,5 +196,5 @@ def _exact_share(ratio: jax.Array, counts: jax.Array) -> jax.Array:
 
 
 def _guard(product: jax.Array) -> jax.Array:
-    """By how much a product of a float32 ratio may fall short of what its decimals say."""
+    """Return the tolerance by which a product of a float32 ratio may fall short of its decimals."""
     return ROUNDING + product * _ULP

@@ -1,4 +1,4 @@
-"""The pool in which `generate` makes sets: what is to be made, what is kept, and finished sets."""
+"""Pool in which `generate` builds sets: the plan, the boards kept so far, and finished sets."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -23,81 +23,81 @@ KINDS = 2  # boards that need no wait, boards that need one
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Generated:
-    """n boards by cell, inside a cell in the order of their candidates, unfilled slots last.
+    """n boards by cell, in the order of their candidates within a cell, unfilled slots last.
 
-    Unfilled slots hold zeros. The last five counts are those of the cell's stream up to the
-    candidate that made it complete, so cells that share a stream report the same.
+    Unfilled slots hold zeros. The last five counts cover the cell's stream up to the candidate that
+    completed it, so cells that share a stream report the same counts.
     """
 
     instances: Instance  # leaves (n, ...)
     solutions: Solution  # leaves (n, ...)
     filled: jax.Array  # bool (n,)
     cell: jax.Array  # int32 (n,), index into the parameters, ascending
-    requested_wait: jax.Array  # int32 (S,), boards asked for that need a wait
-    requested_no_wait: jax.Array  # int32 (S,), boards asked for that need none
-    shortfall_wait: jax.Array  # int32 (S,), of these, missing
-    shortfall_no_wait: jax.Array  # int32 (S,), of these, missing
+    requested_wait: jax.Array  # int32 (S,), requested boards that need a wait
+    requested_no_wait: jax.Array  # int32 (S,), requested boards that need no wait
+    shortfall_wait: jax.Array  # int32 (S,), missing boards of `requested_wait`
+    shortfall_no_wait: jax.Array  # int32 (S,), missing boards of `requested_no_wait`
     candidates: jax.Array  # int32 (S,), boards drawn
-    solvable: jax.Array  # int32 (S,), of these
-    unsolvable: jax.Array  # int32 (S,), of these; proved
-    unknown: jax.Array  # int32 (S,), of these; the solver gave up, so not used
-    duplicates: jax.Array  # int32 (S,), of these; solvable, but already in the set
+    solvable: jax.Array  # int32 (S,), solvable candidates
+    unsolvable: jax.Array  # int32 (S,), candidates proved unsolvable
+    unknown: jax.Array  # int32 (S,), candidates that the solver gave up on; not used
+    duplicates: jax.Array  # int32 (S,), solvable candidates that were already in the set
 
 
 class PoolOptions(NamedTuple):
-    """What a program is compiled for."""
+    """Static options of a program."""
 
-    slots: int  # for boards of one set, see `_slots`
+    slots: int  # board slots per set, see `_slots`
     max_size: int
     max_agents: int
     horizon: int
     batch_size: int | None
-    widths: Widths  # how much of a batch is solved at a time
-    parts: int  # of all boards, of which one is made
+    widths: Widths  # number of boards that the solver processes at once
+    parts: int  # number of parts that all boards are divided into
 
 
 def batch_size_for(boards: int, widths: Widths) -> int:
-    """Enough lanes to use the device well, and not many more than there are boards to make."""
+    """Return enough lanes to use the device well, but few more than the number of boards."""
     most = min(8 * widths.planned_boards, 1 << 16)
     return min(max(1 << (2 * boards - 1).bit_length(), 64), most)
 
 
 class Plan(NamedTuple):
-    """What is to be made, for G = C * S cells. A stream is named by the first cell that draws it.
+    """Quotas and slots of G = C * S cells. A stream has the number of the first cell that draws it.
 
-    Slots are numbered by stream, kind and cell, M for each of the C sets; spare ones come last.
+    Slots are ordered by stream, kind and cell, M for each of the C sets; spare slots come last.
     """
 
     counts: jax.Array  # int32 (G, 2), boards of each cell by kind
-    made_before: jax.Array  # int32 (G, 2), boards of its stream that go to earlier cells
+    made_before: jax.Array  # int32 (G, 2), boards of the cell's stream that go to earlier cells
     stream: jax.Array  # int32 (G,)
     slots: jax.Array  # int32 (G, 2), first slot of each stream
-    room: jax.Array  # int32 (G, 2), boards to make of each stream, 0 if infeasible
-    cell_of_slot: jax.Array  # int32 (C * M,), G where no board is wanted
+    room: jax.Array  # int32 (G, 2), boards to make per stream, 0 if infeasible
+    cell_of_slot: jax.Array  # int32 (C * M,), G for unused slots
 
 
 class Kept(NamedTuple):
-    """What the rounds so far have made."""
+    """Boards and counts kept from the rounds so far."""
 
     drawn: jax.Array  # int32 (G,), the next candidate of each stream
     filled: jax.Array  # int32 (G, 2)
-    seen: jax.Array  # int32 (G, 5), candidates, then by Status, then duplicates
+    seen: jax.Array  # int32 (G, 5), candidates, then counts by Status, then duplicates
     number: jax.Array  # int32 (C * M,), candidate in each slot, _UNFILLED if none
-    codes: jax.Array  # uint32 (C * M, V + 1), its code and its stream
+    codes: jax.Array  # uint32 (C * M, V + 1), code and stream of the candidate in each slot
     solutions: Solution  # leaves (C * M, ...)
-    table: jax.Array  # int32 (T,), the slots by code
+    table: jax.Array  # int32 (T,), slots by code
 
 
 class Setting(NamedTuple):
-    """What all rounds need to know."""
+    """Values that all rounds share."""
 
     plan: Plan
     streams: jax.Array  # keys (G,)
     size: jax.Array  # int32 (G,)
     holes: jax.Array  # int32 (G,)
     num_agents: jax.Array  # int32 (G,)
-    most: jax.Array  # int32 (), candidates of a stream after which to give up
-    part: jax.Array  # int32 (), number of the part of all boards that is made
+    most: jax.Array  # int32 (), candidates of a stream before giving up
+    part: jax.Array  # int32 (), the part of all boards to generate
 
 
 def set_up(
@@ -108,7 +108,7 @@ def set_up(
     part: jax.Array,
     options: PoolOptions,
 ) -> tuple[Setting, Kept]:
-    """Say what is to be made of keys (C,), params (C, S) and numbers, int32 (C,), all the same."""
+    """Return the setting and the empty pool for keys (C,), params (C, S) and n, int32 (C,)."""
     G, S = params.size.size, params.size.shape[1]
     size = params.size.astype(jnp.int32).reshape(G)
     num_agents = params.num_agents.astype(jnp.int32).reshape(G)
@@ -159,7 +159,7 @@ def _plan(
     wanted = jax.ops.segment_sum(counts, stream, num_segments=G)
     ends = jnp.cumsum(wanted.reshape(-1), dtype=jnp.int32).reshape(G, KINDS)
 
-    # Runs of slots that belong to one cell, in the order of the slots.
+    # Runs of slots that belong to one cell, in slot order.
     kind_of_run = np.arange(KINDS)[:, None]
     order = jnp.argsort((stream * KINDS + kind_of_run).reshape(-1), stable=True)
     lengths = counts.T.reshape(-1)[order]
@@ -179,7 +179,7 @@ def _plan(
 
 
 def put_in_order(setting: Setting, kept: Kept, n: jax.Array, options: PoolOptions) -> Generated:
-    """Give what the rounds have made, leaves (C, ...) of M slots; n is that of `set_up`."""
+    """Return the finished sets, leaves (C, ...) of M slots, for the same `n` as in `set_up`."""
     plan, size, num_agents, C = setting.plan, setting.size, setting.num_agents, len(n)
     slots = jnp.arange(C * options.slots, dtype=jnp.int32)
     ordered = jax.lax.sort((plan.cell_of_slot, kept.number, slots), num_keys=2)

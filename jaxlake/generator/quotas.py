@@ -1,4 +1,4 @@
-"""Fill quotas with boards that are new to a set, by as many calls of `generate` as it takes."""
+"""Filling of quotas with boards that are new to a set, by repeated calls of `generate`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,16 +13,16 @@ from jaxlake.generator.mixture import LakeParams
 from jaxlake.solver import Solution
 
 COUNTERS = ("candidates", "solvable", "unsolvable", "unknown", "duplicates")
-"""What is counted for each cell, as in `Generated`; `duplicates` include boards of the set."""
+"""Counters per cell, as in `Generated`; `duplicates` include boards of the set."""
 
 MAX_CAPACITY = 1 << 16
-"""The largest capacity for which float32 data ratios restore all counts exactly; see `_request`."""
+"""Largest capacity for which float32 data ratios reproduce all counts exactly; see `_request`."""
 
 CAPACITY, HORIZON, BATCH_SIZE = 512, 64, 256
-"""For `DrawOptions` of a few thousand boards: one compilation, whatever a request asks for."""
+"""Capacity for requests of a few thousand boards: one compilation serves every request."""
 
 _CALLS_IN_VAIN = 16
-"""After more than these in a row hardly any board is left that is new, and calls ask for more."""
+"""Calls in a row without a new board after which calls request more boards."""
 
 _MIN_EXTRA = 8
 _MAX_DOUBLINGS = 20
@@ -31,40 +31,40 @@ _MAX_DOUBLINGS = 20
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class SolvedBoards:
-    """Solved boards with a leading axis (B, ...) and NumPy leaves; all of them OPTIMAL."""
+    """OPTIMAL solved boards with a leading axis (B, ...) and NumPy leaves."""
 
     instances: Instance
     solutions: Solution
-    cell: np.ndarray  # int32 (B,), index into the parameters they were made for
+    cell: np.ndarray  # int32 (B,), index into the parameters of the request
 
     def __len__(self) -> int:
         return len(self.cell)
 
     def take(self, rows: np.ndarray) -> "SolvedBoards":
-        """Give the boards at `rows` (indices or a mask), in that order."""
+        """Return the boards at `rows` (indices or a mask), in that order."""
         taken: SolvedBoards = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], self)
         return taken
 
     @staticmethod
     def concatenate(parts: "list[SolvedBoards]") -> "SolvedBoards":
-        """Join batches of one padding, one after the other."""
+        """Return batches of equal padding joined one after the other."""
         joined: SolvedBoards = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
         return joined
 
 
 @dataclass(frozen=True)
 class DrawOptions:
-    """The static arguments of `generate`: calls with equal options are compiled once."""
+    """Static arguments of `generate`; calls with equal options share a compilation."""
 
-    capacity: int  # boards in one call at most; itself at most MAX_CAPACITY
+    capacity: int  # largest number of boards per call, at most MAX_CAPACITY
     max_size: int
     max_agents: int
     horizon: int
     max_candidates: int
-    batch_size: int | None = None  # None: the default of `generate`; it changes no board
+    batch_size: int | None = None  # None: the default of `generate`; results do not depend on it
 
     def draw(self, key: jax.Array, params: LakeParams) -> Generated:
-        """Call `generate` with JAX's default random bits, whatever the process has set."""
+        """Call `generate` with JAX's default random bits, regardless of the process settings."""
         settings = dict(vars(self))
         with jax.threefry_partitionable(True):
             made = generate(key, params, settings.pop("capacity"), **settings)
@@ -74,9 +74,9 @@ class DrawOptions:
 
 @dataclass(frozen=True)
 class FilledQuotas:
-    """What `fill_quotas` made for S cells. Kinds are 0 (needs no wait) and 1 (needs a wait)."""
+    """Result of `fill_quotas` for S cells. Kinds are 0 (needs no wait) and 1 (needs a wait)."""
 
-    boards: SolvedBoards  # by cell, and within a cell in the order in which they were found
+    boards: SolvedBoards  # by cell, and in order of generation within a cell
     made: np.ndarray  # int64 (S, 2)
     counters: dict[str, np.ndarray]  # each of COUNTERS: int64 (S,)
 
@@ -90,17 +90,25 @@ def fill_quotas(
     *,
     oversample: bool = False,
 ) -> FilledQuotas:
-    """Make boards to quotas, int (S, 2), none of them in `seen`, and add them to it.
+    """Generate boards to quotas, none of them in `seen`, and add them to `seen`.
 
-    Call a of `generate` has the key `fold_in(key, a)` and asks for what is still missing. A kind of
-    a cell is done when its quota is full, or when its budget of `max_candidates` is spent: by one
-    call that came short of it, or by all counted calls of its cell together. After more than
-    16 calls in a row that brought nothing new, each asks for more, as with `oversample`, until one
-    does.
+    Call a of `generate` has the key `fold_in(key, a)` and requests the missing boards. A kind of a
+    cell is done when its quota is full or its budget of `max_candidates` is spent, either by one
+    call that fell short or by all counted calls of the cell together. After more than 16 calls in a
+    row without a new board, each call requests more, as with `oversample`, until one succeeds.
 
-    With `oversample`, call a > 0 asks for 2**a times as many boards as are missing, and takes the
-    first new ones. The first call is not counted then. The sum of the quotas is at most
-    `options.capacity` then. Of the parameters (S,), the ratios of data and waits are not used.
+    Args:
+        key: Typed PRNG key.
+        params: Leaves (S,). `data_ratio` and `wait_ratio` are ignored.
+        quotas: int (S, 2), boards of each cell and kind. With `oversample` their sum is at most
+            `options.capacity`.
+        seen: Digests of known boards; the new boards are added.
+        options: Static arguments of `generate`.
+        oversample: Let call a > 0 request 2**a times the missing boards and take the first new
+            ones. The first call is then not counted towards the budget.
+
+    Returns:
+        The boards and the counters per cell.
     """
     missing = np.array(quotas, np.int64)
     S = len(missing)
@@ -127,7 +135,7 @@ def fill_quotas(
         counters["duplicates"] += np.bincount(boards.cell[~new], minlength=S)
         if attempt or not oversample:
             spent += drawn.candidates[:S]
-        # A shortfall says that a whole budget was spent on this kind, or that it is infeasible.
+        # A shortfall means that a whole budget was spent on this kind, or that it is infeasible.
         short = np.stack([drawn.shortfall_no_wait, drawn.shortfall_wait], axis=1)[:S]
         missing[(short > 0) | (spent >= options.max_candidates)[:, None]] = 0
         attempt += 1
@@ -137,9 +145,9 @@ def fill_quotas(
 
 
 def _request(params: LakeParams, wanted: np.ndarray, capacity: int) -> LakeParams:
-    """Parameters that make `generate` aim at exactly these counts, as far as they fit."""
-    # The counts are the data ratios, which float32 holds exactly. What they leave of the capacity
-    # goes to one more cell, all of it holes, so that one program serves any counts.
+    """Return parameters that make `generate` aim at exactly these counts, as far as they fit."""
+    # The counts are the data ratios, which float32 holds exactly. One extra cell, all holes, takes
+    # the remaining capacity, so that a single program serves any counts.
     cells = wanted.sum(axis=1)
     waits = wanted[:, 1] / np.maximum(cells, 1)
     counts = np.clip(capacity - (np.cumsum(cells) - cells), 0, cells)
@@ -169,7 +177,7 @@ def _with_extra(missing: np.ndarray, doublings: int, capacity: int) -> np.ndarra
 
 
 def _within(boards: SolvedBoards, new: np.ndarray, missing: np.ndarray) -> np.ndarray:
-    """The new boards among the first `missing` of their cell and kind: bool (B,)."""
+    """Return which new boards are among the first `missing` of their cell and kind, bool (B,)."""
     kinds = _kinds(boards)
     within = np.zeros(len(kinds), bool)
     for kind, room in enumerate(missing.reshape(-1)):
@@ -178,7 +186,7 @@ def _within(boards: SolvedBoards, new: np.ndarray, missing: np.ndarray) -> np.nd
 
 
 def _count(boards: SolvedBoards, cells: int) -> np.ndarray:
-    """int64 (cells, 2): how many boards there are of each cell and kind."""
+    """Return the number of boards of each cell and kind, int64 (cells, 2)."""
     return np.bincount(_kinds(boards), minlength=2 * cells).reshape(cells, 2)
 
 

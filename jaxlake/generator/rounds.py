@@ -1,4 +1,4 @@
-"""The rounds that fill a pool: candidates are drawn, solved, and kept where they fit."""
+"""Rounds that fill a pool: draw candidates, solve them, and keep those that fit."""
 
 from collections.abc import Callable
 from functools import partial
@@ -29,28 +29,28 @@ from jaxlake.solver.many_slots import candidate_budgets
 from jaxlake.solver.tiers import solve_boards
 
 SMALL_SET = 4096
-"""Slots for boards up to which a set takes less time to make than its programs to compile."""
+"""Slots up to which generating a set takes less time than compiling its programs."""
 
 Pool = Callable[[jax.Array, LakeParams, jax.Array, jax.Array, jax.Array], Generated]
 
 
 class Lanes(NamedTuple):
-    """One candidate a lane, in the order of streams and within a stream of candidates."""
+    """One candidate per lane, ordered by stream and by candidate within a stream."""
 
     stream: jax.Array  # int32 (B,)
-    number: jax.Array  # int32 (B,), of the candidate
-    valid: jax.Array  # bool (B,), False beyond max_candidates, and if it belongs to another part
-    first: jax.Array  # int32 (B,), the first lane of the same stream
-    ends: jax.Array  # int32 (G,), the end of each stream's lanes
+    number: jax.Array  # int32 (B,), number of the candidate
+    valid: jax.Array  # bool (B,), False beyond max_candidates and outside the requested part
+    first: jax.Array  # int32 (B,), first lane of the same stream
+    ends: jax.Array  # int32 (G,), end of each stream's lanes
 
 
 class Candidates(NamedTuple):
-    """The boards of a round's lanes."""
+    """Boards of a round's lanes."""
 
     codes: jax.Array  # uint32 (B, V)
-    own: jax.Array  # bool (B,), they belong to the part of all boards that is asked for
+    own: jax.Array  # bool (B,), whether the board belongs to the requested part
     boards: Instance  # leaves (B, ...)
-    budgets: jax.Array  # int32 (B,), agents that a search may replan
+    budgets: jax.Array  # int32 (B,), replanned agents allowed per search
 
 
 Examined = tuple[jax.Array, jax.Array, Solution]
@@ -66,10 +66,10 @@ def fill_pool(
     options: PoolOptions,
     axis_name: str | None = None,
 ) -> Generated:
-    """Map keys (C,) and params (C, S) to a `Generated` with leaves (C, ...) of M slots.
+    """Return a `Generated` with leaves (C, ...) of M slots for keys (C,) and params (C, S).
 
-    `n`, `most` candidates of a stream and `part` are int32 (C,), the same for all. With an axis of
-    devices each of them solves its share of the lanes.
+    `n`, `part` and `most`, the candidates of a stream before giving up, are int32 (C,) with equal
+    entries. With a device axis `axis_name`, each device processes its share of the lanes.
     """
     setting, begun = set_up(keys, params, n, most, part, options)
     B = _lanes_of(setting, options)
@@ -85,7 +85,7 @@ def fill_pool(
         return drawn.codes, drawn.own, solutions
 
     def examine_all(stream: jax.Array, number: jax.Array) -> Examined:
-        """With an axis of devices, examine this one's share of the lanes, then gather all."""
+        """Examine all lanes; with a device axis, examine a share per device and gather."""
         if axis_name is None:
             return examine(stream, number)
         share = B // jax.lax.axis_size(axis_name)
@@ -102,8 +102,8 @@ def fill_pool(
 
 
 def fill_by_parts(options: PoolOptions) -> Pool:
-    """Return what does the same as `fill_pool`, outside of other programs and on one device."""
-    # What stands around the solver runs as fast if it is compiled lightly.
+    """Return an eager, single-device equivalent of `fill_pool` that runs separate programs."""
+    # The code around the solver runs equally fast when compiled at a low optimisation level.
     begin = jit_search(partial(_begin, options=options)).lightly
     draw = jit_search(partial(_begin_round, options=options)).lightly
     keep = jit_search(_end_round, donate_argnames="kept").lightly
@@ -151,13 +151,13 @@ def _end_round(
 
 
 def _lanes_of(setting: Setting, options: PoolOptions) -> int:
-    """B, the candidates that are tried at once."""
+    """Return B, the number of candidates examined at once."""
     total = setting.plan.cell_of_slot.shape[0]
     return options.batch_size or batch_size_for(total, options.widths)
 
 
 def _is_open(setting: Setting, kept: Kept) -> jax.Array:
-    """Bool (G,): which streams miss boards and have candidates left."""
+    """Return which streams miss boards and have candidates left, bool (G,)."""
     missing = jnp.any(kept.filled < setting.plan.room, axis=1)
     return missing & (kept.drawn < setting.most)
 
@@ -165,7 +165,7 @@ def _is_open(setting: Setting, kept: Kept) -> jax.Array:
 def _draw(
     setting: Setting, stream: jax.Array, number: jax.Array, options: PoolOptions
 ) -> Candidates:
-    """Draw the candidates of some lanes. A filter before the solver belongs here."""
+    """Return the candidates of some lanes. Filters before the solver belong here."""
     shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
     keys, agents, size = setting.streams[stream], setting.num_agents[stream], setting.size[stream]
     codes = draw_codes(keys, number, size, setting.holes[stream], agents, **shapes)
@@ -178,7 +178,7 @@ def _draw(
 
 
 def _next_lanes(B: int, setting: Setting, kept: Kept) -> Lanes:
-    """Share B lanes out over the streams that are open."""
+    """Distribute B lanes over the open streams."""
     ends = _share_out(B, setting, kept)
     lane = jnp.arange(B, dtype=jnp.int32)
     stream = jnp.searchsorted(ends, lane, side="right").astype(jnp.int32)
@@ -188,20 +188,20 @@ def _next_lanes(B: int, setting: Setting, kept: Kept) -> Lanes:
 
 
 def _share_out(B: int, setting: Setting, kept: Kept) -> jax.Array:
-    """int32 (G,): each stream gets the lanes from the end of the one before it up to its own."""
-    # Candidates that a stream can expect to need, from what it took so far (Laplace's rule).
+    """Return the end of each stream's range of lanes, int32 (G,)."""
+    # Expected number of candidates that a stream still needs (Laplace's rule of succession).
     missing = (setting.plan.room - kept.filled).astype(jnp.float32)
     rate = (kept.filled + 1) / (kept.drawn[:, None] + 2)
     left = (setting.most - kept.drawn).astype(jnp.float32)
     need = jnp.where(_is_open(setting, kept), jnp.minimum(jnp.max(missing / rate, axis=1), left), 0)
-    # Whole numbers, so that the sums are exact and a stream that is not open gets no lane.
+    # Integer weights make the sums exact, so that a closed stream gets no lane.
     weight = jnp.ceil(need / jnp.sum(need) * (1 << 20)).astype(jnp.int32)
     upto = jnp.cumsum(weight, dtype=jnp.int32)
     return jnp.floor(upto / upto[-1] * B).astype(jnp.int32)
 
 
 def _keep(setting: Setting, kept: Kept, lanes: Lanes, examined: Examined) -> Kept:
-    """Put the candidates that fit into slots, in order, and count up to a stream's last one."""
+    """Put fitting candidates into slots, in order, and count up to a stream's last one."""
     codes, own, solutions = examined
     plan, ends = setting.plan, lanes.ends
     lanes = lanes._replace(valid=lanes.valid & own)

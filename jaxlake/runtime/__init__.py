@@ -1,1 +1,1 @@
-"""Settings of JAX that the lake needs: devices, flags, random keys, batch axes."""
+"""JAX settings of the lake: devices, XLA flags, random keys and batch axes."""

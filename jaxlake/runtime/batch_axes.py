@@ -1,4 +1,4 @@
-"""Functions of a whole batch that stay one call under `jax.vmap`."""
+"""Batch functions that remain a single call under `jax.vmap`."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,11 +12,14 @@ T = TypeVar("T")
 
 
 def merge_batch_axes(function: Callable[..., T]) -> Callable[..., T]:
-    """Give a function of a batch a vmap rule that merges further batch axes into its own.
+    """Return a batch function whose vmap rule merges further batch axes into its own.
 
-    The function maps positional arguments with leaves (B, ...) to results with leaves (B, ...).
-    Under `jax.vmap` over n elements it is called with leaves (n * B, ...); arguments that are not
-    mapped are repeated.
+    Args:
+        function: Maps positional arguments with leaves (B, ...) to results with leaves (B, ...).
+
+    Returns:
+        The function. Under `jax.vmap` over n elements it receives leaves (n * B, ...); unmapped
+        arguments are repeated.
     """
     merged = jax.custom_batching.custom_vmap(_without_varying_axes(function))
 
@@ -28,7 +31,7 @@ def merge_batch_axes(function: Callable[..., T]) -> Callable[..., T]:
 
         flat = jax.tree.map(flatten, arguments, tuple(in_batched))
         first, batched = jax.tree.leaves(arguments)[0], jax.tree.leaves(in_batched)[0]
-        B = first.shape[1 if batched else 0]  # not to be told from the results of no elements
+        B = first.shape[1 if batched else 0]  # empty results would not reveal it
         split = jax.tree.map(
             lambda leaf: leaf.reshape(axis_size, B, *leaf.shape[1:]), merged(*flat)
         )
@@ -38,9 +41,10 @@ def merge_batch_axes(function: Callable[..., T]) -> Callable[..., T]:
 
 
 def _without_varying_axes(function: Callable[..., T]) -> Callable[..., T]:
-    """Let `jax.shard_map` with its default, `check_vma=True`, take a function without collectives.
+    """Return a collective-free function that `jax.shard_map` accepts with `check_vma=True`.
 
-    There JAX asks loops to begin with values that vary over devices where they end with some.
+    With that default, JAX requires loop carries to vary over the same device axes on entry and
+    on exit.
     """
 
     def call(*arguments: Any) -> T:
@@ -48,7 +52,7 @@ def _without_varying_axes(function: Callable[..., T]) -> Callable[..., T]:
             return function(*arguments)
 
         def unchecked(*arguments: Any) -> T:
-            # Here, what an operation returns has a type that names no device axes.
+            # In this context, results have types without varying device axes.
             return function(*jax.tree.map(partial(_same_if, np.True_), arguments))
 
         everywhere = jax.sharding.PartitionSpec()
@@ -59,7 +63,7 @@ def _without_varying_axes(function: Callable[..., T]) -> Callable[..., T]:
             axis_names=frozenset(),
             check_vma=False,
         )(*arguments)
-        # The types of the results don't say that they vary as the arguments do; this adds it.
+        # The result types do not record that they vary as the arguments do; add that here.
         leaves = map(_as_numbers, jax.tree.leaves(arguments))
         varies = sum((jnp.sum(leaf != leaf[:1], dtype=jnp.int32) for leaf in leaves), jnp.int32(0))
         return jax.tree.map(partial(_same_if, varies >= 0), results)

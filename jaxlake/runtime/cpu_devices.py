@@ -1,4 +1,4 @@
-"""JAX on CPUs as the lake needs it: one device per core, and flags for loops over boards."""
+"""CPU settings of JAX for the lake: one device per core, and XLA flags for board searches."""
 
 import os
 from collections.abc import Callable
@@ -17,21 +17,21 @@ R = TypeVar("R")
 
 
 def use_all_cores(devices: int | None = None) -> int:
-    """Show JAX one CPU device per core, and make searches of boards faster; call it first.
+    """Make JAX show one CPU device per core and speed up board searches; call it first.
 
-    `generate_sharded`, `sweep` and `jax.sharding` share work out over the devices. XLA gets the
-    flags of `add_search_flags` for all that this process compiles for CPUs: a model trained beside
-    the lake may be slower. GPUs and TPUs are not affected.
+    `generate_sharded`, `sweep` and `jax.sharding` distribute work over the devices. XLA receives
+    the flags of `add_search_flags` for everything that this process compiles for CPUs, so a model
+    trained in the same process may be slower. GPUs and TPUs are not affected.
 
     Args:
-        devices: how many, at least 1; None stands for the cores that this process may use.
+        devices: Number of CPU devices, at least 1. Defaults to the cores available to this process.
 
     Returns:
         The number of CPU devices.
 
     Raises:
         ValueError: `devices` is below 1.
-        RuntimeError: JAX has made its devices already.
+        RuntimeError: JAX has already created its devices.
     """
     count = len(os.sched_getaffinity(0)) if devices is None else devices
     if count < 1:
@@ -47,10 +47,10 @@ def use_all_cores(devices: int | None = None) -> int:
 
 
 class SearchProgram(Generic[P, R]):
-    """A function as under `jax.jit`, compiled in two thirds of the time where a CPU runs it.
+    """Like `jax.jit`, but compiled with search flags on CPUs, which cuts compile time by a third.
 
-    Within another program, that one's flags hold. What the user sets in XLA_FLAGS wins, and a
-    jaxlib that was never tried gets nothing.
+    Inside another jitted function the flags of the outer function apply. Flags that the user sets
+    in XLA_FLAGS take precedence. Untested versions of jaxlib get no flags.
     """
 
     def __init__(self, function: Callable[P, R], *, lightly: bool = False, **options: Any) -> None:
@@ -63,7 +63,7 @@ class SearchProgram(Generic[P, R]):
 
     @cached_property
     def lightly(self) -> "SearchProgram[P, R]":
-        """The same at LLVM's level 1, not 3: faster to compile, up to 1.7 times as long to run."""
+        """The function compiled at LLVM level 1: faster to compile, up to 1.7x slower to run."""
         function, options = self._made_of
         return SearchProgram(function, lightly=True, **options)
 
@@ -79,7 +79,7 @@ jit_search = SearchProgram
 
 
 def called_apart(*arguments: Any) -> bool:
-    """Tell whether a call is outside of programs and transformations, with all values at hand."""
+    """Return whether a call is outside of jit and transformations, with concrete arguments."""
     leaves = jax.tree.leaves(arguments)
     if _within_another_program() or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         return False
@@ -87,5 +87,5 @@ def called_apart(*arguments: Any) -> bool:
 
 
 def _within_another_program() -> bool:
-    # There, constants are traced too.
+    # Under a trace, constants are tracers too.
     return isinstance(jax.lax.full((), 0), jax.core.Tracer)

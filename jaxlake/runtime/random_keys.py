@@ -1,4 +1,4 @@
-"""Which keys of random numbers the lake takes."""
+"""Random keys that the lake accepts."""
 
 import jax
 
@@ -6,10 +6,10 @@ _DRAW_FROM_FIRST_KEY = ("rbg", "unsafe_rbg")
 
 
 def check_kind(key: jax.Array) -> None:
-    """Raise a ValueError if a typed PRNG key is of a kind that breaks what the lake promises.
+    """Raise `ValueError` if a typed PRNG key has a kind that breaks reproducibility.
 
-    Under `jax.vmap`, JAX draws with keys of kind `rbg` and `unsafe_rbg` for a whole batch from its
-    first key, so boards would depend on the size of the batch and on the number of devices.
+    Under `jax.vmap`, JAX draws for a whole batch from the first key if the keys have kind `rbg` or
+    `unsafe_rbg`. Boards would then depend on the batch size and on the number of devices.
     """
     if not jax.dtypes.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key):
         return
@@ -22,5 +22,5 @@ def check_kind(key: jax.Array) -> None:
 
 
 def threefry_key(seed: int) -> jax.Array:
-    """Return a key () of the kind that JAX makes unless the user set another one."""
+    """Return a threefry key (), JAX's default kind, regardless of the user's configuration."""
     return jax.random.key(seed, impl="threefry2x32")

@@ -1,4 +1,4 @@
-"""Flags of XLA for loops over boards on CPUs; they are set before JAX is imported."""
+"""XLA flags for loops over boards on CPUs; set them before importing JAX."""
 
 from collections.abc import MutableMapping
 from importlib.metadata import version
@@ -10,16 +10,16 @@ FLAGS_FOR_SEARCHES = (
     "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=1000000000",
     f"--{FUSION_EMITTERS}=false",
 )
-"""One thread per loop, and one function per loop, which is faster to compile and to run."""
+"""One thread and one function per loop, which reduces compile time and run time."""
 
 TRIED_JAXLIB = "0.10."
 
 
 def add_search_flags(environment: MutableMapping[str, str]) -> None:
-    """Add `FLAGS_FOR_SEARCHES` to XLA_FLAGS, which XLA reads when JAX makes its devices.
+    """Add `FLAGS_FOR_SEARCHES` to XLA_FLAGS, which XLA reads when JAX creates its devices.
 
-    Flags that the user set win. A jaxlib that was never tried gets none: XLA ends the process where
-    it doesn't know a flag.
+    Flags that the user has set take precedence. Untested versions of jaxlib get no flags, because
+    XLA terminates the process on an unknown flag.
     """
     if not version("jaxlib").startswith(TRIED_JAXLIB):
         return

@@ -1,1 +1,1 @@
-"""Failure tables, intervals of proportions, and paired comparisons."""
+"""Failure tables, confidence intervals of proportions, and paired comparisons."""

@@ -1,4 +1,4 @@
-"""Intervals of proportions, in NumPy."""
+"""Confidence intervals of proportions, in NumPy."""
 
 from statistics import NormalDist
 from typing import Any
@@ -9,10 +9,15 @@ import numpy as np
 def wilson_interval(
     successes: Any, total: Any, confidence: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the score interval of a proportion (Wilson 1927), elementwise in NumPy float64.
+    """Return the score interval of a proportion (Wilson 1927), elementwise in float64.
 
-    There are 0 to `total` successes; where the total is 0 the interval is (0, 1). The `confidence`,
-    its coverage, lies strictly between 0 and 1. Gives (low, high), within 0 and 1.
+    Args:
+        successes: Numbers of successes, 0 to `total`.
+        total: Numbers of trials. A total of 0 gives the interval (0, 1).
+        confidence: Coverage of the interval, strictly between 0 and 1.
+
+    Returns:
+        Arrays (low, high) of bounds in [0, 1].
 
     Raises:
         ValueError: An argument is out of range.
@@ -29,7 +34,7 @@ def wilson_interval(
     scale = 1.0 + z**2 / trials
     centre = (share + z**2 / (2 * trials)) / scale
     half = z / scale * np.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))
-    # At the ends the bounds are 0 and 1 exactly; the formula gives them up to rounding.
+    # The bounds at the ends are exactly 0 and 1; the formula has rounding errors there.
     low = np.where(k == 0, 0.0, np.maximum(centre - half, 0.0))
     high = np.where(k == n, 1.0, np.minimum(centre + half, 1.0))
     return np.where(n == 0, 0.0, low), np.where(n == 0, 1.0, high)

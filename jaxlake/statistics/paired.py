@@ -8,15 +8,15 @@ from statistics import NormalDist
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """How the answers to a number of boards differ from earlier answers to the same boards.
+    """Difference between two sets of answers to the same boards.
 
     Raises:
-        ValueError: the three numbers contradict each other.
+        ValueError: The three counts are inconsistent.
     """
 
-    count: int  # boards that were answered twice, at least 1
-    gained: int  # boards that were not solved before and are now
-    lost: int  # boards that were solved before and are not any more
+    count: int  # boards answered twice, at least 1
+    gained: int  # boards solved only by the later answers
+    lost: int  # boards solved only by the earlier answers
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -36,10 +36,13 @@ class PairedComparison:
         return (self.gained - self.lost) / self.count
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Return the ends of the interval of the difference, from -1 to 1.
+        """Return the bounds of the confidence interval of the difference, from -1 to 1.
 
         This is Wald's interval with half a board added to each of the four possible pairs of
         answers (Agresti and Min, Statistics in Medicine 24, 2005).
+
+        Args:
+            confidence: Coverage of the interval, strictly between 0 and 1.
 
         Raises:
             ValueError: `confidence` is not between 0 and 1.
@@ -68,8 +71,15 @@ class PairedComparison:
 def compare(before: Iterable[bool], after: Iterable[bool]) -> PairedComparison:
     """Compare, board by board, whether the earlier and the later answers are valid.
 
+    Args:
+        before: Whether each earlier answer is valid.
+        after: Whether each later answer is valid, in the same order.
+
+    Returns:
+        The counts of boards, gains and losses.
+
     Raises:
-        ValueError: the two differ in length, or there is no board.
+        ValueError: The two sequences differ in length or are empty.
     """
     pairs = list(zip(before, after, strict=True))
     return PairedComparison(
@@ -80,5 +90,5 @@ def compare(before: Iterable[bool], after: Iterable[bool]) -> PairedComparison:
 
 
 def _upper_tail(trials: int, least: int) -> int:
-    """How many of the 2**trials outcomes of fair coin tosses have at least `least` heads."""
+    """Return how many of the 2**trials outcomes of fair coin tosses have at least `least` heads."""
     return sum(math.comb(trials, heads) for heads in range(least, trials + 1))

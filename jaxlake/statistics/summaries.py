@@ -1,4 +1,4 @@
-"""Exact counters of one configuration and policy: 184 bytes where a table takes 38,780."""
+"""Exact counters per configuration and policy: 184 bytes each, compared to 38,780 for a table."""
 
 from dataclasses import dataclass
 from typing import Union
@@ -15,10 +15,10 @@ from jaxlake.statistics.words import add_words, as_words, sum_words, words_to_in
 _KINDS = ("valid", *(kind.label for kind in Failure if kind != Failure.NONE))
 
 COUNTERS = (
-    *_KINDS,  # plans, by the kind of their failure
+    *_KINDS,  # plans, by kind of failure
     "optimal_sum_of_costs",  # plans
     "optimal_makespan",  # plans
-    "compared",  # valid plans of boards whose optimum is proved
+    "compared",  # valid plans of boards with a proved optimum
     "agents",  # of all boards
     "agents_at_goal",  # at the end of their plan
     "needs_wait",  # boards
@@ -30,8 +30,8 @@ COUNTERS = (
     "excess_sum_of_costs",  # sum of cost - optimum over `compared`
     "excess_makespan",  # sum of makespan - optimum over `compared`
     "candidates",  # boards drawn by the generator
-    "unknown",  # of these, boards that the solver gave up
-    "missing",  # boards asked for that the generator did not make
+    "unknown",  # candidates that the solver gave up on
+    "missing",  # requested boards that the generator did not make
 )
 """The counters of a `Summary`, in the order of its words."""
 
@@ -39,17 +39,17 @@ COUNTERS = (
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Summary:
-    """Exact counters below 2**63, each as two 32-bit words; `a + b` counts both batches together.
+    """Exact counters below 2**63, each stored as two 32-bit words; `a + b` merges two summaries.
 
-    Leading axes, such as configurations and policies, are those of the words. `summary_columns`
-    names the counters; `merge_summaries` adds up along the first axis.
+    The words may have leading axes, such as configurations and policies. `summary_columns` names
+    the counters, and `merge_summaries` adds along the first axis.
     """
 
     words: jax.Array  # uint32 (..., len(COUNTERS), 2), the high word first
 
     @classmethod
     def zeros(cls, shape: tuple[int, ...] = ()) -> "Summary":
-        """Return summaries of nothing, with these leading axes."""
+        """Return empty summaries with these leading axes."""
         return cls(jnp.zeros((*shape, len(COUNTERS), 2), jnp.uint32))
 
     def __add__(self, other: "Summary") -> "Summary":
@@ -76,16 +76,16 @@ def summarize(
     unknown: jax.Array | int = 0,
     missing: jax.Array | int = 0,
 ) -> Summary:
-    """Count the outcomes of a batch; can be vmapped.
+    """Return the counters of a batch of outcomes; works under `jax.vmap`.
 
     Args:
         instances: Leaves (B, ...).
         outcomes: Leaves (B, ...).
         solutions: Leaves (B, ...), the optima to compare with.
-        mask: bool (B,), which boards count; all if None.
+        mask: bool (B,), the boards to count. Defaults to all.
         candidates: int (), boards that the generator drew.
-        unknown: int (), of these, boards that the solver gave up.
-        missing: int (), boards asked for that the generator did not make.
+        unknown: int (), candidates that the solver gave up on.
+        missing: int (), requested boards that the generator did not make.
 
     Returns:
         A `Summary` without leading axes.
@@ -124,12 +124,12 @@ def summarize(
 
 @jax.jit
 def merge_summaries(summaries: Summary) -> Summary:
-    """Add up summaries along their first axis, of any length.
+    """Return the sum of summaries along their first axis, of any length.
 
-    The axis may be sharded over devices, also those of several processes.
+    The axis may be sharded over the devices of several processes.
 
     Raises:
-        ValueError: There is no leading axis: it is one summary.
+        ValueError: `summaries` has no leading axis.
     """
     if summaries.words.ndim < 3:
         raise ValueError(
@@ -140,9 +140,9 @@ def merge_summaries(summaries: Summary) -> Summary:
 
 
 def summary_columns(summary: Summary) -> dict[str, np.ndarray]:
-    """Return the counters by name, int64 with the leading axes of the summary (host side).
+    """Return the counters by name, int64 with the leading axes of the summary (on the host).
 
-    The first one is `boards`, the number of plans counted; the others are `COUNTERS`.
+    The first column is `boards`, the number of plans counted; the others are `COUNTERS`.
     """
     counters = words_to_int64(summary.words)
     boards = counters[..., : len(_KINDS)].sum(axis=-1)

@@ -1,4 +1,4 @@
-"""Counts and sums of outcomes by size, agents, holes, waits and kind, as device reductions."""
+"""Outcome counts and sums by size, agents, holes, waits and failure, as device reductions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,30 +20,30 @@ TIME_BINS = 65
 """Bins for the time of the first failure: 0 to 63, and one for 64 or later."""
 
 AXES = ("size", "num_agents", "hole_tenth", "needs_wait")
-"""The axes by which `statistics_rows` can group, in the order of the arrays of `Statistics`."""
+"""Axes by which `statistics_rows` can group, in the order of the arrays of `Statistics`."""
 
 _COUNTS = ("optimal_sum_of_costs", "optimal_makespan", "compared")
 _SUMS = ("agents_at_goal", "sum_of_costs", "makespan", "excess_sum_of_costs", "excess_makespan")
 _WORD_BITS = 16
 _LOW = (1 << _WORD_BITS) - 1
-_TABLE_AXES = len(AXES) + 1  # and the failures
+_TABLE_AXES = len(AXES) + 1  # plus the failures
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Statistics:
-    """Counts of plans and sums over them; `a + b` is the table of both batches together.
+    """Counts of plans and sums over them; `a + b` merges two tables.
 
     Axes: S = N + 1 board sizes; A = K + 1 numbers of agents; H = 11 hole tenths, floor(10 * holes /
-    cells) of the board without its padding; 2, whether the board needs a wait; F = 7 failures, with
-    Failure.NONE counting the valid plans. Sums are exact: their last axis holds a high word and a
-    low word of 16 bits (`join_words` joins them). The counts of a cell go up to 2**31 - 1 plans.
+    cells) of the board without its padding; 2, whether the board needs a wait; F = 7 failures,
+    where Failure.NONE counts the valid plans. Sums are exact: their last axis holds a high word and
+    a low word of 16 bits, which `join_words` joins. A cell counts up to 2**31 - 1 plans.
     """
 
     failures: jax.Array  # int32 (S, A, H, 2, F), plans
     optimal_sum_of_costs: jax.Array  # int32 (S, A, H, 2), plans
     optimal_makespan: jax.Array  # int32 (S, A, H, 2), plans
-    compared: jax.Array  # int32 (S, A, H, 2), valid plans of boards whose optimum was given
+    compared: jax.Array  # int32 (S, A, H, 2), valid plans of boards with a given optimum
     agents_at_goal: jax.Array  # int32 (S, A, H, 2, 2), sum of agents at their goal at the end
     sum_of_costs: jax.Array  # int32 (S, A, H, 2, 2), sum over valid plans
     makespan: jax.Array  # int32 (S, A, H, 2, 2), sum over valid plans
@@ -53,7 +53,7 @@ class Statistics:
 
     @classmethod
     def zeros(cls, max_size: int, max_agents: int) -> "Statistics":
-        """Return the table of no plans on boards of this padding, N and K: a start for sums."""
+        """Return an empty table for boards padded to N and K, the neutral element of sums."""
         shape = (max_size + 1, max_agents + 1, HOLE_TENTHS, 2)
         return cls(
             failures=jnp.zeros((*shape, len(Failure)), jnp.int32),
@@ -80,19 +80,22 @@ def tabulate(
     *,
     axis_name: str | tuple[str, ...] | None = None,
 ) -> Statistics:
-    """Count the outcomes of a batch.
+    """Return the table of a batch of outcomes.
+
+    `first_failure_time` leaves out failures without a time, which are parse errors.
 
     Args:
         instances: Leaves (B, ...), with B at most 2**23.
         needs_wait: bool (B,), `Solution.needs_wait` of each board.
         outcomes: Leaves (B, ...).
-        mask: bool (B,), which rows count; all if None.
-        solutions: Leaves (B, ...), the optima; without them nothing is `compared`.
-        axis_name: The mapped axes (of `jax.shard_map` or `jax.vmap`) over which to add up by
-            `jax.lax.psum`. Every position along them, up to 32,767, gets the table of all. Under
-            `jax.jit` with inputs that carry a `NamedSharding`, no argument is needed.
+        mask: bool (B,), the rows to count. Defaults to all.
+        solutions: Leaves (B, ...), the optima. Without them `compared` is 0.
+        axis_name: Mapped axes of `jax.shard_map` or `jax.vmap` to reduce over with
+            `jax.lax.psum`. Every position along them, up to 32,767, gets the total. Under `jax.jit`
+            with inputs that carry a `NamedSharding`, no axis name is needed.
 
-    Failures without a time (parse errors) are left out of `first_failure_time`.
+    Returns:
+        The `Statistics` of the counted rows.
     """
     N = instances.holes.shape[-1]
     B, K = instances.agent_mask.shape
@@ -124,7 +127,7 @@ def tabulate(
         jnp.where(compared, excess_makespan, 0),
     ]
 
-    # All columns of a row go to the same cell, so one scatter adds them together. Sums are added
+    # All columns of a row belong to the same cell, so a single scatter adds them. Sums are added
     # byte by byte, so that no column overflows within one batch.
     values = jnp.stack(sums, axis=-1).astype(jnp.int32)
     columns = jnp.concatenate(
@@ -148,13 +151,13 @@ def tabulate(
 
 
 def merge_statistics(statistics: Statistics) -> Statistics:
-    """Add up any number of tables along the leading axis of all leaves.
+    """Return the sum of any number of tables along the leading axis of all leaves.
 
-    `jax.vmap` of `tabulate` makes such tables. They may be sharded over devices, also those of
-    several processes, each of which makes the same call; then each has the result.
+    `jax.vmap(tabulate)` returns such tables. They may be sharded over the devices of several
+    processes; each process then makes the same call and receives the result.
 
     Raises:
-        ValueError: There is no leading axis: it is one table.
+        ValueError: `statistics` has no leading axis.
         OverflowError: A count of the result exceeds 2**31 - 1. Under a transformation it wraps.
     """
     if np.ndim(statistics.failures) <= _TABLE_AXES:
@@ -173,7 +176,7 @@ def merge_statistics(statistics: Statistics) -> Statistics:
 
 @jax.jit
 def _merge(statistics: Statistics) -> tuple[Statistics, jax.Array]:
-    """Return the sum of tables, and whether one of its counts overflows, bool ()."""
+    """Return the sum of tables and whether one of its counts overflows, bool ()."""
     merged, overflow = {}, jnp.bool_(False)
     for name, leaf in vars(statistics).items():
         words = as_words(leaf)
@@ -182,7 +185,7 @@ def _merge(statistics: Statistics) -> tuple[Statistics, jax.Array]:
             merged[name] = low.astype(jnp.int32)
             overflow |= jnp.any((high > 0) | (low >> 31 > 0))
             continue
-        # From two words of 16 bits and more to two of 32 bits, and back.
+        # Convert two words of 16 or more bits to two 32-bit words, and back.
         high, low = words[..., 0, 1], words[..., 1, 1]
         words = jnp.stack([high >> _WORD_BITS, (high << _WORD_BITS) + low], axis=-1)
         high, low = jnp.moveaxis(sum_words(words), -1, 0)
@@ -193,13 +196,13 @@ def _merge(statistics: Statistics) -> tuple[Statistics, jax.Array]:
 
 
 def join_words(words: Any) -> np.ndarray:
-    """Join the high and low words of a sum of `Statistics` to int64, without the last axis."""
+    """Return a sum of `Statistics` as int64, with high and low words of the last axis joined."""
     pair = np.asarray(words).astype(np.int64)
     return (pair[..., 0] << _WORD_BITS) + pair[..., 1]
 
 
 def _carry(statistics: Statistics) -> Statistics:
-    """Carry what the low words of the sums have beyond 16 bits into the high ones."""
+    """Carry the bits of the low words beyond 16 into the high words."""
 
     def carry(words: jax.Array) -> jax.Array:
         high, low = words[..., 0], words[..., 1]
@@ -209,23 +212,27 @@ def _carry(statistics: Statistics) -> Statistics:
 
 
 def statistics_rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> list[dict[str, Any]]:
-    """Write statistics as plain rows (host side), one row for each group with at least one plan.
+    """Return statistics as plain rows (on the host), one row per group with at least one plan.
 
-    Groups are by any of `AXES`; the empty sequence gives one row of totals. Rows are dictionaries
-    with the values of `by` (needs_wait as bool), then
+    Args:
+        statistics: A single table.
+        by: Distinct names from `AXES` to group by. An empty sequence gives one row of totals.
 
-    - counts of plans: `total`, `valid`, `optimal_sum_of_costs`, `optimal_makespan`, `compared`
-      (valid, on a board whose optimum was given), and of each failure by its label;
-    - `csr`, the cooperative success rate: the share of plans that keep every rule and bring every
-      agent to its goal;
-    - `isr`, the individual success rate: the mean over plans of the share of agents that are at
-      their goal at the end (POGEMA's CSR and ISR, `pogema/wrappers/metrics.py`; there no move can
-      fail, here a plan ends before the step that breaks a rule);
-    - `mean_sum_of_costs` and `mean_makespan` of the valid plans; `mean_excess_sum_of_costs` and
-      `mean_excess_makespan` above the optimum of those `compared`; None where there are none.
+    Returns:
+        Dictionaries with the values of `by` (needs_wait as bool), followed by
+
+        - counts of plans: `total`, `valid`, `optimal_sum_of_costs`, `optimal_makespan`, `compared`
+          (valid, on a board with a given optimum), and each failure by its label;
+        - `csr`, the cooperative success rate: the share of plans that keep every rule and bring
+          every agent to its goal;
+        - `isr`, the individual success rate: the mean over plans of the share of agents that end
+          at their goal (CSR and ISR as in POGEMA, `pogema/wrappers/metrics.py`; moves cannot fail
+          there, whereas here a plan ends before the step that breaks a rule);
+        - `mean_sum_of_costs` and `mean_makespan` of the valid plans, and `mean_excess_sum_of_costs`
+          and `mean_excess_makespan` above the optimum of the `compared` plans; None without plans.
 
     Raises:
-        ValueError: `by` names something else, or one axis twice; or there are several tables.
+        ValueError: `by` has an unknown or repeated name, or `statistics` holds several tables.
     """
     if np.ndim(statistics.failures) != _TABLE_AXES:
         raise ValueError(
@@ -240,7 +247,7 @@ def statistics_rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> li
     tables = {name: np.asarray(getattr(statistics, name), np.int64) for name in _COUNTS}
     counts = {name: table.sum(axis=away) for name, table in tables.items()}
     sums = {name: join_words(getattr(statistics, name)).sum(axis=away) for name in _SUMS}
-    # The sum over plans of the share of agents at their goal; the agents are the second axis.
+    # Sum over plans of the share of agents at their goal; agents are the second axis.
     agents = np.maximum(np.arange(statistics.failures.shape[1]), 1)[:, None, None]
     shares = (join_words(statistics.agents_at_goal) / agents).sum(axis=away)
     kept = [name for name in AXES if name in by]

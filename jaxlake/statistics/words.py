@@ -1,4 +1,4 @@
-"""Exact unsigned 64-bit sums as pairs of 32-bit words, which devices add without 64-bit types."""
+"""Exact unsigned 64-bit sums as pairs of 32-bit words, for devices without 64-bit types."""
 
 from functools import partial
 from typing import Any
@@ -9,13 +9,13 @@ import numpy as np
 
 
 def as_words(values: jax.Array) -> jax.Array:
-    """Return non-negative integers below 2**32, (...), as words, uint32 (..., 2)."""
+    """Return non-negative integers (...) below 2**32 as words, uint32 (..., 2)."""
     low = jnp.asarray(values).astype(jnp.uint32)
     return jnp.stack([jnp.zeros_like(low), low], axis=-1)
 
 
 def add_words(first: jax.Array, second: jax.Array) -> jax.Array:
-    """Add words, uint32 (..., 2), modulo 2**64."""
+    """Return the sum of words, uint32 (..., 2), modulo 2**64."""
     low = first[..., 1] + second[..., 1]
     carry = (low < first[..., 1]).astype(jnp.uint32)
     return jnp.stack([first[..., 0] + second[..., 0] + carry, low], axis=-1)
@@ -23,7 +23,7 @@ def add_words(first: jax.Array, second: jax.Array) -> jax.Array:
 
 @partial(jax.jit, static_argnames="axis")
 def sum_words(words: jax.Array, axis: int = 0) -> jax.Array:
-    """Add up words, uint32 (..., 2), along an axis of any length, modulo 2**64.
+    """Return the sum of words, uint32 (..., 2), along an axis of any length, modulo 2**64.
 
     The axis may be sharded over the devices of several processes.
     """
@@ -38,6 +38,6 @@ def sum_words(words: jax.Array, axis: int = 0) -> jax.Array:
 
 
 def words_to_int64(words: Any) -> np.ndarray:
-    """Return the sums that words hold as int64 (...) on the host; they are below 2**63."""
+    """Return words as int64 (...) on the host; the values must be below 2**63."""
     pair = np.asarray(words).astype(np.int64)
     return (pair[..., 0] << 32) + pair[..., 1]

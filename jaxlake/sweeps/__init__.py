@@ -1,4 +1,4 @@
-"""Massive sweeps: policies on boards of very many configurations, with results on disk."""
+"""Large sweeps: policies on boards of many configurations, with results on disk."""
 
 from jaxlake.sweeps.driver import Progress as Progress
 from jaxlake.sweeps.driver import run as run

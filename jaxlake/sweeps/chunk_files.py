@@ -1,7 +1,6 @@
-"""The files of one chunk as bytes: Parquet rows and NumPy tables, each with the name of its owner.
+"""Files of one chunk as bytes: Parquet rows and NumPy tables, each with the digest of its sweep.
 
-Equal results give equal bytes, so that a sweep which was killed ends with the files of one that was
-not.
+Equal results give equal bytes, so interrupted and uninterrupted sweeps end with identical files.
 """
 
 import io
@@ -19,7 +18,7 @@ from jaxlake.sweeps.program import ChunkResult
 from jaxlake.sweeps.spec import SweepSpec
 
 _OWNER = "sweep"
-"""The entry of a file that holds the digest of its sweep and the number of its chunk."""
+"""Metadata key for the digest of the sweep and the number of the chunk."""
 
 
 def row_columns(
@@ -44,12 +43,12 @@ def rows_owner(content: bytes) -> str:
     """Return the owner of an intact file of rows.
 
     Raises:
-        Exception: The file is damaged; pyarrow has several kinds of errors for that.
+        Exception: The file is damaged; pyarrow raises several types of errors.
     """
     pyarrow = import_pyarrow()
     file = pyarrow.parquet.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
     table = file.read()
-    # Checksums cover the values only. Another version of pyarrow writes other bytes.
+    # Checksums cover the values only. Other versions of pyarrow write other bytes.
     own_version = f"version {pyarrow.__version__}" in file.metadata.created_by
     if own_version and _parquet_bytes(table) != content:
         raise ValueError("the file has other bytes than its rows give")
@@ -77,7 +76,7 @@ def tables_bytes(spec: SweepSpec, numbers: np.ndarray, tables: Statistics, owner
 
 
 def tables_owner(content: bytes) -> str:
-    """Return the owner of a file of tables, all of which are checked.
+    """Return the owner of a file of tables after checking every table.
 
     Raises:
         Exception: The file is damaged.
@@ -90,10 +89,10 @@ def tables_owner(content: bytes) -> str:
 
 
 def import_pyarrow() -> ModuleType:
-    """Import `pyarrow`, with `pyarrow.parquet`.
+    """Return the imported `pyarrow`, with `pyarrow.parquet`.
 
     Raises:
-        SweepError: pyarrow isn't installed; the message names the extra.
+        SweepError: pyarrow is not installed; the message names the extra.
     """
     try:
         import pyarrow.parquet

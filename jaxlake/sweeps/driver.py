@@ -1,4 +1,4 @@
-"""Runs a sweep chunk by chunk on all devices of this process, and resumes interrupted ones."""
+"""Execution of a sweep, chunk by chunk on all devices of this process, with resumption."""
 
 import itertools
 import time
@@ -24,11 +24,11 @@ _barriers = itertools.count()
 
 
 class Progress(NamedTuple):
-    """How much of this process's share is on disk."""
+    """Progress of this process's share of a sweep."""
 
-    chunks: int  # on disk
+    chunks: int  # chunks on disk
     of: int  # chunks of the share
-    boards_per_second: float | None  # None until two chunks were made
+    boards_per_second: float | None  # None before the second new chunk
     seconds_left: float | None
 
 
@@ -40,28 +40,28 @@ def run(
     devices: Sequence[jax.Device] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> bool:
-    """Run a sweep, or the rest of one that was interrupted, and write its results.
+    """Run a sweep, or resume an interrupted one, and write its results.
 
-    The results depend on `spec` alone: not on parts, processes, devices or interruptions. After
+    The results depend on `spec` alone, not on parts, processes, devices or interruptions. After
     `jax.distributed.initialize`, the processes share the chunks, and each returns when all have
-    finished; `path` is then a folder that all of them see.
+    finished; `path` must then be a folder that all of them can access.
 
     Args:
-        spec: What to run.
-        path: A new or empty folder, or one in which this sweep was begun. It gets `manifest.json`
-            and a file of rows per chunk, `rows/rows-000000.parquet` (see `read`); with
-            `spec.tables` also `tables/tables-000000.npz`.
-        part: (i, n), run every n-th chunk from chunk i on.
-        devices: Those of this process that share the work; all of them by default.
+        spec: The sweep.
+        path: A new or empty folder, or the folder of this sweep. It receives `manifest.json` and
+            one file of rows per chunk, `rows/rows-000000.parquet` (see `read`); with `spec.tables`
+            also `tables/tables-000000.npz`.
+        part: (i, n), run every n-th chunk starting with chunk i.
+        devices: Devices of this process that share the work. Defaults to all.
         progress: Called at the start and after each chunk.
 
     Returns:
-        Whether all chunks of the sweep are on disk. Then the manifest has their digests.
+        Whether all chunks of the sweep are on disk. If so, the manifest holds their digests.
 
     Raises:
-        SweepError: The folder holds something else or another sweep, `part` is invalid, or pyarrow
-            isn't installed.
-        OSError: A file can't be written.
+        SweepError: The folder contains other files or another sweep, `part` is invalid, or pyarrow
+            is not installed.
+        OSError: A file cannot be written.
     """
     import_pyarrow()
     own = own_chunks(spec, part)
@@ -78,7 +78,7 @@ def run(
 
 
 def own_chunks(spec: SweepSpec, part: tuple[int, int]) -> range:
-    """Return the chunks of a part that belong to this process; a `SweepError` if it is invalid."""
+    """Return the chunks of a part that belong to this process; raise `SweepError` if invalid."""
     index, parts = part
     if not 0 <= index < parts:
         raise SweepError(f"part: got {index}/{parts}, I/N with 0 <= I < N is needed")
@@ -86,7 +86,7 @@ def own_chunks(spec: SweepSpec, part: tuple[int, int]) -> range:
 
 
 class ChunkRunner:
-    """Runs chunks of a sweep on devices of this process."""
+    """Callable that runs chunks of a sweep on devices of this process."""
 
     def __init__(self, spec: SweepSpec, devices: Sequence[jax.Device] | None = None) -> None:
         self.devices = tuple(jax.local_devices() if devices is None else devices)
@@ -105,17 +105,17 @@ class ChunkRunner:
         self._program = chunk_program(options, self.devices)
 
     def __call__(self, numbers: np.ndarray, knobs: dict[str, np.ndarray]) -> ChunkResult:
-        """Run configurations, at most a chunk of them; leaves (chunk_size, P, ...).
+        """Run up to one chunk of configurations; return leaves (chunk_size, P, ...).
 
-        Rows beyond the configurations have no boards: all calls share one compiled program.
+        Rows beyond the configurations have no boards, so that all calls share a compiled program.
         """
         fill = (0, self._spec.chunk_size - len(numbers))
         columns = {name: jnp.asarray(np.pad(knobs[name], fill))[:, None] for name in KNOBS}
         ratios = {name: columns[name].astype(jnp.float32) for name in ("hole_ratio", "wait_ratio")}
-        # Size 0 stands for a missing configuration.
+        # Size 0 marks a missing configuration.
         data_ratio = jnp.ones_like(ratios["hole_ratio"])
         params = LakeParams(**(columns | ratios), data_ratio=data_ratio)
-        # JAX's default since 0.5, whatever the process has set.
+        # JAX's default since 0.5, regardless of the process settings.
         with jax.threefry_partitionable(True):
             key = threefry_key(self._spec.seed)
             padded = jnp.asarray(np.pad(numbers, fill), jnp.uint32)
@@ -125,7 +125,7 @@ class ChunkRunner:
 def _results(
     spec: SweepSpec, chunks: Iterable[int], devices: Sequence[jax.Device] | None
 ) -> Iterator[tuple[int, ChunkResult]]:
-    """Yield chunks and their results; an accelerator begins the next chunk before that."""
+    """Yield chunks with their results; an accelerator starts the next chunk before each yield."""
     if not chunks:
         return
     runner = ChunkRunner(spec, devices)
@@ -146,7 +146,7 @@ def _on_host(chunk: int, result: ChunkResult) -> tuple[int, ChunkResult]:
 
 
 class _Clock:
-    """Measures the rate from the first chunk on, whose time is mostly that of compilation."""
+    """Measures the rate after the first chunk, which is dominated by compilation."""
 
     def __init__(self, spec: SweepSpec, chunks: int) -> None:
         self._boards, self._chunks = spec.chunk_size * spec.boards, chunks

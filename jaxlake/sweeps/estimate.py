@@ -1,4 +1,4 @@
-"""Estimates the time, memory and disk space of a sweep from one chunk."""
+"""Estimates of the time, memory and disk space of a sweep, from one chunk."""
 
 import resource
 import time
@@ -14,42 +14,47 @@ from jaxlake.sweeps.spec import SweepSpec
 
 
 class Estimate(NamedTuple):
-    """The size of a sweep, and the cost of the chunks of one part."""
+    """Size of a sweep, and cost of the chunks of one part."""
 
     configurations: int
     rows: int
     boards: int
     missing: float  # share of the boards of the measured chunk
-    chunks: int  # of the part
-    chunk_bytes: int  # on disk
+    chunks: int  # chunks of the part
+    chunk_bytes: int  # size on disk
     host_bytes: int  # peak resident memory of this process
-    device_bytes: int | None  # peak of the first device; None where it doesn't say
-    compile_seconds: float  # and the first run of the chunk
+    device_bytes: int | None  # peak memory of the first device; None if it is not reported
+    compile_seconds: float  # includes the first run of the chunk
     chunk_seconds: float
 
     @property
     def disk_bytes(self) -> int:
-        """The size of the files of the part."""
+        """Total size of the part's files in bytes."""
         return self.chunks * self.chunk_bytes
 
     @property
     def seconds(self) -> float:
-        """The time of the part, after compilation."""
+        """Run time of the part in seconds, without compilation."""
         return self.chunks * self.chunk_seconds
 
 
 def estimate(
     spec: SweepSpec, *, part: tuple[int, int] = (0, 1), devices: Sequence[jax.Device] | None = None
 ) -> Estimate:
-    """Run one chunk of configurations from all over a sweep twice, and measure the second run.
+    """Return the estimated cost of a sweep, measured on one chunk.
+
+    The chunk holds configurations from the whole sweep. It runs twice; the second run is timed.
 
     Args:
         spec: The sweep.
-        part: (i, n), the part whose time and size to estimate; see `run`.
-        devices: Those of this process to use; all of them by default.
+        part: (i, n), the part to estimate; see `run`.
+        devices: Devices of this process to use. Defaults to all.
+
+    Returns:
+        Times in seconds and sizes in bytes.
 
     Raises:
-        SweepError: `part` is invalid, or pyarrow isn't installed.
+        SweepError: `part` is invalid, or pyarrow is not installed.
     """
     import_pyarrow()
     chunks = len(own_chunks(spec, part))

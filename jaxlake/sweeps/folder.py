@@ -1,4 +1,4 @@
-"""The folder of a sweep: `manifest.json`, and a file of rows, and maybe of tables, per chunk."""
+"""Folder of a sweep: `manifest.json`, and per chunk a file of rows and optionally of tables."""
 
 import hashlib
 import json
@@ -45,27 +45,27 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """The files of one sweep."""
+    """Files of one sweep."""
 
     path: AnyPath
     spec: SweepSpec
 
     def rows_path(self, chunk: int) -> AnyPath:
-        """Return the file of a chunk's rows."""
+        """Return the path of a chunk's rows."""
         return self.path / ROWS / f"rows-{chunk:06d}.parquet"
 
     def tables_path(self, chunk: int) -> AnyPath:
-        """Return the file of a chunk's tables."""
+        """Return the path of a chunk's tables."""
         return self.path / TABLES / f"tables-{chunk:06d}.npz"
 
     def begin(self) -> None:
         """Write the manifest of an empty folder, or check that the folder belongs to this sweep.
 
         Raises:
-            SweepError: The folder holds something else, or another sweep.
+            SweepError: The folder contains other files or another sweep.
         """
         path, wanted = self.path / MANIFEST, self._manifest({})
-        # Other processes may begin now, too: all that they write follows the manifest.
+        # Other processes may start concurrently; their files appear only after the manifest.
         names = [file.name for file in self.path.iterdir()] if self.path.exists() else []
         others = [name for name in names if not name.startswith(f".{MANIFEST}.")]
         if others and not path.exists():
@@ -79,7 +79,7 @@ class SweepFolder:
                 (self.path / folder).mkdir(exist_ok=True)
 
     def is_made(self, chunk: int) -> bool:
-        """Return whether the files of a chunk are there and intact.
+        """Return whether the files of a chunk exist and are intact.
 
         Raises:
             SweepError: A file belongs to another sweep.
@@ -87,11 +87,11 @@ class SweepFolder:
         return None not in self._digests(chunk).values()
 
     def write(self, chunk: int, result: ChunkResult) -> None:
-        """Write the files of a chunk; each appears whole or not at all.
+        """Write the files of a chunk, each of them atomically.
 
         Args:
             chunk: The number of the chunk.
-            result: Leaves (C, P, ...); configurations beyond those of the chunk are left out.
+            result: Leaves (C, P, ...). Configurations beyond the end of the chunk are left out.
         """
         spec, owner, numbers = self.spec, self._owner(chunk), self.spec.chunk_numbers(chunk)
         if result.tables is not None:
@@ -123,14 +123,14 @@ class SweepFolder:
             "digest": self.spec.digest,
             "configurations": self.spec.configurations,
             "rows": self.spec.configurations * len(self.spec.joint_policies),
-            "files": files,  # SHA-256 by name, once all files are there
+            "files": files,  # SHA-256 by name once all files exist
         }
 
     def _owner(self, chunk: int) -> str:
         return f"{self.spec.digest} {chunk}"
 
     def _digests(self, chunk: int) -> dict[str, str | None]:
-        """Return the SHA-256 of each file of a chunk; None for one that is missing or damaged."""
+        """Return the SHA-256 of each file of a chunk; None for a missing or damaged file."""
         files = [(self.rows_path(chunk), rows_owner)]
         if self.spec.tables:
             files.append((self.tables_path(chunk), tables_owner))
@@ -141,10 +141,10 @@ class SweepFolder:
 
 
 def read_manifest(directory: str | AnyPath) -> dict[str, Any]:
-    """Read the manifest of a sweep.
+    """Return the manifest of a sweep.
 
     Raises:
-        SweepError: It is missing, damaged, or not that of a sweep.
+        SweepError: The manifest is missing, damaged or not from a sweep.
     """
     path = as_path(directory) / MANIFEST
     if not path.exists():
@@ -177,7 +177,7 @@ def _digest(path: AnyPath, read_owner: Callable[[bytes], str], owner: str) -> st
 
 
 def _differences(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """List the values of two manifests that differ, except for the files."""
+    """Return descriptions of the values that differ between two manifests, except the files."""
     names = ("jaxlake", "spec")
     pairs = (
         {name: record[name] for name in names if name in record} for record in (present, wanted)
@@ -205,7 +205,7 @@ def _json_text(value: Mapping[str, Any]) -> str:
 
 
 def _retried(write: Callable[[], T]) -> T:
-    """Write the manifest; another process may remove the temporary file as one left by a kill."""
+    """Write the manifest; retry if another process removes the temporary file as a leftover."""
     for _ in range(_TRIES - 1):
         with suppress(FileNotFoundError):
             return write()

@@ -1,4 +1,4 @@
-"""Heat maps of a sweep: a rate over two knobs, with a panel for each setting of the other knobs."""
+"""Heat maps of a sweep: a rate over two knobs, with one panel per setting of the other knobs."""
 
 import itertools
 import math
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 Rows = Mapping[str, np.ndarray]
-"""Columns by name, as `jaxlake.sweeps.read` returns them."""
+"""Columns by name, as returned by `jaxlake.sweeps.read`."""
 
 AXES = ("hole_ratio", "wait_ratio", "size", "num_agents")
-"""The knobs that can be axes of a plot."""
+"""Knobs that can be axes of a plot."""
 
 _KEYS = ("configuration", "policy", *AXES)
-_PANELS = ("policy", "size", "num_agents")  # get a panel per value where they are not an axis
+_PANELS = ("policy", "size", "num_agents")  # one panel per value unless they are an axis
 _LABELS = {
     "hole_ratio": "cells that are holes",
     "wait_ratio": "boards that need a wait",
@@ -56,15 +56,15 @@ _TOTALS = {
     "excess_sum_of_costs": ("compared",),
     "excess_makespan": ("compared",),
 }
-"""The counters whose sum a counter is divided by; `boards` for the others."""
+"""Counters that normalise each counter; all others are divided by `boards`."""
 
 _NOT_RATES = ("boards", "agents", "sum_of_costs_squared", "makespan_squared")
-_MAX_VALUES = 40  # of an axis; more are put into bins
+_MAX_VALUES = 40  # per axis; more values are binned
 _BINS = 20
 _MAX_TICKS = 8
 _MAX_ACROSS = 6
 _MAX_PANELS = 72
-_MAX_NUMBERS = 120  # cells of a panel that show their values
+_MAX_NUMBERS = 120  # largest number of cells of a panel with printed values
 
 
 def plot(
@@ -72,23 +72,23 @@ def plot(
 ) -> "Figure":
     """Draw heat maps of a rate over two knobs.
 
-    There is a panel for each policy, size and number of agents, unless it is an axis. A ratio that
-    is not an axis is pooled. Cells without boards are grey. An axis with more than 40 values, as
-    samples have, is divided into 20 bins.
+    Each policy, size and number of agents gets its own panel unless it is an axis. A ratio that is
+    not an axis is pooled. Cells without boards are grey. An axis with more than 40 values, which is
+    common for samples, is divided into 20 bins.
 
     Args:
-        rows: Columns by name, as `jaxlake.sweeps.read` returns them.
-        x: The knob of the horizontal axis, one of `AXES`; None: the first of them that varies.
-        y: The knob of the vertical axis; None: the next one that varies.
-        value: The counter to draw, such as `valid` (CSR) or `agents_at_goal` (ISR): the share of
-            the plans, boards, agents or candidates that it counts, or the mean of steps.
+        rows: Columns by name, as returned by `jaxlake.sweeps.read`.
+        x: The knob of the horizontal axis, one of `AXES`. Defaults to the first one that varies.
+        y: The knob of the vertical axis. Defaults to the next one that varies.
+        value: The counter to draw, such as `valid` (CSR) or `agents_at_goal` (ISR), as a share of
+            the plans, boards, agents or candidates, or as a mean number of steps.
 
     Returns:
-        A figure that pyplot has closed: notebooks show it, `savefig` writes it to a file.
+        A figure already closed in pyplot: notebooks show it, `savefig` writes it to a file.
 
     Raises:
         SweepError: `rows` is empty, a name is unknown, or more than 72 panels are needed.
-        ModuleNotFoundError: matplotlib isn't installed.
+        ModuleNotFoundError: matplotlib is not installed.
     """
     from matplotlib import pyplot
 
@@ -130,11 +130,11 @@ def plot(
 
 @dataclass(frozen=True)
 class _Axis:
-    """The cells of a heat map along one knob."""
+    """Cells of a heat map along one knob."""
 
     knob: str
-    values: np.ndarray  # of each cell; the middle of a bin
-    places: np.ndarray  # of each row, the number of its cell
+    values: np.ndarray  # value of each cell; the centre of a bin
+    places: np.ndarray  # cell number of each row
 
     @classmethod
     def of(cls, knob: str, column: np.ndarray) -> "_Axis":
@@ -161,7 +161,7 @@ class _Axis:
 
 
 def _axis_names(rows: Rows, x: str | None, y: str | None) -> tuple[str, str]:
-    """Return the knobs of the axes, chosen where they are None."""
+    """Return the knobs of the axes; choose those that are None."""
     for option, name in (("x", x), ("y", y)):
         if name is not None:
             _check_name(option, name, AXES)
@@ -184,7 +184,7 @@ def _varies(rows: Rows, name: str) -> bool:
 
 
 def _panels(rows: Rows, x: _Axis, y: _Axis, value: str) -> tuple[list[str], np.ndarray]:
-    """Return the names of the panels, and rates (panels, y, x): per cent or means, NaN for none."""
+    """Return panel names and rates (panels, y, x), in per cent or as means, with NaN for none."""
     knobs = [name for name in _PANELS if name not in (x.knob, y.knob)]
     uniques = [np.unique(rows[name], return_inverse=True) for name in knobs]
     values, places = zip(*uniques, strict=True)
@@ -201,7 +201,7 @@ def _panels(rows: Rows, x: _Axis, y: _Axis, value: str) -> tuple[list[str], np.n
     cells = np.ravel_multi_index((*places, y.places, x.places), shape)
 
     def total(counters: tuple[str, ...]) -> np.ndarray:
-        # Floats of 64 bits hold sums below 2**53, which is exact enough for a colour.
+        # float64 represents sums below 2**53 exactly.
         sums = np.bincount(cells, sum(rows[name] for name in counters), math.prod(shape))
         return sums.reshape(panels, *shape[-2:])
 
@@ -219,7 +219,7 @@ def _words(knob: str, value: Any) -> str:
 
 
 def _places(rows: Rows, panels: int) -> np.ndarray:
-    """Return the panel at each place of the figure, -1 for none; each policy begins a line."""
+    """Return the panel at each grid position, -1 for none; each policy starts a new line."""
     groups = np.arange(panels).reshape(len(np.unique(rows["policy"])), -1)
     if groups.shape[1] == 1:
         groups = groups.T
@@ -253,7 +253,7 @@ def _draw(axes: "Axes", rates: np.ndarray, limits: tuple[float, float]) -> "Axes
 
 
 def _fixed_knobs(rows: Rows, x: _Axis, y: _Axis) -> list[str]:
-    """Describe the knobs that are equal in all panels, or pooled."""
+    """Return descriptions of the knobs that are equal in all panels or pooled."""
     words = []
     for name in ("policy", "size", "num_agents", "hole_ratio", "wait_ratio"):
         if name in (x.knob, y.knob):

@@ -1,4 +1,4 @@
-"""The knobs of a sweep's configurations: their limits, and the values that each takes."""
+"""Knobs of a sweep's configurations: their limits and values."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ MAX_VALUES = 1_000_000
 
 
 class SweepError(UserError, ValueError):
-    """A specification, or a folder of results, is invalid; the message names the field or file."""
+    """Raised for an invalid specification or results folder; names the field or file."""
 
 
 class Knob(NamedTuple):
-    """The limits of a knob of `LakeParams`."""
+    """Limits of a knob of `LakeParams`."""
 
     whole: bool
     least: float
@@ -33,15 +33,15 @@ KNOBS = {
     "wait_ratio": Knob(False, 0, 1, 0.0),
     "num_agents": Knob(True, MIN_AGENTS, MAX_AGENTS, 2),
 }
-"""The knobs in the order of a grid's axes; the last one varies fastest."""
+"""Knobs in the order of a grid's axes; the last one varies fastest."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Values to combine, or to choose from."""
+    """Values to combine in a grid or to sample from."""
 
     values: np.ndarray  # int32 or float64 (count,)
-    record: Any  # as given, in JSON values
+    record: Any  # the values as specified, in JSON types
 
     @property
     def count(self) -> int:
@@ -66,7 +66,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers between two ends, both of them possible."""
+    """Interval of numbers, including both ends."""
 
     least: float
     most: float
@@ -74,7 +74,7 @@ class Range:
 
     @property
     def record(self) -> dict[str, float]:
-        """The range in JSON values."""
+        """The range in JSON types."""
         return {"from": self.least, "to": self.most}
 
     def draw(self, uniform: np.ndarray) -> np.ndarray:
@@ -87,7 +87,7 @@ class Range:
 
 
 def grid_axis(field: str, name: str, value: Any) -> Choice:
-    """Return the values of a knob of a grid; a `SweepError` names an invalid `field`."""
+    """Return the values of a knob of a grid; raise a `SweepError` that names the invalid field."""
     knob = KNOBS[name]
     if not isinstance(value, Mapping):
         return _choice(field, knob, value, distinct=True)
@@ -101,13 +101,13 @@ def grid_axis(field: str, name: str, value: Any) -> Choice:
             f"{field}.count: got {shortened(count)}, allowed are whole numbers from 2 to "
             f"{most_values:,.0f}"
         )
-    # Rounded, so that 0.3 of a grid in tenths is 0.3.
+    # Rounded, so that three tenths are exactly 0.3.
     values = np.linspace(least, most, count).round(0 if knob.whole else 12)
     return Choice(_array(knob, values), {"from": least, "to": most, "count": count})
 
 
 def sample_axis(field: str, name: str, value: Any) -> Choice | Range:
-    """Return the distribution of a knob of samples; a `SweepError` names an invalid `field`."""
+    """Return the distribution of a sampled knob; raise a `SweepError` for an invalid `field`."""
     knob = KNOBS[name]
     if isinstance(value, Mapping):
         return Range(*_ends(field, knob, value, ("from", "to")), knob.whole)

@@ -1,4 +1,4 @@
-"""The program of one chunk of a sweep: boards of many configurations, played by policies."""
+"""Program of one chunk of a sweep: policies play boards of many configurations."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,50 +20,50 @@ from jaxlake.statistics.tables import Statistics, tabulate
 
 
 class ChunkOptions(NamedTuple):
-    """What a chunk's program is compiled for."""
+    """Static options of a chunk's program."""
 
-    policies: tuple[JointPolicy, ...]  # P of them
-    boards: int  # B, of each configuration
-    max_size: int  # padding of the boards
-    max_agents: int  # padding of the agents
-    horizon: int  # longest plan of the solver
-    max_steps: int  # steps of an episode
+    policies: tuple[JointPolicy, ...]  # P policies
+    boards: int  # B, boards per configuration
+    max_size: int  # padded side of the boards
+    max_agents: int  # number of agent slots
+    horizon: int  # longest plan of the solver, in steps
+    max_steps: int  # time limit of an episode, in steps
     conflict: ConflictPolicy
     max_candidates: int | None  # see `generate`
-    tables: bool  # whether to return full tables, too
+    tables: bool  # whether to also return full tables
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class ChunkResult:
-    """The counts of C configurations and P policies."""
+    """Counts of C configurations and P policies."""
 
     summaries: Summary  # leaves (C, P, ...)
-    tables: Statistics | None  # leaves (C, P, ...), None unless asked for
+    tables: Statistics | None  # leaves (C, P, ...), None unless requested
 
 
 @cache
 def chunk_program(
     options: ChunkOptions, devices: tuple[jax.Device, ...]
 ) -> Callable[[jax.Array, LakeParams, jax.Array], ChunkResult]:
-    """Return a function that makes the boards of configurations and lets policies play them.
+    """Return a function that generates the boards of configurations and lets policies play them.
 
     Args:
-        options: what to compile for.
-        devices: at least one, those of all processes that make the same calls. Each of them makes
-            and plays the boards of a share of the configurations.
+        options: Static options.
+        devices: At least one device. All processes that own some of them make the same calls. Each
+            device handles a share of the configurations.
 
     Returns:
         A function of a typed key (), parameters with leaves (C, S), and the absolute numbers of
         the configurations, uint32 (C,). It returns a `ChunkResult` on all devices. Row c depends
-        on the key, the parameters and the number of configuration c alone: not on the other
-        configurations of the chunk, their number, or the devices. Its boards are those of
-        `generate` with the key `fold_in(boards, number)`, and policies play board b with the key
+        only on the key, the parameters and the number of configuration c, not on the other
+        configurations of the chunk, their number, or the devices. Its boards come from `generate`
+        with the key `fold_in(boards, number)`, and policies play board b with the key
         `fold_in(fold_in(play, number), b)`, where `boards, play = jax.random.split(key)`.
 
     Raises:
-        ValueError: there are no policies or no devices; the function raises it if `key` is of kind
-            `rbg` or `unsafe_rbg`.
+        ValueError: There are no policies or no devices. The returned function raises it if `key`
+            has kind `rbg` or `unsafe_rbg`.
     """
     if not options.policies:
         raise ValueError("policies: got none, at least one is needed")
@@ -81,7 +81,7 @@ def chunk_program(
     def run(key: jax.Array, params: LakeParams, numbers: jax.Array) -> ChunkResult:
         C = numbers.shape[0]
         rows = np.arange(-(-C // len(devices)) * len(devices))
-        # Configurations that only fill up the shares have no size, so no boards are made for them.
+        # Configurations that only pad the shares have size 0, so no boards are generated for them.
         params = jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows % C], params)
         size = jnp.where(rows[:, None] < C, params.size, 0)
         filled_up = LakeParams(**(vars(params) | {"size": size}))
@@ -93,7 +93,7 @@ def chunk_program(
 
     def call(key: jax.Array, params: LakeParams, numbers: jax.Array) -> ChunkResult:
         check_kind(key)
-        # Policies that solve boards do so as the default device asks.
+        # Policies that call the solver choose its widths by the default device.
         with jax.default_device(own[0] if own else None):
             return program(key, params, numbers)
 
@@ -103,7 +103,7 @@ def chunk_program(
 def _run_configurations(
     options: ChunkOptions, platform: str, key: jax.Array, params: LakeParams, numbers: jax.Array
 ) -> ChunkResult:
-    """Make and play the boards of configurations on one device."""
+    """Generate and play the boards of configurations on one device."""
     boards_key, play_key = jax.random.split(key)
     make = partial(
         generate,
@@ -128,7 +128,7 @@ def _play(
     made: Generated,
     params: LakeParams,
 ) -> ChunkResult:
-    """Let a policy play boards with keys (C, B), leaves (C, ...)."""
+    """Let a policy play boards with keys (C, B); return leaves (C, ...)."""
     rollouts = jax.vmap(
         lambda keys, boards, optima: play_boards(
             keys, policy, boards, options.max_steps, optima, options.conflict
@@ -153,9 +153,9 @@ def _play(
 
 
 def _drawn(made: Generated, params: LakeParams) -> tuple[jax.Array, jax.Array]:
-    """Count candidates and the UNKNOWN ones of each configuration, int32 (C,) each.
+    """Return the numbers of candidates and of UNKNOWN ones per configuration, int32 (C,) each.
 
-    Cells with boards of the same kind share a stream of candidates, which counts once.
+    Cells with the same kind of boards share a stream of candidates, which counts once.
     """
     holes = hole_count(params.size, params.hole_ratio)
     kinds = jnp.stack([params.size, holes, params.num_agents], axis=-1)

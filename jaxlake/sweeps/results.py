@@ -1,4 +1,4 @@
-"""Reads the rows of a sweep."""
+"""Reader for the rows of a sweep."""
 
 import io
 
@@ -11,15 +11,19 @@ from jaxlake.sweeps.knobs import SweepError
 
 
 def read(path: str | AnyPath) -> dict[str, np.ndarray]:
-    """Return the rows of a sweep, finished or not, as columns by name.
+    """Return the rows of a finished or unfinished sweep as columns by name.
 
-    There is one row per configuration and policy, in the order of configurations. The columns are
-    `configuration`, `size` and `num_agents` (integers), `hole_ratio` and `wait_ratio` (float64),
-    `policy` (str), and the counters of `summary_columns` (int64).
+    Args:
+        path: The folder of the sweep.
+
+    Returns:
+        Columns with one row per configuration and policy, in the order of configurations:
+        `configuration`, `size` and `num_agents` (integers), `hole_ratio` and `wait_ratio`
+        (float64), `policy` (str), and the counters of `summary_columns` (int64).
 
     Raises:
-        SweepError: The folder is not one of a sweep, has no rows yet, a file is damaged, or pyarrow
-            isn't installed.
+        SweepError: The folder does not belong to a sweep or has no rows yet, a file is damaged, or
+            pyarrow is not installed.
     """
     parquet = import_pyarrow().parquet
     read_manifest(path)

@@ -1,4 +1,4 @@
-"""The specification of a sweep: which configurations, policies and boards."""
+"""Specification of a sweep: configurations, policies and boards."""
 
 import hashlib
 import json
@@ -24,38 +24,39 @@ MAX_CHUNKS = 1_000_000
 
 _BOARDS_PER_CHUNK = 1 << 16
 _MAX_DEFAULT_CHUNK = 1 << 12
-_MAX_TABLES = 1 << 11  # of one chunk; a table has about 40 kB
+_MAX_TABLES = 1 << 11  # per chunk; a table takes about 40 kB
 _MAX_BOARDS_PER_CHUNK = 1 << 24
 
 
 @dataclass(frozen=True)
 class SweepSpec:
-    """Configurations of the lake, the policies that play on them, and how many boards each gets.
+    """Configurations of the lake, the policies that play them, and the boards per configuration.
 
-    Exactly one of `grid` and `samples` describes the configurations, by the knobs `size`,
+    Exactly one of `grid` and `samples` describes the configurations by the knobs `size`,
     `hole_ratio` (default 0.2), `wait_ratio` (0) and `num_agents` (2).
 
-    - `grid`: all combinations of the values of the knobs. A knob is a number, a sequence of
-      distinct numbers, or `{"from": A, "to": B, "count": N}`, evenly spaced from A to B. Whole
-      numbers need no `count`: then they are all from A to B.
-    - `samples`: `count` independent draws, decided by its own `seed` (default 0). A knob is a
-      number, a sequence to choose from, or `{"from": A, "to": B}`, uniform from A to B.
+    - `grid`: all combinations of the knobs' values. A knob is a number, a sequence of distinct
+      numbers, or `{"from": A, "to": B, "count": N}` for N evenly spaced numbers from A to B. For
+      integer knobs `count` is optional and defaults to all integers from A to B.
+    - `samples`: `count` independent draws, determined by their own `seed` (default 0). A knob is a
+      number, a sequence to choose from, or `{"from": A, "to": B}` for uniform draws.
 
     Raises:
-        SweepError: A field is invalid; the message names the field, the value and what is allowed.
+        SweepError: A field is invalid; the message names the field, the value and the allowed
+            values.
     """
 
-    policies: Sequence[str] | Mapping[str, JointPolicy]  # names for `policy_of`, or own by name
+    policies: Sequence[str] | Mapping[str, JointPolicy]  # names for `policy_of`, or named policies
     grid: Mapping[str, Any] | None = None
     samples: Mapping[str, Any] | None = None
     boards: int = 64  # per configuration
-    seed: int = 0  # 0 to 2**32 - 1; it decides the boards and the draws of policies
+    seed: int = 0  # 0 to 2**32 - 1; determines the boards and the policies' random draws
     max_steps: int = DEFAULT_HORIZON  # time limit of an episode, in steps
     horizon: int = DEFAULT_HORIZON  # longest plan of the solver, in steps
     conflict: ConflictPolicy | str = "fail"
-    chunk: int | None = None  # configurations per file; None: about 65,536 boards of two agents
+    chunk: int | None = None  # configurations per file; None: about 65,536 two-agent boards
     max_candidates: int | None = None  # per configuration, see `jaxlake.generate`
-    tables: bool = False  # store the full `Statistics`, too
+    tables: bool = False  # whether to also store the full `Statistics`
 
     def __post_init__(self) -> None:
         for name, least, most in (
@@ -94,7 +95,7 @@ class SweepSpec:
 
     @cached_property
     def axes(self) -> dict[str, Choice | Range]:
-        """The values of each knob, in the order of `KNOBS`."""
+        """Values of each knob, in the order of `KNOBS`."""
         section, knobs = self._section, self._knobs
         own = () if section == "grid" else ("count", "seed")
         _check_keys(section, knobs, (*KNOBS, *own))
@@ -156,17 +157,17 @@ class SweepSpec:
 
     @property
     def max_size(self) -> int:
-        """The side that all boards are padded to."""
+        """The padded side of all boards."""
         return int(self.axes["size"].most)
 
     @property
     def max_agents(self) -> int:
-        """The number of agents that all boards are padded to."""
+        """The number of agent slots of all boards."""
         return int(self.axes["num_agents"].most)
 
     @property
     def record(self) -> dict[str, Any]:
-        """All that decides the results, as JSON values."""
+        """All fields that determine the results, as JSON values."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         record = {
             name: value.item() if isinstance(value, np.integer) else value
@@ -188,7 +189,7 @@ class SweepSpec:
         return hashlib.sha256(json.dumps(self.record, sort_keys=True).encode()).hexdigest()
 
     def columns(self, start: int, stop: int) -> dict[str, np.ndarray]:
-        """Return the knobs of the configurations from `start` to `stop`, without those of others.
+        """Return the knobs of the configurations `start` to `stop` - 1.
 
         The arrays have shape (stop - start,); sizes and agents are int32, ratios float64.
         """
@@ -202,7 +203,7 @@ class SweepSpec:
                 name: choice.values[place]
                 for (name, choice), place in zip(choices.items(), places, strict=True)
             }
-        # A counter of Philox has four words: one for each knob of a configuration.
+        # A Philox counter has four words: one for each knob of a configuration.
         words = np.random.Philox(key=[self._sample_seed, 0], counter=[start, 0, 0, 0])
         draws = words.random_raw(len(KNOBS) * len(numbers)).reshape(-1, len(KNOBS))
         uniform = (draws >> np.uint64(11)) * 2.0**-53
@@ -210,7 +211,7 @@ class SweepSpec:
 
     @property
     def _choices(self) -> dict[str, Choice]:
-        """The axes of a grid, all of which are choices."""
+        """The axes of a grid, which are all choices."""
         return {name: axis for name, axis in self.axes.items() if isinstance(axis, Choice)}
 
     @cached_property
@@ -235,14 +236,14 @@ class SweepSpec:
 
 
 def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> SweepSpec:
-    """Read a specification from a YAML file, whose keys are the fields of `SweepSpec`.
+    """Return the specification in a YAML file whose keys are the fields of `SweepSpec`.
 
     Args:
-        path: The file.
-        overrides: Values that replace some of the file's, as `key=value` or `key.sub=value`.
+        path: The YAML file.
+        overrides: Replacements for values of the file, as `key=value` or `key.sub=value`.
 
     Raises:
-        UserError: The file can't be read, isn't YAML, or a key or value is invalid.
+        UserError: The file cannot be read or is not YAML, or a key or value is invalid.
     """
     from jaxlake.yaml_files import apply_override, read_yaml
 
