@@ -1,1 +1,1 @@
-"""The policy: a decoder, its tokenizer, and the text that goes in and comes out."""
+"""The policy: a decoder, its tokenizer, prompts and answers."""

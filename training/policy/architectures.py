@@ -1,4 +1,4 @@
-"""Dense decoders with RMSNorm, rotary embedding, grouped queries and SwiGLU: their families."""
+"""Supported families of dense decoders with RMSNorm, RoPE, grouped queries and SwiGLU."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class Architecture:
-    """What tells one family of decoders from another."""
+    """The properties that distinguish one family of decoders from another."""
 
     class_name: str  # of transformers and vLLM, in config.json's `architectures`
     qk_norm: bool = False  # RMSNorm over each head's query and key, before they are rotated
     qkv_bias: bool = False  # biases in the projections to query, key and value
-    head_dim: int | None = None  # where config.json has none; None: hidden_size / query heads
-    free_head_dim: bool = True  # false: vLLM and transformers read no head_dim but that quotient
-    ungrouped: bool = False  # without num_key_value_heads each query head has a key of its own
+    head_dim: int | None = None  # default of config.json; None: hidden_size / query heads
+    free_head_dim: bool = True  # False: head_dim must be that quotient
+    ungrouped: bool = False  # default of num_key_value_heads: one key/value head per query head
     fields: Mapping[str, Any] = field(default_factory=dict)  # written in every config.json
-    none: tuple[str, ...] = ()  # fields that have to be there and to be null
+    none: tuple[str, ...] = ()  # fields that must be present and null
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
@@ -44,7 +44,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         ungrouped=True,
         fields={"attention_bias": False, "attention_dropout": 0.0, "mlp_bias": False},
     ),
-    # Mistral 7B from version 0.2 on: the first has a sliding window
+    # Mistral 7B from version 0.2 on; version 0.1 has a sliding window
     "mistral": Architecture(
         "MistralForCausalLM",
         fields={"attention_dropout": 0.0, "sliding_window": None},
@@ -53,7 +53,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 }
 """The families by the `model_type` of their config.json."""
 
-_PASSIVE = {  # field: the values under which it changes nothing here
+_PASSIVE = {  # field: the values that leave the computation unchanged
     "hidden_act": ("silu",),
     "attention_bias": (False,),
     "mlp_bias": (False,),
@@ -66,11 +66,11 @@ _PASSIVE = {  # field: the values under which it changes nothing here
 
 @dataclass(frozen=True)
 class Llama3Rope:
-    """Llama 3.1's stretched rotary embedding, in the field names of config.json.
+    """Llama 3.1's scaled rotary embedding, with the field names of config.json.
 
-    Frequencies whose wavelength is longer than `original_max_position_embeddings /
-    low_freq_factor` tokens are divided by `factor`, those with one shorter than
-    `original_max_position_embeddings / high_freq_factor` stay, and those in between are mixed.
+    Frequencies with a wavelength above `original_max_position_embeddings / low_freq_factor` tokens
+    are divided by `factor`. Those with a wavelength below `original_max_position_embeddings /
+    high_freq_factor` are unchanged. In between, the two are interpolated.
     """
 
     factor: float
@@ -89,9 +89,10 @@ class Llama3Rope:
 
     @classmethod
     def from_hf(cls, name: str, rope: Mapping[str, Any]) -> Self:
-        """Read what the field `name` of a config.json says of it.
+        """Parse the rotary scaling in the field `name` of a config.json.
 
-        A `ValueError` names what is missing there.
+        Raises:
+            ValueError: A required key is missing or a value is invalid.
         """
         names = [one.name for one in dataclasses.fields(cls)]
         if missing := [one for one in names if rope.get(one) is None]:
@@ -101,10 +102,10 @@ class Llama3Rope:
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """Shape of a decoder, in the field names of Hugging Face's config.json.
+    """Shape of a decoder, with the field names of Hugging Face's config.json.
 
     Raises:
-        ValueError: A field is not as it must be.
+        ValueError: A field is invalid.
     """
 
     vocab_size: int
@@ -145,17 +146,25 @@ class DecoderConfig:
 
     @property
     def architecture(self) -> Architecture:
-        """The family's row of `ARCHITECTURES`."""
+        """The entry of `ARCHITECTURES` for this family."""
         return ARCHITECTURES[self.model_type]
 
     @classmethod
     def from_hf(cls, fields: Mapping[str, Any]) -> Self:
-        """Read the content of a config.json.
+        """Parse the content of a config.json.
 
-        Both spellings of the rotary embedding are read: `rope_theta` beside `rope_scaling`, and
-        `rope_parameters` (transformers 5), for all layers or per layer type. Fields that describe
-        no shape, such as token ids, are passed over. A `ValueError` names one that is missing, or
-        asks for what the decoder does not do.
+        Both formats of the rotary embedding are supported: `rope_theta` with `rope_scaling`, and
+        `rope_parameters` (transformers 5), for all layers or per layer type. Fields that don't
+        describe the shape, such as token ids, are ignored.
+
+        Args:
+            fields: The parsed JSON object.
+
+        Returns:
+            The shape of the decoder.
+
+        Raises:
+            ValueError: A field is missing, invalid, or requires an unsupported feature.
         """
         family: Any = fields.get("model_type")
         if not isinstance(family, str) or family not in ARCHITECTURES:
@@ -185,7 +194,7 @@ class DecoderConfig:
         return cls(**values)
 
     def to_hf(self) -> dict[str, Any]:
-        """Return the content of a config.json that transformers 4 and 5 and vLLM read alike."""
+        """Return the content of a config.json for transformers 4, transformers 5 and vLLM."""
         rope: dict[str, Any] = {"rope_type": "default", "rope_theta": self.rope_theta}
         if self.rope_scaling is not None:
             rope |= {"rope_type": "llama3"} | dataclasses.asdict(self.rope_scaling)
@@ -208,7 +217,7 @@ def _families() -> str:
 
 
 def _require_fit(name: str, kind: str, value: Any) -> None:
-    """Compare a field of `DecoderConfig` with its type."""
+    """Raise a `ValueError` if a field of `DecoderConfig` does not match its type."""
     truth = isinstance(value, bool)
     if kind == "bool":
         fits, allowed = truth, "true or false"
@@ -245,7 +254,7 @@ def _refuse_what_is_not_done(architecture: Architecture, fields: Mapping[str, An
 
 
 def _rope_parameters(fields: Mapping[str, Any]) -> Any:
-    """Return `rope_parameters`; if they are given per layer type, those of full attention."""
+    """Return `rope_parameters`, or its entry for full attention if it is given per layer type."""
     rope = fields.get("rope_parameters")
     if isinstance(rope, Mapping) and any(isinstance(value, Mapping) for value in rope.values()):
         if "full_attention" not in rope:
@@ -261,7 +270,7 @@ def _rope_type(rope: Mapping[str, Any]) -> Any:
 
 
 def _head_dim(architecture: Architecture, values: Mapping[str, Any]) -> Any:
-    """Return what a config.json without head_dim means; refuse what is no whole number."""
+    """Return the default of head_dim; raise a `ValueError` if it is not an integer."""
     if architecture.head_dim is not None:
         return architecture.head_dim
     hidden, heads = values["hidden_size"], values["num_attention_heads"]

@@ -1,4 +1,4 @@
-"""Who attends to whom: over plain sequences, over rows that continue prompts, token by token.
+"""Attention over plain sequences, over rows that share prompts, and one token at a time.
 
 Axis letters: B sequences or bundles, L tokens of each, H query heads, K key/value heads, hd
 head_dim; in a bundle G prompts of P tokens and R rows of W tokens.
@@ -22,11 +22,11 @@ from training.policy.kernels import (
 )
 
 BLOCKWISE_ABOVE = 1024
-"""With more keys than this for each query, scores are computed block by block."""
+"""Number of keys per query above which scores are computed block by block."""
 
 _EXACT = Implementation()
 
-# (queries, keys, values, number of the layer, memory) -> the same, and the memory afterwards
+# (queries, keys, values, layer index, memory) -> (attention output, updated memory)
 Attention: TypeAlias = Callable[
     [jax.Array, jax.Array, jax.Array, jax.Array, Any], tuple[jax.Array, Any]
 ]
@@ -35,7 +35,7 @@ KeyValues: TypeAlias = tuple[jax.Array, jax.Array]
 
 
 def without_memory(attend: PlainAttention) -> Attention:
-    """Let what needs no memory stand where one is passed on."""
+    """Adapt an attention without memory to the interface with memory."""
 
     def attention(
         query: jax.Array, key: jax.Array, value: jax.Array, layer: jax.Array, memory: Any
@@ -46,7 +46,7 @@ def without_memory(attend: PlainAttention) -> Attention:
 
 
 def filling_attention(mask: jax.Array) -> Attention:
-    """Attend as `causal_attention` does, and write keys and values to the memory's beginning."""
+    """Attend as `causal_attention` does, and write keys and values to the start of the memory."""
     attend = causal_attention(mask)
 
     def attention(
@@ -58,10 +58,15 @@ def filling_attention(mask: jax.Array) -> Attention:
 
 
 def continued_attention(prompts: KeyValues, mask: jax.Array, step: jax.Array) -> Attention:
-    """Let the token number `step` of B * n sequences attend to its prompt and those before it.
+    """Let one token of each of B * n sequences attend to its prompt and to earlier tokens.
 
-    `prompts` are B prompts' keys and values, which count where `mask`, bool (B, P), is True; those
-    of the first prompt's n sequences come first. The memory is that of the sequences.
+    Args:
+        prompts: Keys and values of the B prompts. The n sequences of a prompt are adjacent.
+        mask: bool (B, P), True on the tokens of the prompts.
+        step: int32 (), index of the token in its sequence.
+
+    Returns:
+        An attention whose memory holds the keys and values of the B * n sequences.
     """
     batch = len(mask)
 
@@ -100,7 +105,7 @@ def continued_attention(prompts: KeyValues, mask: jax.Array, step: jax.Array) ->
 
 
 def _store(memory: KeyValues, layer: jax.Array, step: jax.Array | int, new: KeyValues) -> KeyValues:
-    """Write keys and values, each (B, L, K, hd), of a layer from token number `step` on."""
+    """Write keys and values of a layer, each (B, L, K, hd), to the memory from index `step` on."""
     keys, values = (
         jax.lax.dynamic_update_slice(
             part, jnp.moveaxis(fresh, 1, 2)[None].astype(part.dtype), (layer, 0, 0, step, 0)
@@ -111,7 +116,7 @@ def _store(memory: KeyValues, layer: jax.Array, step: jax.Array | int, new: KeyV
 
 
 def causal_attention(mask: jax.Array, how: Implementation = _EXACT) -> PlainAttention:
-    """Let each token attend to the tokens up to itself where `mask`, bool (B, L), is True."""
+    """Let each token attend to itself and earlier tokens where `mask`, bool (B, L), is True."""
     length = mask.shape[-1]
     if how.uses_kernel(length):
         return kernel_attention(how, jnp.zeros(mask.shape, jnp.int32), mask, 0)
@@ -134,11 +139,17 @@ def shared_prompt_attention(
 ) -> PlainAttention:
     """Let prompts attend to themselves, and each row's tokens to its prompt and own segment.
 
-    A bundle's L = G * P + R * W tokens are those of its prompts and then those of its rows.
-    `prompt_mask`, bool (B, G, P), is True on the tokens of prompts. `row_prompts`, int32 (B, R), is
-    the prompt, 0 to G - 1, that a row continues. `segments`, int32 (B, R, W), tells the sequences
-    that stand in one row apart: a token attends to the tokens up to itself that have its number.
-    The tokens of a sequence stand together.
+    A bundle has L = G * P + R * W tokens: first its prompts, then its rows.
+
+    Args:
+        prompt_mask: bool (B, G, P), True on the tokens of the prompts.
+        row_prompts: int32 (B, R), index of the prompt, 0 to G - 1, that each row continues.
+        segments: int32 (B, R, W), number of each token's sequence in its row. A token attends to
+            itself and to earlier tokens with its number. The tokens of a sequence are contiguous.
+        how: Implementation of attention.
+
+    Returns:
+        An attention over bundles, (B, L, heads, hd).
     """
     bundles, prompts, length = prompt_mask.shape
     _, rows, width = segments.shape
@@ -157,8 +168,7 @@ def shared_prompt_attention(
     def attend(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
         (prompt_query, row_query), pairs = split(query), (split(key), split(value))
         of_prompts = among_prompts(*map(_flat, (prompt_query, pairs[0][0], pairs[1][0])))
-        # Joining a row's keys to its prompt's makes one softmax of both. On CPU two blocks of
-        # scores with a common normaliser are no faster.
+        # Concatenate the keys of a row and of its prompt, so that one softmax covers both.
         key, value = (
             jnp.concatenate([_of_rows(of_prompt, row_prompts), of_row], axis=2)
             for of_prompt, of_row in pairs
@@ -202,7 +212,7 @@ def _row_attention(
 
 
 def _of_rows(prompts: jax.Array, row_prompts: jax.Array) -> jax.Array:
-    """Give each row what belongs to its prompt: (B, G, ...) to (B, R, ...)."""
+    """Gather the values of each row's prompt: (B, G, ...) to (B, R, ...)."""
     index = row_prompts.reshape(*row_prompts.shape, *[1] * (prompts.ndim - 2))
     return jnp.take_along_axis(prompts, index, axis=1)
 

@@ -1,6 +1,6 @@
-"""Which blocks of keys and of queries meet in flash attention, and which of them need no mask.
+"""Pairs of key and query blocks that flash attention computes, with or without a mask.
 
-Blocks that no query of a block may see are left out. Axis letters are those of `blockwise`.
+Pairs in which no query may attend to any key are skipped. Axis letters are defined in `blockwise`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import jax
 import jax.numpy as jnp
 
 Run = tuple[Any, Any]
-"""Numbers of blocks that follow one another: the first, and the first that is none of them."""
+"""A half-open range of block numbers: (begin, end)."""
 
 
 class KeyBlocks(NamedTuple):
-    """The blocks of keys that a block of queries meets, int32 (B, blocks of queries).
+    """The key blocks that each query block attends to, int32 (B, blocks of queries).
 
-    A clear block needs no mask: all of its keys are visible, to all of the queries.
+    A clear block needs no mask: all of its keys are visible to all of the queries.
     """
 
-    prefix_end: jax.Array  # of the keys before all queries they are those from 0 to here
-    clear_begin: jax.Array  # a run of clear ones among them
+    prefix_end: jax.Array  # end of the prefix blocks, which begin at 0
+    clear_begin: jax.Array  # clear blocks of the prefix
     clear_end: jax.Array
-    own_begin: jax.Array  # of the others
-    own_clear_begin: jax.Array  # a run of clear ones among them
+    own_begin: jax.Array  # blocks after the prefix
+    own_clear_begin: jax.Array  # clear blocks after the prefix
     own_clear_end: jax.Array
     own_end: jax.Array
 
@@ -45,10 +45,10 @@ class KeyBlocks(NamedTuple):
 
 
 class QueryBlocks(NamedTuple):
-    """The blocks of queries that a block of keys meets, int32 (B, blocks of keys)."""
+    """The query blocks that attend to each key block, int32 (B, blocks of keys)."""
 
     begin: jax.Array
-    clear_begin: jax.Array  # those that need no mask
+    clear_begin: jax.Array  # blocks that need no mask
     clear_end: jax.Array
     end: jax.Array
 
@@ -56,7 +56,7 @@ class QueryBlocks(NamedTuple):
 def key_blocks(
     starts: jax.Array, visible: jax.Array, prefix: int, queries: int, keys: int
 ) -> KeyBlocks:
-    """Find the blocks of so many keys that each block of so many queries meets."""
+    """Return the blocks of `keys` keys that each block of `queries` queries attends to."""
     batch, length = starts.shape
     rows = jnp.arange(length // queries, dtype=jnp.int32)[None]
     of_rows = starts.reshape(batch, -1, queries)
@@ -64,7 +64,7 @@ def key_blocks(
     prefix_end = -(-_visible_end(visible, prefix)[:, None] // keys) + none
     own_begin, own_end = (of_rows[..., 0] + prefix) // keys, (prefix + (rows + 1) * queries) // keys
     clear = jnp.all(visible.reshape(batch, 1, -1, keys) != 0, axis=3)  # (B, 1, blocks of keys)
-    # From the block that begins where the last query's keys do, to that before the first query.
+    # From the first key of the last query to the last block before the first query.
     low = jnp.maximum(-(-(of_rows[..., -1] + prefix) // keys), own_begin)
     return KeyBlocks(
         prefix_end,
@@ -78,7 +78,7 @@ def key_blocks(
 def query_blocks(
     starts: jax.Array, visible: jax.Array, prefix: int, queries: int, keys: int
 ) -> QueryBlocks:
-    """Find the blocks of so many queries that each block of so many keys meets."""
+    """Return the blocks of `queries` queries that attend to each block of `keys` keys."""
     batch, length = starts.shape
     first = jnp.arange(0, prefix + length, keys, dtype=jnp.int32) - prefix  # of each block of keys
     reached = jnp.sum(starts[:, None] < (first + keys)[:, None], axis=2, dtype=jnp.int32)
@@ -95,7 +95,7 @@ def query_blocks(
 
 
 def _visible_end(visible: jax.Array, prefix: int) -> jax.Array:
-    """Return how many keys before all queries there are up to the last visible one, int32 (B,)."""
+    """Return the end of the visible keys in the prefix, int32 (B,)."""
     before = jnp.arange(1, prefix + 1, dtype=jnp.int32) * (visible[:, :prefix] != 0)
     return before.max(axis=1, initial=0)
 
@@ -110,7 +110,7 @@ def _first_run(clear: jax.Array, low: jax.Array, high: jax.Array) -> Run:
 
 
 def over(runs: Sequence[Run], step: Callable[[jax.Array, Any], Any], carry: Any) -> Any:
-    """Take a step for each block of some runs, all in one loop."""
+    """Apply `step` to each block of several runs, in a single loop."""
 
     def of_number(number: jax.Array, carry: Any) -> Any:
         block, before = number + runs[0][0], 0
@@ -123,7 +123,7 @@ def over(runs: Sequence[Run], step: Callable[[jax.Array, Any], Any], carry: Any)
 
 
 def stacked(blocks: KeyBlocks | QueryBlocks) -> jax.Array:
-    """Stack numbers of blocks behind the others, to the next power of two: (B, blocks, n)."""
+    """Stack the fields along a last axis, padded to a power of two: (B, blocks, n)."""
     numbers = jnp.stack(blocks, axis=-1)
     more = (1 << (len(blocks) - 1).bit_length()) - len(blocks)
     return jnp.pad(numbers, [(0, 0), (0, 0), (0, more)])

@@ -1,7 +1,7 @@
-"""Attention over long sequences: exact, block by block, never with all scores in memory.
+"""Exact blockwise attention, which never holds all scores in memory.
 
-The softmax is summed up while blocks of keys pass (arXiv 1805.02867), and the backward pass
-computes each block of scores again (arXiv 2112.05682). Pairs in which nobody attends are left out.
+The softmax is accumulated over blocks of keys (arXiv 1805.02867), and the backward pass recomputes
+each block of scores (arXiv 2112.05682). Fully masked pairs of blocks are skipped.
 Axis letters: B sequences, L queries, M keys, H query heads, K key/value heads, G = H / K, hd
 head_dim.
 """
@@ -19,10 +19,10 @@ from jax.ad_checkpoint import checkpoint_name
 from training.policy.kernels import ATTENDED, products_of
 
 BLOCK = 512
-"""Queries, and keys, of a block: B * H * BLOCK * BLOCK float32 scores exist at once."""
+"""Queries and keys per block: B * H * BLOCK * BLOCK float32 scores exist at once."""
 
 EVERYBODY, NOBODY = -2, -3
-"""Segments of keys to which all queries attend, and to which none does."""
+"""Segment numbers of keys that all queries attend to, and that no query attends to."""
 
 
 def blockwise_attention(
@@ -35,19 +35,23 @@ def blockwise_attention(
     prefix: int = 0,
     block: int = BLOCK,
 ) -> jax.Array:
-    """Let each query attend to the keys of its segment that are not after it.
+    """Return causal attention within segments, computed block by block.
 
     Args:
         query: (B, L, H, hd).
-        key: (B, prefix + L, K, hd): what all queries come after, and then a key for each query.
-        value: As the keys.
+        key: (B, prefix + L, K, hd): the keys before all queries, then one key per query.
+        value: (B, prefix + L, K, hd).
         query_segments: int32 (B, L), at least -1.
-        key_segments: int32 (B, prefix + L). `EVERYBODY` stands for all segments, `NOBODY` for none.
-        prefix: How many keys all queries come after.
-        block: Queries and keys of a block.
+        key_segments: int32 (B, prefix + L). `EVERYBODY` matches all queries, `NOBODY` none.
+        prefix: Number of keys before all queries.
+        block: Number of queries and of keys per block.
 
     Returns:
-        As the queries. A query that may attend to nothing gets zeros.
+        The attention output, (B, L, H, hd), in the dtype of the queries. It is zero for queries
+        without any visible key.
+
+    Raises:
+        ValueError: The number of keys is not `prefix` plus the number of queries.
     """
     batch, length, heads, width = query.shape
     keys, key_heads = key.shape[1:3]
@@ -75,7 +79,7 @@ def _pad(array: jax.Array, axis: int, size: int, value: int = 0) -> jax.Array:
 
 
 def _pairs(queries: int, keys: int, prefix: int, block: int) -> np.ndarray:
-    """List the pairs of blocks in which a key is not after a query: int32 (pairs, 2)."""
+    """Return the pairs of blocks that causality allows, int32 (pairs, 2)."""
     return np.array(
         [
             (row, column)
@@ -115,7 +119,7 @@ def _forward(
         scores, allowed = _scores(prefix, block, pair, (query, key), (query_segments, key_segments))
         scores = jnp.where(allowed, scores, -jnp.inf)
         new = jnp.maximum(largest, scores.max(axis=-1))
-        reference = jnp.where(jnp.isfinite(new), new, 0)  # nothing was allowed so far
+        reference = jnp.where(jnp.isfinite(new), new, 0)  # -inf if all keys so far are masked
         weights = jnp.exp(scores - reference[..., None])
         faded = jnp.exp(largest - reference)
         total = total * faded + weights.sum(axis=-1)
@@ -139,7 +143,7 @@ def _forward(
 
 def _backward(prefix: int, block: int, kept: Any, slope: jax.Array) -> tuple[Any, ...]:
     query, key, value, query_segments, key_segments, attended, normaliser = kept
-    # The softmax's gradient takes the mean of its slopes off: FlashAttention, appendix B.
+    # The gradient of softmax subtracts the mean of its slopes (FlashAttention, appendix B).
     mean = jnp.sum(slope.astype(jnp.float32) * attended.astype(jnp.float32), axis=-1)
 
     def add(carry: Any, pair: jax.Array) -> tuple[Any, None]:
@@ -181,7 +185,7 @@ def _scores(
     tokens: tuple[jax.Array, jax.Array],
     segments: tuple[jax.Array, jax.Array],
 ) -> tuple[jax.Array, jax.Array]:
-    """Return a block of scores, float32 (B, K, G, block, block), and who may attend, bool."""
+    """Return a block of scores, float32 (B, K, G, block, block), and its mask, bool."""
     row, column = pair
     query, key = _block(tokens[0], 3, row, block), _block(tokens[1], 2, column, block)
     scores = _product("bkglh,bkmh->bkglm", query, key) * query.shape[-1] ** -0.5

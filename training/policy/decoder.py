@@ -32,23 +32,22 @@ from training.policy.layers import decoder_layer, join_bundle, rms_norm, rotatio
 from training.policy.parameters import SHARDING_RULES, parameter_shapes
 from training.schema import Lora
 
-# Unrolled layers step up to a third faster on CPU; scanned layers compile in a time that does not
-# grow with depth.
+# Unrolled layers run faster on CPU; scanned layers compile in a time independent of depth.
 UNROLLED_LAYERS = 8
 
 KEPT: dict[bool | str, Callable[..., Any]] = {
     True: jax.checkpoint_policies.nothing_saveable,
     "all_but_attention": jax.checkpoint_policies.save_only_these_names(ATTENDED),
 }
-"""What is kept of a layer beside its input, by the setting of what is computed again (`remat`)."""
+"""Activations of a layer that are saved for the backward pass, by the value of `remat`."""
 
 
 class DecoderLayers(nnx.Module):
-    """The parameters of all N decoder layers, stacked along a leading axis to be scanned."""
+    """The parameters of all N decoder layers, stacked along a leading axis."""
 
 
 class Decoder(nnx.Module):
-    """A causal decoder, from token ids to hidden states; logits are a step of their own."""
+    """A causal decoder from token ids to hidden states; `logits` computes logits separately."""
 
     embed_tokens: nnx.Param[jax.Array]
     norm: nnx.Param[jax.Array]
@@ -64,13 +63,19 @@ class Decoder(nnx.Module):
         remat: bool | str = False,
         attention: str = EXACT,
     ) -> None:
-        """Make a decoder with random weights, normal with `initializer_range`; biases are 0.
+        """Initialise random weights: normal with `initializer_range`, and zero biases.
 
-        Matrix products and activations have `dtype`; norms, rotary embedding, softmax and logits
-        are float32 whatever it is. Products of float32 are float32 on every device: GPUs and TPUs
-        would round their factors to TF32 or bfloat16 to be faster. With `remat` each layer's input
-        is kept for the backward pass, and what else `KEPT` names; the rest is computed again.
-        `attention` is a kind that `training.policy.kernels.kind_for` chooses.
+        Norms, rotary embedding, softmax and logits are computed in float32. Float32 products have
+        full precision on every device; GPUs and TPUs don't round them to TF32 or bfloat16.
+
+        Args:
+            config: Shape of the decoder.
+            rngs: Source of random numbers.
+            param_dtype: dtype of the parameters.
+            dtype: dtype of matrix products and activations.
+            remat: A key of `KEPT`. If enabled, the backward pass recomputes all activations except
+                each layer's input and those that `KEPT` names.
+            attention: Kind of attention, see `training.policy.kernels.kind_for`.
         """
         self.config = config
         self.dtype = jnp.dtype(dtype)
@@ -91,11 +96,16 @@ class Decoder(nnx.Module):
             setattr(self.layers if parent else self, name, nnx.Param(value))
 
     def __call__(self, input_ids: jax.Array, positions: jax.Array, mask: jax.Array) -> jax.Array:
-        """Return hidden states after the final norm, `dtype` (B, L, D); meaningless at padding.
+        """Return hidden states after the final norm.
 
-        `input_ids`, int32 (B, L), may be any token at padding, where `mask`, bool (B, L), is False.
-        `positions`, int32 (B, L), is each token's index in its own sequence. A token attends to the
-        unmasked tokens up to itself.
+        Args:
+            input_ids: int32 (B, L), token ids; arbitrary at padding.
+            positions: int32 (B, L), index of each token in its sequence.
+            mask: bool (B, L), False at padding. A token attends to itself and to earlier tokens
+                where it is True.
+
+        Returns:
+            Hidden states, `dtype` (B, L, D), undefined at padding.
         """
         attend = without_memory(causal_attention(mask, self._how))
         return self._decode(input_ids, positions, attend)[0]
@@ -109,16 +119,22 @@ class Decoder(nnx.Module):
         positions: jax.Array,
         segments: jax.Array,
     ) -> jax.Array:
-        """Return hidden states of sequences that continue prompts, each computed once.
+        """Return hidden states of sequences that continue shared prompts.
 
-        In each of B bundles are G prompts, `prompt_ids`, int32 (B, G, P), unmasked where
-        `prompt_mask`, bool, is True, and R rows of sequences, `input_ids`, int32 (B, R, W). A row
-        continues the prompt that `row_prompts`, int32 (B, R), names by its place, 0 to G - 1. A
-        token attends to this prompt, and to the tokens up to itself that have its number in
-        `segments`, int32 (B, R, W). `positions`, int32 (B, R, W), count from the prompt's start.
+        The result equals `__call__` on each prompt concatenated with each of its sequences, but
+        each prompt is computed once.
 
-        The result, after the final norm, is `dtype` (B, R, W, D): what `__call__` gives for each
-        prompt joined with each of its sequences.
+        Args:
+            prompt_ids: int32 (B, G, P), token ids of the G prompts of each bundle.
+            prompt_mask: bool (B, G, P), True on the tokens of prompts.
+            row_prompts: int32 (B, R), index of the prompt, 0 to G - 1, that each row continues.
+            input_ids: int32 (B, R, W), token ids of the sequences, packed into rows.
+            positions: int32 (B, R, W), index of each token, counted from the start of its prompt.
+            segments: int32 (B, R, W), number of each token's sequence. A token attends to its
+                prompt, to itself, and to earlier tokens of its row with the same number.
+
+        Returns:
+            Hidden states after the final norm, `dtype` (B, R, W, D).
         """
         shape = prompt_ids.shape
         prompt_positions = jax.lax.broadcasted_iota(jnp.int32, shape, 2)
@@ -131,12 +147,12 @@ class Decoder(nnx.Module):
 
     @property
     def _how(self) -> Implementation:
-        # A sampler may compute in float32 what is trained in bfloat16; the kernel would round it.
+        # Samplers may run in float32 when training runs in bfloat16; the kernel would round.
         rounds = self.attention == TRITON and self.dtype != jnp.bfloat16
         return Implementation(EXACT if rounds else self.attention, self.mesh)
 
     def memory(self, batch: int, length: int) -> KeyValues:
-        """Return empty room for the keys and values of `length` tokens of `batch` sequences."""
+        """Return an empty key/value cache for `length` tokens of `batch` sequences."""
         config = self.config
         heads = (config.num_key_value_heads, length, config.head_dim)
         empty = jnp.zeros((config.num_hidden_layers, batch, *heads), self.dtype)
@@ -145,10 +161,14 @@ class Decoder(nnx.Module):
     def read_prompts(
         self, prompt_ids: jax.Array, prompt_mask: jax.Array
     ) -> tuple[jax.Array, KeyValues]:
-        """Return the hidden state of each prompt's last token, and all keys and values.
+        """Return the hidden state of each prompt's last token, and the prompts' keys and values.
 
-        `prompt_ids`, int32 (B, P), are unmasked where `prompt_mask`, bool, is True: at their
-        beginning. The states, after the final norm, are `dtype` (B, D).
+        Args:
+            prompt_ids: int32 (B, P), token ids, padded at the end.
+            prompt_mask: bool (B, P), False at padding.
+
+        Returns:
+            Hidden states after the final norm, `dtype` (B, D), and the keys and values.
         """
         batch, length = prompt_ids.shape
         positions = jax.lax.broadcasted_iota(jnp.int32, prompt_ids.shape, 1)
@@ -166,11 +186,18 @@ class Decoder(nnx.Module):
         prompt_mask: jax.Array,
         memory: KeyValues,
     ) -> tuple[jax.Array, KeyValues]:
-        """Return the hidden state of one more token of each sequence, and the memory with it.
+        """Return the hidden state of the next token of each sequence, and the updated memory.
 
-        B * n sequences continue B prompts, those of the first prompt first. `token_ids`, int32
-        (B * n,), are their tokens number `step`, int32 (), counted from 0. `prompts` is what
-        `read_prompts` gave with this mask, and `memory` holds what was read since.
+        Args:
+            token_ids: int32 (B * n,), the next token of n sequences per prompt. The sequences of
+                a prompt are adjacent.
+            step: int32 (), index of the token in its sequence, from 0.
+            prompts: Keys and values of the B prompts, from `read_prompts`.
+            prompt_mask: bool (B, P), the mask given to `read_prompts`.
+            memory: Keys and values of the tokens before `step`.
+
+        Returns:
+            Hidden states after the final norm, `dtype` (B * n, D), and the memory with this token.
         """
         lengths = jnp.repeat(prompt_mask.sum(axis=1), len(token_ids) // len(prompt_mask))
         attend = continued_attention(prompts, prompt_mask, step)
@@ -182,9 +209,9 @@ class Decoder(nnx.Module):
     def _decode(
         self, input_ids: jax.Array, positions: jax.Array, attend: Attention, memory: Any = None
     ) -> tuple[jax.Array, Any]:
-        """Return hidden states after the final norm, `dtype` (B, L, D), and what is remembered."""
+        """Return hidden states after the final norm, `dtype` (B, L, D), and the memory."""
         config = self.config
-        # nnx.Params are unwrapped to arrays, because lax.scan slices plain pytrees.
+        # Unwrap nnx.Params to arrays, because lax.scan slices plain pytrees.
         layers: dict[str, jax.Array] = nnx.to_pure_dict(nnx.state(self.layers, nnx.Param))
         layer: Callable[..., tuple[jax.Array, Any]] = partial(
             decoder_layer,
@@ -216,8 +243,9 @@ class Decoder(nnx.Module):
         hidden = self.embed_tokens[...][input_ids].astype(self.dtype)
         if self.mesh is None:
             return hidden
-        # Every device looks up its part of hidden_size for all sequences, and then they exchange:
-        # that takes less than gathering the table, and its gradient needs no sum over devices.
+        # Each device looks up its slice of hidden_size for all sequences, then the devices exchange
+        # activations. This is cheaper than gathering the table, and the gradient needs no sum over
+        # devices.
         spec = PartitionSpec(None, None, SHARDING_RULES["embed"])
         return jax.lax.with_sharding_constraint(hidden, NamedSharding(self.mesh, spec))
 
@@ -230,8 +258,8 @@ class Decoder(nnx.Module):
         return logits_of(hidden, self.head())
 
     def _constrain(self, hidden: jax.Array) -> jax.Array:
-        # Without this GSPMD may split activations along hidden_size, as the fsdp axis splits the
-        # kernels.
+        # Without this constraint GSPMD may split activations along hidden_size, because the fsdp
+        # axis splits the kernels there.
         if self.mesh is None:
             return hidden
         spec = PartitionSpec(SHARDING_RULES["batch"], None, None)

@@ -1,7 +1,7 @@
-"""What a model folder from elsewhere may hold, looked at before it is loaded.
+"""Safety checks of untrusted model folders, made before loading.
 
-Loading hands these files to libraries that wait for pipes, allocate what a number asks for, and
-run a chat template for as long as it likes.
+The libraries that load these files wait for pipes, allocate as much memory as a number in a file
+requests, and run chat templates without a time limit.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from training.errors import UserError, shortened
 from training.run.digests import HASHES, damage_of, file_digest
 
 MAX_TOKENS = 1 << 24
-"""Largest token id; tables are allocated up to it."""
+"""Upper bound of token ids, since libraries allocate tables of this size."""
 
 MAX_TEXT_BYTES = 1 << 28
-"""Largest JSON file or template."""
+"""Maximum size of a JSON file or template."""
 
 _INDEX = "model.safetensors.index.json"
 _TEMPLATE_SECONDS = 10.0
@@ -29,14 +29,18 @@ _TEMPLATE_CHARACTERS = 1 << 20
 
 
 class ModelFolderError(UserError, ValueError):
-    """A model folder is missing, can't be read, or holds another kind of model."""
+    """A model folder is missing, unreadable, or holds an unsupported model."""
 
 
 def require_safe_folder(folder: Path, *, complete: bool = False) -> None:
     """Raise a `ModelFolderError` if a model folder can't be loaded in bounded time and memory.
 
-    Files that the folder's `SHA256SUMS` lists, if it has one, must have their digests; with
-    `complete` it must list all files.
+    Args:
+        folder: The model folder. If it has a `SHA256SUMS`, the digests there must match.
+        complete: Whether `SHA256SUMS` must list all files.
+
+    Raises:
+        ModelFolderError: A file is unsafe, unreadable, or has the wrong digest.
     """
     try:
         for path in sorted(folder.iterdir()):
@@ -56,7 +60,7 @@ def require_safe_folder(folder: Path, *, complete: bool = False) -> None:
 
 
 def _changed_file(folder: Path) -> str | None:
-    """Name a file that has another digest than `SHA256SUMS` says."""
+    """Return a message about a file whose digest differs from `SHA256SUMS`, or None."""
     if not (folder / HASHES).is_file():
         return None
     for line in (folder / HASHES).read_bytes().decode("utf-8", "replace").splitlines():
@@ -94,7 +98,7 @@ def _require_small_ids(file: Path) -> None:
 
 
 def _mapping(file: Path) -> Mapping[str, Any]:
-    """Return a JSON object; empty if there is none, which loading reports."""
+    """Return a JSON object, or an empty one if it is missing or invalid; loading reports that."""
     if not file.is_file():
         return {}
     try:
@@ -118,7 +122,7 @@ def _templates(folder: Path) -> Iterator[str]:
 
 
 def _require_quick(folder: Path, template: str) -> None:
-    """Raise a `ModelFolderError` if a template runs for long; other faults show when it is used."""
+    """Raise a `ModelFolderError` if a template runs too long; other errors show up in use."""
     finished = threading.Event()
     deadline = time.monotonic() + _TEMPLATE_SECONDS
 

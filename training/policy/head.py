@@ -1,12 +1,12 @@
-"""Log-probabilities of tokens from hidden states, over a few positions at a time.
+"""Log-probabilities of tokens from hidden states, computed over chunks of positions.
 
-Memory goes to the logits: a vocabulary of 151,936 takes 0.6 MB per position in float32. So the head
-runs over chunks of positions, and runs again in the backward pass. There the gradient of the output
-embedding is summed over chunks in float32 whatever the products' dtype is: over a hundred sums in
-bfloat16 lose most of what is small.
+Logits dominate memory: a vocabulary of 151,936 takes 0.6 MB per position in float32. The head
+therefore runs over chunks of positions, and again in the backward pass. The backward pass sums the
+gradient of the output embedding over chunks in float32 whatever the dtype of the products, because
+more than a hundred additions in bfloat16 lose small terms.
 
-Axis letters: B sequences, T positions, V vocabulary, D hidden_size. On a mesh each device takes its
-own sequences. It gathers the embedding once, not once per chunk, and hands its gradient over once.
+Axis letters: B sequences, T positions, V vocabulary, D hidden_size. On a mesh each device processes
+its own sequences. It gathers the embedding and reduces its gradient once, not once per chunk.
 """
 
 from __future__ import annotations
@@ -40,21 +40,22 @@ def target_scores(
 
     Args:
         hidden: States after the final norm, (B, T, D), in the dtype of the products.
-        head: The output embedding, (V, D), in its own dtype, which its gradient has, too.
+        head: The output embedding, (V, D). Its gradient has the same dtype.
         targets: Token ids, int32 (B, T).
-        temperature: Divides the logits. The result is not differentiated with respect to it.
-        chunk: Positions of each sequence whose logits exist at once.
-        mesh: With axes fsdp, which splits B and D, and tensor, which splits V; None: one device.
+        temperature: Divisor of the logits. It gets no gradient.
+        chunk: Number of positions per sequence whose logits exist at once.
+        mesh: Mesh with the axes fsdp, which splits B and D, and tensor, which splits V. None uses
+            one device.
     """
     if mesh is None and chunk >= targets.shape[1] and hidden.dtype == jnp.float32:
-        # One chunk keeps its logits for the backward pass, and computes them once.
+        # A single chunk keeps its logits for the backward pass instead of recomputing them.
         return _pick(logits_of(hidden, head) / temperature, targets, 0)
     temperature = jax.lax.stop_gradient(jnp.asarray(temperature, jnp.float32))
     return _scores(chunk, mesh, hidden, head, targets, temperature)
 
 
 def logits_of(hidden: jax.Array, head: jax.Array) -> jax.Array:
-    """Return the logits, float32 (..., V), of states (..., D) and an embedding (V, D)."""
+    """Return the logits, float32 (..., V), of states (..., D) under an embedding (V, D)."""
     with products_of(hidden.dtype):
         return jnp.einsum(
             "...d,vd->...v", hidden, head.astype(hidden.dtype), preferred_element_type=jnp.float32
@@ -66,7 +67,7 @@ def _pick(logits: jax.Array, tokens: jax.Array, first: jax.Array | int) -> jax.A
 
 
 def _chosen(logits: jax.Array, tokens: jax.Array, first: jax.Array | int) -> jax.Array:
-    # A masked sum, not a gather: it stays local where the vocabulary is split over devices.
+    # A masked sum stays local if the vocabulary is split over devices; a gather would not.
     chosen = jnp.arange(logits.shape[-1]) + first == tokens[..., None]
     return jnp.sum(jnp.where(chosen, logits, 0), axis=-1)
 
@@ -163,7 +164,7 @@ def _split_vocabulary(mesh: Mesh | None) -> bool:
 
 
 def _whole(head: jax.Array, dtype: Any, mesh: Mesh | None) -> tuple[jax.Array, jax.Array | int]:
-    """Return the embedding for products, gathered over fsdp, and the first token of this part."""
+    """Return the embedding gathered over fsdp, and the first token of this device's part."""
     head = head.astype(dtype)
     if mesh is None:
         return head, 0
@@ -172,7 +173,7 @@ def _whole(head: jax.Array, dtype: Any, mesh: Mesh | None) -> tuple[jax.Array, j
 
 
 def _on(mesh: Mesh | None, local: Callable[..., Any], inputs: Any, outputs: Any) -> Any:
-    """Let each device of a mesh compute its part; without a mesh, all."""
+    """Map a function over the devices of a mesh; without a mesh return it unchanged."""
     if mesh is None:
         return local
     return jax.shard_map(local, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)

@@ -1,4 +1,4 @@
-"""Hugging Face model folders: config.json, safetensors and tokenizer files, in and out."""
+"""Read and write Hugging Face model folders: config.json, safetensors and tokenizer files."""
 
 from __future__ import annotations
 
@@ -65,17 +65,27 @@ def load(
     remat: bool | str = False,
     mesh: Mesh | None = None,
 ) -> Decoder:
-    """Read a folder with config.json and model.safetensors, or several files and their index.
+    """Load a decoder from a Hugging Face model folder.
 
-    Parameters are converted to `param_dtype`; for `dtype` and `remat` see `Decoder`. With a mesh
-    they are shared over it as they are read, and batches must divide by its fsdp axis. The peak of
-    memory is the model itself and its largest parameter.
+    Peak memory is the size of the model plus its largest parameter. A tied model may repeat its
+    embeddings as `lm_head.weight`.
+
+    Args:
+        folder: Folder with config.json and model.safetensors, or several shards and their index.
+        dtype: dtype of matrix products and activations, see `Decoder`.
+        param_dtype: dtype that the parameters are converted to.
+        remat: Recomputation in the backward pass, see `Decoder`.
+        mesh: Mesh to shard the parameters over as they are read. Batch sizes must be multiples of
+            its fsdp axis. None uses one device.
+
+    Returns:
+        The decoder.
 
     Raises:
-        ModelFolderError: A file is missing, truncated or malformed, or asks for what the decoder
-            lacks; or a tensor is missing, unexpected, of another shape or dtype, or not finite. A
-            tied model may repeat its embeddings as `lm_head.weight`.
-        MeshError: The model does not fit the mesh.
+        ModelFolderError: A file is missing, truncated or malformed, or requires an unsupported
+            feature; or a tensor is missing, unexpected, not finite, or has the wrong shape or
+            dtype.
+        MeshError: The model can't be sharded over the mesh.
     """
     folder = Path(folder)
     restore(folder)
@@ -113,16 +123,17 @@ def load(
 
 
 def check_weights(folder: str | Path) -> None:
-    """Raise a `ModelFolderError` if `load` would, except for numbers that are not finite."""
+    """Raise the `ModelFolderError` that `load` would raise, without the check for finite values."""
     folder = Path(folder)
     with contextlib.ExitStack() as stack:
         _check_tensors(folder, read_config(folder), _open(folder, stack))
 
 
 def read_config(folder: str | Path) -> DecoderConfig:
-    """Read the shape of the model in a folder.
+    """Return the shape of the model in a folder.
 
-    A `ModelFolderError` says that config.json is missing, malformed, or of another kind of model.
+    Raises:
+        ModelFolderError: config.json is missing, malformed, or describes an unsupported model.
     """
     file = Path(folder) / CONFIG_FILE
     fields = read_json(file)
@@ -140,17 +151,21 @@ def save(
     untied: bool = False,
     max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> Path:
-    """Write a model folder that transformers, vLLM and `load` read, and return it.
+    """Write a model folder that transformers, vLLM and `load` can read.
 
-    The folder appears whole (see `replaced`). Parameters keep the dtype in which they are stored.
+    The folder is replaced atomically (see `replaced`). Parameters keep their dtype.
 
     Args:
         model: The decoder.
-        folder: Where to write; an older folder is replaced.
-        tokenizer_from: A folder, maybe the same, whose tokenizer files and special token ids are
-            copied.
-        untied: Write a tied model's head as a tensor of its own (see `vllm_sampler`).
-        max_shard_bytes: Size of a file of weights. A single tensor is never split.
+        folder: Path of the folder; an existing folder is replaced.
+        tokenizer_from: Folder, possibly the same, whose tokenizer files and special token ids are
+            copied. None copies nothing.
+        untied: Whether to write the head of a tied model as a separate tensor (see
+            `vllm_sampler`).
+        max_shard_bytes: Maximum size of a weight file in bytes. A single tensor is never split.
+
+    Returns:
+        The path of the folder.
 
     Raises:
         ModelFolderError: `tokenizer_from` has no tokenizer files, `folder` is a file, or the
@@ -173,11 +188,17 @@ def save(
 
 
 def state_tensors(model: Decoder, *, untied: bool = False) -> Iterator[tuple[str, jax.Array]]:
-    """Yield the weights under Hugging Face's names, in its orientation (out, in), layer by layer.
+    """Yield the weights with Hugging Face's names and orientation (out, in), layer by layer.
 
-    Each array is made when it is asked for, where the parameter is; a kernel with an adapter comes
-    merged with it. Several processes have to ask together. With `untied` a tied model's head comes
-    too, as `lm_head.weight`.
+    Each array is computed lazily, on the devices of its parameter. Adapters are merged into their
+    kernels. In a run of several processes, all of them must iterate together.
+
+    Args:
+        model: The decoder.
+        untied: Whether to yield the head of a tied model too, as `lm_head.weight`.
+
+    Yields:
+        Pairs of a tensor's name and its array.
     """
     return _values(model, _tensors(model.config, untied=untied))
 
@@ -185,9 +206,19 @@ def state_tensors(model: Decoder, *, untied: bool = False) -> Iterator[tuple[str
 def params_of(
     graphdef: nnx.GraphDef, like: Any, tensors: Iterable[tuple[str, Any]], dtype: DTypeLike
 ) -> Any:
-    """Return the weights that `state_tensors` gives, converted to `dtype`, as a pytree like `like`.
+    """Return the parameters of a decoder from the tensors that `state_tensors` yields.
 
-    All arrays are new. A `KeyError` names a tensor that is missing.
+    Args:
+        graphdef: The decoder's graph definition.
+        like: Parameters with the structure and sharding of the result.
+        tensors: Pairs of a tensor's name and its array.
+        dtype: dtype of the result.
+
+    Returns:
+        A pytree like `like`, with new arrays.
+
+    Raises:
+        KeyError: A tensor is missing.
     """
     config = nnx.merge(graphdef, like).config
     given = dict(tensors)
@@ -227,7 +258,7 @@ def _tensors(config: DecoderConfig, *, untied: bool) -> Iterator[_Tensor]:
 
 
 def _name(path: str, layer: int | None) -> str:
-    """Hugging Face's name of a parameter, or of its row for one layer."""
+    """Return Hugging Face's name of a parameter, or of its slice for one layer."""
     if path == "lm_head":
         return _HEAD
     name, kind = path.removeprefix("layers."), "weight"
@@ -254,8 +285,7 @@ def _values(model: Decoder, tensors: Iterable[_Tensor]) -> Iterator[tuple[str, j
 
 @partial(jax.jit, static_argnames="transposed")
 def _take_layer(parameter: jax.Array, layer: jax.Array, *, transposed: bool) -> jax.Array:
-    # The layer is traced, so that a deep model compiles this once for each shape and not for each
-    # layer.
+    # The layer index is traced, so that this compiles once per shape instead of once per layer.
     value = jax.lax.dynamic_index_in_dim(parameter, layer, keepdims=False)
     return value.T if transposed else value
 
@@ -272,7 +302,7 @@ def _take_merged_layer(
 
 
 def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
-    """Every tensor's name -> the open safetensors file that holds it."""
+    """Return the open safetensors file of each tensor, by the tensor's name."""
     index = folder / INDEX_FILE
     weight_map: Any = {}
     if (folder / WEIGHTS_FILE).exists():
@@ -296,13 +326,13 @@ def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
             message = f"{folder / file}: truncated or no safetensors file: {error}"
             raise ModelFolderError(message) from error
         for name in handle.keys():  # noqa: SIM118 (a handle is no mapping)
-            if str(weight_map.get(name, file)) == file:  # a tensor may stand in several files
+            if str(weight_map.get(name, file)) == file:  # several files may contain the tensor
                 handles[name] = handle
     return handles
 
 
 def _check_tensors(folder: Path, config: DecoderConfig, handles: Mapping[str, Any]) -> None:
-    if config.num_hidden_layers > len(handles):  # before a list of so many layers is made
+    if config.num_hidden_layers > len(handles):  # before the names of all layers are listed
         raise ModelFolderError(
             f"{folder / CONFIG_FILE}: num_hidden_layers is {config.num_hidden_layers}, but the "
             f"folder holds {len(handles)} tensors, and a layer has several"
@@ -315,7 +345,7 @@ def _check_tensors(folder: Path, config: DecoderConfig, handles: Mapping[str, An
     unexpected = sorted(
         name
         for name in set(handles) - set(expected) - ignored
-        if not name.endswith(".rotary_emb.inv_freq")  # old folders; it follows from rope_theta
+        if not name.endswith(".rotary_emb.inv_freq")  # in old folders; derived from rope_theta
     )
     if unexpected:
         rest = f"which its {CONFIG_FILE} has no place for"
@@ -376,7 +406,7 @@ def _write_weights(model: Decoder, folder: Path, *, untied: bool, max_shard_byte
 
 
 def _copy_tokenizer(source: Path, target: Path) -> dict[str, Any]:
-    """Copy the tokenizer's files, and return the special token ids that config.json repeats."""
+    """Copy the tokenizer's files, and return the special token ids for config.json."""
     found = [name for name in TOKENIZER_FILES if (source / name).is_file()]
     if "tokenizer.json" not in found and "tokenizer_config.json" not in found:
         raise ModelFolderError(
@@ -391,7 +421,7 @@ def _copy_tokenizer(source: Path, target: Path) -> dict[str, Any]:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Read a JSON object of a model folder; a `ModelFolderError` names what is wrong."""
+    """Return a JSON object of a model folder; raise a `ModelFolderError` if it is invalid."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Which attention is used where: exact in XLA on every device, or a kernel on NVIDIA GPUs."""
+"""Choice of the attention implementation: exact XLA on any device, or a kernel on NVIDIA GPUs."""
 
 from __future__ import annotations
 
@@ -13,48 +13,58 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 from jax.typing import DTypeLike
 
-# (queries, keys, values) -> what each query attends to
+# (queries, keys, values) -> attention output
 PlainAttention: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 EXACT, PLAIN, BLOCKWISE, TRITON = "exact", "plain", "blockwise", "triton"
 
 SHORTEST = 256
-"""With fewer keys than this for each query, the kernel gains nothing."""
+"""Number of keys per query below which the kernel is not faster."""
 
 ATTENDED = "attended"
-"""The name by which what attention gives can be kept for the backward pass (`jax.checkpoint`)."""
+"""Name of the attention output in `jax.checkpoint` policies."""
 
-_WIDTHS = (64, 128)  # head_dim that the kernel's blocks are chosen for
+_WIDTHS = (64, 128)  # supported values of head_dim
 _STEP = 128
 
 
 @dataclass(frozen=True)
 class Implementation:
-    """How attention is computed, and where."""
+    """The kind of attention and the mesh it runs on."""
 
-    kind: str = EXACT  # plain for few keys and blockwise for many, always one of them, or triton
+    kind: str = EXACT  # exact (plain or blockwise by the number of keys), plain, blockwise or triton
     mesh: Mesh | None = (
-        None  # with axes fsdp, which splits sequences, and tensor, which splits heads
+        None  # axes fsdp, which splits sequences, and tensor, which splits heads
     )
     interpret: bool = False  # run the kernel as JAX on any device, for tests
 
     def uses_kernel(self, keys: int) -> bool:
-        """Say whether the kernel is used for so many keys of a row."""
+        """Return whether the kernel is used for rows of `keys` keys."""
         return self.kind == TRITON and keys >= SHORTEST
 
     def is_blockwise(self, keys: int, limit: int) -> bool:
-        """Say whether scores are computed block by block, which `exact` does above a limit."""
+        """Return whether scores are computed block by block; `exact` does so above `limit` keys."""
         return self.kind == BLOCKWISE or (self.kind != PLAIN and keys > limit)
 
 
 def kind_for(
     setting: str, *, platform: str, dtype: DTypeLike, head_dim: int, key_heads: int, tensor: int
 ) -> str:
-    """Choose the kind of attention for a setting of `model.attention`.
+    """Return the kind of attention for a value of `model.attention`.
 
-    `auto` takes the kernel on NVIDIA GPUs where it fits: it rounds factors of products to bfloat16,
-    so float32 stays exact, and each of `tensor` devices needs whole heads of keys, of which the
-    model has `key_heads`.
+    `auto` selects the kernel on NVIDIA GPUs if the model allows it. The kernel rounds factors of
+    products to bfloat16, so float32 models use exact attention.
+
+    Args:
+        setting: Value of `model.attention`.
+        platform: JAX's name of the platform.
+        dtype: dtype of the model's products.
+        head_dim: Size of an attention head.
+        key_heads: Number of key/value heads, which `tensor` must divide.
+        tensor: Size of the mesh's tensor axis.
+
+    Returns:
+        The kind, see `Implementation.kind`.
     """
     if setting != "auto":
         return setting
@@ -65,21 +75,28 @@ def kind_for(
 def kernel_attention(
     implementation: Implementation, starts: jax.Array, visible: jax.Array, prefix: int
 ) -> PlainAttention:
-    """Let query number q attend to visible keys: the first `prefix`, and its own from start to q.
+    """Return an attention in which query q sees the prefix and the keys from its start to q.
 
-    `starts`, int32 (B, L), are 0 to q for query number q and never fall along L. `visible`, bool
-    (B, prefix + L), is False for keys to which nobody attends. Queries are (B, L, H, hd), keys and
-    values (B, prefix + L, K, hd); the result is as the queries, and without a meaning where a query
-    may attend to nothing.
+    The attention takes queries, (B, L, H, hd), and keys and values, (B, prefix + L, K, hd). Its
+    output has the shape of the queries, and is undefined for queries without any visible key.
+
+    Args:
+        implementation: The kind of attention and its mesh.
+        starts: int32 (B, L), first key of each query: 0 to q for query q, and non-decreasing.
+        visible: bool (B, prefix + L), False for keys that are masked for all queries.
+        prefix: Number of keys before all queries.
+
+    Returns:
+        The attention.
     """
-    # Imported where it is used: Pallas takes a second, and its backend need not be everywhere.
+    # Import lazily: Pallas takes a second to import, and its backend is not installed everywhere.
     from training.policy.triton_attention import triton_attention
 
     length = starts.shape[1]
     more_prefix, more = -prefix % _STEP, -length % _STEP
 
     def pad(array: jax.Array) -> jax.Array:
-        """Pad keys behind the prefix, and at the end, to multiples of what the kernel takes."""
+        """Pad the prefix and the other keys to multiples of the kernel's step."""
         rest = [(0, 0)] * (array.ndim - 2)
         before, own = jnp.split(array, [prefix], axis=1)
         parts = [
@@ -117,13 +134,13 @@ def kernel_attention(
 
 
 def run_starts(segments: jax.Array) -> jax.Array:
-    """Return where each token's run of equal numbers begins: int32 (B, L) of int32 (B, L)."""
+    """Return the start of each token's run of equal numbers: int32 (B, L) of int32 (B, L)."""
     places = jax.lax.broadcasted_iota(jnp.int32, segments.shape, 1)
     new = jnp.pad(segments[:, 1:] != segments[:, :-1], [(0, 0), (1, 0)], constant_values=True)
     return jax.lax.cummax(jnp.where(new, places, 0), axis=1)
 
 
 def products_of(dtype: DTypeLike) -> AbstractContextManager[object]:
-    """Let products in here, and in their gradients, be as exact as the dtype of their factors."""
+    """Return a context in which products and their gradients have the precision of `dtype`."""
     exact = jnp.dtype(dtype) == jnp.float32
     return jax.default_matmul_precision("float32") if exact else nullcontext()

@@ -1,4 +1,4 @@
-"""Log-probabilities of tokens under a decoder, with as few logits at once as fit."""
+"""Log-probabilities of tokens under a decoder, with bounded memory for logits."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from training.policy.head import target_scores
 from training.policy.kernels import TRITON
 from training.policy.parameters import SHARDING_RULES
 
-# Float32 logits on each device at once when `token_logprobs` chooses the chunk itself. Each chunk
-# adds to a float32 gradient of the whole output embedding; on devices with kernels the products of
-# 1,000 positions and more take longer than these bytes.
+# Memory for float32 logits per device if `token_logprobs` chooses the chunk size. Each chunk
+# updates a float32 gradient of the whole output embedding. On devices with kernels, chunks of 1,000
+# or more positions hide the cost of that traffic.
 LOGITS_BYTES = 256 * 2**20
 LOGITS_BYTES_BESIDE_KERNELS = 2**30
 
@@ -26,16 +26,23 @@ def token_logprobs(
     temperature: float | jax.Array = 1.0,
     chunk: int | None = None,
 ) -> jax.Array:
-    """Return the log-probability of every token given what stands before it.
+    """Return the log-probability of each token given the tokens before it.
 
-    `input_ids`, `positions` and `mask`, all (B, L), are as for `Decoder.__call__`; `temperature`
-    divides the logits. The head runs over `chunk` positions at a time and runs again in the
-    backward pass, so that no more than B * chunk * V float32 logits exist at once. None chooses the
-    largest chunk that keeps each device's within `LOGITS_BYTES`, or within
-    `LOGITS_BYTES_BESIDE_KERNELS` where attention is a kernel.
+    The head runs over `chunk` positions at a time, and again in the backward pass, so that at most
+    B * chunk * V float32 logits exist at once.
 
-    The result is float32 (B, L), natural logarithm. It is 0 at padding, and at the first token of a
-    sequence, before which nothing stands.
+    Args:
+        model: The decoder.
+        input_ids: int32 (B, L), see `Decoder.__call__`.
+        positions: int32 (B, L), see `Decoder.__call__`.
+        mask: bool (B, L), see `Decoder.__call__`.
+        temperature: Divisor of the logits, above 0.
+        chunk: Number of positions per chunk. None chooses the largest chunk whose logits fit in
+            `LOGITS_BYTES` per device, or in `LOGITS_BYTES_BESIDE_KERNELS` if attention is a kernel.
+
+    Returns:
+        Log-probabilities in nats, float32 (B, L); 0 at padding and at the first token of each
+        sequence.
 
     Raises:
         ValueError: `temperature` or `chunk` is out of range.
@@ -56,16 +63,26 @@ def target_logprobs(
     temperature: float | jax.Array = 1.0,
     chunk: int | None = None,
 ) -> jax.Array:
-    """Return the log-probability, float32 (B, L), that each state gives to its target token.
+    """Return the log-probability of each target token given a hidden state.
 
-    `hidden`, (B, L, D), are states after the final norm and `targets`, int32 (B, L), token ids;
-    `temperature`, `chunk` and the errors are as for `token_logprobs`.
+    Args:
+        model: The decoder.
+        hidden: States after the final norm, (B, L, D).
+        targets: Token ids, int32 (B, L).
+        temperature: Divisor of the logits, above 0.
+        chunk: Number of positions per chunk, see `token_logprobs`.
+
+    Returns:
+        Log-probabilities in nats, float32 (B, L).
+
+    Raises:
+        ValueError: `temperature` or `chunk` is out of range.
     """
     if isinstance(temperature, int | float) and not temperature > 0:
         raise ValueError(f"temperature is {temperature!r}; allowed is a number above 0")
     if chunk is None:
         batch, vocabulary = len(targets), model.config.vocab_size
-        if model.mesh is not None:  # what one device has of both
+        if model.mesh is not None:  # sizes per device
             batch = max(1, batch // model.mesh.shape[SHARDING_RULES["batch"]])
             vocabulary //= model.mesh.shape[SHARDING_RULES["vocab"]]
         room = LOGITS_BYTES_BESIDE_KERNELS if model.attention == TRITON else LOGITS_BYTES

@@ -1,4 +1,4 @@
-"""LoRA (Hu et al. 2021, arXiv 2106.09685): adapters of low rank beside kernels that are frozen.
+"""LoRA (Hu et al. 2021, arXiv 2106.09685): low-rank adapters for frozen kernels.
 
 A kernel W, (in, out), acts as W + alpha / rank * A B, with A (in, rank) and B (rank, out). Folders
 of adapters have the format of Hugging Face's PEFT.
@@ -33,18 +33,23 @@ from training.schema import Lora
 
 _CONFIG_FILE = "adapter_config.json"
 _WEIGHTS_FILE = "adapter_model.safetensors"
-_BASE = "base_weights"  # the only entry of the metadata: of several the order would be random
+_BASE = "base_weights"  # single metadata key; several would have a random order
 
 
 class Adapter(nnx.Param[jax.Array]):
-    """A factor of a kernel's adapter, float32: (N, in, rank) or (N, rank, out)."""
+    """A factor of an adapter, float32: (N, in, rank) or (N, rank, out)."""
 
 
 def add_adapters(model: Decoder, lora: Lora, *, seed: int) -> None:
-    """Give a decoder adapters, in place; it computes what it did before.
+    """Add adapters to a decoder in place, without changing its output.
 
-    A is uniform within 1 / sqrt(in), as in Hugging Face's PEFT, and follows from the seed and the
-    kernel's name; B is 0. They are placed as `parameter_shardings` says.
+    A is uniform within ±1 / sqrt(in), as in Hugging Face's PEFT, and depends on the seed and the
+    kernel's name; B is 0. `parameter_shardings` defines their placement.
+
+    Args:
+        model: The decoder.
+        lora: Rank, scale and targets of the adapters.
+        seed: Seed of A.
     """
     shapes = parameter_shapes(model.config, lora)
     shardings = {} if model.mesh is None else parameter_shardings(model.config, model.mesh, lora)
@@ -61,7 +66,7 @@ def add_adapters(model: Decoder, lora: Lora, *, seed: int) -> None:
 
 
 def remove_adapters(model: Decoder) -> None:
-    """Take the adapters from a decoder, in place: what is left are the frozen weights."""
+    """Remove the adapters from a decoder in place, leaving the frozen weights."""
     for target in () if model.lora is None else model.lora.targets:
         for ending in (LORA_A, LORA_B):
             delattr(model.layers, target + ending)
@@ -69,21 +74,26 @@ def remove_adapters(model: Decoder) -> None:
 
 
 def trainable(params: Any) -> Any:
-    """Return the adapters among the weights of a decoder; all weights if there are none."""
+    """Return the trainable weights of a decoder: its adapters, or all weights without LoRA."""
     adapters = nnx.filter_state(params, Adapter) if isinstance(params, nnx.State) else None
     return adapters or params
 
 
 def with_trainable(params: Any, learned: Any) -> Any:
-    """Return the weights with other adapters, or with other weights if they have none.
+    """Return the weights with their trainable part replaced.
 
-    `learned` is like `trainable(params)`.
+    Args:
+        params: The weights of a decoder.
+        learned: New trainable weights, a pytree like `trainable(params)`.
+
+    Returns:
+        A pytree like `params`.
     """
     return learned if trainable(params) is params else nnx.merge_state(params, learned)
 
 
 def frozen(params: Any) -> Any:
-    """Return the weights beside the adapters, which nothing changes; None if all are learned."""
+    """Return the frozen weights of a decoder with adapters, or None without LoRA."""
     if trainable(params) is params:
         return None
     return nnx.filter_state(params, nnx.Not(Adapter))
@@ -92,9 +102,16 @@ def frozen(params: Any) -> Any:
 def merge_factors(
     kernel: jax.Array, narrow: jax.Array, wide: jax.Array, scale: float | jax.Array
 ) -> jax.Array:
-    """Return kernel + scale * narrow @ wide, in the kernel's dtype: what the adapter makes of it.
+    """Return the merged kernel, `kernel + scale * narrow @ wide`, in the kernel's dtype.
 
-    They are (in, out), (in, rank) and (rank, out).
+    Args:
+        kernel: (in, out).
+        narrow: (in, rank).
+        wide: (rank, out).
+        scale: alpha / rank.
+
+    Returns:
+        The merged kernel, (in, out).
     """
     with products_of(jnp.float32):
         merged = kernel.astype(jnp.float32) + scale * (narrow @ wide)
@@ -104,7 +121,7 @@ def merge_factors(
 def adapter_tensors(adapters: nnx.State) -> dict[str, np.ndarray]:
     """Return the factors of each layer by PEFT's names, float32 (rank, in) and (out, rank).
 
-    Several processes ask for them together.
+    In a run of several processes, all of them must call this together.
     """
     tensors = {}
     for path, leaf in nnx.to_flat_state(adapters):
@@ -117,9 +134,17 @@ def adapter_tensors(adapters: nnx.State) -> dict[str, np.ndarray]:
 def save_adapters(
     tensors: dict[str, np.ndarray], lora: Lora, folder: Path, *, base: str, base_name: str
 ) -> None:
-    """Write a folder of adapters that PEFT and vLLM load; it appears whole.
+    """Write a folder of adapters for PEFT and vLLM, atomically.
 
-    `base` is the version of the frozen weights, and `base_name` the model that they came from.
+    Args:
+        tensors: The factors, from `adapter_tensors`.
+        lora: Rank, scale and targets of the adapters.
+        folder: Path of the folder; an existing folder is replaced.
+        base: Version of the frozen weights.
+        base_name: Name of the model that the frozen weights came from.
+
+    Raises:
+        UserError: The weights can't be written.
     """
     config = {
         "peft_type": "LORA",
@@ -143,12 +168,17 @@ def save_adapters(
 
 
 def load_adapters(folder: Path, like: nnx.State) -> tuple[nnx.State, str]:
-    """Read the adapters of a folder, and the version of the frozen weights that they belong to.
+    """Read the adapters of a folder and the version of their frozen weights.
 
-    They are placed as those of `like`, whose shapes they have.
+    Args:
+        folder: A folder that `save_adapters` wrote.
+        like: Adapters with the expected names, shapes and placement.
+
+    Returns:
+        The adapters, and the version of the frozen weights.
 
     Raises:
-        UserError: The folder is missing or can't be read, or holds other factors.
+        UserError: The folder is missing or unreadable, or its factors don't match `like`.
     """
     restore(folder)
     file = folder / _WEIGHTS_FILE
@@ -185,7 +215,7 @@ def load_adapters(folder: Path, like: nnx.State) -> tuple[nnx.State, str]:
 
 
 def _name(factor: str, layer: int) -> str:
-    """PEFT's name of a factor in one layer, such as that of `q_proj_lora_a`."""
+    """Return PEFT's name of a factor, such as `q_proj_lora_a`, in one layer."""
     target = factor.removesuffix(LORA_A).removesuffix(LORA_B)
     block = "self_attn" if target in ("q_proj", "k_proj", "v_proj", "o_proj") else "mlp"
     letter = "A" if factor.endswith(LORA_A) else "B"
