@@ -73,8 +73,8 @@ class Decoder(nnx.Module):
             rngs: Source of random numbers.
             param_dtype: dtype of the parameters.
             dtype: dtype of matrix products and activations.
-            remat: A key of `KEPT`. If enabled, the backward pass recomputes all activations except
-                each layer's input and those that `KEPT` names.
+            remat: False saves all activations for the backward pass. A key of `KEPT` saves each
+                layer's input and the activations listed there, and recomputes the rest.
             attention: Kind of attention, see `training.policy.kernels.kind_for`.
         """
         self.config = config

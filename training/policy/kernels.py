@@ -32,10 +32,8 @@ _STEP = 128
 class Implementation:
     """The kind of attention and the mesh it runs on."""
 
-    kind: str = EXACT  # exact (plain or blockwise by the number of keys), plain, blockwise or triton
-    mesh: Mesh | None = (
-        None  # axes fsdp, which splits sequences, and tensor, which splits heads
-    )
+    kind: str = EXACT  # exact (plain or blockwise, by the size), plain, blockwise or triton
+    mesh: Mesh | None = None  # axes fsdp, which splits sequences, and tensor, which splits heads
     interpret: bool = False  # run the kernel as JAX on any device, for tests
 
     def uses_kernel(self, keys: int) -> bool:

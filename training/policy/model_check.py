@@ -22,10 +22,10 @@ _LISTED = 3
 
 
 def open_tokenizer(folder: Path, prompt: Prompt) -> tuple[Any, tuple[int, ...]]:
-    """Load the tokenizer of a model folder, and see that the policy can be asked with it.
+    """Load the tokenizer of a model folder and check that it can render prompts.
 
-    One prompt is rendered as the section `prompt` says. The engine and the trainer get the token
-    ids that this tokenizer makes, and all engines end an answer at the same tokens.
+    The check renders one prompt. The engine and the trainer share the token ids of this tokenizer,
+    and all engines end an answer at the same tokens.
 
     Args:
         folder: A Hugging Face model folder; its weights are not read.
@@ -35,9 +35,9 @@ def open_tokenizer(folder: Path, prompt: Prompt) -> tuple[Any, tuple[int, ...]]:
         The tokenizer, and the ids of the tokens that end an answer.
 
     Raises:
-        UserError: A file can't be read, a token is not in the vocabulary of the weights, a prompt
-            can't be rendered, differs from one time to the next, lacks its text, or ends with a
-            token that ends an answer.
+        UserError: A file can't be read, a token exceeds the vocabulary of the weights, or the
+            prompt can't be rendered, is not reproducible, omits the message, or ends with a token
+            that ends an answer.
     """
     vocab_size = read_config(folder).vocab_size
     try:
@@ -68,8 +68,15 @@ def check_folder(folder: Path, prompt: Prompt) -> None:
 def end_tokens(folder: Path, tokenizer: Any) -> tuple[int, ...]:
     """Return the ids of the tokens that end an answer, in order.
 
-    They are the tokenizer's `eos_token` and the `eos_token_id` of generation_config.json. Without
-    that file they are those of config.json, as for transformers and vLLM.
+    These are the tokenizer's `eos_token` and the `eos_token_id` of generation_config.json. If that
+    file is missing, config.json is read instead, as in transformers and vLLM.
+
+    Args:
+        folder: A Hugging Face model folder.
+        tokenizer: The folder's tokenizer.
+
+    Returns:
+        Token ids in ascending order.
 
     Raises:
         UserError: A file can't be read, or its `eos_token_id` is neither an id nor a list of ids.
@@ -104,7 +111,7 @@ def _check_vocabulary(folder: Path, tokenizer: Any, vocab_size: int) -> None:
 
 
 def _is_new(folder: Path, token: str) -> bool:
-    """Return whether a token is named as special, but defined in no file of a fast tokenizer."""
+    """Return whether a special token is missing from the vocabulary files of a fast tokenizer."""
     file, settings = folder / "tokenizer.json", folder / "tokenizer_config.json"
     if not file.exists() or Tokenizer.from_file(str(file)).token_to_id(token) is not None:
         return False
@@ -115,7 +122,7 @@ def _is_new(folder: Path, token: str) -> bool:
 
 
 def _check_prompt(folder: Path, tokenizer: Any, prompt: Prompt, stop_ids: tuple[int, ...]) -> None:
-    """Raise a `UserError` if a prompt can't be asked; warn if answers may not end."""
+    """Raise a `UserError` if a prompt can't be rendered; warn if answers may not end."""
     if prompt.chat and not tokenizer.chat_template:
         raise UserError(f"prompt.chat: true, but the tokenizer of {folder} has no chat template")
 
@@ -154,7 +161,7 @@ def _warn_of_turn_end(folder: Path, tokenizer: Any, stop_ids: tuple[int, ...]) -
     try:
         text = chat_text(tokenizer, turns)
     except UserError:
-        return  # a template may take one message only
+        return  # some templates accept a single message only
     _, answered, end = text.rpartition(_ANSWER)
     ids = tokenizer.encode(end.lstrip(), add_special_tokens=False)
     if answered and ids and ids[0] not in stop_ids:
@@ -170,5 +177,5 @@ def _warn_of_turn_end(folder: Path, tokenizer: Any, stop_ids: tuple[int, ...]) -
 
 @cache
 def _warn(text: str) -> None:
-    """Print a warning, once for each text: a run opens its policy several times."""
+    """Print a warning once, although a run opens its policy several times."""
     console.print(text, style="yellow", soft_wrap=True, markup=False, highlight=False)

@@ -1,4 +1,4 @@
-"""Model folders: where they are, here or on the hub, and how they are replaced as a whole."""
+"""Locate model folders, locally or on the hub, and replace them atomically."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from training.policy.folder_checks import ModelFolderError as ModelFolderError
 from training.policy.folder_checks import require_safe_folder
 
 SHIPPED = {"jaxlake-base": Path(__file__).resolve().parents[1] / "base_model"}
-"""Models that are packaged with this library, by the name that a configuration gives them."""
+"""Models packaged with this library, by their name in a configuration."""
 
 CONFIG_FILE = "config.json"
-# The files of a tokenizer and of its use in generation, which are copied as they are.
+# Tokenizer and generation files, which are copied unchanged.
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -36,9 +36,13 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 def local_folder(name_or_folder: str | Path) -> Path | None:
-    """Return the folder of a model that is on this machine; None: it is a name for the hub.
+    """Return the folder of a local model, or None for a name on the hub.
 
-    A `ModelFolderError` says that it can be neither.
+    Args:
+        name_or_folder: A name of `SHIPPED`, a folder, or the hub's `owner/name`.
+
+    Raises:
+        ModelFolderError: The argument is neither a folder nor a valid name.
     """
     if name_or_folder in SHIPPED:
         return SHIPPED[str(name_or_folder)]
@@ -59,7 +63,7 @@ def local_folder(name_or_folder: str | Path) -> Path | None:
 
 
 def require_model(name_or_folder: str | Path) -> None:
-    """Raise a `ModelFolderError` if there can't be such a model; on the hub it is not looked up."""
+    """Raise a `ModelFolderError` if a name or folder is invalid, without contacting the hub."""
     folder = local_folder(name_or_folder)
     if folder is not None and not (folder / CONFIG_FILE).exists():
         raise ModelFolderError(
@@ -68,10 +72,17 @@ def require_model(name_or_folder: str | Path) -> None:
 
 
 def resolve(name_or_folder: str | Path) -> Path:
-    """Return the local folder of a model: one of `SHIPPED`, a folder, or the hub's copy.
+    """Return the local folder of a model, and download it from the hub if necessary.
 
-    A name that has the hub's form `owner/name`, and is no folder here, is looked up on the hub (or
-    in its local cache). A `ModelFolderError` says that there is neither.
+    Args:
+        name_or_folder: A name of `SHIPPED`, a folder, or the hub's `owner/name`. The hub's local
+            cache is used if it holds the model.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ModelFolderError: The model exists neither locally nor on the hub.
     """
     folder = local_folder(name_or_folder)
     if folder is not None:
@@ -81,7 +92,7 @@ def resolve(name_or_folder: str | Path) -> Path:
 
     patterns = ["*.json", "*.safetensors", *TOKENIZER_FILES]
     try:
-        # Some repositories hold the weights once more, in their makers' own format.
+        # Some repositories contain a second copy of the weights in another format.
         return Path(
             snapshot_download(
                 str(name_or_folder),
@@ -98,11 +109,17 @@ def resolve(name_or_folder: str | Path) -> Path:
 
 @contextmanager
 def replaced(folder: Path) -> Iterator[Path]:
-    """Give an empty folder to write to, which takes this one's place when the block ends.
+    """Yield an empty folder that atomically replaces `folder` when the block ends.
 
-    An older folder of that name is kept until then, and stays if the block fails. If the process
-    dies between the two renames, `restore` brings the older one back. What has the name is on the
-    disk, so that a host that crashes leaves no shortened files there.
+    An existing folder is kept until then, and if the block fails. If the process dies between the
+    two renames, `restore` brings the existing folder back. All files are synced to disk before the
+    rename, so that a crash of the host leaves no truncated files.
+
+    Args:
+        folder: The folder to replace; it may not exist yet.
+
+    Yields:
+        A temporary folder.
     """
     new, old = _sibling(folder, "partial"), _sibling(folder, "old")
     restore(folder)
@@ -126,14 +143,14 @@ def replaced(folder: Path) -> Iterator[Path]:
 
 
 def restore(folder: Path) -> None:
-    """Undo the first rename of a `replaced` that was killed before its second."""
+    """Bring back the existing folder if `replaced` was killed between its two renames."""
     old = _sibling(folder, "old")
     if old.is_dir() and not folder.exists():
         os.replace(old, folder)
 
 
 def _sync(path: Path) -> None:
-    """Write a file, or the names in a folder, to the disk."""
+    """Sync a file, or the entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

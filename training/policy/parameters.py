@@ -1,4 +1,4 @@
-"""The parameters of a decoder: their axes, shapes, and how a mesh of devices shares them.
+"""The parameters of a decoder: axes, shapes and shardings.
 
 Axis letters: V vocabulary, D hidden_size, N layers, H query heads, K key/value heads, hd head_dim,
 F intermediate_size, r rank of adapters.
@@ -13,8 +13,8 @@ from training.errors import UserError
 from training.policy.architectures import DecoderConfig
 from training.schema import Lora
 
-# The one table of parameters: the logical axes of each, outermost first. Shapes, shardings, initial
-# values and Hugging Face's names follow from it. Kernels are stored (in, out), as Flax does.
+# The logical axes of each parameter, outermost first. Shapes, shardings, initial values and Hugging
+# Face's names are derived from this table. Kernels are stored (in, out), as in Flax.
 PARAMETER_AXES: dict[str, tuple[str, ...]] = {
     "embed_tokens": ("vocab", "embed"),  # (V, D)
     "layers.input_layernorm": ("layers", "norm"),  # (N, D)
@@ -36,9 +36,9 @@ PARAMETER_AXES: dict[str, tuple[str, ...]] = {
 }
 
 LORA_A, LORA_B = "_lora_a", "_lora_b"
-"""What the names of an adapter's factors end with, after the name of the kernel."""
+"""Suffixes of the names of an adapter's factors, after the name of the kernel."""
 
-# Logical axis -> mesh axis. Axes that are not named here are replicated.
+# Logical axis -> mesh axis. All other axes are replicated.
 SHARDING_RULES: dict[str, str] = {
     "batch": "fsdp",
     "embed": "fsdp",
@@ -50,10 +50,17 @@ SHARDING_RULES: dict[str, str] = {
 
 
 def parameter_axes(config: DecoderConfig, lora: Lora | None = None) -> dict[str, tuple[str, ...]]:
-    """Return the logical axes of each parameter that a decoder has, by its dotted path.
+    """Return the logical axes of each parameter of a decoder, by its dotted path.
 
-    Tied ones have no `lm_head`; biases and norms of queries and keys are as the family has them.
-    With `lora` each of its targets has two factors beside it: A, (N, in, r), and B, (N, r, out).
+    Tied models have no `lm_head`. The family determines biases and the norms of queries and keys.
+
+    Args:
+        config: Shape of the decoder.
+        lora: If given, each of its targets has two more parameters: A, (N, in, r), and B,
+            (N, r, out).
+
+    Returns:
+        Dotted path -> logical axes, outermost first.
     """
     family = config.architecture
     left_out = {"lm_head"} if config.tie_word_embeddings else set()
@@ -92,19 +99,19 @@ def parameter_shapes(config: DecoderConfig, lora: Lora | None = None) -> dict[st
 
 
 def make_mesh(fsdp: int, tensor: int = 1) -> Mesh:
-    """Make a mesh of fsdp * tensor devices, whose layout the compiler propagates (GSPMD)."""
+    """Return a mesh of fsdp * tensor devices with automatic sharding propagation (GSPMD)."""
     devices, types = jax.devices()[: fsdp * tensor], (AxisType.Auto, AxisType.Auto)
     return jax.make_mesh((fsdp, tensor), ("fsdp", "tensor"), axis_types=types, devices=devices)
 
 
 class MeshError(UserError, ValueError):
-    """A mesh can't share a model's weights equally."""
+    """A model's weights can't be split equally over a mesh."""
 
 
 def require_shareable_weights(
     config: DecoderConfig, *, fsdp: int, tensor: int, lora: Lora | None = None
 ) -> None:
-    """Raise a `MeshError` if an axis of a parameter does not divide by that of the mesh."""
+    """Raise a `MeshError` if an axis of a parameter is not a multiple of its mesh axis."""
     sizes = {"fsdp": fsdp, "tensor": tensor}
     shapes = parameter_shapes(config, lora)
     for path, axes in parameter_axes(config, lora).items():
@@ -120,21 +127,29 @@ def require_shareable_weights(
 def parameter_shardings(
     config: DecoderConfig, mesh: Mesh, lora: Lora | None = None
 ) -> dict[str, NamedSharding]:
-    """Say how a mesh of `make_mesh` shares each parameter, by its dotted path.
+    """Return the sharding of each parameter over a mesh, by its dotted path.
 
     The fsdp axis splits every matrix along hidden_size, and the batch. The tensor axis splits
     heads, the inner axis of SwiGLU and the vocabulary (Megatron-LM, arXiv 1909.08053). Factors of
-    adapters are split as their kernels are, and whole along their rank.
+    adapters are split like their kernels, but not along their rank.
+
+    Args:
+        config: Shape of the decoder.
+        mesh: A mesh of `make_mesh`.
+        lora: The adapters, if any.
+
+    Returns:
+        Dotted path -> sharding.
 
     Raises:
-        MeshError: A parameter's axis does not divide by the mesh's.
+        MeshError: An axis of a parameter is not a multiple of its mesh axis.
     """
     fsdp, tensor = mesh.shape["fsdp"], mesh.shape["tensor"]
     require_shareable_weights(config, fsdp=fsdp, tensor=tensor, lora=lora)
     shardings = {}
     for path, axes in parameter_axes(config, lora).items():
         spec = [SHARDING_RULES.get(name) for name in axes]
-        # As compiled programs spell it: to a step's cache another spelling is another layout.
+        # Spelled as in compiled programs: jit's cache treats another spelling as another layout.
         used = [None if axis is None or mesh.shape[axis] == 1 else axis for axis in spec]
         while used and used[-1] is None:
             used.pop()

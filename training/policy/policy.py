@@ -1,4 +1,4 @@
-"""The policy: a decoder, its tokenizer, and the texts that go in and come out."""
+"""The policy: a decoder, its tokenizer, prompts and answers."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from training.prompts import board_prompt
 from training.schema import Model, Prompt, RunConfig
 
 _LONGEST_MARK = 16
-"""The most tokens of a mark that begins thinking, and of blanks after it."""
+"""Maximum number of tokens of an opening thinking mark and the whitespace after it."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Everything of the policy but its weights, which are passed beside it as `params`."""
+    """A policy without its weights, which are passed separately as `params`."""
 
     graphdef: nnx.GraphDef  # the decoder
     tokenizer: Any  # as transformers loads it
-    folder: Path  # the Hugging Face folder that both came from
+    folder: Path  # the Hugging Face folder of both
     prompt: Prompt
-    length_bucket: int  # sequences are padded to multiples of it
+    length_bucket: int  # sequence lengths are padded to multiples of this
     stop_ids: tuple[int, ...]  # the tokens that end an answer, in every engine
 
     @property
     def pad_id(self) -> int:
-        """The token that pads sequences; it is masked wherever it stands."""
+        """The padding token, which is always masked."""
         pad = self.tokenizer.pad_token_id
         return self.tokenizer.eos_token_id if pad is None else pad
 
@@ -57,15 +57,22 @@ class Policy:
     def encode_prompt(
         self, text: str, *, thinking: bool = False, reasoning: str | None = None
     ) -> list[int]:
-        """Return the token ids of a prompt, up to where the answer begins.
+        """Return the token ids of a prompt, up to the start of the answer.
 
-        A chat template writes all special tokens itself. A plain prompt gets those that the
-        tokenizer puts before any text, such as Llama's `<|begin_of_text|>`. `thinking` switches on
-        a thinking mode that `prompt.thinking` leaves off, and `reasoning` is as in `prompt_text`.
+        A chat template writes all special tokens itself. Plain prompts get the tokenizer's initial
+        tokens, such as Llama's `<|begin_of_text|>`.
+
+        Args:
+            text: The prompt without a chat template.
+            thinking: Whether to enable thinking even if `prompt.thinking` is false.
+            reasoning: Earlier reasoning that the answer continues, see `prompt_text`.
+
+        Returns:
+            Token ids.
         """
         from training.policy.tokenizer import prompt_text
 
-        prompt = prompt_text(  # the rules are part of the prompt, so there is no system turn
+        prompt = prompt_text(  # includes the rules, so no system turn is needed
             self.tokenizer,
             text,
             chat=self.prompt.chat,
@@ -75,25 +82,30 @@ class Policy:
         return self.tokenizer.encode(prompt, add_special_tokens=not self.prompt.chat)
 
     def encode_answer(self, text: str) -> list[int]:
-        """Return the token ids of a whole answer, with the token that ends it."""
+        """Return the token ids of a complete answer, including its end token."""
         tokens = self.tokenizer.encode(text, add_special_tokens=False)
         return [*tokens, self.tokenizer.eos_token_id]
 
     def encode_examples(
         self, examples: Iterable[tuple[str, str]]
     ) -> list[tuple[list[int], list[int]]]:
-        """Return the token ids of prompts and of the answers to imitate."""
+        """Return the token ids of pairs of a prompt and an answer to imitate."""
         return [(self.encode_prompt(prompt), self.encode_answer(text)) for prompt, text in examples]
 
     def count_tokens(self, text: str) -> int:
-        """Count the tokens of a text, without any chat template."""
+        """Return the number of tokens of a text without a chat template."""
         return len(self.tokenizer.encode(text, add_special_tokens=False))
 
     def decode(self, token_ids: Sequence[int], prompt: Sequence[int] = ()) -> str:
-        """Return the text of an answer, without special tokens.
+        """Return the text of an answer without special tokens.
 
-        If its prompt, given as token ids, ends with the mark that begins thinking, the text begins
-        with this mark.
+        Args:
+            token_ids: The answer.
+            prompt: Token ids of its prompt. If it ends with an opening thinking mark, the text
+                starts with this mark.
+
+        Returns:
+            The text.
         """
         from training.policy.tokenizer import decode_answer
 
@@ -101,10 +113,16 @@ class Policy:
         return opening_mark(end) + decode_answer(self.tokenizer, token_ids)
 
     def logprobs(self, params: Any, sequences: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """Score tokens as the trainer does, at temperature 1; see `Sampler.score`.
+        """Return the log-probabilities of tokens as the trainer computes them, at temperature 1.
 
-        Where devices share the rows and there are too few for all of them, the last sequence is
-        scored more than once.
+        The last sequence is repeated to fill all devices. See `Sampler.score`.
+
+        Args:
+            params: The weights.
+            sequences: Token ids of each sequence.
+
+        Returns:
+            One float32 array per sequence, in nats.
         """
         mesh = nnx.merge(self.graphdef, params).mesh
         lacking = 0 if mesh is None else -len(sequences) % mesh.shape[SHARDING_RULES["batch"]]
@@ -117,20 +135,21 @@ class Policy:
         return [scores[row, : len(sequence)] for row, sequence in enumerate(sequences)]
 
     def tensors(self, params: Any) -> Iterable[tuple[str, Any]]:
-        """Yield the weights under Hugging Face names, with an untied head, as vLLM gets them."""
+        """Yield the weights by Hugging Face's names, with an untied head, as vLLM expects them."""
         return huggingface.state_tensors(nnx.merge(self.graphdef, params), untied=True)
 
     def export(self, params: Any, folder: Path, *, untied: bool = False) -> None:
-        """Write a Hugging Face folder that transformers and vLLM load.
+        """Write a Hugging Face folder for transformers and vLLM.
 
-        Several processes do so together: the first writes, and the folder is there for all of them.
+        In a run of several processes, all of them must call this. Process 0 writes, and the others
+        wait until the folder is complete.
         """
         model = nnx.merge(self.graphdef, params)
         if is_first():
             huggingface.save(model, folder, tokenizer_from=self.folder, untied=untied)
         else:
             for _ in huggingface.state_tensors(model, untied=untied):
-                pass  # the first process can't put split tensors together by itself
+                pass  # gathering sharded tensors needs all processes
         wait_for_all(f"the export of {folder.name}")
 
 
@@ -144,7 +163,7 @@ def _logprobs(
 def make_policy(
     folder: Path, settings: Model, texts: Sequence[str], *, max_len: int, seed: int
 ) -> None:
-    """Write a policy with random weights, and a tokenizer trained on `texts`, to `folder`."""
+    """Write a policy with random weights and a tokenizer trained on `texts` to `folder`."""
     from training.policy.tokenizer import train_tokenizer
 
     tokenizer = train_tokenizer(texts, settings.scratch.vocab_size)
@@ -159,7 +178,7 @@ def make_policy(
 def load_policy(
     folder: Path, config: RunConfig, *, param_dtype: str = "float32"
 ) -> tuple[Policy, Any]:
-    """Read the policy of a run; see `open_policy`."""
+    """Load the policy of a run; see `open_policy`."""
     return open_policy(
         folder,
         config.model,
@@ -179,15 +198,24 @@ def open_policy(
     seed: int = 0,
     param_dtype: str = "float32",
 ) -> tuple[Policy, Any]:
-    """Read a Hugging Face folder: the policy, and its weights as a pytree.
+    """Load a policy and its weights from a Hugging Face folder.
 
-    With `model.lora` the weights have adapters beside them, which change nothing yet; the seed
-    decides what they begin with.
+    Args:
+        folder: The model folder.
+        settings: The section `model` of the configuration. With `model.lora`, new adapters are
+            added, which don't change the output.
+        prompt: The section `prompt` of the configuration.
+        length_bucket: Sequence lengths are padded to multiples of this.
+        seed: Seed of new adapters.
+        param_dtype: dtype of the weights.
+
+    Returns:
+        The policy, and its weights as a pytree.
 
     Raises:
-        UserError: The folder can't be read as a model with a tokenizer, its parts don't fit
-            together (see `open_tokenizer`), there are fewer devices than the mesh needs, they
-            can't share the weights equally, or some of several processes are left out of it.
+        UserError: The folder is not a valid model with a tokenizer (see `open_tokenizer`), the
+            mesh needs more devices than there are, can't split the weights equally, or leaves out
+            a process.
     """
     from training.policy.model_check import open_tokenizer
 
@@ -219,9 +247,9 @@ def open_policy(
 
 
 def _attention_of(model: Decoder, settings: Model) -> str:
-    """Choose how the model attends on JAX's default device."""
+    """Return the kind of attention for JAX's default device."""
     device, config = jax.devices()[0], model.config
-    # To JAX, GPUs of both makers are "gpu".
+    # JAX calls both NVIDIA and AMD devices "gpu".
     other = "rocm" in device.client.platform_version.lower()
     return kind_for(
         settings.attention,

@@ -1,4 +1,4 @@
-"""A byte-level BPE tokenizer for a policy made from scratch, trained on its own prompts."""
+"""Load tokenizers, render prompts, and train a byte-level BPE tokenizer for new policies."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,23 +20,23 @@ START = "<|im_start|>"
 END = "<|im_end|>"
 SPECIAL_TOKENS = (PAD, START, END)
 
-# A template that writes today's date writes this one, so that prompts are the same on every day.
+# The date that templates get as today's, so that prompts are reproducible.
 _DATE = datetime(2024, 7, 26)
 
 _THINKING_MARKS = {mark.lower() for pair in MARKS.items() for mark in pair}
 
 NUM_BYTES = 256
 
-# A word or one digit keeps the space before it, punctuation stays apart from both, and a line break
-# joins nothing, so that every number is read digit by digit and every cell of a board is one token.
-# Only a small number right after a word stays with it: the symbols of a compact context are one
-# token each (`engineer.context.symbols`).
+# A token is a word or a digit with its leading space, punctuation, or a line break. Numbers are
+# therefore split into digits, and every cell of a board is one token. The exception are short
+# numbers directly after a word: each symbol of a compact context is one token
+# (`engineer.context.symbols`).
 _PIECES = (
     r" ?[a-z]+(?:10|[0-9])(?![\p{L}\p{N}])"
     r"| ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\n|[^\S\n]+(?!\S)|[^\S\n]"
 )
 
-# Turns alternate between user and policy, so that a miniature needn't spend tokens on their names.
+# Turns alternate between user and policy, so small models need no tokens for the roles' names.
 _CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['content'] }}<|im_end|>{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>{% endif %}"
@@ -46,29 +46,47 @@ _CHAT_TEMPLATE = (
 def prompt_text(
     tokenizer: Any, text: str, *, chat: bool, thinking: bool = False, reasoning: str | None = None
 ) -> str:
-    """Return a prompt up to where the answer begins, in the tokenizer's chat template or without.
+    """Return a prompt, up to the start of the answer.
 
-    With `reasoning`, which a model wrote before, the answer is the configuration that follows it.
+    Args:
+        tokenizer: A transformers tokenizer.
+        text: The prompt without a chat template.
+        chat: Whether to apply the tokenizer's chat template.
+        thinking: Whether the template enables thinking.
+        reasoning: Reasoning that the model wrote earlier. The prompt then includes it, and the
+            answer is the configuration that follows.
+
+    Returns:
+        The text of the prompt.
 
     Raises:
-        UserError: The chat template can't write the prompt.
+        UserError: The chat template can't render the prompt.
     """
     if chat:
         messages = [{"role": "user", "content": text}]
         text = chat_text(tokenizer, messages, add_generation_prompt=True, enable_thinking=thinking)
     if reasoning is None:
         return text
-    # A template may have opened the thinking block itself, at the end of the prompt.
+    # Some templates open the thinking block at the end of the prompt.
     opening = opening_mark(text) if chat else ""
     reasoning = reasoning.removeprefix(opening)
     return text + reasoning + close_reasoning(opening + reasoning)
 
 
 def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, str]], **options: Any) -> str:
-    """Return messages in the tokenizer's chat template, which gets the options.
+    """Return messages rendered with the tokenizer's chat template.
+
+    Args:
+        tokenizer: A transformers tokenizer.
+        messages: Dictionaries with `role` and `content`.
+        **options: Variables for the template.
+
+    Returns:
+        The text.
 
     Raises:
-        UserError: There is no template, several without a default, or it fails.
+        UserError: The tokenizer has no template, or several without a default, or the template
+            fails.
     """
     try:
         return str(
@@ -76,7 +94,7 @@ def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, str]], **options: 
                 messages, tokenize=False, strftime_now=_DATE.strftime, **options
             )
         )
-    except Exception as error:  # whatever Jinja and the expressions of a template raise
+    except Exception as error:  # Jinja and expressions in a template may raise anything
         reason = " ".join(str(error).split())
         raise UserError(
             f"the chat template can't write a prompt ({type(error).__name__}: {reason:.200}); "
@@ -86,7 +104,7 @@ def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, str]], **options: 
 
 
 def decode_answer(tokenizer: Any, token_ids: Sequence[int]) -> str:
-    """Return the text of tokens, without special ones except marks of thinking blocks."""
+    """Return the text of tokens without special tokens, but with thinking marks."""
     hidden = _hidden_tokens(tokenizer)
     if hidden is None:
         return str(tokenizer.decode(token_ids, skip_special_tokens=True))
@@ -95,13 +113,13 @@ def decode_answer(tokenizer: Any, token_ids: Sequence[int]) -> str:
 
 
 def has_special_marks(tokenizer: Any) -> bool:
-    """Return whether marks of thinking blocks are special tokens, which decoding leaves out."""
+    """Return whether thinking marks are special tokens, which ordinary decoding omits."""
     return _hidden_tokens(tokenizer) is not None
 
 
 @lru_cache(maxsize=8)
 def _hidden_tokens(tokenizer: Any) -> frozenset[int] | None:
-    """Return the special tokens that are not marks of thinking; None if no mark is special."""
+    """Return the special tokens except thinking marks, or None if no mark is special."""
     special = {n: token for n, token in tokenizer.added_tokens_decoder.items() if token.special}
     hidden = {n for n, token in special.items() if token.content.lower() not in _THINKING_MARKS}
     return frozenset(hidden) if len(hidden) < len(special) else None
@@ -110,13 +128,19 @@ def _hidden_tokens(tokenizer: Any) -> frozenset[int] | None:
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
     """Train a byte-level BPE tokenizer (Sennrich et al. 2016; on bytes, Radford et al. 2019).
 
-    The same texts in the same order give the same tokenizer. Any text that holds no special token
-    comes back unchanged from its ids. The letters of a board weigh as much as if each text held
-    them once, so that boards with more agents than those in the texts still cost one token per
-    cell. The vocabulary has at most `vocab_size` entries, of which the special tokens are first.
+    The result is deterministic. Decoding inverts encoding for texts without special tokens. The
+    letters of a board count as if each text contained them once, so that every cell is one token
+    even on boards with more agents than those in the texts.
+
+    Args:
+        texts: Training texts.
+        vocab_size: Maximum size of the vocabulary. Special tokens come first.
+
+    Returns:
+        The tokenizer.
 
     Raises:
-        ValueError: There are no texts, or the bytes and special tokens don't fit in `vocab_size`.
+        ValueError: `texts` is empty, or the bytes and special tokens don't fit in `vocab_size`.
     """
     smallest = NUM_BYTES + len(SPECIAL_TOKENS)
     if vocab_size < smallest:
@@ -156,18 +180,24 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
 def load_tokenizer(folder: Path) -> Any:
     """Load the tokenizer of a Hugging Face folder, a `PreTrainedTokenizerBase`.
 
-    `AutoTokenizer` would do for all folders, but its import takes seconds, since it brings torch.
-    So a tokenizer that was made by `train_tokenizer` is loaded by the class that it names.
+    `AutoTokenizer` works for all folders, but importing it takes seconds because it imports torch.
+    Tokenizers of `train_tokenizer` are therefore loaded with the class that they name.
+
+    Args:
+        folder: A Hugging Face model folder.
+
+    Returns:
+        The tokenizer.
 
     Raises:
-        OSError: The folder holds no tokenizer.
-        ValueError: The tokenizer's files can't be read.
+        OSError: The folder contains no tokenizer.
+        ValueError: The tokenizer's files are invalid.
     """
     try:
         return _load(folder)
     except (OSError, ValueError):
         raise
-    except Exception as error:  # whatever transformers meets in files that hold something else
+    except Exception as error:  # transformers may raise anything for invalid files
         raise ValueError(f"{type(error).__name__}: {' '.join(str(error).split()):.200}") from error
 
 
@@ -177,7 +207,7 @@ def _load(folder: Path) -> Any:
         if settings["tokenizer_class"] == PreTrainedTokenizerFast.__name__:
             return PreTrainedTokenizerFast.from_pretrained(folder)
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        pass  # AutoTokenizer says what is wrong, or knows the class
+        pass  # AutoTokenizer knows more classes, and raises a better error
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)

@@ -1,10 +1,10 @@
-"""Flash attention for NVIDIA GPUs: kernels in Pallas, which Triton compiles.
+"""Flash attention for NVIDIA GPUs, as Pallas kernels that Triton compiles.
 
-A program holds one block of queries and passes over the blocks of keys, with the softmax summed up
-as they pass (Dao 2023, FlashAttention-2, arXiv 2307.08691). Blocks that need no mask come first.
-The backward pass computes scores once more, block of keys by block of keys. A second kernel sums up
-the gradients of queries from those of scores, part by part, always in the same order.
-Axis letters are those of `training.policy.blockwise`. Sums and softmax are float32.
+Each program of the forward pass handles one block of queries. It loops over the blocks of keys and
+accumulates the softmax (Dao 2023, FlashAttention-2, arXiv 2307.08691). Blocks that need no mask
+come first. The backward pass recomputes the scores, one block of keys per program. A second kernel
+sums the gradients of queries from the gradients of scores, part by part, in a fixed order. Sums and
+softmax are float32. Axis letters are defined in `training.policy.blockwise`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from training.policy.attention_blocks import (
 from training.policy.kernels import ATTENDED
 
 STEP = 128
-"""Queries, and keys before them, are padded to multiples of it."""
+"""The number of queries and the prefix are padded to multiples of this."""
 
 GRADIENT_BYTES = 5 * 2**28
-"""Gradients of scores that are in memory at once, if those of `STEP` queries are no more."""
+"""Memory for gradients of scores in bytes; the gradients of `STEP` queries may exceed it."""
 
 _FORWARD, _BY_KEYS, _BY_QUERIES = (64, 64), (64, 64), (128, 64)  # queries, keys of a block
-_NEVER = -1e30  # a score that is masked: finite, so that differences of two are numbers
-_LOWEST = -1e28  # what sums begin with: above a masked score times the scale, below all others
-_LOG2_E = math.log2(math.e)  # exponentials are of base 2, which is what GPUs have
+_NEVER = -1e30  # score of masked pairs: finite, so that differences are not NaN
+_LOWEST = -1e28  # initial maximum: above scaled masked scores, below all others
+_LOG2_E = math.log2(math.e)  # GPUs have a base-2 exponential
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(5, 6))
@@ -53,25 +53,26 @@ def triton_attention(
     prefix: int,
     interpret: bool = False,
 ) -> jax.Array:
-    """Let query number q attend to the visible keys before all queries and from its start to q.
+    """Return attention in which query q sees the prefix and the keys from its start to q.
 
     Args:
         query: (B, L, H, hd), hd a power of two and L a multiple of `STEP`.
-        key: (B, prefix + L, K, hd), where prefix is a multiple of `STEP`, too.
-        value: As the keys.
-        starts: int32 (B, L), 0 to q for query q; they never fall along L.
-        visible: int32 (B, prefix + L), 0 for keys to which nobody attends.
-        prefix: How many keys all queries come after.
-        interpret: Run the kernels as JAX on any device, for tests.
+        key: (B, prefix + L, K, hd).
+        value: (B, prefix + L, K, hd).
+        starts: int32 (B, L), first key of each query: 0 to q for query q, and non-decreasing.
+        visible: int32 (B, prefix + L), 0 for keys that are masked for all queries.
+        prefix: Number of keys before all queries, a multiple of `STEP`.
+        interpret: Whether to run the kernels as JAX on any device, for tests.
 
     Returns:
-        As the queries. A query that may attend to nothing gets zeros.
+        The attention output, (B, L, H, hd), in the dtype of the queries. It is zero for queries
+        without any visible key.
     """
     return _forward(query, key, value, starts, visible, prefix, interpret)[0]
 
 
 def _weights(scores: jax.Array, scale: float, less: jax.Array, interpret: bool) -> jax.Array:
-    """Compute 2 ** (scores * scale - less) in two instructions; `less` broadcasts to the scores."""
+    """Return 2 ** (scores * scale - less), computed in two instructions."""
     if interpret:
         return jnp.exp2(scores * scale - less)
     (number,) = struct.unpack("<I", struct.pack("<f", scale))
@@ -89,7 +90,7 @@ def _weights(scores: jax.Array, scale: float, less: jax.Array, interpret: bool) 
 def _allowed(
     places: jax.Array, visible: jax.Array, queries: jax.Array, starts: jax.Array
 ) -> jax.Array:
-    """Say who may attend; `places` count keys from the first query on, and broadcast to it."""
+    """Return the attention mask; `places` are key indices relative to the first query."""
     own = (places >= starts) & (places <= queries)
     return (visible != 0) & ((places < 0) | own)
 
@@ -153,7 +154,7 @@ def _by_key_kernel(
     normaliser_ref: Any,  # (G, L)
     mean_ref: Any,  # (G, L)
     part_ref: Any,  # (), number of the part
-    *results: Any,  # sums so far, where there are any, and by_score, by_key and by_value
+    *results: Any,  # inputs: partial sums, if any; outputs: by_score, by_key and by_value
     prefix: int,
     interpret: bool,
 ) -> None:
@@ -164,7 +165,7 @@ def _by_key_kernel(
     scale = key.shape[1] ** -0.5
     rows = by_score_ref.shape[2] // queries  # of a part
     first, group = part_ref[...] * rows, query_ref.shape[1]
-    # Of the part alone.
+    # Only the queries of this part.
     blocks = QueryBlocks(*(jnp.clip(blocks_ref[n], first, first + rows) for n in range(4)))
 
     def add(number: jax.Array, carry: Any, masked: bool) -> Any:
@@ -200,13 +201,13 @@ def _by_key_kernel(
 
 
 def _by_query_kernel(
-    by_score_ref: Any,  # (prefix + L, queries), of a part's
+    by_score_ref: Any,  # (prefix + L, queries of the part)
     key_ref: Any,  # (prefix + L, hd)
     starts_ref: Any,  # (L,)
     visible_ref: Any,  # (prefix + L,)
     blocks_ref: Any,  # (blocks of queries, 8), the numbers of `KeyBlocks`
     part_ref: Any,  # (), number of the part
-    *results: Any,  # the gradients so far, where there are any, and where all of them go: (L, hd)
+    *results: Any,  # input: partial gradients, if any; output: gradients (L, hd)
     prefix: int,
 ) -> None:
     by_query_ref = results[-1]
@@ -226,7 +227,7 @@ def _by_query_kernel(
                 places = column * keys - prefix + jnp.arange(keys)
                 visible = visible_ref[there][:, None]
                 allowed = _allowed(places[:, None], visible, numbers[None, :], starts[None, :])
-                # Nothing was written where nobody attends.
+                # Masked entries are uninitialised.
                 by_score = jnp.where(allowed, by_score, 0)
             return by_query + triton.dot(by_score.T, key_ref[there, :])
 
@@ -279,7 +280,7 @@ def _forward(
 
 def _backward(prefix: int, interpret: bool, kept: Any, slope: jax.Array) -> tuple[Any, ...]:
     query, key, value, starts, visible, attended, normaliser = kept
-    # The softmax's gradient takes the mean of its slopes off: FlashAttention, appendix B.
+    # The gradient of softmax subtracts the mean of its slopes (FlashAttention, appendix B).
     mean = jnp.einsum(
         "blhd,blhd->bhl", slope, attended, preferred_element_type=jnp.float32
     )  # (B, H, L)
@@ -295,7 +296,7 @@ def _backward(prefix: int, interpret: bool, kept: Any, slope: jax.Array) -> tupl
         )
         return by_query, *sums
 
-    # The first part writes the arrays to which the others add.
+    # The first part writes the arrays, and the others add to them.
     first = add(jnp.zeros(1, jnp.int32), ())
     rest = jnp.arange(1, parts, dtype=jnp.int32)[:, None]
     (by_query, by_key, by_value), _ = jax.lax.scan(
@@ -309,7 +310,7 @@ triton_attention.defvjp(_forward, _backward)
 
 
 def _parts(query: jax.Array, key: jax.Array) -> int:
-    """Return in how many parts of queries the gradients of scores are computed."""
+    """Return the number of parts of queries in which the gradients of scores are computed."""
     batch, length, heads, _ = query.shape
     fitting = GRADIENT_BYTES // (batch * heads * key.shape[1] * STEP * query.dtype.itemsize)
     steps = max(1, min(fitting, length // (2 * STEP)))
@@ -323,9 +324,9 @@ def _by_key(
     interpret: bool,
     parts: int,
     number: jax.Array,  # of the part, int32 (1,)
-    so_far: tuple[jax.Array, ...],  # () before there are any sums
+    so_far: tuple[jax.Array, ...],  # () for the first part
 ) -> list[jax.Array]:
-    """Return gradients of a part's scores, (B, H, M, queries), and sums for keys and values."""
+    """Return the gradients of a part's scores, (B, H, M, queries), and sums by key and value."""
     query, key, value, starts, visible, slope, normaliser, mean = tokens
     batch, length, heads, width = query.shape
     count, key_heads = key.shape[1:3]
@@ -370,9 +371,9 @@ def _by_query(
     interpret: bool,
     parts: int,
     number: jax.Array,  # of the part, int32 (1,)
-    so_far: tuple[jax.Array, ...],  # () before there are any
+    so_far: tuple[jax.Array, ...],  # () for the first part
 ) -> jax.Array:
-    """Return the gradients of queries with those of a part, given the gradients of its scores."""
+    """Return the gradients of queries, updated with a part, from the gradients of its scores."""
     query, key, _, starts, visible, *_ = tokens
     batch, length, heads, width = query.shape
     count, queries, group = key.shape[1], _BY_QUERIES[0], heads // key.shape[2]
