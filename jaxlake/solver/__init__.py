@@ -1,4 +1,4 @@
-"""Exact solving: optimal sum of costs, optimal makespan, a plan for each, needs_wait."""
+"""Exact solver: optimal sum of costs and makespan, a plan for each, and `needs_wait`."""
 
 from jaxlake.solver.chunks import Kernels, Widths, widths_for
 from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status

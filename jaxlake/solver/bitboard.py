@@ -13,7 +13,7 @@ from jaxlake.solver.materialize import materialize
 ROW_SHIFT = 6
 PITCH = 1 << ROW_SHIFT
 CELL_DELTAS = ACTION_DELTAS.astype(np.int16) @ np.array([PITCH, 1], np.int16)
-"""int16 (5,): what each action adds to the number of a cell."""
+"""int16 (5,): change of the cell number by each action."""
 
 
 def word_type(size: int) -> type[np.unsignedinteger]:
@@ -30,7 +30,7 @@ def pack_rows(cells: jax.Array) -> jax.Array:
 
 
 def cell_numbers(places: jax.Array) -> jax.Array:
-    """Turn int (..., 2) places (row, column) into int16 (...) numbers of cells."""
+    """Return int (..., 2) positions (row, column) as int16 (...) cell numbers."""
     wide = places.astype(jnp.int16)
     return wide[..., 0] * PITCH + wide[..., 1]
 
@@ -43,15 +43,16 @@ def row_and_bit(cells: jax.Array, rows: int) -> tuple[jax.Array, jax.Array]:
 
 
 def bitboard_of(cells: jax.Array, rows: int) -> jax.Array:
-    """Turn int16 (B,) cells into bit boards (R, B) with one bit each, or none if negative."""
+    """Return bitboards (R, B) with the bit of each cell int16 (B,), or none if it is negative."""
     row, bit = row_and_bit(cells, rows)
     return jnp.where(np.arange(rows, dtype=row.dtype)[:, None] == row, bit, jnp.zeros_like(bit))
 
 
 def union_of_cells(rows_of: jax.Array, bits: jax.Array, rows: int, include: jax.Array) -> jax.Array:
-    """Collect the cells of K agents at T times into sets, words (T, R, B).
+    """Return the sets of cells of K agents at T times, words (T, R, B).
 
-    Cells as by `row_and_bit`, words (K, T, B) each; `include`, bool (K, B), says who counts.
+    Cells are split as by `row_and_bit`, words (K, T, B) each. `include`, bool (K, B), selects the
+    agents.
     """
     numbers = np.arange(rows, dtype=bits.dtype)[:, None]
     none = jnp.zeros((), bits.dtype)
@@ -63,25 +64,25 @@ def union_of_cells(rows_of: jax.Array, bits: jax.Array, rows: int, include: jax.
 
 
 def any_cell(boards: jax.Array) -> jax.Array:
-    """Tell of words (..., R, B), as bool (..., B), whether there is any cell."""
+    """Return whether the sets, words (..., R, B), contain any cell, as bool (..., B)."""
     zero = np.zeros((), boards.dtype)
     return jax.lax.reduce(boards, zero, jax.lax.bitwise_or, (boards.ndim - 2,)) != 0
 
 
 def only_cell(boards: jax.Array) -> jax.Array:
-    """Turn words (..., R, B) with one cell each into its number, int16 (..., B)."""
+    """Return the only cell of each set, words (..., R, B), as int16 (..., B)."""
     zero = np.zeros((), boards.dtype)
     axis = boards.ndim - 2
     bit = jax.lax.reduce(boards, zero, jax.lax.bitwise_or, (axis,))
     numbers = np.arange(boards.shape[-2], dtype=boards.dtype)[:, None]
     row = jnp.max(jnp.where(boards != 0, numbers, zero), axis=axis)
-    # Below a single bit there are as many ones in bit - 1 as its position says.
+    # The number of ones in bit - 1 equals the position of a single bit.
     column = jax.lax.population_count(bit - jnp.ones((), boards.dtype))
     return (row.astype(jnp.int16) << ROW_SHIFT) + column.astype(jnp.int16)
 
 
 class MoveSets(NamedTuple):
-    """Sets of moves, words (..., R, B): a move is the bit of the upper or left cell of its two."""
+    """Moves as words (..., R, B); a move is stored at the upper or left of its two cells."""
 
     right: jax.Array  # from (r, c) to (r, c + 1)
     left: jax.Array  # from (r, c + 1) to (r, c)
@@ -96,10 +97,10 @@ class MoveSets(NamedTuple):
 def dilate(
     boards: jax.Array, blocked: MoveSets | None = None, true: jax.Array | None = None
 ) -> jax.Array:
-    """Return the cells to which one move leads, by none of the blocked moves and not by waiting.
+    """Return the cells one unblocked move away from the sets, words (..., R, B), without waits.
 
-    Holes are for the caller to mask. `boards` are words (..., R, B). With a `true` as of
-    `materialize` the rows above and below are stored first.
+    The caller masks the holes. If `true` is given (see `materialize`), the rows above and below are
+    stored first.
     """
     edge = jnp.zeros_like(boards[..., :1, :])
     above = jnp.concatenate([boards[..., 1:, :], edge], axis=-2)

@@ -20,32 +20,32 @@ Turned = TypeVar("Turned", "PreparedBoards", "PrioritisedPlans")
 
 
 class PreparedBoards(NamedTuple):
-    """A batch in the form that the tiers work on, boards last."""
+    """Batch of boards in the layout of the solver's tiers, boards last."""
 
     free: jax.Array  # words (R, B)
-    starts: jax.Array  # int16 (K, B), cells, NOBODY where no agent plays
-    goals: jax.Array  # int16 (K, B), likewise
-    alone: jax.Array  # int16 (K, B), distances; 0 where no agent plays, NEVER without a path
+    starts: jax.Array  # int16 (K, B), cells, NOBODY for absent agents
+    goals: jax.Array  # int16 (K, B), cells, NOBODY for absent agents
+    alone: jax.Array  # int16 (K, B), distances; 0 for absent agents, NEVER without a path
 
 
 class PrioritisedPlans(NamedTuple):
-    """Plans of many boards, by the rank of the agents in the order in which they were planned."""
+    """Plans of many boards, indexed by the rank of the agents in planning order."""
 
-    arrival: jax.Array  # int16 (K, B), last arrivals; NEVER from the first that found no path on
+    arrival: jax.Array  # int16 (K, B), last arrivals; NEVER from the first agent without a path on
     paths: jax.Array  # int16 (K, T + 1, B), cells
 
 
 class BestPlans(NamedTuple):
-    """The best plans known."""
+    """Best known plans."""
 
-    sum_of_costs: jax.Array  # int16 (B,), NEVER if there is none
+    sum_of_costs: jax.Array  # int16 (B,), NEVER without a plan
     makespan: jax.Array  # int16 (B,)
-    paths: jax.Array  # int16 (K, T + 1, B), cells, of that sum of costs
-    makespan_paths: jax.Array  # int16 (K, T + 1, B), of that makespan
+    paths: jax.Array  # int16 (K, T + 1, B), cells, attain `sum_of_costs`
+    makespan_paths: jax.Array  # int16 (K, T + 1, B), cells, attain `makespan`
 
 
 def prepare_boards(batch: Instance, widths: Widths) -> PreparedBoards:
-    """Bring a batch, leaves (B, ...), into the form that the tiers work on."""
+    """Return a batch, leaves (B, ...), in the layout of the tiers, with distances per agent."""
     free = pack_rows(~batch.holes)
     starts, goals = (
         jnp.where(batch.agent_mask, cell_numbers(places), jnp.int16(NOBODY)).T
@@ -68,11 +68,18 @@ def plan_in_order(
     *,
     upwards: jax.Array | bool = False,
 ) -> tuple[PrioritisedPlans, SearchBuffers]:
-    """Plan the agents of every board in the order in which they are given.
+    """Plan the agents of every board one after the other, in the given order.
 
-    Boards are words (R, B); starts and goals int16 (K, B) cells, NOBODY for agents that do not
-    exist: they arrive at 0. The `latest` arrival to look for, int16 (K, B), is at most T. The
-    buffers, for T steps, are returned for the next call; `upwards` is that of `trace_back`.
+    Args:
+        free: words (R, B), cells that can be entered.
+        starts: int16 (K, B), cells; NOBODY for absent agents, which arrive at 0.
+        goals: int16 (K, B), cells, likewise.
+        latest: int16 (K, B), latest arrival to look for, at most T.
+        buffers: Memory for T steps.
+        upwards: Preference of steps, see `trace_back`.
+
+    Returns:
+        The plans, and the buffers for the next call.
     """
     K, B = starts.shape
     rows, T = free.shape[0], buffers.cells.shape[0] - 1
@@ -80,7 +87,7 @@ def plan_in_order(
 
     def plan_agent(rank: jax.Array, state: State) -> State:
         plans, used, buffers, failed = state
-        # An edge in use is shut both ways. As one set, it is written once.
+        # A used edge is blocked in both directions; one shared set needs one write.
         cells_shut, across, along = used
         blocked = Blocked(cells_shut, across, across, along, along)
         true = rank <= K
@@ -122,7 +129,7 @@ def plan_in_order(
 def prioritise(
     boards: PreparedBoards, wanted: jax.Array, horizon: int, widths: Widths
 ) -> BestPlans:
-    """Plan wanted boards, which must be connected, in two orders of the agents."""
+    """Plan the connected boards in `wanted` in two agent orders; return the better plans."""
     never = jnp.full(wanted.shape, NEVER, jnp.int16)
     nowhere = jnp.zeros((boards.starts.shape[0], horizon + 1, *wanted.shape), jnp.int16)
     blank = _Plan(never, never, nowhere)
@@ -141,10 +148,12 @@ def prioritise(
 def plans_as_if_alone(
     boards: PreparedBoards, wanted: jax.Array, horizon: int, widths: Widths
 ) -> tuple[jax.Array, jax.Array]:
-    """Plan wanted boards, which must be connected, in two orders of the agents.
+    """Find plans of connected boards in `wanted` in which every agent arrives as if alone.
 
-    Gives bool (B,), whether in one of them all agents arrive as if alone, and such a plan, int8
-    (B, T, K).
+    Two agent orders are planned.
+
+    Returns:
+        bool (B,), whether one of the orders gives such a plan, and the plans, int8 (B, T, K).
     """
     B, K = wanted.shape[0], len(boards.starts)
     blank = _AsIfAlone(jnp.zeros(B, bool), Rows(jnp.zeros((B, horizon * K), jnp.int8)))
@@ -163,7 +172,7 @@ def plans_as_if_alone(
 def undisturbed(
     pairs: PreparedBoards, wanted: jax.Array, horizon: int, widths: Widths
 ) -> jax.Array:
-    """Tell, as bool (B,), which wanted pairs prioritised planning lets go as if alone."""
+    """Return the wanted pairs that prioritised planning routes without any delay, bool (B,)."""
     nothing = jnp.zeros(wanted.shape, bool)
     one, other = _plan_in_two_orders(
         pairs, wanted, horizon, widths, nothing, _as_if_alone, lambda _, found: found
@@ -172,15 +181,15 @@ def undisturbed(
 
 
 class _Plan(NamedTuple):
-    """The plan of one order of the agents."""
+    """Plan of one agent order."""
 
-    sum_of_costs: jax.Array  # int16 (B,), NEVER if there is none
+    sum_of_costs: jax.Array  # int16 (B,), NEVER without a plan
     makespan: jax.Array  # int16 (B,)
     paths: jax.Array  # int16 (K, T + 1, B), cells
 
 
 class _AsIfAlone(NamedTuple):
-    """What is kept of a plan that is of use only if all agents arrive as if alone."""
+    """Plan that is useful only if all agents arrive as if alone."""
 
     found: jax.Array  # bool (B,)
     plan: Rows  # int8 (B, T * K)
@@ -199,9 +208,9 @@ def _plan_in_two_orders(
     keep: Callable[[PreparedBoards, _Plan], T],
     optimal: Callable[[PreparedBoards, T], jax.Array],
 ) -> tuple[T, T]:
-    """Plan wanted boards, and keep something of the plan of each order, else `blank`."""
-    # CPUs plan in the second order only what is not shown to be `optimal` in the first one.
-    # Two buffers, three sets that block, and three more while they are made.
+    """Apply `keep` to the plan of each of two agent orders; unwanted boards get `blank`."""
+    # CPUs plan the second order only for boards that are not `optimal` in the first.
+    # Eight sets: two buffers, three blocked sets, and three more while those are built.
     sets = 8 * (horizon + 1) * boards.free.shape[0] * boards.free.dtype.itemsize
     width = min(wanted.shape[0], widths.fitting(widths.planned_boards, sets))
     length = jnp.max(boards.alone, axis=0)
@@ -232,7 +241,7 @@ def _plan_in_two_orders(
         )
         return (left & ~optimal(boards, kept), buffers), kept
 
-    # A loop over both orders, so that planning is compiled once.
+    # Loop over the two orders so that planning is compiled once.
     buffers = space_time.search_buffers(horizon, boards.free.shape[0], width, levels=1)
     _, both = jax.lax.scan(plan_all, (wanted, buffers), jnp.array([False, True]))
     one, other = (jax.tree.map(lambda leaf, i=i: leaf[i], both) for i in (0, 1))
@@ -244,7 +253,7 @@ def _agents(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Return the first four arguments of `plan_in_order`."""
     connected = jnp.all(boards.alone < NEVER, axis=0)
-    # Generous, but no chunk should wait for one agent that is shut in.
+    # A generous limit that still keeps one enclosed agent from delaying its whole chunk.
     limit = jnp.max(jnp.where(connected, boards.alone, 0), axis=0) + 16
     latest = jnp.where(connected, jnp.minimum(limit, horizon), -1).astype(jnp.int16)
     latest = jnp.broadcast_to(latest, boards.starts.shape)
@@ -252,7 +261,7 @@ def _agents(
 
 
 def _turned(of_agents: Turned) -> Turned:
-    """Put the agents, the first axis of all leaves but the boards' words, in the other order."""
+    """Reverse the order of the agents, the first axis of all leaves except the free cells."""
     if isinstance(of_agents, PreparedBoards):
         free, *rest = of_agents
         return PreparedBoards(free, *(leaf[::-1] for leaf in rest))

@@ -1,6 +1,6 @@
-"""Many boards a few at a time: how it is done, and how many boards, lanes and sets of cells.
+"""Chunked processing of large batches, and the platform-dependent sizes of the chunks.
 
-Results do not depend on these numbers, except on `TEAM_LANES`, `SHARED_SPLITS` and
+Results do not depend on these sizes, except on `TEAM_LANES`, `SHARED_SPLITS` and
 `EXPANSIONS_BEFORE_TEAM`.
 """
 
@@ -21,38 +21,38 @@ TEAM_LANES = 4
 """Lanes of a team that searches one constraint tree together."""
 
 SHARED_SPLITS = 6
-"""Splits at the top of a tree that are shared out among the lanes of its team."""
+"""Splits at the top of a tree that the lanes of its team divide among themselves."""
 
 EXPANSIONS_BEFORE_TEAM = 64
 """Expansions of one lane after which a team takes over."""
 
 NODE_LANES = 8
-"""Lanes of a kernel for each node of a team's constraint tree; the results are those of one."""
+"""Lanes of a kernel per node of a team's constraint tree; results equal those of a single lane."""
 
 OCCUPANCY_BLOCK = 32
-"""Sets of occupied cells whose moves `permutations` looks at together."""
+"""Occupancy sets whose moves `permutations` expands at once."""
 
 
 class Kernels(Enum):
-    """What the kernels of `jaxlake.solver.kernels` are compiled for."""
+    """Target for which the kernels of `jaxlake.solver.kernels` are compiled."""
 
     GPU = "gpu"
     TPU = "tpu"
-    INTERPRETED = "interpreted"  # by XLA's own operations, on any machine, for tests
+    INTERPRETED = "interpreted"  # emulated by XLA operations on any machine, for tests
 
 
 @dataclass(frozen=True)
 class Widths:
-    """How much of a batch the solver works on at a time: speed and memory, never a result."""
+    """Number of boards that the solver processes at once; affects speed and memory only."""
 
-    planned_boards: int  # boards for which prioritised planning plans, at most
-    tree_lanes: int  # nodes of constraint trees in hand, at most; rounded down to a power of two;
+    planned_boards: int  # maximum number of boards in prioritised planning
+    tree_lanes: int  # maximum number of constraint-tree nodes, rounded down to a power of two;
     #   kernels hold as many as `loop_bytes` allows
-    joint_boards: int  # boards of a joint search, at most; below 64, `dense` searches
+    joint_boards: int  # maximum number of boards in a joint search; below 64, `dense` searches
     #   block by block
-    loop_bytes: int  # memory for the sets of each of these loops; long plans leave fewer boards
-    kernels: Kernels | None = None  # Pallas kernels in place of XLA's loops where there are some
-    crowded_boards: int = 1  # boards at which `permutations` looks together
+    loop_bytes: int  # memory for the sets of each loop; longer plans leave room for fewer boards
+    kernels: Kernels | None = None  # use Pallas kernels where available; None: XLA loops
+    crowded_boards: int = 1  # number of boards that `permutations` examines at once
 
     def __post_init__(self) -> None:
         numbers = {name: value for name, value in vars(self).items() if name != "kernels"}
@@ -60,13 +60,13 @@ class Widths:
             raise ValueError(f"{wrong[0]}: got {vars(self)[wrong[0]]}, at least 1 is allowed")
 
     def fitting(self, most: int, bytes_each: int) -> int:
-        """Return how many sets of so many bytes a loop holds: at most `most`, at least one."""
+        """Return how many sets of `bytes_each` fit into a loop: at least one, at most `most`."""
         return max(1, min(most, self.loop_bytes // bytes_each))
 
 
 def default_platform() -> str:
-    """Return the platform on which JAX computes what is put nowhere else."""
-    # Set for good, or by `with jax.default_device(...)`.
+    """Return the platform of JAX's default device."""
+    # The user may set it globally or by `with jax.default_device(...)`.
     chosen = jax.config.jax_default_device  # type: ignore[attr-defined]
     if chosen is None:
         return jax.default_backend()
@@ -77,8 +77,12 @@ def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Wid
     """Return widths for a platform: few boards for a CPU's cache, many for an accelerator.
 
     Args:
-        platform: such as "cpu", "gpu" or "tpu"; None stands for that of JAX's default device.
-        memory_bytes: Of the accelerator, of which each loop gets an eighth.
+        platform: Platform name such as "cpu", "gpu" or "tpu". Defaults to the platform of JAX's
+            default device.
+        memory_bytes: Memory of the accelerator; each loop gets an eighth of it.
+
+    Returns:
+        The widths.
     """
     platform = platform or default_platform()
     if platform == "cpu":
@@ -88,7 +92,7 @@ def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Wid
 
 
 class Rows(NamedTuple):
-    """A leaf (B, F) of `in_chunks`, where others are (..., B)."""
+    """A leaf (B, F) of `in_chunks`, where other leaves are (..., B)."""
 
     values: jax.Array
 
@@ -104,15 +108,25 @@ def in_chunks(
     *,
     most_wanted: bool = False,
 ) -> tuple[U, V]:
-    """Do some work for the wanted lanes, `width` of them at a time; the others cost nothing.
+    """Apply `work` to the wanted lanes, `width` at a time; other lanes cost nothing.
 
-    `work` maps operands, leaves (..., width), and the buffers to results, leaves (..., width), and
-    the buffers for the next chunk. Lanes of similar `length`, integers (B,), share a chunk; the
-    last one is filled up with others. Gives leaves (..., B), the results of at least all wanted
-    lanes and elsewhere `blank`, and the buffers. Any leaf may be `Rows`.
+    Any leaf may be `Rows`.
 
-    Where most lanes are wanted (static) results are written chunk after chunk, and put in their
-    places at the end.
+    Args:
+        work: Maps operands, leaves (..., width), and buffers to results, leaves (..., width), and
+            the buffers for the next chunk.
+        operands: Leaves (..., B).
+        wanted: bool (B,), lanes to process.
+        length: integers (B,). Lanes of similar length share a chunk; the last chunk is padded with
+            unwanted lanes.
+        blank: Leaves (..., B), results of the lanes that are not processed.
+        width: Lanes per chunk (static).
+        buffers: Memory for the first chunk.
+        most_wanted: Whether most lanes are wanted (static). If so, results are written chunk by
+            chunk and put in order at the end.
+
+    Returns:
+        Leaves (..., B), with the results of at least all wanted lanes, and the buffers.
     """
     B = wanted.shape[0]
     order = _by_length(wanted, length)
@@ -168,7 +182,7 @@ def _lane_axis(leaf: jax.Array | Rows) -> int:
 
 
 def _of_lanes(tree: T, lanes: jax.Array) -> T:
-    """Return the values of some lanes: of leaves (..., B) and `Rows`."""
+    """Return the values of some lanes of leaves (..., B) and `Rows`."""
 
     def take(leaf: jax.Array | Rows) -> jax.Array | Rows:
         places = _values(leaf).at
@@ -179,7 +193,7 @@ def _of_lanes(tree: T, lanes: jax.Array) -> T:
 
 
 def wanted_first(wanted: jax.Array) -> jax.Array:
-    """Return `argsort(~wanted, stable=True)`, int32 (B,), by sums, which a CPU does faster."""
+    """Return `argsort(~wanted, stable=True)`, int32 (B,), by sums, which is faster on CPUs."""
     B = wanted.shape[0]
     lane = jnp.arange(B, dtype=jnp.int32)
     upto = jnp.cumsum(wanted, dtype=jnp.int32)
@@ -188,8 +202,8 @@ def wanted_first(wanted: jax.Array) -> jax.Array:
 
 
 def _by_length(wanted: jax.Array, length: jax.Array) -> jax.Array:
-    """Return the lanes int32 (B,), the wanted ones first, of these the shortest first."""
-    # Numbers that hold length and lane: a CPU sorts them faster than pairs of both.
+    """Return the lanes, int32 (B,): wanted ones first and sorted by length."""
+    # Single numbers that encode length and lane: CPUs sort them faster than pairs.
     B = wanted.shape[0]
     last = np.iinfo(np.int32).max // max(B, 1) - 1
     rank = jnp.where(wanted, jnp.clip(length.astype(jnp.int32), 0, last - 1), last)

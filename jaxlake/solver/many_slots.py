@@ -1,4 +1,4 @@
-"""Three to five slots: exact search between the bounds that cheaper tiers prove."""
+"""Exact search for three to five slots, between the bounds that cheaper tiers prove."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,21 +28,21 @@ from jaxlake.solver.trees.node import TreeAnswers, TreeQueries, no_answers
 from jaxlake.solver.trees.search import search_with_teams
 
 DEFAULT_MAX_EXPANSIONS = 65536
-"""Agents that one search of the constraint tree replans before it gives up."""
+"""Default number of agents that one search of the constraint tree replans before it gives up."""
 
 CANDIDATE_MAX_EXPANSIONS = {3: 65536, 4: 16384, 5: 16384}
-"""The same, by number of agents, for boards that were drawn; it decides which ones are kept."""
+"""The same limit for generated candidates, by number of agents; it affects which are kept."""
 
 
 def budgets(batch: Instance, max_expansions: jax.Array | None) -> jax.Array:
-    """Return how many agents a search may replan, int32 (B,)."""
+    """Return the number of agents that a search may replan, int32 (B,)."""
     if max_expansions is None:
         max_expansions = jnp.int32(DEFAULT_MAX_EXPANSIONS)
     return jnp.broadcast_to(max_expansions, batch.agent_mask.shape[:1])
 
 
 def candidate_budgets(batch: Instance) -> jax.Array:
-    """Return how many agents a search may replan on boards (...) that were drawn, int32 (...)."""
+    """Return the number of agents that a search may replan on candidates (...), int32 (...)."""
     agents = jnp.sum(batch.agent_mask, axis=-1, dtype=jnp.int32)
     by_agents = jnp.array(list(CANDIDATE_MAX_EXPANSIONS.values()), jnp.int32)
     return by_agents[jnp.clip(agents, 3, 5) - 3]
@@ -51,7 +51,7 @@ def candidate_budgets(batch: Instance) -> jax.Array:
 def solve_many_slots(
     batch: Instance, horizon: int, budget: jax.Array, widths: Widths, *, dense: bool = True
 ) -> Solution:
-    """Solve a batch, leaves (B, ...), with budgets as from `budgets`; tests leave tier 6 out."""
+    """Solve a batch, leaves (B, ...), with budgets from `budgets`; tests disable `dense`."""
     planned = _plan_boards(batch, horizon, widths)
     bounded = _bound_boards(batch, planned, budget, horizon, widths, dense=dense)
     searched = _search_boards(batch, planned, bounded, horizon, widths)
@@ -74,19 +74,19 @@ def _plan_boards(batch: Instance, horizon: int, widths: Widths) -> _Planned:
 
 
 class _Bounded(NamedTuple):
-    """Boards after tiers 3 and 4: what is proved of their optima, and what trees are asked for."""
+    """Boards after tiers 3 and 4: proved bounds, and the questions for the constraint trees."""
 
     undecided: jax.Array  # bool (B,)
-    blocked: jax.Array  # bool (B,), there is no plan
+    blocked: jax.Array  # bool (B,), no plan exists
     least_cost: jax.Array  # int16 (B,)
     least_makespan: jax.Array  # int16 (B,)
     least_waitless_cost: jax.Array  # int16 (B,)
     pair_costs: jax.Array  # int16 (P, B)
     waitless_costs: jax.Array  # int16 (P, B)
-    cheaper: jax.Array  # bool (B,), a plan may be cheaper than the best one known
+    cheaper: jax.Array  # bool (B,), a plan may be cheaper than the best known one
     stairs: jax.Array
-    budget: jax.Array  # int32 (B,), until the dense tier takes over
-    sizes: jax.Array  # int32 (B,), of components, where the dense tier may
+    budget: jax.Array  # int32 (B,), expansions before the dense tier takes over
+    sizes: jax.Array  # int32 (B,), component sizes, where the dense tier may run
 
 
 def _bound_boards(
@@ -98,7 +98,7 @@ def _bound_boards(
     *,
     dense: bool = True,
 ) -> _Bounded:
-    """Prove what pairs of agents prove."""
+    """Return the bounds that pairs of agents prove."""
     budget = budgets(batch, max_expansions)
     B, K = batch.agent_mask.shape
     boards, best = planned
@@ -122,7 +122,7 @@ def _bound_boards(
         for most, fits in zip(expansions, by_size(sizes, limits), strict=True):
             budget = jnp.where(undecided & fits, jnp.minimum(budget, most), budget)
 
-    # Only plans better than the best one known are of interest.
+    # Only plans better than the best known one matter.
     known_cost = best.sum_of_costs
     last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
     cheaper = undecided & (least_cost <= last_cost)
@@ -145,7 +145,7 @@ def _bound_boards(
 
 
 def _alone(boards: PreparedBoards) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Return which boards are connected, and distances, their sum and the largest; else 0."""
+    """Return connectivity, distances, their sum and their maximum; 0 if not connected."""
     connected = jnp.all(boards.alone < NEVER, axis=0)
     alone = jnp.where(connected, boards.alone, 0)
     return connected, alone, jnp.sum(alone, axis=0, dtype=jnp.int16), jnp.max(alone, axis=0)
@@ -154,7 +154,7 @@ def _alone(boards: PreparedBoards) -> tuple[jax.Array, jax.Array, jax.Array, jax
 def _search_boards(
     batch: Instance, planned: _Planned, bounded: _Bounded, horizon: int, widths: Widths
 ) -> Searched:
-    """Search constraint trees, and say which boards are left for the dense tier."""
+    """Search constraint trees, and mark the boards left for the dense tier."""
     B, K = batch.agent_mask.shape
     boards, best = planned
     connected, alone, floor, longest = _alone(boards)
@@ -182,7 +182,7 @@ def _search_boards(
     first_queries = _concatenate(for_cost, for_cost._replace(wanted=jnp.zeros(B, bool)))
 
     def best_after(costs: TreeAnswers) -> BestPlans:
-        """Return the best plans known after the search for the cost."""
+        """Return the best known plans after the search for the sum of costs."""
         length = length_of(costs.paths)
         shorter = costs.found & (length < best.makespan)
         return BestPlans(
@@ -193,17 +193,17 @@ def _search_boards(
         )
 
     def may_need_no_wait(plans: BestPlans) -> jax.Array:
-        """Tell of which boards it is open whether a plan of that cost has no waits, bool (B,)."""
+        """Return the boards on which a waitless plan of that cost may still exist, bool (B,)."""
         cost = plans.sum_of_costs
-        # A plan without excess has no waits. On a bipartite grid an odd excess can only come from
-        # waiting. So only an even excess leaves the question open, unless the plan has no waits.
+        # A plan without excess has no waits. On a bipartite grid an odd excess requires a wait.
+        # So only an even excess leaves the question open, unless the plan has no waits.
         even = (cost > floor) & ((cost - floor) % 2 == 0)
         return even & (bounded.least_waitless_cost <= cost) & waits_in(plans.paths)
 
     def ask_for_the_rest(costs: TreeAnswers) -> TreeQueries:
         so_far = best_after(costs)
         cost = so_far.sum_of_costs
-        # Without the cost a board stays UNKNOWN, whatever else is found.
+        # Without the optimal cost a board stays UNKNOWN, whatever else is found.
         known = undecided & (cost < NEVER) & ~costs.gave_up
         waitless = ask(True, False, cost, cost, known & may_need_no_wait(so_far))
         last_makespan = jnp.where(so_far.makespan < NEVER, so_far.makespan - 1, horizon)
@@ -217,7 +217,7 @@ def _search_boards(
         answers = search_with_teams(queries, horizon, widths)
         return answers, answers
 
-    # One loop for both searches, so that it compiles once: for the cost, and then for the rest.
+    # One loop for both searches, so that it compiles once: first the cost, then the rest.
     nothing = no_answers(first_queries, horizon)
     _, answers = jax.lax.scan(search, nothing, jnp.array([True, False]))
     costs, _ = _halves(jax.tree.map(lambda leaf: leaf[0], answers))
@@ -228,10 +228,10 @@ def _search_boards(
     shortest_paths = jnp.where(makespans.found, makespans.paths, plans.makespan_paths)
     known = connected & ~blocked & (cost < NEVER) & (makespan < NEVER)
     known &= ~costs.gave_up & ~makespans.gave_up
-    # These searches look at arrivals up to the horizon only. A plan in which an agent arrives later
-    # costs at least horizon + 1 for that one and the distances for the others. So cheaper plans are
-    # excluded where the cost is no more than that, and longer ones of the same cost, which may have
-    # no waits, where it is less.
+    # These searches only consider arrivals up to the horizon. A plan with a later arrival costs at
+    # least horizon + 1 for that agent plus the distances of the others. So cheaper plans are
+    # excluded if the cost is at most that bound, and longer plans of equal cost, which may have no
+    # waits, if it is below the bound.
     least_late_cost = horizon + 1 + floor - longest
     known &= (cost == least_cost) | (cost <= least_late_cost)
     known &= waitless.found | ~may_need_no_wait(plans) | (cost < least_late_cost)
@@ -286,7 +286,7 @@ def solve_in_stages(
     single: bool,
     lightly: bool,
 ) -> Solution:
-    """Solve a batch, or a `single` board, by programs that are called where boards are left."""
+    """Solve a batch, or a `single` board, with programs that run only if boards remain."""
     if not single and len(instances.agent_mask) == 0:
         return no_solutions(horizon, instances.agent_mask.shape[-1])
     plan, bound, search, solve_left = _stages(lightly)
@@ -309,7 +309,7 @@ def solve_in_stages(
 def _first_stage(
     instances: Instance, *, horizon: int, widths: Widths, single: bool
 ) -> tuple[Instance, _Planned, Solution, jax.Array]:
-    """Give the batch, what is known of it, and solutions, which are right if none is undecided."""
+    """Return the batch, its plans, and solutions, which are final unless a board is undecided."""
     batch = jax.tree.map(lambda leaf: leaf[None], instances) if single else instances
     planned = _plan_boards(batch, horizon, widths)
     boards, best = planned
@@ -341,7 +341,7 @@ _dense_stage = jit_search(dense_tier.solve_left, static_argnames=("horizon", "wi
 
 
 def _stages(lightly: bool) -> tuple[Any, ...]:
-    """Return the programs of the stages."""
+    """Return the compiled programs of the stages."""
     stages = (_first_stage, _pair_stage, _tree_stage, _dense_stage)
     return tuple(stage.lightly for stage in stages) if lightly else stages
 

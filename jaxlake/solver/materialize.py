@@ -1,6 +1,6 @@
-"""Keep XLA from computing a value again for every element that uses it.
+"""Storage of intermediate values that XLA would otherwise recompute in every consumer.
 
-On CPUs optimisation barriers are dropped before fusion; what goes through a conditional is stored.
+On CPUs XLA drops optimisation barriers before fusion, but it stores the results of a conditional.
 """
 
 from collections.abc import Callable
@@ -13,15 +13,15 @@ T = TypeVar("T")
 
 
 def materialize(values: T, true: jax.Array) -> T:
-    """Return the same values, stored before anything uses them (on CPUs only).
+    """Return the same values, stored before first use (on CPUs only).
 
-    `true` is always True, bool (), but in a way that the compiler can't tell.
+    `true`, bool (), is always True, but in a way that the compiler cannot prove.
     """
     return jax.lax.platform_dependent(values, true, cpu=_stored, default=lambda same, _: same)
 
 
 def computed_apart(compute: Callable[..., T], true: jax.Array, *operands: Any) -> T:
-    """Return `compute(*operands)`, stored before anything uses it (on CPUs only); do not nest."""
+    """Return `compute(*operands)`, stored before first use (on CPUs only); do not nest."""
 
     def apart(true: jax.Array, *operands: Any) -> T:
         shapes = jax.eval_shape(compute, *operands)

@@ -1,4 +1,4 @@
-"""Proof that crowded boards are unsolvable, by the permutations that the agents can undergo.
+"""Proofs that crowded boards are unsolvable, by the reachable permutations of the agents.
 
 An arrangement w(S) maps s to the token in the s-th cell of the set S; moves that close loops
 generate a group (Kornhauser, Miller and Spirakis 1984). Proof: design_notes/solver.md.
@@ -18,13 +18,13 @@ from jaxlake.board.dynamics import ACTION_DELTAS, Action
 from jaxlake.solver.chunks import OCCUPANCY_BLOCK, wanted_first
 
 MAX_TOGETHER = 5
-"""Agents looked at together: with six, cycles of six would have to be moves as well."""
+"""Maximum number of agents examined together: six agents would also need cycles of six as moves."""
 
 MAX_SETS = 1 << 18
-"""The most sets of cells to look at, of 11 bytes for 5 slots."""
+"""Maximum number of sets of cells to examine, of 11 bytes each for 5 slots."""
 
 REPEATING_SIZE = 4
-"""The largest N at which a batch is expected to hold many boards with the same free cells."""
+"""Largest N for which many boards of a batch are expected to share their free cells."""
 
 
 def proved_unsolvable(
@@ -36,18 +36,22 @@ def proved_unsolvable(
     *,
     together: int = 1,
 ) -> jax.Array:
-    """Look for a proof that no plan of any length exists.
+    """Return which wanted boards are proved unsolvable by plans of any length, bool (B,).
 
-    It finds one wherever there is one, for every component with at most five agents and `MAX_SETS`
-    sets of cells. In larger components it tries every subset of agents that does fit. Boards are
-    looked at `together` (static). False, of bool (B,), proves nothing.
+    The proof is complete for components with at most five agents and `MAX_SETS` sets of cells. In
+    larger components every subset of agents that fits is examined. False proves nothing.
 
-    Cells that can be entered are `free`, bool (B, N, N); starts and goals int8 (B, K, 2), (row,
-    column), distinct free cells where `mask`, bool (B, K), says that an agent exists.
+    Args:
+        free: bool (B, N, N), cells that can be entered.
+        starts: int8 (B, K, 2), (row, column), distinct free cells where `mask` is True.
+        goals: int8 (B, K, 2), likewise.
+        mask: bool (B, K), whether the agent exists.
+        wanted: bool (B,), boards to examine.
+        together: Number of boards examined at once (static).
     """
     free, starts, goals, mask, wanted = map(jnp.asarray, (free, starts, goals, mask, wanted))
     cells, slots = free.shape[-1] ** 2, min(starts.shape[1], MAX_TOGETHER)
-    # Small boards have fewer sets, and every board clears an entry for each.
+    # Small boards have fewer sets, and every board clears one entry per set.
     capacity = min(MAX_SETS, max(comb(cells, m) for m in range(slots + 1)))
     count = jnp.sum(wanted, dtype=jnp.int32)
     order = _same_cells_together(free, wanted)
@@ -68,7 +72,7 @@ def proved_unsolvable(
         place = i * together + jnp.arange(together)
         real = place < count
         b = order[jnp.where(real, place, 0)]
-        # Without agents there is nothing to prove.
+        # Without agents no proof is needed.
         present = mask[b] & real[:, None]
         unsolvable, last = jax.vmap(_board_unsolvable)(free[b], starts[b], goals[b], present, last)
         return proved.at[jnp.where(real, b, len(wanted))].set(unsolvable, mode="drop"), last
@@ -79,7 +83,7 @@ def proved_unsolvable(
 
 
 def _same_cells_together(free: jax.Array, wanted: jax.Array) -> jax.Array:
-    """Return the boards int32 (B,), the wanted ones first, small ones with equal cells together."""
+    """Return the boards, int32 (B,), wanted ones first, small ones with equal cells together."""
     if free.shape[-1] > REPEATING_SIZE:
         return wanted_first(wanted)
     cells = free.reshape(len(free), -1)
@@ -88,7 +92,7 @@ def _same_cells_together(free: jax.Array, wanted: jax.Array) -> jax.Array:
 
 
 class _SymmetricGroup(NamedTuple):
-    """The permutations of K things by number, as tuples of their images; 0 is the identity."""
+    """Numbered permutations of K elements, as tuples of their images; 0 is the identity."""
 
     images: np.ndarray  # int32 (K!, K)
     compose: np.ndarray  # int32 (K!, K!), [a, b] is a after b
@@ -109,7 +113,7 @@ def _symmetric_group(K: int) -> _SymmetricGroup:
 
 @cache
 def _binomials(cells: int, K: int, most: int) -> np.ndarray:
-    """Return int32 (cells + 1, K + 1) binomial coefficients, none above `most`."""
+    """Return int32 (cells + 1, K + 1) binomial coefficients, clipped to `most`."""
     table = np.zeros((cells + 1, K + 1), np.int64)
     table[:, 0] = 1
     for n in range(1, cells + 1):
@@ -118,24 +122,24 @@ def _binomials(cells: int, K: int, most: int) -> np.ndarray:
 
 
 class _SpanningSearch(NamedTuple):
-    """A breadth-first search over sets of cells. Sets have numbers, their ranks."""
+    """Breadth-first search over sets of cells, which are numbered by rank."""
 
-    sets: jax.Array  # int16 (capacity + block, K), in the order of finding, without the first
-    block: jax.Array  # int16 (block, K), those of them to look at next
-    arrangement: jax.Array  # uint8 (capacity + 1,), w(S) by rank of S; K! if S is not found yet
+    sets: jax.Array  # int16 (capacity + block, K), in order of discovery, without the first
+    block: jax.Array  # int16 (block, K), the sets to expand next
+    arrangement: jax.Array  # uint8 (capacity + 1,), w(S) by rank of S; K! for unseen S
     finder: jax.Array  # int32 (capacity + 1,), by rank: number within its block of a move to it
-    done: jax.Array  # int32 (), sets whose moves have been looked at
+    done: jax.Array  # int32 (), number of expanded sets
     found: jax.Array  # int32 ()
-    group: jax.Array  # bool (K!,), the permutations g found so far, and what they generate
+    group: jax.Array  # bool (K!,), the group generated by the permutations g found so far
 
 
 class _Searched(NamedTuple):
-    """A search as far as it went, and what it was about; its arrays are never cleared."""
+    """State and subject of a search, kept for reuse; its arrays are never cleared."""
 
     component: jax.Array  # bool (N, N), connected cells
-    agents: jax.Array  # int32 (), how many stand on them; 0 before the first search
-    ids: jax.Array  # int32 (N * N,), the cells of the component numbered from 0 without gaps
-    beside: jax.Array  # int32 (N * N + 1, 4), the neighbours of each by direction
+    agents: jax.Array  # int32 (), number of agents on them; 0 before the first search
+    ids: jax.Array  # int32 (N * N,), consecutive numbers of the component's cells, from 0
+    beside: jax.Array  # int32 (N * N + 1, 4), neighbours of each cell by direction
     search: _SpanningSearch
 
 
@@ -160,7 +164,7 @@ def _no_search(N: int, K: int, capacity: int) -> _Searched:
 def _board_unsolvable(
     free: jax.Array, starts: jax.Array, goals: jax.Array, mask: jax.Array, last: _Searched
 ) -> tuple[jax.Array, _Searched]:
-    """Tell, as bool (), whether one board is proved unsolvable; give the last search for reuse."""
+    """Return whether one board is proved unsolvable, bool (), and the last search for reuse."""
     capacity = last.search.finder.shape[0] - 1
     N, K = free.shape[-1], starts.shape[0]
     S = min(K, MAX_TOGETHER)
@@ -171,8 +175,8 @@ def _board_unsolvable(
     agent = jnp.arange(K)
     apart = mask & ~reach[goals[:, 0], goals[:, 1], agent]
 
-    # The largest number of agents of each component whose sets of cells fit: n agents on c cells
-    # have c choose n sets.
+    # The largest number of agents per component whose sets of cells fit: n agents on c cells have
+    # (c choose n) sets.
     together = reach[starts[:, 0], starts[:, 1]] & mask[:, None] & mask
     cells = jnp.sum(reach, axis=(0, 1), dtype=jnp.int32)
     set_counts = jnp.asarray(_binomials(N * N, S, capacity + 1))
@@ -188,7 +192,7 @@ def _board_unsolvable(
     for i, subset in enumerate(subsets):
         members[i, list(subset)] = True
     first = np.array([subset[0] for subset in subsets])
-    # The agents of each subset, then the others.
+    # The agents of each subset first, then the others.
     slots = np.argsort(~members, axis=1, kind="stable")[:, :S]
     inside = jnp.all(~members | together[first], axis=1)
     relevant = inside & (np.sum(members, axis=1) == largest[first])
@@ -211,7 +215,7 @@ def _board_unsolvable(
 def _unreachable(
     component: jax.Array, starts: jax.Array, goals: jax.Array, m: jax.Array, last: _Searched
 ) -> tuple[jax.Array, _Searched]:
-    """Tell, as bool (), whether the first m of K agents can't reach their goals together."""
+    """Return whether the first m of K agents cannot reach their goals together, as bool ()."""
     N, K = component.shape[-1], starts.shape[0]
     capacity = last.search.finder.shape[0] - 1
     table = _symmetric_group(K)
@@ -226,7 +230,7 @@ def _unreachable(
     to_right, to_below = Action.RIGHT - 1, Action.DOWN - 1
 
     def canonical(cells: jax.Array, who: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return cells (..., K) of tokens `who` sorted, the rank of their set, an arrangement."""
+        """Return sorted cells (..., K) of tokens `who`, the rank of their set, an arrangement."""
         # The rank is colexicographic: the sum of (c_i choose i + 1) over the sorted cells c_i.
         key = jnp.where(playing, cells, nowhere + slot)
         place = jnp.sum(key[..., None, :] < key[..., None], axis=-1, dtype=jnp.int32)
@@ -240,7 +244,7 @@ def _unreachable(
     Begun = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 
     def begin() -> Begun:
-        # The cells are numbered without gaps, so that the ranks of their sets are.
+        # Consecutive cell numbers give consecutive set ranks.
         flat = component.reshape(-1)
         ids = jnp.where(flat, jnp.cumsum(flat, dtype=jnp.int32) - 1, nowhere).astype(jnp.int32)
         rim = jnp.pad(ids.reshape(N, N), 1, constant_values=nowhere)
@@ -282,9 +286,9 @@ def _unreachable(
     orders = jnp.asarray(np.cumprod(np.maximum(np.arange(K + 1), 1)))[m]
 
     def solvable(state: _SpanningSearch) -> jax.Array:
-        # The search carries tokens from a set of its own. Where it comes to the starts, `tokens`
-        # tells which token each agent is. The agents at their goals are then h w(T), T the set of
-        # the goals, with h = tokens * goal_arrangement * w(T)^-1.
+        # The search carries tokens from a set of its choice. Once it reaches the starts, `tokens`
+        # maps agents to tokens. The agents at their goals are then h w(T), where T is the set of
+        # the goals and h = tokens * goal_arrangement * w(T)^-1.
         here, there = state.arrangement[start_rank], state.arrangement[goal_rank]
         known = (here < unknown) & (there < unknown)
         tokens = compose[jnp.where(known, here, 0), inverse[start_arrangement]]
@@ -305,7 +309,7 @@ def _unreachable(
         moved = jnp.where(np.eye(K, dtype=bool)[:, None], target[..., None], cells[:, None, None])
         moved = moved.reshape(OCCUPANCY_BLOCK, -1, K)
 
-        # (block, agent, slots): the square below and to the right of an agent turns.
+        # (block, agent, slots): the square below and to the right of an agent rotates.
         right, below = beside[cells, to_right], beside[cells, to_below]
         ring = jnp.stack([cells, right, beside[right, to_below], below, cells], axis=-1)
         corner = cells[:, None, None] == ring[..., None]
@@ -324,8 +328,8 @@ def _unreachable(
         new_ranks, new_arrangements = new_ranks.reshape(-1), new_arrangements.reshape(-1)
         target_rank = jnp.where(legal, new_ranks, capacity)
 
-        # Of the moves that find the same set one belongs to the tree, whichever is written last,
-        # and the others close loops.
+        # If several moves find the same set, the one written last belongs to the tree, and the
+        # others close loops.
         unseen = legal & (state.arrangement[target_rank] == unknown)
         find = jnp.where(unseen, target_rank, capacity)
         arrangement = state.arrangement.at[find].set(new_arrangements.astype(jnp.uint8))
@@ -336,13 +340,13 @@ def _unreachable(
             finds, state.found + jnp.cumsum(finds, dtype=jnp.int32) - 1, state.sets.shape[0]
         )
 
-        # A loop at T gives g = (arrangement moved from S) * w(T)^-1; for moves of the tree that is
-        # the identity.
+        # A loop at T gives g = (arrangement moved from S) * w(T)^-1, the identity for moves of the
+        # tree.
         tree = arrangement[target_rank].astype(jnp.int32)
         loop = jnp.where(legal, compose[new_arrangements, inverse[jnp.where(legal, tree, 0)]], 0)
         done = jnp.minimum(state.done + OCCUPANCY_BLOCK, state.found)
-        # The next block is read here, not in the next step: there the compiler would copy all sets
-        # before it changes them.
+        # Read the next block here: in the next step, the compiler would copy all sets before it
+        # changes them.
         sets = state.sets.at[place].set(new_sets, mode="drop")
         return _SpanningSearch(
             sets=sets,
@@ -361,7 +365,7 @@ def _unreachable(
 
 
 def _roomiest_cells(component: jax.Array, count: int) -> jax.Array:
-    """Return int32 (count,): the cell with most room around it, then those nearest to it."""
+    """Return int32 (count,): the cell with the most room around it, then those nearest to it."""
     N = component.shape[-1]
 
     def around(values: jax.Array) -> jax.Array:
@@ -376,8 +380,8 @@ def _roomiest_cells(component: jax.Array, count: int) -> jax.Array:
 
 
 def _generated_group(generators: jax.Array, group: jax.Array, table: _SymmetricGroup) -> jax.Array:
-    """Compute, as bool (K!,), what the generators, a superset of `group`, generate."""
-    # A finite set that is closed under products is a group.
+    """Return the group, bool (K!,), that `generators`, a superset of `group`, generate."""
+    # A finite set closed under products is a group.
     quotient = table.compose[table.inverse].T  # [b, a] is a^-1 b
 
     def multiply(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

@@ -1,4 +1,4 @@
-"""What the solver says about an instance."""
+"""Result of the solver for an instance."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 
 DEFAULT_HORIZON = 64
-"""Longest plan, in steps, that `solve` looks for unless told otherwise."""
+"""Default length limit of plans, in steps."""
 
 
 class Status(IntEnum):
-    """What `solve` can say about an instance."""
+    """Outcome of `solve` for an instance."""
 
     OPTIMAL = 0
     UNSOLVABLE = 1
@@ -21,28 +21,28 @@ class Status(IntEnum):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Solution:
-    """The two optima of one instance, each with a plan that attains it.
+    """Both optima of one instance, each with a plan that attains it.
 
-    Both plans are padded with WAIT after the last arrival, and are -1 throughout unless OPTIMAL.
+    Both plans are padded with WAIT after the last arrival; unless OPTIMAL, all entries are -1.
     """
 
-    status: jax.Array  # int8 (), a Status
-    sum_of_costs: jax.Array  # int16 (), least sum of costs, -1 unless OPTIMAL
-    makespan: jax.Array  # int16 (), least makespan, -1 unless OPTIMAL
+    status: jax.Array  # int8 (), a `Status`
+    sum_of_costs: jax.Array  # int16 (), optimal sum of costs, -1 unless OPTIMAL
+    makespan: jax.Array  # int16 (), optimal makespan, -1 unless OPTIMAL
     needs_wait: jax.Array  # bool (), False unless OPTIMAL
     plan: jax.Array  # int8 (horizon, K), attains sum_of_costs
     makespan_plan: jax.Array  # int8 (horizon, K), attains makespan
-    expansions: jax.Array  # int32 (), nodes expanded by the search; 0 if none was needed
+    expansions: jax.Array  # int32 (), search effort, see `solve`; 0 without a search
 
 
 def unknown_solution(horizon: int, num_agents: int) -> Solution:
-    """Give the solution of an instance about which nothing is known: all of it is UNKNOWN."""
+    """Return an UNKNOWN solution."""
     none, plan = jnp.int16(-1), jnp.full((horizon, num_agents), -1, jnp.int8)
     status, needs_wait = jnp.int8(Status.UNKNOWN), jnp.bool_(False)
     return Solution(status, none, none, needs_wait, plan, plan, expansions=jnp.int32(0))
 
 
 def no_solutions(horizon: int, num_agents: int) -> Solution:
-    """Give the solutions of no boards, leaves (0, ...)."""
+    """Return an empty batch of solutions, leaves (0, ...)."""
     one = unknown_solution(horizon, num_agents)
     return jax.tree.map(lambda leaf: jnp.zeros((0, *leaf.shape), leaf.dtype), one)

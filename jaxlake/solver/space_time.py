@@ -1,4 +1,4 @@
-"""One agent's earliest arrival among things that move, for many boards at once."""
+"""Earliest arrival of one agent among moving obstacles, for many boards at once."""
 
 from functools import reduce
 from typing import NamedTuple
@@ -11,14 +11,14 @@ from jaxlake.board.dynamics import Action
 from jaxlake.solver import bitboard
 
 NEVER = 1 << 13
-"""Time of an arrival that does not happen: above any time, and two of them add up within int16."""
+"""Arrival time of an unreachable goal; larger than any time, and int16 holds the sum of two."""
 
 NOBODY = -1
-"""The cell of an agent that does not exist."""
+"""Cell of an absent agent."""
 
 
 class Blocked(NamedTuple):
-    """What an agent can't use, time by time: words (T + 1, ..., R, B) each."""
+    """Cells and moves that an agent cannot use: words (T + 1, ..., R, B) each."""
 
     cells: jax.Array  # at t
     right: jax.Array  # moves, from t to t + 1, as in `MoveSets`
@@ -35,17 +35,17 @@ class Blocked(NamedTuple):
 
 
 class Reachable(NamedTuple):
-    """Where one agent can be, time by time."""
+    """Reachable cells of one agent by time."""
 
     layers: tuple[jax.Array, ...]  # words (T + 1, R, B) per level; undefined after all arrivals
-    arrival: jax.Array  # int16 (B,), when the agent is at its goal to stay, NEVER if it isn't
+    arrival: jax.Array  # int16 (B,), time from which the agent stays at its goal, or NEVER
 
 
 class TracedPath(NamedTuple):
     """One path per board."""
 
     cells: jax.Array  # int16 (T + 1, B), at the goal from the arrival on
-    forced: jax.Array  # bool (T + 1, B), all earliest paths are in this cell; with two levels only
+    forced: jax.Array  # bool (T + 1, B), all earliest paths use this cell; with two levels only
 
 
 class PathBits(NamedTuple):
@@ -53,9 +53,9 @@ class PathBits(NamedTuple):
 
     row: jax.Array
     bit: jax.Array
-    edge_row: jax.Array  # of the edge from t to t + 1
-    across: jax.Array  # its bit, if it lies in a row
-    along: jax.Array  # its bit, if it lies in a column
+    edge_row: jax.Array  # row of the edge from t to t + 1
+    across: jax.Array  # bit of the edge, if it lies in a row
+    along: jax.Array  # bit of the edge, if it lies in a column
 
 
 class SearchBuffers(NamedTuple):
@@ -77,7 +77,7 @@ def _at_time(array: jax.Array, t: jax.Array) -> jax.Array:
 
 def _max_over_times(values: jax.Array) -> jax.Array:
     """Return the largest of int16 (T + 1, B) for each board, (B,)."""
-    # XLA cuts a longer reduction in two on CPUs, and computes the first part number by number.
+    # XLA splits longer reductions in two on CPUs and does not vectorise the first part.
     parts = [jnp.max(values[t : t + 32], axis=0) for t in range(0, len(values), 32)]
     return reduce(jnp.maximum, parts)
 
@@ -89,9 +89,10 @@ def _lane_mask(where: jax.Array | bool, like: jax.Array) -> jax.Array:
 
 
 def distances_alone(free: jax.Array, starts: jax.Array, goals: jax.Array) -> jax.Array:
-    """Count the steps that each agent needs alone on boards of words (R, B), int16 (K, B).
+    """Return the number of steps that each agent needs alone, int16 (K, B).
 
-    Starts and goals are int16 (K, B) cells. NEVER without a path, 0 for agents that do not exist.
+    Boards are words (R, B); starts and goals are int16 (K, B) cells. The result is NEVER without a
+    path and 0 for absent agents.
     """
     R = free.shape[0]
     State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
@@ -113,8 +114,8 @@ def distances_alone(free: jax.Array, starts: jax.Array, goals: jax.Array) -> jax
 
 class _Forward(NamedTuple):
     time: jax.Array  # int32 ()
-    boards: tuple[jax.Array, ...]  # words (R, B) per level, where the agent can be now
-    arrivals: tuple[jax.Array, ...]  # int16 (B,) per level that is asked for
+    boards: tuple[jax.Array, ...]  # words (R, B) per level, cells that the agent can be in now
+    arrivals: tuple[jax.Array, ...]  # int16 (B,) per requested level
     layers: tuple[jax.Array, ...]
 
 
@@ -129,13 +130,21 @@ def reach_goal(
     layers: tuple[jax.Array, ...],
     patient: jax.Array | None = None,
 ) -> Reachable:
-    """Search forward until every agent has arrived to stay, or can't any more.
+    """Search forward until every agent has arrived to stay or can no more.
 
-    Levels are searches that differ in what is blocked, holes included. The first one decides about
-    the arrival, except of agents that are `patient`, bool (B,): they arrive as in the second, if
-    they do. Start and goal are words (R, B) with one cell each. `waits`, bool (B,), says whether
-    the agent may wait before it has arrived. Arrivals count from `earliest` to `latest`, int16
-    (B,), at most T, negative for idle lanes. `layers` are buffers for those of `Reachable`.
+    Levels are searches that differ in their blocked cells and moves, holes included. The first
+    level decides on the arrival, except for `patient` agents: they arrive as in the second level if
+    that is possible.
+
+    Args:
+        start: words (R, B) with one cell each.
+        goal: words (R, B) with one cell each.
+        blocked: One or two levels.
+        waits: bool (B,), whether the agent may wait before it has arrived.
+        earliest: int16 (B,), earliest arrival.
+        latest: int16 (B,), latest arrival, at most T; negative for idle lanes.
+        layers: Buffers for the layers of the result.
+        patient: bool (B,), agents that prefer the arrival of the second level.
     """
     times, _, B = layers[0].shape
     never = jnp.int16(NEVER)
@@ -143,7 +152,7 @@ def reach_goal(
     after = np.arange(1, times + 1, dtype=np.int16)[:, None]
 
     def first_stay(shut: Blocked) -> jax.Array:
-        """Return when the agent may arrive: not before its goal is blocked for the last time."""
+        """Return the earliest allowed arrival: after the last time at which the goal is blocked."""
         shut_goal = bitboard.any_cell(shut.cells & goal)
         return jnp.maximum(_max_over_times(jnp.where(shut_goal, after, jnp.int16(0))), earliest)
 
@@ -186,9 +195,9 @@ def reach_goal(
 
 
 class _Backward(NamedTuple):
-    cell: jax.Array  # words (R, B), where the path is
-    sets: jax.Array  # words (R, B), where some earliest path is
-    cells: jax.Array  # words (T + 1, R, B), the cells so far
+    cell: jax.Array  # words (R, B), current cell of the path
+    sets: jax.Array  # words (R, B), current cells of all earliest paths
+    cells: jax.Array  # words (T + 1, R, B), cells of the path so far
     forced: jax.Array  # bool (T + 1, B)
 
 
@@ -201,12 +210,12 @@ def trace_back(
     buffer: jax.Array,
     upwards: jax.Array | bool = False,
 ) -> tuple[TracedPath, jax.Array]:
-    """Find an earliest path backwards, from the goal through the layers.
+    """Return an earliest path, found backwards from the goal through the layers, and the buffer.
 
-    With two levels, steps that lie on a path which uses nothing that the second level blocks are
-    preferred, then steps that themselves use nothing of that. After that moves are preferred to
-    waits, and steps from above to those from below (the other way round with `upwards`). The
-    buffer, words (T + 1, R, B), is returned. Without a path it is at its goal at all times.
+    With two levels, steps on a path that avoids everything blocked in the second level are
+    preferred, then single steps that avoid it. Next, moves are preferred to waits, and steps from
+    above to steps from below (reversed with `upwards`). Without an arrival the path stays at the
+    goal. The buffer has words (T + 1, R, B).
     """
     times, R, B = found.layers[0].shape
     arrival = jnp.where(found.arrival == NEVER, jnp.int16(0), found.arrival)
@@ -222,10 +231,10 @@ def trace_back(
         cell, layer = state.cell, _at_time(found.layers[0], t)
         origins = blocked[0].moves(t).reversed()
         walking = _lane_mask(t.astype(jnp.int16) < arrival, goal)
-        # From the most preferred on: sets of cells to come from, and whether waiting is as good.
+        # From most to least preferred: predecessor sets, and whether waiting is equally good.
         moves, waiting = [bitboard.dilate(cell, origins) & layer], [_lane_mask(True, goal)]
         if len(blocked) > 1:
-            # `polite`: the step uses nothing of the second level; `clean`: no step before it does.
+            # `polite`: the step avoids the second level; `clean`: all earlier steps avoid it.
             room = layer & ~_at_time(blocked[1].cells, t)
             polite = bitboard.dilate(cell, blocked[1].moves(t).reversed()) & room
             still = cell & may_stay & room
@@ -238,8 +247,8 @@ def trace_back(
         moves = barrier(moves)
         rows = [jnp.min(jnp.where(move != 0, rank, none), axis=0) for move in moves]
         rows = barrier(rows)
-        # The least preferred choice first, so that better ones replace it. `move & -move` is the
-        # lowest bit of a row: the leftmost of its cells.
+        # Start with the least preferred choice, so that better ones replace it. `move & -move` is
+        # the lowest bit of a row: the leftmost of its cells.
         chosen = cell
         for move, row, still in reversed(list(zip(moves, rows, waiting, strict=True))):
             step = jnp.where(rank == row, move & -move, 0)
@@ -262,7 +271,7 @@ def trace_back(
 
 
 def path_bits(cells: jax.Array, rows: int) -> PathBits:
-    """Split paths, int16 (..., T + 1, B) cells, into rows and bits; NOBODY leaves no bit."""
+    """Split paths, int16 (..., T + 1, B) cells, into rows and bits; NOBODY has no bit."""
     row, bit = bitboard.row_and_bit(cells, rows)
     next_row, next_bit = (
         jnp.concatenate([words[..., 1:, :], words[..., -1:, :]], axis=-2) for words in (row, bit)
@@ -279,16 +288,16 @@ def path_bits(cells: jax.Array, rows: int) -> PathBits:
 
 
 def blocked_by(paths: PathBits, rows: int, include: jax.Array) -> Blocked:
-    """Return what agents on paths (K, T + 1, B) block for another one, if bool (K, B) `include`."""
+    """Return the cells and moves that agents in `include`, bool (K, B), block for another agent."""
     cells = bitboard.union_of_cells(paths.row, paths.bit, rows, include)
     across = bitboard.union_of_cells(paths.edge_row, paths.across, rows, include)
     along = bitboard.union_of_cells(paths.edge_row, paths.along, rows, include)
-    # An agent that moves along an edge blocks it both ways: the way back would be a swap.
+    # An agent that moves along an edge blocks both directions: the opposite move would be a swap.
     return Blocked(cells, across, across, along, along)
 
 
 def actions_of(path: jax.Array) -> jax.Array:
-    """Turn cells int16 (..., T + 1, B) into actions int8 (..., T, B)."""
+    """Return the actions, int8 (..., T, B), of paths of cells, int16 (..., T + 1, B)."""
     change = path[..., 1:, :] - path[..., :-1, :]
     actions = jnp.zeros(change.shape, jnp.int8)
     for action in Action:
@@ -297,7 +306,7 @@ def actions_of(path: jax.Array) -> jax.Array:
 
 
 def by_board(actions: jax.Array) -> jax.Array:
-    """Turn actions int8 (K, T, B), boards last, into (B, T, K); on CPUs four as one number."""
+    """Transpose actions int8 (K, T, B) to (B, T, K); CPUs move four of them as one number."""
     K, T, B = actions.shape
 
     def by_fours(actions: jax.Array) -> jax.Array:
@@ -314,20 +323,20 @@ def by_board(actions: jax.Array) -> jax.Array:
 
 
 def arrivals_of(paths: jax.Array) -> jax.Array:
-    """Tell when agents on paths, int16 (..., T + 1, B) cells, are at their last cell to stay."""
+    """Return when each agent on paths, int16 (..., T + 1, B) cells, reaches its last cell."""
     moving = paths[..., 1:, :] != paths[..., :-1, :]
     after = np.arange(1, paths.shape[-2], dtype=np.int16)[:, None]
     return jnp.max(jnp.where(moving, after, jnp.int16(0)), axis=-2)
 
 
 def length_of(paths: jax.Array) -> jax.Array:
-    """Tell when the last agent on paths, int16 (K, T + 1, B) cells, is at its last cell to stay."""
-    # XLA would make one reduction of two, which takes 30 times as long on a CPU.
+    """Return when the last agent on paths, int16 (K, T + 1, B) cells, reaches its last cell."""
+    # XLA would merge two reductions into one, which is 30x slower on CPUs.
     return reduce(jnp.maximum, list(arrivals_of(paths)))
 
 
 def waits_in(paths: jax.Array) -> jax.Array:
-    """Tell, as bool (B,), whether any agent waits before its last arrival: int16 (K, T + 1, B)."""
+    """Return whether any agent waits before its last arrival, for paths int16 (K, T + 1, B)."""
     still = paths[:, 1:] == paths[:, :-1]
     early = np.arange(paths.shape[1] - 1)[:, None] < arrivals_of(paths)[:, None]
     return jnp.any(still & early, axis=(0, 1))

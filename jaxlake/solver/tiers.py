@@ -1,4 +1,4 @@
-"""From cheap certificates to exact search; docs/solver.md lists the tiers."""
+"""Entry points of the solver, from cheap certificates to exact search (see docs/solver.md)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,31 +38,32 @@ def solve(
 ) -> Solution:
     """Solve one instance of up to five agents exactly; `jax.vmap` solves a batch at full speed.
 
-    It is compiled once for each N, number of slots and static argument, also outside of jit.
+    The solver is compiled once per N, number of slots and static argument, also outside of jit.
 
-    An instance needs a wait if no plan of optimal sum of costs exists in which no agent waits
-    before its last arrival at its goal.
+    An instance needs a wait if in every plan with the optimal sum of costs some agent waits before
+    its last arrival at its goal.
 
     Args:
-        instance: The board, with holes bool (N, N), N at most 32, and 1 to 5 slots for agents.
-        horizon: The longest plan to look for, in steps (static, 1 to 4096).
-        max_expansions: How many agents each of up to three searches of the constraint tree may
-            replan, with three or more slots only; None stands for `DEFAULT_MAX_EXPANSIONS`,
-            65,536. With a smaller number more boards are UNKNOWN; no optimum changes.
-        widths: How many boards to work on at a time (static). Results don't depend on it. None
-            stands for `widths_for()`, which follows the platform.
+        instance: The board, with holes bool (N, N), N at most 32, and 1 to 5 agent slots.
+        horizon: Longest plan to look for, in steps (static, 1 to 4096).
+        max_expansions: int32 (), number of agents that each of up to three searches of the
+            constraint tree may replan; applies to three or more slots only. Defaults to
+            `DEFAULT_MAX_EXPANSIONS`, 65,536. Smaller values leave more boards UNKNOWN but never
+            change an optimum.
+        widths: Number of boards to process at once (static); results do not depend on it. Defaults
+            to `widths_for()`, which follows the platform.
 
     Returns:
-        A `Solution`. OPTIMAL and UNSOLVABLE are proved; UNKNOWN means that the budget was spent or
+        The solution. OPTIMAL and UNSOLVABLE are proved; UNKNOWN means that the budget was spent or
         that the shortest plans are longer than `horizon`. `expansions` counts layers of the joint
-        search where there are two slots, else agents replanned in constraint trees and sets
-        computed by `solver/dense`.
+        search for two slots, and otherwise agents replanned in constraint trees plus sets computed
+        by `solver/dense`.
 
     Raises:
-        TypeError: `instance` is no `Instance`, or has leaves of other types.
+        TypeError: `instance` is not an `Instance`, or one of its leaves has the wrong dtype.
         ValueError: `horizon`, N or the number of slots is out of range, or `max_expansions` is not
-            one number. Outside of other programs also where the values are no board, see
-            `Instance`; within one, and under `jax.vmap`, its answer is UNKNOWN.
+            a scalar. Outside of jit and vmap also if the board is invalid, see `Instance`; inside,
+            invalid boards return UNKNOWN.
     """
     check_instance(instance)
     _check(instance, horizon)
@@ -77,9 +78,20 @@ def solve_batch(
     max_expansions: int | jax.Array | None = None,
     widths: Widths | None = None,
 ) -> Solution:
-    """Solve instances, leaves (B, ...): what `jax.vmap(solve)` gives, in half the time to trace.
+    """Solve a batch of instances like `jax.vmap(solve)`, but trace in half the time.
 
-    Arguments and errors as `solve`. `max_expansions` may be an integer array (B,).
+    Args:
+        instances: Leaves (B, ...).
+        horizon: See `solve`.
+        max_expansions: int32 () or (B,), see `solve`.
+        widths: See `solve`.
+
+    Returns:
+        Solutions with leaves (B, ...).
+
+    Raises:
+        TypeError: See `solve`.
+        ValueError: See `solve`.
     """
     check_instance(instances)
     if len(shape := np.shape(instances.agent_mask)) != 2:
@@ -97,9 +109,9 @@ def _solve(
     *,
     single: bool,
 ) -> Solution:
-    # The widths follow the platform, for which a compiled function would not ask again.
+    # Resolve the widths here: a compiled function would not look up the platform again.
     widths = widths or widths_for()
-    # One type of number, so that none compiles anew.
+    # A fixed dtype avoids recompilation.
     most = None if max_expansions is None else jnp.asarray(max_expansions, jnp.int32)
     apart = called_apart(instances, most)
     if apart:
@@ -119,10 +131,10 @@ def solve_boards(
     single: bool = False,
     lightly: bool = False,
 ) -> Solution:
-    """Do what `solve_batch`, or of a `single` board `solve`, does, without checks.
+    """Solve a batch, or a `single` board, without checking the arguments.
 
-    It is called `apart` from other programs, or within one. Few boards are better solved by
-    programs compiled `lightly`.
+    `apart` tells whether the call is outside of jit and transformations. For few boards, programs
+    compiled `lightly` pay off.
     """
     if apart and _slots(instances) > 2:
         return solve_in_stages(
@@ -187,7 +199,7 @@ def _solve_many(
 
 @cache
 def _batch_solver(horizon: int, widths: Widths) -> Callable[[Instance, jax.Array], Solution]:
-    """Return the solver of a whole batch; merged into one, no board waits for the slowest."""
+    """Return the solver of a whole batch, whose lanes do not wait for the slowest board."""
 
     def solver(batch: Instance, budget: jax.Array) -> Solution:
         B, slots = batch.agent_mask.shape
@@ -201,7 +213,7 @@ def _batch_solver(horizon: int, widths: Widths) -> Callable[[Instance, jax.Array
 
 
 def _solve_few_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
-    """Solve one slot or two. A lone agent's shortest path attains both optima without waits."""
+    """Solve one or two slots. A lone agent's shortest path attains both optima without waits."""
     boards = prepare_boards(batch, widths)
     connected = jnp.all(boards.alone < NEVER, axis=0)
     settled, plan = plans_as_if_alone(boards, connected, horizon, widths)
@@ -211,12 +223,12 @@ def _solve_few_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
     no, none = jnp.zeros_like(settled), jnp.zeros(settled.shape, jnp.int32)
     certain = Solution(optimal, floor, makespan, no, plan, plan, expansions=none)
     if len(boards.starts) == 1:
-        # What is connected and not settled has a path longer than the horizon.
+        # Connected boards that are not settled have a path longer than the horizon.
         searched = jax.tree.map(lambda leaf: leaf[None], unknown_solution(horizon, 1))
         searched = jax.tree.map(lambda x, y: jnp.broadcast_to(x, y.shape), searched, certain)
     else:
         searched = solve_two(batch, boards.alone, ~settled, horizon, widths)
-    # A single agent in two slots is shut in just as well as two are.
+    # A single agent in two slots can be disconnected from its goal, too.
     proved = jnp.where(connected, searched.status, jnp.int8(Status.UNSOLVABLE))
     searched = replace(searched, status=proved)
     return jax.tree.map(

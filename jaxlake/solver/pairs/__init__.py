@@ -1,1 +1,1 @@
-"""Two agents: joint search, staircases of arrivals, bounds for more agents, both optima."""
+"""Two agents: joint search, arrival staircases, bounds for more agents, and both optima."""

@@ -1,4 +1,4 @@
-"""Staircases: what two agents prove about their arrivals together (design_notes/solver.md)."""
+"""Staircases: joint lower bounds on the arrivals of two agents (design_notes/solver.md)."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -18,17 +18,17 @@ from jaxlake.solver.pairs.joint_search import Geometry, TwoAgentBoards, TwoAgent
 
 
 class Stair(NamedTuple):
-    """Where a pair stands on its staircase, given how late both arrive."""
+    """Position of a pair on its staircase, given the delays of both agents."""
 
     gain: jax.Array  # int (B,), steps that both need at least beyond their arrivals
-    foot: jax.Array  # int (B,), how late the one must be at least for the other to be in time
-    top: jax.Array  # int (B,), how late the other must be at least if the one comes before that
+    foot: jax.Array  # int (B,), minimum delay of the first agent for the second to be in time
+    top: jax.Array  # int (B,), minimum delay of the second agent if the first is earlier than that
 
 
 def look_up(words: list[jax.Array], one: jax.Array, other: jax.Array) -> Stair:
-    """Look up how late two agents are, int (..., B), in a staircase of two words, uint32 (..., B).
+    """Look up delays of two agents, int (..., B), in a staircase of two words, uint32 (..., B).
 
-    Where the foot is above `one`, they can't arrive so early together; elsewhere they may.
+    If the foot is above the delay `one`, the pair cannot arrive so early together.
     """
     foot = jnp.zeros_like(one)
     top = jnp.zeros_like(one)
@@ -48,7 +48,7 @@ def look_up(words: list[jax.Array], one: jax.Array, other: jax.Array) -> Stair:
 def look_up_pairs(
     words: Sequence[Sequence[jax.Array]], excesses: Sequence[jax.Array]
 ) -> list[Stair]:
-    """Look up how late agents are, int (B,) each, pair by pair in words uint32 (B,), 2 by P."""
+    """Look up the delays of agents, int (B,) each, pair by pair in words uint32 (B,), 2 by P."""
     return [
         look_up([words[0][p], words[1][p]], excesses[i], excesses[j])
         for p, (i, j) in enumerate(combinations(range(len(excesses)), 2))
@@ -56,7 +56,7 @@ def look_up_pairs(
 
 
 def look_up_all_pairs(words: jax.Array, excesses: Sequence[jax.Array]) -> Stair:
-    """Do the same by one look-up, words uint32 (2, P, B) to leaves int (P, B)."""
+    """Look up all pairs at once, with words uint32 (2, P, B); return leaves int (P, B)."""
     one, other = (
         jnp.stack([excesses[pair[side]] for pair in combinations(range(len(excesses)), 2)])
         for side in (0, 1)
@@ -67,7 +67,7 @@ def look_up_all_pairs(words: jax.Array, excesses: Sequence[jax.Array]) -> Stair:
 class _Climb(NamedTuple):
     time: jax.Array  # int32 ()
     layer: jax.Array  # uint32 (W, M, B), L_time
-    delays: jax.Array  # int32 (2, EXCESSES, B), of the other agent, by the excess of the first
+    delays: jax.Array  # int32 (2, EXCESSES, B), of the second agent, by the excess of the first
     running: jax.Array  # bool (B,)
 
 
@@ -79,11 +79,17 @@ def staircases(
     wanted: jax.Array,
     widths: Widths,
 ) -> jax.Array:
-    """Compute the staircases of the wanted pairs, uint32 (2, B); 0 where not wanted.
+    """Return the staircases of the wanted pairs, uint32 (2, B), and 0 for other pairs.
 
-    Cells that can be entered are `free`, bool (F, N, N), and pair i is on board i % F; starts and
-    goals int8 (B, 2, 2), (row, column) of both agents, that can both reach their goals, the
-    distances `alone` int16 (2, B). Entry e has four bits, from the lowest ones of word 0 on.
+    Entry e has four bits, starting with the lowest bits of word 0.
+
+    Args:
+        free: bool (F, N, N), cells that can be entered; pair i is on board i % F.
+        starts: int8 (B, 2, 2), (row, column) of both agents.
+        goals: int8 (B, 2, 2), likewise; each agent can reach its goal alone.
+        alone: int16 (2, B), distances.
+        wanted: bool (B,).
+        widths: Number of pairs to process at once.
     """
     B = wanted.shape[0]
     if B == 0:
@@ -102,12 +108,12 @@ def staircases(
     blank = jnp.zeros((2, B), jnp.uint32)
     length = jnp.max(pairs.alone, axis=0)
     words, _ = in_chunks(climb, pairs, pairs.connected, length, blank, width, None)
-    # A chunk may have been filled up with other pairs.
+    # A chunk may be padded with other pairs.
     return jnp.where(pairs.connected, words, blank)
 
 
 def _climb(boards: TwoAgentBoards, running: jax.Array, board: Geometry) -> jax.Array:
-    """Do what `stairs.climb` does; `_words` takes what entries before one that was missed say."""
+    """Equivalent of the kernel `stairs.climb`; `_words` fills in entries that were skipped."""
     B = boards.free.shape[-1]
     alone = boards.alone
     left = _distances_around(boards, board)
@@ -115,7 +121,7 @@ def _climb(boards: TwoAgentBoards, running: jax.Array, board: Geometry) -> jax.A
 
     def examine(time: jax.Array, layer: jax.Array, state: _Climb) -> _Climb:
         beside = _beside(layer, boards.goals, board)
-        # Of the agent that is not there.
+        # Distances of the agent that is not at its goal.
         distance = jnp.min(jnp.where(beside, left, UNREACHABLE), axis=1)
         delay = jnp.clip(time + distance - alone[::-1], 0, MOST)
         here = np.arange(EXCESSES)[:, None] == (time - alone)[:, None]
@@ -134,10 +140,10 @@ def _climb(boards: TwoAgentBoards, running: jax.Array, board: Geometry) -> jax.A
 
 
 def _words(delays: jax.Array) -> jax.Array:
-    """Make staircases, uint32 (2, B), of delays int32 (2, EXCESSES, B), either agent the first."""
+    """Return staircases, uint32 (2, B), of delays int32 (2, EXCESSES, B) by first agent."""
     B = delays.shape[-1]
     first, second = jax.lax.cummin(delays, axis=1)
-    # If agent 1 is the first to arrive: the least excess of it that lets agent 0 arrive in time.
+    # If agent 1 arrives first: its least excess that lets agent 0 arrive in time.
     e = np.arange(EXCESSES)[:, None, None]
     in_time = second[None] <= e
     other = jnp.where(jnp.any(in_time, axis=1), jnp.argmax(in_time, axis=1), MOST)
@@ -147,7 +153,7 @@ def _words(delays: jax.Array) -> jax.Array:
 
 
 def _distances_around(boards: TwoAgentBoards, board: Geometry) -> jax.Array:
-    """Count steps of agents 1 and 0 to their goals around the other at its own: int32 (2, M, B)."""
+    """Return distances of agents 1 and 0 to their goals past the other's goal, int32 (2, M, B)."""
     M, B = boards.free.shape
     cell, goals = np.arange(M)[:, None, None], boards.goals
     around, ends = boards.free[:, None] & (cell != goals), cell == goals[::-1]
@@ -157,7 +163,7 @@ def _distances_around(boards: TwoAgentBoards, board: Geometry) -> jax.Array:
 
 
 def _beside(layer: jax.Array, goals: jax.Array, board: Geometry) -> jax.Array:
-    """Return where the other agent can be while an agent stands at its goal, bool (2, M, B)."""
+    """Return the cells of the other agent while an agent stands at its goal, bool (2, M, B)."""
     row, column = joint_search.beside_goals(layer, goals)
     cell = jnp.arange(board.cells)
     return jnp.stack([joint_search.has_cells(row[cell // 32], cell[:, None]), column])

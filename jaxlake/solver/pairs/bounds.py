@@ -1,4 +1,4 @@
-"""What pairs of agents prove: their two optima, lower bounds for searches with more agents."""
+"""Both optima of pairs of agents, as lower bounds for searches with more agents."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -20,13 +20,13 @@ from jaxlake.solver.pairs.joint_search import FAR, JointOptima, TwoAgentBoards, 
 
 
 class PairOptima(NamedTuple):
-    """What two agents need when they are alone on the board."""
+    """Optima of two agents that are alone on the board."""
 
-    sum_of_costs: jax.Array  # int32 (B,), FAR if not known
-    makespan: jax.Array  # int32 (B,), FAR if not known
+    sum_of_costs: jax.Array  # int32 (B,), FAR if unknown
+    makespan: jax.Array  # int32 (B,), FAR if unknown
     unsolvable: jax.Array  # bool (B,), proved
-    waitless: jax.Array  # bool (B,), a plan of that sum of costs exists in which nobody waits
-    #   before its last arrival; False unless known
+    waitless: jax.Array  # bool (B,), a plan of that sum of costs exists in which no agent waits
+    #   before its last arrival; False if unknown
 
 
 def pair_optima(
@@ -38,11 +38,18 @@ def pair_optima(
     horizon: int,
     widths: Widths,
 ) -> PairOptima:
-    """Compute exact costs of the wanted pairs of agents, by the joint search of `joint_search`.
+    """Return exact costs of the wanted pairs of agents, using `joint_search`.
 
-    Of the others, and those whose makespan is longer than `horizon` steps (static), nothing is
-    known. Cells that can be entered are `free`, bool (F, N, N), and pair i is on board i % F;
-    starts and goals int8 (B, 2, 2), (row, column), the distances `alone` int16 (2, B).
+    The optima of unwanted pairs, and of pairs with a makespan above `horizon`, are unknown.
+
+    Args:
+        free: bool (F, N, N), cells that can be entered; pair i is on board i % F.
+        starts: int8 (B, 2, 2), (row, column) of both agents.
+        goals: int8 (B, 2, 2), likewise.
+        alone: int16 (2, B), distances.
+        wanted: bool (B,).
+        horizon: Longest plan in steps (static).
+        widths: Number of pairs to process at once.
     """
     B = wanted.shape[0]
     if B == 0:
@@ -67,7 +74,7 @@ def pair_optima(
     shortest = jnp.max(pairs.alone, axis=0)
 
     def find(found: PairOptima, waiting: jax.Array | bool) -> tuple[PairOptima, None]:
-        """Find the optima, or then, not waiting, whether there are plans without waits."""
+        """Find the optima, or, if not `waiting`, whether plans without waits exist."""
         known, sum_of_costs = found.makespan < FAR, found.sum_of_costs
         undecided = joint_search.worth_searching_without_waits(pairs.alone, known, sum_of_costs)
         searched = jnp.where(waiting, pairs.connected, undecided)
@@ -87,7 +94,7 @@ def pair_optima(
 
     no = jnp.zeros(B, bool)
     begun = PairOptima(far, far, no, no)
-    if machine is None:  # a loop for both, so that it compiles once
+    if machine is None:  # a single loop for both, so that it compiles once
         found, _ = jax.lax.scan(find, begun, jnp.array([True, False]))
     else:
         found, _ = find(find(begun, True)[0], False)
@@ -102,7 +109,7 @@ def pair_optima(
 
 
 class PairBounds(NamedTuple):
-    """What the pairs of agents prove."""
+    """Bounds that the pairs of agents prove."""
 
     costs: jax.Array  # int16 (P, B), least costs of both; 0 where unknown
     makespan: jax.Array  # int16 (B,), the largest of their least makespans
@@ -113,7 +120,7 @@ class PairBounds(NamedTuple):
 def pair_bounds(
     batch: Instance, boards: PreparedBoards, wanted: jax.Array, horizon: int, widths: Widths
 ) -> PairBounds:
-    """Solve all pairs of agents of the wanted boards."""
+    """Return the bounds from solving all pairs of agents of the wanted boards."""
     B, K = batch.agent_mask.shape
     i, j = (np.array(side) for side in zip(*agent_pairs(K), strict=True))
     P = len(i)
@@ -144,9 +151,9 @@ def pair_bounds(
 def pair_staircases(
     batch: Instance, boards: PreparedBoards, costs: jax.Array, wanted: jax.Array, widths: Widths
 ) -> jax.Array:
-    """Compute the staircases of pairs that get in each other's way, uint32 (2, P, B); else 0.
+    """Return the staircases of interfering pairs, uint32 (2, P, B), and 0 for other pairs.
 
-    Costs, int16 (P, B), as in `PairBounds`; wanted boards are bool (B,).
+    `costs`, int16 (P, B), are those in `PairBounds`; `wanted` is bool (B,).
     """
     B, K = batch.agent_mask.shape
     i, j = (np.array(side) for side in zip(*agent_pairs(K), strict=True))
@@ -158,7 +165,7 @@ def pair_staircases(
 
 
 def _places(batch: Instance) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return bool (B, N, N) free cells, and int8 (P * B, 2, 2) starts and goals, pair by pair."""
+    """Return free cells, bool (B, N, N), and starts and goals by pair, int8 (P * B, 2, 2)."""
     i, j = (np.array(side) for side in zip(*agent_pairs(batch.agent_mask.shape[1]), strict=True))
 
     def of_pairs(leaf: jax.Array) -> jax.Array:
@@ -169,7 +176,7 @@ def _places(batch: Instance) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def waitless_bounds(pairs: PairBounds, alone: jax.Array) -> jax.Array:
-    """Return lower bounds on the cost of pairs that do not wait, int16 (P, B): even excesses."""
+    """Return lower bounds on the cost of pairs without waits, int16 (P, B): even excesses."""
     i, j = (np.array(side) for side in zip(*agent_pairs(alone.shape[0]), strict=True))
     excess = pairs.costs - (alone[i] + alone[j])
     more = jnp.where(excess % 2 == 1, 1, jnp.where(pairs.waitless | (excess == 0), 0, 2))
@@ -177,14 +184,15 @@ def waitless_bounds(pairs: PairBounds, alone: jax.Array) -> jax.Array:
 
 
 def agent_pairs(agents: int) -> list[tuple[int, int]]:
-    """Return the pairs of agents in the order in which arrays list them."""
+    """Return the pairs of agents in the order that arrays list them."""
     return list(combinations(range(agents), 2))
 
 
 def matching_bound(costs: jax.Array, pair_costs: jax.Array) -> jax.Array:
-    """Compute a lower bound on the sum of costs, int16 (B,): the best matching into pairs.
+    """Return a lower bound on the sum of costs, int16 (B,), from the best matching into pairs.
 
-    `pair_costs` int16 (P, B) bounds the two agents of a pair together, `costs` int16 (K, B) each.
+    `pair_costs`, int16 (P, B), bounds the two agents of a pair together; `costs`, int16 (K, B),
+    bounds each agent alone.
     """
     gain = best_matching(pair_gains(list(costs), list(pair_costs)), len(costs))
     return jnp.sum(costs, axis=0, dtype=jnp.int16) + gain
@@ -193,14 +201,14 @@ def matching_bound(costs: jax.Array, pair_costs: jax.Array) -> jax.Array:
 def pair_gains(
     costs: Sequence[jax.Array], pair_costs: Sequence[jax.Array], stairs: Sequence[Stair] = ()
 ) -> list[jax.Array]:
-    """Compute what each pair needs beyond the costs of its two agents, by all that is known."""
+    """Return the cost of each pair beyond the costs of its two agents, from all known bounds."""
     pairs = agent_pairs(len(costs))
     gains = [jnp.maximum(pair_costs[p] - costs[i] - costs[j], 0) for p, (i, j) in enumerate(pairs)]
     return [jnp.maximum(gains[p], stair.gain) for p, stair in enumerate(stairs)] or gains
 
 
 def best_matching(gains: Sequence[jax.Array], agents: int) -> jax.Array:
-    """Add up the gains of one pair or two without a common agent, as large as possible."""
+    """Return the largest total gain of one pair, or of two pairs without a common agent."""
     pairs = agent_pairs(agents)
     both = [
         gains[p] + gains[q]

@@ -1,7 +1,7 @@
 """Dense joint search for two agents, the basis of pair costs and of two-agent plans.
 
-L_t is the set of joint cells after t steps, S_c the cells of one agent when the other has retired
-and c has been paid: see design_notes/solver.md.
+L_t is the set of joint cells after t steps. S_c is the set of cells of one agent when the other has
+retired and cost c has been paid (design_notes/solver.md).
 """
 
 from functools import reduce
@@ -16,10 +16,10 @@ from jaxlake.solver.materialize import materialize
 from jaxlake.solver.space_time import NEVER
 
 FAR = 1 << 14
-"""A cost, distance or time that is not known or does not exist."""
+"""Cost, distance or time that is unknown or does not exist."""
 
 HALT_PERIOD = 8
-"""Layers between two checks of whether a search still grows."""
+"""Number of layers between two checks of whether a search still grows."""
 
 
 class Geometry(NamedTuple):
@@ -31,7 +31,7 @@ class Geometry(NamedTuple):
 
     @property
     def deltas(self) -> tuple[int, int, int, int]:
-        """What each action but WAIT adds to the number of a cell."""
+        """Change of the cell number by each action but WAIT."""
         return (-self.pitch, self.pitch, -1, 1)
 
 
@@ -42,13 +42,13 @@ def geometry(size: int) -> Geometry:
 
 
 def lanes_at_once(board: Geometry, widths: Widths, horizon: int | None = None) -> int:
-    """Return how many boards one search holds, with its history if there is a `horizon`."""
+    """Return how many boards one search holds, with its history if `horizon` is given."""
     layers = 8 if horizon is None else 8 + horizon
     return widths.fitting(widths.joint_boards, 4 * board.words * board.cells * layers)
 
 
 class TwoAgentBoards(NamedTuple):
-    """Two-agent boards in the form that the search works on, boards last."""
+    """Two-agent boards in the layout of the search, boards last."""
 
     free: jax.Array  # bool (M, B)
     starts: jax.Array  # int32 (2, B), cells of the agents
@@ -57,9 +57,9 @@ class TwoAgentBoards(NamedTuple):
 
 
 class TwoAgentLanes(NamedTuple):
-    """Two agents each on one of some boards, laid out only for lanes that are searched."""
+    """Two agents per lane, each lane on one of some boards; laid out only where searched."""
 
-    board: jax.Array  # int32 (B,), which of the boards
+    board: jax.Array  # int32 (B,), index of the board
     starts: jax.Array  # int32 (2, B), cells of the agents
     goals: jax.Array  # int32 (2, B)
     alone: jax.Array  # int32 (2, B), distance of each start to its goal without the other agent
@@ -70,7 +70,7 @@ class TwoAgentLanes(NamedTuple):
         return jnp.all(self.alone < FAR, axis=0)
 
     def on(self, free: jax.Array, board: Geometry) -> TwoAgentBoards:
-        """Lay out the boards of all lanes, of free cells bool (F, N, N); empty if not connected."""
+        """Return the boards of all lanes, with free cells bool (F, N, N); empty if unconnected."""
         cells = free[self.board] & self.connected[:, None, None]
         padded = jnp.pad(cells, [(0, 0), (0, 0), (0, 1)])
         laid_out = padded.reshape(-1, board.cells).T
@@ -78,14 +78,14 @@ class TwoAgentLanes(NamedTuple):
 
 
 class JointHistory(NamedTuple):
-    """Every set of a search, for going back through it."""
+    """Every set of a search, for reconstructing plans."""
 
     layers: jax.Array  # uint32 (horizon + 1, W, M, B), L_t
     walks: jax.Array  # uint32 (2 * horizon + 2, W, 2, B), S_c; [:, :, i] are cells of agent i
 
 
 class JointOptima(NamedTuple):
-    """What a joint search found. Lanes that it was not asked for say nothing."""
+    """Results of a joint search; undefined for lanes that were not searched."""
 
     sum_of_costs: jax.Array  # int32 (B,), FAR if not found
     makespan: jax.Array  # int32 (B,), FAR if not found
@@ -94,7 +94,7 @@ class JointOptima(NamedTuple):
 
 
 class PairPlans(NamedTuple):
-    """What a search with plans found. Lanes that it was not asked for say nothing."""
+    """Results of a search with plans; undefined for lanes that were not searched."""
 
     optima: JointOptima
     length: jax.Array  # int32 (B,), steps of `plan`
@@ -105,7 +105,7 @@ class PairPlans(NamedTuple):
 class _JointState(NamedTuple):
     time: jax.Array  # int32 ()
     layer: jax.Array  # uint32 (W, M, B), L_time
-    walks: jax.Array  # uint32 (W, 2, B), S_c for the last c looked at
+    walks: jax.Array  # uint32 (W, 2, B), S_c for the last c examined
     running: jax.Array  # bool (B,)
     optima: JointOptima
     history: JointHistory | None
@@ -119,11 +119,15 @@ def two_agent_lanes(
     board: Geometry,
     alone: jax.Array,
 ) -> TwoAgentLanes:
-    """Bring pairs of agents on some boards into the form from which a search begins.
+    """Return pairs of agents in the layout that a search starts from.
 
-    Cells that can be entered are bool (F, N, N), and lane i is on board i % F. Starts and goals are
-    int8 (B, 2, 2), the distances `alone` int16 (2, B). Lanes not `playing`, bool (B,), are never
-    connected.
+    Args:
+        free: bool (F, N, N), cells that can be entered; lane i is on board i % F.
+        starts: int8 (B, 2, 2), (row, column) of both agents.
+        goals: int8 (B, 2, 2), likewise.
+        playing: bool (B,). Other lanes are never connected.
+        board: Geometry of the boards.
+        alone: int16 (2, B), distances.
     """
 
     def flat_cells(places: jax.Array) -> jax.Array:
@@ -151,13 +155,21 @@ def joint_search(
 ) -> tuple[JointOptima, JointHistory | None]:
     """Search until every lane has its sum of costs and its makespan, or is stuck.
 
-    Unless `waiting`, bool (), look instead for plans of the sum of costs `waitless_cost` in which
-    nobody waits before its last arrival. Then `sum_of_costs` tells where one was found, and of the
-    rest only `expansions` and the history have a meaning.
+    With `waiting` False, look instead for plans with the sum of costs `waitless_cost` in which no
+    agent waits before its last arrival. `sum_of_costs` then marks the lanes with such a plan, and
+    apart from it only `expansions` and the history are defined.
 
-    Boards to search, `running` bool (B,), must be connected. `horizon` (static) is the last layer
-    to look at, and `waitless_cost`, int32 (B,), at most twice as much. The `history` is overwritten
-    and returned. A lane is found stuck up to `HALT_PERIOD` - 1 layers late.
+    Args:
+        boards: Boards laid out in lanes.
+        running: bool (B,), lanes to search; their boards must be connected.
+        horizon: Last layer to examine (static).
+        board: Geometry of the boards.
+        history: Buffers that are overwritten and returned; None to search without plans.
+        waitless_cost: int32 (B,), at most 2 * `horizon`.
+        waiting: bool (), whether agents may wait.
+
+    Returns:
+        The optima and the history. Stuck lanes are detected up to `HALT_PERIOD` - 1 layers late.
     """
     B = running.shape[0]
     layer, allowed = first_layer(boards, board)
@@ -230,16 +242,15 @@ def first_layer(boards: TwoAgentBoards, board: Geometry) -> tuple[jax.Array, jax
 
 
 def _if_waiting(words: jax.Array, waiting: jax.Array | bool) -> jax.Array:
-    """Return the words where agents may wait, else empty ones."""
+    """Return the words where agents may wait, and empty words elsewhere."""
     return words & jnp.where(waiting, ~jnp.uint32(0), jnp.uint32(0))
 
 
 def expand(layer: jax.Array, board: Geometry, *, waiting: jax.Array | bool) -> jax.Array:
     """Return all joint cells one simultaneous step away, without swapping conflicts.
 
-    Holes and vertex conflicts are for the caller to mask. Agent 0 moves first, then agent 1. Agent
-    0 may step onto agent 1's cell v only if agent 1 then leaves v for another cell than the one
-    that agent 0 came from.
+    The caller masks holes and vertex conflicts. Agent 0 moves first, then agent 1. Agent 0 may step
+    onto agent 1's cell v only if agent 1 then leaves v for a cell other than agent 0's origin.
     """
     P, M = board.pitch, board.cells
     rim = jax.lax.optimization_barrier(jnp.pad(layer, [(0, 0), (P, P), (0, 0)]))
@@ -247,13 +258,13 @@ def expand(layer: jax.Array, board: Geometry, *, waiting: jax.Array | bool) -> j
     beside = reduce(jnp.bitwise_or, [*moved, _if_waiting(layer, waiting)])
     beside &= jnp.asarray(~_bits(board, 0))[..., None]
 
-    # onto[d]: agent 0 came to agent 1's cell by a move of d. Agent 1 leaves by any move but -d.
+    # onto[d]: agent 0 entered agent 1's cell by a move of d. Agent 1 leaves by any move but -d.
     onto = {delta: _onto_the_other(rim, delta, board) for delta in board.deltas}
     leaving = [
         reduce(jnp.bitwise_or, (onto[delta] for delta in board.deltas if delta != -away))
         for away in board.deltas
     ]
-    # Without the barrier the compiler computes all of this again for every shift that follows.
+    # Without the barrier the compiler recomputes all of this for every shift that follows.
     ends, leaving = jax.lax.optimization_barrier(
         (jnp.pad(beside, [(_spare(board), _spare(board)), (0, 0), (0, 0)]), leaving)
     )
@@ -267,9 +278,9 @@ def expand(layer: jax.Array, board: Geometry, *, waiting: jax.Array | bool) -> j
 def worth_searching_without_waits(
     alone: jax.Array, known: jax.Array, sum_of_costs: jax.Array
 ) -> jax.Array:
-    """Tell, as bool (B,), where only a search can say whether an optimal plan needs a wait.
+    """Return where only a search can decide whether an optimal plan needs a wait, as bool (B,).
 
-    On a bipartite grid an odd excess over the distances `alone`, int32 (2, B), needs one.
+    On a bipartite grid an odd excess over the distances `alone`, int32 (2, B), requires a wait.
     """
     excess = sum_of_costs - jnp.sum(alone, axis=0, dtype=jnp.int32)
     return known & (excess > 0) & (excess % 2 == 0)
@@ -279,25 +290,26 @@ def pack_cells(cells: jax.Array, board: Geometry) -> jax.Array:
     """Pack bool (M, B) into bits, uint32 (W, B)."""
     spare = board.words * 32 - board.cells
     words = jnp.pad(cells, [(0, spare), (0, 0)]).reshape(board.words, 32, -1).astype(jnp.uint32)
-    # XLA adds up number by number on CPUs.
+    # XLA does not vectorise sums on CPUs.
     return reduce(jnp.bitwise_or, (words[:, bit] << bit for bit in range(32)))
 
 
 def _single(cells: jax.Array, board: Geometry) -> jax.Array:
-    """Turn int32 (2, B) cells into uint32 (W, 2, B) with one bit each."""
+    """Return cells, int32 (2, B), as uint32 (W, 2, B) with one bit each."""
     bit = jnp.uint32(1) << (cells % 32).astype(jnp.uint32)
     return jnp.where(np.arange(board.words)[:, None, None] == cells // 32, bit, jnp.uint32(0))
 
 
 def has_cells(words: jax.Array, cells: jax.Array) -> jax.Array:
-    """Tell, as bool, whether each cell has its bit set in the word given for it."""
+    """Return whether each cell's bit is set in its word, as bool."""
     return (words >> (cells % 32).astype(jnp.uint32)) & 1 != 0
 
 
 def beside_goals(layer: jax.Array, goals: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return where one agent can be while the other stands at its goal.
+    """Return the cells of one agent while the other stands at its goal.
 
-    Agent 1 beside agent 0 as words uint32 (W, B), agent 0 beside agent 1 as bool (M, B).
+    Agent 1 with agent 0 at its goal as words uint32 (W, B), agent 0 with agent 1 at its goal as
+    bool (M, B).
     """
     row = jnp.take_along_axis(layer, goals[0][None, None], axis=1)[:, 0]
     column = reduce(
@@ -315,9 +327,9 @@ def _retire(
     *,
     waiting: jax.Array | bool,
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    """Compute S_{2t} and S_{2t+1} from S_{2t-1}; the latter is also the first value returned."""
+    """Return S_{2t+1}, and the pair S_{2t} and S_{2t+1}, from S_{2t-1}."""
     goals = boards.goals
-    # The cells of the one agent in layer t where the other one stands at its goal and may retire.
+    # Cells of one agent in layer t while the other stands at its goal and may retire.
     beside_0, column = materialize(beside_goals(layer, goals), goals[0, 0] < board.cells)
     beside_1 = pack_cells(column, board)
     clear = pack_cells(boards.free, board)[:, None] & ~_single(goals[::-1], board)
@@ -329,7 +341,7 @@ def _retire(
 
 
 def _arrived(walks: jax.Array, goals: jax.Array) -> jax.Array:
-    """Tell, as bool (B,), whether an agent has come to its goal, with the other retired."""
+    """Return whether an agent has reached its goal with the other retired, as bool (B,)."""
     words = jnp.take_along_axis(walks, goals[None] // 32, axis=0)[0]
     return jnp.any(has_cells(words, goals), axis=0)
 
@@ -342,7 +354,7 @@ def _dilate(cells: jax.Array, board: Geometry, *, waiting: jax.Array | bool) -> 
 
 
 def _onto_the_other(rim: jax.Array, delta: int, board: Geometry) -> jax.Array:
-    """Return uint32 (M, B): all ones for cells that agent 0 enters by `delta` and agent 1 is in."""
+    """Return uint32 (M, B), all ones for cells of agent 1 that agent 0 enters by `delta`."""
     M = board.cells
     words = [
         rim[word, board.pitch - delta + first : board.pitch - delta + min(first + 32, M)]
@@ -353,12 +365,12 @@ def _onto_the_other(rim: jax.Array, delta: int, board: Geometry) -> jax.Array:
 
 
 def _spare(board: Geometry) -> int:
-    """Empty words that `_shift_bits` needs on both sides."""
+    """Return the number of empty words that `_shift_bits` needs on both sides."""
     return 1 + board.pitch // 32
 
 
 def _shift_bits(ends: jax.Array, delta: int, board: Geometry) -> jax.Array:
-    """Move bits by `delta` cells: axis 0 holds the words, with `_spare` ones at both ends."""
+    """Shift bits by `delta` cells; axis 0 holds words, with `_spare` extra ones at both ends."""
     words, bits = divmod(abs(delta), 32)
     sign = 1 if delta > 0 else -1
 

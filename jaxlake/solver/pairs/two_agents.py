@@ -1,4 +1,4 @@
-"""Two agents: both optima, a plan for each and needs_wait, by the dense joint search."""
+"""Two agents: both optima, a plan for each and `needs_wait`, using the dense joint search."""
 
 from typing import NamedTuple
 
@@ -25,13 +25,13 @@ from jaxlake.solver.space_time import by_board
 
 
 class _TwoAgentOptima(NamedTuple):
-    """What is known of each lane: the fields of `PairPlans`, and one more."""
+    """Known results per lane: the fields of `PairPlans`, and `undecided`."""
 
     optima: JointOptima
     length: jax.Array
     plan: Rows  # int8 (B, horizon * 2), by time and agent
     makespan_plan: Rows  # likewise
-    undecided: jax.Array  # bool (B,), no plan without waits is known, and there may be one
+    undecided: jax.Array  # bool (B,), no plan without waits is known, but one may exist
 
 
 def solve_two(
@@ -39,9 +39,16 @@ def solve_two(
 ) -> Solution:
     """Solve a batch of two slots, leaves (B, ...), exactly where two agents play.
 
-    Their distances `alone` are int16 (2, B). Boards that are not wanted, bool (B,), or where fewer
-    play are UNKNOWN and cost next to nothing. Others are UNKNOWN if their makespan is longer than
-    `horizon` (static), or if the plan of optimal sum of costs that is found is.
+    Unwanted boards and boards with fewer agents are UNKNOWN and cost next to nothing. Other boards
+    are UNKNOWN if their makespan, or the plan with the optimal sum of costs that the search finds,
+    exceeds `horizon`.
+
+    Args:
+        batch: Leaves (B, ...), with two slots.
+        alone: int16 (2, B), distances.
+        wanted: bool (B,).
+        horizon: Longest plan in steps (static).
+        widths: Number of boards to process at once.
     """
     B = len(wanted)
     playing = wanted & batch.agent_mask[:, 0] & batch.agent_mask[:, 1]
@@ -50,9 +57,9 @@ def solve_two(
     lanes = joint_search.two_agent_lanes(free, batch.starts, batch.goals, playing, board, alone)
     machine = serves(widths.kernels, horizon, board)
     width = max(1, min(B, pairs_at_once(machine, horizon, board, widths)))
-    history: JointHistory | None = None  # a kernel has its own
+    history: JointHistory | None = None  # a kernel has its own memory
     if machine is None:
-        # Allocated once, not per chunk: the loops write every set that they later read.
+        # Allocated once, not per chunk: the loops write every set before they read it.
         history = JointHistory(
             layers=jnp.zeros((horizon + 1, board.words, board.cells, width), jnp.uint32),
             walks=jnp.zeros((2 * horizon + 2, board.words, 2, width), jnp.uint32),
@@ -78,7 +85,7 @@ def solve_two(
     def solve_stage(
         state: tuple[_TwoAgentOptima, JointHistory | None], waiting: jax.Array | bool
     ) -> tuple[tuple[_TwoAgentOptima, JointHistory | None], None]:
-        """Find the optima and a plan for each, or then, not waiting, plans without waits."""
+        """Find the optima and a plan for each, or, if not `waiting`, plans without waits."""
         found, history = state
         known, cost = found.optima.makespan < FAR, found.optima.sum_of_costs
         undecided = joint_search.worth_searching_without_waits(lanes.alone, known, cost)
@@ -99,7 +106,7 @@ def solve_two(
         return in_chunks(search_chunk, operands, searched, length, found, width, history), None
 
     begun = (blank, history)
-    if machine is None:  # a loop for both, so that it compiles once
+    if machine is None:  # a single loop for both, so that it compiles once
         (found, _), _ = jax.lax.scan(solve_stage, begun, jnp.array([True, False]))
     else:
         found, _ = solve_stage(solve_stage(begun, True)[0], False)[0]
@@ -129,7 +136,7 @@ def solve_two(
 def _with_plans(
     known: _TwoAgentOptima, found: PairPlans, wanted: jax.Array, waiting: jax.Array | bool
 ) -> _TwoAgentOptima:
-    """Take what a search found; a plan without waits replaces the one that was known."""
+    """Merge the results of a search; a plan without waits replaces the known plan."""
     optima = found.optima
     plan, makespan_plan = (
         Rows(by_board(each.swapaxes(0, 1)).reshape(len(wanted), -1))
@@ -157,7 +164,7 @@ def search_by_loops(
     board: Geometry,
     waiting: jax.Array | bool,
 ) -> tuple[PairPlans, JointHistory]:
-    """Search and go back through the history, which must be given; arguments as `joint_search`."""
+    """Search, and reconstruct plans from `history`, which is required; see `joint_search`."""
     ended, history = joint_search.joint_search(
         boards, running, horizon, board, history, waitless_cost=waitless_cost, waiting=waiting
     )
@@ -166,7 +173,7 @@ def search_by_loops(
     found = jnp.where(waiting, ended.makespan, ended.sum_of_costs) < FAR
     cost = jnp.where(waiting, ended.sum_of_costs, waitless_cost)
     walk, places = _walk_back(boards, cost, found, history, horizon, board, waiting)
-    # Where the cheapest plan is also of least makespan it is the answer to both objectives.
+    # If the cheapest plan also has the least makespan, it answers both objectives.
     too_long = found & (walk.length > ended.makespan) & waiting
 
     def fill(
@@ -177,7 +184,7 @@ def search_by_loops(
         plan = _back_through_layers(plan, places, time, layers, board, waiting)
         return plan, plan
 
-    # The plan of least cost, then the one of least makespan: a loop, so that it compiles once.
+    # The plan of least cost, then the plan of least makespan, in a loop that compiles once.
     tasks = (
         jnp.stack([jnp.zeros_like(too_long), too_long]),
         jnp.stack([places, boards.goals]),
@@ -188,21 +195,21 @@ def search_by_loops(
 
 
 class _WalkBack(NamedTuple):
-    """One agent on its way back, the other retired."""
+    """Backward walk of one agent while the other is retired."""
 
-    steps: jax.Array  # int32 (), steps back
+    steps: jax.Array  # int32 (), steps walked back
     place: jax.Array  # int32 (B,), cell of the walker
-    left: jax.Array  # int32 (B,), cost paid up to here
-    walking: jax.Array  # bool (B,), not yet where the other retired
-    actions: jax.Array  # int8 (2 * horizon + 2, B), last one first
+    left: jax.Array  # int32 (B,), cost paid up to this point
+    walking: jax.Array  # bool (B,), the other agent has not retired at this point
+    actions: jax.Array  # int8 (2 * horizon + 2, B), last action first
 
 
 class _CheapestPlan(NamedTuple):
-    """A plan of least sum of costs from the time on at which one agent retires."""
+    """Plan of least sum of costs, filled from the retirement of one agent on."""
 
     plan: jax.Array  # int8 (horizon, 2, B)
     length: jax.Array  # int32 (B,)
-    retirement: jax.Array  # int32 (B,), steps that are still to be filled in
+    retirement: jax.Array  # int32 (B,), number of earlier steps, still to be filled
 
 
 def _walk_back(
@@ -214,7 +221,7 @@ def _walk_back(
     board: Geometry,
     waiting: jax.Array | bool,
 ) -> tuple[_CheapestPlan, jax.Array]:
-    """Walk from the goal back through S_c until the joint cell, int32 (2, B), is in a layer."""
+    """Walk back from the goal through S_c until the joint cell, int32 (2, B), is in a layer."""
     deltas = jnp.asarray((0, *board.deltas), jnp.int32)
     goals, lane = boards.goals, jnp.arange(cost.shape[0])
     spent = jnp.where(wanted, cost, 0)
@@ -237,7 +244,7 @@ def _walk_back(
         sets = history.walks[jnp.maximum(state.left - 1, 0), cells // 32, walker, lane]
         may_wait = jnp.asarray(waiting) | (np.arange(len(deltas)) > 0)
         legal = inside & joint_search.has_cells(sets, cells) & may_wait[:, None]
-        # WAIT comes last: a move is better where both will do.
+        # WAIT comes last, so that moves are preferred.
         order = np.array([1, 2, 3, 4, 0])
         action = jnp.asarray(order)[_first_of(legal[order])]
         action = jnp.where(state.walking, action, 0)
@@ -255,10 +262,10 @@ def _walk_back(
     no_actions = jnp.zeros((2 * horizon + 2, cost.shape[0]), jnp.int8)
     begun = _WalkBack(jnp.int32(0), goal, spent, is_walking(goal, spent), no_actions)
     walk = jax.lax.while_loop(lambda state: jnp.any(state.walking), step_back, begun)
-    # Until the retirement a step costs 2, from then on 1.
+    # Until the retirement a step costs 2, afterwards 1.
     retirement = walk.left // 2
     length = spent - retirement
-    # The actions of the walk stand in reverse.
+    # The walk recorded its actions in reverse.
     back = length - 1 - np.arange(horizon)[:, None]
     on_foot = (back >= 0) & (np.arange(horizon)[:, None] >= retirement)
     alone = jnp.take_along_axis(walk.actions, jnp.where(on_foot, back, 0), axis=0)
@@ -268,8 +275,8 @@ def _walk_back(
 
 
 def _first_of(legal: jax.Array) -> jax.Array:
-    """Return the first choice, int32 (B,), that bool (C, B) says is legal; 0 if none is."""
-    # It is `argmax`, which XLA computes number by number on CPUs.
+    """Return the first legal choice, int32 (B,), of bool (C, B); 0 if none is legal."""
+    # Equivalent to `argmax`, which XLA does not vectorise on CPUs.
     number = np.arange(len(legal), dtype=np.int32)[:, None]
     first = jnp.min(jnp.where(legal, number, len(legal)), axis=0)
     return jnp.where(first < len(legal), first, 0)
@@ -283,13 +290,13 @@ def _back_through_layers(
     board: Geometry,
     waiting: jax.Array | bool,
 ) -> jax.Array:
-    """Fill the first `time` steps of a plan, int8 (horizon, 2, B), which end in `places`."""
-    # `places` were reached at `time` for the first time, so any predecessor in a layer will do.
+    """Fill the first `time` steps of a plan, int8 (horizon, 2, B), that end in `places`."""
+    # `time` is the first time at which `places` are reached, so any predecessor in a layer is fine.
     deltas = jnp.asarray((0, *board.deltas), jnp.int32)
     lane = jnp.arange(places.shape[-1])
     choices = np.indices((5, 5)).reshape(2, 25)
     moving = np.sum(choices > 0, axis=0)
-    # Of the legal predecessors take one in which as few agents as possible wait.
+    # Choose a legal predecessor in which as few agents as possible wait.
     order = np.argsort(-moving, kind="stable")
     choices, allowed = choices[:, order], jnp.asarray(waiting) | (moving[order] == 2)
     last = jnp.max(time, initial=0)

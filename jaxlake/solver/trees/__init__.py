@@ -1,1 +1,1 @@
-"""Conflict-based search between the bounds: constraint trees in lanes (tier 5)."""
+"""Conflict-based search between the bounds, on constraint trees in lanes (tier 5)."""

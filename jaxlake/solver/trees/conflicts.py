@@ -1,4 +1,4 @@
-"""Where the paths of several agents meet, and on which of these conflicts to split."""
+"""Conflicts between paths, and the choice of the conflict to split on."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,20 +11,20 @@ from jaxlake.solver.pairs.arrivals import Stair
 from jaxlake.solver.pairs.bounds import agent_pairs
 
 FORCED = 1 << 14
-"""Added to a cell of a path: all earliest paths of the agent are in that cell at that time."""
+"""Flag added to a cell of a path: all earliest paths of the agent use that cell at that time."""
 
 NONE, VERTEX, SWAP, TARGET, ARRIVAL = range(5)
 
 
 class PathConflict(NamedTuple):
-    """Two agents that meet, swap, pass a goal at rest or arrive too early, int16 (B,) each."""
+    """Two agents that meet, swap, pass a resting agent or arrive too early, int16 (B,) each."""
 
     one: jax.Array  # the agent that the first child constrains and replans
-    other: jax.Array  # the agent of the second child; at a target the one at rest
+    other: jax.Array  # the agent of the second child; for TARGET the agent at rest
     kind: jax.Array  # NONE, VERTEX, SWAP, TARGET or ARRIVAL
     time: jax.Array
-    one_here: jax.Array  # cells of both at `time`; for ARRIVAL the arrivals from which on
-    #   each child lets its agent arrive
+    one_here: jax.Array  # cells of both at `time`; for ARRIVAL the earliest arrivals that the
+    #   children allow
     other_here: jax.Array
     one_there: jax.Array  # cells of both at `time` + 1
     other_there: jax.Array
@@ -33,27 +33,32 @@ class PathConflict(NamedTuple):
 def choose_conflict(
     paths: jax.Array, costs: jax.Array, total: jax.Array, bound: jax.Array
 ) -> tuple[PathConflict, jax.Array]:
-    """Choose the conflict to split on, and say in int16 (B,) how many conflicts there are.
+    """Return the conflict to split on, and the number of conflicts, int16 (B,).
 
-    Cardinal ones come first (both children cost more), then semi-cardinal, then the earliest. Paths
-    are int16 (K, T + 1, B) cells, with FORCED; costs, int16 (K, B), last arrivals. The bound, int16
-    (B,), is on the sum of costs where `total`, bool (B,), else on the makespan.
+    Cardinal conflicts come first (both children cost more), then semi-cardinal ones, then the
+    earliest.
+
+    Args:
+        paths: int16 (K, T + 1, B), cells, with FORCED.
+        costs: int16 (K, B), last arrivals.
+        total: bool (B,), whether the bound is on the sum of costs; else on the makespan.
+        bound: int16 (B,), the current bound.
     """
     K, times, B = paths.shape
     T = times - 1
     pairs = agent_pairs(K)
-    # Conflicts are compared as numbers with, from the highest bit on: how many children cost more,
-    # plus 1; T - time in `clock` bits; the pair in 4 bits; whether it is a swap.
+    # Conflicts are encoded as numbers, from the highest bit on: how many children cost more, plus
+    # 1; T - time in `clock` bits; the pair in 4 bits; whether it is a swap.
     clock = 8 if T < 256 else 13
     width = jnp.int16 if T < 256 else jnp.int32
     cells = paths & (FORCED - 1)
-    # With a bound on the makespan, an agent that arrives before it can take a detour for nothing.
+    # With a bound on the makespan, an agent that arrives before the bound can detour at no cost.
     tight = total | (costs == bound)
     forced = ((paths & FORCED) != 0) & tight[:, None]
     t = np.arange(T)[:, None]
     at_rest = t >= costs[:, None]
     forced_move = forced[:, :-1] & forced[:, 1:]
-    # Of all pairs together, and then of all times: two reductions instead of two for each pair.
+    # Reduce over all pairs, then over all times: two reductions instead of two per pair.
     keys = jnp.zeros((T, B), width)
     conflicts = jnp.zeros((T, B), jnp.int16)
     for p, (i, j) in enumerate(pairs):
@@ -79,8 +84,8 @@ def choose_conflict(
     other_rests = time >= costs[other, b]
     is_swap = (best & 1) != 0
     kind = jnp.where(is_swap, SWAP, jnp.where(rests | other_rests, TARGET, VERTEX))
-    # The child that is likely to cost nothing comes first: that of an agent that moves, or that is
-    # not forced.
+    # First comes the child that probably costs nothing: the one that replans a moving agent, or an
+    # agent whose cell is not forced.
     choice = forced[one, time, b] & ~forced[other, time, b]
     turned = jnp.where(kind == TARGET, rests, choice)
     one, other = jnp.where(turned, other, one), jnp.where(turned, one, other)
@@ -100,10 +105,10 @@ def choose_conflict(
 def arrival_conflict(
     stairs: Sequence[Stair], excesses: Sequence[jax.Array], alone: Sequence[jax.Array]
 ) -> PathConflict:
-    """Choose the pair whose lesser delay is the largest: either the one or the other is late.
+    """Return the pair with the largest inevitable delay: one of the two agents arrives late.
 
-    NONE if all pairs may arrive as they do. Stairs are those of the `excesses`, int (B,) each: how
-    much later than `alone` agents arrive.
+    The kind is NONE if all pairs may arrive as they do. `stairs` are looked up at `excesses`, int
+    (B,) each: the delay of each agent relative to `alone`.
     """
     nothing = jnp.zeros_like(excesses[0])
     best, one, other, early, late = (nothing,) * 5

@@ -1,4 +1,4 @@
-"""Lanes that search constraint trees: what each holds, and how they take queries."""
+"""Lanes that search constraint trees: their state, and how they start queries."""
 
 from typing import NamedTuple
 
@@ -12,14 +12,14 @@ from jaxlake.solver.trees.conflicts import PathConflict
 from jaxlake.solver.trees.node import TreeBranch, TreeLevel, TreeNode, TreeQueries
 
 MAX_DEPTH = 64
-"""Constraints on one branch; a query that needs more gives up."""
+"""Maximum number of constraints on one branch; queries that need more give up."""
 
 
 class Teams(NamedTuple):
-    """Lanes that search the tree of one query together, each below prefixes of its own.
+    """Lanes that search the tree of one query together, each below its own prefixes.
 
-    A prefix says which child to take at the first `split` splits, above which there is no bypass.
-    When all prefixes are done and every lane is through, the bound is refuted.
+    A prefix determines the child at each of the first `split` splits, above which there is no
+    bypass. When all prefixes are done and every lane is through, the bound is refuted.
     """
 
     size: jax.Array  # int32 (), lanes of a team; divides the number of lanes
@@ -27,33 +27,33 @@ class Teams(NamedTuple):
 
 
 class TreeLanes(NamedTuple):
-    """The lanes of a search, each at a node of its own."""
+    """Lanes of a search, each at its own node."""
 
-    query: jax.Array  # int32 (B,), index of the query in hand, -1 if there is none
-    task: TreeQueries  # leaves (..., B), of the queries in hand
+    query: jax.Array  # int32 (B,), index of the current query, -1 for idle lanes
+    task: TreeQueries  # leaves (..., B), the current queries
     bound: jax.Array  # int16 (B,)
     cut: jax.Array  # int16 (B,), least cost that was cut at this bound
-    prefix: jax.Array  # int32 (B,), the sides taken at the first splits, a bit each
-    next_prefix: jax.Array  # int32 (B,), the prefix that the team hands out next
+    prefix: jax.Array  # int32 (B,), sides taken at the first splits, one bit each
+    next_prefix: jax.Array  # int32 (B,), next prefix that the team hands out
     through: jax.Array  # bool (B,), done with its prefix
     planned: jax.Array  # int16 (B,), agents of the root that have their first path
     depth: jax.Array  # int16 (B,)
-    agent: jax.Array  # int16 (B,), to be planned next
+    agent: jax.Array  # int16 (B,), next agent to plan
     expansions: jax.Array  # int32 (B,)
-    done: jax.Array  # bool (B,), has its answer
+    done: jax.Array  # bool (B,), the query is answered
     found: jax.Array  # bool (B,)
     gave_up: jax.Array  # bool (B,)
     node: TreeNode
-    last_time: jax.Array  # int16 (B,), after which `node.forbidden` is empty
+    last_time: jax.Array  # int16 (B,), `node.forbidden` is empty after this time
     root: jax.Array  # int16 (K, T + 1, B), `paths` of the root
     root_costs: jax.Array  # int16 (K, B), its `costs`
     branch: TreeBranch
-    level: TreeLevel  # of the node in hand
+    level: TreeLevel  # level of the current node
     buffers: SearchBuffers
 
 
 def new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: Teams) -> TreeLanes:
-    """Return lanes that begin queries (B,)."""
+    """Return lanes that start queries (B,)."""
     R, K, T, L, B = queries.free.shape[0], len(queries.starts), horizon, MAX_DEPTH, len(query)
     word = word_type(R)
 
@@ -61,7 +61,7 @@ def new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: Teams
         return jnp.zeros((*shape, B), dtype)
 
     no, number, never = zeros(dtype=bool), zeros(dtype=jnp.int32), zeros() + NEVER
-    # Unplanned agents are each in a cell of its own off the board, so that none meet.
+    # Unplanned agents stay in distinct cells off the board, so that none of them meet.
     nowhere = (NOBODY - jnp.arange(K, dtype=jnp.int16))[:, None, None]
     paths = jnp.broadcast_to(nowhere, (K, T + 1, B))
     return TreeLanes(
@@ -71,7 +71,7 @@ def new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: Teams
         cut=never,
         prefix=jnp.arange(B, dtype=jnp.int32) % teams.size,
         next_prefix=number + teams.size,
-        # All plan the root, also those for which there is no prefix.
+        # All lanes plan the root, including those without a prefix.
         through=no,
         planned=zeros(),
         depth=zeros(),
@@ -102,8 +102,8 @@ def new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: Teams
 def start_queries(
     lanes: TreeLanes, queries: TreeQueries, query: jax.Array, taken: jax.Array, teams: Teams
 ) -> TreeLanes:
-    """Put queries (B,) into the lanes that `taken`, bool (B,), marks."""
-    # A search writes the rest before it reads it, so it stays the very same arrays.
+    """Start queries (B,) in the lanes marked by `taken`, bool (B,)."""
+    # A search writes the other arrays before it reads them, so they are passed through unchanged.
     new = new_lanes(queries, query, lanes.node.paths.shape[1] - 1, teams)
     last = jnp.max(jnp.where(taken, lanes.last_time, jnp.int16(0)))
     forbidden = _without_constraints(lanes.node.forbidden, taken, last)
@@ -120,8 +120,8 @@ def start_queries(
 
 
 def _without_constraints(forbidden: jax.Array, taken: jax.Array, last: jax.Array) -> jax.Array:
-    """Empty the sets (5, K, T + 1, R, B) of the lanes taken, bool (B,), up to a time, int16 ()."""
-    # As words, since XLA selects lane by lane on CPUs.
+    """Clear the sets (5, K, T + 1, R, B) of the lanes in `taken`, bool (B,), up to time `last`."""
+    # By bit masks, since XLA selects lane by lane on CPUs.
     kept = taken.astype(forbidden.dtype) - 1
 
     def together(forbidden: jax.Array) -> jax.Array:
@@ -134,5 +134,5 @@ def _without_constraints(forbidden: jax.Array, taken: jax.Array, last: jax.Array
 
         return jax.lax.fori_loop(0, last.astype(jnp.int32) + 1, clear, forbidden)
 
-    # They are the largest arrays of a search, and on small boards plans are short.
+    # They are the largest arrays of a search, and plans on small boards are short.
     return jax.lax.platform_dependent(forbidden, cpu=time_by_time, default=together)

@@ -1,4 +1,4 @@
-"""Nodes of constraint trees, one per lane: paths, constraints and the branch that leads there."""
+"""Nodes of constraint trees, one per lane: paths, constraints and the branch to the node."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,48 +15,48 @@ from jaxlake.solver.trees.conflicts import ARRIVAL, FORCED, SWAP, TARGET, VERTEX
 
 
 class TreeQueries(NamedTuple):
-    """Q questions about boards, each for the least bound within which there is a plan."""
+    """Q queries, each for the least bound within which a board has a plan."""
 
     free: jax.Array  # words (R, Q)
-    starts: jax.Array  # int16 (K, Q), cells; NOBODY for agents that do not exist
+    starts: jax.Array  # int16 (K, Q), cells; NOBODY for absent agents
     goals: jax.Array  # int16 (K, Q), likewise
-    alone: jax.Array  # int16 (K, Q), least arrivals; 0 for agents that do not exist
+    alone: jax.Array  # int16 (K, Q), earliest arrivals; 0 for absent agents
     pair_costs: jax.Array  # int16 (P, Q), lower bounds on the cost of both; 0 where unknown
-    stairs: jax.Array  # uint32 (2, P, Q), of `arrivals.staircases`; 0 where unknown
-    total: jax.Array  # bool (Q,), bounds are on the sum of costs; else on the makespan
+    stairs: jax.Array  # uint32 (2, P, Q), from `arrivals.staircases`; 0 where unknown
+    total: jax.Array  # bool (Q,), whether bounds are on the sum of costs; else on the makespan
     waits: jax.Array  # bool (Q,), whether agents may wait before their last arrival
-    first: jax.Array  # int16 (Q,), the bound to begin with
-    last: jax.Array  # int16 (Q,), the largest bound of interest
-    budget: jax.Array  # int32 (Q,), replanned agents after which the search gives up
+    first: jax.Array  # int16 (Q,), first bound to search
+    last: jax.Array  # int16 (Q,), last bound to search
+    budget: jax.Array  # int32 (Q,), number of replanned agents before the search gives up
     wanted: jax.Array  # bool (Q,)
 
 
 class TreeAnswers(NamedTuple):
-    """What a search found, one answer per query."""
+    """Answers of a search, one per query."""
 
     found: jax.Array  # bool (Q,), a plan within `bound`, which is the least possible
-    gave_up: jax.Array  # bool (Q,), neither a plan nor a proof that there is none up to `last`
-    bound: jax.Array  # int16 (Q,), the least bound not refuted
+    gave_up: jax.Array  # bool (Q,), neither a plan nor a proof that none exists up to `last`
+    bound: jax.Array  # int16 (Q,), least bound that is not refuted
     expansions: jax.Array  # int32 (Q,), agents replanned
-    paths: jax.Array  # int16 (K, T + 1, Q), cells, where found
+    paths: jax.Array  # int16 (K, T + 1, Q), cells, where `found`
 
 
 def no_answers(queries: TreeQueries, horizon: int) -> TreeAnswers:
-    """Return answers that say nothing yet, for plans of T = `horizon` steps."""
+    """Return empty answers for plans of T = `horizon` steps."""
     K, Q = queries.starts.shape
     no, none = jnp.zeros(Q, bool), jnp.zeros(Q, jnp.int32)
     return TreeAnswers(no, no, queries.first, none, jnp.zeros((K, horizon + 1, Q), jnp.int16))
 
 
 class TreeLevel(NamedTuple):
-    """A node of the branch in hand, and the constraint that leads to the next: int16 (B,) each."""
+    """A node of the current branch, and the constraint to the next node: int16 (B,) each."""
 
-    conflict: PathConflict  # what the node splits on
-    side: jax.Array  # the child in hand or to be tried, 0 or 1; 2 when both are done
-    conflicts: jax.Array  # how many conflicts the node has
-    cost: jax.Array  # of the constrained agent before
-    limit: jax.Array  # the arrival limit that the constraint replaced
-    fixed: jax.Array  # which cells the constraint fixed: bit 0 at its time, bit 1 one step later
+    conflict: PathConflict  # conflict that the node splits on
+    side: jax.Array  # current or next child, 0 or 1; 2 when both are done
+    conflicts: jax.Array  # number of conflicts of the node
+    cost: jax.Array  # cost of the constrained agent before the constraint
+    limit: jax.Array  # arrival limit that the constraint replaced
+    fixed: jax.Array  # cells that the constraint fixed: bit 0 at its time, bit 1 one step later
 
 
 FIELDS = len(PathConflict._fields) + len(TreeLevel._fields) - 1
@@ -64,26 +64,26 @@ SIDE = len(PathConflict._fields)
 
 
 class TreeBranch(NamedTuple):
-    """The branch in hand, one level for each constraint."""
+    """The current branch, one level per constraint."""
 
     levels: jax.Array  # int16 (FIELDS, L, B), the fields of `TreeLevel`
-    paths: jax.Array  # int16 (B, L, T + 1), of the constrained agent before; with FORCED
+    paths: jax.Array  # int16 (B, L, T + 1), the constrained agent's path before, with FORCED
 
 
 class TreeNode(NamedTuple):
-    """The node in hand."""
+    """The current node."""
 
     paths: jax.Array  # int16 (K, T + 1, B), cells; with FORCED where the agent has no choice
     costs: jax.Array  # int16 (K, B)
-    earliest: jax.Array  # int16 (K, B), arrivals before that are forbidden
-    latest: jax.Array  # int16 (K, B), likewise after that; others keep off the goal from then on
-    forbidden: jax.Array  # words (5, K, T + 1, R, B), to one agent: the fields of `Blocked`
-    fixed: jax.Array  # words (2, K, T + 1, B), row and bit of where one agent has to be; no bit
-    #   where it is free
+    earliest: jax.Array  # int16 (K, B), earliest allowed arrivals
+    latest: jax.Array  # int16 (K, B), latest allowed arrivals; then the goal is closed to others
+    forbidden: jax.Array  # words (5, K, T + 1, R, B) per agent: the fields of `Blocked`
+    fixed: jax.Array  # words (2, K, T + 1, B), row and bit of the cell that an agent must be in; no
+    #   bit where the agent is free
 
 
 def of_agent(values: jax.Array | Sequence[jax.Array], agent: jax.Array) -> jax.Array:
-    """Select the entry of agent (B,): (K, ..., B) to (..., B)."""
+    """Return the entry of agent (B,): (K, ..., B) to (..., B)."""
     chosen = values[0]
     for k in range(1, len(values)):
         chosen = jnp.where(agent == k, values[k], chosen)
@@ -91,7 +91,7 @@ def of_agent(values: jax.Array | Sequence[jax.Array], agent: jax.Array) -> jax.A
 
 
 def with_agent(values: jax.Array, agent: jax.Array, new: jax.Array, where: jax.Array) -> jax.Array:
-    """Replace the entry of agent (B,) in (K, ..., B) by `new` (..., B) where bool (B,) is True."""
+    """Replace the entry of agent (B,) in (K, ..., B) with `new` (..., B) where `where` is True."""
     K, B = values.shape[0], values.shape[-1]
     here = where & (agent == np.arange(K, dtype=np.int16)[:, None])
     return jnp.where(here.reshape(K, *(1,) * (values.ndim - 2), B), new, values)
@@ -111,17 +111,19 @@ def write_level(branch: TreeBranch, depth: jax.Array, level: TreeLevel) -> TreeB
 
 
 def constrained_agent(level: Any) -> jax.Array:
-    """Return the agent that the child at hand constrains and replans, (B,)."""
+    """Return the agent that the current child constrains and replans, (B,)."""
     return jnp.where(level.side == 0, level.conflict.one, level.conflict.other)
 
 
 def toggle_constraint(
     node: TreeNode, level: TreeLevel, where: jax.Array, undo: bool = False
 ) -> tuple[TreeNode, tuple[jax.Array, jax.Array]]:
-    """Add the constraint of the child at hand where bool (B,) is True, or take it away again.
+    """Add the constraint of the current child where `where` is True, or undo it.
 
-    Gives the node, int16 (B,) the arrival limit that was replaced, and int16 (B,) which cells of
-    the first agent were fixed: as `limit` and `fixed` of the level they undo it.
+    Returns:
+        The node; int16 (B,), the arrival limit that was replaced; and int16 (B,), the cells of the
+        first agent that were fixed. The last two are the `limit` and `fixed` of the level, which
+        are needed to undo the constraint.
     """
     conflict = level.conflict
     word = node.forbidden.dtype.type
@@ -138,17 +140,17 @@ def toggle_constraint(
     bit = jnp.where(vertex | swap, bit, jnp.zeros_like(bit))
     field = jnp.where(vertex | ~swap, 0, _field_of_move(here, there))
     at = (field, agent, conflict.time, jnp.clip(lower >> ROW_SHIFT, 0, R - 1), b)
-    # Paths obey what is on a branch, so no bit is set twice, and undoing is the same exclusive or.
+    # Paths obey the branch, so no bit is set twice, and the same exclusive or undoes a constraint.
     forbidden = node.forbidden.at[at].set(node.forbidden[at] ^ bit)
 
-    # A target conflict names the agent at rest second. Side 0: it rests there by then, and nobody
-    # else may enter; side 1: it arrives later. Of two arrivals either the one or the other is late.
+    # In a TARGET conflict the second agent rests. Side 0: it is at rest by then, and no other agent
+    # may enter; side 1: it arrives later. In an ARRIVAL conflict one of the two is late.
     target, arrival = where & (conflict.kind == TARGET), where & (conflict.kind == ARRIVAL)
     rests, delayed = target & first, (target & ~first) | arrival
     limited = jnp.where(arrival, agent, conflict.other)
     latest, earliest = node.latest[limited, b], node.earliest[limited, b]
     limit = jnp.where(rests, latest, earliest)
-    # Disjoint splitting: in the second child the first agent does what the first child forbids.
+    # Disjoint splitting: the second child requires the first agent to do what the first forbids.
     now = (conflict.one, conflict.time, b)
     then = (conflict.one, jnp.minimum(conflict.time + 1, node.fixed.shape[2] - 1), b)
     before, after = node.fixed[:, *now], node.fixed[:, *then]
@@ -160,7 +162,7 @@ def toggle_constraint(
     else:
         new_earliest = jnp.maximum(limit, jnp.where(arrival, here, conflict.time + 1))
         new_latest = jnp.minimum(limit, conflict.time)
-        # A cell that is fixed already stays so when this constraint is undone.
+        # A cell that is already fixed remains so when this constraint is undone.
         fix_now = (vertex | swap) & ~first & (before[1] == 0)
         fix_then = swap & ~first & (after[1] == 0)
         fixed = fix_now + jnp.int16(2) * fix_then
@@ -177,7 +179,7 @@ def toggle_constraint(
 
 
 def _field_of_move(here: jax.Array, there: jax.Array) -> jax.Array:
-    """Return, as int32 (B,), the field of `Blocked` of a move between neighbours, int16 (B,)."""
+    """Return the `Blocked` field, int32 (B,), of a move between neighbours, int16 (B,) each."""
     step = there - here
     downwards = jnp.where(step > 0, 3, 4)
     return jnp.where(step == 1, 1, jnp.where(step == -1, 2, downwards))
@@ -188,8 +190,10 @@ def replan_agent(
 ) -> tuple[jax.Array, jax.Array, SearchBuffers]:
     """Find an earliest path of agent (B,) under its constraints, with few conflicts.
 
-    Bounded by the makespan, a later path is taken where that meets nobody. Gives int16 (T + 1, B)
-    cells with FORCED, int16 (B,) its arrival or NEVER, and the buffers.
+    With a bound on the makespan, a later path is accepted if it avoids all conflicts.
+
+    Returns:
+        int16 (T + 1, B), cells with FORCED; int16 (B,), the arrival or NEVER; and the buffers.
     """
     K, R = node.paths.shape[0], task.free.shape[0]
     is_agent = agent == np.arange(K, dtype=np.int16)[:, None]
@@ -222,7 +226,7 @@ def replan_agent(
 def _forbidden_to(
     task: TreeQueries, node: TreeNode, bits: PathBits, agent: jax.Array, is_agent: jax.Array
 ) -> Blocked:
-    """Collect what holes and constraints forbid agent (B,): words (T + 1, R, B)."""
+    """Return the cells and moves that holes and constraints forbid agent (B,): (T + 1, R, B)."""
     K, times, _ = node.paths.shape
     R = task.free.shape[0]
     none = jnp.zeros((), task.free.dtype)
@@ -231,10 +235,10 @@ def _forbidden_to(
     cells, *moves = (of_agent(words, agent) for words in node.forbidden)
     cells |= ~task.free
     for k in range(K):
-        # Agent k is at its goal at the end of its path; once it has to rest nobody else may enter.
+        # Each agent ends its path at its goal; once it must rest there, no other agent may enter.
         resting = (number == bits.row[k, -1]) & (node.latest[k] <= t) & ~is_agent[k]
         cells |= jnp.where(resting, bits.bit[k, -1], none)
-    # Others keep out of cells where an agent has to be, and the agent itself out of all others.
+    # Others avoid cells where an agent must be, and the agent itself avoids all other cells.
     cells |= union_of_cells(node.fixed[0], node.fixed[1], R, ~is_agent)
     row, bit = of_agent(node.fixed[0], agent)[:, None], of_agent(node.fixed[1], agent)[:, None]
     cells |= jnp.where(bit == 0, none, ~jnp.where(number == row, bit, none))

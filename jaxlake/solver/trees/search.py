@@ -1,4 +1,4 @@
-"""Conflict-based search, depth first, in lanes that refill (design_notes/solver.md)."""
+"""Depth-first conflict-based search, in lanes that refill (design_notes/solver.md)."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ _EFFORTS = (
     (1, 0, EXPANSIONS_BEFORE_TEAM),
     (TEAM_LANES, SHARED_SPLITS, np.iinfo(np.int32).max),
 )
-"""Nodes of a tree in hand, the splits that they share, and the agents replanned at most."""
+"""Per stage: tree nodes per query, splits that they share, and the limit on replanned agents."""
 
 
 class _SearchState(NamedTuple):
@@ -39,13 +39,13 @@ class _SearchState(NamedTuple):
 
 
 def search_with_teams(queries: TreeQueries, horizon: int, widths: Widths) -> TreeAnswers:
-    """Search each tree by one lane, and by a team the few that are not done soon."""
+    """Search each tree by one lane, then the few unfinished ones by teams."""
     R, Q = queries.free.shape
     machine = tree.serves(widths.kernels, R, horizon)
     if machine is not None:
         search = partial(tree.search_trees, horizon=horizon, machine=machine, widths=widths)
     else:
-        # Two questions per board; the number of lanes is a power of two, so that teams divide it.
+        # Two queries per board; the number of lanes is a power of two, so that teams divide it.
         sets = 8 * len(queries.starts) * (horizon + 1) * R * queries.free.dtype.itemsize
         most = widths.fitting(widths.tree_lanes, sets)
         lanes = min(1 << (most.bit_length() - 1), 1 << (Q // 2 - 1).bit_length())
@@ -71,7 +71,7 @@ def search_with_teams(queries: TreeQueries, horizon: int, widths: Widths) -> Tre
     if machine is not None:
         by_one, by_team = _EFFORTS
         return go_on(go_on(nothing, by_one)[0], by_team, helpers=NODE_LANES)[0]
-    # One loop for both, so that the search compiles once.
+    # One loop for both stages, so that the search compiles once.
     return jax.lax.scan(go_on, nothing, tuple(map(jnp.array, zip(*_EFFORTS, strict=True))))[0]
 
 
@@ -83,11 +83,16 @@ def search_trees(
     team: jax.Array | int = 1,
     split: jax.Array | int = 0,
 ) -> TreeAnswers:
-    """Answer every wanted query; for the others, nothing is found and nothing given up.
+    """Answer every wanted query; the others get empty answers.
 
-    A bound that starts below the true lower bound only costs time. Plans have at most T = `horizon`
-    steps (static), and B = `lanes` nodes are in hand at a time (static). `team` lanes, a divisor of
-    B, work on one query together and share the first `split` splits of its tree, at most 14.
+    A bound that starts below the true lower bound costs only time.
+
+    Args:
+        queries: Q queries.
+        horizon: T, the maximum number of steps of a plan (static).
+        lanes: B, the number of nodes searched at once (static).
+        team: Number of lanes that work on one query together, a divisor of B.
+        split: Number of splits at the top of a tree that a team divides, at most 14.
     """
     teams = Teams(*(jnp.asarray(x, jnp.int32) for x in (team, split)))
     order = wanted_first(queries.wanted)
@@ -98,7 +103,7 @@ def search_trees(
         lanes, answers = _hand_in_answers(state.lanes, state.answers, teams)
         empty = lanes.query < 0
         leads = empty & (jnp.arange(B, dtype=jnp.int32) % teams.size == 0)
-        # A leader and the lanes after it get the same place in the order of queries.
+        # A leader and the lanes after it get the same position in the query order.
         place = state.served + jnp.cumsum(leads, dtype=jnp.int32) - 1
         taken = empty & (place < number_wanted)
         query = order[jnp.where(taken, place, 0)]
@@ -108,7 +113,7 @@ def search_trees(
     def step(state: _SearchState) -> _SearchState:
         finished = state.lanes.done | (state.lanes.query < 0)
         waiting = number_wanted - state.served
-        # A refill touches all lanes, so it waits until an eighth of them is free.
+        # A refill touches all lanes, so wait until an eighth of them is free.
         due = jnp.sum(finished, dtype=jnp.int32) >= jnp.maximum(teams.size, B // 8)
         state = jax.lax.cond(
             (waiting > 0) & due | jnp.all(finished), refill, lambda state: state, state
@@ -129,9 +134,9 @@ def search_trees(
 def _hand_in_answers(
     lanes: TreeLanes, answers: TreeAnswers, teams: Teams
 ) -> tuple[TreeLanes, TreeAnswers]:
-    """Write the answers of the teams that have one, and free their lanes."""
+    """Write the answers of the teams that are done, and free their lanes."""
     Q = answers.found.shape[0]
-    # The first lane that found a plan speaks for its team, or else the first.
+    # The first lane with a plan answers for its team, or else the first lane.
     mates, before = _teammates(lanes.found.shape[0], teams)
     silent = jnp.any(mates & before & lanes.found, axis=1) | (
         jnp.any(mates & (lanes.found | before), axis=1) & ~lanes.found
@@ -152,24 +157,24 @@ def _hand_in_answers(
 
 
 def _teammates(lanes: int, teams: Teams) -> tuple[jax.Array, jax.Array]:
-    """Tell, as bool (B, B), whether lane j is in the team of lane i and whether it precedes it."""
+    """Return, as bool (B, B) each, whether lane j is in lane i's team and whether it precedes i."""
     lane = jnp.arange(lanes)
     team = lane // teams.size
     return team[:, None] == team, lane[:, None] > lane
 
 
 def _sum_over(values: jax.Array, mates: jax.Array) -> jax.Array:
-    """Add up, as int32 (B,), the values (B,) of the lanes that bool (B, B) marks."""
+    """Return the sums, int32 (B,), of values (B,) over the lanes marked by bool (B, B)."""
     return jnp.sum(jnp.where(mates, values.astype(jnp.int32), 0), axis=1, dtype=jnp.int32)
 
 
 def _next_side(side: jax.Array, depth: jax.Array, teams: Teams) -> jax.Array:
-    """Return the side after a child is done: the other child, unless it is another lane's."""
+    """Return the side after a finished child: the other child, unless another lane takes it."""
     return jnp.where(depth < teams.split, jnp.int16(2), side + 1)
 
 
 def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
-    """In every lane try one child of the node in hand, or plan one agent of the root."""
+    """Expand one child of the current node in every lane, or plan one agent of the root."""
     K, times, B = lanes.node.paths.shape
     T = times - 1
     b = jnp.arange(B)
@@ -178,7 +183,7 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
     rooting = active & (lanes.planned < K)
     splitting = active & ~rooting
 
-    # Replan the agent, up to the latest arrival at which the node could be within the bound.
+    # Replan the agent, up to the latest arrival at which the node can be within the bound.
     node, (limit, fixed) = tree_node.toggle_constraint(lanes.node, level, splitting)
     tried = level._replace(limit=limit, fixed=fixed)
     constrained = jnp.where(splitting, level.conflict.time, jnp.int16(0))
@@ -200,7 +205,7 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
     planned = active & (arrival != NEVER)
     costs = tree_node.with_agent(node.costs, agent, arrival, planned)
     excesses = list(jnp.maximum(costs - task.alone, 0))
-    # Many results need it; none of them should contain all of the look-up, in code or in time.
+    # Many results use it; materialize it once to avoid recomputation and to keep the code small.
     stair = materialize(arrivals.look_up_all_pairs(task.stairs, excesses), true)
     stairs = [arrivals.Stair(*(leaf[p] for leaf in stair)) for p in range(len(stair.gain))]
     gains = pair_gains(list(costs), list(task.pair_costs), stairs)
@@ -214,23 +219,23 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
     late = task.total & (of_arrivals.kind != NONE) & (next_conflict.kind != NONE)
     next_conflict = jax.tree.map(lambda x, y: jnp.where(late, x, y), of_arrivals, next_conflict)
 
-    # A path that fits is taken without the constraint (bypass), or its child is entered (commit).
+    # A fitting path is taken without the constraint (bypass), or its child is entered (commit).
     # With a bound on the makespan it may arrive at another time.
     same_time = arrival == old_cost
     bypass = splitting & fits & (same_time | ~task.total) & (conflicts < level.conflicts)
     bypass &= depth >= teams.split
     commit = splitting & fits & ~bypass
     refused = active & ~fits
-    # Where the replanning met the ceiling, a plan may lie one above the bound.
+    # If the replanning hit the ceiling, a plan may exist one above the bound.
     above = jnp.where(planned, estimate, lanes.bound + 1)
     hopeless = ~planned & (ceiling >= jnp.minimum(own_latest, T))
     cut = jnp.where(refused & ~hopeless, jnp.minimum(lanes.cut, above), lanes.cut)
 
     bypass, commit, cut, next_conflict = materialize((bypass, commit, cut, next_conflict), true)
-    # The constraint stays only where its child becomes the node in hand.
+    # The constraint remains only if its child becomes the current node.
     node, _ = tree_node.toggle_constraint(node, tried, splitting & ~commit, undo=True)
-    # Where a bypassing path is forced is known under the constraint only. But if it costs what the
-    # old path did, it too passes through every cell in which the old one was forced.
+    # FORCED flags of a bypassing path hold under the constraint only. But a path with the same cost
+    # as the old one also passes through every cell in which the old one was forced.
     kept_forced = (path & (FORCED - 1)) | jnp.where(same_time, old_path & FORCED, jnp.int16(0))
     new_path = jnp.where(bypass, kept_forced, path)
     node = node._replace(
@@ -242,7 +247,7 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
     saved = jnp.where(commit[:, None], old_path.T, branch.paths[b, depth])
     branch = branch._replace(paths=branch.paths.at[b, depth].set(saved))
 
-    # Enter the new node: its conflict, and the side to begin with.
+    # Enter the new node: its conflict, and the first side.
     depth = jnp.where(commit, depth + 1, depth)
     too_deep = depth >= MAX_DEPTH
     depth = jnp.minimum(depth, MAX_DEPTH - 1)
@@ -259,7 +264,7 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
 
     found = arrived & (next_conflict.kind == NONE)
     spent = active & ~found & too_deep
-    # A root without a path within the bound is tried again under the next.
+    # A root without a path within the bound is retried with the next bound.
     unrooted = rooting & refused
     next_bound = jnp.where(unrooted, cut, lanes.bound)
     hopeless_root = unrooted & (cut > task.last)
@@ -285,7 +290,7 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
 
 
 def _backtrack(lanes: TreeLanes, moved: jax.Array, teams: Teams) -> TreeLanes:
-    """Leave nodes whose children are both refuted, up to one that has a child left."""
+    """Leave nodes whose children are both refuted, up to a node with a remaining child."""
     b = jnp.arange(lanes.depth.shape[0])
     true = jnp.any(lanes.query >= 0)  # a search without queries ends
 
@@ -318,7 +323,7 @@ def _backtrack(lanes: TreeLanes, moved: jax.Array, teams: Teams) -> TreeLanes:
 
 
 def _coordinate_teams(lanes: TreeLanes, rooted: jax.Array, teams: Teams) -> TreeLanes:
-    """Let the teams hand out prefixes, raise their bounds and end."""
+    """Let the teams hand out prefixes, raise their bounds and finish."""
     B = lanes.query.shape[0]
     mates, before = _teammates(B, teams)
     prefixes = jnp.int32(1) << teams.split
@@ -332,11 +337,11 @@ def _coordinate_teams(lanes: TreeLanes, rooted: jax.Array, teams: Teams) -> Tree
     gave_up = (any_mate(lanes.gave_up) & ~any_mate(lanes.found)) | spent
     open_teams = busy & ~over & ~spent
 
-    # A lane for which there is no prefix is through as soon as the root is planned.
+    # A lane without a prefix is through as soon as the root is planned.
     through = lanes.through | (rooted & (lanes.prefix >= prefixes))
     idle = open_teams & through
-    # The bound is refuted when no prefix is left and no lane is at one. Then all lanes begin anew,
-    # with the bound at the least cost that any of them cut, or the team ends.
+    # The bound is refuted when no prefix is left and no lane works on one. Then all lanes restart
+    # with the least cost that any of them cut as the bound, or the team ends.
     offered = lanes.next_prefix + _sum_over(idle, mates & before)
     refuted = open_teams & ~any_mate(~idle) & (lanes.next_prefix >= prefixes)
     cut = jnp.min(jnp.where(mates, lanes.cut, jnp.int16(NEVER)), axis=1)
@@ -346,7 +351,7 @@ def _coordinate_teams(lanes: TreeLanes, rooted: jax.Array, teams: Teams) -> Tree
     prefix = jnp.where(taken, offered, lanes.prefix)
     handed_out = jnp.where(again, teams.size, lanes.next_prefix + _sum_over(idle, mates))
 
-    # Below a shared split every prefix begins with the paths of the root.
+    # Below a shared split every prefix starts with the paths of the root.
     node = lanes.node
     root = jnp.where(rooted, node.paths, lanes.root)
     root_costs = jnp.where(rooted, node.costs, lanes.root_costs)
