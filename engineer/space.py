@@ -174,7 +174,7 @@ class KnobSpace(FrozenModel, ABC):
         return self.min_share, self.from_units(self.units - others)
 
     def violation(self, configuration: Configuration) -> str | None:
-        """Say how a configuration leaves the bounds, or None; it may lie off the grid."""
+        """Return how a configuration leaves the bounds, or None; it may lie off the grid."""
         values = configuration.values()
         if tuple(values) != self.groups:
             return f"{self.group_label}s must be {', '.join(self.groups)}, got {', '.join(values)}"
@@ -186,7 +186,7 @@ class KnobSpace(FrozenModel, ABC):
         return None
 
     def off_grid(self, configuration: Configuration) -> str | None:
-        """Say which ratio is not on the grid, so that the review would round it, or None."""
+        """Return which ratio is not on the grid, so that the review would round it, or None."""
         for group, knobs in configuration.values().items():
             for knob, value in knobs.items():
                 if abs(value - self.from_units(self.to_units(value))) > 1e-9:

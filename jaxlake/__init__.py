@@ -1,8 +1,8 @@
 """The lake: multi-agent path finding on frozen lakes, exact and in pure JAX.
 
-The names that it offers stand in `jaxlake.public`, and are imported when one of them is first
-named. So are packages and modules such as `jaxlake.environment` and `jaxlake.prompts`.
-`import jaxlake` alone imports nothing, so that the command line answers before JAX is loaded.
+`jaxlake.public` defines the public names. They are imported on first use, and so are packages and
+modules such as `jaxlake.environment` and `jaxlake.prompts`. `import jaxlake` alone does not import
+JAX, which keeps the command line responsive.
 """
 
 import importlib.metadata as _metadata
@@ -38,7 +38,7 @@ def __getattr__(name: str) -> _Any:
         return _public_names()
     if not name.startswith("_"):
         public = _import_module("jaxlake.public")
-        # Its import has bound the modules that it names, such as `jaxlake.solver`.
+        # Importing it also binds the modules it imports from, such as `jaxlake.solver`.
         found = globals().get(name, getattr(public, name, None))
         if found is not None:
             return globals().setdefault(name, found)

@@ -1,4 +1,4 @@
-"""`python -m jaxlake`: the command line, also where no script of it is installed."""
+"""Entry point of `python -m jaxlake`, which is equivalent to the `jaxlake` script."""
 
 from jaxlake.command_line.entry import entry
 

@@ -6,15 +6,15 @@ from difflib import get_close_matches
 
 
 class UserError(Exception):
-    """Input from outside is invalid: a file, an option, a configuration or a request.
+    """Error in user input: a file, an option, a configuration or a request.
 
-    The message names the field, the value that came and what is allowed. The command line prints
+    The message names the field, the given value and the allowed values. The command line prints
     it without a traceback, after `jaxlake: error: `, and exits with status 2.
     """
 
 
 def printable(text: str) -> str:
-    """Escape what would steer a terminal, all but line breaks and tabs."""
+    """Escape terminal control characters, except line breaks and tabs."""
     return "".join(
         one if one.isprintable() or one in "\n\t" else one.encode("unicode_escape").decode("ascii")
         for one in text
@@ -22,14 +22,14 @@ def printable(text: str) -> str:
 
 
 def did_you_mean(given: object, allowed: Iterable[str]) -> str:
-    """Say which allowed name was probably meant, as the end of a message; "" if none is alike."""
+    """Return a "did you mean" suffix for an error message, or "" without a close match."""
     close = get_close_matches(str(given), list(allowed), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def shortened(value: object) -> str:
-    """Write a value for a message in at most 100 characters.
+    """Return the representation of a value, cut to 100 characters.
 
-    A few lines of YAML with aliases can stand for a value of any size.
+    YAML aliases let a short document describe an arbitrarily large value.
     """
     return f"{reprlib.repr(value):.100}"

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, also after a kill, and the reader of JSON lines."""
+"""Atomic file writes and readers for JSON and JSON lines."""
 
 import errno
 import io
@@ -17,11 +17,20 @@ _TEMPORARY = re.compile(r"\..+\.[0-9]+\.tmp")
 
 @contextmanager
 def open_whole(path: AnyPath, mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a file for writing that appears at `path` only when the block ends without an error.
+    """Open a file for atomic writing.
 
-    It is written, as UTF-8 ("w") or bytes ("wb"), to `.NAME.PID.tmp` beside it, which a kill leaves
-    behind. Pipes and the like are written to, not replaced; a symbolic link is followed. A file
-    behind a URL is kept in memory until it is complete.
+    The file appears at `path` only if the block ends without an error. Until then the content
+    goes to `.NAME.PID.tmp` in the same folder, which a killed process leaves behind. Pipes and
+    devices are written to directly, symbolic links are followed, and the content of a URL is kept
+    in memory until it is complete.
+
+    Args:
+        path: the target file or URL.
+        mode: "w" for UTF-8 text or "wb" for bytes.
+
+    Raises:
+        IsADirectoryError: `path` is a folder.
+        OSError: the file can't be written.
     """
     if isinstance(path, RemotePath):
         content = io.BytesIO()
@@ -45,7 +54,7 @@ def open_whole(path: AnyPath, mode: str = "w") -> Iterator[IO[Any]]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        if error.filename is None and error.errno is not None:  # such as those of fsync
+        if error.filename is None and error.errno is not None:  # such as errors from fsync
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     finally:
@@ -53,22 +62,22 @@ def open_whole(path: AnyPath, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def write_bytes_whole(path: AnyPath, content: bytes) -> None:
-    """Write a file of bytes; see `open_whole`."""
+    """Write bytes atomically; see `open_whole`."""
     with open_whole(path, "wb") as file:
         file.write(content)
 
 
 def write_text_whole(path: AnyPath, text: str) -> None:
-    """Write a file of text, as UTF-8; see `open_whole`."""
+    """Write UTF-8 text atomically; see `open_whole`."""
     with open_whole(path) as file:
         file.write(text)
 
 
 def write_text_first(path: AnyPath, text: str) -> bool:
-    """Write a file of text whole, unless there is one by now; return whether it was written.
+    """Write UTF-8 text atomically unless the file exists, and return whether it was written.
 
-    Of several processes that call this at once one writes the file; where a file system has no hard
-    links, or an object store no conditional writes, the last one wins.
+    If several processes call this at once, exactly one of them writes the file. On file systems
+    without hard links and object stores without conditional writes, the last one wins.
     """
     if isinstance(path, RemotePath):
         try:
@@ -95,7 +104,7 @@ def write_text_first(path: AnyPath, text: str) -> bool:
 
 
 def unfinished_files(path: AnyPath) -> list[Path]:
-    """List the temporary files that killed writers of `path` left in its folder, by name."""
+    """Return the temporary files left behind by killed writers of `path`, sorted by name."""
     if isinstance(path, RemotePath):
         return []
     temporary = re.compile(rf"\.{re.escape(path.name)}\.[0-9]+\.tmp")
@@ -106,9 +115,9 @@ def unfinished_files(path: AnyPath) -> list[Path]:
 
 
 def remove_temporary(folder: Path) -> None:
-    """Remove what killed writers of any file left in a folder and below; links are not followed.
+    """Remove the temporary files of killed writers from a folder and its subfolders.
 
-    No other process may write there.
+    Links are not followed. No other process may write to the folder at the same time.
     """
     for parent, _, names in os.walk(folder):
         for name in filter(_TEMPORARY.fullmatch, names):
@@ -116,7 +125,7 @@ def remove_temporary(folder: Path) -> None:
 
 
 def has_room(path: AnyPath) -> bool:
-    """Say whether the folder of `path` holds nothing but what killed writers of it left."""
+    """Return whether the folder of `path` is empty, apart from leftovers of killed writers."""
     if isinstance(path, RemotePath):
         return not any(path.parent.iterdir())
     folder = path.parent
@@ -124,13 +133,13 @@ def has_room(path: AnyPath) -> bool:
 
 
 def remove_unfinished(path: AnyPath) -> None:
-    """Remove what killed writers of `path` left in its folder."""
+    """Remove the temporary files left behind by killed writers of `path`."""
     for file in unfinished_files(path):
         file.unlink(missing_ok=True)
 
 
 def make_room(path: AnyPath) -> bool:
-    """Say whether there is room for `path` (see `has_room`), and remove what writers left of it."""
+    """Return `has_room(path)`, and remove leftovers of killed writers if it is True."""
     if not has_room(path):
         return False
     remove_unfinished(path)
@@ -138,7 +147,7 @@ def make_room(path: AnyPath) -> bool:
 
 
 def decode_text(content: bytes) -> str:
-    """Decode UTF-8, with a byte order mark or without.
+    """Decode UTF-8 with or without a byte order mark.
 
     Raises:
         ValueError: the bytes are not UTF-8; the message names UTF-16 if they look like it.
@@ -153,18 +162,18 @@ def decode_text(content: bytes) -> str:
 
 
 class RepeatedKeyError(ValueError):
-    """A JSON object names a key twice, and readers differ in which value they take."""
+    """A JSON object repeats a key, which JSON readers resolve differently."""
 
 
 MAX_DEPTH = 100
-"""How deep brackets of JSON may be nested; deeper values break what walks through them."""
+"""Maximum nesting depth of JSON values; deeper ones overflow recursive readers."""
 
-# A string, even one without an end, or a bracket.
+# A string, even an unterminated one, or a bracket.
 _NESTING = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
 def require_shallow(text: str) -> None:
-    """Raise a `ValueError` if brackets of a JSON text are nested more than `MAX_DEPTH` deep."""
+    """Raise `ValueError` if brackets in a JSON text are nested more than `MAX_DEPTH` deep."""
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
     depth = 0
@@ -178,10 +187,10 @@ def require_shallow(text: str) -> None:
 
 
 def load_json(text: str) -> Any:
-    """Read a JSON value whose objects name each key once.
+    """Parse a JSON value, rejecting repeated keys.
 
     Raises:
-        RepeatedKeyError: an object names a key twice; the message names the key.
+        RepeatedKeyError: an object repeats a key; the message names the key.
         ValueError: the text is not JSON, or nested too deeply.
     """
     try:
@@ -205,11 +214,15 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def read_json_lines(
     path: Path, damaged: dict[int, ValueError] | None = None
 ) -> Iterator[tuple[int, Any]]:
-    """Yield (line number from 1, value) of a UTF-8 file with one JSON value per line.
+    """Yield (line number, value) for each line of a UTF-8 file with one JSON value per line.
 
-    Only line feeds end a line. A byte order mark and blank lines are passed over. `damaged` gets
-    what is wrong with lines that are not JSON or repeat a key, by their numbers; without it the
-    first such line is an error.
+    Lines are numbered from 1 and end at line feeds only. A byte order mark and blank lines are
+    skipped.
+
+    Args:
+        path: the file.
+        damaged: if given, collects the errors of invalid lines by line number. If None, the first
+            invalid line raises its error.
 
     Raises:
         OSError: the file can't be read.

@@ -1,4 +1,4 @@
-"""The names that `jaxlake` offers. It imports this module, and so JAX, when one is first named."""
+"""The public names of `jaxlake`, which imports this module (and JAX) on first use."""
 
 from jaxlake.board.distance_fields import UNREACHABLE as UNREACHABLE
 from jaxlake.board.distance_fields import distances as distances

@@ -1,4 +1,4 @@
-"""Files of object stores, named by URLs such as gs://bucket/folder/file, through fsspec."""
+"""Access files in object stores by URLs such as gs://bucket/folder/file, through fsspec."""
 
 import os
 import re
@@ -10,18 +10,18 @@ from typing import IO, Any, TypeAlias
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _BLOCK_SIZE = 1 << 18  # bytes
-_IN_EXTRA = ("gs", "gcs", "s3")  # fsspec names the packages that other schemes need
+_IN_EXTRA = ("gs", "gcs", "s3")  # for other schemes, fsspec's own error names the package
 _INSTALLATION = "pip install 'jaxlake[cloud]' brings what gs:// and s3:// need"
 
 
 @dataclass(frozen=True)
 class RemotePath:
-    """A file or folder behind a URL, with the methods of `pathlib.Path` that data sets use.
+    """A file or folder behind a URL, with the subset of `pathlib.Path` that data sets use.
 
-    Writes replace whole files: a reader of an object store finds the old content or the new one.
+    Writes replace whole files, so readers see either the old or the new content.
     """
 
-    url: str  # scheme://..., without a slash at its end
+    url: str  # scheme://..., without a trailing slash
 
     def __str__(self) -> str:
         return self.url
@@ -36,21 +36,21 @@ class RemotePath:
 
     @property
     def suffix(self) -> str:
-        """The end of the name from its last dot on."""
+        """The file extension, including the dot."""
         return Path(self.name).suffix
 
     @property
     def parent(self) -> "RemotePath":
-        """The folder of the path."""
+        """The parent folder."""
         return RemotePath(self.url.rpartition("/")[0])
 
     def exists(self) -> bool:
-        """Return whether there is a file or a folder."""
+        """Return whether the file or folder exists."""
         with self._reported() as (files, path):
             return bool(files.exists(path))
 
     def iterdir(self) -> Iterator["RemotePath"]:
-        """Yield the files and folders in this folder; none if there is no such folder."""
+        """Yield the files and folders in this folder, or nothing if it does not exist."""
         with self._reported() as (files, path):
             try:
                 entries = files.ls(path, detail=False)
@@ -60,7 +60,7 @@ class RemotePath:
         return (self / name for name in sorted(set(names) - {self.name, ""}))
 
     def open(self, mode: str = "rb") -> IO[bytes]:
-        """Open the file for reading; only the blocks that are read are fetched."""
+        """Open the file for reading; blocks are fetched on demand."""
         if mode != "rb":
             raise ValueError(f"mode: got {mode!r}, only 'rb' is allowed")
         with self._reported() as (files, path):
@@ -80,22 +80,22 @@ class RemotePath:
         """Write the whole file.
 
         Raises:
-            FileExistsError: there is a file, and `replace` is False.
+            FileExistsError: the file exists and `replace` is False.
         """
         with self._reported() as (files, path):
             files.pipe_file(path, content, mode="overwrite" if replace else "create")
 
     @contextmanager
     def _reported(self) -> Iterator[tuple[Any, str]]:
-        """Yield fsspec's file system and path; its errors become an `OSError` with the URL."""
+        """Yield fsspec's file system and path, and turn its errors into an `OSError`."""
         import fsspec
 
         try:
-            # Other processes write into the same folders, so no listing may be kept.
+            # Other processes write to the same folders, so listings must not be cached.
             yield fsspec.url_to_fs(self.url, use_listings_cache=False)
         except OSError:
             raise
-        except Exception as error:  # each store has errors of its own
+        except Exception as error:  # each store raises different error types
             raise OSError(f"{self.url}: {type(error).__name__}: {error}") from error
 
 
@@ -108,7 +108,7 @@ def is_url(location: str | os.PathLike[str]) -> bool:
 
 
 def require_local(location: str) -> str:
-    """Return a path on this host as it is; raise a `ValueError` if it is a URL."""
+    """Return a local path unchanged; raise `ValueError` if it is a URL."""
     if is_url(location):
         raise ValueError(
             f"got {location}, a URL is not allowed here: mount the bucket and pass its path "
@@ -118,10 +118,10 @@ def require_local(location: str) -> str:
 
 
 def as_path(location: str | os.PathLike[str] | RemotePath) -> AnyPath:
-    """Return the path of a file or folder on this host, or behind a URL.
+    """Convert a location to a `Path` (local files) or a `RemotePath` (URLs).
 
     Args:
-        location: a path; file://PATH, which is PATH; or a URL of another scheme that fsspec knows.
+        location: a path; file://PATH, which means PATH; or a URL of a scheme that fsspec supports.
 
     Raises:
         ValueError: the scheme is unknown, or its package is missing; the message names the extra.
@@ -131,7 +131,7 @@ def as_path(location: str | os.PathLike[str] | RemotePath) -> AnyPath:
     text = os.fspath(location)
     if (match := _SCHEME.match(text)) is None:
         return Path(text)
-    if not text.startswith("/", match.end()):  # pathlib removes one of two slashes
+    if not text.startswith("/", match.end()):  # pathlib collapses the two slashes
         raise ValueError(f"{text}: a URL must be a string with two slashes, not a Path")
     if match[1] == "file":
         return Path(text.removeprefix("file://"))

@@ -1,10 +1,10 @@
-"""Plain tables of aligned columns, and durations in words."""
+"""Plain-text tables with aligned columns, and durations for people."""
 
 from collections.abc import Sequence
 
 
 def aligned_text(heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 0) -> str:
-    """Return a table as lines; the first `left` columns are aligned to the left, others right."""
+    """Format a table; the first `left` columns are left-aligned, the others right-aligned."""
     table = [tuple(heads), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
@@ -18,7 +18,7 @@ def aligned_text(heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: i
 
 
 def duration(seconds: float) -> str:
-    """Write seconds for people: 41 s, 3 min 12 s, 2 h 05 min."""
+    """Format seconds for people: 41 s, 3 min 12 s, 2 h 05 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"

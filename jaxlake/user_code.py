@@ -1,7 +1,7 @@
-"""Classes and functions of a user's own, which a configuration names as `package.module:NAME`.
+"""Import user-defined classes and functions, which configurations name as `package.module:NAME`.
 
-Importing runs the module. Commands that only read a run call this within `trust_code`, so that a
-run from elsewhere does not decide what is executed.
+Importing a module executes it. Commands that only read a run import code within `trust_code`, so
+that a run from elsewhere cannot execute arbitrary code.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _trusted: frozenset[str] | None = None  # names that may be imported; None: all
 
 imported: dict[str, str] = {}
-"""The file of each module of a user's that was imported, by the name in the configuration."""
+"""The source file of each imported user module, by its name in the configuration."""
 
 
 class UntrustedCodeError(UserError, ValueError):
-    """A configuration names code that this command does not import."""
+    """A configuration names code that the user has not trusted."""
 
 
 @contextmanager
 def trust_code(names: frozenset[str] | None) -> Iterator[None]:
-    """Import no code but that of these names within the block (None: import all)."""
+    """Restrict imports within the block to these names; None allows all."""
     global _trusted
     before, _trusted = _trusted, names
     try:
@@ -46,14 +46,17 @@ def names_code(value: object) -> TypeGuard[str]:
 
 
 def import_code(name: str, allowed: str) -> Any:
-    """Import an object by its name, also from the current folder.
+    """Import an object by name; modules in the current folder are importable too.
 
     Args:
         name: `package.module:NAME`.
-        allowed: The values that the key may have, for messages.
+        allowed: The allowed values of the key, for error messages.
+
+    Returns:
+        The imported object.
 
     Raises:
-        ValueError: The module can't be imported, has nothing of this name, or is not trusted.
+        ValueError: The module can't be imported, lacks the name, or is not trusted.
     """
     if not _is_trusted(name):
         raise UntrustedCodeError(
@@ -61,7 +64,7 @@ def import_code(name: str, allowed: str) -> Any:
             "whatever its author wrote"
         )
     module_name, attribute = name.split(":")
-    if (folder := str(Path.cwd())) not in sys.path:  # a command alone does not search it
+    if (folder := str(Path.cwd())) not in sys.path:  # console scripts do not search it
         sys.path.append(folder)
     try:
         module = importlib.import_module(module_name)
@@ -79,7 +82,7 @@ def import_code(name: str, allowed: str) -> Any:
 
 
 def import_function(name: str, allowed: str) -> Callable[..., Any]:
-    """Import a function, or a class; raises as `import_code`, and if the object isn't callable."""
+    """Import a callable; raise as `import_code` does, or if the object is not callable."""
     function: Callable[..., Any] = import_code(name, allowed)
     if not callable(function):
         raise ValueError(f"got {name}, which is not callable; allowed are {allowed}")
@@ -87,7 +90,7 @@ def import_function(name: str, allowed: str) -> Callable[..., Any]:
 
 
 def check_function(name: str, allowed: str) -> None:
-    """Import a function to check its name; a function that is not trusted is not checked."""
+    """Check that a function can be imported; untrusted names are not checked."""
     if _is_trusted(name):
         import_function(name, allowed)
 

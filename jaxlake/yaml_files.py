@@ -1,4 +1,4 @@
-"""YAML files as trees of plain values, and overrides of single values; needs the package yaml."""
+"""Read YAML files into plain values and apply `key.sub=value` overrides; requires PyYAML."""
 
 import re
 from collections.abc import Hashable
@@ -12,7 +12,7 @@ from jaxlake.files import decode_text
 
 
 def read_yaml(path: Path) -> dict[Any, Any]:
-    """Read a YAML file that holds a mapping; a `UserError` says why that can't be done."""
+    """Read a YAML file that holds a mapping; raise `UserError` if it is unreadable or invalid."""
     try:
         tree = parse_yaml(decode_text(path.read_bytes()))
     except OSError as error:
@@ -26,7 +26,7 @@ def read_yaml(path: Path) -> dict[Any, Any]:
 
 
 def parse_yaml(text: str) -> Any:
-    """Parse a YAML document; a `ValueError` of one line says that it is not YAML."""
+    """Parse a YAML document; raise `ValueError` with a one-line message if it is invalid."""
     try:
         return yaml.load(text, _Reader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -35,7 +35,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def apply_override(override: str, tree: dict[Any, Any]) -> None:
-    """Apply a `key.sub=value` override to a tree; a `UserError` names one that doesn't fit."""
+    """Apply a `key.sub=value` override to a tree in place; raise `UserError` if it is invalid."""
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise UserError(f"--set {override!r}: must be key.sub=value")
@@ -43,7 +43,7 @@ def apply_override(override: str, tree: dict[Any, Any]) -> None:
         value = parse_yaml(text)
     except ValueError as error:
         raise UserError(f"--set {override!r}: the value is not YAML") from error
-    # As in YAML, digits are a number; too many of them for one (18) stay text.
+    # As in YAML, digits are a number; more than 18 digits stay text.
     *parents, leaf = (
         int(part) if re.fullmatch("[0-9]{1,18}", part) else part for part in key.split(".")
     )
@@ -56,7 +56,7 @@ def apply_override(override: str, tree: dict[Any, Any]) -> None:
 
 
 class _Reader(yaml.SafeLoader):
-    """The safe reader, which refuses a key that stands twice in a mapping."""
+    """Safe YAML loader that rejects repeated keys in a mapping."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
@@ -70,7 +70,7 @@ class _Reader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Refuse keys that are written in several ways, such as 3 and 0x3."""
+        """Reject equal keys that are written differently, such as 3 and 0x3."""
         merge = "tag:yaml.org,2002:merge"
         own = [key for key, _ in node.value if key.tag != merge]
         keys = [self.construct_object(key, deep=True) for key in own]

@@ -147,7 +147,7 @@ def _row(results: Results, one: Entry) -> tuple[str, ...]:
 
 
 def verdict(results: Results, one: Entry) -> str:
-    """Say whether an engineer reads: whether it beats itself on another group's evidence."""
+    """Return whether an engineer reads: whether it beats itself on another group's evidence."""
     if one.engineer in BLIND:
         return "blind"
     shuffled = results.entry(f"shuffled:{one.engineer}", one.groups)

@@ -144,7 +144,7 @@ def _training_cells(view: StageView, group: str) -> dict[str, str]:
 
 
 def _last_edit(view: StageView, group: str) -> str:
-    """Say how the configuration of the last stage differed from the one before it."""
+    """Return how the configuration of the last stage differed from the one before it."""
     if view.designed_from is None:
         return "none"
     space = view.domain.space

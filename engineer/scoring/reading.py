@@ -72,7 +72,7 @@ class Reading(FrozenModel):
         return not self.unread and any(one.flips is not None for one in self.facts)
 
     def sentence(self) -> str:
-        """Say whether the model reads."""
+        """Return whether the model reads."""
         known = [one.flips for one in self.facts if one.flips is not None]
         if not known:
             return "Whether it reads can't be told: no swap changes the rule's edits."

@@ -24,7 +24,7 @@ def describe(parser: argparse.ArgumentParser, run: Command | None, description: 
 
 
 def add_actions(parser: argparse.ArgumentParser) -> Subparsers:
-    """Give a command actions, such as `make` of `jaxlake dataset make`."""
+    """Add actions to a command, such as `make` of `jaxlake dataset make`."""
     return parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
 

@@ -27,7 +27,7 @@ def requirements() -> dict[str, dict[str, str]]:
 
 
 def installation(package: str) -> str:
-    """Say how to install a package that was not found: by extras of jaxlake that bring it."""
+    """Return how to install a package that was not found: by extras of jaxlake that bring it."""
     distribution = _normalised(_DISTRIBUTIONS.get(package, package))
     extras = [extra for extra, needed in requirements().items() if distribution in needed and extra]
     if extras:

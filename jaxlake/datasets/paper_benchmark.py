@@ -74,7 +74,7 @@ V2 = Benchmark(
 
 
 def cell_name(agents: int, size: int) -> str:
-    """Give the name of a cell."""
+    """Return the name of a cell."""
     return f"{agents}ag_{size}x{size}"
 
 

@@ -1,4 +1,4 @@
-"""The lake as an environment for reinforcement learning, under the contract of gymnax 1.0."""
+"""The lake as a reinforcement-learning environment with the gymnax 1.0 interface."""
 
 from jaxlake.board.dynamics import action_mask as action_mask
 from jaxlake.environment.adapters import INTERFACES as INTERFACES

@@ -1,4 +1,4 @@
-"""The lake with agents by name: dictionaries of observations, actions, rewards and ends."""
+"""Multi-agent interface with dictionaries keyed by agent name."""
 
 from typing import Any
 
@@ -15,13 +15,17 @@ ByAgent = dict[str, Any]
 
 
 class AgentDictionaryLake:
-    """A `LakeEnvironment` under the interface of JaxMARL: agents agent_0 to agent_(K-1).
+    """A `LakeEnvironment` with the JaxMARL interface, for agents agent_0 to agent_(K-1).
 
-    `step` starts the next episode where one has ended, as in JaxMARL: all agents end together, and
-    `dones["__all__"]` says so. A reward of the team is every agent's reward.
+    As in JaxMARL, `step` resets finished episodes. All agents finish together, and
+    `dones["__all__"]` is True when they do. A team reward is given to every agent.
+
+    Args:
+        environment: the environment; its observation needs one row per agent, as `FlatAgents`.
+        params: its parameters.
 
     Raises:
-        ValueError: the observation has no row per agent, as `FlatAgents` has.
+        ValueError: the observation does not have one row per agent.
     """
 
     name = LakeEnvironment.name
@@ -43,21 +47,27 @@ class AgentDictionaryLake:
 
     @property
     def agent_classes(self) -> dict[str, list[str]]:
-        """All agents are of one kind."""
+        """The agents by class; there is a single class."""
         return {"agents": list(self.agents)}
 
     def reset(self, key: jax.Array) -> tuple[ByAgent, EnvState]:
-        """Start an episode: (observations, state)."""
+        """Start an episode and return (observations, state)."""
         seen, state = self.environment.reset(key, self.params)
         return self._observations(seen), state
 
     def step(
         self, key: jax.Array, state: EnvState, actions: ByAgent, reset_state: EnvState | None = None
     ) -> tuple[ByAgent, EnvState, ByAgent, ByAgent, Info]:
-        """Make one step; where the episode ends, start the next one, at `reset_state` if given.
+        """Make one step, and reset the episode if it ends.
 
-        Actions are int () or (1,). Returns (observations, state, rewards, dones, info); `info` is
-        that of `LakeEnvironment.step`.
+        Args:
+            key: typed PRNG key.
+            state: the current state.
+            actions: one action per agent, int () or (1,).
+            reset_state: the state to reset to; a new start if None.
+
+        Returns:
+            (observations, state, rewards, dones, info), with `info` from `LakeEnvironment.step`.
         """
         seen, following, reward, terminated, truncated, info = self.environment.step(
             key, state, self._joint(actions), self.params
@@ -73,7 +83,7 @@ class AgentDictionaryLake:
     def step_env(
         self, key: jax.Array, state: EnvState, actions: ByAgent
     ) -> tuple[ByAgent, EnvState, ByAgent, ByAgent, Info]:
-        """Make one step without a new start: see `LakeEnvironment.step_env`.
+        """Make one step without resetting; see `LakeEnvironment.step_env`.
 
         `info` also holds `terminated` and `truncated`, bool ().
         """
@@ -84,19 +94,19 @@ class AgentDictionaryLake:
         return self._returned(seen, state, reward, terminated | state.truncated, info)
 
     def get_obs(self, state: EnvState) -> ByAgent:
-        """Give what the agents see of a state."""
+        """Return the observations of a state, by agent."""
         return self._observations(self.environment.observe(state, self.params))
 
     def get_avail_actions(self, state: EnvState) -> ByAgent:
-        """Say which actions lead neither off the board nor onto a hole: bool (5,) each."""
+        """Return each agent's mask of actions that stay on the board and avoid holes, bool (5,)."""
         return self._by_agent(self.environment.action_mask(state, self.params))
 
     def observation_space(self, agent: str) -> Space:
-        """Give the space of an agent's observations."""
+        """Return the space of an agent's observations."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> Space:
-        """Give the space of an agent's actions."""
+        """Return the space of an agent's actions."""
         return self.action_spaces[agent]
 
     def _observations(self, seen: jax.Array) -> ByAgent:

@@ -1,4 +1,4 @@
-"""What happens when a joint action breaks a rule: fail, block both, or give way by priority."""
+"""Resolve joint actions that break a rule: fail, block both agents, or block by priority."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -14,8 +14,8 @@ from jaxlake.board.instance import Instance
 from jaxlake.board.verification import Failure
 from jaxlake.errors import did_you_mean
 
-MOST_AGENTS = 8  # of `resolve_from_words`, whose program grows with the square of their number
-LARGEST_SIDE = 64  # of a board whose cells fit into a word
+MOST_AGENTS = 8  # limit of `resolve_from_words`, whose program size is quadratic in the agents
+LARGEST_SIDE = 64  # largest side of a board whose cells fit into a word
 
 _SIDE_BITS = 6
 _CELL_BITS = 2 * _SIDE_BITS  # row * LARGEST_SIDE + column
@@ -24,12 +24,12 @@ _THERE = _HERE + _CELL_BITS
 
 
 class ConflictPolicy(Enum):
-    """What happens when a joint action breaks a rule.
+    """How to handle a joint action that breaks a rule.
 
-    FAIL: the episode terminates, as a plan does for `jaxlake.verify`.
-    BLOCK_BOTH: an agent whose move leaves the board, meets a hole or is part of a vertex or
-        swapping conflict stays where it is, and so does, in turn, whoever meant to take its cell.
-    PRIORITY: as BLOCK_BOTH, but of several agents moving into one free cell the lowest goes.
+    FAIL: the episode terminates, as a plan fails in `jaxlake.verify`.
+    BLOCK_BOTH: an agent whose move leaves the board, enters a hole or takes part in a vertex or
+        swapping conflict stays in its cell, and agents that would move into that cell stay too.
+    PRIORITY: like BLOCK_BOTH, but if several agents enter one free cell, the lowest index moves.
     """
 
     FAIL = "fail"
@@ -40,18 +40,18 @@ class ConflictPolicy(Enum):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class ResolvedAction:
-    """A joint action as it was given and as it was carried out."""
+    """A joint action before and after conflict resolution."""
 
-    attempt: Step  # what the rules say of the actions as they were given
-    executed: jax.Array  # int8 (K,), the actions carried out, WAIT for agents that were held back
-    positions: jax.Array  # int8 (K, 2), where the agents stand afterwards
-    at_goal: jax.Array  # bool (K,), the agents of the mask that then are at their goals
-    num_away: jax.Array  # int32 (), agents of the mask that are not
-    failed: jax.Array  # bool (), a rule is broken for good; only ever with FAIL
+    attempt: Step  # the step that the given actions would make, with the rules they break
+    executed: jax.Array  # int8 (K,), the executed actions, WAIT for blocked agents
+    positions: jax.Array  # int8 (K, 2), positions after the step
+    at_goal: jax.Array  # bool (K,), enabled agents that are at their goals after the step
+    num_away: jax.Array  # int32 (), enabled agents that are not at their goals
+    failed: jax.Array  # bool (), a broken rule ends the episode; only with FAIL
 
 
 def conflict_policy(conflict: ConflictPolicy | str) -> ConflictPolicy:
-    """Look a conflict policy up by its name, such as "block_both".
+    """Return a conflict policy by name, such as "block_both".
 
     Raises:
         ValueError: `conflict` is neither a `ConflictPolicy` nor the name of one.
@@ -69,10 +69,16 @@ def conflict_policy(conflict: ConflictPolicy | str) -> ConflictPolicy:
 def resolve(
     policy: ConflictPolicy | str, instance: Instance, positions: jax.Array, actions: jax.Array
 ) -> ResolvedAction:
-    """Carry out one joint action under a conflict policy.
+    """Execute one joint action under a conflict policy.
 
-    The policy is static; actions are int8 (K,), positions int8 (K, 2), distinct free cells for
-    agents in the mask.
+    Args:
+        policy: the conflict policy or its name (static).
+        instance: the board, unbatched.
+        positions: int8 (K, 2), distinct free cells for enabled agents.
+        actions: int8 (K,).
+
+    Returns:
+        The `ResolvedAction`.
 
     Raises:
         ValueError: `policy` is neither a `ConflictPolicy` nor the name of one.
@@ -90,7 +96,7 @@ def resolve(
 def resolve_along_agents(
     policy: ConflictPolicy, instance: Instance, positions: jax.Array, actions: jax.Array
 ) -> ResolvedAction:
-    """Resolve with an axis of agents: the form for CPUs and TPUs."""
+    """Resolve with arrays over agents: the variant for CPUs and TPUs."""
     mask = instance.agent_mask
     attempt = step(instance, positions, actions)
     executed, after = actions, attempt.positions
@@ -116,7 +122,7 @@ def resolve_along_agents(
 def resolve_from_words(
     policy: ConflictPolicy, instance: Instance, positions: jax.Array, actions: jax.Array
 ) -> ResolvedAction:
-    """Resolve from one word per agent: a GPU runs this form as one kernel."""
+    """Resolve from one packed word per agent: the variant for GPUs, which fuses into one kernel."""
     agents, packed = range(len(positions)), _agent_words(instance, positions, actions)
     words = [packed[k] for k in agents]
     mask, off_board, hole, home, arrives = (
@@ -125,7 +131,7 @@ def resolve_from_words(
     )
     cell = np.uint32((1 << _CELL_BITS) - 1)
     here, there = [(word >> _HERE) & cell for word in words], [word >> _THERE for word in words]
-    # Whoever meets an agent that waits takes its place, and so stays with it, see below.
+    # An agent that meets a waiting agent enters its cell, so `follows` below blocks it too.
     vertex, swapping, beaten = pair_conflicts(here, there, mask)
     broken = off_board, hole, vertex, swapping
     failed, stays = jnp.bool_(False), [jnp.zeros_like(flag) for flag in mask]
@@ -153,7 +159,7 @@ def resolve_from_words(
 
 
 def _agent_words(instance: Instance, positions: jax.Array, actions: jax.Array) -> jax.Array:
-    """Pack what the rules read of each agent, uint32 (K,)."""
+    """Pack the inputs of the rules into one word per agent, uint32 (K,)."""
     rows, columns = positions[:, 0], positions[:, 1]
     to_rows, to_columns, on_board = target_cells(
         rows, columns, actions, instance.size.astype(jnp.int8)
@@ -178,12 +184,12 @@ def _cells(rows: jax.Array, columns: jax.Array) -> jax.Array:
 
 
 def _places(cells: jax.Array) -> jax.Array:
-    """Give rows and columns of cells (K,): uint32 (K, 2)."""
+    """Return the rows and columns of packed cells (K,), uint32 (K, 2)."""
     return (cells[:, None] >> np.array([_SIDE_BITS, 0], np.uint32)) & np.uint32(LARGEST_SIDE - 1)
 
 
 def _join(scalars: list[jax.Array]) -> jax.Array:
-    """Give one array (K,). By selects: XLA fuses a concatenation into fewer other operations."""
+    """Stack scalars into an array (K,), by selects: XLA fuses these better than a concatenation."""
     joined = jnp.broadcast_to(scalars[-1], len(scalars))
     for k, scalar in enumerate(scalars[:-1]):
         joined = jnp.where(np.arange(len(scalars)) == k, scalar, joined)
@@ -191,14 +197,16 @@ def _join(scalars: list[jax.Array]) -> jax.Array:
 
 
 def breaks_a_rule(moved: Step) -> jax.Array:
-    """Say which agents break a rule: bool (K,)."""
+    """Return the agents that break a rule, bool (K,)."""
     return moved.off_board | moved.hole | moved.vertex_conflict | moved.swapping_conflict
 
 
 def first_failure(moved: Step) -> tuple[jax.Array, jax.Array]:
-    """Name the failure that `jaxlake.verify` would name: the first in the order of `Failure`.
+    """Return the first failure of a step, in the order of `Failure`, as `jaxlake.verify` does.
 
-    Gives it, int8 (), NONE if no rule is broken, and the lowest agent it involves, int8 () or -1.
+    Returns:
+        (failure, agent): int8 (), `Failure.NONE` if no rule is broken, and the lowest agent
+        involved, int8 (), -1 if none.
     """
     kind, agent = jnp.int8(Failure.NONE), jnp.int8(-1)
     for failure, flags in (
@@ -214,12 +222,12 @@ def first_failure(moved: Step) -> tuple[jax.Array, jax.Array]:
 
 
 def _beaten(executed: jax.Array, moved: Step) -> jax.Array:
-    """The agents that break a rule, without those that win the cell they share with others."""
+    """Return the agents that break a rule, except the winners of contested cells; bool (K,)."""
     K = executed.shape[0]
     same_cell = ~any_of(moved.positions[:, None] != moved.positions[None, :])
     contest = same_cell & moved.vertex_conflict[:, None] & moved.vertex_conflict[None, :]
     agents = jnp.arange(K)
-    # An agent that stays can't be sent away, whatever its index.
+    # A waiting agent keeps its cell, whatever its index.
     stays = executed == Action.WAIT
     ahead = stays[None, :] | (agents[None, :] < agents[:, None])
     beaten = any_of(contest & ahead & ~jnp.eye(K, dtype=bool))

@@ -1,4 +1,4 @@
-"""Check that an environment keeps the contract of `LakeEnvironment`."""
+"""Check that an environment follows the contract of `LakeEnvironment`."""
 
 import inspect
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _DEMANDS = {
 
 
 class ConformanceError(AssertionError):
-    """An environment breaks the contract; `reason` says how in one or two words."""
+    """An environment breaks the contract; `reason` names the violated requirement."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -38,18 +38,22 @@ class ConformanceError(AssertionError):
 def check_environment(environment: Any, params: Any, *, key: jax.Array | None = None) -> None:
     """Check structure, behaviour, spaces, auto-reset and tracing with random actions.
 
-    This is for your own wrappers, observations and rewards, and for other environments with
-    `reset`, `step`, `step_env`, `observe`, `action_space` and `observation_space`, a state with
-    `time`, and parameters with `max_steps`. Dynamics may be random if they depend on the key of
-    `step_env` alone, and `step` passes its own key on to it. `observe` takes (state, params), or,
-    as in gymnax, (key, state, action, params). The typed PRNG key of the actions is
-    `jax.random.key(0)` if None.
+    Use it to test your own wrappers, observations and rewards. It also works for other
+    environments with `reset`, `step`, `step_env`, `observe`, `action_space` and
+    `observation_space`, a state with `time`, and parameters with `max_steps`. Random dynamics are
+    allowed if they depend only on the key of `step_env`, and `step` passes its own key to it.
+
+    Args:
+        environment: the environment; `observe` takes (state, params), or, as in gymnax,
+            (key, state, action, params).
+        params: its parameters.
+        key: typed PRNG key of the random actions; `jax.random.key(0)` if None.
 
     Raises:
-        ConformanceError: the message says what is wrong; `reason` is the first that holds of
+        ConformanceError: a requirement is violated. `reason` is the first violated one of
             reset-structure, step-structure, state-carry, observation-structure,
             final-observation-structure, flags, reward-dtype (tuples, trees, shapes, dtypes);
-            retrace (other values in params or keys lead to another trace); determinism;
+            retrace (other values in params or keys cause a new trace); determinism;
             observation-space, action-space, truncation, termination, auto-reset, time,
             observation, final-observation, absorption (see `_DEMANDS`).
     """
@@ -65,7 +69,7 @@ def check_environment(environment: Any, params: Any, *, key: jax.Array | None = 
         play = jax.vmap(partial(_play, environment), (0, 0, None))
         return play(jax.random.split(key, ENVIRONMENTS), waits, params)
 
-    # The record is compared in NumPy: every operation on arrays of a device would be compiled.
+    # Compare in NumPy: JAX would compile every single operation.
     played = _quickly_compiled(play_all)
     waits = np.arange(ENVIRONMENTS) % 2 == 1
     course = jax.device_get(played(key, waits, params))
@@ -107,7 +111,7 @@ def _check_structure(environment: Any, params: Any, key: jax.Array) -> None:
 
 
 def _play(environment: Any, key: jax.Array, waits: jax.Array, params: Any) -> dict[str, Any]:
-    """Record one environment's short episodes; leaves (STEPS, ...) except for the start."""
+    """Record STEPS steps of one environment; leaves of `steps` are (STEPS, ...)."""
     actions_in = environment.action_space(params)
     seen_in = environment.observation_space(params)
     key, key_reset = jax.random.split(key)
@@ -175,7 +179,7 @@ def _check_course(environment: Any, params: Any, course: dict[str, Any]) -> None
 
 
 def _observer(environment: Any) -> Callable[..., Any]:
-    """Return `observe` as a function of (key, state, actions, params), as gymnax has it."""
+    """Return `observe` with the gymnax signature (key, state, actions, params)."""
     if "key" in inspect.signature(environment.observe).parameters:
         observe: Callable[..., Any] = environment.observe
         return observe
@@ -183,7 +187,7 @@ def _observer(environment: Any) -> Callable[..., Any]:
 
 
 def _quickly_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    # These programs run a few times on a few boards: compiling is all that they cost.
+    # Compilation dominates: these programs run a few times on a few boards.
     return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
 
 

@@ -1,4 +1,4 @@
-"""The lake for one agent that moves all agents: one action number, default parameters."""
+"""Single-agent interface: one discrete action moves all agents, with default parameters."""
 
 from functools import partial
 from typing import Any
@@ -14,17 +14,20 @@ from jaxlake.environment.params import EnvParams, EnvState
 from jaxlake.environment.spaces import Discrete, Space
 
 MOST_JOINT_AGENTS = 5
-"""Agents up to which a joint action is one number: 5**5 = 3,125 of them."""
+"""Largest number of agents; there are 5**5 = 3,125 joint actions of five agents."""
 
 
 class JointAgentLake:
-    """A `LakeEnvironment` with one discrete action, under the whole contract of gymnax 1.0.
+    """A `LakeEnvironment` with one discrete action and the gymnax 1.0 interface.
 
-    Joint action a lets agent k take action a // 5**k % 5: see `joint_action`. The parameters that
-    are bound here are `default_params`, and every method takes others instead.
+    In joint action a, agent k takes action a // 5**k % 5; see `joint_action`.
+
+    Args:
+        environment: the environment.
+        params: the default parameters; every method accepts others.
 
     Raises:
-        ValueError: more agents than `MOST_JOINT_AGENTS`.
+        ValueError: there are more agents than `MOST_JOINT_AGENTS`.
     """
 
     name = LakeEnvironment.name
@@ -40,21 +43,21 @@ class JointAgentLake:
 
     @property
     def default_params(self) -> EnvParams:
-        """The parameters that apply where none are given."""
+        """The parameters used by methods that are called without any."""
         return self._default_params
 
     @property
     def num_agents(self) -> int:
-        """K, how many agents one action moves."""
+        """The number of agents, K."""
         return int(self.default_params.instances.agent_mask.shape[-1])
 
     @property
     def num_actions(self) -> int:
-        """How many joint actions there are: 5**K."""
+        """The number of joint actions, 5**K."""
         return NUM_ACTIONS**self.num_agents
 
     def reset(self, key: jax.Array, params: EnvParams | None = None) -> tuple[Any, EnvState]:
-        """Do what `LakeEnvironment.reset` does."""
+        """Start an episode; see `LakeEnvironment.reset`."""
         return self.environment.reset(key, self._given(params))
 
     reset_env = reset
@@ -62,41 +65,44 @@ class JointAgentLake:
     def step(
         self, key: jax.Array, state: EnvState, action: Any, params: EnvParams | None = None
     ) -> tuple[Any, ...]:
-        """Do what `LakeEnvironment.step` does, with an int32 () action and the sum of rewards."""
+        """Make one step with a joint action, int (); rewards are summed over agents.
+
+        See `LakeEnvironment.step`.
+        """
         return _step_jointly(self.environment, "step", key, state, action, self._given(params))
 
     def step_env(
         self, key: jax.Array, state: EnvState, action: Any, params: EnvParams | None = None
     ) -> tuple[Any, ...]:
-        """Do what `LakeEnvironment.step_env` does, likewise."""
+        """Make one step without resetting; see `step` and `LakeEnvironment.step_env`."""
         return _step_jointly(self.environment, "step_env", key, state, action, self._given(params))
 
     def observe(
         self, key: jax.Array, state: EnvState, action: Any, params: EnvParams | None = None
     ) -> Any:
-        """Give the observation of a state; neither the key nor the action matters."""
+        """Return the observation of a state; the key and the action are ignored."""
         return self.environment.observe(state, self._given(params))
 
     def is_terminated(self, state: EnvState, params: EnvParams | None = None) -> jax.Array:
-        """Say whether a state of `step_env` has ended by the rules: bool ()."""
+        """Return whether a state of `step_env` has ended by the rules: bool ()."""
         return state.terminated
 
     def is_truncated(self, state: EnvState, params: EnvParams | None = None) -> jax.Array:
-        """Say whether a state of `step_env` has reached the time limit: bool ()."""
+        """Return whether a state of `step_env` has reached the time limit: bool ()."""
         return state.truncated
 
     def action_mask(self, state: EnvState, params: EnvParams | None = None) -> jax.Array:
-        """Say which joint actions lead no agent off the board or onto a hole: bool (5**K,)."""
+        """Return the mask of joint actions with only safe moves, bool (5**K,)."""
         alone = self.environment.action_mask(state, self._given(params))
         actions = split_joint_action(np.arange(self.num_actions), self.num_agents)
         return jnp.all(alone[np.arange(self.num_agents), actions], axis=-1)
 
     def action_space(self, params: EnvParams | None = None) -> Space:
-        """Give the space of joint actions, int32 ()."""
+        """Return the space of joint actions, int32 ()."""
         return Discrete(self.num_actions)
 
     def observation_space(self, params: EnvParams | None = None) -> Space:
-        """Give the space of observations."""
+        """Return the space of observations."""
         return self.environment.observation_space(self._given(params))
 
     def _given(self, params: EnvParams | None) -> EnvParams:
@@ -104,12 +110,18 @@ class JointAgentLake:
 
 
 def split_joint_action(action: Any, num_agents: int) -> jax.Array:
-    """Give the agents' actions, int8 (..., K), of joint actions in 0 to 5**K - 1, int (...).
+    """Split joint actions into the actions of the agents.
 
-    Any other number lets all agents take 5, which is no action: it leads off the board.
+    Args:
+        action: int (...), joint actions from 0 to 5**K - 1.
+        num_agents: K.
+
+    Returns:
+        int8 (..., K). For a joint action outside the range all agents get the invalid action 5,
+        which leads off the board.
 
     Raises:
-        ValueError: the actions are no whole numbers.
+        ValueError: the actions are not integers.
     """
     action = as_actions(action)
     if not jnp.issubdtype(action.dtype, jnp.integer):
@@ -121,7 +133,7 @@ def split_joint_action(action: Any, num_agents: int) -> jax.Array:
 
 
 def joint_action(actions: Any) -> jax.Array:
-    """Give the joint action, int32 (...), of the agents' actions, int (..., K)."""
+    """Combine the agents' actions, int (..., K), into joint actions, int32 (...)."""
     actions = jnp.asarray(actions, jnp.int32)
     return jnp.sum(actions * NUM_ACTIONS ** np.arange(actions.shape[-1]), axis=-1, dtype=jnp.int32)
 

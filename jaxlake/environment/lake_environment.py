@@ -1,4 +1,4 @@
-"""The lake's environment: reset and step under the contract of gymnax 1.0."""
+"""The lake environment: reset and step with the gymnax 1.0 interface."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +31,12 @@ class LakeEnvironment:
     """MAPF-FrozenLake: each episode is one board, and one joint action controls all agents.
 
     All methods can be jitted, scanned, and vmapped over keys, states and params, which hold the
-    boards. Agents outside `agent_mask` take part in nothing, whatever their actions are.
+    boards. The actions of agents outside `agent_mask` are ignored.
+
+    Args:
+        conflict: how to handle broken rules, a `ConflictPolicy` or its name.
+        observation: the observation function.
+        reward: the reward function.
 
     Raises:
         ValueError: `conflict` is neither a `ConflictPolicy` nor the name of one.
@@ -48,7 +53,15 @@ class LakeEnvironment:
 
     @partial(jax.jit, static_argnames="self")
     def reset(self, key: jax.Array, params: EnvParams) -> tuple[Any, EnvState]:
-        """Start an episode on a board drawn uniformly from the pool: (observation, state)."""
+        """Start an episode on a board drawn uniformly from the pool.
+
+        Args:
+            key: typed PRNG key.
+            params: the boards and the time limit.
+
+        Returns:
+            (observation, state).
+        """
         state = initial_state(key, params)
         return self.observe(state, params), state
 
@@ -56,19 +69,23 @@ class LakeEnvironment:
     def step(
         self, key: jax.Array, state: EnvState, actions: jax.Array, params: EnvParams
     ) -> tuple[Any, EnvState, jax.Array, jax.Array, jax.Array, Info]:
-        """Make one step, actions int (K,); where the episode ends, start the next one.
+        """Make one step, and start the next episode if this one ends.
 
-        An action that is none of 0 to 4 leads off the board. Only the board of the next episode
-        depends on the key, a typed one.
-
-        Raises:
-            ValueError: the actions are no whole numbers, or have another shape than (K,).
+        Args:
+            key: typed PRNG key; it only determines the board of the next episode.
+            state: the current state.
+            actions: int (K,); values outside 0 to 4 lead off the board.
+            params: the boards and the time limit.
 
         Returns:
-            (observation, state, reward, terminated, truncated, info). Observation and state are
-            the next episode's where this one has ended. `terminated` and `truncated` are bool ()
-            and may both be True. `info` holds what `step_env` says, `terminated`, `truncated` and
-            `final_observation`: what the step led to, before a new start.
+            (observation, state, reward, terminated, truncated, info). If the episode ends,
+            observation and state belong to the next one. `reward` is float32 () or (K,).
+            `terminated` and `truncated` are bool () and may both be True. `info` holds the entries
+            of `step_env`, `terminated`, `truncated`, and `final_observation`, the observation
+            after the step and before the reset.
+
+        Raises:
+            ValueError: the actions are not integers of shape (K,).
         """
         stepped, reward, info = self._advance(state, actions, params)
         done = stepped.terminated | stepped.truncated
@@ -85,40 +102,49 @@ class LakeEnvironment:
     def step_env(
         self, key: jax.Array, state: EnvState, actions: jax.Array, params: EnvParams
     ) -> tuple[Any, EnvState, jax.Array, jax.Array, Info]:
-        """Make one step without a new start. A state that has ended stays, with reward 0.
+        """Make one step without resetting. A finished state does not change and has reward 0.
+
+        Args:
+            key: ignored; the dynamics are deterministic.
+            state: the current state.
+            actions: int (K,); values outside 0 to 4 lead off the board.
+            params: the boards and the time limit.
 
         Returns:
-            (observation, state, reward, terminated, info), with the time limit in
-            `state.truncated`. `info` holds
-            `failure`: int8 (), a `jaxlake.Failure`, the first rule that the actions broke as they
-                were given, whether that ends the episode or was prevented; NONE if none;
-            `agent`: int8 (), the lowest agent involved in it, -1 if there is none;
-            `executed`: int8 (K,), the actions as they were carried out;
-            `at_goal`: bool (K,), the agents of the mask that are at their goals after the step,
-                also after one that broke a rule (`jaxlake.verify` counts before such a step);
-            `solved`: bool (), all of them are.
+            (observation, state, reward, terminated, info); `state.truncated` is the time limit's
+            flag. `info` holds
+            `failure`: int8 (), a `jaxlake.Failure`, the first rule that the given actions break,
+                whether this ends the episode or was prevented; NONE if none;
+            `agent`: int8 (), the lowest agent involved in the failure, -1 if none;
+            `executed`: int8 (K,), the actions after conflict resolution;
+            `at_goal`: bool (K,), enabled agents that are at their goals after the step, even if
+                it broke a rule (`jaxlake.verify` counts before such a step);
+            `solved`: bool (), whether all enabled agents are at their goals.
+
+        Raises:
+            ValueError: the actions are not integers of shape (K,).
         """
         stepped, reward, info = self._advance(state, actions, params)
         return self.observe(stepped, params), stepped, reward, stepped.terminated, info
 
     def observe(self, state: EnvState, params: EnvParams) -> Any:
-        """Give what the agents see of a state."""
+        """Return the observation of a state."""
         return self.observation(state, params)
 
     def action_mask(self, state: EnvState, params: EnvParams) -> jax.Array:
-        """Say which actions lead neither off the board nor onto a hole: bool (K, 5)."""
+        """Return the mask of actions that stay on the board and avoid holes, bool (K, 5)."""
         return state_action_mask(state, params)
 
     def board(self, state: EnvState, params: EnvParams) -> Instance:
-        """Give the board that an episode is played on."""
+        """Return the board of an episode, unbatched."""
         return jax.tree.map(lambda leaf: leaf[state.index], params.instances)
 
     def action_space(self, params: EnvParams) -> Box:
-        """Give the space of joint actions, int8 (K,)."""
+        """Return the space of joint actions, int8 (K,)."""
         return Box(0, NUM_ACTIONS - 1, (params.instances.agent_mask.shape[-1],), jnp.int8)
 
     def observation_space(self, params: EnvParams) -> Space:
-        """Give the space of what `observe` gives."""
+        """Return the space of observations."""
         return self.observation.space(params)
 
     def _advance(
@@ -128,7 +154,7 @@ class LakeEnvironment:
         mask = instance.agent_mask
         over = state.terminated | state.truncated
         actions = _checked_actions(actions, mask.shape[-1])
-        # In a state that has ended all wait, and so stay where they are.
+        # All agents wait in a finished state, so it does not change.
         actions = jnp.where(mask & ~over, actions, jnp.int8(Action.WAIT))
         resolved = resolve(self.conflict, instance, state.positions, actions)
         failed = resolved.failed & ~over
@@ -179,10 +205,10 @@ def _checked_actions(actions: Any, num_agents: int) -> jax.Array:
 
 
 def _where_done(observe: Callable[[EnvState, EnvParams], Any], depth: tuple[Any, ...]) -> Callable:
-    """Return `observe(state)` if any episode of the batch is done, else the observation at hand.
+    """Return a function that observes the final states only if an episode of the batch is done.
 
-    Under vmap a plain `cond` would pay for both sides in every step. `depth` has the axes of the
-    params for each vmap that is done already, from the innermost on.
+    Otherwise it returns the given observation. Under vmap, a plain `cond` would compute both
+    branches in every step. `depth` holds the vmapped axes of the params, innermost vmap first.
     """
     for axes in depth:
         observe = jax.vmap(observe, (0, axes))

@@ -1,4 +1,4 @@
-"""Observations: frozen, callable values that say what they give."""
+"""Observation functions: frozen, callable values with a matching space."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,19 +15,19 @@ NUM_ACTIONS = len(Action)
 
 
 class Observation(Protocol):
-    """What an environment asks of an observation; it has to be hashable."""
+    """Protocol of observation functions, which must be hashable."""
 
     def __call__(self, state: EnvState, params: EnvParams) -> Any:
-        """One pytree of arrays."""
+        """Return the observation of a state, a pytree of arrays."""
 
     def space(self, params: EnvParams) -> Space:
-        """What the pytree looks like."""
+        """Return the space of the observations."""
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class CompactView:
-    """The whole state; `unpack_rows` makes the board's plane of its rows."""
+    """The whole state; `unpack_rows` turns `hole_rows` into a plane of the board."""
 
     hole_rows: Any  # uint32 (N,), bit c of word r is set on holes and on cells outside the board
     positions: Any  # int8 (K, 2), (row, column)
@@ -42,7 +42,7 @@ class Compact:
     """The default: the whole state as a `CompactView`."""
 
     def __call__(self, state: EnvState, params: EnvParams) -> CompactView:
-        """One `CompactView`."""
+        """Return the `CompactView` of a state."""
         return CompactView(
             hole_rows=params.hole_rows[state.index],
             positions=state.positions,
@@ -52,7 +52,7 @@ class Compact:
         )
 
     def space(self, params: EnvParams) -> Tree:
-        """A `Tree` of the shape of `CompactView`."""
+        """Return a `Tree` with the structure of `CompactView`."""
         N, K = _dimensions(params)
         places = Box(0, N - 1, (K, 2), jnp.int8)
         rows, mask = Box(0, 2**N - 1, (N,), jnp.uint32), Box(0, 1, (K,), bool)
@@ -62,7 +62,7 @@ class Compact:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class BoardView:
-    """A picture of the whole board, with what a picture can't show."""
+    """Image-like planes of the board, the action mask and the remaining steps."""
 
     board: Any  # bool (N, N, 1 + 2K)
     action_mask: Any  # bool (K, 5)
@@ -71,10 +71,10 @@ class BoardView:
 
 @dataclass(frozen=True)
 class Planes:
-    """The board as planes: holes (and outside), then agent k's place, then agent k's goal."""
+    """The board as planes: holes (and outside), K planes of positions, K planes of goals."""
 
     def __call__(self, state: EnvState, params: EnvParams) -> BoardView:
-        """One `BoardView` with `board` bool (N, N, 1 + 2K)."""
+        """Return the `BoardView` of a state; `board` is bool (N, N, 1 + 2K)."""
         N, _ = _dimensions(params)
         mask = params.instances.agent_mask[state.index]
         places = jnp.concatenate([state.positions, params.instances.goals[state.index]])
@@ -85,7 +85,7 @@ class Planes:
         return BoardView(board, **_mask_and_time(state, params))
 
     def space(self, params: EnvParams) -> Tree:
-        """A `Tree` of the shape of `BoardView`."""
+        """Return a `Tree` with the structure of `BoardView`."""
         N, K = _dimensions(params)
         planes = Box(0, 1, (N, N, 1 + 2 * K), bool)
         return Tree(BoardView(planes, **_mask_and_time_spaces(K)))
@@ -94,11 +94,11 @@ class Planes:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class AgentView:
-    """What each agent sees around itself, W = 2 * radius + 1 cells wide, the agent in the middle.
+    """Window of W = 2 * radius + 1 cells centred on each agent.
 
-    The planes: blocked cells (holes and all that lies outside the board), other agents, the
-    agent's own goal, other agents' goals. Agents outside the mask see nothing, and blocked cells
-    everywhere; `to_goal` is (0, 0) for them.
+    The planes are blocked cells (holes and cells outside the board), other agents, the agent's
+    own goal, and the goals of other agents. Agents outside the mask see only blocked cells, and
+    their `to_goal` is (0, 0).
     """
 
     window: Any  # bool (K, W, W, 4)
@@ -109,7 +109,14 @@ class AgentView:
 
 @dataclass(frozen=True)
 class AgentCentred:
-    """A window around each agent, padded where it reaches over the edge of the board."""
+    """A window around each agent, padded beyond the edge of the board.
+
+    Args:
+        radius: 1 to 15 cells; the window is 2 * radius + 1 cells wide.
+
+    Raises:
+        ValueError: `radius` is out of range.
+    """
 
     radius: int = 3
 
@@ -118,14 +125,14 @@ class AgentCentred:
             raise ValueError(f"radius: got {self.radius}, 1 to 15 are allowed")
 
     def __call__(self, state: EnvState, params: EnvParams) -> AgentView:
-        """One `AgentView`."""
+        """Return the `AgentView` of a state."""
         N, K = _dimensions(params)
         mask = params.instances.agent_mask[state.index]
         goals = params.instances.goals[state.index]
         here = state.positions.astype(jnp.int32)
         W = 2 * self.radius + 1
         rows = here[:, :1] + np.arange(-self.radius, self.radius + 1, dtype=np.int32)
-        # Outside the board an index would wrap or clamp: look up another row, then overrule it.
+        # An index outside the board would wrap or clamp: look up another row, then mask it.
         visible = (rows >= 0) & (rows < N) & mask[:, None]
         free = ~params.hole_rows[state.index, jnp.clip(rows, 0, N - 1)] & jnp.uint32(2**N - 1)
         free = jnp.where(visible, free, jnp.uint32(0))
@@ -134,7 +141,7 @@ class AgentCentred:
         own = np.eye(K, dtype=bool)
 
         def seen(places: jax.Array, shown: jax.Array) -> jax.Array:
-            """Words (K, W): a bit for every place j in agent i's window with shown[i, j]."""
+            """Return words (K, W) with a bit per place j in agent i's window where shown[i, j]."""
             in_row = rows[:, :, None] == places[None, None, :, 0]
             column = places[None, :, 1] - past
             fits = shown & (column >= 0) & (column < W)
@@ -151,7 +158,7 @@ class AgentCentred:
         )
 
     def space(self, params: EnvParams) -> Tree:
-        """A `Tree` of the shape of `AgentView`."""
+        """Return a `Tree` with the structure of `AgentView`."""
         N, K = _dimensions(params)
         W = 2 * self.radius + 1
         window, to_goal = Box(0, 1, (K, W, W, 4), bool), Box(1 - N, N - 1, (K, 2), jnp.int8)
@@ -162,14 +169,14 @@ class AgentCentred:
 class Flat:
     """The whole state as one vector, float32 (N * N * (1 + 2K) + 5K + 1,).
 
-    Its parts: holes and cells outside the board; for each agent the cell where it stands; for each
-    agent its goal (all of them N * N zeros and ones, row by row); for each agent which actions lead
-    neither off the board nor onto a hole; the share of the steps that are left. Agents outside the
-    mask are nowhere and have no goal.
+    It concatenates, in row-major order: holes and cells outside the board (N * N zeros and ones);
+    the position of each agent (N * N each); the goal of each agent (N * N each); the action mask
+    of each agent (5 each); and the fraction of steps left. The planes of agents outside the mask
+    are zero.
     """
 
     def __call__(self, state: EnvState, params: EnvParams) -> jax.Array:
-        """One vector."""
+        """Return the vector of a state."""
         holes, here, goals = _planes(state, params)
         actions = state_action_mask(state, params).astype(jnp.float32)
         parts = (holes, here.reshape(-1), goals.reshape(-1), actions.reshape(-1))
@@ -183,16 +190,16 @@ class Flat:
 
 @dataclass(frozen=True)
 class FlatAgents:
-    """One vector per agent, float32 (K, 5 * N * N + 6), from which one policy can serve them all.
+    """One vector per agent, float32 (K, 5 * N * N + 6), for a policy shared by all agents.
 
-    The parts of agent k's vector: holes and cells outside the board; where it stands; its goal;
-    where others stand; their goals (N * N zeros and ones each, row by row); which actions lead
-    neither off the board nor onto a hole; the share of the steps that are left. Agents outside the
-    mask are nowhere and have no goal.
+    The vector of an agent concatenates, in row-major order: holes and cells outside the board, its
+    position, its goal, the positions of the others, and their goals (N * N zeros and ones each);
+    its action mask (5); and the fraction of steps left. The planes of agents outside the mask are
+    zero.
     """
 
     def __call__(self, state: EnvState, params: EnvParams) -> jax.Array:
-        """One vector per agent."""
+        """Return the vectors of a state, one per agent."""
         holes, here, goals = _planes(state, params)
         K = here.shape[0]
         actions = state_action_mask(state, params).astype(jnp.float32)
@@ -212,17 +219,17 @@ class FlatAgents:
 
 
 def unpack_rows(rows: jax.Array, size: int) -> jax.Array:
-    """Give bit c of every word of uint32 (..., R): bool (..., R, size)."""
+    """Unpack the lowest bits of words, uint32 (..., R), into bool (..., R, size)."""
     return _unpack(rows[..., None], size, axis=-1)
 
 
 def _dimensions(params: EnvParams) -> tuple[int, int]:
-    """N and K, also of parameters with leading axes."""
+    """Return N and K; the parameters may have leading axes."""
     return params.instances.holes.shape[-1], params.instances.agent_mask.shape[-1]
 
 
 def _unpack(words: jax.Array, size: int, axis: int) -> jax.Array:
-    """Spread the bits of words along an axis of length 1, the lowest first."""
+    """Spread the bits of words along an axis of length 1, lowest bit first."""
     shape = [1] * words.ndim
     shape[axis] = size
     return ((words >> np.arange(size, dtype=np.uint32).reshape(shape)) & jnp.uint32(1)) != 0
@@ -247,7 +254,7 @@ def _mask_and_time_spaces(K: int) -> dict[str, Box]:
 
 
 def _planes(state: EnvState, params: EnvParams) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Holes (N * N,), places and goals (K, N * N) as zeros and ones, float32."""
+    """Return holes (N * N,), positions and goals (K, N * N) as zeros and ones, float32."""
     instances, index = params.instances, state.index
     holes = instances.holes[index].reshape(-1)
     mask, goals = instances.agent_mask[index], instances.goals[index]

@@ -1,4 +1,4 @@
-"""What an environment plays on, a pool of boards and a time limit, and the state of an episode."""
+"""The parameters of an environment (boards and time limit) and the state of an episode."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +13,7 @@ from jaxlake.runtime.cpu_devices import called_apart
 from jaxlake.solver import DEFAULT_HORIZON
 
 MAX_SIZE = 32
-"""Largest N: a row of a board is one 32-bit word."""
+"""Largest board side N: a row of a board is packed into one 32-bit word."""
 
 
 @jax.tree_util.register_dataclass
@@ -21,26 +21,30 @@ MAX_SIZE = 32
 class EnvParams:
     """A pool of P boards and a time limit. Every leaf may be vmapped.
 
-    To exchange the boards, call `env_params` again: two leaves follow from `instances`.
+    To use other boards, call `env_params` again: `hole_rows` and `open_moves` are derived from
+    `instances`.
     """
 
     instances: Instance  # leaves (P, ...)
     count: jax.Array  # int32 (), episodes are drawn from the first `count` boards
     max_steps: jax.Array  # int32 (), steps after which an episode is truncated
-    hole_rows: jax.Array  # uint32 (P, N), bit c of word r is set where holes[r, c] is
+    hole_rows: jax.Array  # uint32 (P, N), bit c of word r is holes[r, c]
     open_moves: jax.Array  # uint8 (P, N, N), bit a is set where a lone agent may take action a
 
     @property
     def max_steps_in_episode(self) -> jax.Array:
-        """`max_steps` by gymnax's name."""
+        """The gymnax name of `max_steps`."""
         return self.max_steps
 
     def replace(self, **changes: Any) -> "EnvParams":
-        """Return these parameters with another `max_steps`, or `max_steps_in_episode`.
+        """Return a copy with another time limit.
+
+        Args:
+            changes: either `max_steps` or `max_steps_in_episode`, int32 (), at least 1.
 
         Raises:
-            TypeError: Another name is given, or both.
-            ValueError: The limit is a number below 1.
+            TypeError: another name, or both names, are given.
+            ValueError: the limit is a Python or NumPy integer below 1.
         """
         if len(changes) != 1 or not changes.keys() <= {"max_steps", "max_steps_in_episode"}:
             names = ", ".join(sorted(changes))
@@ -57,20 +61,23 @@ def env_params(
     max_steps: jax.Array | int = DEFAULT_HORIZON,
     filled: jax.Array | None = None,
 ) -> EnvParams:
-    """Make the parameters of an environment from a pool of boards; can be jitted and vmapped.
+    """Return the parameters of an environment for a pool of boards; can be jitted and vmapped.
 
     Args:
         instances: leaves (P, ...), such as `Generated.instances`; one board without a leading
             axis is a pool of one.
         max_steps: int32 (), at least 1, steps after which an episode is truncated.
-        filled: bool (P,), such as `Generated.filled`: boards to draw from, all if None. Under a
-            transformation, where none is filled, all are drawn.
+        filled: bool (P,), such as `Generated.filled`: the boards to draw from, all if None. If
+            traced and all False, episodes are drawn from all boards.
+
+    Returns:
+        The `EnvParams`.
 
     Raises:
-        TypeError: `instances` is no `Instance`, or has leaves of other types.
-        ValueError: the boards are larger than `MAX_SIZE`, the pool is empty, or an array has the
-            wrong number of axes; `max_steps` is a number below 1. Where the values are at hand, not
-            traced: no board is filled, or a board to draw from has no agent.
+        TypeError: `instances` is not an `Instance`, or has leaves of other types.
+        ValueError: the boards are larger than `MAX_SIZE`, the pool is empty, an array has the
+            wrong number of axes, or `max_steps` is below 1. Unless the values are traced: no board
+            is filled, or a board to draw from has no agent.
     """
     check_instance(instances)
     if np.ndim(instances.size) == 0:
@@ -94,7 +101,7 @@ def env_params(
 
 
 def _check_agents(mask: np.ndarray, chosen: np.ndarray, hint: bool) -> None:
-    """Refuse boards without agents, such as those that could not be made."""
+    """Raise `ValueError` for boards without agents, such as unfilled slots of `generate`."""
     count = int(np.sum(chosen))
     if count == 0:
         raise ValueError("filled: got no True, at least one board is needed")
@@ -128,24 +135,24 @@ def _with_tables(instances: Instance, filled: jax.Array, max_steps: jax.Array | 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class EnvState:
-    """The state of an episode. The board stays in the pool: starting again copies no board."""
+    """The state of an episode. It refers to its board by index, so resets copy no boards."""
 
     index: jax.Array  # int32 (), the board's place in the pool
-    positions: jax.Array  # int8 (K, 2), where the agents stand
+    positions: jax.Array  # int8 (K, 2), (row, column) of each agent
     time: jax.Array  # int32 (), steps made
-    terminated: jax.Array  # bool (), all goals reached, or a rule broken for good
+    terminated: jax.Array  # bool (), all goals are reached, or a broken rule ended the episode
     truncated: jax.Array  # bool (), the time limit is reached
 
 
 def initial_state(key: jax.Array, params: EnvParams) -> EnvState:
-    """Draw a board of the pool, uniformly up to `count / 2**32`; its agents are at their starts."""
+    """Return the initial state on a board drawn uniformly from the pool (bias: count / 2**32)."""
     index = _below(_mixed(key), params.count.astype(jnp.uint32)).astype(jnp.int32)
     no = jnp.bool_(False)
     return EnvState(index, params.instances.starts[index], jnp.int32(0), no, no)
 
 
 def state_action_mask(state: EnvState, params: EnvParams) -> jax.Array:
-    """Look up what `action_mask` says of the agents where they stand: bool (K, 5)."""
+    """Look up the action mask of the agents at their positions, bool (K, 5)."""
     rows, columns = state.positions[:, 0], state.positions[:, 1]
     moves = params.open_moves[state.index, rows, columns]
     agent_mask = params.instances.agent_mask[state.index]
@@ -154,7 +161,7 @@ def state_action_mask(state: EnvState, params: EnvParams) -> jax.Array:
 
 
 def _mixed(key: jax.Array) -> jax.Array:
-    """Mix a key into one random word, uint32 (), by Wellons' lowbias32: cheaper than a draw."""
+    """Hash a key into one random word, uint32 (), with Wellons' lowbias32: cheaper than a draw."""
     mixed = jnp.uint32(0x9E3779B9)
     data = jax.random.key_data(key)
     for i in range(data.shape[-1]):
@@ -166,7 +173,7 @@ def _mixed(key: jax.Array) -> jax.Array:
 
 
 def _below(word: jax.Array, bound: jax.Array) -> jax.Array:
-    """floor(word * bound / 2**32) in 32-bit arithmetic: a uniform word gives a uniform index."""
+    """Return floor(word * bound / 2**32) in 32-bit arithmetic, a uniform index below `bound`."""
     half = jnp.uint32(0xFFFF)
     low, high = word & half, word >> 16
     bound_low, bound_high = bound & half, bound >> 16

@@ -1,4 +1,4 @@
-"""Versioned ids of environments: within one version of jaxlake `make` gives the same for an id."""
+"""Versioned environment ids: within a jaxlake version, an id always names the same boards."""
 
 import sys
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from jaxlake.solver import DEFAULT_HORIZON
 
 @dataclass(frozen=True)
 class LakeSpec:
-    """What an id stands for: the boards of its pool and the time limit."""
+    """Specification of an id: the boards of its pool and the time limit."""
 
     id: str
     size: int  # side of the boards, and N
@@ -32,7 +32,10 @@ _SPECS: dict[str, LakeSpec] = {}
 
 
 def register(spec: LakeSpec) -> None:
-    """Add an id to those that `make` knows.
+    """Register an id for `make`.
+
+    Args:
+        spec: the specification; its id ends in a version such as -v0.
 
     Raises:
         ValueError: the id is taken, or does not end in its version.
@@ -46,12 +49,12 @@ def register(spec: LakeSpec) -> None:
 
 
 def registered() -> tuple[str, ...]:
-    """The ids that `make` knows, in the order in which they were registered."""
+    """Return the registered ids, in order of registration."""
     return tuple(_SPECS)
 
 
 def spec(id: str) -> LakeSpec:
-    """Look up what an id stands for.
+    """Return the specification of an id.
 
     Raises:
         KeyError: the id is not registered.
@@ -70,16 +73,19 @@ def make(
     max_steps: jax.Array | int | None = None,
     **options: Any,
 ) -> tuple[LakeEnvironment, EnvParams]:
-    """Make an environment, and the parameters that it is played with on generated boards.
+    """Return the environment of an id and its parameters, with a pool of generated boards.
 
-    For boards of your own, call `LakeEnvironment` and `env_params`.
+    To use your own boards, call `LakeEnvironment` and `env_params`.
 
     Args:
         id: one of `registered()`.
-        num_instances: boards to generate; the pool is smaller by those that could not be made.
+        num_instances: number of boards to generate; boards that could not be made are left out.
         key: typed PRNG key of the pool; `jax.random.key(0)` if None.
-        max_steps: time limit in steps; the id's own if None.
-        options: `conflict`, `observation`, `reward` of `LakeEnvironment`.
+        max_steps: time limit in steps; the id's default if None.
+        options: `conflict`, `observation` and `reward` of `LakeEnvironment`.
+
+    Returns:
+        (environment, params).
 
     Raises:
         KeyError: the id is not registered.

@@ -1,4 +1,4 @@
-"""The spaces of actions and observations: their structure, shapes, dtypes and bounds."""
+"""Spaces of actions and observations."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -9,18 +9,18 @@ import numpy as np
 
 
 class Space(Protocol):
-    """Something that values can be drawn from and tested against."""
+    """Protocol of spaces: sets of values that can be sampled and tested for membership."""
 
     def sample(self, key: jax.Array) -> Any:
         """Draw a value."""
 
     def contains(self, value: Any) -> jax.Array:
-        """Say whether a value has the right structure, shapes, dtypes and bounds: bool ()."""
+        """Return whether a value has the right structure, shapes, dtypes and bounds, bool ()."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """Arrays of one shape and dtype between two bounds, both inclusive."""
+    """Arrays of a fixed shape and dtype, with inclusive bounds `low` and `high`."""
 
     low: int | float
     high: int | float
@@ -33,7 +33,7 @@ class Box:
             raise ValueError(f"low: got {self.low}, at most high ({self.high}) is allowed")
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """Draw an array, every entry uniform (integers up to 2**-32) and independent."""
+        """Draw an array of independent, uniform entries (integers with a bias below 2**-32)."""
         if jnp.issubdtype(self.dtype, jnp.floating):
             return jax.random.uniform(key, self.shape, self.dtype, self.low, self.high)
         drawn = jax.random.bits(key, self.shape, jnp.uint32)
@@ -43,7 +43,7 @@ class Box:
         return drawn.astype(self.dtype) + jnp.asarray(self.low, self.dtype)
 
     def contains(self, value: Any) -> jax.Array:
-        """Say whether a value has the shape and dtype and lies within the bounds: bool ()."""
+        """Return whether a value has the shape and dtype and lies within the bounds, bool ()."""
         if getattr(value, "dtype", None) != self.dtype or np.shape(value) != self.shape:
             return jnp.bool_(False)
         value = jnp.asarray(value)
@@ -53,7 +53,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Discrete:
-    """The numbers from 0 to n - 1, int32 ()."""
+    """The integers from 0 to n - 1, int32 ()."""
 
     n: int
     shape: ClassVar[tuple[int, ...]] = ()
@@ -64,11 +64,11 @@ class Discrete:
             raise ValueError(f"n: got {self.n}, at least 1 is allowed")
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """Draw a number, uniformly."""
+        """Draw a uniform integer."""
         return jax.random.randint(key, (), 0, self.n, jnp.int32)
 
     def contains(self, value: Any) -> jax.Array:
-        """Say whether a value is one of the numbers, of Python or any integer dtype (): bool ()."""
+        """Return whether a scalar of any integer type is in the range, bool ()."""
         value = value if isinstance(value, jax.Array) else np.asarray(value)
         if value.shape != () or not jnp.issubdtype(value.dtype, jnp.integer):
             return jnp.bool_(False)
@@ -77,7 +77,7 @@ class Discrete:
 
 @dataclass(frozen=True)
 class Tree:
-    """Values that are pytrees: `spaces` has their structure, with a space in place of a leaf."""
+    """Pytrees of arrays; `spaces` is a pytree of the same structure with a space per leaf."""
 
     spaces: Any
 
@@ -91,7 +91,7 @@ class Tree:
         return structure.unflatten(drawn)
 
     def contains(self, value: Any) -> jax.Array:
-        """Say whether a value has the structure and every leaf lies in its space: bool ()."""
+        """Return whether a value has the structure and every leaf lies in its space, bool ()."""
         spaces = jax.tree.leaves(self.spaces)
         leaves = jax.tree.leaves(value)
         structures: list[Any] = [jax.tree.structure(tree) for tree in (self.spaces, value)]
@@ -102,10 +102,14 @@ class Tree:
 
 
 def convert_space(space: Space, library: Any) -> Any:
-    """Convert a space into that of another library, given its module of spaces.
+    """Convert a space to the corresponding class of another library.
+
+    Args:
+        space: a `Box` or a `Discrete`.
+        library: the module with that library's `Box` and `Discrete`.
 
     Raises:
-        ValueError: the space is a `Tree`: choose an observation that is one array.
+        ValueError: the space is a `Tree`; observations must be a single array.
     """
     if isinstance(space, Discrete):
         return library.Discrete(space.n)

@@ -1,4 +1,4 @@
-"""Rewards of the environment: functions of one transition."""
+"""Reward functions of the environment."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,30 +13,30 @@ from jaxlake.environment.conflict_policies import breaks_a_rule
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Transition:
-    """All that a reward may depend on. What a reward doesn't read is not computed under jit."""
+    """The inputs of a reward function. Under jit, unused fields are not computed."""
 
-    before: jax.Array  # int8 (K, 2), where the agents stood
-    after: jax.Array  # int8 (K, 2), where they stand
+    before: jax.Array  # int8 (K, 2), positions before the step
+    after: jax.Array  # int8 (K, 2), positions after the step
     goals: jax.Array  # int8 (K, 2)
-    num_away: jax.Array  # int32 (), agents of the mask that are not at their goals
+    num_away: jax.Array  # int32 (), enabled agents that are not at their goals
     agent_mask: jax.Array  # bool (K,)
-    actions: jax.Array  # int8 (K,), as they were given
-    executed: jax.Array  # int8 (K,), as they were carried out
-    attempt: Step  # which rules the actions broke as they were given
+    actions: jax.Array  # int8 (K,), the given actions
+    executed: jax.Array  # int8 (K,), the actions after conflict resolution
+    attempt: Step  # the step that the given actions would make, with the rules they break
     failed: jax.Array  # bool (), a broken rule ends the episode
     solved: jax.Array  # bool (), all agents are at their goals
-    time: jax.Array  # int32 (), steps made, this one included
+    time: jax.Array  # int32 (), steps made, including this one
 
 
 RewardFunction = Callable[[Transition], jax.Array]
-"""Gives float32 () for the team, or float32 (K,), one reward per agent."""
+"""Function of a `Transition` that returns a team reward, float32 (), or float32 (K,) per agent."""
 
 
 def team_reward(transition: Transition) -> jax.Array:
-    """Reward the team (the default): 1 when all agents reach their goals, -1 for a broken rule.
+    """Return the default team reward, float32 (): 1 for solving the board, -1 for a failure.
 
-    Every other step costs 0.01 times the share of the agents that are not at their goals, so that
-    shorter plans are worth more.
+    Every other step costs 0.01 times the fraction of agents that are not at their goals, so
+    shorter plans earn more.
     """
     # Python's sum adds agent by agent: see `any_of`.
     agents = jnp.maximum(sum(transition.agent_mask.astype(jnp.float32)), 1)
@@ -48,15 +48,15 @@ def team_reward(transition: Transition) -> jax.Array:
 
 
 def sparse_reward(transition: Transition) -> jax.Array:
-    """Reward the team with 1 when all agents reach their goals, and 0 otherwise."""
+    """Return 1 when all agents reach their goals and 0 otherwise, float32 ()."""
     return transition.solved.astype(jnp.float32)
 
 
 def agent_reward(transition: Transition) -> jax.Array:
-    """Reward each agent: float32 (K,).
+    """Return one reward per agent, float32 (K,).
 
-    1 for entering the goal, -1 for leaving it, 0 outside the mask. Breaking a rule is -1 for the
-    agents involved where it ends the episode, and elsewhere for those of them that are held back.
+    An agent gets 1 for entering its goal and -1 for leaving it. An agent that breaks a rule gets
+    -1 if the episode ends or the agent is blocked. Agents outside the mask get 0.
     """
     at_goal = ~any_of(transition.after != transition.goals)
     was_at_goal = ~any_of(transition.before != transition.goals)

@@ -1,1 +1,1 @@
-"""Boards as prompts, answers as plans, and the reward of an answer."""
+"""Prompts for boards, parsing of answers into plans, and rewards for answers."""

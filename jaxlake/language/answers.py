@@ -1,6 +1,7 @@
-"""Read a plan from a model's answer: tags, then JSON, tables, lists of steps and lines of actions.
+"""Parse plans from the answers of language models.
 
-How an answer is written is forgiven, and what it says is never guessed. See `parse_answer`.
+The parser accepts many formats (tags, JSON, tables, lists of steps, lines of actions) but never
+guesses actions. See `parse_answer`.
 """
 
 import re
@@ -12,7 +13,7 @@ from jaxlake.language.plans import AgentPlan, Plan, find_plans
 from jaxlake.language.thinking import after_thinking
 
 _ANSWER = re.compile(r"<(/?)answer>", re.IGNORECASE)
-# What stands between the tags where a sentence only names them: "between <answer> and </answer>".
+# Text between tags that are only mentioned, as in "between <answer> and </answer>".
 _MENTION = re.compile(r"[\s`'\".]*(?:and|to|your|final|plan|here|tags|\.)*[\s`'\".]*")
 
 _WAIT = bytes([Action.WAIT])
@@ -20,33 +21,40 @@ _WAIT = bytes([Action.WAIT])
 
 @dataclass(frozen=True)
 class Answer:
-    """What was read from an answer: either a plan, or the reason why there is none."""
+    """A parsed answer: either a plan, or the reason why there is none."""
 
     parsed: bool
-    plan: Plan | None  # one tuple of `Action` values per agent, of unequal lengths
-    reason: str | None  # why it wasn't parsed
+    plan: Plan | None  # one tuple of `Action` values per agent, possibly of different lengths
+    reason: str | None  # why the answer can't be parsed
 
 
 class _AnswerError(Exception):
-    """The reason for which an answer isn't parsed."""
+    """An answer can't be parsed; the message is the reason."""
 
 
 def parse_answer(text: str, num_agents: int, *, max_steps: int) -> Answer:
-    """Read a plan from a model's whole answer.
+    """Parse the plan in a model's answer, without checking it against a board.
 
-    Only the text after the last thinking block counts (`jaxlake.language.thinking` has the marks).
-    If the prompt ends with the mark that begins thinking, put the mark before the answer. If the
-    text holds complete `<answer>` blocks, only the last of them counts. There, or in the whole
-    text, the last complete set of plans counts, one per agent: drafts, restated tasks and prose
-    around it are ignored, and so are checks by step and explanations that only repeat parts of it.
-    The plan isn't checked against any board.
+    Only the text after the last thinking block counts (see `jaxlake.language.thinking`), and if it
+    holds complete `<answer>` blocks, only the last block. In this text, the parser uses the last
+    complete set of plans, one per agent. It ignores drafts, restated tasks, prose, step-by-step
+    checks and explanations that repeat parts of the plan.
 
     A plan is a line (`Agent 0: RIGHT DOWN`), a heading with a list, a table, a list of time steps
     or JSON. Positions and remarks in parentheses may follow an action.
 
-    An answer isn't parsed if the thinking or the answer block is never closed, an agent is missing
-    or unknown, the plan that counts holds a word that is no action, or an agent has more than
-    `max_steps` actions.
+    Parsing fails if the thinking or the answer block is never closed, an agent is missing or
+    unknown, the plan holds a word that is not an action, or an agent has more than `max_steps`
+    actions.
+
+    Args:
+        text: the whole answer. If the prompt ends with a mark that begins thinking, the text must
+            start with this mark.
+        num_agents: number of agents, at least 1.
+        max_steps: maximum number of actions per agent, at least 1.
+
+    Returns:
+        The `Answer`, with `parsed` False and a `reason` if parsing fails.
 
     Raises:
         ValueError: `num_agents` or `max_steps` is below 1.
@@ -69,8 +77,8 @@ def _after_thinking(text: str) -> str:
 
 
 def _answer_block(text: str) -> str:
-    """The last complete `<answer>` block, or the whole text if tags are at most named in it."""
-    opened: int | None = 0  # an answer may begin inside a block that the prompt opened
+    """Return the last complete `<answer>` block, or the whole text if it only mentions the tags."""
+    opened: int | None = 0  # the prompt may have opened the block
     closed, mentioned, block = False, False, None
     for tag in _ANSWER.finditer(text):
         if not tag[1]:
@@ -91,7 +99,7 @@ def _answer_block(text: str) -> str:
 
 
 def _last_complete(found: Sequence[AgentPlan], num_agents: int, max_steps: int) -> Plan:
-    """The last plans in a row that hold each agent once, in the agents' order if there are any."""
+    """Return the last consecutive plans with each agent once, preferably in agent order."""
     plans = _without_repeats(plan for plan in found if not plan.remark)
     plans = _without_quotes(plans, max_steps)
     end = _end_in_order(plans, num_agents) or _end_in_any_order(plans, num_agents)
@@ -126,8 +134,8 @@ def _without_repeats(found: Iterable[AgentPlan]) -> list[AgentPlan]:
 
 
 def _without_quotes(plans: Iterable[AgentPlan], max_steps: int) -> list[AgentPlan]:
-    """Leave out checks and explanations, which only repeat parts of the plans before them."""
-    runs: list[dict[int, AgentPlan]] = []  # one plan, or loose plans of different agents in a row
+    """Drop checks and explanations that only repeat parts of earlier plans."""
+    runs: list[dict[int, AgentPlan]] = []  # one plan, or consecutive loose plans of several agents
     for plan in plans:
         last = next(reversed(runs[-1].values())) if runs else None
         if not (last and last.loose and plan.loose and plan.agent not in runs[-1]):
@@ -148,8 +156,8 @@ def _without_quotes(plans: Iterable[AgentPlan], max_steps: int) -> list[AgentPla
 
 
 def _quote(pairs: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Return whether actions begin the plans before them, or are parts that lead elsewhere."""
-    parts = [(told.rstrip(_WAIT), plan) for told, plan in pairs]  # steps may wait at the goal
+    """Return whether actions are prefixes or shorter parts of the earlier plans."""
+    parts = [(told.rstrip(_WAIT), plan) for told, plan in pairs]  # quotes may end with waits
     moves = [[len(actions.replace(_WAIT, b"")) for actions in pair] for pair in parts]
     return all(told in plan for told, plan in parts) and (
         any(some < every for some, every in moves)
@@ -158,7 +166,7 @@ def _quote(pairs: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def _check_block(plans: Sequence[AgentPlan], start: int, end: int) -> None:
-    """Refuse plans that stand directly beside another plan of one of their agents."""
+    """Reject plans whose block holds another plan of the same agent."""
     before = start
     while before and plans[before - 1].block == plans[start].block:
         before -= 1
@@ -172,7 +180,7 @@ def _check_block(plans: Sequence[AgentPlan], start: int, end: int) -> None:
 
 
 def _end_in_order(plans: Sequence[AgentPlan], num_agents: int) -> int | None:
-    """Return the index after the last agents 0, 1, 2, ... in a row."""
+    """Return the end index of the last run of agents 0, 1, 2, ..."""
     row = 0
     end: int | None = None
     for index, plan in enumerate(plans):

@@ -1,4 +1,4 @@
-"""Find JSON, and the like of it, in free text, and the agents' actions in what it holds."""
+"""Find JSON and Python literals in free text, and extract the agents' actions from them."""
 
 import ast
 import json
@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 DEEPEST = 32
-"""Brackets that are nested deeper aren't read: a plan is a few levels deep."""
+"""Maximum nesting depth of brackets; plans are only a few levels deep."""
 
 LONGEST_LITERAL = 20_000
-"""Python literals above this many characters aren't read: parsing them takes much memory."""
+"""Maximum length of a Python literal in characters; parsing longer ones takes much memory."""
 
 Named = list[tuple[str, list[object]]]
-"""Numbers of agents as they are written, and the items of their actions."""
+"""Pairs of an agent's number, as written, and the items of its actions."""
 
 _BRACKET = re.compile(r"[{}\[\]]")
 _KEY = re.compile(r"\s{0,8}(?:agent[\s_#-]{0,3})?([0-9]{1,9})\s{0,8}", re.IGNORECASE)
@@ -24,7 +24,7 @@ _MOST_LEVELS = 4
 
 
 def json_values(text: str) -> Iterator[tuple[int, int, Any]]:
-    """Yield start, end and value of the outermost brackets in a text that hold JSON."""
+    """Yield (start, end, value) for each outermost bracket pair in a text that holds JSON."""
     end = 0
     for start, stop in _outermost(text):
         if start >= end:
@@ -35,7 +35,7 @@ def json_values(text: str) -> Iterator[tuple[int, int, Any]]:
 
 
 def _outermost(text: str) -> list[tuple[int, int]]:
-    """Return brackets that close, without those that lie within others, in order."""
+    """Return the spans of outermost matching brackets, in order."""
     opened: dict[str, list[int]] = {"{": [], "[": []}
     pairs: list[tuple[int, int]] = []
     for bracket in _BRACKET.finditer(text):
@@ -52,7 +52,7 @@ def _outermost(text: str) -> list[tuple[int, int]]:
 
 
 def _load(source: str) -> Any:
-    """Return an object as a tuple of pairs and an array as a list; None if it is neither."""
+    """Parse an object as a tuple of pairs and an array as a list; return None on failure."""
     if _is_deep(source):
         return None
     try:
@@ -85,10 +85,10 @@ def _pairs(value: Any) -> Any:
 
 
 def plans_of(value: Any, levels: int = _MOST_LEVELS) -> Named | None:
-    """Return the agents and their actions if a JSON value is a plan or holds one.
+    """Return the agents and their actions if a JSON value is or contains a plan, else None.
 
-    A plan maps agents to actions, lists the agents' lists in order, holds one object for each
-    agent, or one object for each step that maps all agents to one action.
+    A plan maps agents to actions, lists one list of actions per agent in order, lists one object
+    per agent, or lists one object per step that maps each agent to an action.
     """
     if levels == 0 or not isinstance(value, tuple | list) or not value:
         return None
@@ -122,7 +122,7 @@ def _of_object(pairs: Sequence[tuple[str, Any]], levels: int) -> Named | None:
 
 
 def _items(value: Any) -> list[object]:
-    """Return an agent's actions; of objects, what stands under `action`."""
+    """Return the actions of an agent; objects are replaced by their field `action`."""
     if isinstance(value, tuple):
         fields = {name.lower(): inner for name, inner in value}
         found = next((fields[name] for name in _ACTIONS if name in fields), None)
@@ -133,7 +133,7 @@ def _items(value: Any) -> list[object]:
 
 
 def _merged(parts: Sequence[Named]) -> Named:
-    """Join what objects say one after the other: one agent each, or one step each."""
+    """Merge a list of objects that describe one agent each or one step each."""
     if len(parts) > 1 and all(len(part) > 1 for part in parts):
         steps: dict[str, list[object]] = {}
         for part in parts:

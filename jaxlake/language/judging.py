@@ -1,4 +1,4 @@
-"""From the texts of answers to what the verifier says of the plans in them."""
+"""Parse answers and verify their plans in batches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,29 +13,32 @@ from jaxlake.language.answers import Answer, parse_answer
 from jaxlake.solver import Solution
 
 BATCH_SIZE = 256
-"""This many answers are verified at a time, so that one program serves any number of them."""
+"""Number of answers verified at a time, so that a single compiled program serves any number."""
 
 verify_batch = jax.jit(jax.vmap(verify))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of B answers."""
+    """The parsed plans of B answers and their verification."""
 
-    answers: list[Answer]  # how each was read
-    outcomes: Outcome  # what the verifier says of the plan in each, NumPy leaves (B, ...)
+    answers: list[Answer]  # the parsed answers
+    outcomes: Outcome  # the verification of their plans, NumPy leaves (B, ...)
 
 
 def judge_texts(
     texts: Sequence[str], instances: Instance, solutions: Solution, *, max_steps: int
 ) -> Verdict:
-    """Read B answers, one per board, and verify their plans in batches on the device.
+    """Parse B answers, one per board, and verify their plans in batches on the device.
 
     Args:
-        texts: The whole answers, at least one; see `parse_answer` for what counts as a plan.
+        texts: The whole answers, at least one; see `parse_answer`.
         instances: The boards, NumPy leaves (B, ...), with agents in the first slots.
-        solutions: Their optima, NumPy leaves (B, ...); see `verify` for what an unknown one means.
-        max_steps: The longest plan of an agent, steps; an answer with a longer one isn't parsed.
+        solutions: Their optima, NumPy leaves (B, ...); see `verify` for unknown optima.
+        max_steps: Maximum number of actions per agent; answers with longer plans are not parsed.
+
+    Returns:
+        The `Verdict`.
     """
     num_agents = np.sum(instances.agent_mask, axis=-1).tolist()
     answers = [
@@ -48,9 +51,16 @@ def judge_texts(
 def judge_answers(
     answers: Sequence[Answer], instances: Instance, solutions: Solution, *, max_steps: int
 ) -> Outcome:
-    """Verify the plans of B answers in batches on the device; NumPy leaves (B, ...).
+    """Verify the plans of B parsed answers in batches on the device.
 
-    Arguments are those of `judge_texts`, for answers that have been read.
+    Args:
+        answers: The parsed answers, at least one.
+        instances: See `judge_texts`.
+        solutions: See `judge_texts`.
+        max_steps: See `judge_texts`.
+
+    Returns:
+        The outcomes, NumPy leaves (B, ...).
     """
     count, slots = np.shape(instances.agent_mask)
     plans = np.full((count, max_steps, slots), Action.WAIT, np.int8)
@@ -63,7 +73,7 @@ def judge_answers(
     everything = (instances, plans, lengths, parsed, solutions)
     outcomes = []
     for start in range(0, count, BATCH_SIZE):
-        # The last batch repeats its last row, so that all batches have one shape.
+        # The last batch repeats its last row, so that all batches have the same shape.
         rows = np.minimum(np.arange(start, start + BATCH_SIZE), count - 1)
         batch = jax.tree.map(lambda leaf: leaf[rows], everything)  # noqa: B023
         outcomes.append(jax.device_get(verify_batch(*batch)))

@@ -1,4 +1,4 @@
-"""Find the agents' plans in an answer: lines, lists, tables, time steps and JSON."""
+"""Find the plans of agents in an answer: lines, lists, tables, time steps and JSON."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,20 +16,20 @@ ACTION_WORDS: dict[str, int] = {
     "STAY": int(Action.WAIT),
     "NOOP": int(Action.WAIT),
 }
-"""Every word, in capitals, that is read as an action. `W` is WAIT; compass directions are not."""
+"""The accepted action words, in capitals. `W` is WAIT; compass directions are not accepted."""
 
 
 @dataclass
 class AgentPlan:
-    """The actions that one place of an answer gives one agent."""
+    """The actions of one agent at one place of an answer."""
 
     agent: int
     actions: list[int] = field(default_factory=list)
     error: str | None = None  # why the actions can't be used
-    remark: bool = False  # about the agent, and no plan
-    loose: bool = False  # in a sentence, by step or in columns: it may quote a plan
-    cut_off: bool = False  # the text ends within it
-    block: int = 0  # plans in lines that follow on each other have one number
+    remark: bool = False  # a remark about the agent, not a plan
+    loose: bool = False  # in a sentence, by step or in columns: may quote another plan
+    cut_off: bool = False  # the text ends within the plan
+    block: int = 0  # shared by plans on consecutive lines
 
 
 _NAME = r"(?<![A-Za-z])agent[\s_#-]{0,3}(?P<agent>[0-9]+)(?![0-9A-Za-z])"
@@ -42,7 +42,7 @@ _HEADING = re.compile(rf"[^\w\n]{{0,20}}{_NAME}{_LABEL}{_ASIDE}[\s*_`:]*", re.IG
 _LABELLED = re.compile(
     r"[\s*_`]*(?:moves?|actions?|plan|path|sequence|answer)[\s*_`]*[:=]", re.IGNORECASE
 )
-# "Actions:" says again what is described above it; "Move:" may label each of an agent's actions.
+# "Actions:" restates the actions described above it; "Move:" may label a single action.
 _RESTATES = re.compile(r"(?:moves|actions|plan|path|sequence|answer)[\s*_`]*[:=]$", re.IGNORECASE)
 _NUMBERED_AGENT = re.compile(r"\s*(?P<agent>[0-9]{1,2})\s*:")
 
@@ -71,13 +71,13 @@ _REPEATS = re.compile(
     re.IGNORECASE,
 )
 _ELLIPSIS = "\u2026"
-# The first letter of an action, or the beginning of a LaTeX command, with which the text ends.
+# A truncated action or LaTeX command at the end of the text.
 _CUT = re.compile(r"(?:\b[UDLRW]|\\[A-Z]*)\Z", re.IGNORECASE)
 _NAMED_IN_FULL = re.compile(rf"\b(?:{'|'.join(action.name for action in Action)})\b")
 _MARKUP = re.compile(r"<[/A-Za-z|\uff5c][^<>\n]{0,60}>")
 _SENTENCE = re.compile(r"[.!;]\s+(?=[A-Z][a-z])")
 _LATEX = re.compile(r"\\(?:begin|end)\s?\{[a-z*]{1,20}\}|\\[A-Za-z]+|\\[]\[(),;:! ]|[$&]")
-# Bullets, brackets, quotes, dashes, arrows to the right, pictures: none says which way to go.
+# Bullets, brackets, quotes, dashes, right arrows and emoji, which do not denote actions.
 _PUNCTUATION = (
     r"\s,;.!|>=*_'\"()\[\]{}:\#`\u2022\u00b7\u2192\u21d2\u201c\u201d\u2018\u2019\u2013\u2014"
     r"\u2713\u2714\u2705\u2794\u279c\u27a1\u27f6\uff0c\uff1b\u3001\u3002\u200b-\u200d\u2060\ufe0f\ufeff"
@@ -90,7 +90,7 @@ _TOKEN = re.compile(
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
 _FILLERS = frozenset("and go goes move moves take takes then to".split())  # noqa: SIM905
-# Words of sentences: with one of them, what follows an agent's name is a remark and no plan.
+# Words of sentences: text after an agent's name that holds one of them is a remark, not a plan.
 _SENTENCE_WORDS = frozenset(
     """a after again agent agents all already also always are arrive arrives at avoid avoids away
     be because before blocked blocks both but by can cannot cell cells clear collide collides
@@ -128,18 +128,18 @@ def _from_json(agent: str, items: Sequence[object], block: int) -> AgentPlan:
             plan.error = plan.error or _unknown(str(item), plan.agent)
         else:
             plan.actions += read.actions
-    # {"agent_0": 3} tells costs or cells.
+    # {"agent_0": 3} gives a cost or a cell.
     plan.remark = bool(items) and all(str(item).isdecimal() for item in items)
     return plan
 
 
 def _number(digits: str) -> int:
-    # Python refuses to convert thousands of digits, and no agent has so many.
+    # Python raises an error for thousands of digits; agent numbers are short.
     return int(digits[:9])
 
 
 class _Lines:
-    """Reads a stretch of text line by line."""
+    """Reads a part of the text line by line."""
 
     def __init__(self, text: str, num_agents: int, blocks: Iterator[int], *, last: bool) -> None:
         if last and _CUT.search(text[-40:]) and _NAMED_IN_FULL.search(text):
@@ -156,11 +156,11 @@ class _Lines:
         self._num_agents = num_agents
         self._names_agents = re.search(_NAME, text, re.IGNORECASE) is not None
         self._found: list[AgentPlan] = []
-        self._open: AgentPlan | None = None  # whose actions the next lines may hold
-        self._as_list = False  # the open plan's actions stand below its name
-        self._bare = False  # nothing was said about the open agent yet
-        self._blank = False  # a blank line was seen since its last action
-        self._brackets = 0  # how many are open since its name
+        self._open: AgentPlan | None = None  # the plan that the next lines may continue
+        self._as_list = False  # the actions of the open plan follow below its name
+        self._bare = False  # no text has followed the name of the open plan yet
+        self._blank = False  # a blank line has followed its last action
+        self._brackets = 0  # number of brackets opened since its name
         self._steps = _Steps(num_agents)
 
     def read(self) -> list[AgentPlan]:
@@ -182,7 +182,7 @@ class _Lines:
         return self._found
 
     def _table(self, rows: Sequence[str]) -> None:
-        """Read consecutive lines with cells: one row or one column for each agent."""
+        """Read the lines of a table with one row or one column per agent."""
         if not rows:
             return
         self._block = next(self._blocks)
@@ -201,7 +201,7 @@ class _Lines:
             return
         for label, *row in cells:
             worded = [cell for cell in row if re.search(r"[^\W\d]", cell)]
-            if len(worded) == 1:  # numbers beside a plan are its length or cost
+            if len(worded) == 1:  # numbers in the row of a plan are its length or cost
                 row = worded
             named = f"Agent {label}" if "agent" in head[0].lower() and label.isdecimal() else label
             line = "|".join(["", named, *row])
@@ -231,7 +231,7 @@ class _Lines:
         self._blank = False
 
     def _step(self, line: str) -> bool:
-        """Read a line with the agents' actions in one time step."""
+        """Read a line with the agents' actions in a time step; return whether it is one."""
         marker = _STEP.match(line)
         numbered = None if marker else _NUMBERED_STEP.match(line)
         found = marker or numbered
@@ -308,7 +308,7 @@ class _Lines:
         plan.error = plan.error or read.error
 
     def _close(self) -> None:
-        """End the open plan; a name that nothing follows was to be followed by actions."""
+        """Close the open plan; without actions it is an error."""
         plan, self._open, self._blank = self._open, None, False
         if plan is not None and plan.actions and self._as_list:
             plan.loose = True
@@ -324,7 +324,7 @@ class _Lines:
 
 
 class _Steps:
-    """Collects the actions of steps 1, 2, 3 and so on: one per agent and step."""
+    """Collects actions listed by time step, one per agent and step."""
 
     def __init__(self, num_agents: int) -> None:
         self._num_agents = num_agents
@@ -336,7 +336,7 @@ class _Steps:
         self._moves: list[dict[int, int]] = []
 
     def begin(self, step: int) -> None:
-        """Begin a step; one that doesn't follow on the last begins a new list."""
+        """Begin a step; a number that does not follow the last one begins a new list."""
         if not self.running or step != self._first + len(self._moves):
             self._reset()
             self._first = step
@@ -344,7 +344,7 @@ class _Steps:
         self._moves.append({})
 
     def add(self, moves: Iterable[AgentPlan]) -> bool:
-        """Add agents' moves to the step; False if an agent has one there already."""
+        """Add moves to the current step; return False if an agent already has one."""
         for move in moves:
             if move.remark or not move.actions:
                 continue
@@ -355,7 +355,7 @@ class _Steps:
         return True
 
     def finish(self) -> list[AgentPlan]:
-        """Return the plans of all agents, if each has one action per step up to its last one."""
+        """Return the plans of all agents if none has a gap, else an empty list."""
         moves, self._moves, self.running = self._moves, [], False
         if self._first > 1 or not moves or set(moves[0]) != set(range(self._num_agents)):
             return []
@@ -369,7 +369,7 @@ class _Steps:
 
 
 def _column(agent: int, cells: Iterable[str]) -> AgentPlan:
-    """Read a table's column: one action per row until the agent has arrived."""
+    """Read a column of a table: one action per row until the agent arrives."""
     plan = AgentPlan(agent, loose=True)
     ended = False
     for cell in cells:
@@ -393,7 +393,7 @@ def _between(line: str, headers: Sequence[re.Match[str]]) -> Iterator[AgentPlan]
 
 
 def _read_actions(text: str, agent: int) -> AgentPlan:
-    """Read a stretch of text in which nothing but actions is expected."""
+    """Parse the text after an agent's name into actions, an error or a remark."""
     plan = AgentPlan(agent)
     kept = _ASIDES.sub(_without_remark, _POSITION.sub(" ", text.replace("...", _ELLIPSIS)))
     if sentence := _SENTENCE.search(kept):
@@ -420,14 +420,14 @@ def _read_actions(text: str, agent: int) -> AgentPlan:
         if sentence_words:
             plan.actions, plan.error = leading, None
     elif not any(word.isalnum() for word in words):
-        plan.actions = []  # symbols in place of actions
+        plan.actions = []  # symbols only
     elif sentence_words or not (plan.actions or _spells_actions(words[first])):
         plan.actions, plan.remark = [], True
     return plan
 
 
 def _without_remark(aside: re.Match[str]) -> str:
-    """Keep what stands in parentheses if it may be meant as actions."""
+    """Keep text in parentheses if it may consist of actions."""
     words = _words(aside[1])
     actions = words and all(_action(word) is not None or word.isupper() for word in words)
     if actions or _REPEATS.fullmatch(aside[1]):
@@ -436,12 +436,12 @@ def _without_remark(aside: re.Match[str]) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """The words, numbers and symbols of a text, without punctuation."""
+    """Return the words, numbers and symbols of a text, without punctuation."""
     return [token[0] for token in _TOKEN.finditer(text) if token.lastgroup]
 
 
 def _action(word: str) -> int | None:
-    # Only ASCII: other letters may turn into an action's letters when they are upper-cased.
+    # ASCII only: upper-casing other letters may produce the letters of an action.
     name = word.upper().replace("-", "").replace("_", "") if word.isascii() else ""
     return ACTION_WORDS.get(name)
 

@@ -1,6 +1,6 @@
-"""A board as a prompt, and a plan as the answer to it.
+"""Write boards as prompts and plans as answers.
 
-The symbols and the (row, column) coordinates are the published ones; the wording is ours.
+Symbols and (row, column) coordinates follow the published format; the wording is our own.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ PromptStyle = Literal["compact", "full", "reasoned"]
 PROMPT_STYLES: tuple[PromptStyle, ...] = get_args(PromptStyle)
 
 MAX_AGENTS = len(START_SYMBOLS)
-"""The published symbols name this many agents."""
+"""Maximum number of agents, limited by the published symbols."""
 
 _EXAMPLE_MOVES = ("RIGHT DOWN DOWN", "WAIT LEFT", "UP UP RIGHT", "LEFT", "DOWN WAIT LEFT")
 
@@ -90,22 +90,22 @@ Find paths: {num_agents} agents, {size}x{size}
 _TEMPLATES: dict[PromptStyle, str] = {"compact": _COMPACT, "full": _FULL, "reasoned": _REASONED}
 
 TEMPLATE_FIELDS = ("board", "tasks", "symbols", "example", "num_agents", "size")
-"""What a template may name in braces; it has to name `board`."""
+"""Fields that a template may name in braces; `board` is required."""
 
 
 def render(board: Instance, style: PromptStyle, *, template: str | None = None) -> str:
-    """Write the prompt for one unbatched board with 1 to 5 agents; the policy's answer follows.
+    """Return the prompt for a board.
 
     Args:
-        board: The board.
-        style: `compact` holds a header, the rows and one line per agent, for a policy that learns
-            the rules from examples. `full` adds the rules, the objective and the form of the
-            answer, for a model that answers at once. `reasoned` invites a model to think, and asks
-            for the final plan between `<answer>` and `</answer>`.
-        template: A text to use in place of the style's, with `TEMPLATE_FIELDS` in braces.
+        board: An unbatched board with 1 to 5 agents.
+        style: `compact` has a header, the rows and one line per agent, for policies that learn the
+            rules from examples. `full` adds the rules, the objective and the answer format, for
+            models that answer directly. `reasoned` asks the model to think first and to write the
+            final plan between `<answer>` and `</answer>`.
+        template: A template that replaces the one of the style, with `TEMPLATE_FIELDS` in braces.
 
     Raises:
-        ValueError: The style is unknown, or the template as in `check_template`.
+        ValueError: The style is unknown, or the template is invalid (see `check_template`).
     """
     if style not in PROMPT_STYLES:
         allowed = f"{', '.join(PROMPT_STYLES)}{did_you_mean(style, PROMPT_STYLES)}"
@@ -128,10 +128,10 @@ def render(board: Instance, style: PromptStyle, *, template: str | None = None) 
 
 
 def check_template(template: str) -> str:
-    """Return a template of prompts that `render` can fill.
+    """Return a prompt template unchanged if it is valid.
 
     Raises:
-        ValueError: A brace doesn't pair, a field isn't among `TEMPLATE_FIELDS`, or none is `board`.
+        ValueError: Braces are unbalanced, a field is unknown, or the field `board` is missing.
     """
     try:
         fields = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
@@ -147,11 +147,16 @@ def check_template(template: str) -> str:
 
 
 def target(plan: np.ndarray | Sequence[Sequence[int]], *, style: PromptStyle = "compact") -> str:
-    """Write a plan, int (T, K), as the answer that the policy should give: one line per agent.
+    """Return the target answer for a plan: one line per agent, without a trailing newline.
 
-    An agent that never moves is written as `WAIT`, which costs nothing: waiting at the goal is
-    free. The style `reasoned` puts the lines between `<answer>` and `</answer>`. There is no
-    newline at the end. See `action_names` for the plan.
+    Agents that never move are written as `WAIT`, which has no cost at the goal.
+
+    Args:
+        plan: int (T, K); see `action_names`.
+        style: `reasoned` puts the lines between `<answer>` and `</answer>`.
+
+    Raises:
+        ValueError: The plan is not (T, K), or holds a value that is not an `Action`.
     """
     names = (" ".join(names) or Action.WAIT.name for names in action_names(plan))
     lines = "\n".join(f"Agent {i}: {line}" for i, line in enumerate(names))
@@ -159,9 +164,15 @@ def target(plan: np.ndarray | Sequence[Sequence[int]], *, style: PromptStyle = "
 
 
 def action_names(plan: np.ndarray | Sequence[Sequence[int]]) -> list[list[str]]:
-    """Return the names of each agent's actions in a plan, int (T, K), up to its last move.
+    """Return the names of each agent's actions up to its last move.
 
-    In a valid plan the last move is the last arrival at the goal: what follows is waiting there.
+    In a valid plan an agent waits at its goal after its last move.
+
+    Args:
+        plan: int (T, K).
+
+    Returns:
+        One list of names per agent.
 
     Raises:
         ValueError: The plan is not (T, K), or holds a value that is not an `Action`.

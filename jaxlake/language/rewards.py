@@ -1,8 +1,8 @@
-"""The reward of a text as the answer to a board: for the loop, and for trainers other than it.
+"""Rewards for text answers to boards, for the built-in loop and for other trainers.
 
-`score` judges one answer, `score_batch` many. `lake_reward` has the shape that TRL's `GRPOTrainer`
-and its like want of a reward function, and `reward_function` makes others of this shape. All of
-them read an answer by `jaxlake.answers` and verify its plan by `jaxlake.verify`.
+`score` scores one answer and `score_batch` many. `lake_reward` has the signature of reward
+functions of TRL's `GRPOTrainer` and similar trainers, and `reward_function` returns variants of it.
+All of them parse answers with `jaxlake.answers` and verify plans with `jaxlake.verify`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,26 +24,26 @@ from jaxlake.language.thinking import THINKING, opening_mark
 from jaxlake.solver import Solution, Status, solve
 
 DEFAULT_MAX_STEPS = 64
-"""Longest plan of an agent, in steps; `prompt.max_steps` of the loop's configuration."""
+"""Default maximum number of actions per agent; `prompt.max_steps` of the loop's configuration."""
 
-_STAND_IN = ("S G", "F F")  # for rows without a board, which are not paid
+_STAND_IN = ("S G", "F F")  # placeholder for rows without a board, which get no reward
 
 TextRewardFunction = Callable[..., list[float | None]]
-"""`f(prompts, completions, **columns)`; see `lake_reward`."""
+"""Signature `f(prompts, completions, **columns)`; see `lake_reward`."""
 
 
 @dataclass(frozen=True)
 class RewardValues:
-    """What answers are paid, best first; the defaults are the loop's.
+    """Rewards by quality of the answer, best first; the defaults are those of the loop.
 
     Raises:
-        ValueError: A value is not finite, or an answer is paid more than a better one.
+        ValueError: A value is not finite, or the values are not in descending order.
     """
 
-    optimal: float = 1.0  # valid plan of the least sum of costs
-    valid: float = 0.6  # valid plan that is suboptimal, or whose board has no known optimum
+    optimal: float = 1.0  # valid plan with the minimal sum of costs
+    valid: float = 0.6  # valid plan that is suboptimal, or whose optimum is unknown
     parsed: float = 0.0  # plan that breaks a rule or misses a goal
-    unparsable: float = 0.0  # text that can't be read as a plan
+    unparsable: float = 0.0  # text that can't be parsed as a plan
 
     def __post_init__(self) -> None:
         paid = [self.optimal, self.valid, self.parsed, self.unparsable]
@@ -60,46 +60,53 @@ _LOOP_VALUES = RewardValues()
 
 
 def reward(outcome: Outcome, values: RewardValues = _LOOP_VALUES) -> jax.Array:
-    """Reward verified answers: float32, of the batch shape of `outcome`.
+    """Return the rewards of verified answers, float32 with the batch shape of `outcome`.
 
-    | answer                                        | reward       |
-    |-----------------------------------------------|--------------|
-    | valid, of the optimal sum of costs            | `optimal`    |
-    | valid, but suboptimal                         | `valid`      |
-    | well-formed, but breaks a rule or stops short | `parsed`     |
-    | can't be read as a plan                       | `unparsable` |
+    | answer                                          | reward       |
+    |-------------------------------------------------|--------------|
+    | valid, with the minimal sum of costs            | `optimal`    |
+    | valid, but suboptimal                           | `valid`      |
+    | well-formed, but breaks a rule or misses a goal | `parsed`     |
+    | can't be parsed as a plan                       | `unparsable` |
+
+    Args:
+        outcome: verified answers, with any batch shape.
+        values: the rewards.
+
+    Raises:
+        TypeError: `values` is a mapping.
     """
     return jnp.asarray(_paid(values), jnp.float32)[_level(outcome)]
 
 
 def _paid(values: RewardValues) -> list[float]:
-    """What is paid at each `_level`."""
+    """Return the reward of each `_level`."""
     if isinstance(values, Mapping):
         raise TypeError(f"values: got {type(values).__name__}, RewardValues(...) is needed")
     return [values.unparsable, values.parsed, values.valid, values.optimal]
 
 
 def _level(outcome: Outcome) -> jax.Array:
-    """Count how many of parsed, valid and optimal hold, int32; each implies those before it."""
+    """Return the number of flags among parsed, valid and optimal, which are nested; int32."""
     flags = (outcome.parsed, outcome.valid, outcome.optimal_sum_of_costs)
     return sum((jnp.asarray(flag).astype(jnp.int32) for flag in flags), jnp.int32(0))
 
 
 @dataclass(frozen=True)
 class Score:
-    """What became of one answer."""
+    """The reward and the verification of one answer."""
 
     reward: float
-    parsed: bool  # it can be read as a plan
-    valid: bool  # the plan keeps every rule, and every agent is at its goal at the end
-    optimal: bool | None  # valid and of the least sum of costs; None: valid, the least is unknown
+    parsed: bool  # the answer can be parsed as a plan
+    valid: bool  # the plan breaks no rule, and every agent ends at its goal
+    optimal: bool | None  # valid with the minimal sum of costs; None if valid, optimum unknown
     failure: Failure  # the first failure of the plan; `Failure.NONE` if it is valid
     agent: int | None  # lowest agent involved in the failure
     time: int | None  # 0-based step of the failure
     sum_of_costs: int | None  # of a valid plan, steps
     makespan: int | None  # of a valid plan, steps
-    plan: Plan | None  # the `Action` values of each agent, as they were read
-    reason: str | None  # why the text isn't a plan
+    plan: Plan | None  # the parsed `Action` values of each agent
+    reason: str | None  # why the text can't be parsed
 
 
 def score(
@@ -112,28 +119,28 @@ def score(
     find_optimum: bool = True,
     thinking: bool = False,
 ) -> Score:
-    """Score a model's whole answer to one board, as the loop does.
+    """Score a model's answer to one board, as the loop does.
 
     Args:
-        text: The answer; it may hold thinking, and words around the plan (see `parse_answer`).
-        board: The board that was asked about.
-        optimum: The board's solution, or its least sum of costs, steps. Where it is None and the
-            plan is valid, the board is solved. The first board of a size and number of agents
-            compiles the solver, which takes long; so give the optimum where it is known.
-        values: What answers are paid.
-        max_steps: The longest plan of an agent, steps; an answer with a longer one isn't parsed.
-        find_optimum: Whether to solve boards whose optimum isn't given. Otherwise, and where the
-            solver doesn't find it, `optimal` is None and the reward is that of a valid plan.
-        thinking: Whether the text begins inside a thinking block that the prompt has begun, as chat
-            templates of some models do. Only the text after this block counts then.
+        text: The whole answer; it may contain thinking and prose (see `parse_answer`).
+        board: The board.
+        optimum: The solution of the board, or its minimal sum of costs in steps. If None and the
+            plan is valid, the board is solved. The first board of each size and number of agents
+            compiles the solver, which is slow, so pass the optimum if you know it.
+        values: The rewards.
+        max_steps: Maximum number of actions per agent; answers with longer plans are not parsed.
+        find_optimum: Whether to solve boards without an optimum. If False, or if the solver fails,
+            `optimal` is None and valid plans get the reward `valid`.
+        thinking: Whether the prompt has opened a thinking block, as some chat templates do. Then
+            only the text after this block counts.
 
     Returns:
         The `Score`.
 
     Raises:
-        ValueError: The board is none, or a batch; the optimum is above the cost of the plan, or no
-            cost; or `max_steps` is out of range; or the solver can't take the board.
-        TypeError: The text is no string.
+        ValueError: The board is invalid or a batch, the optimum is invalid or above the cost of
+            the plan, `max_steps` is out of range, or the solver does not support the board.
+        TypeError: The text is not a string.
     """
     options: dict[str, Any] = {"values": values, "max_steps": max_steps, "thinking": thinking}
     (found,) = score_batch([text], [board], [optimum], **options)
@@ -156,15 +163,23 @@ def score_batch(
     max_steps: int = DEFAULT_MAX_STEPS,
     thinking: bool = False,
 ) -> list[Score]:
-    """Score B answers, one per board, by one program whatever B is.
+    """Score B answers, one per board, with a single compiled program for any B.
 
-    Boards may have different sizes and numbers of agents. None is solved: where an optimum is
-    missing (None, NaN or `pandas.NA`), `optimal` is None for valid plans, which are then paid like
-    suboptimal ones. `thinking` is as in `score`.
+    Args:
+        texts: B answers.
+        boards: B boards, possibly of different sizes and numbers of agents.
+        optima: B optima, as in `score`. Boards are not solved: if an optimum is missing (None, NaN
+            or `pandas.NA`), `optimal` is None for valid plans, which get the reward `valid`.
+        values: The rewards.
+        max_steps: See `score`.
+        thinking: See `score`.
+
+    Returns:
+        B scores.
 
     Raises:
         ValueError: As for `score`, with the row of the answer; or the lengths differ.
-        TypeError: A text is no string.
+        TypeError: A text is not a string.
     """
     count = len(texts)
     given: list[float | Solution | None] = [None] * count if optima is None else list(optima)
@@ -232,24 +247,24 @@ def _score(
 def lake_reward(
     prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
 ) -> list[float | None]:
-    """Reward B completions as the loop does; `GRPOTrainer(reward_funcs=lake_reward, ...)`.
+    """Return the rewards of B completions; use it as `GRPOTrainer(reward_funcs=lake_reward, ...)`.
+
+    If TRL passes `log_metric` and `log_extra`, the function logs the shares of parsed, valid and
+    (among boards with a known optimum) optimal answers, and the failure of each answer.
 
     Args:
-        prompts: B prompts. One that ends with the mark that begins thinking (a string, or messages
-            of which the last is by the assistant) begins a block whose end its completion needs.
-            Nothing else is read; the boards come from a column.
-        completions: B answers, each a string, or chat messages of which the last one by the
-            assistant counts.
-        columns: Lists of length B by name: `grid`, the rows of each board, or None for a prompt of
-            another task, and `sum_of_costs`, the least one, steps, or None where it is unknown; NaN
-            and `pandas.NA` count as None.
-            `jaxlake.datasets.to_hugging_face` makes both. Where TRL passes `log_metric` and
-            `log_extra`, it is told how many answers are parsed, valid and, of those to boards
-            whose optimum is known, optimal, and what failed in each. Nothing else is read.
+        prompts: B prompts, strings or chat messages. If a prompt ends with a mark that begins
+            thinking, its completion must close the block. Boards are not read from prompts.
+        completions: B answers, each a string or chat messages, of which the last one by the
+            assistant is used.
+        columns: Lists of length B by name, as written by `jaxlake.datasets.to_hugging_face`:
+            `grid`, the rows of each board, or None for prompts of other tasks; and
+            `sum_of_costs`, the minimal one in steps, or None if unknown. NaN and `pandas.NA` count
+            as None. Other columns are ignored.
 
     Returns:
-        The rewards, one per completion, None where there is no board: TRL then leaves the
-        completion to other reward functions.
+        One reward per completion. It is None for rows without a board, which TRL leaves to other
+        reward functions.
 
     Raises:
         ValueError: A column is missing or has another length, or as for `score`.
@@ -267,20 +282,23 @@ def reward_function(
     thinking: bool = False,
     name: str = "lake_reward",
 ) -> TextRewardFunction:
-    """Make a reward function like `lake_reward` for other columns or other rewards.
+    """Return a reward function like `lake_reward` for other columns or rewards.
 
     Args:
         board: The column of the boards, each a `Board`.
-        optimum: The column of their least sums of costs, steps. Without such a column (None here)
-            all valid plans are paid the same.
-        values: What answers are paid.
-        max_steps: The longest plan of an agent, steps; an answer with a longer one isn't parsed.
-        thinking: Whether the trainer's chat template ends prompts with the mark that begins
-            thinking, which prompts given as messages don't show; see `score`.
-        name: The function's `__name__`, by which trainers log a reward: two functions of one
-            trainer need two.
+        optimum: The column of the minimal sums of costs in steps. If None, all valid plans get the
+            same reward.
+        values: The rewards.
+        max_steps: Maximum number of actions per agent; answers with longer plans are not parsed.
+        thinking: Whether the trainer's chat template ends prompts with a mark that begins
+            thinking, which is not visible in prompts given as messages; see `score`.
+        name: The `__name__` of the function, which trainers use to log its rewards. It must be
+            unique within a trainer.
+
+    Raises:
+        TypeError: `values` is a mapping.
     """
-    _paid(values)  # what is wrong with them is said here, and not after the first answers
+    _paid(values)  # raises before training starts
     chosen = _Columns(board, optimum, values, max_steps, thinking)
 
     def of_columns(
@@ -294,7 +312,7 @@ def reward_function(
 
 
 class _Columns(NamedTuple):
-    """What a reward function reads, and how it pays."""
+    """The options of a reward function."""
 
     board: str
     optimum: str | None
@@ -325,7 +343,7 @@ def _column_rewards(
             f"prompts: got {len(prompts)}, {len(completions)} are needed: one for each completion"
         )
     ours = [not _is_missing(board) for board in columns[chosen.board]]
-    # Rows of other tasks keep their places, so that errors name the rows of the data set.
+    # Keep rows of other tasks, so that errors name the rows of the data set.
     rows = zip(columns[chosen.board], ours, strict=True)
     boards = [board if own else _STAND_IN for board, own in rows]
     optima = [None] * len(ours) if chosen.optimum is None else columns[chosen.optimum]
@@ -351,7 +369,7 @@ def _column_rewards(
 
 
 def _log(scores: Sequence[Score], optimum_known: Sequence[bool], log_metric: Any) -> None:
-    """Tell TRL's trainer how many answers are what, where it asks for it."""
+    """Log the shares of parsed, valid and optimal answers with TRL's `log_metric`, if given."""
     compared = [one.optimal for one, known in zip(scores, optimum_known, strict=True) if known]
     shares: dict[str, list[bool | None]] = {
         "parsed": [one.parsed for one in scores],
@@ -365,13 +383,15 @@ def _log(scores: Sequence[Score], optimum_known: Sequence[bool], log_metric: Any
 
 
 def completion_text(completion: Any) -> str:
-    """Return the text of a completion: a string, or chat messages as mappings or objects.
+    """Return the text of a completion.
 
-    Of messages it is the content of the last one by the assistant; content of None is empty.
+    Args:
+        completion: A string, or chat messages as mappings or objects. For messages, the text is
+            the content of the last one by the assistant, or "" if its content is None.
 
     Raises:
-        TypeError: The completion is neither, no message is by the assistant, or the content is
-            neither a string nor parts.
+        TypeError: The completion is neither a string nor messages, no message is by the assistant,
+            or the content is neither a string nor a list of parts.
     """
     if isinstance(completion, str):
         return completion
@@ -405,7 +425,7 @@ def _field(message: Any, name: str) -> Any:
 
 
 def _opening(prompt: Any) -> str:
-    """Return the mark of a thinking block that a prompt, text or messages, begins at its end."""
+    """Return the mark that begins thinking at the end of a prompt (text or messages), or ""."""
     if isinstance(prompt, str):
         return opening_mark(prompt)
     last = prompt[-1] if isinstance(prompt, Sequence) and prompt else None
@@ -421,7 +441,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _checked_optimum(value: Any, row: int) -> int:
-    """Return a least sum of costs, -1 where it is unknown."""
+    """Return the minimal sum of costs, or -1 if it is unknown."""
     if isinstance(value, Solution):
         return int(value.sum_of_costs) if value.status == Status.OPTIMAL else -1
     if _is_missing(value):
@@ -437,7 +457,7 @@ def _checked_optimum(value: Any, row: int) -> int:
 
 
 def _optima_only(least: np.ndarray, slots: int) -> Solution:
-    """Make B solutions of which the least sum of costs, int16 (B,), is known where it is not -1."""
+    """Return B solutions with the given minimal sums of costs, int16 (B,); -1 means unknown."""
     count = len(least)
     leaves: dict[str, Any] = {
         "status": np.where(least < 0, Status.UNKNOWN, Status.OPTIMAL).astype(np.int8),

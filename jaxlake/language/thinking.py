@@ -1,4 +1,4 @@
-"""The marks around a model's thinking, in any case: what follows them is its answer."""
+"""Separate a model's thinking from its answer, by marks in upper or lower case."""
 
 import re
 
@@ -8,7 +8,7 @@ MARKS = {
     "<reasoning>": "</reasoning>",
     "[THINK]": "[/THINK]",
 }
-"""The marks that begin thinking, each with the one that ends it."""
+"""Opening marks of thinking blocks, with their closing marks."""
 
 THINKING = "<think>\n"
 """The end of a prompt whose answer begins inside a thinking block."""
@@ -18,10 +18,10 @@ _CLOSING = re.compile("|".join(map(re.escape, MARKS.values())), re.IGNORECASE)
 
 
 def after_thinking(text: str) -> tuple[str, str]:
-    """Return the answer that follows a model's thinking, and the thinking that follows the answer.
+    """Return the answer after a model's thinking, and any unfinished thinking after the answer.
 
-    The answer stands between the last mark that ends thinking and the next one that begins it.
-    Thinking that never ends begins with its mark; the text is empty if there is none.
+    The answer lies between the last closing mark and the next opening mark. The unfinished
+    thinking starts with its opening mark; it is empty if there is none.
     """
     start = 0
     for mark in _CLOSING.finditer(text):
@@ -32,17 +32,17 @@ def after_thinking(text: str) -> tuple[str, str]:
 
 
 def closing_mark(text: str) -> str:
-    """Return the mark that ends the thinking block in which a text ends, or an empty string."""
+    """Return the closing mark of a thinking block that is still open at the end, or ""."""
     unfinished = after_thinking(text)[1].lower()
     closing = [mark for opening, mark in MARKS.items() if unfinished.startswith(opening.lower())]
     return closing[0] if closing else ""
 
 
 def opening_mark(prompt: str) -> str:
-    """Return the end of a prompt from the mark that begins thinking, or an empty string.
+    """Return the end of a prompt from its final opening mark, or "".
 
-    Chat templates of some models end a prompt this way. An answer to such a prompt is complete with
-    this text before it.
+    Some chat templates end prompts with an opening mark. Prepend the returned text to the answer
+    before parsing it.
     """
     stripped = prompt.rstrip()
     for mark in MARKS:

@@ -1,4 +1,4 @@
-"""Joint policies by name: those of jaxlake, and users' own as `module:NAME`."""
+"""Joint policies by name: built-in ones, and user-defined ones as `module:NAME`."""
 
 from collections.abc import Callable
 
@@ -15,21 +15,21 @@ POLICIES: dict[str, Callable[[int], JointPolicy]] = {
     "prioritised": prioritised_policy,
     "optimal": optimal_policy,
 }
-"""Makers of policies, by name; they take the longest plan in steps."""
+"""Functions from the planning horizon in steps to a policy, by name."""
 
 _ALLOWED = f"{', '.join(POLICIES)} and module:NAME"
 
 
 def policy_of(name: str, *, horizon: int = DEFAULT_HORIZON) -> JointPolicy:
-    """Return a policy by its name.
+    """Return a policy by name.
 
     Args:
-        name: A key of `POLICIES`, or `module:NAME` for a policy of your own: an object with the
-            methods of `JointPolicy`, or a class or function that makes one without arguments.
-        horizon: The longest plan, in steps, of policies that plan.
+        name: A key of `POLICIES`, or `module:NAME` for your own policy: an object with the methods
+            of `JointPolicy`, or a class or function that returns one without arguments.
+        horizon: The longest plan of planning policies, in steps.
 
     Raises:
-        ValueError: There is no such policy, its module can't be imported, or it isn't a policy.
+        ValueError: The name is unknown, its module can't be imported, or it is not a policy.
     """
     if name in POLICIES:
         return POLICIES[name](horizon)
@@ -50,7 +50,7 @@ def policy_of(name: str, *, horizon: int = DEFAULT_HORIZON) -> JointPolicy:
 
 
 def check_policy(name: str, policy: object) -> None:
-    """Raise a `ValueError` if an object lacks a method of `JointPolicy` or can't be hashed."""
+    """Raise `ValueError` if an object lacks a method of `JointPolicy` or is not hashable."""
     for method in ("start", "act"):
         if not callable(getattr(policy, method, None)):
             raise ValueError(f"got {name}, which is not a JointPolicy: it has no method {method}")

@@ -1,4 +1,4 @@
-"""Scripted joint policies: their protocol, rollouts, and tables of failures."""
+"""Joint policies: protocol, rollouts, and statistics over policies and configurations."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -20,33 +20,43 @@ from jaxlake.solver import DEFAULT_HORIZON, Solution
 from jaxlake.solver.materialize import materialize
 from jaxlake.statistics.tables import Statistics, tabulate
 
-_STEPS_PER_TEST = 4  # between two tests of the loop's end, where a GPU waits for its host
+_STEPS_PER_TEST = 4  # steps between tests of the loop condition, which synchronise GPU and host
 
 
 class JointPolicy(Protocol):
-    """Decides for all agents at once; hashable. Both methods can be jitted, vmapped and scanned."""
+    """Protocol of policies that choose the actions of all agents.
+
+    Policies are hashable, and both methods can be jitted, vmapped and scanned.
+    """
 
     def start(self, key: jax.Array, instance: Instance) -> Any:
-        """Look at the board before the first step; give the memory, any pytree of arrays."""
+        """Return the initial memory for a board, any pytree of arrays."""
 
     def act(
         self, key: jax.Array, instance: Instance, positions: jax.Array, time: jax.Array, memory: Any
     ) -> tuple[jax.Array, Any]:
-        """Choose one joint action, int8 (K,).
+        """Choose one joint action.
 
-        The agents stand at `positions`, int8 (K, 2), after `time` steps, int32 (). `memory` is what
-        `start` or the last `act` returned; it is given back with the same tree, shapes and dtypes.
+        Args:
+            key: typed PRNG key.
+            instance: the board, unbatched.
+            positions: int8 (K, 2).
+            time: int32 (), steps made so far.
+            memory: the memory returned by `start` or the previous `act`.
+
+        Returns:
+            (actions, memory): int8 (K,), and memory of the same structure, shapes and dtypes.
         """
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class JointRollout:
-    """What a policy did on boards (B,)."""
+    """Episodes of a policy on B boards."""
 
-    actions: jax.Array  # int8 (B, T, K), as carried out; WAIT from `length` on
+    actions: jax.Array  # int8 (B, T, K), the executed actions; WAIT from `length` on
     length: jax.Array  # int32 (B,), steps until the goals, the first broken rule, or T
-    outcome: Outcome  # leaves (B, ...), of `actions` as a plan
+    outcome: Outcome  # leaves (B, ...), verification of `actions` as a plan
 
 
 def roll_out(
@@ -58,19 +68,21 @@ def roll_out(
     solutions: Solution | None = None,
     conflict: ConflictPolicy | str = ConflictPolicy.FAIL,
 ) -> JointRollout:
-    """Let a policy play every board once.
+    """Play every board once with a policy.
+
+    Can be jitted, and vmapped over keys, boards and configurations.
 
     Args:
-        key: typed PRNG key; board b depends on `fold_in(key, b)` alone.
-        policy: static.
+        key: typed PRNG key; board b depends only on `fold_in(key, b)`.
+        policy: the policy (static).
         instances: leaves (B, ...).
         max_steps: T, the time limit in steps (static).
         solutions: leaves (B, ...), the optima to compare with; without them no outcome is optimal.
-        conflict: what becomes of actions that break a rule, or its name (static). With BLOCK_BOTH
-            and PRIORITY the actions carried out break none, and the only failure is
-            GOAL_NOT_REACHED.
+        conflict: the conflict policy or its name (static). With BLOCK_BOTH and PRIORITY the
+            executed actions break no rule, and the only failure is GOAL_NOT_REACHED.
 
-    Can be jitted and vmapped, over keys, boards and configurations.
+    Returns:
+        The `JointRollout`.
 
     Raises:
         ValueError: `key` is of kind `rbg` or `unsafe_rbg`, `max_steps` is below 1, the boards have
@@ -96,7 +108,7 @@ def play_boards(
     solutions: Solution | None,
     conflict: ConflictPolicy,
 ) -> JointRollout:
-    """Do what `roll_out` does, without checks, with one key per board, (B,)."""
+    """Play every board once as in `roll_out`, without checks and with one key per board, (B,)."""
     play = merge_batch_axes(partial(_play_batch, policy, max_steps=max_steps, conflict=conflict))
     actions, length = play(keys, instances)
     verify_all = jax.vmap(verify, (0, 0, 0, None, 0))
@@ -116,19 +128,27 @@ def sweep(
     first: jax.Array | int = 0,
     devices: Sequence[jax.Device] | None = None,
 ) -> Statistics:
-    """Tables of failures, leaves (P, C, ...), by policy and configuration; one program under jit.
+    """Tabulate the outcomes of policies over configurations, in one program.
 
-    The P policies (static) play on B boards of each of C configurations, leaves (C, B, ...), all
-    with the same keys, drawn from a typed one. Solutions, leaves (C, B, ...), are the boards'
-    optima, such as `Generated.solutions`; `mask`, bool (C, B), such as `Generated.filled`, says
-    which boards count, all if None. For `max_steps` and `conflict` (static) see `roll_out`. `first`
-    is the absolute number of the first configuration: with it, results do not depend on how
-    configurations are split into calls.
+    All policies play B boards of each of C configurations with the same keys.
 
-    With `devices` (static), each of them plays a share of the boards; the tables are those of one
-    device, on all of them. The devices may be those of several processes, such as
-    `jax.devices()` after `jax.distributed.initialize`: then every process makes the same call with
-    the same boards, and each has all tables.
+    Args:
+        key: typed PRNG key.
+        policies: P policies (static).
+        instances: the boards, leaves (C, B, ...).
+        solutions: their optima, leaves (C, B, ...), such as `Generated.solutions`.
+        mask: bool (C, B), the boards to count, such as `Generated.filled`; all if None.
+        max_steps: see `roll_out` (static).
+        conflict: see `roll_out` (static).
+        first: the absolute number of the first configuration. It makes the results independent of
+            how configurations are split into calls.
+        devices: devices that share the boards (static); one device if None. They may span several
+            processes, such as `jax.devices()` after `jax.distributed.initialize`; then every
+            process makes the same call with the same boards.
+
+    Returns:
+        `Statistics` with leaves (P, C, ...), replicated on all devices. They do not depend on the
+        number of devices.
 
     Raises:
         ValueError: `key` is of kind `rbg` or `unsafe_rbg`, there are no policies, no devices or no
@@ -150,8 +170,8 @@ def sweep(
     options = _SweepOptions(tuple(policies), max_steps, conflict)
     if devices is None:
         return _tables(options, None, keys, instances, solutions, counted)
-    # Policies that solve boards do so as the default device asks, which is not one of these where
-    # a machine with a GPU sweeps on its cores.
+    # Planning policies choose a solver for the default device, which must be one of `devices` even
+    # if a machine with a GPU sweeps on its CPU cores.
     own = [device for device in devices if device.process_index == jax.process_index()]
     with jax.default_device(own[0] if own else None):
         return _tables_on(options, tuple(devices))(keys, instances, solutions, counted)
@@ -172,7 +192,7 @@ def _tables(
     solutions: Solution,
     counted: jax.Array,
 ) -> Statistics:
-    """The tables of a sweep whose boards have keys (C, B); an axis of devices is added up."""
+    """Return the tables of a sweep with keys (C, B), summed over the device axis if any."""
     policies, max_steps, conflict = options
 
     def table(
@@ -206,7 +226,7 @@ def _tables_on(
         mesh = jax.sharding.Mesh(grid, ("configurations", "boards"))
         share = jax.sharding.PartitionSpec("configurations", "boards")
         everywhere = jax.sharding.PartitionSpec()
-        # Boards that only fill up the shares are played and not counted.
+        # Boards that pad the shards are played but not counted.
         places = np.arange(-(-B // grid.shape[1]) * grid.shape[1])
         *played, counted = jax.tree.map(lambda leaf: leaf[:, places % B], (keys, *boards))
         play = jax.shard_map(
@@ -223,7 +243,7 @@ def _numbered_keys(key: jax.Array, numbers: jax.Array) -> jax.Array:
 
 
 class _Episodes(NamedTuple):
-    """Episodes after some steps; boards are (B,)."""
+    """The state of B episodes after some steps."""
 
     time: jax.Array  # int32 ()
     positions: jax.Array  # int8 (B, K, 2)
@@ -241,7 +261,7 @@ def _play_batch(
     max_steps: int,
     conflict: ConflictPolicy,
 ) -> tuple[jax.Array, jax.Array]:
-    """Actions int8 (B, T, K) and lengths, int32 (B,), of one episode per board."""
+    """Play one episode per board; return actions, int8 (B, T, K), and lengths, int32 (B,)."""
     mask, goals = instances.agent_mask, instances.goals
     key_start, key_act = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
     start, act = jax.vmap(policy.start), jax.vmap(policy.act, (0, 0, 0, None, 0))
@@ -252,7 +272,7 @@ def _play_batch(
         keys = fold_in(key_act, time)
         actions, memory = act(keys, instances, positions, time, memory)
         actions = jnp.where(mask & ~over[:, None], actions, jnp.int8(Action.WAIT))
-        # Otherwise XLA would decide again wherever the rules look at an action.
+        # Otherwise XLA recomputes the policy wherever the rules read an action.
         actions = materialize(actions, time >= 0)
         resolved = jax.vmap(partial(resolve, conflict))(instances, positions, actions)
         length = jnp.where(over, length, time + 1)

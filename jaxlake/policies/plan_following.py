@@ -1,4 +1,4 @@
-"""Policies that plan once, optimally or agent after agent, and then follow the plan."""
+"""Policies that plan once, optimally or with prioritised planning, and follow the plan."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,20 +17,20 @@ from jaxlake.solver.certificates import plan_in_order
 from jaxlake.solver.space_time import NOBODY, actions_of, by_board, search_buffers
 
 Planner = Callable[[jax.Array, Instance], jax.Array]
-"""(key, instance) -> plan int8 (T, K); negative entries count as WAIT."""
+"""Function (key, instance) -> plan, int8 (T, K); negative entries mean WAIT."""
 
 
 @dataclass(frozen=True)
 class PlanFollowingPolicy:
-    """Follows the plan that a planner makes at the start, and waits after its last step.
+    """Policy that follows the plan of a planner, and waits after its last step.
 
-    The plan is never changed: where a conflict policy holds an agent back, the others go on.
+    It never replans: if a conflict policy blocks an agent, the others continue their plans.
     """
 
     planner: Planner
 
     def start(self, key: jax.Array, instance: Instance) -> jax.Array:
-        """The plan, int8 (T, K)."""
+        """Return the plan, int8 (T, K)."""
         plan = jnp.asarray(self.planner(key, instance), jnp.int8)
         return jnp.maximum(plan, jnp.int8(Action.WAIT))
 
@@ -45,15 +45,16 @@ class PlanFollowingPolicy:
 
 @cache
 def optimal_policy(horizon: int = DEFAULT_HORIZON) -> PlanFollowingPolicy:
-    """Follow the plan of `solve` with the least sum of costs; agents of boards without one wait."""
+    """Return a policy that follows an optimal plan of `solve`; without a plan all agents wait."""
     return PlanFollowingPolicy(lambda key, instance: solve(instance, horizon=horizon).plan)
 
 
 @cache
 def prioritised_policy(horizon: int = DEFAULT_HORIZON) -> PlanFollowingPolicy:
-    """Plan agent after agent, by index, without backtracking (Erdmann and Lozano-Perez 1987).
+    """Return a policy with prioritised planning (Erdmann and Lozano-Perez 1987).
 
-    Agents that find no path within the horizon wait at their starts, and so do all after them.
+    Agents plan in index order, without backtracking. If an agent finds no path within the horizon,
+    it and all later agents wait at their starts.
     """
     plan_batch = merge_batch_axes(partial(_plan_batch, horizon=horizon))
 
@@ -64,7 +65,7 @@ def prioritised_policy(horizon: int = DEFAULT_HORIZON) -> PlanFollowingPolicy:
 
 
 def _plan_batch(instances: Instance, horizon: int) -> jax.Array:
-    """Plan boards (B, ...), agent after agent: int8 (B, horizon, K)."""
+    """Return prioritised plans of boards (B, ...), int8 (B, horizon, K)."""
     free = pack_rows(~instances.holes)
     rows, boards = free.shape
     starts, goals = (

@@ -1,4 +1,4 @@
-"""Policies that plan nothing: random actions, and shortest paths as if each agent were alone."""
+"""Policies without planning: random actions, and individual shortest paths."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +16,12 @@ _ALL = np.uint8(ACTION_BITS.sum())
 
 
 def choose_move(key: jax.Array, moves: jax.Array) -> jax.Array:
-    """Choose one action per agent, int8 (K,), of those whose bits uint8 (K,) has, WAIT if none."""
+    """Draw one action per agent, int8 (K,), from bit sets, uint8 (K,); WAIT if a set is empty."""
     words = jax.random.bits(key, moves.shape, jnp.uint32) >> 16
     count = jax.lax.population_count(moves).astype(jnp.uint32)
     left = ((words * count) >> 16).astype(jnp.int8)
     chosen = jnp.zeros(moves.shape, jnp.int8)
-    # Without an axis of actions, which would keep a CPU from vectorising.
+    # An axis of actions would prevent vectorisation on CPUs.
     for action, bit in enumerate(ACTION_BITS):
         allowed = (moves & bit) != 0
         chosen = jnp.where(allowed & (left == 0), jnp.int8(action), chosen)
@@ -31,12 +31,12 @@ def choose_move(key: jax.Array, moves: jax.Array) -> jax.Array:
 
 @dataclass(frozen=True)
 class RandomPolicy:
-    """Uniform actions, independent of one another; `masked` leaves out what the board forbids."""
+    """Policy of independent uniform actions; `masked` excludes holes and moves off the board."""
 
     masked: bool = True
 
     def start(self, key: jax.Array, instance: Instance) -> jax.Array | None:
-        """Return the moves that the board allows in every cell, uint8 (N, N), if masked."""
+        """Return the allowed moves per cell, uint8 (N, N), or None if not masked."""
         return open_moves(instance) if self.masked else None
 
     def act(
@@ -51,20 +51,20 @@ class RandomPolicy:
 
 @dataclass(frozen=True)
 class ShortestPathPolicy:
-    """Greedy down the agent's own distance field, with ties broken at random.
+    """Policy that moves each agent along a shortest path, ignoring the others.
 
-    Agents at their goals, and agents whose goals can't be reached, wait.
+    Ties are broken at random. Agents at their goals or with unreachable goals wait.
     """
 
     def start(self, key: jax.Array, instance: Instance) -> jax.Array:
-        """Return the moves towards each agent's goal in every cell, uint8 (K, N, N)."""
+        """Return the moves towards each agent's goal per cell, uint8 (K, N, N)."""
         fields = jax.vmap(distances, (None, 0))(instance.holes, instance.goals)
         allowed, far = open_moves(instance), jnp.int16(UNREACHABLE)
         reached = [
             jnp.where((allowed & bit) != 0, field, far)
             for bit, field in zip(ACTION_BITS, after_moves(fields, far), strict=True)
         ]
-        # WAIT has the distance of the place itself, which a move that is worth it undercuts by 1.
+        # WAIT has the distance of the cell itself; a move towards the goal is 1 shorter.
         nearest = jnp.min(jnp.stack(reached), axis=0)
         best = jnp.zeros(fields.shape, jnp.uint8)
         for bit, distance in zip(ACTION_BITS, reached, strict=True):

@@ -77,7 +77,7 @@ def board_of_instance(instance: Instance) -> Board:
 
 
 def actions_of_agents(plan: Sequence[Sequence[str | int]], agents: int) -> NDArray[np.int64]:
-    """Give actions as numbers, int64 (T, K), from one sequence per agent, padded with WAIT."""
+    """Return actions as numbers, int64 (T, K), from one sequence per agent, padded with WAIT."""
     if len(plan) != agents:
         raise ValueError(f"plan: got {len(plan)} agents, the board has {agents}")
     actions = np.full((max(map(len, plan)), agents), Action.WAIT, dtype=np.int64)
@@ -131,7 +131,7 @@ def play(
 
 
 def caption(playback: Playback) -> str | None:
-    """Name the fault and its time, or the number of steps; None if there is no plan."""
+    """Return the fault and its time, or the number of steps; None if there is no plan."""
     fault = playback.fault
     if fault is not None:
         words = [fault.kind.replace("_", " ")]
@@ -145,7 +145,7 @@ def caption(playback: Playback) -> str | None:
 
 
 def whereabouts(playback: Playback) -> str | None:
-    """Name the agents and the cells of a fault; None where they are not known."""
+    """Return the agents and the cells of a fault; None where they are not known."""
     fault = playback.fault
     if fault is None or not fault.agents:
         return None

@@ -1,4 +1,4 @@
-"""The lake under the interfaces of other libraries, each imported when it is asked for."""
+"""Adapters to the interfaces of other libraries, which are imported on first use."""
 
 import inspect
 from collections.abc import Callable
@@ -18,23 +18,26 @@ _CLASSES = {
 }
 
 INTERFACES = tuple(_CLASSES)
-"""What `adapt` and `make_for` know."""
+"""The interfaces supported by `adapt` and `make_for`."""
 
 
 def adapt(interface: str, environment: Any, params: Any, **options: Any) -> Any:
-    """Give an environment and its parameters the interface of another library.
+    """Wrap an environment and its parameters in the interface of another library.
 
     Args:
         interface: one of `INTERFACES`:
-            "gymnax", one agent that moves all, under gymnax 1.0 and with its spaces;
-            "gymnax-before-1.0", the same with a `step` of five values, which rejax 0.1 expects;
-            "gymnasium", the same one agent as a `gymnasium.Env`;
-            "pettingzoo", a `ParallelEnv` with one agent for each of the lake's;
-            "jaxmarl", a `MultiAgentEnv` with dictionaries of agents.
-        environment: a `LakeEnvironment`; for "pettingzoo" and "jaxmarl" its observation has a row
-            per agent (`FlatAgents`), for the others it is one array (`Flat`).
+            "gymnax", a single agent that moves all agents, for gymnax 1.0;
+            "gymnax-before-1.0", the same with a `step` of five values, as rejax 0.1 expects;
+            "gymnasium", the same single agent as a `gymnasium.Env`;
+            "pettingzoo", a `ParallelEnv` with one agent per lake agent;
+            "jaxmarl", a `MultiAgentEnv` with dictionaries keyed by agent.
+        environment: a `LakeEnvironment`. For "pettingzoo" and "jaxmarl" its observation needs one
+            row per agent (`FlatAgents`); for the others it must be a single array (`Flat`).
         params: its `EnvParams`.
-        options: of the adapter's class.
+        options: keyword arguments of the adapter class.
+
+    Returns:
+        The adapted environment.
 
     Raises:
         ValueError: the interface is unknown.
@@ -44,10 +47,18 @@ def adapt(interface: str, environment: Any, params: Any, **options: Any) -> Any:
 
 
 def make_for(interface: str, id: str, **options: Any) -> Any:
-    """Make the environment of an id under the interface of another library.
+    """Return the environment of an id with the interface of another library.
 
-    Options are those of `make` and of the adapter's class, such as `render_mode`. The observation
-    is `Flat()`, or `FlatAgents()` where agents act one by one, unless `options` name another one.
+    Args:
+        interface: see `adapt`.
+        id: one of `registered()`.
+        options: keyword arguments of `make` and of the adapter class, such as `render_mode`. The
+            default observation is `FlatAgents()` for "pettingzoo" and "jaxmarl", else `Flat()`.
+
+    Raises:
+        KeyError: the id is not registered.
+        ValueError: the interface is unknown, or as for `make`.
+        ImportError: the library is not installed; the message names the extra to install.
     """
     adapter, observation = _adapter(interface)
     own = options.keys() & inspect.signature(adapter).parameters.keys()
@@ -57,7 +68,7 @@ def make_for(interface: str, id: str, **options: Any) -> Any:
 
 
 def _adapter(interface: str) -> tuple[Callable[..., Any], Any]:
-    """Import an adapter's class, and return it with its default observation."""
+    """Import the class of an adapter, and return it with its default observation."""
     if interface not in _CLASSES:
         names = ", ".join(_CLASSES)
         meant = did_you_mean(interface, _CLASSES)

@@ -1,4 +1,4 @@
-"""The lake as an environment of gymnasium: one agent that moves all agents."""
+"""Gymnasium adapter: a single agent that moves all agents."""
 
 from typing import Any
 
@@ -14,11 +14,12 @@ from jaxlake.render import board_text
 
 
 class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
-    """One episode at a time, in NumPy; `render` gives the board as text (render_mode "ansi").
+    """A `gymnasium.Env` with NumPy observations that plays one episode at a time.
 
-    Action a lets agent k take action a // 5**k % 5. `info` holds `action_mask`: int8 (5**K,), 1 for
-    what leads no agent off the board or onto a hole, as `Discrete.sample` takes it; after a step
-    also what `LakeEnvironment.step_env` says. An episode doesn't start again by itself.
+    In action a, agent k takes action a // 5**k % 5. `info["action_mask"]`, int8 (5**K,), is 1 for
+    actions that lead no agent off the board or into a hole, as `Discrete.sample` expects. After a
+    step, `info` also holds the entries of `LakeEnvironment.step_env`. Call `reset` after an
+    episode ends. With render_mode "ansi", `render` returns the board as text.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 2}  # noqa: RUF012
@@ -49,7 +50,7 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start an episode on a board that gymnasium's random numbers draw from the pool."""
+        """Start an episode on a board drawn from the pool with gymnasium's random generator."""
         super().reset(seed=seed)
         key = jax.random.key(int(self.np_random.integers(1 << 32)))
         seen, self._state = self.lake.reset(key)
@@ -73,7 +74,7 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
         return np.array(seen), float(reward), ended, truncated, info
 
     def render(self) -> str | None:
-        """Give the board as text where `render_mode` is "ansi"."""
+        """Return the board as text if `render_mode` is "ansi", else None."""
         if self.render_mode is None:
             return None
         state = self._playing()

@@ -1,4 +1,4 @@
-"""The lake as an environment of gymnax: its base class and its spaces."""
+"""Gymnax adapter, with gymnax's base class and spaces."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ from jaxlake.environment.spaces import convert_space
 
 
 class GymnaxLake(JointAgentLake, Environment):
-    """A `JointAgentLake` that gymnax's wrappers and rejax take for one of gymnax's own.
+    """A `JointAgentLake` that works with gymnax's wrappers and rejax.
 
     Raises:
-        ValueError: the observation is no single array, or as for `JointAgentLake`.
+        ValueError: the observation is not a single array, or as for `JointAgentLake`.
     """
 
     def __init__(self, environment: LakeEnvironment, params: EnvParams) -> None:
@@ -24,20 +24,20 @@ class GymnaxLake(JointAgentLake, Environment):
         self.observation_space()
 
     def action_space(self, params: EnvParams | None = None) -> Any:
-        """Give gymnax's space of joint actions."""
+        """Return gymnax's space of joint actions."""
         return convert_space(super().action_space(params), spaces)
 
     def observation_space(self, params: EnvParams | None = None) -> Any:
-        """Give gymnax's space of observations."""
+        """Return gymnax's space of observations."""
         return convert_space(super().observation_space(params), spaces)
 
 
 class FiveValueGymnaxLake(GymnaxLake):
-    """A `GymnaxLake` whose `step` returns what gymnax's did before 1.0, as rejax 0.1 expects."""
+    """A `GymnaxLake` whose `step` returns five values, as before gymnax 1.0 and in rejax 0.1."""
 
     def step(
         self, key: jax.Array, state: EnvState, action: Any, params: EnvParams | None = None
     ) -> tuple[Any, ...]:
-        """Make one step: (observation, state, reward, done, info)."""
+        """Make one step and return (observation, state, reward, done, info)."""
         seen, state, reward, terminated, truncated, info = super().step(key, state, action, params)
         return seen, state, reward, terminated | truncated, info

@@ -1,4 +1,4 @@
-"""The lake as an environment of JaxMARL: its base class and its spaces."""
+"""JaxMARL adapter, with JaxMARL's base class and spaces."""
 
 import math
 
@@ -14,12 +14,11 @@ from jaxlake.environment.spaces import convert_space
 
 
 class JaxMarlLake(AgentDictionaryLake, MultiAgentEnv):  # type: ignore[misc]
-    """An `AgentDictionaryLake` that JaxMARL's wrappers and algorithms take for one of its own.
+    """An `AgentDictionaryLake` that works with JaxMARL's wrappers and algorithms.
 
-    In JaxMARL's algorithms every value of `info` has one number per agent. So has it here, (K,):
-    what `LakeEnvironment.step` says once for all agents is repeated, and there is no
-    `final_observation`. Observations also hold `world_state`, the observations of all agents in a
-    row, as JaxMARL's SMAX has it for centralised critics.
+    JaxMARL's algorithms expect one number per agent in every entry of `info`, so entries are
+    broadcast to (K,) and `final_observation` is left out. Observations also hold `world_state`,
+    the concatenated observations of all agents, for centralised critics as in JaxMARL's SMAX.
     """
 
     def __init__(self, environment: LakeEnvironment, params: EnvParams) -> None:
@@ -33,11 +32,11 @@ class JaxMarlLake(AgentDictionaryLake, MultiAgentEnv):  # type: ignore[misc]
 
     @property
     def world_state_size(self) -> int:
-        """How many numbers a world state has."""
+        """The length of the world state."""
         return sum(math.prod(space.shape) for space in self.observation_spaces.values())
 
     def get_world_state(self, state: EnvState) -> jax.Array:
-        """Give the observations of all agents in a row: (world_state_size,)."""
+        """Return the concatenated observations of all agents, (world_state_size,)."""
         return self.get_obs(state)["world_state"]
 
     def _observations(self, seen: jax.Array) -> ByAgent:

@@ -1,4 +1,4 @@
-"""The lake under PettingZoo's parallel interface: all agents move at the same time."""
+"""PettingZoo adapter, for the parallel interface."""
 
 from typing import Any, ClassVar
 
@@ -20,12 +20,12 @@ _COMPILED = ("_reset", "_step", "_masks")
 
 
 class ParallelLake(ParallelEnv):
-    """One episode at a time, in NumPy; all agents leave `agents` when the episode ends.
+    """A `ParallelEnv` with NumPy observations that plays one episode at a time.
 
-    Each agent's `info` holds `action_mask`: int8 (5,), 1 for what leads neither off the board nor
-    onto a hole. After a step it also holds `failure`, the `jaxlake.Failure` of the step, `agent`,
-    the lowest one involved in it or -1, and `at_goal`. `render` gives the board as
-    text (render_mode "ansi").
+    All agents leave `agents` when the episode ends. The `info` of each agent holds `action_mask`,
+    int8 (5,), 1 for actions that stay on the board and avoid holes. After a step it also holds
+    `failure`, the `jaxlake.Failure` of the step, `agent`, the lowest agent involved or -1, and
+    `at_goal`. With render_mode "ansi", `render` returns the board as text.
     """
 
     metadata: ClassVar[dict[str, Any]] = {
@@ -66,17 +66,17 @@ class ParallelLake(ParallelEnv):
         self._masks = jax.jit(self.lake.get_avail_actions)
 
     def observation_space(self, agent: str) -> Any:
-        """Give an agent's space of observations."""
+        """Return an agent's space of observations."""
         return self._seen_in[agent]
 
     def action_space(self, agent: str) -> Any:
-        """Give an agent's space of actions."""
+        """Return an agent's space of actions."""
         return self._actions_in[agent]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ByAgent, ByAgent]:
-        """Start an episode on a board drawn from the pool: (observations, infos)."""
+        """Start an episode on a board drawn from the pool, and return (observations, infos)."""
         if seed is not None:
             self._random, _ = seeding.np_random(seed)
         key = jax.random.key(int(self._random.integers(1 << 32)))
@@ -86,13 +86,13 @@ class ParallelLake(ParallelEnv):
         return _copied(seen), {agent: {"action_mask": masks[agent]} for agent in self.agents}
 
     def step(self, actions: ByAgent) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]:
-        """Make one step: (observations, rewards, terminations, truncations, infos).
+        """Make one step and return (observations, rewards, terminations, truncations, infos).
 
-        Without agents, after the end of the episode, all five are empty.
+        After the end of the episode all five dictionaries are empty.
 
         Raises:
-            ValueError: an agent's action is missing or no action.
-            ResetNeeded: no episode has begun.
+            ValueError: an agent's action is missing or invalid.
+            ResetNeeded: `reset` has not been called.
         """
         if self._state is None:
             raise ResetNeeded("reset() has to come before step()")
@@ -120,7 +120,7 @@ class ParallelLake(ParallelEnv):
         return _copied(seen), rewards, terminations, truncations, infos
 
     def render(self) -> str | None:
-        """Give the board as text where `render_mode` is "ansi" and an episode has begun."""
+        """Return the board as text if `render_mode` is "ansi" and an episode has begun."""
         if self.render_mode is None or self._state is None:
             return None
         board = self.lake.environment.board(self._state, self.lake.params)
@@ -140,5 +140,5 @@ class ParallelLake(ParallelEnv):
 
 
 def _copied(seen: ByAgent) -> ByAgent:
-    """Copy observations into NumPy arrays that may be written to: JAX's own memory may not."""
+    """Copy observations into writable NumPy arrays."""
     return {agent: np.array(row) for agent, row in jax.device_get(seen).items()}
