@@ -1,1 +1,1 @@
-"""Rollouts: boards drawn, answers sampled, verified and rewarded."""
+"""Rollouts: draw boards, sample answers, verify and reward them."""

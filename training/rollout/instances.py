@@ -1,4 +1,4 @@
-"""Sets of solved boards, drawn to order: to train on, to imitate, or to validate with."""
+"""Sets of solved boards for training, imitation and validation."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ class InstanceSet(Instances):
         return InstanceSet(*_rows((self.instances, self.solutions), np.asarray(rows, np.int64)))
 
     def joined(self, other: InstanceSet) -> InstanceSet:
-        """Return these boards, and those of `other` after them; all are padded to one side."""
+        """Return these boards followed by `other`'s; both must be padded to the same side."""
         return join_boards([self, other])
 
     def grid(self, row: int) -> list[str]:
-        """Write one board in the published symbols, for a file or a message."""
+        """Return the lines of one board in the published symbols."""
         return format_grid(_rows(self.instances, row))
 
 
 def join_boards(parts: Sequence[InstanceSet]) -> InstanceSet:
-    """Return the boards of all parts, which are padded to one side, in one set."""
+    """Return the boards of all parts in one set; all must be padded to the same side."""
     columns = [(part.instances, part.solutions) for part in parts]
     return InstanceSet(*jax.tree.map(lambda *leaves: np.concatenate(leaves), *columns))
 
@@ -75,16 +75,22 @@ def draw_boards(
     seen: DigestSet | None = None,
     substitute: bool = False,
 ) -> tuple[InstanceSet, list[RequestOutcome]]:
-    """Fill every request with boards, of which no two are equal; equal keys give equal sets.
+    """Fill every request with distinct boards; equal keys give equal sets.
 
-    Returns the boards in the order of the requests, padded to the side `max_size`, and one outcome
-    per request. A request is left incomplete after `max_candidates` boards. Boards that are `seen`
-    are not drawn; those drawn are added. With `substitute` missing boards that need a wait are
-    replaced by boards that need none, and the other way round; the outcome reports them as missing
-    all the same.
+    Args:
+        key: Typed JAX key.
+        requests: Requests, filled in order.
+        max_size: Side to which the boards are padded, in cells.
+        max_candidates: Number of drawn boards after which a request is left incomplete.
+        seen: Digests of boards that must not be drawn again; the drawn boards are added.
+        substitute: Whether to replace missing boards that need a wait by boards that don't, and
+            vice versa. The outcome still reports them as missing.
+
+    Returns:
+        The boards in the order of the requests, and one outcome per request.
 
     Raises:
-        UserError: Not one board could be made.
+        UserError: No board could be generated.
     """
     known = DigestSet() if seen is None else seen
     draw = partial(_draw_boards, key, requests, max_size, max_candidates, known, substitute)
@@ -96,7 +102,7 @@ def draw_boards(
 
 
 def _plain(boards: InstanceSet, outcomes: Sequence[RequestOutcome]) -> dict[str, Any]:
-    """Write boards as `from_first` can send them."""
+    """Return boards and outcomes as plain values that `from_first` can send."""
     columns = {"instances": boards.instances, "solutions": boards.solutions}
     arrays = {
         column: {name: np.asarray(leaf) for name, leaf in vars(batch).items()}
@@ -119,7 +125,7 @@ def _draw_boards(
     def fill(
         key: jax.Array, request: BoardRequest, wanted: dict[bool, int]
     ) -> tuple[dict[bool, int], int]:
-        """Draw boards by whether they need a wait; count those missing, and the candidates."""
+        """Draw boards with and without waits; return the missing counts and the candidates."""
         agents, counts = request.num_agents, np.array([[wanted[False], wanted[True]]])
         filled = fill_quotas(
             key,
@@ -155,9 +161,16 @@ def _draw_boards(
 def requests_for(
     configuration: LakeConfiguration, instances: int, *, num_agents: int
 ) -> list[BoardRequest]:
-    """Split a stage's budget of `instances` boards over the map sizes by their data ratios.
+    """Split a stage's budget of boards over the map sizes by their data ratios.
 
-    Counts are rounded by largest remainder, so that they sum to `instances`.
+    Args:
+        configuration: The stage's configuration.
+        instances: Number of boards in all.
+        num_agents: Agents per board.
+
+    Returns:
+        One request per map size with a positive count. Counts are rounded by the largest
+        remainder, so they sum to `instances`.
     """
     sizes = sorted(configuration.sizes)
     exact = np.array([configuration.sizes[size].data_ratio for size in sizes]) * instances
@@ -174,10 +187,10 @@ def requests_for(
 
 @dataclass(frozen=True)
 class StageBoards:
-    """A stage's training boards, some of them several times where the generator fell short."""
+    """A stage's training boards; boards repeat where the generator fell short."""
 
-    boards: InstanceSet  # as many as the stage's budget, in the order of training
-    distinct: InstanceSet  # the same boards, each once, in the order of the generator
+    boards: InstanceSet  # the stage's full budget, in training order
+    distinct: InstanceSet  # the same boards without repetitions, in generator order
     outcomes: tuple[RequestOutcome, ...]  # one per map size
 
     @property
@@ -187,11 +200,13 @@ class StageBoards:
 
     @cached_property
     def environment(self) -> dict[str, dict[str, float]]:
-        """Statistics of the distinct boards by map size, six significant digits.
+        """Statistics of the distinct boards by map size, rounded to six significant digits.
 
-        `acceptance` is the share of candidates that were kept, `missing` counts boards,
-        `mean_sum_of_costs` is in steps, and `conflict_density` is the share of boards on which the
-        shortest paths of the agents conflict, so that the optimum is above their sum.
+        - `acceptance`: fraction of candidates that were kept
+        - `missing`: number of missing boards
+        - `mean_sum_of_costs`: mean optimal sum of costs, in steps
+        - `conflict_density`: fraction of boards whose optimum exceeds the sum of the agents'
+          shortest paths, because these paths conflict
         """
         sizes = self.distinct.instances.size
         costs = self.distinct.solutions.sum_of_costs
@@ -215,10 +230,18 @@ class StageBoards:
 def fill_budget(
     boards: InstanceSet, outcomes: Sequence[RequestOutcome], rng: np.random.Generator
 ) -> np.ndarray:
-    """List every row once, and some again: int (count,), as many as were asked for in all.
+    """Return rows that fill the requested number of boards by repeating some of them.
 
-    Where a map size is short, boards of its own size come again; where it has none at all, boards
-    of every size do. Each comes equally often, as far as the counts allow.
+    If a map size has too few boards, boards of the same size repeat. If it has none, boards of all
+    sizes repeat. Repetitions are spread as evenly as the counts allow.
+
+    Args:
+        boards: The distinct boards.
+        outcomes: One outcome per map size, whose counts are to be filled.
+        rng: Selects the boards that repeat.
+
+    Returns:
+        int (count,): every row at least once, `count` being the total requested number.
     """
     every = np.arange(len(boards))
     rows, without_own = [every], 0
@@ -236,7 +259,7 @@ def fill_budget(
 
 @jax.jit
 def _sum_of_distances(boards: Instance) -> jax.Array:
-    """int32 (B,): the steps that the agents of each board would need if they were alone."""
+    """Return the sum of the agents' shortest path lengths per board, int32 (B,)."""
 
     def one_board(board: Instance) -> jax.Array:
         fields = jax.vmap(distances, (None, 0))(board.holes, board.goals)

@@ -1,4 +1,4 @@
-"""A rollout: completions for a batch of instances, scored."""
+"""Rollouts: scored completions for a batch of instances."""
 
 from __future__ import annotations
 
@@ -22,16 +22,22 @@ from training.schema import Reward
 class Rollout:
     """P instances with n completions each."""
 
-    boards: Any  # P `Instances`
+    boards: Any  # `Instances` (P,)
     prompts: Sequence[Tokens]  # token ids of P prompts
-    completions: list[Completion]  # P * n, those of the first prompt first
-    scores: Scores  # of the P * n answers, in the same order
+    completions: list[Completion]  # P * n, ordered by prompt
+    scores: Scores  # P * n, in the order of `completions`
     rewards: np.ndarray  # float32 (P, n)
-    overlong: np.ndarray  # float32 (P, n), what was taken from the rewards for length
-    groups: np.ndarray  # int or str (P,), of the instances
+    overlong: np.ndarray  # float32 (P, n), length penalties already subtracted from `rewards`
+    groups: np.ndarray  # int or str (P,), group of each instance
 
     def with_groups(self, places: np.ndarray, other: Rollout, groups: np.ndarray) -> Rollout:
-        """Put `groups` of another rollout in the `places` of some of these, both int (count,)."""
+        """Return this rollout with some groups replaced by groups of another rollout.
+
+        Args:
+            places: int (count,), indices of the groups to replace.
+            other: A rollout with the same number of completions per prompt.
+            groups: int (count,), indices of their replacements in `other`.
+        """
         source = np.arange(len(self.prompts))
         source[places] = len(source) + groups
         count = self.rewards.shape[1]
@@ -51,7 +57,13 @@ class Rollout:
 
 
 def question_of(run: ActiveRun, boards: Any, *, seed: int) -> Question:
-    """Return what a sampler is asked for a rollout on these instances."""
+    """Return the sampler's question for a rollout on these instances.
+
+    Args:
+        run: The run, which provides prompts and sampling settings.
+        boards: `Instances`.
+        seed: Seed of the completions.
+    """
     prompts = run.environment.prompts(boards)
     return Question(
         prompts=[run.policy.encode_prompt(text) for text in prompts],
@@ -72,7 +84,19 @@ def roll_out(
     seconds: dict[str, float],
     work: UpdateWork | None = None,
 ) -> Rollout:
-    """Let the policy answer instances, whose `question` it is; verify and reward the answers."""
+    """Sample answers to instances, verify and reward them.
+
+    Args:
+        run: The run.
+        sampler: The engine that samples.
+        boards: `Instances`.
+        question: The question on these instances, see `question_of`.
+        seconds: Receives the wall-clock times of `rollout` and `verify`.
+        work: If given, its count of generated tokens is increased.
+
+    Returns:
+        The scored rollout.
+    """
     count = question.n
     with run.clock(seconds, "rollout"):
         groups = sampler.sample(question)
@@ -96,10 +120,18 @@ def roll_out(
 
 
 def overlong_penalty(lengths: np.ndarray, limit: int, settings: Reward) -> np.ndarray:
-    """Return what is taken from the rewards of answers of so many tokens, float32 of this shape.
+    """Return DAPO's soft overlong penalty (Yu et al. 2025, eq. 13) of each answer.
 
-    DAPO's soft overlong punishment (Yu et al. 2025, eq. 13): it rises linearly from 0, where an
-    answer enters the last `overlong_buffer` tokens before the limit, to `overlong_penalty` at it.
+    The penalty rises linearly over the last `overlong_buffer` tokens before the limit, from 0 to
+    `overlong_penalty`.
+
+    Args:
+        lengths: int, lengths of the answers in tokens.
+        limit: Maximum length of an answer in tokens.
+        settings: Buffer and penalty.
+
+    Returns:
+        float32 in the shape of `lengths`.
     """
     if not settings.overlong_buffer:
         return np.zeros(lengths.shape, np.float32)
@@ -108,7 +140,7 @@ def overlong_penalty(lengths: np.ndarray, limit: int, settings: Reward) -> np.nd
 
 
 def rollout_metrics(run: ActiveRun, rollout: Rollout) -> dict[str, Any]:
-    """Summarise a rollout for `metrics.jsonl`: over all completions, and by group."""
+    """Return a rollout's metrics for `metrics.jsonl`, over all completions and by group."""
     completions, scores, rewards = rollout.completions, rollout.scores, rollout.rewards
     best = [term.key for term in run.environment.domain.scores[:1]]
     sampled_logprobs = np.concatenate([completion.logprobs for completion in completions])
@@ -125,7 +157,7 @@ def rollout_metrics(run: ActiveRun, rollout: Rollout) -> dict[str, Any]:
             scores=dict.fromkeys(best, int(scores.best[rows].sum())),
             failures=_counts(scores.failures[rows]),
             reward=_rounded(rewards.reshape(-1)[rows].mean()),
-            # p (1 - p), with p the valid rate of a group, says how much can be learned from it.
+            # p (1 - p), where p is a prompt's valid rate, measures how much it can teach.
             learnability=_rounded(np.mean(rates[groups] * (1 - rates[groups]))),
             readable=int(scores.parsed[rows].sum()),
             truncated=int(truncated[rows].sum()),
@@ -141,7 +173,7 @@ def rollout_metrics(run: ActiveRun, rollout: Rollout) -> dict[str, Any]:
         "parsed_rate": _rounded(scores.parsed.mean()),
         "zero_variance_share": _rounded((~has_reward_variance(rewards)).mean()),
         "completion_length": _rounded(lengths.mean()),
-        # The negative log-probability of what is sampled estimates the entropy without bias.
+        # The mean negative log-probability of sampled tokens is an unbiased entropy estimate.
         "entropy": _rounded(-np.mean(sampled_logprobs)),
         "truncated_share": _rounded(truncated.mean()),
         "by_group": by_group,
@@ -149,7 +181,7 @@ def rollout_metrics(run: ActiveRun, rollout: Rollout) -> dict[str, Any]:
 
 
 def _counts(failures: np.ndarray) -> dict[str, int]:
-    """Count the kinds of first failure that occur."""
+    """Count first failures by kind."""
     return dict(sorted(Counter(one for one in failures.tolist() if one is not None).items()))
 
 

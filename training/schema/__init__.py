@@ -1,4 +1,4 @@
-"""The schema of `configs/*.yaml`: one frozen `RunConfig` decides a run."""
+"""The schema of `configs/*.yaml`: one frozen `RunConfig` defines a run."""
 
 from jaxlake.yaml_files import parse_yaml, read_yaml
 from training.schema.engineer_section import (

@@ -1,4 +1,4 @@
-"""Checks of an endpoint's address and of its key, before anything is asked."""
+"""Checks of an endpoint's address, API key and request fields before the first request."""
 
 from __future__ import annotations
 
@@ -16,24 +16,28 @@ if TYPE_CHECKING:
 _SECRET = re.compile(
     r"key|token|secret|passw|auth|credential|signature|^(code|sig)$", re.IGNORECASE
 )
-"""Matches names of query parameters that hold what nobody else may read."""
+"""Matches the names of query parameters that hold secrets."""
 
 
 DECIDED = frozenset(
     {"model", "messages", "prompt", "max_tokens", "temperature", "stream", "n", "response_format"}
 )
-"""Fields of a request that a configuration or the command decides."""
+"""Request fields that are set by other configuration keys or by the command."""
 
 
 def check_url(base_url: str) -> str:
-    """Return an address that can be asked and holds nothing secret; else raise a ValueError."""
+    """Return `base_url` unchanged if it is valid and contains no secrets.
+
+    Raises:
+        ValueError: It is not an http(s) URL, or contains a user, a password or a key.
+    """
     try:
         parts = urlsplit(base_url)
         valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         valid = False
     if not valid:
-        raise ValueError("base_url is no http or https URL")
+        raise ValueError("base_url is not an http or https URL")
     if "@" in parts.netloc:
         raise ValueError("base_url holds a user or a password; keys come from the environment")
     names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
@@ -45,7 +49,11 @@ def check_url(base_url: str) -> str:
 
 
 def check_variable(name: str) -> str:
-    """Return a name that can be that of an environment variable; else raise a ValueError."""
+    """Return `name` unchanged if it is a valid name of an environment variable.
+
+    Raises:
+        ValueError: It is not a valid name.
+    """
     if not (name.isascii() and name.isidentifier()):
         raise ValueError(
             "api_key_env must be the name of an environment variable, of letters, digits and _;"
@@ -55,7 +63,11 @@ def check_variable(name: str) -> str:
 
 
 def check_request(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return further fields of a request; a `ValueError` names one that is not allowed."""
+    """Return additional request fields unchanged if they are allowed.
+
+    Raises:
+        ValueError: A field is in `DECIDED`, or a value is not valid JSON.
+    """
     if decided := sorted(DECIDED & set(fields)):
         raise ValueError(
             f"got {decided[0]}, which other keys decide; allowed are fields besides "
@@ -69,7 +81,7 @@ def check_request(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_key(choice: EngineerChoice) -> None:
-    """Raise a `UserError`, before anything is trained, if an endpoint's key is not there."""
+    """Raise a `UserError` if the environment variable of an endpoint's key is not set."""
     name = choice.api_key_env
     if choice.asked == "endpoint" and name and not os.environ.get(name, "").strip():
         raise UserError(

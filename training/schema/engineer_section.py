@@ -15,14 +15,14 @@ from training.schema.endpoints import check_key, check_request, check_url, check
 from training.schema.section import Count, NonNegative, Positive, PositiveFloat, Section, Share
 
 MODELS = ("checkpoint", "base", "model", "endpoint")
-"""Engineers that read the context: the newest checkpoint, the model that the run began with, any
-model in vLLM, any OpenAI-compatible endpoint."""
+"""Engineers that read the context: the newest checkpoint, the run's initial model, any model in
+vLLM, or any OpenAI-compatible endpoint."""
 
 SYMBOLS: tuple[BlockName, ...] = ("failure_breakdown", "training_details", "history")
-"""The blocks that a compact context shows."""
+"""The context blocks that style compact supports."""
 
 NOTE_TOKENS = 128
-"""Longest notes for the summary block."""
+"""Maximum length of the notes in the summary block, in tokens."""
 
 _ALLOWED = (
     f"{', '.join((*MODELS, *SCRIPTED))}, package.module:NAME of an engineer, each also as "
@@ -31,7 +31,11 @@ _ALLOWED = (
 
 
 def known_engineer(kind: str) -> str:
-    """Return a name that `engineer.kind` may have; a `ValueError` says which are allowed."""
+    """Return `kind` unchanged if it is a valid `engineer.kind`.
+
+    Raises:
+        ValueError: It names neither a known engineer nor an importable one.
+    """
     asked = split_control(kind)[1]
     if names_code(asked) and split_control(asked)[0] is None:
         check_function(asked, _ALLOWED)
@@ -43,10 +47,13 @@ def known_engineer(kind: str) -> str:
 
 
 def own_engineer(name: str) -> Engineer:
-    """Make the engineer that `package.module:NAME` makes when it is called without arguments.
+    """Return the engineer that `package.module:NAME` creates when called without arguments.
+
+    Args:
+        name: The importable name of a class or function.
 
     Raises:
-        UserError: It can't be made, or lacks a method or property of an `Engineer`.
+        UserError: The call fails, or the result lacks a method or property of an `Engineer`.
     """
     try:
         made: Engineer = import_function(name, _ALLOWED)()
@@ -64,60 +71,60 @@ def own_engineer(name: str) -> Engineer:
 
 
 def check_engineer(choice: EngineerChoice) -> None:
-    """Raise a `UserError`, before anything is trained, if the engineer could not be asked."""
+    """Raise a `UserError` if the engineer can't be used: its key is missing or its code fails."""
     check_key(choice)
     if names_code(choice.asked):
         own_engineer(choice.asked)
 
 
 class AtlasChoice(Section):
-    """Which boards an atlas has the policy answer, and how often."""
+    """The boards of an atlas and the number of answers to each."""
 
     levels: Annotated[int, Field(ge=2)] = Field(
-        4, description="hole ratios per map size, from 0 to the largest of which boards can be made"
+        4, description="hole ratios per map size, from 0 to the largest feasible one"
     )
     boards_per_cell: Positive = Field(
         64,
-        description="boards per size and hole ratio that need a wait, and as many that need none",
+        description="boards with a required wait per size and hole ratio, and as many without one",
     )
     answers: Annotated[int, Field(ge=2)] = Field(
         8, description="answers per board, at the sampling temperature"
     )
     after_last: bool = Field(
-        False, description="a run measures the atlas of its last stage for its report"
+        False, description="measure the atlas of the last stage for the report"
     )
 
 
 class DesignLearning(Section):
-    """Kind checkpoint: before it is asked, the policy learns from designs of its own.
+    """Kind checkpoint: the policy learns from its own designs before it acts as the engineer.
 
-    A design is sampled without constraints. In style full it is the whole text, reasoning included,
-    of up to reasoning_tokens + max_tokens tokens.
+    Designs are sampled without constraints. In style full, a design is the whole text, including
+    the reasoning, of at most reasoning_tokens + max_tokens tokens.
     """
 
     updates: Positive = Field(8, description="GRPO updates after every stage")
     designs: Annotated[int, Field(ge=2)] = Field(
         16,
-        description="answers per update to the stage's context, scored by its atlas; they are in "
-        "memory at once",
+        description="answers per update to the stage's context, scored by its atlas; all of them "
+        "are in memory at the same time",
     )
 
 
 class Picking(Section):
-    """Kind fixed: boards are picked one by one, whatever the configuration says."""
+    """Kind fixed: pick boards one by one, independently of the configuration."""
 
     method: Literal["sfl", "plr"] = Field(
-        description="sfl: from a pool that the policy answers; plr: from boards of earlier stages"
+        description="sfl: pick from a pool that the policy answers; plr: from earlier stages"
     )
     pool: Annotated[int, Field(ge=4)] = Field(
         2_048,
-        description="fresh boards per stage, of every kind of the atlas; a quarter as many boards "
-        "are picked, those of the largest p(1-p), for half of the stage",
+        description="new boards per stage, of every cell of the atlas; the 25% with the largest "
+        "p(1-p) are picked and make up half of the stage",
     )
 
 
 class EngineerChoice(Section):
-    """Who writes the next configuration, what the engineer reads, and how far it may go."""
+    """The engineer that writes the next configuration, its context and its limits."""
 
     kind: Annotated[str, AfterValidator(known_engineer)] = Field(
         "checkpoint",
@@ -125,22 +132,22 @@ class EngineerChoice(Section):
         f"(docs/tutorials/your_engineer.md), or {CONTROL_NAMES}",
     )
     model: str | None = Field(
-        None, description="kind model: a folder or a hub name; kind endpoint: the model's name"
+        None, description="kind model: folder or hub name; kind endpoint: name of the model"
     )
     base_url: Annotated[str, AfterValidator(check_url)] | None = Field(
-        None, description="kind endpoint: the address of the API, ending in /v1"
+        None, description="kind endpoint: address of the API, ending in /v1"
     )
     api_key_env: Annotated[str, AfterValidator(check_variable)] | None = Field(
         "OPENAI_API_KEY",
-        description="kind endpoint: environment variable that holds the key; null: no key is sent",
+        description="kind endpoint: environment variable with the API key; null: send no key",
     )
     request: Annotated[dict[str, Any], AfterValidator(check_request)] = Field(
         {},
-        description="kind endpoint: further fields of each request, such as reasoning_effort; they "
-        "stand in config.yaml",
+        description="kind endpoint: additional fields of each request, such as reasoning_effort; "
+        "they are saved in config.yaml",
     )
     timeout_seconds: PositiveFloat = Field(
-        120.0, description="longest wait for one answer of a model other than the policy"
+        120.0, description="timeout for one answer of a model other than the policy"
     )
     style: ContextStyle = Field("compact", description="wording of the context: full or compact")
     blocks: tuple[BlockName, ...] = Field(
@@ -148,40 +155,44 @@ class EngineerChoice(Section):
         description="blocks of the context; their order is fixed",
     )
     reading: Count = Field(
-        0, description="contexts on which each stage's reading is measured; 0: it is not"
+        0, description="contexts on which each stage's reading is measured; 0: don't measure it"
     )
-    max_context_tokens: Positive | None = Field(None, description="cut to fit it; null: no limit")
+    max_context_tokens: Positive | None = Field(
+        None, description="longest context, tokens; longer ones are cut; null: no limit"
+    )
     temperature: NonNegative = Field(0.3, description="sampling temperature of answers and notes")
     reasoning_tokens: Count = Field(
         0,
-        description="style full: the engineer first writes freely, up to so many tokens; 0: it "
-        "writes the configuration at once",
+        description="style full: longest free text before the configuration, tokens; 0: write the "
+        "configuration at once",
     )
-    max_tokens: Positive = Field(256, description="longest answer, tokens; notes have up to 128")
-    max_step: Share | None = Field(None, description="most a knob may change per stage; null: any")
+    max_tokens: Positive = Field(
+        256, description="longest answer, tokens; notes are limited to 128 tokens"
+    )
+    max_step: Share | None = Field(
+        None, description="largest change of a knob per stage; null: no limit"
+    )
     learning: DesignLearning | None = Field(
         None,
-        description="null: the policy learns to design by imitation alone; style compact also "
-        "rehearses the rule's edits here, style full has no such anchor",
+        description="null: the policy learns to design by imitation only; style compact also "
+        "rehearses the rule's edits during these updates, style full does not",
     )
-    picking: Picking | None = Field(
-        None, description="null: instances are drawn from the configuration"
-    )
+    picking: Picking | None = Field(None, description="null: draw instances from the configuration")
     atlas: AtlasChoice = AtlasChoice()
     gate: GateSettings = GateSettings()
 
     @property
     def asked(self) -> str:
-        """The engineer that answers: the kind without a control around it."""
+        """The engineer that answers: the kind without its control prefix."""
         return split_control(self.kind)[1]
 
     @property
     def text_tokens(self) -> int:
-        """The most tokens of reasoning and answer together."""
+        """The maximum number of tokens of reasoning and answer together."""
         return self.reasoning_tokens + self.max_tokens
 
     def token_limit(self, answer: bool) -> int:
-        """Return how many tokens an answer, or else a note, may have."""
+        """Return the maximum number of tokens of an answer, or of a note if `answer` is false."""
         return self.max_tokens if answer else NOTE_TOKENS
 
     @model_validator(mode="after")

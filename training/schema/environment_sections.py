@@ -1,4 +1,4 @@
-"""The sections `environment` and `validation` of runs on other environments than the lake."""
+"""The sections `environment` and `validation` for environments other than the lake."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ ALLOWED = f"{LAKE}, and package.module:NAME of a UserEnvironment"
 
 
 def environment_class(kind: object) -> type[UserEnvironment[Any]]:
-    """Import the class that a kind names, also from the current folder.
+    """Import the environment class named by `kind`; the current folder is searched, too.
+
+    Args:
+        kind: `package.module:NAME`.
 
     Raises:
-        ValueError: It can't be imported, or is none that a run can be made of.
+        ValueError: It can't be imported, or is not a complete subclass of `UserEnvironment`.
     """
     if not names_code(kind):
         meant = did_you_mean(kind, [LAKE])
@@ -32,14 +35,18 @@ def environment_class(kind: object) -> type[UserEnvironment[Any]]:
     except ValueError as error:
         raise ValueError(f"kind: {error}") from error
     if not (inspect.isclass(found) and issubclass(found, UserEnvironment)):
-        raise ValueError(f"kind: got {kind}, which is no subclass of UserEnvironment")
+        raise ValueError(f"kind: got {kind}, which is not a subclass of UserEnvironment")
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise ValueError(f"kind: got {kind}, which lacks {', '.join(missing)}")
     return found
 
 
 def make_environment(kind: object, settings: object) -> UserEnvironment[Any]:
-    """Make the environment that a kind names; a `ValueError` names what is wrong with it."""
+    """Return the environment named by `kind` with these settings.
+
+    Raises:
+        ValueError: The class can't be imported, or a setting is invalid.
+    """
     wanted = environment_class(kind)
     if isinstance(settings, wanted):
         return settings
@@ -52,27 +59,27 @@ def make_environment(kind: object, settings: object) -> UserEnvironment[Any]:
 
 
 class OtherEnvironment(Section):
-    """An environment that a user has written, its settings and its first configuration."""
+    """A user-defined environment, its settings and its initial configuration."""
 
-    kind: str = Field(description="package.module:NAME of a class derived from UserEnvironment")
+    kind: str = Field(description="package.module:NAME of a subclass of UserEnvironment")
     settings: SerializeAsAny[InstanceOf[UserEnvironment]] = Field(
-        description="what the class takes; its own keys and values"
+        description="fields of the class and their values"
     )
     initial: KnobConfiguration = Field(
-        description="the configuration of the first stage: groups, and the knobs of each"
+        description="configuration of the first stage: groups and their knobs"
     )
 
     @model_validator(mode="before")
     @classmethod
     def _read_by_its_class(cls, tree: Any) -> Any:
         if isinstance(tree, Mapping):
-            # Of a kind that isn't there, no key can be said to be unknown.
+            # Check `kind` first: without its class, no key can be reported as unknown.
             environment_class(tree.get("kind"))
         _refuse_unknown(tree, cls)
         environment = make_environment(tree.get("kind"), tree.get("settings") or {})
         try:
             space = environment.space
-        except ValidationError as error:  # such as a share that is too large for so many groups
+        except ValidationError as error:  # such as a share too large for the number of groups
             problems = "; ".join(problems_of(error))
             raise ValueError(f"settings: no space can be made of them: {problems}") from error
         initial = read_configuration("initial", tree.get("initial"), space)
@@ -80,22 +87,28 @@ class OtherEnvironment(Section):
 
 
 class OtherValidation(Section):
-    """The fixed validation set of such an environment."""
+    """The fixed validation set of a user-defined environment."""
 
     configuration: KnobConfiguration = Field(
-        description="what it is drawn from, as environment.initial; may lie beyond the bounds"
+        description="configuration to draw from, as in environment.initial; may exceed the bounds"
     )
     instances: Positive = Field(400, description="size of the set")
-    seed: int = Field(1, ge=0, lt=2**31, description="the set follows from it")
-    temperature: NonNegative = Field(0.0, description="of sampling the answers; 0: greedy")
-    top_p: PositiveShare = Field(
-        1.0, description="answers are drawn from the likeliest tokens of this total probability"
+    seed: int = Field(1, ge=0, lt=2**31, description="seed of the set")
+    temperature: NonNegative = Field(
+        0.0, description="sampling temperature of the answers; 0: greedy"
     )
-    top_k: Count = Field(0, description="answers are drawn from so many tokens; 0: from all")
+    top_p: PositiveShare = Field(
+        1.0, description="sample from the likeliest tokens of this total probability"
+    )
+    top_k: Count = Field(0, description="sample from this many likeliest tokens; 0: from all")
 
     @classmethod
     def read(cls, tree: Any, space: KnobSpace) -> OtherValidation:
-        """Read the section of an environment with this space; a `ValueError` says what is wrong."""
+        """Read the section for an environment with this space.
+
+        Raises:
+            ValueError: A key is unknown or missing, or a value is not allowed.
+        """
         if isinstance(tree, cls):
             return tree
         _refuse_unknown(tree, cls)
@@ -104,9 +117,15 @@ class OtherValidation(Section):
 
 
 def read_configuration(where: str, tree: Any, space: KnobSpace) -> KnobConfiguration:
-    """Read a configuration, its groups and knobs in the order of the space.
+    """Read a configuration and order its groups and knobs as in the space.
 
-    A `ValueError` says which groups or knobs are missing or unknown, or which value is not allowed.
+    Args:
+        where: Key of the configuration, for error messages.
+        tree: A mapping with `groups`, or a configuration, which is returned unchanged.
+        space: The environment's space.
+
+    Raises:
+        ValueError: Groups or knobs are missing or unknown, or a value is not allowed.
     """
     if isinstance(tree, KnobConfiguration):
         return tree

@@ -23,36 +23,42 @@ from training.schema.section import (
 
 
 class Environment(Section):
-    """The lake: how many agents, the first configuration, and what the engineer may ask for."""
+    """The lake: its agents, its initial configuration and the engineer's bounds."""
 
     kind: Literal["lake"] = Field(
         "lake",
-        description="lake, or package.module:NAME of an environment of your own, which then has "
-        "the keys settings and initial (docs/tutorials/your_environment.md)",
+        description="lake, or package.module:NAME of your environment, which has the keys "
+        "settings and initial (docs/tutorials/your_environment.md)",
     )
     num_agents: Agents = Field(2, description="agents on every board")
     initial: LakeConfiguration = Field(
-        description="the configuration of the first stage; `random`: drawn by the seed"
+        description="configuration of the first stage; `random`: draw it with the seed"
     )
-    bounds: Bounds = Field(description="what every later configuration must keep to")
-    max_candidates: Positive = Field(200_000, description="most boards drawn to fill one request")
+    bounds: Bounds = Field(description="bounds of every later configuration")
+    max_candidates: Positive = Field(
+        200_000, description="maximum number of boards drawn to fill one request"
+    )
 
 
 TEMPLATES = (
     "the path of a text file, the text itself with {board} in it, and package.module:NAME of a "
     "function (board) -> str"
 )
-"""The values that `prompt.template` may have."""
+"""The allowed values of `prompt.template`."""
 
 
 def read_template(value: str) -> str:
-    """Return a template's text, or the name of the function that writes prompts.
+    """Return the text of a template, or the name of a function that writes prompts.
 
-    A value without a brace is the path of a file, of which the text is returned: a run's
-    `config.yaml` then holds the text itself.
+    A value without a brace is the path of a file. Its text is returned, so that a run's
+    `config.yaml` contains the text itself.
+
+    Args:
+        value: One of `TEMPLATES`.
 
     Raises:
-        ValueError: The file can't be read, the function can't be imported, or as `check_template`.
+        ValueError: The file can't be read, the function can't be imported, or `check_template`
+            rejects the text.
     """
     if names_code(value):
         check_function(value, TEMPLATES)
@@ -74,25 +80,25 @@ def read_template(value: str) -> str:
 
 
 class Prompt(Section):
-    """How a board is put into words, and how long an answer may be."""
+    """The wording of a board's prompt and the length limits of an answer."""
 
     style: Literal["compact", "full", "reasoned"] = Field(
         "compact",
-        description="wording of the prompt; reasoned: the model thinks first, and its plan stands "
+        description="wording of the prompt; reasoned: the model thinks first and writes its plan "
         "between <answer> and </answer>",
     )
     template: Annotated[str, AfterValidator(read_template)] | None = Field(
         None,
-        description=f"wording in place of the style's: {TEMPLATES} (docs/tutorials/your_hooks.md)",
+        description=f"custom wording, replaces style: {TEMPLATES} (docs/tutorials/your_hooks.md)",
     )
     chat: bool = Field(False, description="wrap the prompt in the tokenizer's chat template")
     thinking: bool = Field(
         False,
-        description="passed to the chat template as enable_thinking; with evaluate --endpoint: the "
-        "answer counts after its thinking block, unless the server returns the reasoning apart",
+        description="passed to the chat template as enable_thinking; with evaluate --endpoint, the "
+        "answer starts after the thinking block unless the server returns reasoning separately",
     )
     max_tokens: Positive = Field(48, description="longest completion, tokens")
-    max_steps: Positive = Field(64, description="longest plan of an agent, steps")
+    max_steps: Positive = Field(64, description="longest plan per agent, steps")
 
 
 class Validation(Section):
@@ -100,16 +106,20 @@ class Validation(Section):
 
     sizes: tuple[Annotated[int, Field(ge=2, le=10)], ...] = Field(description="map sizes")
     hole_ratios: tuple[Annotated[float, Field(ge=0.0, le=0.5)], ...] = Field(
-        description="shares of holes"
+        description="fractions of cells that are holes"
     )
-    wait_ratios: tuple[Share, ...] = Field(description="shares of boards that need a wait")
-    per_cell: Positive = Field(10, description="boards per cell: per combination of these three")
-    seed: int = Field(1, description="the boards follow from it; another seed gives other boards")
-    temperature: NonNegative = Field(0.0, description="of sampling the answers; 0: greedy")
+    wait_ratios: tuple[Share, ...] = Field(description="fractions of boards that need a wait")
+    per_cell: Positive = Field(
+        10, description="boards per combination of size, hole ratio and wait ratio"
+    )
+    seed: int = Field(1, description="seed of the boards")
+    temperature: NonNegative = Field(
+        0.0, description="sampling temperature of the answers; 0: greedy"
+    )
     top_p: PositiveShare = Field(
-        1.0, description="answers are drawn from the likeliest tokens of this total probability"
+        1.0, description="sample from the likeliest tokens of this total probability"
     )
-    top_k: Count = Field(0, description="answers are drawn from so many tokens; 0: from all")
+    top_k: Count = Field(0, description="sample from this many likeliest tokens; 0: from all")
 
     @property
     def cells(self) -> int:

@@ -1,4 +1,4 @@
-"""What is learned from: the sections `warm_start`, `grpo`, `rehearsal` and `reward`."""
+"""The sections on learning: `warm_start`, `grpo`, `rehearsal` and `reward`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from training.schema.section import Count, NonNegative, Positive, PositiveFloat,
 
 
 class WarmStart(Section):
-    """Supervised steps on solver plans, and on configurations written by the rule engineer."""
+    """Supervised steps on solver plans and on the rule engineer's configurations."""
 
     steps: Positive = Field(600, description="optimizer steps")
     instances: Positive = Field(
-        16_384, description="instances with answers to imitate, to draw batches from"
+        16_384, description="instances with demonstrations from which batches are drawn"
     )
     batch_size: Positive = Field(64, description="plans per step")
     engineer_batch_size: Count = Field(
-        8, description="contexts per engineer step, which every third step is; 0: none is"
+        8, description="contexts per engineer step; every third step is one; 0: no such steps"
     )
     learning_rate: PositiveFloat = Field(2e-3, description="peak learning rate of AdamW")
-    warmup_steps: Count = Field(50, description="steps until the learning rate is at its peak")
+    warmup_steps: Count = Field(50, description="steps until the learning rate reaches its peak")
     checkpoint_every: Annotated[int, Field(gt=0, multiple_of=10)] = Field(
         100, description="steps between checkpoints; metrics are written every 10 steps"
     )
@@ -32,69 +32,76 @@ class WarmStart(Section):
 class Grpo(Section):
     """Group Relative Policy Optimization (Shao et al. 2024), by default with DAPO's token mean.
 
-    docs/grpo.md has the formulas, and says where they come from.
+    docs/grpo.md lists the formulas and their sources.
     """
 
     prompts_per_update: Positive = Field(32, description="instances per update")
     completions: Annotated[int, Field(ge=2)] = Field(8, description="completions per prompt")
-    minibatches: Positive = Field(1, description="optimizer steps that one batch is split into")
+    minibatches: Positive = Field(1, description="optimizer steps per batch")
     micro_batch_size: Positive = Field(
-        64, description="completions in memory at once: whole groups, so a multiple of completions"
+        64, description="completions in memory at once, a multiple of completions"
     )
     length_bucket: Positive = Field(
-        64, description="prompts are padded to multiples of it, tokens; so is what is scored whole"
+        64, description="prompts and scored sequences are padded to multiples of it, tokens"
     )
     learning_rate: PositiveFloat = Field(1e-6, description="learning rate of AdamW")
-    warmup_updates: Count = Field(0, description="steps until the learning rate is reached")
+    warmup_updates: Count = Field(0, description="steps until the full learning rate is reached")
     schedule: Literal["constant", "cosine", "linear"] = Field(
         "constant",
-        description="after the warm-up; cosine, linear: down to a tenth at the run's last step",
+        description="after the warm-up; cosine, linear: decay to 10% at the run's last step",
     )
-    max_grad_norm: PositiveFloat = Field(1.0, description="larger gradients are scaled down to it")
+    max_grad_norm: PositiveFloat = Field(1.0, description="norm to which gradients are clipped")
     clip_low: Share = Field(0.2, description="importance ratios are clipped below 1 - clip_low")
     clip_high: NonNegative = Field(0.28, description="ratios are clipped above 1 + clip_high")
-    importance_cap: PositiveFloat = Field(2.0, description="cap on trainer / engine probabilities")
+    importance_cap: PositiveFloat = Field(
+        2.0, description="upper limit of the trainer / engine probability ratio"
+    )
     ratio: Literal["token", "sequence"] = Field(
         "token",
-        description="what has an importance ratio of its own; sequence: GSPO (Zheng et al. 2025), "
-        "whose clip_low and clip_high are 3e-4 and 4e-4",
+        description="unit of the importance ratio; sequence: GSPO (Zheng et al. 2025), which uses "
+        "clip_low 3e-4 and clip_high 4e-4",
     )
     aggregation: Literal["token_mean", "sequence_mean", "constant_length"] = Field(
         "token_mean",
-        description="mean of the loss over tokens (DAPO), over the means of completions (GRPO, "
-        "GSPO), or its sum over completions * max_tokens (Dr. GRPO)",
+        description="token_mean: mean over tokens (DAPO); sequence_mean: mean of the means per "
+        "completion (GRPO, GSPO); constant_length: sum / (completions * max_tokens) (Dr. GRPO)",
     )
     kl_coefficient: NonNegative = Field(
         0.0,
-        description="factor of the KL divergence to the policy before the first update (k3, nats); "
-        "0: no such policy is held",
+        description="weight of the KL divergence to the policy before the first update (k3, nats); "
+        "0: keep no reference policy",
     )
-    divide_by_std: bool = Field(True, description="false: Dr. GRPO's advantages (Liu et al. 2025)")
-    mask_truncated: bool = Field(False, description="learn nothing from answers cut by max_tokens")
+    divide_by_std: bool = Field(
+        True,
+        description="divide advantages by the group's standard deviation; false: Dr. GRPO (Liu et "
+        "al. 2025)",
+    )
+    mask_truncated: bool = Field(False, description="ignore answers that max_tokens cuts off")
     resamples: Count = Field(
         0,
-        description="rounds in which instances whose rewards are all equal are replaced by others "
-        "of the stage (DAPO's dynamic sampling); 0: nothing is learned from them",
+        description="rounds in which instances with equal rewards are replaced by others of the "
+        "stage (DAPO's dynamic sampling); 0: don't replace them",
     )
     prefetch: Literal[0, 1] = Field(
         0,
-        description="1: the next rollout is drawn while an update is computed, with the weights "
-        "before it",
+        description="1: draw the next rollout during an update, with the weights before the update",
     )
     checkpoint_every: Positive = Field(10, description="updates between checkpoints")
 
 
 class Rehearsal(Section):
-    """Designs of the rule that the policy goes on imitating while GRPO goes on."""
+    """Imitation of the rule engineer's designs during GRPO."""
 
-    contexts: Positive = Field(8, description="made-up contexts with the rule's edits per update")
+    contexts: Positive = Field(
+        8, description="simulated contexts with the rule engineer's edits per update"
+    )
     weight: PositiveFloat = Field(
-        1.0, description="factor of their mean loss, nats per token, beside that of GRPO"
+        1.0, description="weight of their mean loss (nats per token) relative to GRPO's loss"
     )
 
 
 REWARD_FUNCTIONS = "package.module:NAME of a function (text, board, score) -> float"
-"""The values that `reward.function` may have."""
+"""The allowed values of `reward.function`."""
 
 
 def _read_function(name: str) -> str:
@@ -105,25 +112,27 @@ def _read_function(name: str) -> str:
 
 
 class Reward(Section):
-    """The reward of an answer, by the verifier's outcome (see `jaxlake/language/rewards.py`).
+    """The reward of an answer by the verifier's outcome (see `jaxlake/language/rewards.py`).
 
-    Nothing is paid for style, unless `function` does. What comes close to the token limit may be
+    Style earns no reward unless `function` gives one. Answers close to the token limit can be
     penalised, as in DAPO.
     """
 
-    optimal: float = Field(1.0, description="valid plan of optimal sum of costs")
+    optimal: float = Field(1.0, description="valid plan with the optimal sum of costs")
     valid: float = Field(0.6, description="valid but suboptimal plan")
     parsed: float = Field(0.0, description="well-formed plan that breaks a rule or misses a goal")
     function: Annotated[str, AfterValidator(_read_function)] | None = Field(
         None,
-        description=f"{REWARD_FUNCTIONS}, which decides the reward; `score.reward` is the one by "
+        description=f"{REWARD_FUNCTIONS} that returns the reward; `score.reward` is the reward by "
         "the values above (docs/tutorials/your_hooks.md)",
     )
     overlong_buffer: Count = Field(
-        0, description="tokens before prompt.max_tokens in which a penalty rises; 0: none (DAPO)"
+        0,
+        description="tokens before prompt.max_tokens over which the length penalty rises (DAPO); "
+        "0: no penalty",
     )
     overlong_penalty: PositiveFloat = Field(
-        1.0, description="what is taken from the reward of an answer of prompt.max_tokens tokens"
+        1.0, description="penalty of an answer with prompt.max_tokens tokens"
     )
 
     @model_validator(mode="after")

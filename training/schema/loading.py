@@ -1,4 +1,4 @@
-"""YAML files to configurations and back; errors name the file, the key and the value."""
+"""Conversion between YAML files and configurations; errors name the file, key and value."""
 
 from __future__ import annotations
 
@@ -20,12 +20,17 @@ Configuration = TypeVar("Configuration", bound=Section)
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """Read the configuration of a run; see `load_as`."""
+    """Return the configuration of a run; see `load_as`."""
     return load_as(RunConfig, path, overrides)
 
 
 def load_as(schema: type[Configuration], path: Path, overrides: Sequence[str]) -> Configuration:
-    """Read a YAML file, apply `key.sub=value` overrides and validate the result.
+    """Read a YAML file, apply overrides and return the validated configuration.
+
+    Args:
+        schema: The model to validate with.
+        path: The YAML file.
+        overrides: Assignments of the form `key.sub=value`, applied in order.
 
     Raises:
         UserError: The file can't be read, is not YAML, or a key or value is not allowed.
@@ -45,11 +50,11 @@ _MARKS = {
     "RunConfig": ("run", {"environment", "validation"}),
     "StudyConfig": ("study", {"base"}),
 }
-"""By schema, the command that reads such a file, and keys that no other file has together."""
+"""By schema: the command that reads its files, and the keys that identify them."""
 
 
 def refuse_other_kinds(schema: str, path: Path, tree: Mapping[Any, Any]) -> None:
-    """Raise a `UserError` that names the command for a file which another one than this reads."""
+    """Raise a `UserError` that names the right command if the file belongs to another schema."""
     wanted = _MARKS.get(schema)
     if wanted is None or wanted[1] <= set(tree):
         return
@@ -62,25 +67,25 @@ def refuse_other_kinds(schema: str, path: Path, tree: Mapping[Any, Any]) -> None
 
 
 def _blamed(problem: str, path: Path, overrides: Sequence[str]) -> str:
-    """Put before a problem the override that it speaks of, the last one that does, or the file."""
+    """Prefix a problem with the last override that it mentions, or else with the file."""
     place, _, rest = problem.partition(": ")
     places = (place, f"{place}.{rest.partition(': ')[0]}")  # such as environment: kind: got ...
     for override in reversed(overrides):
         key = override.partition("=")[0]
         within = any(one == key or one.startswith(f"{key}.") for one in places)
-        # Keys of one word, such as model, are words of sentences, too.
+        # Keys of one word, such as model, also occur as ordinary words.
         if within or ("." in key and re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", problem)):
             return f"--set {key}: {rest if place == key else problem}"
     return f"{path}: {problem}"
 
 
 def dump(config: Section) -> str:
-    """Write the resolved configuration as YAML, which `load` reads back to an equal value."""
+    """Return the resolved configuration as YAML; `load` reads it back to an equal value."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, width=100)
 
 
 def _allowed(schema: type[Section], location: Location) -> str:
-    """List the keys that may stand at the place of an unknown one, by walking the schema."""
+    """Return the keys that the schema allows at the location of an unknown key."""
     model: Any = schema
     for part in location[:-1]:
         field = getattr(model, "model_fields", {}).get(part)

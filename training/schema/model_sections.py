@@ -1,4 +1,4 @@
-"""The section `model`: which policy, in which precision, on how many devices."""
+"""The section `model`: the policy, its precision and its devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Projection = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_pr
 
 
 class Scratch(Section):
-    """The shape of a Qwen3 decoder that is made here, with random weights and its own tokenizer."""
+    """The shape of a new Qwen3 decoder with random weights and its own tokenizer."""
 
     vocab_size: Positive = Field(512, description="entries of the byte-level BPE vocabulary")
     hidden_size: Positive = Field(160, description="width of the residual stream")
@@ -24,19 +24,19 @@ class Scratch(Section):
 
 
 class Mesh(Section):
-    """How many devices share the trainer's weights, along each axis."""
+    """The number of devices that share the trainer's weights, per axis."""
 
     fsdp: Positive = Field(1, description="devices that split every weight matrix and the batch")
     tensor: Positive = Field(1, description="devices that split heads and hidden units")
 
 
 class Lora(Section):
-    """Adapters of low rank that are trained in place of the weights (Hu et al. 2021)."""
+    """Low-rank adapters, trained while the weights stay frozen (Hu et al. 2021)."""
 
     rank: Positive = Field(16, description="columns of each factor")
-    alpha: PositiveFloat = Field(32.0, description="adapters are multiplied with alpha / rank")
+    alpha: PositiveFloat = Field(32.0, description="adapters are multiplied by alpha / rank")
     targets: tuple[Projection, ...] = Field(
-        get_args(Projection), min_length=1, description="the kernels of every layer that have one"
+        get_args(Projection), min_length=1, description="kernels of every layer with an adapter"
     )
 
     @field_validator("targets")
@@ -48,7 +48,7 @@ class Lora(Section):
 
     @property
     def scale(self) -> float:
-        """What the product of an adapter's factors is multiplied with."""
+        """The scale of the product of an adapter's factors."""
         return self.alpha / self.rank
 
 
@@ -62,13 +62,13 @@ class Model(Section):
     dtype: Precision = Field("float32", description="dtype of activations; weights stay float32")
     remat: bool | Literal["all_but_attention"] = Field(
         False,
-        description="recompute activations: slower, in less memory; all_but_attention keeps what "
-        "attention gives",
+        description="recompute activations, which is slower and needs less memory; "
+        "all_but_attention keeps the outputs of attention",
     )
     attention: Literal["auto", "blockwise"] = Field(
         "auto",
-        description="auto: in bfloat16 on NVIDIA GPUs a Triton kernel, else exact; blockwise: "
-        "exact and block by block on any device",
+        description="auto: a Triton kernel for bfloat16 on NVIDIA GPUs, otherwise exact attention; "
+        "blockwise: exact attention, block by block, on any device",
     )
     mesh: Mesh = Mesh()
-    lora: Lora | None = Field(None, description="null: all weights are trained")
+    lora: Lora | None = Field(None, description="null: train all weights")

@@ -1,4 +1,4 @@
-"""`RunConfig`: everything that decides a run, and what must hold between its sections."""
+"""`RunConfig`: the complete configuration of a run, and checks across its sections."""
 
 from __future__ import annotations
 
@@ -31,58 +31,58 @@ from training.schema.sampling_sections import BFLOAT16_TOLERANCE, Sampling
 from training.schema.section import Agents, Count, Positive, Section
 
 RANDOM = "random"
-"""As `environment.initial`: drawn by the run's seed, as the random engineer draws."""
+"""Value of `environment.initial`: draw it with the run's seed, as the random engineer does."""
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 _SERVED = frozenset({"base", "model"})
-"""Engineers whose answers come from a vLLM server beside the policy's engine."""
+"""Engineers whose answers come from a vLLM server, in addition to the policy's engine."""
 
 _LAKE_ONLY = (
     *("engineer.learning", "engineer.picking", "engineer.atlas.after_last", "prompt.style"),
     *("prompt.template", "prompt.max_steps"),
     *("reward.optimal", "reward.valid", "reward.parsed", "reward.function"),
 )
-"""Keys that only the lake reads: another environment writes its own prompts and rewards."""
+"""Keys that only the lake reads; other environments define their own prompts and rewards."""
 
 
 class Stages(Section):
-    """How many stages, and how many training instances each may use."""
+    """The number of stages and of training instances per stage."""
 
     count: int = Field(
-        3, gt=0, le=10_000, description="passes through Train, Validate, Design, at most 10,000"
+        3, gt=0, le=10_000, description="rounds of Train, Validate and Design, at most 10,000"
     )
     instances: Positive = Field(4_000, description="training instances per stage")
 
 
 class Tracking(Section):
-    """Who is told of a run beside its own files; nothing of it decides what the run does."""
+    """External trackers and profiling; these settings don't change a run's results."""
 
     tensorboard: bool = Field(
         False, description="write events to RUN/tensorboard (the extra `tensorboard`)"
     )
     wandb: bool = Field(
         False,
-        description="log to Weights & Biases (the extra `wandb`), whose environment variables, "
-        "such as WANDB_PROJECT and WANDB_MODE, decide the rest",
+        description="log to Weights & Biases (the extra `wandb`); its environment variables, such "
+        "as WANDB_PROJECT and WANDB_MODE, apply",
     )
     profile_updates: tuple[Positive, ...] = Field(
-        (), description="updates, counted over all stages from 1, whose trace goes to RUN/profile"
+        (), description="updates to trace into RUN/profile, counted from 1 over all stages"
     )
 
 
 class StartedFrom(Section):
-    """The run that another one starts from, and what was taken there."""
+    """The earlier run that this run starts from."""
 
-    run: str = Field(description="its directory, as it was given")
-    stage: Count = Field(description="its last complete stage")
+    run: str = Field(description="directory of the earlier run, as given on the command line")
+    stage: Count = Field(description="last complete stage of the earlier run")
     weights: str = Field(
-        pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the weights in force after it"
+        pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the weights in force after that stage"
     )
 
 
 class _Drawing(BaseModel):
-    """What decides a drawn first configuration."""
+    """The settings that determine a randomly drawn initial configuration."""
 
     seed: Seed
     num_agents: Agents = 2
@@ -96,7 +96,7 @@ class _Drawing(BaseModel):
 
 
 def _of_its_kind(tree: Any, _: object) -> Any:
-    """Read the lake's section, or that of the environment which `kind` names."""
+    """Read the section as the lake's or as the one of the environment named by `kind`."""
     if isinstance(tree, Environment | OtherEnvironment):
         return tree
     other = isinstance(tree, Mapping) and tree.get("kind", LAKE) != LAKE
@@ -104,17 +104,17 @@ def _of_its_kind(tree: Any, _: object) -> Any:
 
 
 class RunConfig(Section):
-    """Everything that decides a run: two runs of one `RunConfig` on one machine's CPU are equal.
+    """The complete configuration of a run.
 
-    On GPUs XLA adds some sums of an update in no fixed order, unless XLA_FLAGS has
-    `--xla_gpu_deterministic_ops=true`.
+    Two runs of the same `RunConfig` on the same CPU are bit-identical. On GPUs, XLA adds some terms
+    in varying order unless XLA_FLAGS contains `--xla_gpu_deterministic_ops=true`.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")] = Field(
-        description="name of the run; its files go to runs/NAME unless --run-dir says otherwise"
+        description="name of the run; its files go to runs/NAME unless --run-dir is given"
     )
     seed: Seed = Field(
-        0, description="every random number but those of the validation set follows from it"
+        0, description="seed of all random numbers except those of the validation set"
     )
     started_from: StartedFrom | None = Field(
         None, description="written by `jaxlake run --from`; null: start from `model`"
@@ -126,7 +126,7 @@ class RunConfig(Section):
     warm_start: WarmStart | None = Field(None, description="null: start from the model as it is")
     stages: Stages = Stages()
     grpo: Grpo = Grpo()
-    rehearsal: Rehearsal | None = Field(None, description="null: there are none, GRPO alone")
+    rehearsal: Rehearsal | None = Field(None, description="null: GRPO only, no rehearsal")
     reward: Reward = Reward()
     validation: Validation | OtherValidation
     engineer: EngineerChoice = EngineerChoice()
@@ -134,7 +134,7 @@ class RunConfig(Section):
 
     @property
     def lake(self) -> Environment:
-        """The section of the lake; a `UserError` if the run is on another environment."""
+        """The lake's section `environment`; raises `UserError` on another environment."""
         if isinstance(self.environment, OtherEnvironment):
             raise UserError(
                 f"environment.kind: got {self.environment.kind}, allowed here is {LAKE}: only its "
@@ -144,19 +144,19 @@ class RunConfig(Section):
 
     @property
     def cells(self) -> Validation:
-        """The cells of the lake's validation set; a `UserError` on another environment."""
+        """The cells of the lake's validation set; raises `UserError` on another environment."""
         if isinstance(self.validation, OtherValidation):
             raise UserError("validation.configuration: got one, allowed here are the lake's cells")
         return self.validation
 
     @property
     def updates_per_stage(self) -> int:
-        """GRPO updates per stage; a remainder smaller than a batch of prompts is not used."""
+        """The number of GRPO updates per stage; an incomplete last batch is dropped."""
         return self.stages.instances // self.grpo.prompts_per_update
 
     @property
     def grpo_steps(self) -> int:
-        """GRPO's optimizer steps in all stages together."""
+        """The total number of GRPO's optimizer steps over all stages."""
         return self.stages.count * self.updates_per_stage * self.grpo.minibatches
 
     @property
@@ -167,7 +167,7 @@ class RunConfig(Section):
 
     @property
     def engine_sampling(self) -> Sampling:
-        """Return `sampling` as each vLLM engine of a run gets it: its share of the memory."""
+        """The settings of each vLLM engine: `sampling` with the engine's share of the memory."""
         engines = [self.sampling.runs_vllm_here, self.engineer.asked in _SERVED]
         share = self.sampling.gpu_memory_utilization / max(sum(engines), 1)
         return self.sampling.model_copy(update={"gpu_memory_utilization": share})
@@ -175,7 +175,7 @@ class RunConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _draw_initial(cls, tree: Any) -> Any:
-        """Put a drawn configuration where `environment.initial` says `random`."""
+        """Replace `environment.initial: random` by a drawn configuration."""
         asked = tree.get("environment") if isinstance(tree, dict) else None
         if not isinstance(asked, dict) or not isinstance(word := asked.get("initial"), str):
             return tree
@@ -187,7 +187,7 @@ class RunConfig(Section):
             )
         try:
             drawn = _Drawing.model_validate(asked | {"seed": tree.get("seed", 0)}).initial
-        except ValidationError:  # what is wrong is said where all is read
+        except ValidationError:  # reported when the whole tree is validated
             easy = SizeKnobs(data_ratio=1.0, hole_ratio=0.0, wait_ratio=0.0)
             drawn = LakeConfiguration(sizes={3: easy})
         return tree | {"environment": asked | {"initial": drawn}}
@@ -195,7 +195,7 @@ class RunConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _tolerate_bfloat16(cls, tree: Any) -> Any:
-        """Put the tolerance for bfloat16 where none is set, if the trainer or engine has it."""
+        """Default to the bfloat16 tolerance if the trainer or the engine computes in bfloat16."""
         if not isinstance(tree, dict):
             return tree
         model, sampling = tree.get("model"), tree.get("sampling", {})
@@ -209,12 +209,12 @@ class RunConfig(Section):
     @field_validator("validation", mode="wrap")
     @classmethod
     def _validation_of_its_kind(cls, tree: Any, read: Any, info: ValidationInfo) -> Any:
-        """Read the section as the environment, which stands before it, needs it."""
+        """Read the section as required by the environment, a field that is validated earlier."""
         environment = info.data.get("environment")
         if isinstance(environment, OtherEnvironment):
             return OtherValidation.read(tree, environment.settings.space)
         if environment is None and isinstance(tree, Mapping) and "configuration" in tree:
-            return tree  # what is wrong with the environment is said already
+            return tree  # the error in the environment is already reported
         return tree if isinstance(tree, Validation) else Validation.model_validate(tree)
 
     @model_validator(mode="after")
@@ -291,7 +291,7 @@ class RunConfig(Section):
         return self
 
     def _rows_of_batches(self) -> dict[str, int]:
-        """Return the sizes of the batches of plain sequences that the run computes, by keys."""
+        """Return the batch sizes of the run's supervised steps by configuration key."""
         rows: dict[str, int] = {}
         if self.warm_start is not None:
             rows["warm_start.batch_size"] = self.warm_start.batch_size
@@ -333,7 +333,7 @@ class RunConfig(Section):
                 "prompt as well"
             )
         if self.engineer.asked not in (*_SERVED, "checkpoint"):
-            return self  # vLLM is not asked
+            return self  # the engineer does not use vLLM
         reasoning = self.engineer.reasoning_tokens
         room = self.sampling.max_model_len - self.engineer.max_tokens - reasoning
         if room < 1:

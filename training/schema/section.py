@@ -1,4 +1,4 @@
-"""What all sections of a configuration are, and the kinds of numbers that their keys take."""
+"""The base class of all configuration sections, and the number types of their keys."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Precision = Literal["float32", "bfloat16"]
 
 
 class Section(BaseModel):
-    """A part of the configuration: frozen, and strict about names it does not know."""
+    """A part of the configuration: frozen, without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _numbers_are_written_as_such(cls, tree: Any) -> Any:
-        """Refuse true, false and digits of other scripts where numbers stand."""
+        """Reject booleans and non-ASCII digits as numbers."""
         if isinstance(tree, Mapping):
             for name in _number_keys(cls) & {key for key in tree if isinstance(key, str)}:
                 for value in _leaves(tree[name]):
@@ -39,14 +39,14 @@ class Section(BaseModel):
 
 @cache
 def _number_keys(section: type[Section]) -> frozenset[str]:
-    """Return the keys that take nothing but numbers, or sequences of them."""
+    """Return the keys whose values are numbers or sequences of numbers."""
     fields = section.model_fields.items()
     kinds = {name: set(_kinds(field.annotation)) - {type(None)} for name, field in fields}
     return frozenset(name for name, own in kinds.items() if own and own <= {int, float})
 
 
 def _kinds(annotation: Any) -> Iterator[Any]:
-    """Yield the types that an annotation is made of."""
+    """Yield the plain types in an annotation."""
     if annotation in (Ellipsis, tuple):
         return
     inner = get_args(annotation)

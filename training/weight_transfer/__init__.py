@@ -1,1 +1,1 @@
-"""How the trainer's weights reach vLLM, and the checksums that show that they did."""
+"""Transfer of the trainer's weights to vLLM, verified by checksums."""

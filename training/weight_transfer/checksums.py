@@ -1,4 +1,4 @@
-"""Exact checksums of weights, which show that an engine got those of the trainer.
+"""Exact checksums of weights, which prove that an engine holds the trainer's weights.
 
 vLLM's workers compare them as tensors arrive (`receiver.py`).
 """
@@ -19,15 +19,20 @@ _BITS = {4: (jnp.uint32, 0x7F800000), 2: (jnp.uint16, 0x7F80)}
 
 
 class SyncError(UserError):
-    """The engine doesn't generate with the trainer's weights, or computes something else."""
+    """The engine's weights or log-probabilities differ from the trainer's."""
 
 
 @jax.jit
 def weight_checksum(values: jax.Array) -> jax.Array:
-    """Sum the mixed bit patterns of float32 or bfloat16 numbers, modulo 2**32: uint32 ().
+    """Return the sum of the mixed bit patterns of numbers, modulo 2**32.
 
-    The numbers may be spread over devices. See `receiver.bit_checksum`, which computes the
-    same.
+    `receiver.bit_checksum` computes the same sum with torch.
+
+    Args:
+        values: float32 or bfloat16 array of any shape and sharding.
+
+    Returns:
+        uint32 ().
     """
     word, exponent = _BITS[values.dtype.itemsize]
     bits = jax.lax.bitcast_convert_type(values, word).astype(jnp.uint32)
@@ -41,7 +46,13 @@ def weight_checksum(values: jax.Array) -> jax.Array:
 def with_checksums(
     tensors: Iterable[tuple[str, Any]], dtype: Any, sums: dict[str, jax.Array]
 ) -> Iterator[tuple[str, jax.Array]]:
-    """Convert tensors one at a time, and begin to compute the checksum of each into `sums`."""
+    """Yield each tensor converted to `dtype`, and start computing its checksum.
+
+    Args:
+        tensors: Names and arrays.
+        dtype: The target dtype.
+        sums: Receives the checksum of each tensor by name.
+    """
     for name, tensor in tensors:
         array = jnp.asarray(tensor, dtype)
         sums[name] = weight_checksum(array)
@@ -49,6 +60,6 @@ def with_checksums(
 
 
 def version_of(sums: Mapping[str, Any]) -> str:
-    """Name weights by their checksums, in eight hexadecimal digits."""
+    """Return a version of eight hexadecimal digits for weights with these checksums."""
     plain = "\n".join(f"{name} {int(sums[name])}" for name in sorted(sums))
     return hashlib.sha256(plain.encode()).hexdigest()[:8]

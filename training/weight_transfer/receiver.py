@@ -1,6 +1,6 @@
-"""What vLLM's workers do for the trainer: take weights, and compare their checksums.
+"""An extension of vLLM's workers that loads weights and compares their checksums.
 
-vLLM's workers import this module, so it imports nothing of JAX.
+vLLM's workers import this module, so it must not import JAX.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import torch
 from safetensors import safe_open
 
 _WORD = 0xFFFFFFFF
-# By dtype: its bits, and where among them the exponent is.
+# By dtype: the integer type of its bits, and the mask of the exponent.
 _BITS = {torch.float32: (torch.int32, 0x7F800000), torch.bfloat16: (torch.int16, 0x7F80)}
 
 
 class WeightReceiver:
-    """The method that the trainer calls on every worker by `collective_rpc`."""
+    """A mixin of vLLM's workers; the trainer calls it through `collective_rpc`."""
 
-    device: torch.device  # of vLLM's worker, as is the next
-    reload_weights: Any
+    device: torch.device  # provided by vLLM's worker
+    reload_weights: Any  # provided by vLLM's worker
 
     def receive_weights(
         self, weights: str | Iterable[tuple[str, torch.Tensor]], expected: Mapping[str, Any]
     ) -> None:
-        """Load all weights, and compare their checksums with the trainer's.
+        """Load all weights and compare their checksums with the trainer's.
 
         Args:
-            weights: Hugging Face's names and tensors, or a folder with safetensors files.
-            expected: The trainer's checksums, which may be filled in while the tensors come.
+            weights: Hugging Face names and tensors, or a folder with safetensors files.
+            expected: The trainer's checksums by name; may be filled while the tensors arrive.
 
         Raises:
             ValueError: A checksum differs, or a tensor is missing or unexpected.
@@ -64,11 +64,18 @@ def _tensors_in(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def bit_checksum(values: torch.Tensor) -> int:
-    """Sum the mixed bit patterns of float32 or bfloat16 numbers, modulo 2**32.
+    """Return the sum of the mixed bit patterns of numbers, modulo 2**32.
 
-    Each pattern is mixed before it is added (two multiplications and shifts), or one number an ulp
-    up and another one down would cancel. Zeros and subnormal numbers count nothing: hardware may
-    take these for 0. `training.weight_transfer.checksums.weight_checksum` computes the same.
+    Each pattern is mixed by two multiplications and shifts before it is added. Otherwise, one
+    number an ulp up and another one down would cancel. Zeros and subnormal numbers count as 0,
+    because hardware may flush subnormals to zero.
+    `training.weight_transfer.checksums.weight_checksum` computes the same sum with JAX.
+
+    Args:
+        values: float32 or bfloat16 tensor of any shape.
+
+    Raises:
+        TypeError: The dtype is neither of these.
     """
     if values.dtype not in _BITS:
         raise TypeError(f"dtype: got {values.dtype}, allowed are {', '.join(map(str, _BITS))}")
@@ -80,7 +87,7 @@ def bit_checksum(values: torch.Tensor) -> int:
 
 
 def mixed_sum_on_host(chunk: torch.Tensor, exponent: int) -> int:
-    """Sum the mixed bits of int16 or int32; NumPy starts no threads for so little work."""
+    """Sum the mixed bits of int16 or int32 with NumPy, which starts no threads."""
     numbers = chunk.numpy()
     bits = numbers.view(f"u{numbers.itemsize}").astype(np.uint32)
     bits[bits & np.uint32(exponent) == 0] = 0
@@ -92,7 +99,7 @@ def mixed_sum_on_host(chunk: torch.Tensor, exponent: int) -> int:
 
 
 def mixed_sum_on_device(chunk: torch.Tensor, exponent: int) -> int:
-    """Sum the mixed bits of int16 or int32 where they are, in int64 for want of uint32."""
+    """Sum the mixed bits of int16 or int32 on their device, in int64 since torch lacks uint32."""
     bits = chunk.long() & ((1 << 8 * chunk.element_size()) - 1)
     bits = torch.where(bits & exponent == 0, 0, bits)
     bits = (bits * 0x9E3779B1) & _WORD

@@ -1,6 +1,7 @@
-"""How tensors get from the trainer to vLLM's workers: in memory, or through files in a folder.
+"""Transport of tensors from the trainer to vLLM's workers, in memory or through files.
 
-Both return when no worker needs the trainer's memory any more, so the next update may overwrite it.
+Both functions return after the workers have copied the tensors, so the next update may overwrite
+the trainer's memory.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from safetensors.numpy import save_file
 from training.weight_transfer.checksums import SyncError, version_of, with_checksums
 
 Tensors: TypeAlias = Iterable[tuple[str, Any]]
-"""Weights by their Hugging Face names; each may be spread over devices."""
+"""Pairs of a Hugging Face name and an array, which may be sharded over devices."""
 
 _FILE_BYTES = 2 * 2**30
 _SHARED_MEMORY = Path("/dev/shm")
@@ -31,25 +32,34 @@ def send_in_memory(engine: Any, tensors: Tensors, dtype: Any) -> str:
     """Replace the weights of a `vllm.LLM` whose worker runs in this process.
 
     Args:
-        engine: The engine, with `WeightReceiver` among the bases of its worker.
+        engine: The engine, whose worker extends `WeightReceiver`.
         tensors: All weights.
-        dtype: The engine's, to which they are converted one at a time.
+        dtype: The engine's dtype; tensors are converted one by one.
 
     Returns:
         The version of the weights.
     """
     sums: dict[str, jax.Array] = {}
-    # Copies, so that the engine never holds views of memory that the next update overwrites.
+    # Copies prevent the engine from holding views of memory that the next update overwrites.
     copies = ((name, _copy_for_torch(one)) for name, one in with_checksums(tensors, dtype, sums))
     engine.collective_rpc("receive_weights", kwargs={"weights": copies, "expected": sums})
     return version_of(sums)
 
 
 def send_through_folder(engine: Any, tensors: Tensors, dtype: Any, folder: Path) -> str:
-    """Replace the weights of an engine whose workers read the same folder.
+    """Replace the weights of an engine whose workers can read `folder`.
 
-    The files are in a new folder each time, since a network's file system may remember what was
-    under an old name, and are removed afterwards. Otherwise as `send_in_memory`.
+    Each call writes to a new subfolder, because network file systems may cache the contents of an
+    old name, and removes it afterwards.
+
+    Args:
+        engine: The engine, whose workers extend `WeightReceiver`.
+        tensors: All weights.
+        dtype: The engine's dtype; tensors are converted one by one.
+        folder: A folder that this process and all workers share.
+
+    Returns:
+        The version of the weights.
 
     Raises:
         SyncError: The folder can't be written.
@@ -76,7 +86,7 @@ def send_through_folder(engine: Any, tensors: Tensors, dtype: Any, folder: Path)
 
 
 def transfer_folder(model: Path) -> Path:
-    """Return where weights as large as a model folder go: into memory if there is room."""
+    """Return a folder for weights of the model's size: in shared memory if there is room."""
     size = sum(file.stat().st_size for file in model.glob("*.safetensors"))
     writable = os.access(_SHARED_MEMORY, os.W_OK)
     fits = writable and shutil.disk_usage(_SHARED_MEMORY).free > size
@@ -86,7 +96,7 @@ def transfer_folder(model: Path) -> Path:
 def in_buckets(
     tensors: Iterable[tuple[str, jax.Array]], limit: int
 ) -> Iterator[list[tuple[str, jax.Array]]]:
-    """Yield tensors in lists of at most `limit` bytes or of one tensor."""
+    """Yield lists of tensors with at most `limit` bytes each; a larger tensor is alone."""
     bucket: list[tuple[str, jax.Array]] = []
     for name, array in tensors:
         if bucket and sum(one.nbytes for _, one in bucket) + array.nbytes > limit:
@@ -98,17 +108,17 @@ def in_buckets(
 
 
 def _copy_for_torch(array: jax.Array) -> Any:
-    """Copy an array to a torch tensor on one device, which is that of the first of its parts."""
+    """Copy an array to a torch tensor on the device of the array's first shard."""
     from torch import accelerator, bfloat16, from_dlpack, from_numpy
 
     device = array.addressable_shards[0].device
-    if device.platform == "cpu":  # NumPy's copy starts no computation and waits for no other one
+    if device.platform == "cpu":  # NumPy copies without dispatching a computation
         values = np.array(array)
-        if array.dtype == jnp.bfloat16:  # torch doesn't know NumPy's
+        if array.dtype == jnp.bfloat16:  # torch doesn't support NumPy's bfloat16
             return from_numpy(values.view(np.int16)).view(bfloat16)
         return from_numpy(values)
     whole = jax.device_put(array, device).block_until_ready()
     copied = from_dlpack(whole).clone()
-    if copied.device.type != "cpu":  # `whole` may not be freed while it is still being read
+    if copied.device.type != "cpu":  # keep `whole` alive until the copy is complete
         accelerator.synchronize(copied.device)
     return copied

@@ -71,7 +71,7 @@ def test_designbench_without_controls_asks_once(cli, tmp_path):
         (["--engineer", "shuffled:rule"], "controls are played beside every engineer"),
         (["--engineer", "nothing:Here"], "got nothing:Here, whose module can't be imported"),
         (["--engineer", "nowhere/model"], "nowhere/model"),
-        (["--engineer", "m", "--endpoint", "ftp://x"], "base_url is no http or https URL"),
+        (["--engineer", "m", "--endpoint", "ftp://x"], "base_url is not an http or https URL"),
     ],
 )
 def test_designbench_names_a_mistake(cli, words, message):
