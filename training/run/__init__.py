@@ -1,1 +1,1 @@
-"""What a run leaves on disk, and what it says while it goes."""
+"""A run's files, checkpoints, logs and terminal output."""

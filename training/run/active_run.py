@@ -1,4 +1,4 @@
-"""`ActiveRun`: what every phase of a run in progress works with."""
+"""`ActiveRun`: the state that all phases of a run share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from training.schema import RunConfig
 
 @dataclass(frozen=True)
 class ActiveRun:
-    """What does not change from phase to phase."""
+    """The configuration and resources of a run, which stay the same in all phases."""
 
     config: RunConfig
     directory: RunDirectory
@@ -31,29 +31,29 @@ class ActiveRun:
     policy: Policy  # without weights, which belong to the learner
     validation: Any  # `Instances`
     trackers: Trackers = NO_TRACKERS
-    # Token ids of the validation set's prompts, which all stages share; None: each encodes them.
+    # Token ids of the validation set's prompts, shared by all stages; None: encode them each time.
     validation_prompts: Sequence[Sequence[int]] | None = None
-    # Weights in model.dtype that KL is measured from, if it is in the loss; with `model.lora` the
-    # adapters among them.
+    # Reference weights for KL in model.dtype, if the loss includes KL; with `model.lora`, only
+    # the adapters.
     reference: Any = None
 
     @property
     def environment(self) -> TrainingEnvironment:
-        """What the run trains on."""
+        """The environment that the run trains on."""
         return environment_of(self.config)
 
     def key(self, stream: str, *place: int) -> jax.Array:
-        """Return the typed JAX key of this run for a stream and a place (see `key_for`)."""
+        """Return the run's typed JAX key for a stream and a place (see `key_for`)."""
         return key_for(self.config.seed, stream, *place)
 
     def seed(self, stream: str, *place: int) -> int:
-        """Return the integer seed of this run for a stream and a place (see `seed_for`)."""
+        """Return the run's integer seed for a stream and a place (see `seed_for`)."""
         return seed_for(self.config.seed, stream, *place)
 
     def step(self, stage: int, update: int) -> int:
-        """Count all steps of the warm start and all updates up to one of a stage.
+        """Return the number of warm-start steps and updates up to an update of a stage.
 
-        Stage 0 stands for the end of the warm start, whatever the update.
+        Stage 0 is the end of the warm start; its `update` is ignored.
         """
         warm_start = self.config.warm_start.steps if self.config.warm_start else 0
         if stage == 0:
@@ -61,18 +61,18 @@ class ActiveRun:
         return warm_start + (stage - 1) * self.config.updates_per_stage + update
 
     def optimizer_step(self, stage: int, update: int) -> int:
-        """Count GRPO's optimizer steps before an update, from 1, if every one before took its."""
+        """Return the number of GRPO optimizer steps before an update, if none was skipped."""
         updates = (stage - 1) * self.config.updates_per_stage + update - 1
         return updates * self.config.grpo.minibatches
 
     def profiled(self, stage: int, update: int) -> AbstractContextManager[None]:
-        """Write a profiler trace of the block, an update of a stage, if it was asked for."""
+        """Trace the block, an update of a stage, if `tracking.profile_updates` lists it."""
         number = (stage - 1) * self.config.updates_per_stage + update
         return profiled(self.config, self.directory, number)
 
     @contextmanager
     def clock(self, seconds: dict[str, float], name: str) -> Iterator[None]:
-        """Add the wall-clock time that the block takes to `seconds[name]`."""
+        """Add the block's wall-clock time to `seconds[name]`."""
         began = time.perf_counter()
         yield
         seconds[name] = round(seconds.get(name, 0.0) + time.perf_counter() - began, 4)
@@ -85,9 +85,12 @@ class ActiveRun:
         *,
         update: int | None = None,
     ) -> Iterator[None]:
-        """Log the wall-clock time that the block takes, as that of a phase of a stage.
+        """Log the block's wall-clock time as the time of a phase.
 
-        The phase stands after an `update` of the stage, 0 before the first; None: after the last.
+        Args:
+            phase: The phase.
+            stage: The stage.
+            update: The update that precedes the phase; 0: before the first, None: after the last.
         """
         seconds: dict[str, float] = {}
         with self.clock(seconds, phase):

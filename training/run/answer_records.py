@@ -1,6 +1,6 @@
-"""What the files of a run hold of configurations and of answers to the validation set.
+"""Records of configurations and of answers to the validation set.
 
-Only the answers are written. Rates and the evidence for the engineer are counted from them.
+Only the answers are stored. Rates and the engineer's evidence are computed from them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from training.run.record_model import Count, Rate, Record
 
 
 def _read_configuration(value: Any, _: object) -> Any:
-    """Read the lake's configurations as such, and those of other environments as plain numbers."""
+    """Read a lake configuration, or the plain numbers of another environment's configuration."""
     if isinstance(value, LakeConfiguration | KnobConfiguration):
         return value
     if isinstance(value, Configuration):
@@ -35,18 +35,20 @@ def _read_configuration(value: Any, _: object) -> Any:
 
 
 StoredConfiguration = Annotated[SerializeAsAny[Configuration], WrapValidator(_read_configuration)]
-"""A configuration in a file: `{"sizes": ...}` of the lake, `{"groups": ...}` of another one."""
+"""A stored configuration: `{"sizes": ...}` for the lake, `{"groups": ...}` for others."""
 
 
 class LakeAnswer(Record):
-    """What a record of an answer has on the lake only: facts of the board, and the plan."""
+    """The lake's part of an answer's record: facts about the board and the plan."""
 
-    needs_wait: bool = Field(description="whether every plan of optimal sum of costs waits")
+    needs_wait: bool = Field(description="whether every plan with the optimal sum of costs waits")
     optimum: int = Field(description="optimal sum of costs of the board")
-    plan: tuple[tuple[str, ...], ...] | None = Field(description="action names, if it can be read")
-    arrived: Rate = Field(description="share of the agents that are at their goals at the end")
-    agent: int | None = Field(description="lowest agent that is involved in the failure, if any")
-    sum_of_costs: int | None = Field(description="the plan's own; None unless valid")
+    plan: tuple[tuple[str, ...], ...] | None = Field(
+        description="action names per agent; None if unreadable"
+    )
+    arrived: Rate = Field(description="fraction of the agents that end at their goals")
+    agent: int | None = Field(description="lowest agent involved in the failure, if any")
+    sum_of_costs: int | None = Field(description="sum of costs of the plan; None unless valid")
 
 
 class EpisodeRecord(Record):
@@ -54,21 +56,21 @@ class EpisodeRecord(Record):
 
     id: Count = Field(description="the instance's number in the validation set")
     group: str
-    lines: tuple[str, ...] = Field(description="the instance in short lines; of a board its grid")
-    instance: Any = Field(None, description="the instance as JSON, unless `lines` are all of it")
-    slices: dict[str, str] = Field(description="its level of each factor")
+    lines: tuple[str, ...] = Field(description="the instance in short lines, such as a grid")
+    instance: Any = Field(None, description="the instance as JSON, unless `lines` are complete")
+    slices: dict[str, str] = Field(description="the instance's level of each factor")
     text: str = Field(description="the whole answer")
-    tokens: Count = Field(0, description="its length")
-    truncated: bool = Field(False, description="the token limit cut it off")
+    tokens: Count = Field(0, description="length of the answer")
+    truncated: bool = Field(False, description="whether the token limit cut the answer off")
     reward: float
     valid: bool
     scores: dict[str, bool] = Field(
-        description="by `Domain.scores`: whether it is valid, and none is better in this respect"
+        description="by key of `Domain.scores`: whether the answer is valid and best in this score"
     )
     parsed: bool
     failure: str | None = Field(description="key of the first failure; None for a valid answer")
-    time: int | None = Field(description="where it happens, if that is known")
-    reason: str | None = Field(description="what is said of the answer, such as why it is unread")
+    time: int | None = Field(description="time step of the failure, if known")
+    reason: str | None = Field(description="comment, such as the reason why it is unreadable")
     lake: LakeAnswer | None = None
 
     @model_validator(mode="after")
@@ -81,11 +83,11 @@ class EpisodeRecord(Record):
 
     @property
     def best(self) -> bool:
-        """Whether the answer is valid, and none is better."""
+        """Whether the answer is valid and no answer is better."""
         return next(iter(self.scores.values()), self.valid)
 
     def succeeds(self, metric: str) -> bool:
-        """Whether the answer counts for a rate: "valid" or the key of a score."""
+        """Return whether the answer counts for a rate: "valid" or the key of a score."""
         return self.valid if metric == "valid" else self.scores.get(metric, False)
 
 
@@ -93,12 +95,13 @@ class Rates(Tally):
     """Counts over the answers to the instances of a group."""
 
     isr: Rate | None = Field(
-        None, description="on the lake the individual success rate: mean share of agents at goals"
+        None,
+        description="lake only: individual success rate, the mean fraction of agents at goals",
     )
 
     @property
     def best(self) -> int:
-        """Count the valid answers than which none is better."""
+        """The number of valid answers for which no answer is better."""
         return next(iter(self.scores.values()), self.valid)
 
     def successes(self, metric: str) -> int:
@@ -108,7 +111,7 @@ class Rates(Tally):
 
 
 class ValidationRecord(Record):
-    """How the answers to the validation set turned out after a stage."""
+    """The rates on the validation set after a stage."""
 
     stage: Count
     groups: dict[str, Rates] = Field(min_length=1)
@@ -116,13 +119,18 @@ class ValidationRecord(Record):
 
 
 def in_order(groups: Iterable[str]) -> list[str]:
-    """Return each group once: numbers ascending, and others as they come."""
+    """Return the distinct groups, numbers in ascending order, others in order of appearance."""
     distinct = list(dict.fromkeys(groups))
     return sorted(distinct, key=int) if all(map(str.isdecimal, distinct)) else distinct
 
 
 def count_answers(stage: int, episodes: Sequence[EpisodeRecord]) -> ValidationRecord:
-    """Count the answers to the validation set, of which there is at least one, by group."""
+    """Return the rates of a stage's validation answers by group and in all.
+
+    Args:
+        stage: The stage.
+        episodes: The answers, at least one.
+    """
     groups = _by(episodes, lambda one: one.group)
     return ValidationRecord(
         stage=stage,
@@ -132,7 +140,7 @@ def count_answers(stage: int, episodes: Sequence[EpisodeRecord]) -> ValidationRe
 
 
 def evidence_of(stage: int, episodes: Sequence[EpisodeRecord]) -> StageEvidence:
-    """Count the answers to the validation set as the engineer reads them."""
+    """Return the engineer's evidence from a stage's validation answers."""
     groups = _by(episodes, lambda one: one.group)
     return StageEvidence(
         stage=stage,
@@ -162,7 +170,7 @@ def _tally(episodes: Sequence[EpisodeRecord]) -> dict[str, Any]:
 
 
 def rates_of(episodes: Sequence[EpisodeRecord]) -> Rates:
-    """Count answers, of which there is at least one."""
+    """Return the rates of one or more answers."""
     arrived = [one.lake.arrived for one in episodes if one.lake is not None]
     return Rates(**_tally(episodes), isr=sum(arrived) / len(arrived) if arrived else None)
 

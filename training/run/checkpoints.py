@@ -1,4 +1,4 @@
-"""Checkpoints (Orbax): weights, optimizer state and progress, with digests; complete or absent."""
+"""Orbax checkpoints of weights, optimizer state and progress, with digests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WITHOUT_DIGEST = ("_CHECKPOINT_METADATA", "commit_success.txt")
 _PROGRESS = "progress/metadata"
 _LONGEST_SAVE = 24 * 3600  # seconds
 
-# Orbax logs the traceback of an error that it also raises; `UserError` says it in a line.
+# Orbax logs the traceback of errors that it also raises; `UserError` reports them in one line.
 logging.getLogger("absl").addFilter(
     lambda record: not (record.exc_info and "orbax" in record.pathname)
 )
@@ -35,19 +35,19 @@ logging.getLogger("absl").addFilter(
 
 @dataclass(frozen=True)
 class RunProgress:
-    """How far a run had come when its weights were saved."""
+    """The progress of a run when its weights were saved."""
 
     phase: Literal["pretrain", "warm_start", "train", "learn_to_design"]
     stage: int  # from 1; 0 before the first
-    update: int  # steps of the warm start, or updates of the stage, that are done
-    step: int  # warm-start steps and updates that are done in all
+    update: int  # completed steps of the warm start, or completed updates of the stage
+    step: int  # completed warm-start steps and updates in all
     designs: int = 0  # stages after which the policy has learned to design
-    # What the run's logs and what it drew ahead held then (`RunDirectory.log_digests`).
+    # Sizes and digests of the logs and the prefetched rollout (`RunDirectory.log_digests`).
     logs: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
-        """What the checkpoint is called: later ones have larger numbers."""
+        """The checkpoint's number; it increases from one checkpoint to the next."""
         return self.step + self.designs
 
 
@@ -55,11 +55,11 @@ class Checkpoints:
     """The newest checkpoints of a run."""
 
     def __init__(self, folder: Path) -> None:
-        """Open `folder`, or make it; remove damaged checkpoints that are newer than an intact one.
+        """Open or create `folder`, and remove damaged checkpoints newer than an intact one.
 
         Raises:
-            UserError: There are checkpoints, but none is intact, or a file of one can't be read.
-                All are kept. Or Orbax would read the path as a pattern.
+            UserError: All checkpoints are damaged, or a file can't be read; no checkpoint is
+                removed then. Or Orbax would interpret the path as a pattern.
         """
         require_literal_path(folder)
         self._folder = folder.absolute()
@@ -77,14 +77,17 @@ class Checkpoints:
         )
 
     def save(self, state: LearnerState, progress: RunProgress) -> None:
-        """Begin to save both under `progress.number`; a checkpoint of that number is kept.
+        """Start saving a checkpoint in the background; an existing one of this number is kept.
 
-        The state is copied before this returns, so that its buffers may be donated. It is written
-        in the background; an error there is raised by the next call. With adapters, these alone are
-        saved.
+        The state is copied before this method returns, so its buffers may be donated. Errors in
+        the background are raised by the next call. With adapters, only the adapters are saved.
+
+        Args:
+            state: The learner's state.
+            progress: The run's progress, which numbers the checkpoint.
 
         Raises:
-            UserError: This save has failed to begin, or the one before it has failed.
+            UserError: This save can't start, or the previous one failed.
         """
         self.wait()
         if progress.number in self._manager.all_steps():
@@ -98,12 +101,12 @@ class Checkpoints:
             self._manager.save(progress.number, args=parts)
 
     def wait(self) -> None:
-        """Wait until the newest checkpoint is complete; a `UserError` says that it has failed."""
+        """Wait until the newest checkpoint is complete; raise a `UserError` if saving failed."""
         with self._naming_failures():
             self._manager.wait_until_finished()
 
     def progress(self) -> RunProgress | None:
-        """Return how far the newest checkpoint is; None if there is none."""
+        """Return the progress of the newest checkpoint, or None without checkpoints."""
         self.wait()
         step = self._manager.latest_step()
         if step is None:
@@ -112,10 +115,10 @@ class Checkpoints:
         return RunProgress(**self._manager.restore(step, args=parts)["progress"])
 
     def restore(self, like: LearnerState) -> LearnerState:
-        """Read the newest state, with the shapes, dtypes, sharding and frozen weights of `like`.
+        """Return the newest state, with the shapes, dtypes, sharding and frozen weights of `like`.
 
         Raises:
-            UserError: There is no checkpoint, or its arrays have other shapes.
+            UserError: No checkpoint exists, or its arrays have other shapes.
         """
         self.wait()
         step = self._manager.latest_step()
@@ -131,7 +134,7 @@ class Checkpoints:
         return replace(state, params=with_trainable(like.params, state.params))
 
     def close(self) -> None:
-        """Wait until the newest checkpoint is complete, as `wait`, and release the folder."""
+        """Wait for the newest checkpoint (see `wait`) and release the folder."""
         try:
             self.wait()
         finally:
@@ -154,9 +157,9 @@ class Checkpoints:
             ) from error
 
     def _write_digests(self) -> None:
-        """Write the digests of the checkpoint that is being saved, before it gets its name.
+        """Write the digests of the checkpoint that is being saved, before it is renamed.
 
-        An array of it that can't be opened raises an error.
+        Arrays that can't be opened raise an error.
         """
         name = str(self._saving)
         unnamed = [*self._folder.glob(f"{name}{ocp.utils.TMP_DIR_SUFFIX}*"), self._folder / name]
@@ -170,7 +173,7 @@ def _learned(state: LearnerState) -> LearnerState:
 
 
 def _remove_damaged(folder: Path) -> None:
-    """Remove the checkpoints that are newer than the newest intact one, and name what is wrong."""
+    """Remove the checkpoints newer than the newest intact one, and print their damage."""
     names = (one.name for one in folder.glob("*"))
     steps = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
     damage: dict[int, str] = {}
@@ -186,7 +189,7 @@ def _remove_damaged(folder: Path) -> None:
         )
     for newer, problem in damage.items():
         console.print(
-            f"Checkpoint {newer} is damaged: {problem}. Going on from checkpoint {step}.",
+            f"Checkpoint {newer} is damaged: {problem}. Resuming from checkpoint {step}.",
             style="yellow",
             soft_wrap=True,
         )
@@ -194,13 +197,13 @@ def _remove_damaged(folder: Path) -> None:
 
 
 def _damage_of(checkpoint: Path) -> str | None:
-    """Return what is missing from a checkpoint, has changed or can't be opened; None if nothing."""
+    """Return a description of a checkpoint's damage, or None if it is intact."""
     try:
         problem = damage_of(checkpoint, left_out=_WITHOUT_DIGEST)
     except OSError as error:
         raise UserError(
-            f"{error.filename}: can't be read: {error.strerror}. No checkpoint was removed; once "
-            "it can be read, the same command goes on"
+            f"{error.filename}: can't be read: {error.strerror}. No checkpoint was removed; make "
+            "the file readable and run the same command again"
         ) from error
     if problem is not None:
         return problem
@@ -215,5 +218,5 @@ def _damage_of(checkpoint: Path) -> str | None:
 
 
 def _open_arrays(checkpoint: Path) -> None:
-    """Open every array of a checkpoint, without reading its values."""
+    """Open every array of a checkpoint without reading its values."""
     ocp.StandardCheckpointHandler().metadata(checkpoint / "state")

@@ -1,4 +1,4 @@
-"""Digests of files and folders, in the form that `sha256sum --check` reads, and of records."""
+"""Digests of records, files and folders; lists are compatible with `sha256sum --check`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ HASHES = "SHA256SUMS"
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file; the `filename` of an `OSError` says which can't be read."""
+    """Return the SHA-256 of a file.
+
+    Raises:
+        OSError: The file can't be read; `filename` names it.
+    """
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:  # those of reading an open file name none
+    except OSError as error:  # errors while reading an open file lack its name
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def write_digests(folder: Path, *, left_out: tuple[str, ...] = ()) -> None:
-    """Write the SHA-256 of every file below `folder`, but those `left_out`, to its `SHA256SUMS`."""
+    """Write the SHA-256 of every file below `folder`, except `left_out`, to its `SHA256SUMS`."""
     write_text_whole(folder / HASHES, _digest_lines(folder, left_out))
 
 
@@ -34,21 +38,25 @@ def folder_digest(folder: Path) -> str:
 
 
 def lines_digest(values: Iterable[Any]) -> str:
-    """Return the SHA-256 of values as lines of JSON, with sorted keys and no blanks."""
+    """Return the SHA-256 of values as JSON lines with sorted keys and without whitespace."""
     lines = (json.dumps(value, sort_keys=True, separators=(",", ":")) for value in values)
     return hashlib.sha256("".join(f"{line}\n" for line in lines).encode("ascii")).hexdigest()
 
 
 def metrics_digest(metrics: Iterable[Any], stage: int) -> str:
-    """Hash those records of `metrics.jsonl` that belong to a stage."""
+    """Return the SHA-256 of a stage's records in `metrics.jsonl`."""
     return lines_digest(one.model_dump(mode="json") for one in metrics if one.stage == stage)
 
 
 def damage_of(folder: Path, *, left_out: tuple[str, ...] = ()) -> str | None:
-    """Name a file of the folder that is not the one that was hashed, and say why; None if all are.
+    """Return a description of the first file that differs from its digest, or None.
+
+    Args:
+        folder: A folder with a `SHA256SUMS`.
+        left_out: Names of files without digests.
 
     Raises:
-        OSError: A file can't be read. Its `filename` says which.
+        OSError: A file can't be read; `filename` names it.
     """
     try:
         text = (folder / HASHES).read_bytes().decode("utf-8", "replace")
@@ -62,7 +70,7 @@ def damage_of(folder: Path, *, left_out: tuple[str, ...] = ()) -> str | None:
             if name not in digests:
                 return f"{file} is not among the files of {HASHES}"
             if file_digest(file) != digests[name]:
-                return f"{file} has another SHA-256 than {HASHES} says"
+                return f"{file} has another SHA-256 than in {HASHES}"
     except FileNotFoundError as error:
         return f"{error.filename} is missing"
     except OSError as error:
@@ -77,7 +85,7 @@ def _digest_lines(folder: Path, left_out: tuple[str, ...] = ()) -> str:
 
 
 def _names(folder: Path) -> set[str]:
-    """List the files in a folder and below; a folder that can't be listed raises `OSError`."""
+    """Return the files below a folder; raise an `OSError` if a folder can't be listed."""
 
     def fail(error: OSError) -> None:
         raise error

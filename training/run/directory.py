@@ -1,4 +1,4 @@
-"""A run's directory: plain files anyone can read, each with one model and one reader and writer."""
+"""A run's directory: plain files, each with one data model, one reader and one writer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from training.schema import RunConfig, dump, load, parse_yaml, read_yaml
 _CONFIGURATION: TypeAdapter[Configuration] = TypeAdapter(records.StoredConfiguration)
 _METRICS: TypeAdapter[records.Metrics] = TypeAdapter(records.Metrics)
 
-# Keys that may change when a run is resumed: they decide rounding at most.
+# Keys that may change when a run is resumed: they affect at most rounding.
 _MAY_CHANGE = (
     "model.mesh",
     "model.remat",
@@ -45,15 +45,21 @@ class StageDirectory:
     """The files of one stage, in the order in which the loop writes them."""
 
     def __init__(self, path: Path, weights: Path | None = None, sums: Sums | None = None) -> None:
-        """Name the files; nothing is read or written yet. Its policy may stand in `weights`."""
+        """Define the files without reading or writing them.
+
+        Args:
+            path: The stage's folder.
+            weights: The folder of its weights, if it is another one.
+            sums: The digests of the run's files.
+        """
         self.path = path
-        # What stage 0 of a run that started from another one knows of that run.
+        # Stage 0 only: the history of the run that this run started from.
         self.start = JsonFile(path / "start.json", TypeAdapter(records.StartRecord), sums=sums)
-        # What the stage trained on; stage 0 has none.
+        # The configuration that the stage trained on; stage 0 has none.
         self.configuration = JsonFile(path / "configuration.json", _CONFIGURATION, sums=sums)
-        # What its instances were picked by, if the policy answered a pool for that.
+        # The answers to the pool from which its instances were picked, if any.
         self.picks = JsonFile(path / "picks.json", TypeAdapter(records.PicksRecord), sums=sums)
-        # Instances that could not be made for it, and what its instances are like, by group.
+        # Requests that could not be filled, and statistics of its instances by group.
         shortfalls = TypeAdapter(list[records.RequestOutcome])
         self.shortfalls = JsonFile(path / "shortfalls.json", shortfalls, sums=sums)
         statistics = TypeAdapter(dict[str, dict[str, float]])
@@ -62,48 +68,48 @@ class StageDirectory:
         self.episodes = JsonLinesFile(
             path / "episodes.jsonl", TypeAdapter(records.EpisodeRecord), sums=sums
         )
-        # Whether the stage was taken back.
+        # The gate's decision whether to roll the stage back.
         self.gate = JsonFile(path / "gate.json", TypeAdapter(records.GateRecord), sums=sums)
-        # Folder of the weights that it ended with, in the Hugging Face layout.
+        # Folder of the final weights, in the Hugging Face layout.
         self.policy = (weights or path) / "policy"
-        # Folder of the adapters among them, if adapters are what is trained (`model.lora`).
+        # Folder of the final adapters, if the run trains adapters (`model.lora`).
         self.adapters = (weights or path) / "adapters"
-        # What the engineer measured before it answered, if it is one that does.
+        # The engineer's measurements before its design, if it uses an atlas.
         self.atlas = JsonFile(path / "atlas.json", TypeAdapter(records.AtlasRecord), sums=sums)
         # The engineer's first prompt, and all of its prompts and answers.
         self.context = TextFile(path / "context.txt", sums=sums)
         self.answers = JsonLinesFile(path / "answers.jsonl", TypeAdapter(Attempt), sums=sums)
-        # What the policy learned from designs of its own, if it did.
+        # Updates in which the policy learned from its own designs, if any.
         self.design_learning = JsonLinesFile(
             path / "design_learning.jsonl", TypeAdapter(records.DesignUpdateRecord), sums=sums
         )
-        # How the weights in force read compact contexts, if that was measured.
+        # How well the weights in force read compact contexts, if measured.
         self.reading = JsonFile(path / "reading.json", TypeAdapter(Reading), sums=sums)
-        # What it wrote down for the next stage (its Summary block), and what it was asked for that.
+        # The engineer's notes for the next stage (its Summary block), and the prompt for them.
         self.notes = TextFile(path / "summary.txt", sums=sums)
         self.notes_prompt = TextFile(path / "summary_prompt.txt", sums=sums)
         # The configuration of the next stage, written last in the Design phase.
         self.decision = JsonFile(
             path / "decision.json", TypeAdapter(records.DecisionRecord), sums=sums
         )
-        # Digests of all of this, written when the stage is complete (training/audit).
+        # Digests of these files, written when the stage is complete (training/audit).
         self.digests = JsonFile(path / "digests.json", TypeAdapter(records.StageDigests), sums=sums)
 
     def records(self) -> list[File]:
-        """List all files but weights, whether they exist or not."""
+        """Return all files except weights, whether they exist or not."""
         return [part for part in vars(self).values() if isinstance(part, File)]
 
     def before_design(self) -> list[File]:
-        """List the files of a trained stage that don't depend on who designs."""
+        """Return the files of a trained stage that don't depend on the engineer."""
         trained: list[File] = [self.configuration, self.shortfalls, self.environment]
         return [*trained, self.picks, self.episodes]
 
     def after_training(self) -> list[File]:
-        """List the files that follow from the weights that a trained stage ended with."""
+        """Return the files that depend on the weights at the end of a stage's training."""
         return [self.episodes, self.gate, self.atlas, *self.designed()]
 
     def designed(self) -> list[File]:
-        """List the files that follow from the weights that designed after a stage."""
+        """Return the files that depend on the weights used in the Design phase."""
         asked: list[File] = [self.design_learning, self.context, self.answers]
         noted: list[File] = [self.reading, self.notes, self.notes_prompt]
         return [*asked, *noted, self.decision, self.digests]
@@ -113,20 +119,20 @@ _PATTERN = "*?[\\"
 
 
 def require_literal_path(path: Path) -> None:
-    """Raise a `UserError` if Orbax would read a path as a pattern and lose checkpoint files."""
+    """Raise a `UserError` if Orbax would interpret a path as a pattern and lose checkpoints."""
     used = [letter for letter in str(path.absolute()) if letter in _PATTERN]
     if used:
         raise UserError(
-            f"{path.absolute()}: its name or that of a folder above has {used[0]!r}, which Orbax "
-            f"reads as a pattern; allowed are names without {' '.join(_PATTERN)}"
+            f"{path.absolute()}: the path contains {used[0]!r}, which Orbax interprets as a "
+            f"pattern; allowed are paths without {' '.join(_PATTERN)}"
         )
 
 
 class RunDirectory:
-    """The files of one run: those of the list above, and two folders of weights beside them."""
+    """The files of a run: those of its stages, its logs and its folders of weights."""
 
     def __init__(self, path: Path, weights: Path | None = None) -> None:
-        """Name the files of the run in `path`, whose folders of weights may stand in `weights`."""
+        """Define the files of the run in `path`; its weights are below `weights` if given."""
         self.path = path
         self._weights = weights = weights or path
         self.config_file = path / "config.yaml"
@@ -135,45 +141,45 @@ class RunDirectory:
         self.timings = JsonLog(path / "timings.jsonl", TypeAdapter(records.TimingRecord), sums=sums)
         self.checkpoints = weights / "checkpoints"
         self.prefetched = path / "prefetched"
-        self.initial_policy = weights / "initial"  # made from scratch, or another run's
-        self.engine = weights / "engine"  # what vLLM starts from
+        self.initial_policy = weights / "initial"  # created from scratch, or from another run
+        self.engine = weights / "engine"  # the model folder that vLLM starts from
         self.tensorboard = path / "tensorboard"
-        self.wandb_id = TextFile(path / "wandb.id")  # of the run on Weights & Biases
-        self.profile = path / "profile"  # traces of updates, by their numbers
+        self.wandb_id = TextFile(path / "wandb.id")  # the run's id on Weights & Biases
+        self.profile = path / "profile"  # traces of updates, by number
         self.summary = JsonFile(
             path / "summary.json", TypeAdapter(records.SummaryRecord), sums=sums
         )
         self.report = path / "report.html"
 
     def stage(self, number: int) -> StageDirectory:
-        """The files of a stage; 0 is what stood before the first."""
+        """Return the files of a stage; stage 0 precedes training."""
         place = Path("stages") / str(number)
         return StageDirectory(self.path / place, self._weights / place, self.sums)
 
     def later_atlas(self, stage: int) -> JsonFile[records.AtlasRecord]:
-        """The atlas of a stage that was measured for the report (`engineer.atlas.after_last`)."""
+        """Return the atlas that was measured for the report (`engineer.atlas.after_last`)."""
         file = self.path / "atlases" / f"{stage}.json"
         return JsonFile(file, TypeAdapter(records.AtlasRecord), sums=self.sums)
 
     def stage_numbers(self) -> list[int]:
-        """The stages that have a folder, ascending."""
+        """Return the stages that have a folder, ascending."""
         folders = (self.path / "stages").glob("*")
         return sorted(
             int(folder.name) for folder in folders if re.fullmatch("[0-9]{1,9}", folder.name)
         )
 
     def weights_after(self, stage: int) -> int:
-        """The stage whose weights are in force after a stage: another one if it was taken back."""
+        """Return the stage whose weights are in force after a stage, considering rollbacks."""
         gate = self.stage(stage).gate
         taken_back = gate.exists() and gate.read().restored == "checkpoint"
         return gate.read().reference if taken_back else stage
 
     def finished(self) -> bool:
-        """Whether the run says that it has ended."""
+        """Return whether the run is complete."""
         return self.summary.exists()
 
     def config(self) -> RunConfig:
-        """The run's configuration; a `UserError` if there is none that can be read."""
+        """Return the run's configuration; raise a `UserError` if it can't be read."""
         if not self.config_file.exists():
             why = "it has no config.yaml" if self.path.exists() else "it does not exist"
             raise UserError(f"{self.path}: is not a run's directory, {why}")
@@ -182,7 +188,7 @@ class RunDirectory:
         return load(self.config_file)
 
     def sealed_files(self) -> list[Path]:
-        """List the files that are there, all but logs, weights and those that nothing reads."""
+        """Return the existing files that have digests: records, configuration, first policy."""
         stages = [self.stage(number) for number in self.stage_numbers()]
         files = [file.path for stage in stages for file in stage.records()]
         atlases = sorted((self.path / "atlases").glob("*.json"))
@@ -194,28 +200,28 @@ class RunDirectory:
         """Compare the files with their digests; a run without a list of digests passes.
 
         Raises:
-            UserError: A file is missing or was changed, or a link leads out of the directory.
+            UserError: A file is missing or was changed, or a link points outside the directory.
         """
         if (entries := self.sums.entries()) is None:
             return
-        # The first policy is made again if the run was killed before its digests were there.
+        # The first policy is created again if the run was killed before its digests were written.
         unfinished = self.initial_policy if not self.sums.knows_folder(self.initial_policy) else ""
         self.sums.require_intact(
             entries, [path for path in self.sealed_files() if path.parent != unfinished]
         )
 
     def make_sums(self) -> None:
-        """Write the list of digests of the files as they are."""
+        """Write the digests of the current files."""
         self.sums.create(self.sealed_files())
 
     def seal_logs(self) -> None:
-        """Add the digests of the logs, which do not grow any more."""
+        """Add the digests of the logs, which are complete."""
         for path in (self.metrics.path, self.timings.path):
             if path.exists():
                 self.sums.record(path, file_digest(path))
 
     def log_digests(self, *others: Path) -> dict[str, tuple[int, str]]:
-        """Return the sizes in bytes and the digests of the logs, and of `others`, as they are."""
+        """Return the current sizes (bytes) and digests of the logs and of `others` by name."""
         paths = [path for path in (self.metrics.path, self.timings.path, *others) if path.exists()]
         return {
             path.relative_to(self.path).as_posix(): (path.stat().st_size, file_digest(path))
@@ -223,7 +229,7 @@ class RunDirectory:
         }
 
     def require_logs(self, digests: Mapping[str, Sequence[Any]]) -> None:
-        """Raise a `UserError` unless files begin with what a checkpoint saw (`log_digests`)."""
+        """Raise a `UserError` unless files start with the contents hashed by `log_digests`."""
         for name, (size, digest) in digests.items():
             path = self.path / name
             try:
@@ -238,12 +244,12 @@ class RunDirectory:
                 )
 
     def updates(self, stage: int | None = None) -> list[records.UpdateMetrics]:
-        """Read what was logged of the updates of a stage, or of all (None)."""
+        """Return the logged updates of a stage, or of all stages if `stage` is None."""
         updates = (one for one in self.metrics.read() if isinstance(one, records.UpdateMetrics))
         return [one for one in updates if stage in (None, one.stage)]
 
     def rewind(self, step: int) -> None:
-        """Drop what is logged beyond `step`: a resumed run writes it again."""
+        """Drop log entries after `step`; a resumed run writes them again."""
         for log in (self.metrics, self.timings):
             self.sums.forget(log.path)
         if self.metrics.exists():
@@ -252,10 +258,14 @@ class RunDirectory:
             self.timings.write([one for one in self.timings.read() if one.step <= step])
 
     def drop_later(self, stage: int, *, designed: bool = False) -> bool:
-        """Drop what was made of weights that are gone, of a stage and of all after it.
+        """Remove the files that depend on lost weights, in a stage and all later ones.
 
-        Of the stage that is its validation and what followed, or only what was `designed`. Returns
-        whether there was anything.
+        Args:
+            stage: The first stage concerned. Its files from validation on are removed.
+            designed: Whether to keep the stage's validation and remove only its Design phase.
+
+        Returns:
+            Whether a file was removed.
         """
         files = self.stage(stage).designed() if designed else self.stage(stage).after_training()
         for number in self.stage_numbers():
@@ -269,16 +279,16 @@ class RunDirectory:
         return bool(there)
 
     def belongs_to(self, config: RunConfig) -> bool:
-        """Whether the directory is this configuration's; False if it is nobody's yet.
+        """Return whether the directory holds a run of this configuration; False if it is empty.
 
-        Keys of `_MAY_CHANGE` may differ; `model.mesh` may not if the policy learns to design, since
-        every device adds a group.
+        Keys of `_MAY_CHANGE` may differ, except `model.mesh` if the policy learns to design, since
+        every device adds a group then.
 
         Raises:
-            UserError: It belongs to another configuration, or holds files of something else.
+            UserError: It holds a run of another configuration, or unrelated files.
         """
         if not self.config_file.exists():
-            # Another process may have claimed it between these two looks.
+            # Another process may have claimed it between these two checks.
             if not has_room(self.config_file) and not self.config_file.exists():
                 raise UserError(
                     f"{self.path}: is not empty and holds no run; choose another --run-dir"
@@ -299,10 +309,10 @@ class RunDirectory:
         return True
 
     def claim(self, config: RunConfig) -> bool:
-        """Make the directory this configuration's, and say whether it already was.
+        """Claim the directory for this configuration; return whether it was already claimed.
 
         Raises:
-            UserError: see `belongs_to`; or its config.yaml can't be written.
+            UserError: See `belongs_to`; or config.yaml can't be written.
         """
         if self.belongs_to(config):
             return True
@@ -324,7 +334,7 @@ def _pop(tree: dict[Any, Any], key: str) -> None:
 
 
 def differing_keys(theirs: Any, ours: Any, key: str = "") -> list[str]:
-    """The dotted keys in which two trees of mappings differ, each with both values."""
+    """Return the dotted keys in which two trees of mappings differ, each with both values."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         return [
             difference

@@ -1,4 +1,4 @@
-"""The plan of a run, its tokens and its memory per device, without starting it."""
+"""A preview of a run: its stages, its tokens and its memory per device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from training.schema.environment_sections import OtherEnvironment, OtherValidati
 
 _BYTES = {"float32": 4, "bfloat16": 2}
 
-# Shapes of hub models whose memory can be estimated while they are not on this machine.
+# Shapes of hub models whose memory can be estimated without downloading them.
 KNOWN_SHAPES = {
     "Qwen/Qwen3-0.6B": (151_936, 1024, 3072, 28, 16, 8, 128),
     "Qwen/Qwen3-1.7B": (151_936, 2048, 6144, 28, 16, 8, 128),
@@ -36,7 +36,12 @@ KNOWN_SHAPES = {
 
 
 def shape_of(config: RunConfig, weights: Path | None = None) -> DecoderConfig | None:
-    """Return the policy's shape, by the folder of its `weights` if given; None: the hub knows."""
+    """Return the policy's shape, or None if only the hub knows it.
+
+    Args:
+        config: The run's configuration.
+        weights: A model folder that replaces `model.pretrained`.
+    """
     name = config.model.pretrained if weights is None else str(weights)
     if name is None:
         return DecoderConfig(**config.model.scratch.model_dump())
@@ -56,16 +61,25 @@ def require_fitting_mesh(config: RunConfig, shape: DecoderConfig) -> None:
 
 
 def parameters(shape: DecoderConfig, lora: Lora | None = None) -> int:
-    """Count the weights, those of adapters included."""
+    """Return the number of weights, including adapters."""
     return sum(prod(sizes) for sizes in parameter_shapes(shape, lora).values())
 
 
 def trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> dict[str, int]:
-    """Estimate the trainer's bytes per device for GRPO updates on prompts of `prompt` tokens.
+    """Estimate the trainer's memory per device for GRPO updates.
 
-    Weights, Adam's two moments and two gradients are float32, and are split over the whole mesh.
-    With remat, each layer keeps its input and what else the setting says; without it, about 14
-    activations of the hidden width and 3 of the inner width per token, and the attention scores.
+    Weights, Adam's two moments and two gradients are float32 and split over the whole mesh. With
+    remat, each layer keeps its input and, depending on the setting, the outputs of attention.
+    Without it, each layer keeps about 14 activations of the hidden width and 3 of the inner width
+    per token, and the attention scores.
+
+    Args:
+        config: The run's configuration.
+        shape: The policy's shape.
+        prompt: Length of the prompts in tokens.
+
+    Returns:
+        Bytes by purpose.
     """
     mesh = config.model.mesh
     devices = mesh.fsdp * mesh.tensor
@@ -85,7 +99,7 @@ def trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> dict
         attended = shape.num_attention_heads * shape.head_dim // mesh.tensor
         more = attended if config.model.remat == "all_but_attention" else 0
         kept = tokens * (shape.hidden_size + more) * width
-    kernels = config.model.dtype == "bfloat16"  # where a device has them
+    kernels = config.model.dtype == "bfloat16"  # on devices that support them
     logits = LOGITS_BYTES_BESIDE_KERNELS if kernels else LOGITS_BYTES
     adapted = config.model.lora is not None
     reference = learned if adapted else parameters(shape) * width // devices
@@ -102,18 +116,20 @@ def trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> dict
 
 
 def _scores_at_once(queries: int, keys: int) -> int:
-    """Count the scores of a head that are in memory together."""
+    """Return the number of attention scores per head that are in memory at once."""
     return BLOCK * BLOCK if keys > BLOCKWISE_ABOVE else queries * keys
 
 
 def print_plan(config: RunConfig, weights: Path | None = None) -> None:
-    """Print the stages, the shapes of batches with their tokens, and the memory per device.
+    """Print the stages, the shapes and tokens of batches, and the memory per device.
 
-    `weights` is the folder of another run's weights, if the run starts with them.
+    Args:
+        config: The run's configuration.
+        weights: Folder of another run's weights, if the run starts from them.
 
     Raises:
-        UserError: The policy, if its folder is on this machine, can't be opened (see `open_policy`)
-            or does not fit `model.mesh`.
+        UserError: A local policy folder can't be opened (see `open_policy`), or the policy does
+            not fit `model.mesh`.
     """
     shape = shape_of(config, weights)
     if shape is not None:
@@ -180,14 +196,14 @@ def _print_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> None:
 
 
 def validation_instances(config: RunConfig) -> int:
-    """Return the size of the validation set."""
+    """Return the number of validation instances."""
     if isinstance(config.validation, OtherValidation):
         return config.validation.instances
     return config.validation.cells * config.validation.per_cell
 
 
 def longest_prompt(config: RunConfig) -> int:
-    """Estimate the most tokens of a prompt, rounded up as batches are padded."""
+    """Estimate the length of the longest prompt in tokens, rounded up to the padded length."""
     if isinstance(config.environment, OtherEnvironment):
         environment = environment_of(config)
         texts = environment.prompts(environment.validation_set())
@@ -200,5 +216,5 @@ def longest_prompt(config: RunConfig) -> int:
         board = parse_grid([" ".join(row) for row in rows], max_size=size)
         texts, tokens = [board_prompt(board, config.prompt)], 0
     words = max(len(text.split()) for text in texts)
-    prompt = max(2 * words, tokens) + 32  # few words take more than two tokens; a chat template
+    prompt = max(2 * words, tokens) + 32  # at most about 2 tokens per word, plus a chat template
     return min(config.sampling.max_model_len, round_up(prompt, config.grpo.length_bucket))

@@ -1,4 +1,4 @@
-"""A run that begins with a copy of another one's first round, before any design."""
+"""Fork a run: start it with a copy of another run's first round, before any design."""
 
 from __future__ import annotations
 
@@ -15,34 +15,39 @@ _SHARED_PHASES = ("warm_start", "pool", "train", "validate")
 
 
 def same_first_round(one: RunConfig, other: RunConfig) -> bool:
-    """Whether two runs do the same up to the first design: they differ in name and engineer."""
+    """Return whether two runs differ at most in their name, tracking and engineer."""
     return _undesigned(one) == _undesigned(other)
 
 
 def _undesigned(config: RunConfig) -> RunConfig:
     engineer, picking = EngineerChoice(kind="fixed"), config.engineer.picking
-    if picking is not None:  # the pool that boards are picked from has the atlas's cells
+    if picking is not None:  # the pool for picking uses the atlas's cells
         update = {"picking": picking, "atlas": config.engineer.atlas}
         engineer = engineer.model_copy(update=update)
     return config.model_copy(update={"name": "", "engineer": engineer, "tracking": Tracking()})
 
 
 def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> None:
-    """Make `target` the directory of a run of `config` that has validated its first stage.
+    """Create `target` as the directory of a run of `config` that has validated its first stage.
 
-    The directory appears whole or not at all.
+    The directory is created atomically.
+
+    Args:
+        source: A run with the same first round, stopped after its first stage.
+        target: The new directory.
+        config: The configuration of the new run.
 
     Raises:
-        UserError: `source` is of another first round, or was not stopped after its first stage; or
-            `target` is there already.
+        UserError: `source` has another first round or was not stopped after its first stage, or
+            `target` already exists.
     """
     if not same_first_round(source.config(), config):
-        raise UserError(f"{source.path}: its first round is not that of {config.name}")
+        raise UserError(f"{source.path}: its first round differs from the one of {config.name}")
     source.require_intact()
     if {one.stage for one in source.updates()} != {1} or not source.stage(1).episodes.exists():
         raise UserError(f"{source.path}: was not stopped after its first stage")
     if target.exists():
-        raise UserError(f"{target}: is there already")
+        raise UserError(f"{target}: already exists")
     with replaced(target) as partial:
         _copy_first_round(source, RunDirectory(partial), config)
 
@@ -53,7 +58,7 @@ def _copy_first_round(source: RunDirectory, made: RunDirectory, config: RunConfi
     folders = [source.checkpoints, source.stage(0).path, trained.policy, trained.adapters]
     for folder in (*folders, source.initial_policy):
         if folder.exists():
-            without_digests = shutil.ignore_patterns("digests.json")  # which name the other run
+            without_digests = shutil.ignore_patterns("digests.json")  # they belong to the source
             shutil.copytree(
                 folder, made.path / folder.relative_to(source.path), ignore=without_digests
             )

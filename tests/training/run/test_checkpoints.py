@@ -124,7 +124,7 @@ def test_flipped_bit_is_found(
             assert checkpoints.progress() == progress_at(1), name
         message = " ".join(capsys.readouterr().out.split())
         assert f"{folder}/2/{name} has another SHA-256 than SHA256SUMS says" in message
-        assert "Going on from checkpoint 1." in message
+        assert "Resuming from checkpoint 1." in message
 
 
 def size(folder: Path, name: str) -> int:

@@ -80,7 +80,7 @@ def test_fork_refuses_existing_and_longer_runs(first_round: Path, tmp_path: Path
     config = tiny("one", "random")
     fork_first_round(RunDirectory(first_round), tmp_path / "forked", config)
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "forked").rglob("*")}
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         fork_first_round(RunDirectory(first_round), tmp_path / "forked", config)
     assert before == {file: file.stat().st_mtime_ns for file in (tmp_path / "forked").rglob("*")}
     log = RunDirectory(tmp_path / "forked").metrics
