@@ -70,7 +70,7 @@ def damage_of(folder: Path, *, left_out: tuple[str, ...] = ()) -> str | None:
             if name not in digests:
                 return f"{file} is not among the files of {HASHES}"
             if file_digest(file) != digests[name]:
-                return f"{file} has another SHA-256 than in {HASHES}"
+                return f"{file} has another SHA-256 than {HASHES} says"
     except FileNotFoundError as error:
         return f"{error.filename} is missing"
     except OSError as error:

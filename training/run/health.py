@@ -1,4 +1,4 @@
-"""What went wrong in a run, found in its records: the terminal and the report say the same."""
+"""Diagnosis of a run's problems from its records, for the terminal and the report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from training.run.records import EpisodeRecord, GateRecord, UpdateMetrics
 from training.schema import RunConfig
 
 WINDOW = 10
-"""Training has a problem if so many updates in a row show it, or all of a shorter stage."""
+"""Number of consecutive updates that must show a problem, or all updates of a shorter stage."""
 
 FEW_READABLE, MANY_CUT, ALMOST_ALL = 0.05, 0.25, 0.95
 
@@ -37,9 +37,9 @@ def find_problems(
     answers: Mapping[int, Sequence[EpisodeRecord]] | None = None,
     gates: Mapping[int, GateRecord] | None = None,
 ) -> list[Finding]:
-    """Find what went wrong in the stages of a run, at most once per stage and cause.
+    """Return the problems of a run's stages, at most one per stage and cause.
 
-    More updates of a stage add findings and remove none.
+    Additional updates can only add findings.
 
     Args:
         config: The run's configuration.
@@ -58,7 +58,7 @@ def find_problems(
 
 
 def summarize(findings: Sequence[Finding]) -> list[str]:
-    """Return one line per cause: the first stage's facts, the other stages, and what to try."""
+    """Return one line per cause: the first stage's facts, the other stages and the advice."""
     by_cause: dict[Cause, list[Finding]] = {}
     for one in findings:
         by_cause.setdefault(one.cause, []).append(one)
@@ -71,7 +71,7 @@ def summarize(findings: Sequence[Finding]) -> list[str]:
 
 
 def tell(findings: Sequence[Finding], told: Sequence[Finding] = ()) -> Sequence[Finding]:
-    """Print the findings whose stage and cause are not among those `told`; return `findings`."""
+    """Print the findings whose stage and cause are not in `told`, and return `findings`."""
     known = {(one.stage, one.cause) for one in told}
     for one in findings:
         if (one.stage, one.cause) not in known:
@@ -147,7 +147,7 @@ def _of_gate(stage: int, gate: GateRecord | None) -> list[Finding]:
 def _in_a_row(
     updates: Sequence[UpdateMetrics], holds: Callable[[UpdateMetrics], bool], least: int
 ) -> list[UpdateMetrics]:
-    """Return the first updates in a row that something holds for, if they are `least` or more."""
+    """Return the first series of at least `least` consecutive updates for which `holds` is true."""
     rows: list[UpdateMetrics] = []
     for one in updates:
         if holds(one):

@@ -1,4 +1,4 @@
-"""A folder that one process at a time works in."""
+"""Exclusive locks on folders."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ LOCK = ".lock"
 
 @contextmanager
 def hold(folder: Path) -> Iterator[int]:
-    """Hold a folder for this process and those to which it hands the descriptor that it gets.
+    """Lock a folder for this process and the processes that inherit the yielded descriptor.
 
-    While it is held, the folder's file `.lock` says by which process, on which host and since when.
+    While the lock is held, the folder's file `.lock` contains the process id, the host and the
+    start time.
 
     Raises:
-        UserError: Another process holds the folder; the message names it.
+        UserError: Another process holds the lock; the message names it.
     """
     file = folder / LOCK
     try:

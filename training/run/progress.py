@@ -1,4 +1,4 @@
-"""Progress and tables: results go to standard output, progress to standard error."""
+"""Terminal output: results and tables on standard output, progress on standard error."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class _Console(Console):
-    """A console that breaks no lines into a pipe, and leaves a broken one to the command line."""
+    """A console that doesn't wrap lines in a pipe and raises `BrokenPipeError`."""
 
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print, and escape what would steer the terminal in plain text."""
+        """Print; escape control characters in plain text."""
         plain = [printable(one) if isinstance(one, str) else one for one in objects]
         super().print(*plain, **options)
 
@@ -46,7 +46,7 @@ class _Console(Console):
 
 
 class _Output(_Console):
-    """Standard output; on a terminal that shows progress, lines go above the bar, not into it."""
+    """Standard output; on a terminal that shows progress, lines are printed above the bar."""
 
     def print(self, *objects: Any, **options: Any) -> None:
         if _shown and self.is_terminal:
@@ -57,15 +57,15 @@ class _Output(_Console):
 
 console = _Output(highlight=False)
 status_console = _Console(highlight=False, stderr=True)
-"""Standard error, for what is no result."""
+"""Standard error, for progress and status messages."""
 
 _shown: list[str] = []
-"""What a terminal shows in its last line at the moment."""
+"""The status texts shown in the terminal's last line."""
 
 
 @contextmanager
 def _showing(words: str) -> Iterator[None]:
-    """Let lines of standard output go above the last line, if standard error is a terminal."""
+    """Print standard output above the status line if standard error is a terminal."""
     if not status_console.is_terminal:
         yield
         return
@@ -78,7 +78,7 @@ def _showing(words: str) -> Iterator[None]:
 
 @contextmanager
 def working(words: str) -> Iterator[Callable[[str], None]]:
-    """Show on a terminal what is being done; it gives a function that says something else."""
+    """Show a status text on a terminal; yield a function that replaces the text."""
     with _showing(words), status_console.status(words) as status:
         yield status.update
 
@@ -87,10 +87,18 @@ def working(words: str) -> Iterator[Callable[[str], None]]:
 def track(
     title: str, total: int, *, start: int = 0, unit: str = ""
 ) -> Iterator[Callable[..., None]]:
-    """Show on standard error how far a phase of `total` steps is, from `start` on, and its rate.
+    """Show the progress of a phase on standard error.
 
-    It gives a function of how many are done and of a note. `unit` is what the rate counts, such as
-    "answers"; without a terminal there is a line every ten seconds.
+    On a terminal this is a progress bar, otherwise one line every ten seconds.
+
+    Args:
+        title: Name of the phase.
+        total: Number of steps.
+        start: Number of steps done before.
+        unit: Unit of the rate, such as "answers".
+
+    Yields:
+        A function `(done, note="")` that updates the display.
     """
     if status_console.is_terminal:
         columns = (
@@ -138,7 +146,7 @@ def track(
 
 
 def rate_of(count: int, seconds: float, unit: str = "") -> str:
-    """Write how many came per second, or the seconds for each where it takes more than one."""
+    """Return a rate as text: per second, or seconds per item if one takes over a second."""
     what = f" {unit}/s" if unit else "/s"
     if count <= 0 or seconds <= 0:
         return f"0{what}"
@@ -149,7 +157,14 @@ def rate_of(count: int, seconds: float, unit: str = "") -> str:
 
 
 def new_table(title: str, first: str, *others: str, left: int = 1) -> Table:
-    """Return a table with these heads, whose columns after the first `left` ones hold numbers."""
+    """Return a table with these column heads.
+
+    Args:
+        title: Title of the table.
+        first: Head of the first column.
+        others: Heads of the other columns.
+        left: Number of left-aligned columns; later ones are right-aligned, for numbers.
+    """
     table = Table(title=title, title_justify="left")
     for number, head in enumerate((first, *others)):
         table.add_column(head, justify="left" if number < left else "right", overflow="fold")

@@ -1,4 +1,4 @@
-"""What all records of a run's files have in common: frozen models, and their bounded numbers."""
+"""The base class of all records in a run's files, and their number types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import (
 )
 
 Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
-# So far within the range of floats that means over updates are finite.
+# Bounded so that means over updates are finite.
 Bounded = Annotated[float, Field(ge=-1e9, le=1e9)]
 Rate = Annotated[float, Field(ge=0.0, le=1.0)]
 Reward = Annotated[float, Field(ge=0.0)]
@@ -25,13 +25,13 @@ R = TypeVar("R", bound="Record")
 
 
 class Record(BaseModel):
-    """What one file, or one line of it, holds: frozen, and strict about names and numbers."""
+    """The content of a file or of one line: frozen, without unknown keys and NaN."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_serializer(mode="wrap")
     def _without_missing(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is None and may be missing."""
+        """Omit fields that are None by default."""
         fields = type(self).model_fields
         plain: dict[str, Any] = dump(self)
         return {
@@ -42,5 +42,5 @@ class Record(BaseModel):
 
 
 def six_digits(value: Any) -> float:
-    """Round a number to six significant digits, as files hold what was computed in float32."""
+    """Round a number to six significant digits, the precision of float32 results in files."""
     return float(f"{float(value):.6g}")

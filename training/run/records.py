@@ -1,6 +1,6 @@
-"""What the files of a run hold: one frozen model per file. `directory.py` says where each stands.
+"""Records of a run's files, one frozen model per file; `directory.py` lists their paths.
 
-A step counts all steps of the warm start and all updates since the beginning.
+A step counts all warm-start steps and all updates since the beginning of the run.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from training.run.record_model import six_digits as six_digits
 
 
 class RequestOutcome(Record):
-    """What became of a request for boards; an entry of `shortfalls.json` if some are missing."""
+    """The outcome of a request for boards; an entry of `shortfalls.json` if some are missing."""
 
     size: int
     hole_ratio: Rate
     wait_ratio: Rate
     num_agents: int
-    count: Count = Field(description="boards asked for")
-    missing_wait: Count = Field(description="boards missing that need a wait")
-    missing_no_wait: Count = Field(description="boards missing that need none")
-    candidates: Count = Field(description="boards drawn in the attempt, before any substitutes")
+    count: Count = Field(description="requested boards")
+    missing_wait: Count = Field(description="missing boards that need a wait")
+    missing_no_wait: Count = Field(description="missing boards that don't need a wait")
+    candidates: Count = Field(description="drawn boards, not counting substitutes")
 
     @property
     def missing(self) -> int:
-        """Boards of either kind that could not be made."""
+        """The number of missing boards of both kinds."""
         return self.missing_wait + self.missing_no_wait
 
     def __str__(self) -> str:
@@ -48,67 +48,77 @@ class RequestOutcome(Record):
 
 
 class GateRecord(Record):
-    """`gate.json`: whether a stage fell behind the one it started from, and what was restored."""
+    """`gate.json`: the comparison of a stage with its starting point, and any rollback."""
 
-    reference: Count = Field(description="the stage whose weights this one started from")
+    reference: Count = Field(description="stage whose weights this stage started from")
     comparison: PairedComparison
     restored: Literal["configuration", "checkpoint"] | None
-    configuration: StoredConfiguration = Field(description="in force when the engineer is asked")
+    configuration: StoredConfiguration = Field(
+        description="configuration in force in the Design phase"
+    )
     notice: str
 
 
 DecisionRecord = DesignRecord[StoredConfiguration]
-"""`decision.json`: what a Design phase decided."""
+"""`decision.json`: the decision of a Design phase."""
 
 
 class StoredHistory(StageHistory):
-    """An earlier stage as a file holds it."""
+    """The stored form of an earlier stage."""
 
     configuration: StoredConfiguration
 
 
 class StartRecord(Record):
-    """`start.json` of stage 0: what the engineer knows of the run that this one started from."""
+    """`start.json` of stage 0: the engineer's knowledge of the run that this run started from."""
 
     history: tuple[StoredHistory, ...] = Field(
-        description="its stages, oldest first; the last one has number 0"
+        description="stages of the earlier run, oldest first; the last one has number 0"
     )
-    decision: HowDecided = Field(description="how the configuration of the first stage came about")
+    decision: HowDecided = Field(description="origin of the first stage's configuration")
     designed_from: StoredConfiguration | None = Field(
-        description="in force when that configuration was designed; None: it was given, or what "
-        "was in force is not allowed in this run"
+        description="configuration from which that one was designed; None: it was not designed, "
+        "or the earlier configuration is not allowed in this run"
     )
 
 
 class DesignUpdateRecord(Record):
     """One line of `design_learning.jsonl`: an update on the policy's designs and their scores."""
 
-    stage: Count = Field(description="the stage that had just ended")
+    stage: Count = Field(description="the stage that just ended")
     update: Count
     designs: Count = Field(description="answers to the stage's context")
-    usable: Count = Field(description="of which the review let so many pass")
+    usable: Count = Field(description="designs that passed the review")
     reward_mean: Reward = Field(
-        description="4 p(1-p) as the atlas estimates it, which may exceed 1; 0 if it is not usable"
+        description="mean of the atlas's estimate of 4 p(1-p), which may exceed 1; 0 if unusable"
     )
     reward_best: Reward
-    tokens: Count = Field(description="generated")
-    atlas_rollouts: Count = Field(description="answers drawn for the atlas, by the first update")
-    rehearsed_designs: Count = Field(description="designs of the rule imitated beside them")
-    rehearsal_loss: float | None = Field(description="of these, nats per token")
+    tokens: Count = Field(description="generated tokens")
+    atlas_rollouts: Count = Field(description="answers drawn for the atlas in the first update")
+    rehearsed_designs: Count = Field(description="rule designs imitated in the same update")
+    rehearsal_loss: float | None = Field(description="loss on rule designs, nats per token")
     grad_norm: float
     sampler_gap: float = Field(description="mean |engine - trainer| log-probability, nats")
 
 
 class AtlasRecord(Record):
-    """`atlas.json`: what the policy's answers to fresh boards say of p(1-p), cell by cell."""
+    """`atlas.json`: estimates of p(1-p) per cell from the policy's answers to new boards."""
 
-    stage: Count = Field(description="the stage that had just ended")
-    weights: Count = Field(description="the stage whose weights answered, those in force after it")
+    stage: Count = Field(description="the stage that just ended")
+    weights: Count = Field(description="stage of the weights that answered")
     atlas: DesignAtlas
 
 
 def measured(record: type[R], /, **values: Any) -> R:
-    """Make a record of what was measured; a `UserError` names what can't be, such as NaN."""
+    """Return a record of measured values.
+
+    Args:
+        record: The record's class.
+        values: The fields.
+
+    Raises:
+        UserError: A value is invalid, such as NaN.
+    """
     try:
         return record(**values)
     except ValidationError as error:
@@ -117,7 +127,7 @@ def measured(record: type[R], /, **values: Any) -> R:
 
 
 class WarmStartMetrics(Record):
-    """A line of `metrics.jsonl` for ten warm-start steps; a loss without a step is left out."""
+    """A line of `metrics.jsonl` for ten warm-start steps; losses without a step are omitted."""
 
     phase: Literal["warm_start"] = "warm_start"
     step: Count
@@ -126,30 +136,30 @@ class WarmStartMetrics(Record):
 
     @property
     def stage(self) -> int:
-        """The stage that the line belongs to: stage 0 is what stood before the first."""
+        """The stage of the line: 0, because the warm start precedes the first stage."""
         return 0
 
 
 class GroupMetrics(Tally):
-    """What an update's rollouts on the instances of one group came to."""
+    """Metrics of an update's rollouts on the instances of one group."""
 
-    reward: float = Field(allow_inf_nan=False, description="mean")
+    reward: float = Field(allow_inf_nan=False, description="mean reward")
     learnability: float = Field(
-        ge=0.0, le=0.25, description="mean over prompts of p(1-p), p the valid rate"
+        ge=0.0, le=0.25, description="mean over prompts of p(1-p), where p is the valid rate"
     )
-    readable: Count = Field(description="answers that can be read")
+    readable: Count = Field(description="readable answers")
     truncated: Count = Field(description="answers that the token limit cut off")
-    tokens: Bounded = Field(description="mean length of an answer")
-    prompts: Count = Field(description="prompts that were answered")
-    without_success: Count = Field(description="of which no answer was valid")
+    tokens: Bounded = Field(description="mean length of an answer, tokens")
+    prompts: Count = Field(description="answered prompts")
+    without_success: Count = Field(description="prompts without a valid answer")
 
 
 class PicksRecord(Record):
-    """`picks.json`: what the policy made of the pool from which a stage's boards were picked."""
+    """`picks.json`: the policy's results on the pool from which a stage's boards were picked."""
 
     stage: Count
-    answers: Annotated[Count, Field(ge=1)] = Field(description="to each board")
-    valid: tuple[Count, ...] = Field(description="valid answers to each board, in their order")
+    answers: Annotated[Count, Field(ge=1)] = Field(description="answers per board")
+    valid: tuple[Count, ...] = Field(description="valid answers per board, in the pool's order")
 
 
 class UpdateMetrics(Record):
@@ -163,8 +173,8 @@ class UpdateMetrics(Record):
     valid_rate: Rate
     optimal_rate: Rate
     parsed_rate: Rate
-    zero_variance_share: Rate = Field(description="share of prompts whose rewards are all equal")
-    completion_length: Bounded = Field(description="mean, tokens")
+    zero_variance_share: Rate = Field(description="fraction of prompts with equal rewards")
+    completion_length: Bounded = Field(description="mean length, tokens")
     entropy: Bounded = Field(description="mean negative log-probability of sampled tokens, nats")
     truncated_share: Rate
     by_group: dict[str, GroupMetrics]
@@ -175,26 +185,28 @@ class UpdateMetrics(Record):
     sampler_gap: float = Field(description="mean |engine - trainer| log-probability, nats")
     kl: float | None = Field(
         None,
-        description="mean KL divergence to the reference, nats per token, if it is in the loss",
+        description="mean KL divergence to the reference, nats per token, if the loss includes it",
     )
     overlong_penalty: Reward | None = Field(
-        None, description="mean of what was taken from rewards for length, if it is"
+        None, description="mean length penalty, with reward.overlong_buffer"
     )
     resampled_boards: Count | None = Field(
-        None, description="instances answered beyond those given, to replace some, if that is done"
+        None, description="additional instances answered as replacements, with grpo.resamples"
     )
     replaced_boards: Count | None = Field(
-        None, description="instances with equal rewards that were replaced by such"
+        None, description="replaced instances with equal rewards, with grpo.resamples"
     )
     weight_version: Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")] | None = Field(
-        None, description="of the weights that the engine drew the completions with, by their bits"
+        None, description="version (checksum) of the weights that drew the completions"
     )
     rollout_lag: Count | None = Field(
-        None, description="updates between those weights and the ones updated, with grpo.prefetch"
+        None, description="updates between those weights and the updated ones, with grpo.prefetch"
     )
-    rehearsal_loss: float | None = Field(None, description="nats per token of rehearsed designs")
+    rehearsal_loss: float | None = Field(
+        None, description="loss on rehearsed designs, nats per token"
+    )
     board_valid: tuple[Count, ...] | None = Field(
-        None, description="valid answers to each board, if boards are picked by them"
+        None, description="valid answers per board, with engineer.picking"
     )
 
 
@@ -202,33 +214,35 @@ Metrics = Annotated[WarmStartMetrics | UpdateMetrics, Field(discriminator="phase
 
 
 class TimingRecord(Record):
-    """A line of `timings.jsonl`: wall-clock seconds by what took them.
+    """A line of `timings.jsonl`: wall-clock seconds by activity.
 
-    An update's line also says how fast it was, and the most memory up to its end.
+    The line of an update also contains its throughput and the peak memory so far.
     """
 
     phase: Literal[
         "warm_start", "pool", "train", "validate", "learn_to_design", "design", "reading"
     ]
     stage: Count
-    update: Count | None = Field(None, description="of phase train; left out of other lines")
+    update: Count | None = Field(None, description="phase train only: number of the update")
     step: Count
     seconds: dict[str, Seconds]
-    generated_tokens: Count | None = Field(None, description="in its rollouts")
+    generated_tokens: Count | None = Field(None, description="tokens generated in its rollouts")
     tokens_per_second: NonNegative | None = Field(
-        None, description="of these, while they were drawn; not known with grpo.prefetch"
+        None, description="generated tokens per second of sampling; None with grpo.prefetch"
     )
     mfu: NonNegative | None = Field(
-        None, description="share of the devices' peak that loss and gradient took, if it is known"
+        None, description="model FLOP/s utilization of loss and gradient; None if unknown"
     )
     device_gib: NonNegative | None = Field(
-        None, description="most memory that the trainer held on a device, GiB, if it says so"
+        None, description="peak memory of the trainer per device, GiB; None if unknown"
     )
-    host_gib: NonNegative | None = Field(None, description="the same of the process's own memory")
+    host_gib: NonNegative | None = Field(
+        None, description="peak resident memory of the process, GiB"
+    )
 
 
 class SummaryRecord(Record):
-    """`summary.json`: the end result, which only a finished run has."""
+    """`summary.json`: the final results; only a finished run has it."""
 
     finished: Literal[True] = True
     name: str
@@ -241,13 +255,13 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class StageDigests(Record):
-    """`digests.json`: SHA-256 of what decided a stage and of what came of it."""
+    """`digests.json`: SHA-256 of a stage's inputs and results."""
 
     stage: Count
-    config: Digest = Field(description="of the run's config.yaml")
-    instances: Digest | None = Field(description="training instances in the order of training")
+    config: Digest = Field(description="digest of the run's config.yaml")
+    instances: Digest | None = Field(description="digest of the training instances in order")
     validation_set: Digest
-    metrics: Digest = Field(description="the stage's records of metrics.jsonl")
+    metrics: Digest = Field(description="digest of the stage's records in metrics.jsonl")
     files: dict[str, Digest] = Field(
-        description="by name in the stage's folder, such as gate.json and policy/config.json"
+        description="digests of the stage's files, such as gate.json and policy/config.json"
     )

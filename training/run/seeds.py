@@ -1,6 +1,6 @@
-"""Every random number of a run follows from its seed, a stream and a place in the run.
+"""Random keys of a run, derived from its seed, a stream and a place in the run.
 
-So a resumed run draws what an uninterrupted one does, and no draw depends on an earlier one.
+No draw depends on an earlier one, so a resumed run draws the same numbers as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,17 @@ STREAMS = {
     "design_learning": 10,
     "pool": 11,
 }
-"""What random numbers are used for, and the number that tells its keys apart."""
+"""The purposes of random numbers, each with a unique number."""
 
 
 def key_for(seed: int, stream: str, *place: int) -> jax.Array:
-    """Return the typed JAX key for a stream of a run at a place such as (stage, update)."""
+    """Return the typed JAX key for a stream and a place.
+
+    Args:
+        seed: Seed of the run.
+        stream: A key of `STREAMS`.
+        place: Place in the run, such as (stage, update).
+    """
     key = jax.random.fold_in(threefry_key(seed), STREAMS[stream])
     for number in place:
         key = jax.random.fold_in(key, number)
@@ -33,11 +39,11 @@ def key_for(seed: int, stream: str, *place: int) -> jax.Array:
 
 
 def seed_for(seed: int, stream: str, *place: int) -> int:
-    """Return the seed for NumPy and vLLM at such a place: an integer below 2**63."""
+    """Return the integer seed below 2**63 for a stream and a place; see `key_for`."""
     return seed_of(key_for(seed, stream, *place))
 
 
 def seed_of(key: jax.Array) -> int:
-    """Return the seed for NumPy and others that a typed JAX key stands for: below 2**63."""
+    """Return an integer seed below 2**63 for other libraries from a typed JAX key."""
     high, low = jax.random.key_data(key).tolist()[-2:]
     return ((high << 32) | low) >> 1

@@ -1,6 +1,7 @@
-"""A run's directory as one process of several sees it.
+"""A run's directory in a run of several processes.
 
-The first process writes the run's files; the others work on a copy. Folders of weights are shared.
+The first process writes the run's files; the others work on copies. All processes share the
+folders of weights.
 """
 
 from __future__ import annotations
@@ -27,11 +28,18 @@ _NOT_COPIED = (*_WEIGHTS, *_TRACKED, "report.html", ".*")
 
 @contextmanager
 def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool]]:
-    """Claim and hold a run's directory, and say whether it already was this configuration's.
+    """Claim and lock a run's directory.
+
+    Args:
+        config: The configuration of the run.
+        path: The directory.
+
+    Yields:
+        The directory as this process sees it, and whether the run already existed.
 
     Raises:
         UserError: See `RunDirectory.claim`, `hold` and `require_shareable`.
-        PeerError: Another process has failed, or has another configuration.
+        PeerError: Another process failed, or has another configuration.
     """
     require_same("the configuration", dump(config))
     if not alone():
@@ -51,7 +59,7 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
             directory.make_sums()
             if known:
                 console.print(
-                    f"{directory.sums.file}: is missing; the run's files are taken as they are.",
+                    f"{directory.sums.file}: is missing; created from the run's current files.",
                     style="yellow",
                     soft_wrap=True,
                 )
@@ -59,7 +67,7 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
 
         known: bool = from_first("the claim of the run's directory", claim)
         own = path if is_first() else _copy(path, stack)
-        wait_for_all("the files of the run")  # from here on they change
+        wait_for_all("the files of the run")  # they may change from here on
         yield RunDirectory(own, path), known
 
 
@@ -78,11 +86,11 @@ def require_shareable(config: RunConfig) -> None:
 
 
 def _copy(path: Path, stack: ExitStack) -> Path:
-    """Copy the small files of a run, and let the first process do the talking."""
+    """Copy the small files of a run, and silence this process's output."""
     if not RunDirectory(path).config_file.exists():
         raise UserError(
-            f"{path}: holds no run as this process sees it; --run-dir has to be on a file system "
-            "that all hosts share"
+            f"{path}: this process finds no run there; --run-dir must be on a file system that all "
+            "hosts share"
         )
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jaxlake-"))) / "run"
     shutil.copytree(path, folder, ignore=shutil.ignore_patterns(*_NOT_COPIED))

@@ -1,7 +1,7 @@
-"""`SHA256SUMS` of a run: the digest of each file as the run wrote it, in the order of writing.
+"""`SHA256SUMS` of a run: the digest of each file that the run wrote, in order of writing.
 
-`sha256sum --check SHA256SUMS` reads it, too. A digest is written before its file and dropped after
-it, so after a kill only the last file of the list may be missing.
+The format is compatible with `sha256sum --check SHA256SUMS`. A digest is written before its file
+and removed after it, so after a kill only the last file in the list may be missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
 def require_inside(path: Path, root: Path) -> None:
-    """Raise a `UserError` if links lead from `path` out of the folder `root`."""
+    """Raise a `UserError` if `path` resolves to a place outside `root`."""
     target = Path(os.path.realpath(path))
     if not target.is_relative_to(os.path.realpath(root)):
         raise UserError(
@@ -30,9 +30,9 @@ def require_inside(path: Path, root: Path) -> None:
 
 
 def require_no_links_out(root: Path) -> None:
-    """Raise a `UserError` that names a link in the folder `root`, or below, that leads out.
+    """Raise a `UserError` if a link in or below `root` points outside it.
 
-    Weights & Biases links its logs into `wandb`, which this library neither reads nor writes.
+    The folder `wandb` is skipped: Weights & Biases keeps links there, and jaxlake does not use it.
     """
     for parent, folders, files in os.walk(root):
         if Path(parent) == root and "wandb" in folders:
@@ -44,16 +44,16 @@ def require_no_links_out(root: Path) -> None:
 
 
 class Sums:
-    """The digests of a run's files. A run without `SHA256SUMS`, of an earlier version, passes."""
+    """The digests of a run's files. Without `SHA256SUMS`, all files pass."""
 
     def __init__(self, root: Path) -> None:
-        """Name the list of the run in the directory `root`; nothing is read or written yet."""
+        """Define the list of the run in `root` without reading or writing it."""
         self.root = root
         self.file = root / HASHES
         self._seen = False
 
     def entries(self) -> dict[str, str] | None:
-        """Return the digests by the files' names, in order; None if there is no list.
+        """Return the digests by file name, in order, or None if the list doesn't exist.
 
         Raises:
             UserError: The list can't be read, or it has disappeared since it was last read.
@@ -80,7 +80,7 @@ class Sums:
         return entries
 
     def require_present(self) -> None:
-        """Raise a `UserError` if the list was there and is gone."""
+        """Raise a `UserError` if the list has disappeared since it was last read."""
         if self._seen and not self.file.exists():
             raise UserError(
                 f"{self.root}: its files are gone: it was moved or removed while it was in use. "
@@ -88,17 +88,23 @@ class Sums:
             )
 
     def check(self, path: Path, content: bytes, *, optional: bool = False) -> None:
-        """Raise a `UserError` unless a file's content has its digest; `optional`: if it has one."""
+        """Raise a `UserError` unless a file's content matches its digest.
+
+        Args:
+            path: The file.
+            content: Its content.
+            optional: Whether the file may lack a digest.
+        """
         entries = self.entries()
         if entries is not None:
             self._compare(path, hashlib.sha256(content).hexdigest(), entries, optional=optional)
 
     def require_absent(self, path: Path) -> None:
-        """Raise a `UserError` if a file that is missing was written."""
+        """Raise a `UserError` if the run wrote this missing file."""
         entries = self.entries() or {}
         name = self.name(path)
         if name in entries and name != next(reversed(entries)):
-            raise UserError(f"{path}: is missing, and the run wrote it (by {HASHES}). Restore it")
+            raise UserError(f"{path}: is missing but listed in {HASHES}. Restore it")
 
     def record(self, path: Path, digest: str) -> None:
         """Add the digest of a file that is about to be written."""
@@ -107,18 +113,18 @@ class Sums:
             self._write(self._without(entries, path) | {self.name(path): digest})
 
     def record_folder(self, folder: Path) -> None:
-        """Add the digests of all files in a folder that was just made."""
+        """Add the digests of all files in a new folder."""
         if (entries := self.entries()) is not None:
             paths = sorted(path for path in folder.glob("[!.]*") if path.is_file())
             self._write(entries | {self.name(path): self._digest(path) for path in paths})
 
     def knows_folder(self, folder: Path) -> bool:
-        """Return whether files of a folder are in the list, or there is none."""
+        """Return whether the list contains files of a folder or doesn't exist."""
         entries = self.entries()
         return entries is None or any(Path(name).parent.name == folder.name for name in entries)
 
     def prepare_removal(self, path: Path) -> None:
-        """Make the file the last of the list, if it is in it: the one that may be missing."""
+        """Move a file to the end of the list, so that it may be missing."""
         entries = self.entries() or {}
         if (digest := entries.get(self.name(path))) is not None:
             self._write(self._without(entries, path) | {self.name(path): digest})
@@ -130,12 +136,16 @@ class Sums:
             self._write(self._without(entries, path))
 
     def create(self, paths: Iterable[Path]) -> None:
-        """Write the list of files that exist."""
+        """Write the digests of existing files."""
         self._write({self.name(path): self._digest(path) for path in paths})
         self._seen = True
 
     def require_intact(self, entries: dict[str, str], paths: Iterable[Path]) -> None:
-        """Compare all files of the list that was read, among which `paths` must be.
+        """Compare all files in the list with their digests.
+
+        Args:
+            entries: The list, as `entries()` returned it.
+            paths: Files that must be in the list.
 
         Raises:
             UserError: A file is missing, has changed, or is not in the list.
@@ -167,7 +177,7 @@ class Sums:
             )
 
     def _without(self, entries: dict[str, str], path: Path) -> dict[str, str]:
-        """Drop the entry of a file, and the last one if its file is missing."""
+        """Drop the entry of a file, and the last entry if its file is missing."""
         last = next(reversed(entries), None)
         gone = {self.name(path), last if last and not (self.root / last).exists() else None}
         return {name: digest for name, digest in entries.items() if name not in gone}
@@ -179,7 +189,7 @@ class Sums:
             raise UserError(f"{path}: can't be read: {error.strerror}") from error
 
     def name(self, path: Path) -> str:
-        """Return how a file is called in the list."""
+        """Return the name of a file in the list."""
         return path.relative_to(self.root).as_posix()
 
     def _write(self, entries: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""How fast an update was and what memory it took, for `timings.jsonl`: no two runs agree on it."""
+"""Throughput and memory of updates for `timings.jsonl`; these numbers are not reproducible."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ PEAK_TFLOPS = {
     "TPU v6 lite": 918.0,
     "TPU v6e": 918.0,
 }
-"""Dense bfloat16 TFLOP/s by how JAX's name of a device begins; the longest beginning counts."""
+"""Dense bfloat16 TFLOP/s by prefix of JAX's device kind; the longest matching prefix applies."""
 
 
 @dataclass
 class UpdateWork:
-    """What one update generated and computed; its parts add to it."""
+    """Counters of the work in one update."""
 
     generated_tokens: int = 0
     model_flops: float = 0.0  # see `training.learner.flops`
@@ -44,11 +44,16 @@ class UpdateWork:
 def timing_fields(
     work: UpdateWork, seconds: Mapping[str, float], config: RunConfig
 ) -> dict[str, Any]:
-    """Return the fields of a `TimingRecord` beside its seconds.
+    """Return the fields of a `TimingRecord` other than its seconds.
 
-    The speed of a rollout is left out with `grpo.prefetch`. The MFU is the share of their peak that
-    the trainer's devices reached for loss and gradient during `seconds["update"]`, packing and
-    compilation included.
+    With `grpo.prefetch`, the sampling speed is omitted. The model FLOP/s utilization (MFU) relates
+    the FLOPs of loss and gradient to the trainer devices' peak during `seconds["update"]`, which
+    includes packing and compilation.
+
+    Args:
+        work: The update's counters.
+        seconds: Wall-clock seconds by activity.
+        config: The run's configuration.
     """
     fields: dict[str, Any] = {"generated_tokens": work.generated_tokens}
     if seconds.get("rollout") and not config.grpo.prefetch:
@@ -68,7 +73,7 @@ def timing_fields(
 
 
 def known_peak(device: jax.Device, dtype: str) -> float | None:
-    """Return the peak of a device in TFLOP/s; None if it is not known for this dtype."""
+    """Return a device's peak in TFLOP/s, or None if it is unknown for this dtype."""
     if dtype != "bfloat16":
         return None
     beginnings = [name for name in PEAK_TFLOPS if device.device_kind.startswith(name)]

@@ -1,4 +1,4 @@
-"""TensorBoard and Weights & Biases get the numbers of a run's logs, through their own libraries."""
+"""Logging of a run's numbers to TensorBoard and Weights & Biases."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from training.schema import RunConfig
 _PLACE = frozenset({"phase", "stage", "update", "step"})
 
 Writer = Callable[[int, Mapping[str, float]], None]
-"""Takes a step of the run, and numbers by name."""
+"""A function of a run's step and of numbers by name."""
 
 
 @dataclass(frozen=True)
 class Trackers:
-    """All trackers of a run; none of them unless the configuration asks for it."""
+    """The trackers that a run's configuration enables."""
 
     writers: Sequence[Writer] = ()
 
     def update(self, metrics: UpdateMetrics, timing: TimingRecord) -> None:
-        """Log one update: `train/by_group/3/valid`, `timing/seconds/rollout`."""
+        """Log one update, such as `train/by_group/3/valid` and `timing/seconds/rollout`."""
         self._log(metrics.step, {"train": metrics.model_dump(), "timing": timing.model_dump()})
 
     def warm_start(self, metrics: WarmStartMetrics) -> None:
-        """Log some steps of the warm start: `warm_start/loss`."""
+        """Log warm-start steps, such as `warm_start/loss`."""
         self._log(metrics.step, {"warm_start": metrics.model_dump()})
 
     def validation(self, step: int, rates: ValidationRecord) -> None:
-        """Log the rates of a validation, in all and by group: `validation/3/valid`."""
+        """Log the rates of a validation in all and by group, such as `validation/3/valid`."""
         values = {}
         for group, row in {**rates.groups, "all": rates.total}.items():
             counts = {"valid": row.valid, **row.scores}
@@ -57,7 +57,7 @@ NO_TRACKERS = Trackers()
 
 
 def _numbers(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Yield the numbers of nested mappings, except those that say where a record stands."""
+    """Yield the numbers of nested mappings by path, except a record's stage, update and step."""
     for key, value in values.items():
         if isinstance(value, Mapping):
             yield from _numbers(value, f"{prefix}{key}/")
@@ -67,10 +67,15 @@ def _numbers(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 @contextmanager
 def open_trackers(config: RunConfig, directory: RunDirectory, step: int) -> Iterator[Trackers]:
-    """Open the trackers that a configuration asks for, for the steps after `step`.
+    """Open the trackers that a configuration enables.
+
+    Args:
+        config: The run's configuration.
+        directory: The run's directory.
+        step: The last step already logged.
 
     Raises:
-        UserError: The library of one is not installed, or its account can't be used.
+        UserError: A tracker's library is not installed, or its account can't be used.
     """
     with ExitStack() as stack:
         writers = []
@@ -83,7 +88,7 @@ def open_trackers(config: RunConfig, directory: RunDirectory, step: int) -> Iter
 
 @contextmanager
 def profiled(config: RunConfig, directory: RunDirectory, update: int) -> Iterator[None]:
-    """Write a profiler trace of the block to `profile/UPDATE`, if it was asked for."""
+    """Trace the block to `profile/UPDATE` if `tracking.profile_updates` lists the update."""
     asked = update in config.tracking.profile_updates and is_first()
     folder = directory.profile / str(update)
     with jax.profiler.trace(str(folder)) if asked else nullcontext():
@@ -94,7 +99,7 @@ def profiled(config: RunConfig, directory: RunDirectory, update: int) -> Iterato
 def _tensorboard(directory: RunDirectory, step: int) -> Iterator[Writer]:
     """Write events through tensorboardX, which needs neither TensorFlow nor TensorBoard."""
     library = _imported("tensorboardX", "tensorboard")
-    # The suffix tells two files of one second apart.
+    # The suffix distinguishes files that were opened within the same second.
     names = {"purge_step": step + 1, "filename_suffix": f".{step}"}
     with library.SummaryWriter(str(directory.tensorboard), **names) as events:
 
@@ -120,7 +125,7 @@ def _weights_and_biases(config: RunConfig, directory: RunDirectory) -> Iterator[
             resume="allow",
             dir=str(directory.path),
             config=config.model_dump(mode="json"),
-            settings=wandb.Settings(console="off"),  # the terminal is the run's own
+            settings=wandb.Settings(console="off"),  # don't capture the terminal's output
         )
     except wandb.Error as error:
         raise UserError(

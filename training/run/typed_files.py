@@ -1,7 +1,7 @@
-"""Typed files: a handle knows where one file stands and which values it holds.
+"""Typed files: handles with the path and the value type of a file.
 
-Files are written whole, but for logs, which grow line by line. Problems are a `UserError` that
-names the file.
+Files are written atomically, except logs, which grow line by line. Errors are raised as
+`UserError` and name the file.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class File:
-    """A file, which need not exist."""
+    """A file that may not exist."""
 
     path: Path
     sums: Sums | None = field(default=None, kw_only=True, compare=False, repr=False)
-    """The digests of its run, with which it is compared whenever it is read."""
+    """The run's digests, with which the file is compared whenever it is read."""
 
-    grows: ClassVar[bool] = False  # whether lines are added, so that it has a digest only at times
+    grows: ClassVar[bool] = False  # whether lines are appended; the digest is optional then
 
     def exists(self) -> bool:
-        """Whether the file is there; a `UserError` says that the run wrote it and it is gone."""
+        """Return whether the file exists; raise a `UserError` if it is listed but missing."""
         if self.path.exists():
             return True
         if self.sums is not None:
@@ -43,13 +43,13 @@ class File:
         return False
 
     def remove(self) -> None:
-        """Remove the file if it is there."""
+        """Remove the file if it exists."""
         if self.sums is not None:
             self.sums.prepare_removal(self.path)
         self.path.unlink(missing_ok=True)
 
     def _content(self) -> bytes:
-        """Return the bytes, which have their digest."""
+        """Return the content after comparing it with its digest."""
         with self._naming("read"):
             if self.sums is not None:
                 require_inside(self.path, self.sums.root)
@@ -73,7 +73,7 @@ class File:
 
     @contextmanager
     def _naming(self, how: str) -> Iterator[None]:
-        """Name the file in errors of the block, in which it is read or written."""
+        """Raise errors of the block as a `UserError` that names the file."""
         try:
             yield
         except FileNotFoundError as error:
@@ -91,19 +91,19 @@ class TextFile(File):
     """A file of UTF-8 text."""
 
     def read(self) -> str:
-        """Return the text, with its line ends as they are."""
+        """Return the text with its original line endings."""
         content = self._content()
         with self._naming("read"):
             return content.decode("utf-8")
 
     def write(self, text: str) -> None:
-        """Write the text whole; missing folders are made."""
+        """Write the text atomically, and create missing folders."""
         self._write(text)
 
 
 @dataclass(frozen=True)
 class JsonFile(File, Generic[T]):
-    """A file that holds one JSON value; `type` checks what is read and says how it is written."""
+    """A file with one JSON value, which `type` validates and serializes."""
 
     type: TypeAdapter[T]
 
@@ -118,20 +118,20 @@ class JsonFile(File, Generic[T]):
             raise UserError(f"{self.path}: {error}") from error
 
     def write(self, value: T) -> None:
-        """Write the value whole, as indented JSON."""
+        """Write the value atomically, as indented JSON."""
         plain = self.type.dump_python(value, mode="json")
         self._write(json.dumps(plain, indent=2, allow_nan=False) + "\n")
 
 
 @dataclass(frozen=True)
 class JsonLinesFile(File, Generic[T]):
-    """A file of JSON lines; `type` checks the value of each and says how it is written."""
+    """A file of JSON lines, whose values `type` validates and serializes."""
 
     type: TypeAdapter[T]
-    may_be_cut: ClassVar[bool] = False  # whether a kill may cut a line, which then is passed over
+    may_be_cut: ClassVar[bool] = False  # whether incomplete lines (after a kill) are skipped
 
     def read(self) -> list[T]:
-        """Return all values, in the order of the lines."""
+        """Return all values in the order of the lines."""
         problems: list[str] = []
         values = self.readable(problems)
         if problems:
@@ -139,14 +139,14 @@ class JsonLinesFile(File, Generic[T]):
         return values
 
     def readable(self, problems: list[str]) -> list[T]:
-        """Return what can be read, and add to `problems` what is wrong with each other line."""
+        """Return the readable values, and append a message per invalid line to `problems`."""
         self._content()
         damaged: dict[int, ValueError] = {}
         with self._naming("read"):
             lines = list(read_json_lines(self.path, damaged))
         found: dict[int, str] = {}
         for number, problem in damaged.items():
-            if isinstance(problem, RepeatedKeyError):  # no kill cuts a line like that
+            if isinstance(problem, RepeatedKeyError):  # a cut line can't have this error
                 found[number] = str(problem)
             elif not self.may_be_cut:
                 found[number] = f"{self.path}:{number}: not JSON"
@@ -160,27 +160,27 @@ class JsonLinesFile(File, Generic[T]):
         return values
 
     def write(self, values: Iterable[T]) -> None:
-        """Write all values, whole."""
+        """Write all values atomically."""
         self._write("".join(map(self.line, values)))
 
     def line(self, value: T) -> str:
-        """Return one value as its line, with the line's end."""
+        """Return one value as a line with its line ending."""
         return json.dumps(self.type.dump_python(value, mode="json"), allow_nan=False) + "\n"
 
 
 @dataclass(frozen=True)
 class JsonLog(JsonLinesFile[T]):
-    """A file of JSON lines that grows; a line that a kill cut costs nothing but itself."""
+    """A growing file of JSON lines; lines cut by a kill are skipped."""
 
     may_be_cut: ClassVar[bool] = True
     grows: ClassVar[bool] = True
 
     def read(self) -> list[T]:
-        """Return all values but those of lines that a kill cut; none if there is no file yet."""
+        """Return all values except those of cut lines; an empty list if the file doesn't exist."""
         return super().read() if self.exists() else []
 
     def append(self, value: T) -> None:
-        """Add one line, on a line of its own even after one that was cut."""
+        """Append one line; start a new line if the last one was cut."""
         line = self.line(value).encode()
         if self.sums is not None:
             self.sums.require_present()
@@ -193,7 +193,7 @@ class JsonLog(JsonLinesFile[T]):
             file.write(line)
 
     def sync(self) -> None:
-        """Wait until all lines are on the disk, so that a power cut leaves them."""
+        """Flush all lines to the disk, so that they survive a power failure."""
         if self.exists():
             with self._naming("written"), self.path.open("rb") as file:
                 os.fsync(file.fileno())

@@ -137,7 +137,7 @@ def cut(folder: Path) -> None:
 
 
 def lose_manifest(folder: Path) -> None:
-    """Lose a file whose digest was never written, as under a path that Orbax reads as a pattern."""
+    """Remove a file without a digest, as Orbax does under a path that it reads as a pattern."""
     (folder / "state/manifest.ocdbt").unlink()
     write_digests(folder, left_out=("_CHECKPOINT_METADATA", "commit_success.txt"))
 
@@ -155,7 +155,7 @@ DAMAGE: list[Callable[[Path], None]] = [
 
 @pytest.mark.parametrize("name", ["run[1]", "a*", "what?", "a\\b"])
 def test_checkpoints_refuse_paths_with_patterns(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="which Orbax reads as a pattern; allowed are"):
+    with pytest.raises(UserError, match="which Orbax interprets as a pattern; allowed are"):
         Checkpoints(tmp_path / name / "checkpoints")
 
 

@@ -55,7 +55,7 @@ def test_differing_starts_share_no_first_round(first_round: Path, tmp_path: Path
     assert same_first_round(one, tiny("other", "rule"))
     other = tiny("other", "random", seed=99)
     assert not same_first_round(one, other)
-    with pytest.raises(UserError, match="its first round is not that of other"):
+    with pytest.raises(UserError, match="its first round differs from the one of other"):
         fork_first_round(RunDirectory(first_round), tmp_path / "forked", other)
     assert not (tmp_path / "forked").exists()
 
