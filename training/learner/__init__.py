@@ -1,1 +1,1 @@
-"""The learner: GRPO's loss, the optimizer, and padded batches."""
+"""The learner: GRPO loss, optimizer and padded batches."""

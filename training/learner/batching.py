@@ -1,4 +1,4 @@
-"""Token sequences as padded arrays, whose lengths come from a few buckets: one compilation each."""
+"""Padded arrays of token sequences, with bucketed lengths to limit recompilation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Sequences:
 
     input_ids: Any  # int32 (B, L)
     mask: Any  # bool (B, L), True on tokens, False on padding
-    targets: Any  # bool (B, L), True on the tokens to learn from (those of the completion)
+    targets: Any  # bool (B, L), True on the tokens of the completion
 
     @property
     def positions(self) -> jax.Array:
@@ -33,9 +33,16 @@ def pad_sequences(
     bucket: int,
     pad_id: int,
 ) -> Sequences:
-    """Join each of B prompts with its completion and pad all to one length.
+    """Concatenate each prompt with its completion and pad all sequences to one length.
 
-    That is the smallest multiple of `bucket` that holds every sequence.
+    Args:
+        prompts: Token ids of B prompts.
+        completions: Token ids of B completions.
+        bucket: The length is the smallest multiple of this that fits every sequence.
+        pad_id: Token id at padding.
+
+    Returns:
+        NumPy arrays, (B, L).
     """
     longest = max(len(p) + len(c) for p, c in zip(prompts, completions, strict=True))
     shape = (len(prompts), round_up(longest, bucket))
@@ -56,5 +63,5 @@ def round_up(length: int, bucket: int) -> int:
 
 
 def split_rows(batch: Any, parts: int) -> Any:
-    """Cut the leading axis (B, ...) of every leaf into (parts, B / parts, ...)."""
+    """Reshape every leaf from (B, ...) to (parts, B / parts, ...)."""
     return jax.tree.map(lambda leaf: leaf.reshape(parts, -1, *leaf.shape[1:]), batch)

@@ -1,4 +1,4 @@
-"""The operations that loss and gradient of an update need, counted from lengths."""
+"""Count the floating-point operations of an update's loss and gradient."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ def update_flops(
     completions: Sequence[Sequence[float]],
     lora: Lora | None = None,
 ) -> float:
-    """Count the operations that loss and gradient need, and nothing that is computed twice.
+    """Return the number of operations of a loss and its gradient, without recomputation.
 
-    Counted are 6 for each weight of a matrix and each token (4 for a frozen one beside adapters,
-    which has no gradient of its own), the head for completions alone, and 12
-    for each pair of tokens that attend and each entry of a query (Chowdhery et al. 2022, PaLM,
-    appendix B). A prompt counts once for all completions that share it.
+    The count is 6 per matrix weight and token (4 for frozen weights), and 12 per attending pair of
+    tokens and entry of a query (Chowdhery et al. 2022, PaLM, appendix B). The head counts for
+    completions only. A prompt counts once for all completions that share it.
 
     Args:
-        shape: The decoder.
-        prompts: Tokens of P prompts.
-        completions: For each prompt the tokens of its completions.
-        lora: The adapters that are trained; None: all weights are.
+        shape: Shape of the decoder.
+        prompts: Number of tokens of each prompt.
+        completions: Number of tokens of each completion, by prompt.
+        lora: The trained adapters. None: all weights are trained.
+
+    Returns:
+        Floating-point operations.
     """
     sizes = {path: prod(size) for path, size in parameter_shapes(shape, lora).items()}
     kernels = sum(size for path, size in sizes.items() if path.endswith("_proj"))

@@ -1,4 +1,4 @@
-"""Programs that compute gradients, compiled as a CPU runs them fastest."""
+"""Compile gradient computations with the fastest options for CPUs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ import jax
 from jaxlake.runtime.search_flags import TRIED_JAXLIB
 
 LIBRARY_FUSIONS = "xla_cpu_experimental_ynn_fusion_type"
-"""An option of XLA: which operations of a CPU's programs are handed to the library YNNPACK."""
+"""XLA option that selects the CPU operations for the library YNNPACK."""
 
 
 def jit_gradients(function: Callable[..., Any], **options: Any) -> Any:
-    """Return `jax.jit` of a function that computes gradients; the options are those of `jax.jit`.
+    """Return `jax.jit(function, **options)`, compiled without YNNPACK on CPUs.
 
-    Where JAX computes on a CPU, XLA hands nothing to YNNPACK. Its sums over an axis, of which the
-    gradients of norms and softmax have many, are slower than XLA's own loops: with it the shared
-    update took a fifth longer. What the user sets in XLA_FLAGS wins, and a jaxlib that was never
-    tried gets nothing, because it may not know the option.
+    YNNPACK's reductions are slower than XLA's loops, and the gradients of norms and softmax have
+    many of them. XLA_FLAGS takes precedence. Untested versions of jaxlib keep their defaults,
+    because they may not support the option.
+
+    Args:
+        function: A function that computes gradients.
+        **options: Arguments of `jax.jit`.
+
+    Returns:
+        The compiled function.
     """
     on_cpu = jax.default_backend() == "cpu" and version("jaxlib").startswith(TRIED_JAXLIB)
     if on_cpu and LIBRARY_FUSIONS not in os.environ.get("XLA_FLAGS", ""):

@@ -1,4 +1,4 @@
-"""Group Relative Policy Optimization (GRPO): its advantages and its loss.
+"""Advantages and loss of Group Relative Policy Optimization (GRPO).
 
 Shao et al. 2024 (DeepSeekMath), eq. 3; Liu et al. 2025 (Dr. GRPO); Yu et al. 2025 (DAPO); Zheng et
 al. 2025 (GSPO). Truncated importance weights between engine and trainer: Yao et al. 2025.
@@ -22,7 +22,7 @@ from training.policy.logprobs import target_logprobs, token_logprobs
 from training.schema import Grpo
 
 SMALLEST_DEVIATION = 1e-6
-"""Rewards with a standard deviation up to this count as equal."""
+"""Standard deviation up to which rewards count as equal."""
 
 
 @jax.tree_util.register_dataclass
@@ -30,40 +30,48 @@ SMALLEST_DEVIATION = 1e-6
 class GrpoBatch:
     """Completions, their log-probabilities (nats) and their advantages.
 
-    All arrays (B, R, W) have the layout of the rows: one value per target token. The old
-    log-probabilities are those under the trainer's weights before the update. All of them are NaN
-    where the update is a single optimizer step, whose own are the old ones.
+    All arrays (B, R, W) have the layout of the rows: one value per target token. Old
+    log-probabilities belong to the trainer's weights before the update. If the update is a single
+    optimizer step, they equal the new ones and are stored as NaN.
 
-    Completions of a prompt that are equal in all of this are computed once: one of them is in the
-    rows, and what it adds to sums counts as often as there are `copies`.
+    Identical completions of a prompt are computed once. The rows contain one of them, weighted by
+    the number of `copies`.
     """
 
     groups: PackedGroups  # the completions to learn from, in B bundles
-    sampler_logprobs: Any  # float32 (B, R, W), under the engine's weights as it drew the tokens
+    sampler_logprobs: Any  # float32 (B, R, W), from the engine that sampled the tokens
     old_logprobs: Any  # float32 (B, R, W)
     advantages: Any  # float32 (B, R, W), of each token's completion
     reference_logprobs: Any = None  # float32 (B, R, W), if the loss has a KL divergence
-    copies: Any = None  # float32 (B, R, W), completions that a target stands for; None: one each
+    copies: Any = None  # float32 (B, R, W), copies of each target's completion; None: 1
 
     @property
     def counts(self) -> Any:
-        """How often each token counts: float32 (B, R, W), 0 at padding."""
+        """The weight of each token, float32 (B, R, W); 0 at padding."""
         return self.groups.targets.astype(np.float32) if self.copies is None else self.copies
 
 
 def has_reward_variance(rewards: np.ndarray) -> np.ndarray:
-    """Say which groups can be learned from: bool (prompts,) of rewards (prompts, completions).
+    """Return which groups have different rewards, and thus advantages other than zero.
 
-    Where all rewards of a group are equal, its advantages are zero.
+    Args:
+        rewards: (prompts, completions).
+
+    Returns:
+        bool (prompts,).
     """
     return rewards.std(axis=1) > SMALLEST_DEVIATION
 
 
 def group_advantages(rewards: np.ndarray, *, divide_by_std: bool) -> np.ndarray:
-    """Compare each completion's reward with the mean of its group: float32 (prompts, completions).
+    """Return the advantage of each completion: its reward minus the mean of its group.
 
-    With `divide_by_std` in standard deviations of the group; zero where all of its rewards are
-    equal.
+    Args:
+        rewards: (prompts, completions).
+        divide_by_std: Whether to divide by the standard deviation of the group.
+
+    Returns:
+        float32 (prompts, completions); 0 in groups whose rewards are all equal.
     """
     centred = rewards - rewards.mean(axis=1, keepdims=True)
     if not divide_by_std:
@@ -81,13 +89,20 @@ def token_objective(
     settings: Grpo,
     completions: jax.Array | None = None,
 ) -> tuple[jax.Array, Metrics]:
-    """Compute the clipped surrogate objective of each token, which is to be maximised.
+    """Return the clipped surrogate objective of each token, which training maximises.
 
-    `new`, float32 of any shape, holds log-probabilities under the weights being trained, nats;
-    `old`, `sampler` and `advantages` are as in `GrpoBatch`. Returns float32 of this shape, and
-    metrics per token of the same shape. With `settings.ratio` `sequence` each token has the ratio
-    of its completion, the geometric mean of its tokens' (GSPO); then `completions` are needed, as
-    in `PackedGroups`.
+    Args:
+        new: Log-probabilities under the current weights, nats, float32 of any shape.
+        old: Log-probabilities before the update, see `GrpoBatch`.
+        sampler: Log-probabilities of the engine, see `GrpoBatch`.
+        advantages: See `GrpoBatch`.
+        settings: The section `grpo`. With `ratio: sequence` each token gets the ratio of its
+            completion, the geometric mean over its tokens (GSPO).
+        completions: Index of each token's completion, see `PackedGroups`. Required for
+            `ratio: sequence`.
+
+    Returns:
+        The objective and metrics per token, float32 with the shape of `new`.
     """
     log_ratio = new - old
     if settings.ratio == "sequence":
@@ -105,11 +120,18 @@ def token_objective(
 
 
 def token_kl(new: jax.Array, reference: jax.Array) -> jax.Array:
-    """Estimate each token's KL divergence from the reference, nats, float32 of the same shape.
+    """Return an estimate of each token's KL divergence from the reference, in nats.
 
-    That is k3 of Schulman 2020 ("Approximating KL Divergence"): r - 1 - log r, with r the reference
-    probability over the one under the weights being trained. It is never below 0, and without bias
-    for tokens that these weights have drawn.
+    This is k3 of Schulman 2020 ("Approximating KL Divergence"): r - 1 - log r, where r is the
+    reference probability divided by the current one. It is non-negative, and unbiased for tokens
+    sampled from the current weights.
+
+    Args:
+        new: Log-probabilities under the current weights, nats, float32 of any shape.
+        reference: Log-probabilities under the reference weights.
+
+    Returns:
+        float32 with the shape of `new`.
     """
     gap = reference - new
     return jnp.exp(gap) - gap - 1
@@ -118,7 +140,7 @@ def token_kl(new: jax.Array, reference: jax.Array) -> jax.Array:
 def logprobs(
     params: Any, sequences: Sequences, *, graphdef: nnx.GraphDef, temperature: float
 ) -> jax.Array:
-    """Return the log-probability of each token given those before it: float32 (B, L), nats."""
+    """Return the log-probability of each token given the tokens before it, float32 (B, L), nats."""
     return token_logprobs(
         nnx.merge(graphdef, params),
         sequences.input_ids,
@@ -131,9 +153,9 @@ def logprobs(
 def group_logprobs(
     params: Any, groups: PackedGroups, *, graphdef: nnx.GraphDef, temperature: float
 ) -> jax.Array:
-    """Return the log-probability of each target token: float32 (B, R, W), nats.
+    """Return the log-probability of each target token, float32 (B, R, W), nats.
 
-    Each prompt is computed once, and its completions attend to it. Meaningless at padding.
+    Each prompt is computed once for all of its completions. Values at padding are undefined.
     """
     model = nnx.merge(graphdef, params)
     hidden = model.continue_prompts(
@@ -154,16 +176,24 @@ def group_logprobs(
 def summed_loss(
     params: Any, batch: GrpoBatch, *, graphdef: nnx.GraphDef, settings: Grpo, temperature: float
 ) -> tuple[jax.Array, Metrics]:
-    """Sum the loss, and the metrics, over the target tokens of a micro-batch."""
+    """Return the sums of loss and metrics over the target tokens of a micro-batch."""
     new = group_logprobs(params, batch.groups, graphdef=graphdef, temperature=temperature)
     return summed_loss_of(new, batch, settings)
 
 
 def summed_loss_of(new: jax.Array, batch: GrpoBatch, settings: Grpo) -> tuple[jax.Array, Metrics]:
-    """Sum loss and metrics, given the target tokens' log-probabilities: float32 (B, R, W), nats.
+    """Return the sums of loss and metrics over the target tokens of a micro-batch.
 
-    The sum of the loss is to be divided by `loss_weight` of the whole step, and the sums of the
-    metrics by the number of its target tokens.
+    The caller divides the loss by `loss_weight` of the whole step, and the metrics by its number of
+    target tokens.
+
+    Args:
+        new: Log-probabilities of the target tokens, float32 (B, R, W), nats.
+        batch: The micro-batch.
+        settings: The section `grpo`.
+
+    Returns:
+        The summed loss, float32 (), and the summed metrics.
     """
     targets, completions = batch.groups.targets, batch.groups.completions
     own = jax.lax.stop_gradient(new)
@@ -173,7 +203,7 @@ def summed_loss_of(new: jax.Array, batch: GrpoBatch, settings: Grpo) -> tuple[ja
     loss = -objective
     metrics |= {"sampler_gap": jnp.abs(old - sampler)}
     if settings.kl_coefficient:
-        # Padding, where nothing is known, must not overflow: infinity times 0 is NaN.
+        # Padding must not overflow, because infinity times 0 is NaN.
         kl = token_kl(new, jnp.where(targets, batch.reference_logprobs, own))
         loss += settings.kl_coefficient * kl
         metrics |= {"kl": kl}
@@ -184,11 +214,15 @@ def summed_loss_of(new: jax.Array, batch: GrpoBatch, settings: Grpo) -> tuple[ja
 
 
 def loss_weight(batch: GrpoBatch, settings: Grpo) -> jax.Array:
-    """Return what the summed loss of a step is divided by, float32 ().
+    """Return the divisor of a step's summed loss, float32 ().
 
-    The batch is that of the whole step, whatever its leading axes. It is the number of target
-    tokens, of completions to learn from, or (Dr. GRPO) the number of tokens that all completions of
-    the step may have, also those that are left out: a constant.
+    Depending on the settings this is the number of target tokens, the number of completions to
+    learn from, or (Dr. GRPO) the constant maximum number of tokens of all completions, including
+    the completions that are left out.
+
+    Args:
+        batch: The batch of the whole step, with any leading axes.
+        settings: The section `grpo`.
     """
     groups = batch.groups
     if settings.aggregation == "constant_length":
@@ -201,11 +235,18 @@ def loss_weight(batch: GrpoBatch, settings: Grpo) -> jax.Array:
 
 
 def completion_sums(values: jax.Array, completions: jax.Array) -> jax.Array:
-    """Sum values over the tokens of each completion: at each of its tokens, float32 (..., W).
+    """Return, at each token, the sum of values over the tokens of its completion.
 
-    `values` are float32 (..., W), and `completions`, int32 (..., W), number the completion of each
-    token, -1 at padding: tokens of one stand side by side. Both sums run along the row, so that
-    devices that share rows exchange nothing, and the order of the additions is always the same.
+    The sums run along the row, so that devices exchange nothing and the order of the additions is
+    deterministic.
+
+    Args:
+        values: float32 (..., W).
+        completions: int32 (..., W), index of each token's completion, -1 at padding. The tokens of
+            a completion are contiguous.
+
+    Returns:
+        float32 (..., W).
     """
 
     def add(left: Any, right: Any) -> Any:
@@ -220,11 +261,11 @@ def completion_sums(values: jax.Array, completions: jax.Array) -> jax.Array:
 
 
 def completion_lengths(completions: jax.Array) -> jax.Array:
-    """Count the tokens of each completion, at each of its tokens: float32 (..., W)."""
+    """Return, at each token, the length of its completion, float32 (..., W)."""
     return completion_sums(jnp.ones(completions.shape, jnp.float32), completions)
 
 
 def _starts(completions: jax.Array) -> jax.Array:
-    """Say where a completion, or padding, begins in its row: bool (..., W)."""
+    """Return where a completion or padding begins in its row, bool (..., W)."""
     completions = jnp.asarray(completions)
     return (completions != jnp.roll(completions, 1, axis=-1)).at[..., 0].set(True)

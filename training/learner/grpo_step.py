@@ -1,4 +1,4 @@
-"""The optimizer step of GRPO as a compiled program."""
+"""The compiled optimizer step of GRPO."""
 
 from __future__ import annotations
 
@@ -28,24 +28,34 @@ from training.schema import Grpo, Rehearsal
 
 
 def grpo_optimizer(settings: Grpo, steps: int) -> optax.GradientTransformation:
-    """Build the optimizer of all stages, which take so many steps: AdamW.
+    """Return the AdamW optimizer of a run.
 
-    A falling rate is down to a tenth in the last of them.
+    Args:
+        settings: The section `grpo`.
+        steps: Number of optimizer steps of the run. A decaying learning rate reaches 10% of its
+            peak in the last one.
+
+    Returns:
+        The optimizer.
     """
     rate, kind, warmup = settings.learning_rate, settings.schedule, settings.warmup_updates
     return adamw(
         learning_rates(rate, kind, warmup_steps=warmup, steps=steps - 1),
         weight_decay=0.0,
         max_grad_norm=settings.max_grad_norm,
-        b2=0.99,  # rewards are noisier than targets: a longer memory of the gradient's size
+        b2=0.99,  # rewards are noisier than targets, so average over more steps
     )
 
 
 def schedule_place(settings: Grpo, step: int) -> np.int32 | None:
-    """Return the `place` of `compiled_step` for a step of the run, from 0.
+    """Return the `place` of `compiled_step` for a step of the run, or None for a constant rate.
 
-    A falling rate follows the run, not the optimizer, which is a new one after a rollback, and
-    takes steps that aren't among the run's when the policy learns to design. None: it doesn't fall.
+    A decaying learning rate depends on the step of the run. The optimizer's own count differs: a
+    rollback resets it, and learning to design adds steps.
+
+    Args:
+        settings: The section `grpo`.
+        step: Step of the run, from 0.
     """
     return None if settings.schedule == "constant" else np.int32(step)
 
@@ -58,13 +68,22 @@ def compiled_step(
     temperature: float,
     steps: int,
 ) -> Any:
-    """Return the compiled (state, batch, designs, place) -> (state, metrics).
+    """Return the compiled step, (state, batch, designs, place) -> (state, metrics).
 
-    The state is donated, and the new one is on the devices where the old one was. The batch leads
-    with (micro-batches, bundles per micro-batch); designs are imitated beside it, with the weight
-    of `rehearsal`, unless both are None. `steps` are those of the whole run, and `place`, int32 (),
-    is the number among them, from 0, that decides the learning rate; None: that of the steps that
-    the optimizer has taken.
+    The step donates the state and keeps its placement. The leading axes of the batch are
+    (micro-batches, bundles per micro-batch). `designs` are examples to imitate, or None. `place`,
+    int32 (), is the step of the run, from 0, that determines the learning rate; None uses the
+    optimizer's own count.
+
+    Args:
+        graphdef: The decoder's graph definition.
+        settings: The section `grpo`.
+        rehearsal: Weight of the imitation loss, or None.
+        temperature: Sampling temperature.
+        steps: Number of optimizer steps of the run.
+
+    Returns:
+        The compiled function.
     """
     loss = functools.partial(
         summed_loss, graphdef=graphdef, settings=settings, temperature=temperature

@@ -1,4 +1,4 @@
-"""Imitation: examples of two kinds, dealt out in batches of about equal lengths, and their loss."""
+"""Imitation learning: batches of plans and designs with similar lengths, and their loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from training.learner.grpo import logprobs
 Tokens = Sequence[int]
 
 LENGTH_STEP = 16
-"""Batches are padded to multiples of it; each length is one compilation."""
+"""Batches are padded to multiples of this, since each length compiles once."""
 
 
 @jax.tree_util.register_dataclass
@@ -26,11 +26,11 @@ class Batch:
     """B examples of plans and designs."""
 
     sequences: Sequences
-    designs: Any  # bool (B,): which of them are designs
+    designs: Any  # bool (B,), True for designs
 
 
 class ExamplePool:
-    """Pairs of a prompt and an answer, as token ids, in groups of about equal length."""
+    """Pairs of a prompt and an answer, as token ids, grouped by length."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ExamplePool:
         ]
 
     def draw(self, rng: np.random.Generator, count: int, design_share: float) -> Batch:
-        """Draw a batch of one length; over many batches each kind has its share."""
+        """Return a batch of one length bucket, with `design_share` designs on average."""
         kinds = len(self._examples) - self._plans
         each = np.array([1.0 - design_share, design_share]) / np.maximum([self._plans, kinds], 1)
         weights = np.array([[len(rows) for rows in of_kind] for of_kind in self._rows]) * each
@@ -67,6 +67,6 @@ class ExamplePool:
 
 
 def answer_nats(params: Any, sequences: Sequences, *, graphdef: nnx.GraphDef) -> jax.Array:
-    """Return the negative log-likelihood of each answer at temperature 1, nats, float32 (B,)."""
+    """Return the negative log-likelihood of each answer at temperature 1, float32 (B,), nats."""
     scores = logprobs(params, sequences, graphdef=graphdef, temperature=1.0)
     return -jnp.sum(jnp.where(sequences.targets, scores, 0.0), axis=1)

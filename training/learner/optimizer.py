@@ -26,21 +26,21 @@ PlainLoss: TypeAlias = Callable[[Any], tuple[jax.Array, Metrics]]
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class LearnerState:
-    """What an optimizer step changes."""
+    """The weights and the optimizer's state."""
 
-    params: Any  # the model's weights, a pytree; beside adapters they are frozen
-    opt_state: Any  # Optax's state for those that are learned
+    params: Any  # the model's weights, a pytree; with LoRA only the adapters change
+    opt_state: Any  # Optax state of the trainable weights
     steps: jax.Array  # int32 (), optimizer steps taken
 
 
 def initial_state(params: Any, optimizer: optax.GradientTransformation) -> LearnerState:
-    """Return a state that has taken no step, on the devices that hold the weights."""
+    """Return the state before the first step, on the devices of the weights."""
     state = LearnerState(params, optimizer.init(trainable(params)), jnp.zeros((), jnp.int32))
     return place_like(state, params)
 
 
 def at_step(state: LearnerState, step: jax.Array) -> LearnerState:
-    """Return the state with the schedule of its rate at a step, int32 (), whatever it has taken."""
+    """Return the state with the learning rate schedule moved to a step, int32 ()."""
 
     def moved(part: Any) -> Any:
         is_schedule = isinstance(part, optax.ScaleByScheduleState)
@@ -55,9 +55,16 @@ def at_step(state: LearnerState, step: jax.Array) -> LearnerState:
 def learning_rates(
     peak: float, kind: Literal["constant", "cosine", "linear"], *, warmup_steps: int, steps: int = 0
 ) -> optax.Schedule:
-    """Return a schedule that rises linearly over `warmup_steps`, the first of which is a step.
+    """Return a learning rate schedule with a linear warm-up.
 
-    Then it stays at its peak, or falls to a tenth of it in step `steps`, counted from 0.
+    Args:
+        peak: Maximum learning rate.
+        kind: Shape after the warm-up. `cosine` and `linear` decay to 10% of the peak.
+        warmup_steps: Number of steps of the warm-up, which starts above 0.
+        steps: Index of the step, from 0, at which the decay ends.
+
+    Returns:
+        The schedule.
     """
     first, end = peak / (warmup_steps + 1), max(steps, warmup_steps + 1)
     if kind == "cosine":
@@ -76,9 +83,18 @@ def adamw(
     max_grad_norm: float,
     b2: float = 0.95,
 ) -> optax.GradientTransformation:
-    """Build AdamW (Loshchilov and Hutter 2019) behind a clip of the gradient's global norm.
+    """Return AdamW (Loshchilov and Hutter 2019) with clipping of the gradient's global norm.
 
-    The scales of norms and biases are not decayed.
+    Weight decay does not apply to norms and biases.
+
+    Args:
+        learning_rate: A constant or a schedule.
+        weight_decay: Coefficient of the decay.
+        max_grad_norm: Maximum global norm of the gradient.
+        b2: Decay rate of the second moment.
+
+    Returns:
+        The optimizer.
     """
     return optax.chain(
         optax.clip_by_global_norm(max_grad_norm),
@@ -109,17 +125,25 @@ def gradient_step(
     beside: PlainLoss | None = None,
     placement: Placement | None = None,
 ) -> tuple[LearnerState, Metrics]:
-    """Take one optimizer step on the mean loss; with the new state come the mean metrics.
+    """Take one optimizer step on the mean loss.
 
-    Where the weights have adapters, these alone are learned (`training.policy.lora`).
+    With LoRA only the adapters are trained (`training.policy.lora`).
 
-    The leaves of `micro_batches` lead with (micro-batches, rows per micro-batch). The first `count`
-    micro-batches, int32 (), are used; it is traced, so that empty ones at the end cost nothing. The
-    sums over them are divided by `weight`, float32 (): a number of tokens, and those of the metrics
-    by `metrics_weight` if it is another one. `loss` and `grad_norm` are added to the metrics.
-    `beside` is a loss that is added to this mean, with its metrics.
-    `placement` says which devices hold what: the gradient and the new state are placed as the
-    weights are, and micro-batches are split along their rows. None leaves it to the compiler.
+    Args:
+        state: The learner before the step.
+        micro_batches: A pytree with leading axes (micro-batches, rows per micro-batch).
+        count: Number of micro-batches to use, int32 (). It is traced, so that empty micro-batches
+            at the end cost nothing.
+        weight: Divisor of the summed loss, float32 (), such as a number of tokens.
+        loss: Returns the summed loss and metrics of a micro-batch.
+        optimizer: The optimizer.
+        metrics_weight: Divisor of the summed metrics; None uses `weight`.
+        beside: An additional loss of the weights, added to the mean loss.
+        placement: Shardings of the gradient, the new state and the micro-batches. None leaves
+            them to the compiler.
+
+    Returns:
+        The new state, and the mean metrics with `loss` and `grad_norm`.
     """
     learned = trainable(state.params)
 
@@ -161,14 +185,19 @@ def _divided(tree: Any, weight: jax.Array) -> Any:
 
 
 def require_finite(step: str, metrics: Mapping[str, Any], *, help: str) -> None:
-    """Raise a `UserError` if a metric of an optimizer step is not a finite number.
+    """Raise a `UserError` if a metric of an optimizer step is not finite.
 
-    Its `loss` and `grad_norm` are enough: a NaN in a gradient reaches all weights through the clip
-    of its norm, and every later loss. `help` names what may help.
+    Checking `loss` and `grad_norm` is enough: clipping by the norm spreads a NaN in the gradient to
+    all weights, and thus to every later loss.
+
+    Args:
+        step: Name of the step in the message.
+        metrics: Values to check.
+        help: Settings that may prevent the problem.
     """
     wrong = [f"{name} {value:g}" for name, value in metrics.items() if not np.isfinite(value)]
     if wrong:
         raise UserError(
             f"{step} can't be used: {', '.join(wrong)}, allowed are finite numbers. The last "
-            f"checkpoint has none of it; {help} may help, in a run of its own"
+            f"checkpoint is unaffected; {help} may help, in a new run"
         )

@@ -1,6 +1,6 @@
-"""Completions packed into rows beside the prompts that they share, in few and static shapes.
+"""Pack completions into rows that share prompts, with few static shapes.
 
-A bundle holds the prompts of a few groups, each once, and rows as wide as the longest completion.
+A bundle contains the prompts of a few groups, each once, and rows of the maximum completion length.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from training.learner.batching import round_up
 class PackedGroups:
     """B bundles of G prompts of P tokens, and of R rows of W tokens that continue them.
 
-    In its row a completion has one place per token: there stand the token that comes before it (the
-    prompt's last for the first), as input, and the token itself, as target. So a prompt's last
-    token is not among its P, and a completion's last is nowhere an input.
+    Each token of a completion has one position in its row: the target is the token itself, and the
+    input is the token before it. The last token of a prompt is therefore an input in the rows and
+    not part of `prompt_ids`, and the last token of a completion is never an input.
     """
 
     prompt_ids: Any  # int32 (B, G, P), padded on the right
@@ -30,20 +30,24 @@ class PackedGroups:
     row_prompts: Any  # int32 (B, R), each row's prompt, 0 to G - 1
     input_ids: Any  # int32 (B, R, W)
     target_ids: Any  # int32 (B, R, W)
-    positions: Any  # int32 (B, R, W), each input's index in the prompt and its completion joined
+    positions: Any  # int32 (B, R, W), index of each input in prompt + completion
     completions: Any  # int32 (B, R, W), index of the completion in the rollout; -1 at padding
 
     @property
     def targets(self) -> Any:
-        """The tokens to learn from, bool (B, R, W): all but padding."""
+        """The tokens to learn from, bool (B, R, W); False at padding."""
         return self.completions >= 0
 
 
 def count_copies(completions: Sequence[Hashable], learned: np.ndarray) -> np.ndarray:
-    """Count how often each completion is there: int32 (P, n), at the first of those that are equal.
+    """Count identical completions within each group.
 
-    `completions` are P * n values, those of the first group first. Only those of one group, and to
-    learn from, bool (P, n), are compared. 0 stands at the others and at those not to learn from.
+    Args:
+        completions: P * n values, group by group.
+        learned: bool (P, n), which completions to learn from. The others are ignored.
+
+    Returns:
+        int32 (P, n): the number of copies at the first of identical completions, 0 elsewhere.
     """
     copies = np.zeros(learned.shape, np.int32)
     per_group = learned.shape[1]
@@ -71,20 +75,20 @@ def pack_groups(
 
     Args:
         prompts: Token ids of P prompts.
-        completions: Token ids of P * n completions, those of the first prompt first.
+        completions: Token ids of P * n completions, prompt by prompt.
         learned: Which completions to learn from, bool (P, n). The others are left out.
-        bundles: The number of bundles in all. Each has room for P / bundles groups.
-        minibatches: Groups with anything to learn from are dealt over so many equal parts of the
-            bundles. Every part gets as many as any other, up to one.
-        micro_batch_bundles: Bundles of a micro-batch. A part fills its first micro-batches, with
-            about equally many rows in each bundle, and leaves empty those that it does not need.
+        bundles: Total number of bundles. Each has room for P / bundles groups.
+        minibatches: Number of equal parts of the bundles. Groups with completions to learn from
+            are distributed evenly over the parts.
+        micro_batch_bundles: Bundles per micro-batch. A part fills its first micro-batches, with a
+            similar number of rows per bundle, and leaves the rest empty.
         width: Tokens per row (W).
-        bucket: Prompts are padded to a multiple of it.
-        pad_id: The token at padding.
+        bucket: Prompts are padded to a multiple of this.
+        pad_id: Token id at padding.
 
     Returns:
-        NumPy arrays. The number of rows per bundle is the smallest multiple of P / bundles that
-        holds every bundle's.
+        NumPy arrays. The number of rows per bundle is the smallest sufficient multiple of
+        P / bundles.
 
     Raises:
         ValueError: A prompt is empty, or a completion to learn from is longer than `width`.
@@ -94,7 +98,7 @@ def pack_groups(
         raise ValueError("a prompt has 0 tokens; allowed is at least 1")
     if (longest := lengths[learned].max(initial=0)) > width:
         raise ValueError(f"a completion has {longest} tokens; allowed are at most {width}")
-    rows = {  # of the groups with anything to learn from
+    rows = {  # of groups with completions to learn from
         group: [group * len(lengths[group]) + np.array(row) for row in of_group]
         for group in range(len(prompts))
         if (of_group := _first_fit(lengths[group] * learned[group], width))
@@ -125,12 +129,17 @@ def pack_groups(
 
 
 def place_on_targets(values: Sequence[np.ndarray], groups: PackedGroups) -> np.ndarray:
-    """Put one value per completion token where the token is the target: float32 (B, R, W).
+    """Arrange one value per completion token in the layout of the targets.
 
-    `values` are those of all completions of the rollout, each float32 (tokens,); 0 at padding.
+    Args:
+        values: One float32 array, (tokens,), per completion of the rollout.
+        groups: The packed completions.
+
+    Returns:
+        float32 (B, R, W), 0 at padding.
     """
     owners = np.ravel(groups.completions)
-    # A completion's tokens stand in order, so a stable sort brings them together in order.
+    # The tokens of a completion are in order, so a stable sort keeps their order.
     order = np.argsort(owners, kind="stable")
     order = order[owners[order] >= 0]
     placed = np.zeros(owners.size, np.float32)
@@ -141,7 +150,7 @@ def place_on_targets(values: Sequence[np.ndarray], groups: PackedGroups) -> np.n
 
 
 def _padding(prompts: tuple[int, ...], rows: tuple[int, ...], pad_id: int) -> PackedGroups:
-    """Return groups of shapes (B, G, P) and (B, R, W) that hold nothing yet."""
+    """Return empty groups with shapes (B, G, P) and (B, R, W)."""
     return PackedGroups(
         prompt_ids=np.full(prompts, pad_id, np.int32),
         prompt_mask=np.zeros(prompts, bool),
@@ -160,7 +169,7 @@ def _fill_row(
     completions: Sequence[Sequence[int]],
     members: np.ndarray,
 ) -> None:
-    """Write a prompt's completions, by their indices, into the row (bundle, number)."""
+    """Write completions of a prompt, given by their indices, into the row (bundle, number)."""
     end = 0
     for member in members.tolist():
         tokens = completions[member]
@@ -172,7 +181,7 @@ def _fill_row(
 
 
 def _first_fit(lengths: np.ndarray, width: int) -> list[list[int]]:
-    """Put the indices of lengths above 0 into the first row with room, the longest first."""
+    """Assign lengths above 0 to rows by first-fit decreasing; return the indices per row."""
     rows: list[list[int]] = []
     for index in np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)].tolist():
         free = (row for row in rows if lengths[row].sum() + lengths[index] <= width)
@@ -184,7 +193,7 @@ def _first_fit(lengths: np.ndarray, width: int) -> list[list[int]]:
 
 
 def _deal(sizes: dict[int, int], bundles: int, capacity: int) -> list[list[int]]:
-    """Deal groups over bundles of at most `capacity`, the largest first, to where is least."""
+    """Assign groups, largest first, to the bundle with the smallest total, up to `capacity`."""
     dealt: list[list[int]] = [[] for _ in range(bundles)]
     for group in sorted(sizes, key=lambda group: -sizes[group]):
         free = [bundle for bundle in dealt if len(bundle) < capacity]

@@ -1,6 +1,6 @@
-"""Which devices hold what of the learner: declared, so that no compiler has to guess.
+"""Explicit shardings of the learner's arrays.
 
-Weights, their gradient and the optimizer's moments are split alike; the rest is on every device.
+Weights, gradients and the optimizer's moments have the same sharding. All else is replicated.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from training.policy.parameters import SHARDING_RULES, parameter_shardings
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the weights of a pytree are, on a mesh of several devices."""
+    """The shardings of a pytree of weights on a mesh of several devices."""
 
-    params: Any  # a NamedSharding in the place of each weight
+    params: Any  # a pytree like the weights, of NamedSharding
 
     @property
     def everywhere(self) -> NamedSharding:
-        """Say that each device holds the whole array."""
+        """The sharding that replicates an array on every device."""
         return NamedSharding(jax.tree.leaves(self.params)[0].mesh, PartitionSpec())
 
     def of(self, tree: Any) -> Any:
-        """Return the sharding of each leaf of a pytree that holds pytrees like the weights.
+        """Return the sharding of each leaf of a pytree that contains pytrees like the weights.
 
-        A leaf belongs to a weight if its path ends with the weight's: so do an optimizer's moments,
-        also where it keeps them for some of the weights only.
+        A leaf belongs to a weight if its path ends with the weight's path. This holds for the
+        optimizer's moments, even if it keeps them for some weights only.
         """
         weights = dict(jax.tree_util.tree_flatten_with_path(self.params)[0])
 
@@ -44,17 +44,17 @@ class Placement:
         return jax.tree_util.tree_map_with_path(sharding, tree)
 
     def place(self, tree: Any) -> Any:
-        """Place such a pytree: on its devices, or in a program that is traced."""
+        """Return such a pytree with its shardings applied; under jit this is a constraint."""
         return constrain(tree, self.of(tree))
 
     def split_rows(self, array: Any) -> Any:
-        """Split an array of a micro-batch, (rows, ...), over the devices that share batches."""
+        """Return an array of a micro-batch, (rows, ...), split over the batch axis of the mesh."""
         spec = PartitionSpec(SHARDING_RULES["batch"])
         return constrain(array, NamedSharding(self.everywhere.mesh, spec))
 
 
 def placement_of(graphdef: nnx.GraphDef, params: Any) -> Placement | None:
-    """Return where the weights of a decoder belong; None if it is on one device."""
+    """Return the placement of a decoder's weights, or None on a single device."""
     model = nnx.merge(graphdef, params)
     if model.mesh is None:
         return None
@@ -68,7 +68,7 @@ def placement_of(graphdef: nnx.GraphDef, params: Any) -> Placement | None:
 
 
 def place_like(tree: Any, params: Any) -> Any:
-    """Place a pytree that holds pytrees like the weights where the weights are."""
+    """Move a pytree that contains pytrees like the weights to the devices of the weights."""
     shardings = jax.tree.map(lambda leaf: getattr(leaf, "sharding", None), params)
     found = jax.tree.leaves(shardings, is_leaf=lambda leaf: leaf is None)
     if not found or not all(isinstance(one, NamedSharding) for one in found):
@@ -77,5 +77,5 @@ def place_like(tree: Any, params: Any) -> Any:
 
 
 def constrain(tree: Any, shardings: Any) -> Any:
-    """Say where each leaf of a pytree is."""
+    """Constrain the sharding of each leaf of a pytree under jit."""
     return jax.lax.with_sharding_constraint(tree, shardings)

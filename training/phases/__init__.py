@@ -1,1 +1,1 @@
-"""The phases of a run, one file each: warm start, then train, validate and design in turn."""
+"""The phases of a run: a warm start, then train, validate and design for each stage."""

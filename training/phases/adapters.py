@@ -1,4 +1,4 @@
-"""Files of a run that trains adapters (`model.lora`), and the frozen weights they belong to."""
+"""Write and read the adapters of a run with `model.lora`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from training.weight_transfer.checksums import version_of, weight_checksum
 
 
 def export_stage(run: ActiveRun, params: Any, stage: int) -> None:
-    """Write the policy of a stage, and its adapters beside it if there are any."""
+    """Write the policy of a stage, and its adapters if it has any."""
     files, lora = run.directory.stage(stage), run.config.model.lora
     if lora is not None:
         tensors = adapter_tensors(trainable(params))
@@ -28,10 +28,15 @@ def export_stage(run: ActiveRun, params: Any, stage: int) -> None:
 
 
 def stage_adapters(directory: RunDirectory, params: Any, stage: int) -> Any:
-    """Read the adapters of a stage, placed as those of `params`.
+    """Return the adapters of a stage.
+
+    Args:
+        directory: The run's directory.
+        params: Weights with adapters, which define shapes, placement and the frozen weights.
+        stage: Number of the stage.
 
     Raises:
-        UserError: They can't be read, or they belong to other frozen weights than `params` has.
+        UserError: The adapters are unreadable, or belong to other frozen weights.
     """
     folder = directory.stage(stage).adapters
     adapters, base = load_adapters(folder, trainable(params))
@@ -44,11 +49,11 @@ def stage_adapters(directory: RunDirectory, params: Any, stage: int) -> Any:
 
 
 def base_version(params: Any) -> str:
-    """Name the weights beside the adapters, in eight hexadecimal digits."""
+    """Return the version of the frozen weights, in eight hexadecimal digits."""
     leaves = nnx.to_flat_state(frozen(params))
     sums = {".".join(map(str, path)): weight_checksum(leaf[...]) for path, leaf in leaves}
     return version_of(jax.tree.map(_whole, sums))
 
 
 def _whole(total: jax.Array) -> jax.Array:
-    return total.addressable_data(0)  # a sum is on all devices
+    return total.addressable_data(0)  # sums are replicated

@@ -1,6 +1,6 @@
-"""Atlas: the policy answers fresh boards of every kind, frozen, to measure what could be learned.
+"""Atlas: measure the current policy on new boards of every cell, without training.
 
-The boards follow from the run's seed and the stage, and none of them is a validation board.
+The boards depend on the run's seed and the stage. Validation boards are excluded.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from training.run.seeds import key_for, seed_for
 from training.sampling.sampler import Question, Sampler
 from training.schema import RunConfig
 
-CHUNK = 4096  # completions the engine is asked for at a time, so that there is progress to show
+CHUNK = 4096  # completions per call of the engine, so that progress can be shown
 
 Cells = list[tuple[str, dict[str, float]]]
-"""Map size as it is written in answers, hole_ratio, and a wait_ratio of 0 or 1."""
+"""Tuples of a map size, as in answers, a hole_ratio, and a wait_ratio of 0 or 1."""
 
 
 def cells_of(config: RunConfig) -> Cells:
-    """Return the cells of an atlas, map sizes in their order."""
+    """Return the cells of an atlas, in the order of the map sizes."""
     return atlas_grid(domain_of(config), config.engineer.atlas.levels)
 
 
@@ -49,12 +49,20 @@ def draw_atlas_boards(
 def draw_cell_boards(
     config: RunConfig, key: jax.Array, cells: Cells, count: int, seen: DigestSet
 ) -> tuple[InstanceSet, np.ndarray]:
-    """Draw `count` boards of every cell, and say of which cell each is: int (B,).
+    """Draw boards of every cell.
 
-    Boards that are `seen` are not drawn. A cell of which no boards can be made has none.
+    Args:
+        config: The run's configuration.
+        key: JAX random key.
+        cells: The cells.
+        count: Number of boards per cell. Infeasible cells get none.
+        seen: Digests of boards to exclude.
+
+    Returns:
+        The boards, and the index of each board's cell, int (B,).
 
     Raises:
-        UserError: There is not one board at all.
+        UserError: No cell is feasible.
     """
     lake = config.lake
     requested, requests = [], []
@@ -81,7 +89,7 @@ def measure_atlas(
     stage: int,
     validation: InstanceSet,
 ) -> DesignAtlas:
-    """Let the policy answer the boards of every cell, and count the valid answers."""
+    """Return the atlas of a policy: the number of valid answers to the boards of every cell."""
     cells, answers = cells_of(config), config.engineer.atlas.answers
     boards, cell_of = draw_atlas_boards(config, stage, cells, validation)
     valid = count_valid(config, policy, sampler, boards, stream="atlas", stage=stage)
@@ -104,9 +112,9 @@ def measure_atlas(
 def measured_atlas(
     run: ActiveRun, sampler: Sampler, state: LearnerState, results: Sequence[StageResult]
 ) -> AtlasRecord:
-    """Return the atlas of the last of `results`: from its directory, or measured and written there.
+    """Return the atlas of the last of `results`; measure and write it if it is missing.
 
-    The sampler holds the weights of `state`, and again at the end, with empty caches.
+    The sampler must hold the weights of `state`. Its caches are empty afterwards.
     """
     stage = results[-1].stage
     file = run.directory.stage(stage).atlas
@@ -118,9 +126,9 @@ def measured_atlas(
 
 
 def measure_last_atlas(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> None:
-    """Measure the atlas of the last of `results` for the report, with the engine that is there.
+    """Measure the atlas of the last of `results` for the report, unless it exists.
 
-    The sampler holds the weights in force after the stage. Nothing is done if the stage has one.
+    The sampler must hold the weights in force after the stage.
     """
     stage = results[-1].stage
     file = run.directory.later_atlas(stage)
@@ -130,10 +138,10 @@ def measure_last_atlas(run: ActiveRun, sampler: Sampler, results: Sequence[Stage
 
 
 def known_atlas(directory: RunDirectory, config: RunConfig, stage: int) -> AtlasRecord:
-    """Read the atlas of a stage, which its engineer measured or which was measured later.
+    """Read the atlas of a stage from disk.
 
     Raises:
-        UserError: There is none, or it is of another stage or other cells than the configuration's.
+        UserError: The atlas is missing, or belongs to another stage or other cells.
     """
     file = directory.stage(stage).atlas
     if not file.exists():
@@ -144,7 +152,7 @@ def known_atlas(directory: RunDirectory, config: RunConfig, stage: int) -> Atlas
     found = [(cell.group, cell.knobs) for cell in record.atlas.cells]
     if (found, record.atlas.answers) != (cells_of(config), config.engineer.atlas.answers):
         raise UserError(
-            f"{file.path}: its cells are not those of engineer.atlas; remove it to measure anew"
+            f"{file.path}: its cells differ from engineer.atlas; remove the file to measure again"
         )
     return record
 
@@ -158,9 +166,18 @@ def count_valid(
     stream: str,
     stage: int,
 ) -> np.ndarray:
-    """Answer each of B boards `engineer.atlas.answers` times; count the valid ones: int (B,).
+    """Return the number of valid answers to each board, int (B,).
 
-    Answers are drawn as in training, with random numbers of the stream.
+    The policy answers each board `engineer.atlas.answers` times with the sampling settings of
+    training.
+
+    Args:
+        config: The run's configuration.
+        policy: The policy.
+        sampler: The engine, which holds the policy's weights.
+        boards: B boards.
+        stream: Name of the random stream.
+        stage: Number of the stage.
     """
     answers = config.engineer.atlas.answers
     prompts = [policy.encode_board(board) for board in boards]

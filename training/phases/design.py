@@ -1,4 +1,4 @@
-"""Design: the engineer reads where the policy fails and writes the next stage's configuration."""
+"""Design: the engineer reads the policy's failures and proposes the next configuration."""
 
 from __future__ import annotations
 
@@ -34,13 +34,20 @@ from training.schema import RunConfig
 
 
 def design(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> StageResult:
-    """Ask the engineer for the next configuration, and write all that was said and decided.
+    """Ask the engineer for the next configuration, and write the exchange and the decision.
 
-    A decision that is there stays. The last of `results` is returned with the decision and the
-    notes. The sampler holds the weights in force after it.
+    An existing decision is kept.
+
+    Args:
+        run: The active run.
+        sampler: The engine, which holds the weights in force after the last stage.
+        results: Results of all stages so far.
+
+    Returns:
+        The last of `results`, with the decision and the engineer's notes.
 
     Raises:
-        UserError: The prompt can't be cut to fit.
+        UserError: The prompt exceeds the limit even after truncation.
     """
     result = results[-1]
     stage, files = result.stage, run.directory.stage(result.stage)
@@ -48,7 +55,7 @@ def design(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> 
         written = files.notes.read() if files.notes.exists() else ""
         return replace(result, decision=files.decision.read(), notes=written)
     for left in (files.notes, files.notes_prompt):
-        left.remove()  # a design that was killed before it decided may have left it
+        left.remove()  # possibly left by a design phase that was killed
     with run.timed("design", stage):
         with working(f"stage {stage}: design"):
             design, notes = _ask(run, sampler, results)
@@ -69,7 +76,7 @@ def design(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> 
 
 
 def write_design(files: StageDirectory, design: DecisionRecord) -> None:
-    """Write a Design phase; `decision.json`, the last file, says it is done."""
+    """Write the files of a Design phase; `decision.json` is last and marks completion."""
     files.context.write(design.context)
     files.answers.write(design.attempts)
     files.decision.write(design)
@@ -78,7 +85,7 @@ def write_design(files: StageDirectory, design: DecisionRecord) -> None:
 def charged(
     config: RunConfig, design: DesignRecord[Configuration], view: StageView, more: Spent
 ) -> DecisionRecord:
-    """Add to what was spent what the stage trained on, and `more`: notes, learning to design."""
+    """Add the cost of the stage's training and `more` (notes, learning to design) to a design."""
     trained = view.evidence.training
     instances, resampled = (trained.instances, trained.resampled) if trained else (0, 0)
     trained_on = Spent(
@@ -89,7 +96,7 @@ def charged(
 
 
 class _Notes(NamedTuple):
-    """What the engineer wrote down for the next stage; an empty text stands for none."""
+    """The engineer's notes for the next stage; an empty text means none."""
 
     prompt: str = ""
     text: str = ""
@@ -131,7 +138,7 @@ def _ask(
 def _ask_for_notes(
     run: ActiveRun, asked: Engineer, view: StageView, design: DesignRecord[Configuration]
 ) -> _Notes:
-    """Ask for notes, if the context has a place for them."""
+    """Ask for notes, if the context includes them."""
     if "summary" not in run.config.engineer.blocks or not isinstance(asked, NoteWriter):
         return _Notes()
     prompt = summary_question(view, design.configuration)
@@ -141,6 +148,6 @@ def _ask_for_notes(
     except EngineerError as error:
         console.print(f"stage {view.evidence.stage}: no summary: {error}", style="yellow")
         return _Notes(tokens=error.spent.engineer_tokens)
-    # A file of text has one kind of line end: the next context quotes the notes to the byte.
+    # Normalise line ends, because the next context quotes the notes byte for byte.
     lines = "\n".join(escape_surrogates(notes.text).replace("\r\n", "\n").split("\r"))
     return _Notes(prompt, lines, notes.tokens or 0)

@@ -1,7 +1,7 @@
 """Learning to design: GRPO on the policy's own designs, scored by the stage's measured atlas.
 
-In style compact, imitation of the rule beside it keeps the language of designs. A text model learns
-from its whole text, reasoning included, by rewards alone: the rule has no words to imitate.
+In style compact, simultaneous imitation of the rule preserves the format of designs. Text models
+learn from their whole text, including reasoning, by rewards alone.
 """
 
 from __future__ import annotations
@@ -31,20 +31,28 @@ from training.sampling.sampler import Question, Sampler
 from training.schema import Rehearsal as RehearsalSection
 
 MOST_LEARNABILITY = 0.25
-"""The largest p(1-p)."""
+"""The maximum of p(1-p)."""
 
 
 def learn_to_design(
     run: ActiveRun, sampler: Sampler, state: LearnerState, results: Sequence[StageResult]
 ) -> LearnerState:
-    """Take the updates of `engineer.learning` after the last of `results`; log them in its folder.
+    """Take the updates of `engineer.learning` after the last of `results`, and log them.
 
-    The buffers of `state` are donated. The sampler holds its weights, and those of the returned
-    state at the end. The caller saves the state before anything is asked of it: the updates must
-    not be taken twice.
+    The caller must save the returned state immediately, so that a resumed run does not take the
+    updates twice.
+
+    Args:
+        run: The active run.
+        sampler: The engine. It must hold the weights of `state`, and holds the new ones on return.
+        state: The learner; its buffers are donated.
+        results: Results of all stages so far.
+
+    Returns:
+        The new state.
 
     Raises:
-        UserError: The context can't be cut to fit.
+        UserError: The context exceeds the limit even after truncation.
     """
     engineer, choice = run.config.engineer, run.config.engineer.learning
     if choice is None:
@@ -63,10 +71,10 @@ def learn_to_design(
         run.config.sampling.temperature,
         run.config.grpo_steps,
     )
-    # The rate of the run's next step: these are none of its steps.
+    # Use the learning rate of the run's next step; these updates don't count as steps of the run.
     place = schedule_place(run.config.grpo, run.optimizer_step(stage + 1, 1))
     records = []
-    sampler.drop_cache()  # a run that is resumed here finds it empty
+    sampler.drop_cache()  # as in a run that resumes here
     with (
         run.timed("learn_to_design", stage),
         track(f"stage {stage}: learn to design", choice.updates, unit="updates") as advance,
@@ -127,9 +135,9 @@ def learn_to_design(
 
 
 def _prompts(run: ActiveRun, results: Sequence[StageResult]) -> list[list[int]]:
-    """Encode the context after the last of `results`, once for each device along fsdp.
+    """Return the token ids of the context after the last of `results`, once per fsdp device.
 
-    With reasoning it is encoded as the first call of a design is.
+    With reasoning, this is the prompt of the first call of a design.
     """
     view = view_of(run.config, results, results[-1].stage)
     settings = design_settings(run.config)
@@ -143,9 +151,17 @@ def _prompts(run: ActiveRun, results: Sequence[StageResult]) -> list[list[int]]:
 
 
 def design_score(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -> float | None:
-    """Return the mean p(1-p) that the atlas promises for an answer, divided by the largest p(1-p).
+    """Return the score of a design: the expected mean p(1-p), divided by its maximum.
 
-    None: the review refuses the answer, or the atlas has no boards of what it asks for.
+    Args:
+        text: The engineer's answer.
+        view: Evidence that the answer is based on.
+        guard: Settings of the review.
+        atlas: Valid rates p by cell.
+
+    Returns:
+        The score in [0, 1], or None if the review rejects the answer or the atlas has no boards of
+        the requested cells.
     """
     review = review_answer(text, view.current, view.domain, guard)
     if review.configuration is None:
@@ -155,7 +171,7 @@ def design_score(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -
 
 
 def spent_on_learning(updates: Sequence[DesignUpdateRecord]) -> Spent:
-    """Sum what the updates of a stage have cost."""
+    """Return the total cost of a stage's updates."""
     return Spent(
         engineer_tokens=sum(one.tokens for one in updates),
         probe_rollouts=sum(one.atlas_rollouts for one in updates),

@@ -1,4 +1,4 @@
-"""The engineer that a name stands for, for a run in progress or for one of its stages later."""
+"""Create engineers by name, for a run in progress or to replay one of its stages."""
 
 from __future__ import annotations
 
@@ -32,14 +32,21 @@ def make_engineer(
     kind: str | None = None,
     checkpoint: GenerateText | None = None,
 ) -> Engineer:
-    """Make the engineer of a Design phase, which will read the evidence of the last of `results`.
+    """Return the engineer of the Design phase after the last of `results`.
 
-    `kind` is a name as in `engineer.kind`; None: the configuration's own. Weights that are not in
-    use are loaded by `models`. `checkpoint` generates with the weights in force; None: they are
-    loaded as well.
+    Args:
+        config: The run's configuration.
+        directory: The run's directory.
+        results: Results of all stages so far.
+        models: Loads weights that the engine does not hold.
+        kind: A value of `engineer.kind`. None uses the configuration's.
+        checkpoint: Generates with the weights in force. None loads them with `models`.
+
+    Returns:
+        The engineer.
 
     Raises:
-        EngineerError: The configuration lacks what the name needs.
+        EngineerError: The configuration lacks a required setting.
     """
     control, inner = split_control(kind or config.engineer.kind)
     if inner == "checkpoint" and checkpoint is not None:
@@ -60,7 +67,7 @@ def make_engineer(
 
 
 def endpoint_engineer(choice: EngineerChoice) -> Engineer:
-    """Make the engineer that asks `engineer.base_url`; see `make_engineer`."""
+    """Return the engineer that sends requests to `engineer.base_url`; see `make_engineer`."""
     if not choice.base_url or not choice.model:
         raise EngineerError("endpoint: engineer.base_url and engineer.model are not set")
     from engineer.engineers.endpoint import ChatClient, EndpointEngineer  # imports openai
@@ -83,7 +90,7 @@ def endpoint_engineer(choice: EngineerChoice) -> Engineer:
 def _language_model(
     kind: str, config: RunConfig, weights: str, models: OtherModels
 ) -> LanguageModelEngineer:
-    """Ask weights that vLLM has to load; former policies are prompted as they were trained."""
+    """Return an engineer with weights that vLLM loads; policies get their training prompts."""
     policy = kind != "model"
     chat = config.prompt.chat if policy else None
     thinking = config.prompt.thinking and policy
@@ -99,7 +106,7 @@ def _language_model(
 def _weights(
     kind: str, config: RunConfig, directory: RunDirectory, results: Sequence[StageResult]
 ) -> str:
-    """The hub name or folder of a model."""
+    """Return the hub name or folder of a model."""
     choice = config.engineer
     if kind == "model":
         if not choice.model:
@@ -111,7 +118,7 @@ def _weights(
 
 
 def checkpoint_in_use(policy: Policy, sampler: Sampler, choice: EngineerChoice) -> GenerateText:
-    """Generate with the policy of a run in progress, as the engine holds it."""
+    """Return a function that generates with the policy in a run's engine."""
 
     def generate(request: TextRequest) -> GeneratedText:
         prompt = policy.encode_prompt(
@@ -130,7 +137,7 @@ def checkpoint_in_use(policy: Policy, sampler: Sampler, choice: EngineerChoice) 
             ((completion,),) = sampler.sample(question)
         except PromptTooLongError as error:
             raise EngineerError(f"{error}; engineer.max_context_tokens cuts prompts") from error
-        # A text that follows a form is the configuration alone.
+        # Constrained answers contain the configuration only, so they have no reasoning.
         text = policy.decode(completion.token_ids, prompt if request.form is None else ())
         return GeneratedText(text, len(completion.token_ids))
 
@@ -138,7 +145,7 @@ def checkpoint_in_use(policy: Policy, sampler: Sampler, choice: EngineerChoice) 
 
 
 def asked_by_first(engineer: Engineer) -> Engineer:
-    """Return an engineer that the first of several processes asks for all of them."""
+    """Return an engineer that only process 0 calls; the other processes get its answers."""
     if alone():
         return engineer
     return _NoteWriterOfFirst(engineer) if isinstance(engineer, NoteWriter) else _OfFirst(engineer)

@@ -1,4 +1,4 @@
-"""One GRPO update: roll out, learn from the answers, hand the new weights to the engine."""
+"""One GRPO update: roll out, train on the answers, and sync the weights to the engine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from training.schema import Grpo
 
 NO_STEP = {"importance_ratio_mean": 1.0}
 NO_STEP |= dict.fromkeys(("clip_share", "grad_norm", "loss", "sampler_gap"), 0.0)
-"""The metrics of an update in which no group's rewards differ, so that no step is taken."""
+"""Metrics of an update without an optimizer step, because no group has different rewards."""
 
 
 def take_update(
@@ -54,16 +54,24 @@ def take_update(
 ) -> tuple[LearnerState, dict[str, Any]]:
     """Take one update on `grpo.prompts_per_update` instances.
 
-    The buffers of `state` are donated. The sampler holds its weights, and those of the new state on
-    return. `step`, from 0, is the place of its first optimizer step in the run. Each optimizer step
-    imitates the `rehearsed` designs, too. `spare` instances are for `grpo.resamples`; the metrics
-    of answers are those of the instances as given. The time that each part took is added to
-    `seconds`, and what was generated and computed to `work`. Returns the new state and the fields
-    of `UpdateMetrics` but its place in the run.
+    Args:
+        run: The active run.
+        state: The learner; its buffers are donated.
+        sampler: The engine. It must hold the weights of `state`, and holds the new ones on return.
+        boards: `Instances` to train on.
+        question: Prompts and sampling settings.
+        step: Index in the run, from 0, of the update's first optimizer step.
+        seconds: The duration of each part is added here.
+        rehearsed: Designs to imitate in each optimizer step.
+        spare: `Instances` for `grpo.resamples`. They don't enter the metrics of answers.
+        work: The tokens and operations of the update are added here.
+
+    Returns:
+        The new state, and the fields of `UpdateMetrics` without the update's position in the run.
 
     Raises:
-        UserError: the loss, its gradient or another metric is not finite.
-        SyncError: the engine's weights are not the trainer's.
+        UserError: The loss, its gradient or another metric is not finite.
+        SyncError: The engine's weights differ from the trainer's.
     """
     settings, graphdef = run.config.grpo, run.policy.graphdef
     temperature = run.config.sampling.temperature
@@ -115,11 +123,22 @@ def resample(
     seconds: dict[str, float],
     work: UpdateWork | None = None,
 ) -> tuple[Rollout, dict[str, int]]:
-    """Replace the groups of a rollout whose rewards are all equal, as far as others are found.
+    """Replace groups with equal rewards by groups of spare instances (dynamic sampling).
 
-    This is dynamic sampling (DAPO, Yu et al. 2025, section 3.2), in at most `grpo.resamples` rounds
-    over `spare` instances of the stage, none of which comes twice. Returns the rollout and the
-    fields of `UpdateMetrics` that count instances.
+    See DAPO (Yu et al. 2025, section 3.2). There are at most `grpo.resamples` rounds, and no
+    instance is used twice.
+
+    Args:
+        run: The active run.
+        sampler: The engine.
+        rollout: The rollout to change.
+        spare: `Instances` of the stage that the update does not use.
+        seed: Seed of the additional samples.
+        seconds: The duration of each part is added here.
+        work: The generated tokens are added here.
+
+    Returns:
+        The new rollout, and the fields of `UpdateMetrics` that count instances.
     """
     rng = np.random.default_rng([seed, 1])
     order = rng.permutation(len(spare))
@@ -141,13 +160,13 @@ def resample(
 
 
 def refuse_what_is_not_finite(learned: Mapping[str, float]) -> None:
-    """Stop a run whose weights may have become NaN, before anything of this update is kept."""
+    """Raise a `UserError` if a metric is not finite, before the update is written anywhere."""
     advice = "a smaller grpo.learning_rate, a smaller grpo.max_grad_norm or model.dtype=float32"
     require_finite("the update", learned, help=advice)
 
 
 def _flops_of(model: Decoder, rollout: Rollout, settings: Grpo) -> float:
-    """Count the operations of loss and gradient over the completions that are computed."""
+    """Return the operations of loss and gradient over distinct completions."""
     learned = _copies(settings, rollout.completions, rollout.rewards) > 0
     lengths = np.reshape([len(one.token_ids) for one in rollout.completions], learned.shape)
     groups = np.flatnonzero(learned.any(axis=1))
@@ -159,7 +178,7 @@ def _flops_of(model: Decoder, rollout: Rollout, settings: Grpo) -> float:
 def _learned_from(
     settings: Grpo, completions: Sequence[Completion], rewards: np.ndarray
 ) -> np.ndarray:
-    """Say which of P * n completions there is something to learn from: bool (P, n)."""
+    """Return which of P * n completions to learn from, bool (P, n)."""
     learned = np.repeat(grpo.has_reward_variance(rewards)[:, None], rewards.shape[1], axis=1)
     if settings.mask_truncated:
         learned &= ~np.reshape([one.truncated for one in completions], learned.shape)
@@ -167,7 +186,7 @@ def _learned_from(
 
 
 def _copies(settings: Grpo, completions: Sequence[Completion], rewards: np.ndarray) -> np.ndarray:
-    """Count those of P * n completions that are computed as one: int32 (P, n), at the first."""
+    """Return the copies of each distinct completion, int32 (P, n); see `count_copies`."""
     keys = [
         (one.token_ids, one.logprobs.tobytes(), reward)
         for one, reward in zip(completions, np.ravel(rewards).tolist(), strict=True)
@@ -176,7 +195,7 @@ def _copies(settings: Grpo, completions: Sequence[Completion], rewards: np.ndarr
 
 
 def rollout_batch(run: ActiveRun, params: Any, rollout: Rollout) -> GrpoBatch:
-    """Turn a rollout into the arrays of an update of these weights."""
+    """Return the batch of an update from a rollout."""
     settings = run.config.grpo
     return grpo_batch(
         run,
@@ -201,11 +220,20 @@ def grpo_batch(
     bundles: int,
     minibatches: int,
 ) -> GrpoBatch:
-    """Turn P groups of n completions into arrays; what there is to learn from comes first.
+    """Return the batch of P groups of n completions.
 
-    `prompts` are token ids, `completions` P * n in their order, and `rewards` float32 (P, n). For
-    `width`, `bundles` and `minibatches` see `pack_groups`. With a KL divergence in the loss the
-    reference scores the completions.
+    Args:
+        run: The active run. If the loss has a KL divergence, its reference scores the completions.
+        params: The weights.
+        prompts: Token ids of P prompts.
+        completions: P * n completions, prompt by prompt.
+        rewards: float32 (P, n).
+        width: See `pack_groups`.
+        bundles: See `pack_groups`.
+        minibatches: See `pack_groups`.
+
+    Returns:
+        The batch.
     """
     settings, fsdp = run.config.grpo, run.config.model.mesh.fsdp
     advantages = grpo.group_advantages(rewards, divide_by_std=settings.divide_by_std)
@@ -236,9 +264,14 @@ def grpo_batch(
 
 
 def score_batch(run: ActiveRun, params: Any, batch: GrpoBatch) -> np.ndarray:
-    """Return the target tokens' log-probabilities under other weights: float32 (B, R, W), nats.
+    """Return the log-probabilities of the target tokens, float32 (B, R, W), nats.
 
-    Bundles are computed a micro-batch at a time, those with nothing to learn from not at all.
+    Bundles are computed in micro-batches, and empty bundles are skipped.
+
+    Args:
+        run: The active run.
+        params: Weights to score with.
+        batch: The batch; its log-probabilities are ignored.
     """
     score = _compiled_scoring(run.policy.graphdef, run.config.sampling.temperature)
     parts = split_rows(batch.groups, len(batch.groups.row_prompts) // run.config.model.mesh.fsdp)
@@ -246,7 +279,7 @@ def score_batch(run: ActiveRun, params: Any, batch: GrpoBatch) -> np.ndarray:
 
 
 def _minibatches(batch: GrpoBatch, run: ActiveRun) -> list[GrpoBatch]:
-    """Cut the bundles into minibatches of (micro-batches, bundles per micro-batch, ...)."""
+    """Split the bundles into minibatches of (micro-batches, bundles per micro-batch, ...)."""
     parts = split_rows(batch, run.config.grpo.minibatches)
     return [
         split_rows(jax.tree.map(lambda leaf: leaf[part], parts), run.config.micro_batches)  # noqa: B023

@@ -1,4 +1,4 @@
-"""Engineers without a run: a user's class, an endpoint, and models in JAX or vLLM."""
+"""Create engineers outside a run: a user's class, an endpoint, or a model in JAX or vLLM."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from training.schema import EngineerChoice, Model, Prompt, Sampling
 from training.schema.engineer_section import check_engineer, own_engineer
 
 CONTEXT_TOKENS = 8192
-"""The longest prompt and answer of a model together."""
+"""Maximum total length of a model's prompt and answer, in tokens."""
 
 
 @contextmanager
 def outside_engineer(
     name: str, choice: EngineerChoice, sampler: Literal["jax", "vllm"]
 ) -> Iterator[Engineer]:
-    """Make an engineer that no run has made, and end what it started.
+    """Yield an engineer, and stop its processes when the block ends.
 
     Args:
-        name: Its name in results.
-        choice: The kind: `module:CLASS`, `endpoint` or `model`.
-        sampler: Who samples kind `model`.
+        name: The engineer's name in results.
+        choice: Settings, with the kind `module:CLASS`, `endpoint` or `model`.
+        sampler: Engine for the kind `model`.
 
     Raises:
-        UserError: It can't be made.
+        UserError: The engineer can't be created.
     """
     check_engineer(choice)
     if choice.kind == "endpoint":
@@ -49,7 +49,7 @@ def outside_engineer(
 
 
 def _decoder(name: str, choice: EngineerChoice) -> GenerateText:
-    """Generate with the trainee's own decoder; compact contexts need no chat template."""
+    """Return a function that generates with the decoder of the trainee, without vLLM."""
     from training.policy import huggingface
     from training.policy.policy import open_policy
     from training.sampling.jax_sampler import JaxSampler

@@ -1,6 +1,7 @@
-"""Boards picked one by one, by what the policy makes of each: no configuration decides them.
+"""Select individual boards by the policy's results instead of by a configuration.
 
-`sfl` (Rutherford et al. 2024) and `plr` (Jiang et al. 2021) pick half of a stage's boards.
+The methods `sfl` (Rutherford et al. 2024) and `plr` (Jiang et al. 2021) select half of a stage's
+boards.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from training.schema import Picking, RunConfig
 
 
 def measure_pool(run: ActiveRun, sampler: Sampler, stage: int) -> None:
-    """Let the policy answer a stage's pool, and write `picks.json`, if boards are picked by it."""
+    """Answer the pool of a stage and write `picks.json`, if the method is `sfl`."""
     choice = run.config.engineer.picking
     file = run.directory.stage(stage).picks
     if choice is None or choice.method != "sfl" or file.exists():
@@ -34,7 +35,7 @@ def measure_pool(run: ActiveRun, sampler: Sampler, stage: int) -> None:
     with run.timed("pool", stage, update=0):
         pool = draw_pool(run.config, choice, stage, run.validation)
         valid = count_valid(run.config, run.policy, sampler, pool, stream="pool", stage=stage)
-        sampler.drop_cache()  # a run that is resumed here finds it empty
+        sampler.drop_cache()  # as in a run that resumes here
         answers = run.config.engineer.atlas.answers
         file.write(PicksRecord(stage=stage, answers=answers, valid=tuple(valid.tolist())))
 
@@ -47,13 +48,18 @@ def stage_boards(
     validation: Any,
     known: Sequence[Any] = (),
 ) -> StageInstances:
-    """Return the instances of a stage: drawn from its configuration, or (the lake's) picked.
+    """Return the instances of a stage: drawn from its configuration, or selected (lake only).
 
-    `known` are the boards of stages 1, 2 and so on, as far as they are at hand; others that are
-    replayed are made again.
+    Args:
+        config: The run's configuration.
+        directory: The run's directory.
+        stage: Number of the stage.
+        configuration: The stage's configuration.
+        validation: The validation set, which is excluded.
+        known: Boards of stages 1, 2, ..., if available. Missing ones are recomputed.
 
     Raises:
-        UserError: The file that boards are picked by is missing or does not fit.
+        UserError: The file with the policy's results is missing or inconsistent.
     """
     choice = config.engineer.picking
     if choice is None:
@@ -74,14 +80,14 @@ def stage_boards(
 def draw_pool(
     config: RunConfig, choice: Picking, stage: int, validation: InstanceSet
 ) -> InstanceSet:
-    """Draw about `choice.pool` boards, equally many of each kind that an atlas has."""
+    """Draw about `choice.pool` boards, the same number from each cell of an atlas."""
     cells = cells_of(config)
     key, count = key_for(config.seed, "pool", stage, 0), -(-choice.pool // len(cells))
     return draw_cell_boards(config, key, cells, count, DigestSet(validation.instances))[0]
 
 
 def spent_on_picking(files: StageDirectory) -> Spent:
-    """Say what the answers to a stage's pool have cost."""
+    """Return the cost of the answers to a stage's pool."""
     if not files.picks.exists():
         return Spent()
     record = files.picks.read()
@@ -96,7 +102,7 @@ def _replay(
     earlier: Sequence[InstanceSet],
     validation: InstanceSet,
 ) -> StageBoards:
-    """Pick the boards of a stage from those of the `earlier` ones: of stages 1, 2 and so on."""
+    """Select the boards of a stage from the boards of `earlier` stages (1, 2, ...)."""
     pool = draw_pool(config, choice, stage, validation)
     candidates, valid = _trained_on(config, directory, [pool.take([]), *earlier])
     return _pick(config, choice, stage, pool, candidates, valid, config.grpo.completions)
@@ -108,10 +114,10 @@ def _pick(
     stage: int,
     pool: InstanceSet,
     candidates: InstanceSet,
-    valid: np.ndarray,  # int (candidates,), how many answers to each were valid
-    answers: int,  # to each candidate
+    valid: np.ndarray,  # int (candidates,), valid answers per candidate
+    answers: int,  # answers per candidate
 ) -> StageBoards:
-    """Make a stage's boards of the best candidates and of random ones of the pool."""
+    """Return a stage's boards: the best candidates and random boards of the pool."""
     best = np.argsort(-valid * (answers - valid), kind="stable")[: choice.pool // 4]
     rng = np.random.default_rng(seed_for(config.seed, "train", stage))
     count = config.stages.instances
@@ -126,7 +132,7 @@ def _pick(
 
 
 def _answered(files: StageDirectory, pool: int) -> tuple[np.ndarray, int]:
-    """Read how many answers to each board of the pool were valid, int (pool,), of how many."""
+    """Return the valid answers to each board of the pool, int (pool,), and answers per board."""
     record = files.picks.read()
     if len(record.valid) != pool:
         raise UserError(f"{files.picks.path}: valid: got {len(record.valid)} boards, not {pool}")
@@ -136,7 +142,7 @@ def _answered(files: StageDirectory, pool: int) -> tuple[np.ndarray, int]:
 def _trained_on(
     config: RunConfig, directory: RunDirectory, boards: Sequence[InstanceSet]
 ) -> tuple[InstanceSet, np.ndarray]:
-    """Return the earlier stages' boards, and the valid answers to each the last time, int (B,)."""
+    """Return the boards of earlier stages, and the latest valid answers to each, int (B,)."""
     updates = directory.updates()
     used = config.updates_per_stage * config.grpo.prompts_per_update
     valid: list[int] = []
@@ -153,7 +159,7 @@ def _trained_on(
 
 
 def _first_rows(boards: InstanceSet, rows: np.ndarray) -> np.ndarray:
-    """Leave out rows whose board an earlier one holds."""
+    """Return the rows without those whose board occurs in an earlier row."""
     first: dict[str, int] = {}
     for row in rows.tolist():
         first.setdefault(_identity(boards, row), row)
@@ -165,7 +171,7 @@ def _identity(boards: InstanceSet, row: int) -> str:
 
 
 def _outcomes(config: RunConfig, boards: InstanceSet) -> list[RequestOutcome]:
-    """Describe boards as requests that were filled: by map size, with their own shares."""
+    """Return the boards as fulfilled requests by map size, with their actual ratios."""
     sizes, holes = boards.instances.size, np.asarray(boards.instances.holes)
     outcomes = []
     for size in np.unique(sizes).tolist():

@@ -1,4 +1,4 @@
-"""Reading: how a policy reads compact contexts, measured with the engine that generates."""
+"""Reading: measure how a policy reads compact contexts, with the generating engine."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from training.run.progress import console, working
 from training.sampling.sampler import Question, Sampler
 
 SEED = 12
-"""Decides the simulated contexts: the same for every stage and run, so that readings compare."""
+"""Seed of the simulated contexts, fixed so that all stages and runs are comparable."""
 
 
 @dataclass(frozen=True)
 class EngineReader:
-    """A policy in an engine, as `measure_reading` asks it."""
+    """Adapter of a policy in an engine for `measure_reading`."""
 
     policy: Policy
     sampler: Sampler
-    max_tokens: int  # of an answer
+    max_tokens: int  # per answer
 
     def answers(self, contexts: Sequence[str]) -> list[str]:
-        """Answer greedily and without constraints."""
+        """Return greedy answers without constrained decoding."""
         question = Question(
             prompts=[self.policy.encode_prompt(context) for context in contexts],
             n=1,
@@ -45,7 +45,7 @@ class EngineReader:
         ]
 
     def nats(self, contexts: Sequence[str], answers: Sequence[str]) -> list[float]:
-        """Score answers by the engine's weights at temperature 1."""
+        """Return the negative log-likelihood of each answer at temperature 1, in nats."""
         prompts = [self.policy.encode_prompt(context) for context in contexts]
         ends = [self.policy.encode_answer(answer) for answer in answers]
         scores = self.sampler.score(
@@ -54,14 +54,15 @@ class EngineReader:
         nats = [
             -float(np.sum(one[len(prompt) :])) for prompt, one in zip(prompts, scores, strict=True)
         ]
-        # Engines of several processes may round differently; all record what the first one said.
+        # Engines of several processes may round differently, so all use the values of process 0.
         return list(from_first("the scores of a reading", lambda: nats))
 
 
 def read(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> Reading | None:
-    """Measure how the weights in force after the last stage read, and write `reading.json`.
+    """Measure the reading of the weights in force after the last stage, and write `reading.json`.
 
-    None if the configuration does not ask for it, or the context is not compact.
+    Returns:
+        The reading, or None if it is disabled or the context is not compact.
     """
     choice, stage = run.config.engineer, results[-1].stage
     if not choice.reading or choice.style != "compact":
@@ -73,7 +74,7 @@ def read(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> Re
         reader = EngineReader(run.policy, sampler, choice.max_tokens)
         contexts = reading_set(domain_of(run.config), choice.reading, SEED)
         reading = measure_reading(contexts, reader)
-        sampler.drop_cache()  # a run that is resumed here finds it empty
+        sampler.drop_cache()  # as in a run that resumes here
         file.write(reading)
     console.print(f"stage {stage}: reading: {reading.sentence()}", soft_wrap=True)
     return reading

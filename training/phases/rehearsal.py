@@ -1,4 +1,4 @@
-"""Rehearsal: contexts with the rule's edits that a policy imitates while it learns from boards."""
+"""Rehearsal: imitate the rule's edits of contexts while training on boards."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from training.run.active_run import ActiveRun
 from training.schema import RunConfig
 
 EXAMPLES = 8192
-"""Contexts that a run draws its batches from."""
+"""Number of contexts that the batches of a run are drawn from."""
 
 
 def design_examples(config: RunConfig, count: int) -> list[DesignExample]:
-    """Pair compact contexts of simulated runs with the rule's edits; contrasts follow them."""
+    """Return compact contexts of simulated runs with the rule's edits, followed by contrasts."""
     rng = np.random.default_rng(config.seed)
     examples: list[DesignExample] = []
     while len(examples) < count:
@@ -29,10 +29,10 @@ def design_examples(config: RunConfig, count: int) -> list[DesignExample]:
 
 
 class Rehearsal:
-    """Deals out the designs that go with updates: those of an update are always the same."""
+    """Deterministic batches of designs to imitate, by update."""
 
     def __init__(self, run: ActiveRun, contexts: int) -> None:
-        """Draw and encode the examples of a run; each update gets so many contexts of them."""
+        """Draw and encode the examples of a run; each update gets `contexts` of them."""
         self._run = run
         self._contexts = contexts
         self._examples = run.policy.encode_examples(design_examples(run.config, EXAMPLES))
@@ -48,7 +48,7 @@ class Rehearsal:
 
 
 def rehearsed_designs(config: RunConfig, instances: int) -> int:
-    """Count the designs that a stage rehearses which trains on this many boards."""
+    """Return the number of designs that a stage with `instances` boards rehearses."""
     if config.rehearsal is None:
         return 0
     return instances // config.grpo.prompts_per_update * config.rehearsal.contexts

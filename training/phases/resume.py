@@ -1,4 +1,4 @@
-"""Resume: the learner as the newest checkpoint has it, without what came after."""
+"""Resume a run from its newest checkpoint, and remove later results."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from training.run.progress import console
 
 
 def restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int, bool]:
-    """Return the learner as the newest checkpoint has it, its stage, and the updates done there.
+    """Restore the learner from the newest checkpoint.
 
-    The last value says whether the policy has learned to design after them.
+    Returns:
+        The learner, its stage, the number of completed updates of that stage, and whether the
+        policy has learned to design after them.
     """
     progress = run.checkpoints.progress()
     if progress is not None:
@@ -35,7 +37,7 @@ def restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int, bool]:
 
 
 def _drop_later(run: ActiveRun, progress: RunProgress | None) -> None:
-    """Drop what was written of weights after the newest checkpoint, whose updates come again."""
+    """Remove results that belong to updates after the newest checkpoint."""
     config, designed = run.config, False
     if progress is None or progress.phase == "warm_start":
         steps = 0 if config.warm_start is None else config.warm_start.steps

@@ -1,7 +1,7 @@
-"""What every stage left, as values: a phase reads the stages before it here and nowhere else.
+"""The results of stages, and everything that later phases derive from them.
 
-The loop keeps a list of `StageResult`, in which `results[S]` is stage S, and 0 stands before the
-first.
+The loop keeps a list of `StageResult`, in which `results[S]` is stage S. Stage 0 is the state
+before the first stage.
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ from training.run.records import (
 from training.schema import RunConfig
 
 FAILED_CASES = 8
-"""How many failed answers the evidence of a stage holds; the context shows the first of them."""
+"""Number of failed answers in the evidence of a stage; the context shows the first of them."""
 
 
 @dataclass(frozen=True)
 class StageResult:
-    """What one stage left; what may be None here is None for stage 0, before the first."""
+    """The result of one stage; optional fields are None for stage 0."""
 
     stage: int
-    configuration: Configuration | None  # what it trained on
+    configuration: Configuration | None  # of the training instances
     episodes: tuple[EpisodeRecord, ...]  # answers to the validation set, in its order
-    # What the engineer may read: the answers, some failed ones, the updates and training instances.
+    # For the engineer: rates, some failed answers, statistics of updates and training instances.
     evidence: StageEvidence
-    start: StartRecord | None = None  # of stage 0, if the run started from another one
-    gate: GateRecord | None = None  # whether it was taken back, once the gate has compared
-    decision: DecisionRecord | None = None  # what the engineer decided for the next stage
-    notes: str = ""  # what the engineer wrote down for the next stage; often empty
+    start: StartRecord | None = None  # stage 0 only, if the run started from another run
+    gate: GateRecord | None = None  # whether the stage was rolled back; None before the gate
+    decision: DecisionRecord | None = None  # configuration of the next stage
+    notes: str = ""  # the engineer's notes for the next stage; often empty
 
     @cached_property
     def validation(self) -> ValidationRecord:
-        """The rates over the answers to the validation set, by group."""
+        """The rates on the validation set, by group."""
         return count_answers(self.stage, self.episodes)
 
 
 def read_stage_results(directory: RunDirectory, config: RunConfig) -> list[StageResult]:
-    """Read what the validated stages left, from stage 0 up to the first that is not validated."""
+    """Return the results of stage 0 and all validated stages from disk."""
     updates = directory.updates()
     results: list[StageResult] = []
     while (files := directory.stage(len(results))).episodes.exists():
@@ -101,7 +101,7 @@ def validated_stage(
     updates: Sequence[UpdateMetrics],
     environment: dict[str, dict[str, float]],
 ) -> StageResult:
-    """What a stage has left once it is validated; stage 0 has no updates and no `environment`."""
+    """Return the result of a stage after its validation; stage 0 has no updates."""
     failures = _typical_failures(episodes)[:FAILED_CASES]
     evidence = evidence_of(stage, episodes).model_copy(
         update={
@@ -126,14 +126,14 @@ def validated_stage(
 def configuration_for(
     config: RunConfig, results: Sequence[StageResult], stage: int
 ) -> Configuration:
-    """The configuration a stage trains on: the initial one, then what the engineer last decided."""
+    """Return the configuration of a stage: the initial one, or the engineer's last decision."""
     if stage == 1:
         return config.environment.initial
     return decision_of(results, stage - 1).configuration
 
 
 def decision_of(results: Sequence[StageResult], stage: int) -> DecisionRecord:
-    """What the engineer decided after a stage; a `UserError` if it has not decided yet."""
+    """Return the engineer's decision after a stage; raise a `UserError` if there is none yet."""
     decision = results[stage].decision if stage < len(results) else None
     if decision is None:
         raise UserError(f"stage {stage}: has no decision yet")
@@ -141,13 +141,13 @@ def decision_of(results: Sequence[StageResult], stage: int) -> DecisionRecord:
 
 
 def reference_of(results: Sequence[StageResult], stage: int) -> int:
-    """The stage whose weights a stage starts from: the one before, unless that was taken back."""
+    """Return the stage that a stage's initial weights come from; rollbacks skip stages."""
     gate = results[stage - 1].gate
     return gate.reference if gate is not None and gate.restored == "checkpoint" else stage - 1
 
 
 def _compare(before: StageResult, after: StageResult) -> PairedComparison:
-    """Compare two stages' answers to the validation set, instance by instance."""
+    """Return the paired comparison of two stages on the validation set."""
     answers = [[episode.valid for episode in one.episodes] for one in (before, after)]
     if len(answers[0]) != len(answers[1]):
         raise UserError(
@@ -158,10 +158,18 @@ def _compare(before: StageResult, after: StageResult) -> PairedComparison:
 
 
 def gate_record(config: RunConfig, results: Sequence[StageResult], stage: int) -> GateRecord:
-    """Decide whether a stage is taken back, from the validations and the decisions.
+    """Decide from the validations whether to roll back a stage.
 
-    A rollback restores the configuration that was in force when the stage was designed; the first
-    stage keeps its own.
+    A rollback restores the configuration that was in force when the stage was designed. The first
+    stage keeps its configuration.
+
+    Args:
+        config: The run's configuration.
+        results: Results of the stages up to `stage`.
+        stage: Number of the stage, from 1.
+
+    Returns:
+        The comparison and the decision.
     """
     settings = config.engineer.gate
     reference = reference_of(results, stage)
@@ -182,7 +190,7 @@ def gate_record(config: RunConfig, results: Sequence[StageResult], stage: int) -
 
 
 def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> StageView:
-    """All that the engineer may be told after a stage, whether the gate has compared it or not."""
+    """Return the information that the engineer gets after a stage, before or after the gate."""
     gate = results[stage].gate or gate_record(config, results, stage)
     evidence = results[stage].evidence
     taken_back = evidence.validation if gate.restored == "checkpoint" else {}
@@ -207,7 +215,7 @@ def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> St
 
 
 def _designed_from(results: Sequence[StageResult], stage: int) -> Configuration | None:
-    """The configuration in force when a stage's own was designed; None before any design."""
+    """Return the configuration in force when a stage was designed; None for the first stage."""
     before = results[stage - 1]
     if before.gate is not None:
         return before.gate.configuration
@@ -215,7 +223,7 @@ def _designed_from(results: Sequence[StageResult], stage: int) -> Configuration 
 
 
 def start_record(config: RunConfig, results: Sequence[StageResult]) -> StartRecord:
-    """What the engineer of a run that starts after the last of `results` knows of them."""
+    """Return the history of `results` for the engineer of a run that starts after them."""
     following = len(results)
     history = _history_before(config, results, following)
     rows = [dict(one) | {"stage": one.stage - results[-1].stage} for one in history]
@@ -227,7 +235,7 @@ def start_record(config: RunConfig, results: Sequence[StageResult]) -> StartReco
 
 
 def design_settings(config: RunConfig) -> DesignSettings:
-    """How the engineer is asked, as the configuration says."""
+    """Return the settings of the Design phase in the configuration."""
     choice = config.engineer
     return DesignSettings(
         blocks=choice.blocks,
@@ -240,7 +248,7 @@ def design_settings(config: RunConfig) -> DesignSettings:
 def _history_before(
     config: RunConfig, results: Sequence[StageResult], stage: int
 ) -> list[StageHistory]:
-    """What the engineer reads of the stages before this one, oldest first."""
+    """Return the history of earlier stages for the engineer, oldest first."""
     start = results[0].start
     history: list[StageHistory] = [] if start is None else list(start.history)
     for after in results[1:stage]:
@@ -264,7 +272,7 @@ def _history_before(
 
 
 def _how_decided(results: Sequence[StageResult], stage: int) -> HowDecided:
-    """How the configuration of a stage came about."""
+    """Return the origin of a stage's configuration."""
     if stage > 1:
         return decision_of(results, stage - 1).kind
     start = results[0].start
@@ -272,7 +280,7 @@ def _how_decided(results: Sequence[StageResult], stage: int) -> HowDecided:
 
 
 def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> TrainingEvidence:
-    """What a stage's updates looked like, as the engineer reads it."""
+    """Return statistics of a stage's updates for the engineer."""
     tenth = max(1, len(updates) // 10)
     groups = _by_group(config, updates)
     return TrainingEvidence(
@@ -294,7 +302,7 @@ def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> T
 
 
 def _by_group(config: RunConfig, updates: Sequence[UpdateMetrics]) -> dict[str, list[GroupMetrics]]:
-    """Collect what updates say of each group, in the order of the space."""
+    """Return the metrics of each group over all updates, in the order of the space."""
     groups = domain_of(config).space.groups
     rows = {
         group: [one.by_group[group] for one in updates if group in one.by_group] for group in groups
@@ -303,7 +311,7 @@ def _by_group(config: RunConfig, updates: Sequence[UpdateMetrics]) -> dict[str, 
 
 
 def _signals(rows: Sequence[GroupMetrics]) -> Signals:
-    """Say how the answers to one group's training instances look."""
+    """Return the statistics of the answers to one group's training instances."""
     count = sum(row.count for row in rows)
     return Signals(
         readable=sum(row.readable for row in rows) / count,
@@ -314,7 +322,7 @@ def _signals(rows: Sequence[GroupMetrics]) -> Signals:
 
 
 def _sum(rows: Sequence[Tally]) -> Tally:
-    """Add up counts of one group."""
+    """Return the sum of counts of one group."""
     scores: Counter[str] = Counter()
     failures: Counter[str] = Counter()
     for row in rows:
@@ -329,7 +337,7 @@ def _sum(rows: Sequence[Tally]) -> Tally:
 
 
 def _typical_failures(episodes: Sequence[EpisodeRecord]) -> list[tuple[str, EpisodeRecord]]:
-    """One case of each group and kind of failure, the most frequent of these first."""
+    """Return one case per group and kind of failure, most frequent kinds first."""
     alike: dict[tuple[str, str], list[EpisodeRecord]] = defaultdict(list)
     for episode in episodes:
         if episode.failure is not None:
@@ -341,7 +349,7 @@ def _typical_failures(episodes: Sequence[EpisodeRecord]) -> list[tuple[str, Epis
 
 
 def _mean(values: Sequence[float]) -> float:
-    # fmean rounds otherwise, and contexts are compared to the byte.
+    # fmean rounds differently, and contexts must be reproducible byte for byte.
     return sum(values) / len(values)
 
 

@@ -26,13 +26,16 @@ from training.schema import RunConfig, StartedFrom, dump
 
 
 def started_config(config: RunConfig, source: Path, target: Path) -> RunConfig:
-    """Return the configuration of a run in `target` that starts from the run in `source`.
+    """Return the configuration of a run that starts from another run.
 
-    If `target` already holds such a run, `source` is not read and may be gone.
+    Args:
+        config: The configuration of the new run.
+        source: Directory of the other run. It is not read if `target` exists already.
+        target: Directory of the new run.
 
     Raises:
-        UserError: `source` has no complete stage, its last design is not allowed in `config`, or
-            `target` holds a run that started otherwise.
+        UserError: `source` has no complete stage, its last design is invalid in `config`, or
+            `target` contains a run that started differently.
     """
     if RunDirectory(target).config_file.exists():
         theirs = RunDirectory(target).config()
@@ -60,7 +63,7 @@ def started_config(config: RunConfig, source: Path, target: Path) -> RunConfig:
 
 
 def start_weights(start: StartedFrom, target: Path) -> Path:
-    """Return the folder of the weights that a run in `target` starts with, made or not."""
+    """Return the folder of the initial weights of a run in `target`; it may not exist yet."""
     made, source = RunDirectory(target), RunDirectory(Path(start.run))
     if made.config_file.exists():
         return made.initial_policy
@@ -68,12 +71,12 @@ def start_weights(start: StartedFrom, target: Path) -> Path:
 
 
 def make_start(config: RunConfig, target: Path) -> None:
-    """Make the directory of a run that starts from another one, unless it is there.
+    """Create the directory of a run that starts from another run, unless it exists.
 
-    It appears whole or not at all.
+    The directory is created atomically.
 
     Raises:
-        UserError: The run that it starts from is missing or has changed.
+        UserError: The other run is missing or has changed.
     """
     start = config.started_from
     if start is None or RunDirectory(target).belongs_to(config):
@@ -107,7 +110,7 @@ def make_start(config: RunConfig, target: Path) -> None:
 
 
 def _read_start(path: Path) -> tuple[StartedFrom, Configuration]:
-    """Return where a run that starts from the one in `path` begins, and on which design."""
+    """Return the origin and the first configuration of a run that starts from `path`."""
     directory = RunDirectory(path)
     directory.require_intact()
     config, results = directory.config(), _complete(directory)
@@ -120,7 +123,7 @@ def _read_start(path: Path) -> tuple[StartedFrom, Configuration]:
 
 
 def _complete(directory: RunDirectory) -> list[StageResult]:
-    """Read the results of the stages that are complete."""
+    """Return the results of the complete stages."""
     stages = [s for s in directory.stage_numbers() if directory.stage(s).digests.exists()]
     results = read_stage_results(directory, directory.config())
     if not stages or len(results) <= stages[-1]:

@@ -1,4 +1,4 @@
-"""The end result of a run: as a record, and as tables on the terminal."""
+"""The final result of a run, as a record and as tables in the terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from training.schema import RunConfig
 
 
 def summary_of(config: RunConfig, results: Sequence[StageResult]) -> SummaryRecord:
-    """Every validation and every decision of a finished run, in order."""
+    """Return all validations and decisions of a finished run, in order."""
     return SummaryRecord(
         name=config.name,
         seed=config.seed,
@@ -30,9 +30,13 @@ def print_summary(
     changes: Sequence[PairedComparison],
     problems: Sequence[str] = (),
 ) -> None:
-    """Print rates by group with intervals, the configurations side by side, and the problems.
+    """Print rates by group with intervals, the configurations, and the problems of a run.
 
-    `changes` compare each stage with the one that its weights came from.
+    Args:
+        config: The run's configuration.
+        summary: The final result.
+        changes: Comparison of each stage with the stage that its weights came from.
+        problems: One sentence per problem.
     """
     stages, domain = summary.stages, domain_of(config)
     label = domain.space.group_label
@@ -80,6 +84,6 @@ def print_summary(
 
 
 def change(comparison: PairedComparison) -> str:
-    """The change of the valid rate with its interval, in points."""
+    """Return the change of the valid rate with its interval, in percentage points."""
     low, high = comparison.interval()
     return f"{100 * comparison.difference:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"

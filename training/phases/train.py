@@ -35,10 +35,10 @@ from training.threads import XLA_WORKERS, let_others_go_first
 
 @dataclass(frozen=True)
 class TrainedStage:
-    """What the Train phase makes of a stage, counted from 1."""
+    """The result of the Train phase of a stage."""
 
     stage: int
-    configuration: Configuration  # what its instances were drawn from
+    configuration: Configuration  # of the training instances
     boards: StageInstances
     updates: tuple[UpdateMetrics, ...]
     state: LearnerState  # after the updates; the engine holds its weights
@@ -52,10 +52,17 @@ def train(
     *,
     done: int = 0,
 ) -> TrainedStage:
-    """Draw the next stage's instances and take its updates; log each and save checkpoints.
+    """Draw the next stage's instances and take its updates, with logs and checkpoints.
 
-    The buffers of `state` are donated. The sampler holds its weights, and those of the returned
-    state at the end. The first `done` updates are skipped.
+    Args:
+        run: The active run.
+        state: The learner; its buffers are donated.
+        sampler: The engine. It must hold the weights of `state`, and holds the new ones on return.
+        results: Results of all stages so far.
+        done: Number of completed updates of the stage, which are skipped.
+
+    Returns:
+        The trained stage.
     """
     stage, settings = len(results), run.config.grpo
     configuration = configuration_for(run.config, results, stage)
@@ -120,7 +127,7 @@ def train(
             if number % settings.checkpoint_every == 0 or number == count:
                 with run.clock(seconds, "checkpoint"):
                     drawn = None if ahead is None else ahead.keep(run.directory.prefetched, step)
-                    run.directory.metrics.sync()  # a checkpoint must not outlive its lines
+                    run.directory.metrics.sync()  # log lines must be on disk before the checkpoint
                     learned = stage - 1 if run.config.engineer.learning else 0
                     logs = run.directory.log_digests(*([] if drawn is None else [drawn]))
                     progress = RunProgress("train", stage, number, step, learned, logs)
@@ -145,8 +152,8 @@ def _prefetching(
     if not run.config.grpo.prefetch:
         return None
     if run.config.sampling.runs_vllm_here and jax.default_backend() == "cpu":
-        # A rollout is a chain of short steps, and an update fills all cores: where they share them,
-        # both are done sooner if the update takes what the rollout leaves.
+        # Rollouts consist of short sequential steps, and updates use all cores. If they share
+        # cores, both finish earlier when rollouts have priority.
         let_others_go_first(XLA_WORKERS)
     ahead = PrefetchingSampler(sampler)
     if 0 < done < count:
@@ -159,8 +166,8 @@ def starting_state(
 ) -> LearnerState:
     """Return the learner that the next stage starts with.
 
-    If the gate has taken the last stage back, it has the weights that the stage started from and a
-    new optimizer; otherwise it is `state`.
+    This is `state`, unless the gate has rolled back the last stage. Then it has the weights that
+    the last stage started from, and a new optimizer.
     """
     origin = reference_of(results, len(results))
     if origin == len(results) - 1:
@@ -174,7 +181,7 @@ def starting_state(
 
 
 def _logged_updates(run: ActiveRun, stage: int, done: int) -> list[UpdateMetrics]:
-    """Read what was logged of the updates that a stage has done; all of them must be there."""
+    """Return the logged metrics of a stage's updates; raise a `UserError` if any is missing."""
     if done == 0:
         return []
     metrics, updates = run.directory.metrics, run.directory.updates(stage)
@@ -184,13 +191,13 @@ def _logged_updates(run: ActiveRun, stage: int, done: int) -> list[UpdateMetrics
         what = f"lacks updates {lost}" if lost else f"has updates {found}, not {needed}"
         raise UserError(
             f"{metrics.path}: {what} of stage {stage}, which the checkpoint has: a line is "
-            "damaged. Restore the file, or remove the directory to start anew"
+            "damaged. Restore the file, or remove the directory to start again"
         )
     return updates
 
 
 def _draw(run: ActiveRun, stage: int, configuration: Configuration) -> StageInstances:
-    """Draw the stage's instances, and write what they are drawn from and what they are like."""
+    """Draw the stage's instances, and write their configuration and statistics."""
     files = run.directory.stage(stage)
     if not files.configuration.exists():
         files.configuration.write(configuration)

@@ -1,4 +1,4 @@
-"""Validate: the policy answers the fixed validation set, and a stage that fell is taken back."""
+"""Validate: answer the fixed validation set, and roll back a stage whose rate has dropped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from training.sampling.sampler import Question, Sampler, Tokens
 from training.schema import RunConfig
 
 CHUNK = 512
-"""How many prompts the engine is given at a time, so that there is progress to show."""
+"""Prompts per call of the engine, so that progress can be shown."""
 
 
 def validation_set(config: RunConfig) -> Any:
@@ -29,9 +29,17 @@ def validation_set(config: RunConfig) -> Any:
 
 
 def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = None) -> StageResult:
-    """Answer the validation set with the weights that a stage ended with, and verify the answers.
+    """Answer the validation set with the weights of a stage, and verify the answers.
 
-    A result that is there is read back. Without `trained` it is that of stage 0.
+    Existing answers are read from disk.
+
+    Args:
+        run: The active run.
+        sampler: The engine, which holds the weights of the stage.
+        trained: The trained stage, or None for stage 0.
+
+    Returns:
+        The result of the stage.
     """
     stage = 0 if trained is None else trained.stage
     files = run.directory.stage(stage)
@@ -49,7 +57,7 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
                 prompts=run.validation_prompts,
             )
             episodes = judge_answers(run.config, run.validation, answers)
-            run.checkpoints.wait()  # what is said of the weights must not outlive them
+            run.checkpoints.wait()  # results must not be written before their weights
             files.episodes.write(episodes)
         rates = count_answers(stage, episodes)
         console.print(f"stage {stage}: {success_rates(rates.total)}", soft_wrap=True)
@@ -72,7 +80,7 @@ def encode_prompts(config: RunConfig, policy: Policy, boards: Any) -> list[list[
 
 
 class Written(NamedTuple):
-    """An answer as it was sampled."""
+    """A sampled answer."""
 
     text: str
     tokens: int
@@ -89,9 +97,19 @@ def answer(
     prompts: Sequence[Tokens] | None = None,
     samples: int = 1,
 ) -> list[Written]:
-    """Let the policy answer each instance `samples` times in a row, at the validation temperature.
+    """Return sampled answers to instances, at the validation temperature.
 
-    `prompts` are what `encode_prompts` returns for these instances; None: it is called here.
+    Args:
+        config: The run's configuration.
+        policy: The policy.
+        sampler: The engine, which holds the policy's weights.
+        boards: B instances.
+        title: Label of the progress bar.
+        prompts: The result of `encode_prompts`. None computes it.
+        samples: Number of answers per instance.
+
+    Returns:
+        B * samples answers. Those to one instance are adjacent.
     """
     if prompts is None:
         prompts = encode_prompts(config, policy, boards)
@@ -121,7 +139,7 @@ def answer(
 def judge_answers(
     config: RunConfig, boards: Any, answers: Sequence[Written]
 ) -> tuple[EpisodeRecord, ...]:
-    """Judge one answer per instance, and make the records of the answers."""
+    """Return the records of one judged answer per instance."""
     environment = environment_of(config)
     texts = [one.text for one in answers]
     episodes = environment.episodes(boards, texts, environment.judge(boards, texts))
@@ -132,7 +150,11 @@ def judge_answers(
 
 
 def gate(config: RunConfig, directory: RunDirectory, results: Sequence[StageResult]) -> StageResult:
-    """Compare the last stage with the one it started from, and write `gate.json`."""
+    """Compare the last stage with the stage it started from, and write `gate.json`.
+
+    Returns:
+        The last of `results` with the gate's decision.
+    """
     result = results[-1]
     file = directory.stage(result.stage).gate
     if file.exists():

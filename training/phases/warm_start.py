@@ -1,4 +1,4 @@
-"""Warm start: a small policy imitates demonstrations, and the rule's edits of compact contexts."""
+"""Warm start: imitate demonstrations and the rule's edits of compact contexts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TOKENIZER_DESIGNS = 1024
 
 
 def warm_start(run: ActiveRun, params: Any) -> Any:
-    """Take the steps that the newest checkpoint has not taken, and return the weights after all."""
+    """Run or resume the warm start from its newest checkpoint, and return the final weights."""
     settings = run.config.warm_start
     assert settings is not None
     shown = run.environment.warm_start_set(
@@ -103,7 +103,7 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
                 latest = jax.device_get({key: metrics[key] for key in ("loss", "grad_norm")})
                 advice = "a smaller warm_start.learning_rate or model.dtype=float32"
                 require_finite(f"step {number} of the warm start", latest, help=advice)
-                run.directory.metrics.sync()  # a checkpoint must not outlive its lines
+                run.directory.metrics.sync()  # log lines must be on disk before the checkpoint
                 logs = run.directory.log_digests()
                 progress = RunProgress("warm_start", 0, number, number, logs=logs)
                 run.checkpoints.save(state, progress)
@@ -111,24 +111,24 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
 
 
 def texts_for_tokenizer(config: RunConfig) -> list[str]:
-    """Return prompts, plans, contexts and configurations such as the policy will read and write."""
+    """Return typical prompts, plans, contexts and configurations to train the tokenizer on."""
     environment = environment_of(config)
     count = TOKENIZER_INSTANCES
     if isinstance(config.environment, OtherEnvironment) and config.warm_start is not None:
-        count = min(count, config.warm_start.instances)  # it need not have more
+        count = min(count, config.warm_start.instances)  # more are not needed
     shown = environment.warm_start_set(threefry_key(config.seed), count, None)
     examples = [*_shown_examples(environment, shown), *design_examples(config, TOKENIZER_DESIGNS)]
     return [text for example in examples for text in example]
 
 
 def _shown_examples(environment: TrainingEnvironment, shown: Any) -> list[tuple[str, str]]:
-    """Pair each instance's prompt with the answer to imitate."""
+    """Return pairs of each instance's prompt and the answer to imitate."""
     return list(zip(environment.prompts(shown), environment.demonstrations(shown), strict=True))
 
 
 def _compiled_step(policy: Policy, optimizer: optax.GradientTransformation) -> Any:
     def loss(params: Any, batch: Sequences) -> tuple[jax.Array, Metrics]:
-        """Sum the negative log-likelihood of the target tokens, nats."""
+        """Return the summed negative log-likelihood of the target tokens, nats."""
         return answer_nats(params, batch, graphdef=policy.graphdef).sum(), {}
 
     @functools.partial(jit_gradients, donate_argnums=0)

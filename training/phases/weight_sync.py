@@ -1,4 +1,4 @@
-"""Whether the engine computes with the trainer's weights what the trainer does."""
+"""Check that the engine and the trainer compute the same log-probabilities."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ _PROMPTS = 4
 
 
 def check_engine(run: ActiveRun, params: Any, sampler: Sampler) -> None:
-    """Sync an engine that has just started, and compare both on a few validation prompts.
+    """Sync a new engine, and compare it with the trainer on a few validation prompts.
 
-    vLLM has set memory aside for the logits of `sampling.max_num_seqs` tokens, so no longer part of
-    a prompt is scored.
+    Prompts are truncated to `sampling.max_num_seqs` tokens, because vLLM reserves memory for that
+    many logits.
+
+    Raises:
+        SyncError: The log-probabilities differ by more than `sampling.gap_tolerance`.
     """
     settings = run.config.sampling
     longest = max(settings.max_num_seqs, 128)
@@ -25,13 +28,16 @@ def check_engine(run: ActiveRun, params: Any, sampler: Sampler) -> None:
     sampler.sync(run.policy.tensors(params))
     expected = run.policy.logprobs(params, prompts)
     check_agreement(sampler, prompts, expected, settings.gap_tolerance)
-    sampler.drop_cache()  # as every sync leaves it
+    sampler.drop_cache()  # as after every sync
 
 
 def check_rollout(settings: Sampling, gap: float, *, lag: int = 0) -> None:
-    """Raise a `SyncError` if a rollout's mean |engine - trainer| log-probability is too large.
+    """Raise a `SyncError` if a rollout's mean log-probability gap exceeds the tolerance.
 
-    Answers that were drawn `lag` updates before are not checked.
+    Args:
+        settings: The section `sampling`.
+        gap: Mean of |engine - trainer| log-probability per token, in nats.
+        lag: Number of updates since the rollout's weights. The check is skipped if it is not 0.
     """
     if lag == 0 and gap > settings.gap_tolerance:
         raise SyncError(

@@ -160,7 +160,7 @@ def test_atlas_is_measured_once_for_its_settings(run, config):
     assert directory.stage(1).atlas.path.read_text() == text
     assert policy.synced == 1
     other = config_of(atlas=CHOICE | {"levels": 3})
-    with pytest.raises(UserError, match=r"stages/1/atlas.json: its cells are not those of"):
+    with pytest.raises(UserError, match=r"stages/1/atlas.json: its cells differ from"):
         known_atlas(directory, other, 1)
     shutil.copytree(directory.stage(1).path, directory.stage(2).path)
     with pytest.raises(UserError, match="stage: got 1, it stands for stage 2"):
