@@ -1,1 +1,1 @@
-"""Boards on few cells: sets of all their joint states, as bits (tier 6)."""
+"""Boards with few cells: sets of all joint states as bits (tier 6)."""

@@ -1,4 +1,4 @@
-"""The search of `joint` block by block, for a core that works on one board at a time."""
+"""Block-wise search equivalent to `joint`, for a core that works on one board at a time."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -26,10 +26,10 @@ from jaxlake.solver.dense.step import (
 from jaxlake.solver.materialize import computed_apart
 
 INNER = 3
-"""Agents whose joint states are one block."""
+"""Number of agents whose joint states form one block."""
 
 PLANES = 8
-"""Bits of a cost."""
+"""Number of bits of a cost."""
 
 _ALL = np.uint32(0xFFFFFFFF)
 
@@ -37,26 +37,26 @@ _ALL = np.uint32(0xFFFFFFFF)
 class BlockBuffers(NamedTuple):
     """Sets of joint states in P blocks, which a search writes before it reads them."""
 
-    reached: jax.Array  # uint32 (P, W, radix, radix), reached at any cost so far
-    moved: jax.Array  # uint32 (P, W, radix, radix), reached by the step at hand
-    waiting: jax.Array  # uint32 (K + 1, P, W, radix, radix), to be stepped from at c % (K + 1)
-    planes: jax.Array  # uint32 (P, 8, W, radix, radix), 1 + the least cost, bit by bit
+    reached: jax.Array  # uint32 (P, W, radix, radix), states reached at any cost so far
+    moved: jax.Array  # uint32 (P, W, radix, radix), states reached by the current step
+    waiting: jax.Array  # uint32 (K + 1, P, W, radix, radix), states to expand at c % (K + 1)
+    planes: jax.Array  # uint32 (P, 8, W, radix, radix), bits of 1 + the least cost
 
 
 class BlockSearch(NamedTuple):
-    """What a search found, and where it is."""
+    """Result and state of a search."""
 
     cost: jax.Array  # int32 (), c of the last step
-    half: jax.Array  # bool (), the next step is half done: without waits one colour is
+    half: jax.Array  # bool (), one colour of the next step is done; only without waits
     found: jax.Array  # bool ()
-    stuck: jax.Array  # bool (), nothing is left to step from
+    stuck: jax.Array  # bool (), no state is left to expand
     known: jax.Array  # bool (P,), blocks of `reached` and `planes` that were written
     due: jax.Array  # bool (K + 1, P), blocks of `waiting` that hold states
     buffers: BlockBuffers
 
 
 def block_buffers(agents: int, radix: int) -> BlockBuffers:
-    """Allocate the sets of a search; what is in them does not matter."""
+    """Allocate the sets of a search, with arbitrary contents."""
     blocks = (radix ** (agents - INNER),)
     block = (words_of(radix), radix, radix)
 
@@ -72,35 +72,35 @@ def block_buffers(agents: int, radix: int) -> BlockBuffers:
 
 
 class _Outer(NamedTuple):
-    """The agents that a block, or a block of edges, gives places: O = K - 3 of them."""
+    """The O = K - 3 outer agents, whose positions determine a block of states or of edges."""
 
-    legal: jax.Array  # bool (P,), cells of the board, no two the same
+    legal: jax.Array  # bool (P,), all are on distinct cells of the board
     legal_edges: jax.Array  # bool (P,), likewise for edges
     colours: jax.Array  # bool (2, P), all are on cells of the colour, or retired
-    active: jax.Array  # int32 (P,), how many have not retired
+    active: jax.Array  # int32 (P,), number of agents that have not retired
     left: jax.Array  # int32 (P,), the sum of their distances, or the largest for the makespan
-    sources: jax.Array  # int32 (2 ** O, P), blocks by block of edges, from which they come
-    targets: jax.Array  # int32 (3 ** O, P), to which they go
-    cells: jax.Array  # bool (2, P, radix), cells of the agents on axes that they leave free
-    edges: jax.Array  # bool (2, P, radix), likewise edges
-    last_cells: jax.Array  # uint32 (P, W, 1, 1), cells of the last agent that they leave free
-    last_across: jax.Array  # uint32 (P, W, 1, 1), edges of it in rows
-    last_along: jax.Array  # uint32 (P, W, 1, 1), edges of it in columns
+    sources: jax.Array  # int32 (2 ** O, P), predecessor blocks of each block of edges
+    targets: jax.Array  # int32 (3 ** O, P), successor blocks
+    cells: jax.Array  # bool (2, P, radix), free cells of the agents on axes
+    edges: jax.Array  # bool (2, P, radix), free edges of the agents on axes
+    last_cells: jax.Array  # uint32 (P, W, 1, 1), free cells of the last agent
+    last_across: jax.Array  # uint32 (P, W, 1, 1), free edges of the last agent in rows
+    last_along: jax.Array  # uint32 (P, W, 1, 1), free edges of the last agent in columns
 
 
 class _Inner(NamedTuple):
-    """The last three agents, by themselves."""
+    """The last three agents on their own."""
 
     legal: jax.Array  # uint32 (W, radix, radix)
     between: Halfway
     colours: jax.Array  # uint32 (2, W, radix, radix), all are on cells of the colour, or retired
-    active: jax.Array  # uint32 (4, W, radix, radix), so many have not retired
-    left: jax.Array  # int32 (radix, radix), as in `_Outer`, of those on axes
+    active: jax.Array  # uint32 (4, W, radix, radix), states in which so many have not retired
+    left: jax.Array  # int32 (radix, radix), as in `_Outer`, for the agents on axes
     within: jax.Array  # uint32 (W, D + 1), cells of the last agent with a distance below d
 
 
 def _number(digits: Sequence[jax.Array], radix: int) -> jax.Array:
-    """Return the number of the block of the outer agents at such numbers, int32 (P,)."""
+    """Return the block of outer agents with the given cell numbers, int32 (P,)."""
     return reduce(lambda number, digit: number * radix + digit, digits, jnp.int32(0))
 
 
@@ -137,7 +137,7 @@ def _outer_agents(
         return jnp.stack(numbers).astype(jnp.int32)
 
     def free_of(ours: jax.Array, theirs: jax.Array) -> jax.Array:
-        """Tell for each block which numbers of an agent on an axis are at none of its places."""
+        """Return, for each block, the numbers of an agent on an axis that are unoccupied."""
         met = (theirs[..., None] == ours) & (theirs >= 0)[..., None]
         return ~jnp.any(met, axis=0)
 
@@ -215,11 +215,10 @@ def search_blocks(
     within: jax.Array,
     buffers: BlockBuffers,
 ) -> BlockSearch:
-    """Take step after step until the goal is reached, nothing is left, or c is `most`.
+    """Take steps until the goal is reached, no state is left, or c is `most`.
 
-    The `distances` to the goal, int32 (K, radix), are by cell, and 0 for agents that have retired
-    or do not exist. Plans that cost more than `within`, or take longer for the makespan, are not
-    found.
+    `distances` to the goal, int32 (K, radix), are by cell, and 0 for retired and absent agents.
+    Plans that exceed `within`, in cost or in makespan, are not found.
     """
     K, radix = components.place.shape
     P = radix ** (K - INNER)
@@ -234,7 +233,7 @@ def search_blocks(
         return _number(list(numbers[: K - INNER]), radix)
 
     def states_at(numbers: jax.Array) -> jax.Array:
-        """Return the one joint state as a set within its block."""
+        """Return the set within its block that holds the one joint state."""
         return single_state(numbers[-INNER:], radix)
 
     end = jnp.where(total, jnp.zeros(K, jnp.int32), components.goal)
@@ -260,7 +259,7 @@ def search_blocks(
                 ]
                 return reduce(jnp.bitwise_or, found) & of_colour
 
-            # The axes are the other way round there.
+            # There, the axes are in the opposite order.
             apart = outer.edges[1, q][:, None] & outer.edges[0, q]
             free = jnp.where(apart, _ALL, jnp.uint32(0))
             between = Halfway(
@@ -294,7 +293,7 @@ def search_blocks(
         def arrive(i: jax.Array, state: BlockSearch) -> BlockSearch:
             buffers = state.buffers
             p = blocks[i]
-            # What the last three may still need.
+            # The cost that the last three agents may still incur.
             room = within - c - jnp.where(total, outer.left[p], 0)
 
             def unite(
@@ -319,7 +318,7 @@ def search_blocks(
             def put(
                 a: jax.Array, queue: tuple[jax.Array, jax.Array]
             ) -> tuple[jax.Array, jax.Array]:
-                """Let those wait of whom so many of the last three have not retired."""
+                """Queue the states in which `a` of the last three agents have not retired."""
                 waiting, due = queue
                 then = jnp.where(total, c + outer.active[p] + a, c + 1) % (K + 1)
 
@@ -354,7 +353,7 @@ def search_blocks(
         state = jax.lax.fori_loop(0, count, arrive, state)
         due = state.due.at[slot].set(state.due[slot] & ~complete)
         stuck = complete & ~jnp.any(due)
-        # What would come after the last states are empty sets.
+        # All sets after the last states would be empty.
         ended = jnp.where(stuck & total & ~state.found, most, c)
         return state._replace(
             cost=jnp.where(complete, ended, state.cost),
@@ -365,7 +364,7 @@ def search_blocks(
 
     begin, block = states_at(components.start), block_of(components.start)
     at = jnp.arange(P) == block
-    # At cost 0 states wait as at any cost, for as many as there are agents.
+    # At cost 0, states are queued as at any cost, for as many agents as exist.
     there = jnp.sum(components.start > 0, dtype=jnp.int32)
     slot = jnp.where(total, there, 1) % (K + 1)
     planes = jnp.zeros((PLANES, *begin.shape), jnp.uint32).at[0].set(begin)

@@ -1,4 +1,4 @@
-"""The cells and edges that each agent can reach on one board, numbered from 1; 0 is retired."""
+"""Cells and edges that each agent can reach on one board, numbered from 1; 0 is retired."""
 
 from typing import NamedTuple
 
@@ -19,27 +19,27 @@ class DenseBoards(NamedTuple):
     starts: jax.Array  # int32 (K, 2, B), (row, column)
     goals: jax.Array  # int32 (K, 2, B)
     mask: jax.Array  # bool (K, B), whether an agent exists
-    timed: jax.Array  # bool (B,), the least makespan is known, and so not asked for
-    makespans: jax.Array  # int32 (2, B), between which the least makespan is; NEVER above it where
-    #   no plan is known
-    costs: jax.Array  # int32 (2, B), likewise the least sum of costs
+    timed: jax.Array  # bool (B,), the least makespan is known and need not be searched
+    makespans: jax.Array  # int32 (2, B), bounds on the least makespan; the upper bound is NEVER
+    #   without a known plan
+    costs: jax.Array  # int32 (2, B), likewise for the least sum of costs
 
 
 class Components(NamedTuple):
-    """For each agent its component, by numbers; `radix` - 1 is the number of nothing."""
+    """Component of each agent, by number; the number `radix` - 1 is unused."""
 
-    place: jax.Array  # int32 (K, radix), row * N + column by cell; 0: the goal; -1: nothing
-    start: jax.Array  # int32 (K,), number of the start, 0 for agents that do not exist
+    place: jax.Array  # int32 (K, radix), row * N + column by cell; 0: the goal; -1: unused
+    start: jax.Array  # int32 (K,), number of the start, 0 for absent agents
     goal: jax.Array  # int32 (K,), number of the goal, likewise
-    edge: jax.Array  # int32 (K, radix), a number of the edge on the board; -1: nothing, retired
+    edge: jax.Array  # int32 (K, radix), number of the edge on the board; -1: unused or retired
     ends: jax.Array  # int32 (K, 2, radix), cells by edge
     edges_at: jax.Array  # int32 (K, 5, radix), edges by cell; 0: none for the makespan
-    colour: jax.Array  # int32 (K, radix), 1 where the colour is not that of the start
+    colour: jax.Array  # int32 (K, radix), 1 where the colour differs from the start's
     fits: jax.Array  # bool (), all cells and edges have a number
 
 
 def component_sizes(boards: PreparedBoards, wanted: jax.Array, widths: Widths) -> jax.Array:
-    """Return the most cells or edges of an agent's component, int32 (B,), where wanted."""
+    """Return the largest number of cells or edges of an agent's component, int32 (B,)."""
     R, B = boards.free.shape
 
     def measure(chunk: tuple[jax.Array, jax.Array], _: None) -> tuple[jax.Array, None]:
@@ -60,7 +60,7 @@ def component_sizes(boards: PreparedBoards, wanted: jax.Array, widths: Widths) -
 
 
 def number_components(board: DenseBoards, radix: int) -> Components:
-    """Number the cells and edges of each agent's component."""
+    """Return numbers for the cells and edges of each agent's component."""
     N, K = board.free.shape[0], board.starts.shape[0]
     nothing = radix - 1
     grid = np.indices((N, N))[..., None]
@@ -73,7 +73,7 @@ def number_components(board: DenseBoards, radix: int) -> Components:
     lines = jnp.stack([across, along], axis=1)  # (K, 2, N, N), by the left or upper cell
 
     def numbered(members: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return the number of each member, the member of each number, and how many there are."""
+        """Return the number of each member, the member of each number, and the member count."""
         flat = members.reshape(K, -1)
         count = jnp.cumsum(flat, axis=1, dtype=jnp.int32)
         number = jnp.where(flat & (count < nothing), count, nothing)
@@ -91,7 +91,7 @@ def number_components(board: DenseBoards, radix: int) -> Components:
 
     start, goal = number_at(board.starts), number_at(board.goals)
 
-    # The ends of an edge: its own cell, and the one to the right or below.
+    # The ends of an edge: its own cell, and the cell to the right or below.
     first = edge % (N * N)
     second = jnp.minimum(first + jnp.where(edge < N * N, 1, N), N * N - 1)
     ends = jnp.stack([first, second], axis=1)

@@ -1,4 +1,4 @@
-"""Few cells: sets D_c of all joint states within a cost of c, as bits (design_notes/solver.md)."""
+"""Search on few cells: sets D_c of all joint states within cost c (design_notes/solver.md)."""
 
 from collections.abc import Callable
 from functools import partial, reduce
@@ -34,16 +34,16 @@ from jaxlake.solver.materialize import computed_apart
 from jaxlake.solver.space_time import NEVER
 
 MAX_COST = 254
-"""The largest cost that is looked at: costs are kept in 8 bits, and 0 says that there is none."""
+"""Largest cost that is searched: costs are stored in 8 bits, and 0 stands for none."""
 
 
 class DenseAnswers(NamedTuple):
-    """What is known of each board, boards last."""
+    """Results per board, boards last."""
 
-    optimal: jax.Array  # bool (B,), what follows is exact; both plans fit into the horizon
+    optimal: jax.Array  # bool (B,), the other fields are exact; both plans fit into the horizon
     unsolvable: jax.Array  # bool (B,), proved
     sum_of_costs: jax.Array  # int16 (B,)
-    makespan: jax.Array  # int16 (B,), where it was asked for
+    makespan: jax.Array  # int16 (B,), if it was requested
     needs_wait: jax.Array  # bool (B,)
     plan: jax.Array  # int8 (T, K, B)
     makespan_plan: jax.Array  # int8 (T, K, B), likewise
@@ -51,7 +51,7 @@ class DenseAnswers(NamedTuple):
 
 
 def bytes_per_board(agents: int, radix: int, kernels: Kernels | None = None) -> int:
-    """Return about how much memory the sets of one board take; a TPU pads two axes to 8 x 128."""
+    """Return the approximate memory of one board's sets; a TPU pads two axes to 8 x 128."""
     axes = [radix] * (agents - 1)
     if kernels is Kernels.TPU:
         pads = (1,) * (agents - 3) + (8, 128)
@@ -65,11 +65,11 @@ def solve_dense(
 ) -> DenseAnswers:
     """Solve the wanted boards whose components have at most `radix` - 2 cells and as many edges.
 
-    Boards that are larger, and those whose plans are longer than `horizon` steps (static), are
-    neither optimal nor unsolvable.
+    Larger boards, and boards with plans longer than `horizon` steps (static), are neither optimal
+    nor unsolvable.
     """
     K, _, B = boards.starts.shape
-    # Sets of so many states are work enough for a core, where more would leave its cache.
+    # Sets of this size keep a core busy; more of them would leave its cache.
     most = max(1, widths.joint_boards // 32)
     width = min(B, widths.fitting(most, bytes_per_board(K, radix, widths.kernels)))
     by_blocks = most == 1
@@ -95,37 +95,37 @@ def solve_dense(
     def solve_all() -> DenseAnswers:
         buffers = block_buffers(K, radix) if by_blocks else None
         answers, _ = in_chunks(solve_chunk, boards, wanted, length, blank, width, buffers)
-        # A chunk may have been filled up with other boards.
+        # A chunk may be padded with other boards.
         return jax.tree.map(lambda leaf, none: jnp.where(wanted, leaf, none), answers, blank)
 
-    # The sets are not even allocated where no board is wanted.
+    # Skip the allocation of the sets if no board is wanted.
     return jax.lax.cond(jnp.any(wanted), solve_all, lambda: blank)
 
 
 class _Known(NamedTuple):
-    """What the attempts made so far have shown."""
+    """Results of the attempts made so far."""
 
-    makespan: jax.Array  # int32 (), 0 if it was not asked for or not found
+    makespan: jax.Array  # int32 (), 0 if it was not requested or not found
     makespan_plan: jax.Array  # int8 (T, K)
     cost: jax.Array  # int32 (), likewise
     plan: jax.Array  # int8 (T, K)
     length: jax.Array  # int32 (), steps of that plan
     waitless: jax.Array  # bool (), a plan of that cost without waits exists
     stuck: jax.Array  # bool (), proved unsolvable
-    layers: jax.Array  # int32 (), sets computed to answer
+    layers: jax.Array  # int32 (), sets computed
     buffers: BlockBuffers | None
 
 
 _MAKESPAN, _COST, _WAITLESS = range(3)
 _WHOLE_SETS = ((_MAKESPAN, NEVER), (_COST, NEVER), (_WAITLESS, NEVER))
 _BY_BLOCKS = ((_MAKESPAN, 1), (_MAKESPAN, NEVER), (_COST, 2), (_COST, 6), *_WHOLE_SETS[1:])
-"""Attempts at the questions, until each is answered: how far above the lower bound to look."""
+"""Attempts at each question until it is answered: how far above the lower bound to search."""
 
 
 def _solve_board(
     board: DenseBoards, horizon: int, radix: int, buffers: BlockBuffers | None
 ) -> tuple[DenseAnswers, BlockBuffers | None]:
-    """Ask for the makespan, the cost, and a waitless plan of it; by blocks, if given `buffers`."""
+    """Find the makespan, the cost, and a waitless plan of it; by blocks if given `buffers`."""
     components = number_components(board, radix)
     left = _distances(board, components)
     K, N = len(left), board.free.shape[0]
@@ -155,7 +155,7 @@ def _solve_board(
             least, buffers = partial(least_costs, state), state.buffers
         found = jnp.where(state.found, state.cost, 0)
         plan, length = _plan(components, least, N, total, found * waits, horizon)
-        # Nothing was left out.
+        # No state was excluded.
         stuck = asked & ~total & (within >= NEVER) & state.stuck
         answered = asked & (state.found | (slack == NEVER))
 
@@ -194,7 +194,7 @@ def _solve_board(
 
 
 def _distances(board: DenseBoards, components: Components) -> jax.Array:
-    """Return distances from all cells to the goals, int32 (K, radix); 0 if retired or none."""
+    """Return distances from all cells to the goals, int32 (K, radix); 0 if retired or absent."""
     K, N = board.starts.shape[0], board.free.shape[0]
     grid = np.indices((N, N))[..., None]
     at_goal = jnp.all(grid == board.goals.T[:, None, None], axis=0)
@@ -206,18 +206,18 @@ def _distances(board: DenseBoards, components: Components) -> jax.Array:
 
 class _Search(NamedTuple):
     cost: jax.Array  # int32 (), c of the last set
-    half: jax.Array  # bool (), the next set is half done: without waits one colour is
+    half: jax.Array  # bool (), one colour of the next set is done; only without waits
     recent: jax.Array  # uint32 (K + 1, W, radix, ...), D_c at c % (K + 1)
-    planes: jax.Array  # uint32 (8, W, radix, ...), 1 + the least cost of each state, bit by bit
+    planes: jax.Array  # uint32 (8, W, radix, ...), bits of 1 + the least cost of each state
     found: jax.Array  # bool ()
-    stuck: jax.Array  # bool (), stopped growing
+    stuck: jax.Array  # bool (), the sets stopped growing
 
 
 def _origins(recent: jax.Array, c: jax.Array) -> jax.Array:
-    """Return the states from which a step brings the cost to c: a less for a not retired agents."""
+    """Return the states from which a step reaches cost c: c - a for a agents not retired."""
     K, radix = recent.shape[0] - 1, recent.shape[-1]
     retired = jnp.where(np.arange(recent.shape[1]) == 0, jnp.uint32(1), jnp.uint32(0))
-    first = by_word(retired, K - 1)  # the bit of the last agent's having retired
+    first = by_word(retired, K - 1)  # the bit that marks the last agent as retired
     on_axes = sum(along(jnp.arange(radix) > 0, i, K).astype(jnp.int32) for i in range(K - 1))
     origins = jnp.zeros(recent.shape[1:], recent.dtype)
     for active in range(1, K + 1):
@@ -230,18 +230,18 @@ def _origins(recent: jax.Array, c: jax.Array) -> jax.Array:
 def _search(
     components: Components, N: int, total: jax.Array, waits: jax.Array, most: jax.Array
 ) -> _Search:
-    """Compute set after set until the goal is in one, none grows any more, or c is `most`."""
+    """Compute set after set until one holds the goal, none grows any more, or c is `most`."""
     K, radix = components.place.shape
     last = last_agent(components, N)
     sets = (words_of(radix), *(radix,) * (K - 1))
 
     begin = single_state(components.start, radix)
     end = jnp.where(total, jnp.zeros(K, jnp.int32), components.goal)
-    # As a set, because a look-up of one word would lay out all of them for it on a TPU.
+    # As a set, because on a TPU a look-up of one word would copy all words to another layout.
     goal = single_state(end, radix)
 
     def of_colour(colour: jax.Array) -> jax.Array:
-        """Return all joint states without waits of one colour."""
+        """Return all joint states of one colour, as needed without waits."""
         agrees = [
             along((components.colour[i] == colour) | (np.arange(radix) == 0), i, K)
             for i in range(K - 1)
@@ -250,7 +250,7 @@ def _search(
         return jnp.where(reduce(jnp.logical_and, agrees), cells, jnp.uint32(0))
 
     def advance(state: _Search) -> _Search:
-        # With waits, colours do not matter and one step does all; else it takes two.
+        # With waits, colours do not matter and a single step suffices; without, it takes two.
         c, colour = state.cost + 1, state.half.astype(jnp.int32)
         complete = waits | state.half
         origins = jax.lax.cond(
@@ -269,7 +269,7 @@ def _search(
             states = so_far | (reached & jnp.where(waits, ~jnp.uint32(0), of_colour(1 - colour)))
             return states, states & ~before
 
-        # Together, so that `recent` is not read any more when it is changed.
+        # Both at once, so that `recent` is not read after it is changed.
         states, new = computed_apart(unite, components.fits, reached, state.recent)
 
         def note(rest_and_planes: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -313,15 +313,15 @@ def _plan(
     cost: jax.Array,
     horizon: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """Go back from the goal, reached at a least cost > 0; return int8 (T, K) and its length.
+    """Return a plan, int8 (T, K), traced back from the goal at cost > 0, and its length.
 
-    A plan longer than T = `horizon` is cut.
+    Plans longer than T = `horizon` are cut off.
     """
-    # Of the joint states before another one, one in which as few agents as possible wait is chosen.
+    # Among the predecessors of a joint state, choose one in which as few agents as possible wait.
     K, radix = components.place.shape
     nothing = np.int32(radix - 1)
     k = np.arange(K)
-    # The cells from which an agent comes: four neighbours, its own, and 0 if it had retired.
+    # The cells that an agent can come from: four neighbours, its own, and 0 if it had retired.
     numbers = np.arange(radix, dtype=np.int32)
     at = jnp.broadcast_to(numbers, (K, radix)).at[:, 0].set(components.goal)
     edges = components.edges_at[:, :4]
@@ -343,7 +343,7 @@ def _plan(
         then = components.place[k[:, None], before]
         for i in range(K):
             for j in range(i):
-                # The places of agents that do not exist are -1.
+                # Absent agents have place -1.
                 legal &= (then[i] != now[j]) | (then[j] != now[i]) | (now[i] < 0)
         least = least_costs(before)
         paid = jnp.where(total, jnp.sum(before > 0, axis=0, dtype=jnp.int32), 1)

@@ -1,7 +1,7 @@
 """One step of whole sets of joint states, agent by agent over edges (design_notes/solver.md).
 
-A set is (W, radix, ...): words whose bits are cells of the last agent, an axis for each other one.
-Words come first because a TPU pads the last axis to 128. Number 0 stands for having retired.
+A set is an array (W, radix, ...): words whose bits are cells of the last agent, and one axis for
+each other agent. Words come first because a TPU pads the last axis to 128. Number 0 means retired.
 """
 
 from collections.abc import Sequence
@@ -17,19 +17,19 @@ from jaxlake.solver.materialize import computed_apart
 
 
 def words_of(radix: int) -> int:
-    """Return how many words hold a bit for each number below `radix`."""
+    """Return the number of words with a bit for each number below `radix`."""
     return -(-radix // 32)
 
 
 def along(values: jax.Array, axis: int, K: int) -> jax.Array:
-    """Lay values (..., radix) of the agent of one axis along it, for arrays (..., radix, ...)."""
+    """Broadcast values (..., radix) of one agent along its axis of arrays (..., radix, ...)."""
     shape = [1] * (K - 1)
     shape[axis] = values.shape[-1]
     return values.reshape(*values.shape[:-1], *shape)
 
 
 def by_word(values: jax.Array, axes: int) -> jax.Array:
-    """Shape values (W,) for sets with so many axes of agents, (W, 1, ...)."""
+    """Reshape values (W,) for sets with `axes` agent axes, to (W, 1, ...)."""
     return values.reshape(-1, *(1,) * axes)
 
 
@@ -46,7 +46,7 @@ def bit_masks(members: jax.Array) -> jax.Array:
 
 
 def single_state(numbers: jax.Array, radix: int) -> jax.Array:
-    """Return the set of one joint state, of agents at such numbers, int32 (K,)."""
+    """Return the set of the one joint state with agents at cell numbers int32 (K,)."""
     *axes, last = numbers
     K, number = len(numbers), np.arange(radix)
     here = [along(number == agent, i, K) for i, agent in enumerate(axes)]
@@ -55,13 +55,13 @@ def single_state(numbers: jax.Array, radix: int) -> jax.Array:
 
 
 def costs_of_bits(bits: jax.Array) -> jax.Array:
-    """Return the costs whose bits, plus 1, are the first axis, from the lowest on; -1 if 0."""
+    """Return the costs whose bits, plus 1, are the first axis, lowest first; -1 if 0."""
     places = np.arange(len(bits))[:, None]
     return jnp.sum(bits.astype(jnp.int32) << places, axis=0, dtype=jnp.int32) - 1
 
 
 def _down(words: list[jax.Array], by: int) -> list[jax.Array]:
-    """Shift bits to lower numbers; the words are arrays of their own."""
+    """Shift bits to lower numbers; the words are separate arrays."""
     whole, bits = divmod(by, 32)
     padded = [*words, *[jnp.zeros_like(words[0])] * (whole + 1)][whole:]
     if bits == 0:
@@ -70,7 +70,7 @@ def _down(words: list[jax.Array], by: int) -> list[jax.Array]:
 
 
 def _up(words: list[jax.Array], by: int) -> list[jax.Array]:
-    """Shift bits to higher numbers; the words are arrays of their own."""
+    """Shift bits to higher numbers; the words are separate arrays."""
     whole, bits = divmod(by, 32)
     padded = [*[jnp.zeros_like(words[0])] * (whole + 1), *words]
     if bits == 0:
@@ -79,10 +79,10 @@ def _up(words: list[jax.Array], by: int) -> list[jax.Array]:
 
 
 class LastAgent(NamedTuple):
-    """What moves the agent whose cells are bits; edges are bits as well, by their first cell."""
+    """Masks that move the last agent, whose cells are bits; edges are bits at their first cell."""
 
     right: jax.Array  # uint32 (W,), cells with a neighbour to the right
-    down: jax.Array  # uint32 (W, N), those whose neighbour below has a number larger by i + 1
+    down: jax.Array  # uint32 (W, N), cells whose lower neighbour has a number larger by i + 1
     cells: jax.Array  # uint32 (W,), all cells, and 0
     colours: jax.Array  # uint32 (W, 2), cells by their colour, and 0
     home: jax.Array  # uint32 (W,), the goal
@@ -92,7 +92,7 @@ class LastAgent(NamedTuple):
 
 
 def last_agent(components: Components, N: int) -> LastAgent:
-    """Return what moves the last agent on a board of N rows."""
+    """Return the masks of the last agent on a board of N rows."""
     place, colour = components.place[-1], components.colour[-1]
     radix = place.shape[0]
     number = np.arange(radix, dtype=np.int32)
@@ -129,15 +129,15 @@ def last_agent(components: Components, N: int) -> LastAgent:
 
 
 class Halfway(NamedTuple):
-    """What the last agent can do while others are in the middle of edges, an axis for each."""
+    """Moves of the last agent while the others, one axis each, are in the middle of edges."""
 
-    apart: jax.Array  # bool (radix, ...), no two of the others are on one edge
-    across: jax.Array  # uint32 (W, radix, ...), edges in rows that nobody else is on
-    along: jax.Array  # uint32 (W, radix, ...), edges in columns
+    apart: jax.Array  # bool (radix, ...), all other agents are on distinct edges
+    across: jax.Array  # uint32 (W, radix, ...), unoccupied edges in rows
+    along: jax.Array  # uint32 (W, radix, ...), unoccupied edges in columns
 
 
 def halfway(components: Components, last: LastAgent, agents: Sequence[int]) -> Halfway:
-    """Return what others leave to the last agent, with axes for agents in the order given."""
+    """Return the edges open to the last agent, with axes for `agents` in the given order."""
     chosen = np.array(agents)
     apart = _all_apart(components.edge[chosen])
 
@@ -148,14 +148,14 @@ def halfway(components: Components, last: LastAgent, agents: Sequence[int]) -> H
 
 
 def legal_states(components: Components, last: LastAgent, agents: Sequence[int]) -> jax.Array:
-    """Return joint states (W, radix, ...) of some agents and the last one in different cells."""
+    """Return the states (W, radix, ...) of `agents` and the last agent in distinct cells."""
     chosen = np.array(agents)
     free = by_word(last.cells, len(agents)) & ~_any_of(last.blocked_cells[:, chosen])
     return jnp.where(_all_apart(components.place[chosen]), free, jnp.uint32(0))
 
 
 def step(states: jax.Array, components: Components, last: LastAgent, total: jax.Array) -> jax.Array:
-    """Return the joint states one step away from some, uint32 (W, radix, ...)."""
+    """Return the joint states one step away from `states`, uint32 (W, radix, ...)."""
     K = components.place.shape[0]
     agents = range(K - 1)
     between = halfway(components, last, np.roll(agents, 1).tolist())
@@ -171,15 +171,15 @@ def move(
     total: jax.Array,
     agents: Sequence[int],
 ) -> jax.Array:
-    """Move the agents of the axes and the last one; who meets in a cell is for the caller to mask.
+    """Move the agents of the axes and the last one; the caller masks vertex conflicts.
 
-    The last of the `agents` moves with its axis in front. `between` has its axis first.
+    The last of the `agents` moves with its axis in front; `between` has its axis first.
     """
     ends, edges_at = components.ends, components.edges_at
     nothing = states.shape[-1] - 1
-    # Who comes to its goal may retire, if the sum of costs is asked for.
+    # Agents that reach their goal may retire if the sum of costs is minimised.
     edges_at = edges_at.at[:, :4, 0].set(jnp.where(total, edges_at[:, :4, 0], nothing))
-    true = components.fits  # nothing else is searched
+    true = components.fits  # only boards that fit are searched
     *outer, inner = agents
     axis = 1 + len(outer)
     for i, agent in enumerate(outer, start=1):
@@ -195,20 +195,20 @@ def move(
 
 
 def _slices(states: jax.Array, sources: jax.Array, *, axis: int) -> jax.Array:
-    """Put at each number of an axis what stands at its sources, int32 (S, radix), together."""
+    """Unite, for each number of an axis, the slices at its sources, int32 (S, radix)."""
     return reduce(
         jnp.bitwise_or, (jnp.take(states, source, axis=axis, mode="clip") for source in sources)
     )
 
 
 def _any_of(masks: jax.Array) -> jax.Array:
-    """Unite masks (W, K - 1, radix) of the agents on the axes."""
+    """Unite the masks (W, K - 1, radix) of the agents on the axes."""
     K = masks.shape[1] + 1
     return reduce(jnp.bitwise_or, (along(masks[:, i], i, K) for i in range(K - 1)))
 
 
 def _all_apart(places: jax.Array) -> jax.Array:
-    """Tell where no two agents on axes are at one place >= 0, int32 (K - 1, radix)."""
+    """Return where all agents on axes are at distinct places >= 0, int32 (K - 1, radix)."""
     K = places.shape[0] + 1
     apart = jnp.ones((1,) * (K - 1), bool)
     for i in range(K - 1):
@@ -252,5 +252,5 @@ def _move_last(
     words = computed_apart(to_cells, true, computed_apart(to_edges, true, states), states)
     if W == 1:
         return words[0][None]
-    # Computed while they are put together, no word is vectorised.
+    # If XLA computed the words while stacking them, none would be vectorised.
     return computed_apart(jnp.stack, true, words)

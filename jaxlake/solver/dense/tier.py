@@ -1,4 +1,4 @@
-"""The tier: which boards it takes, and how the answers of `joint` complete what is known."""
+"""Tier 6: the boards that it takes, and how the answers of `joint` complete the solutions."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,15 +18,15 @@ DENSE_BUDGETS = {
     4: ((14, 64), (18, 128), (26, 256), (58, 16384)),
     5: ((14, 1024), (18, 2048), (22, 4096), (26, 16384)),
 }
-"""By slots: the most cells or edges of a component, and after how many agents replanned
-`joint` takes over. It takes longer the more there are."""
+"""By slots: pairs of the largest component size, in cells or edges, and the number of replanned
+agents after which `joint` takes over. Larger components take longer."""
 
 DENSE_RADIXES = {3: (32, 64, 96), 4: (20, 28, 60), 5: (20, 28)}
-"""By slots: the arrays of `joint`, each for boards that don't fit into the one before."""
+"""By slots: radixes of `joint`; a board uses the smallest one that fits."""
 
 
 def by_size(sizes: jax.Array, limits: Sequence[int]) -> list[jax.Array]:
-    """Tell for each limit, bool (B,), which sizes are not above it, but above the one before."""
+    """Return, per limit, the sizes up to it that exceed the previous limit, bool (B,) each."""
     return [
         (sizes > below) & (sizes <= limit)
         for below, limit in zip([-1, *limits[:-1]], limits, strict=True)
@@ -34,7 +34,7 @@ def by_size(sizes: jax.Array, limits: Sequence[int]) -> list[jax.Array]:
 
 
 class Shortest(NamedTuple):
-    """Plans of least makespan, also of boards whose least sum of costs is not known."""
+    """Plans of least makespan, including boards whose optimal sum of costs is unknown."""
 
     proved: jax.Array  # bool (B,)
     makespan: jax.Array  # int16 (B,)
@@ -42,18 +42,18 @@ class Shortest(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """Boards after the search of constraint trees, in the order of the batch."""
+    """Boards after the search of constraint trees, in batch order."""
 
     solution: Solution  # leaves (B, ...)
     shortest: Shortest
-    bounds: jax.Array  # int32 (2, 2, B), between which the least makespan and the least cost are
+    bounds: jax.Array  # int32 (2, 2, B), bounds on the least makespan and on the least cost
     left: jax.Array  # bool (C, B), boards left for each of the C `DENSE_RADIXES`
 
 
 def solve_left(
     batch: Instance, searched: Searched, which: int, horizon: int, widths: Widths
 ) -> Searched:
-    """Solve boards that are left by the trees for one of the radixes (static)."""
+    """Solve the boards that the trees left for one of the radixes (static)."""
     solution, shortest, bounds, left = searched
     boards = DenseBoards(
         free=jnp.moveaxis(~batch.holes, 0, -1),

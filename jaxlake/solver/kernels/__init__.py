@@ -1,1 +1,1 @@
-"""Pallas kernels for GPUs and TPUs; each gives bit for bit what XLA's loops give."""
+"""Pallas kernels for GPUs and TPUs, bit-identical to the XLA loops."""

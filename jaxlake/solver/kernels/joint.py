@@ -1,4 +1,4 @@
-"""The dense joint search for two agents in one launch for many boards, with plans or without."""
+"""Dense joint search for two agents, for many boards in one launch, with or without plans."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,23 +20,23 @@ from jaxlake.solver.pairs.joint_search import (
 )
 
 _JOINED, _ODD = 2, 4
-"""The bits at which the later parts of a word of `write_walk` begin."""
+"""First bits of the later parts of a word of `write_walk`."""
 
 _NOT = 99
-"""A rank behind all others."""
+"""Rank of an illegal choice, above all others."""
 
 
 class Numbers(NamedTuple):
-    """What a program says of each board, int32."""
+    """Results per board, int32 each."""
 
     sum_of_costs: jax.Array
     makespan: jax.Array
     stuck: jax.Array
     expansions: jax.Array
     walker: jax.Array  # the agent that arrives last
-    spent: jax.Array  # the sum of costs where there is a plan, else 0
-    retirement: jax.Array  # when the other one has arrived
-    head: jax.Array  # steps of the makespan's own plan; 0 where the other plan will do
+    spent: jax.Array  # the sum of costs if there is a plan, else 0
+    retirement: jax.Array  # arrival of the other agent
+    head: jax.Array  # steps of a separate makespan plan; 0 if the other plan serves
 
 
 def search_costs(
@@ -47,7 +47,7 @@ def search_costs(
     machine: Kernels,
     waitless_cost: jax.Array | None = None,
 ) -> JointOptima:
-    """Search without plans in one launch; arguments as `joint_search`."""
+    """Search without plans in one launch; arguments as in `joint_search`."""
     found, _ = _search(boards, running, horizon, board, machine, waitless_cost, plans=False)
     return _optima(found)
 
@@ -60,7 +60,7 @@ def search_pairs(
     machine: Kernels,
     waitless_cost: jax.Array | None = None,
 ) -> PairPlans:
-    """Search and find plans in one launch; with a `waitless_cost` only plans without waits."""
+    """Search and find plans in one launch; given `waitless_cost`, only plans without waits."""
     T, B = horizon, len(running)
     found, by_row = _search(boards, running, horizon, board, machine, waitless_cost, plans=True)
     actions, heads = jnp.split(by_row, [output_rows(T, by_row.shape[1]).actions])
@@ -68,7 +68,7 @@ def search_pairs(
     pairs = heads.reshape(2, -1, B)[:, :T]
     both_act = jnp.stack([pairs // 5, pairs % 5], axis=2)  # (plans, T, agents, B)
     length = found.spent - found.retirement
-    # Action c of the one that walks alone leads from cost c - 1 to c, and each takes one step.
+    # Action c of the agent that walks alone leads from cost c - 1 to c, one step each.
     step = np.arange(T)[:, None]
     alone = (step >= found.retirement) & (step < length)
     on_foot = jnp.take_along_axis(actions, jnp.where(alone, step + 1 + found.retirement, 0), axis=0)
@@ -93,7 +93,7 @@ def _search(
     *,
     plans: bool,
 ) -> tuple[Numbers, jax.Array]:
-    """Search: give what is said of each board, and the rows of plans, int32 (rows, lanes, B)."""
+    """Return the numbers of each board, and the rows of plans, int32 (rows, lanes, B)."""
     waiting = waitless_cost is None
     cost = jnp.zeros_like(running, jnp.int32) if waitless_cost is None else waitless_cost
     settings: dict[str, Any] = {
@@ -112,9 +112,9 @@ def _search(
 class _State(NamedTuple):
     time: jax.Array  # int32 ()
     layer: tuple[jax.Array, ...]  # L_time, the row of each lane
-    walk: jax.Array  # (boards, lanes), S_c of either agent for the last c looked at
-    cost: jax.Array  # int32 (boards, lanes), at which an agent came to its goal in this lane
-    running: jax.Array  # int32 (boards, 1), as are the others
+    walk: jax.Array  # (boards, lanes), S_c of either agent for the last c examined
+    cost: jax.Array  # int32 (boards, lanes), cost at which an agent reached its goal in this lane
+    running: jax.Array  # int32 (boards, 1), as are the following
     makespan: jax.Array
     stuck: jax.Array
     expansions: jax.Array
@@ -131,7 +131,7 @@ def _search_program(
     plans: bool,
     machine: Kernels,
 ) -> None:
-    """Write `Numbers` and, for plans, the actions of the one that walks alone and of both."""
+    """Write `Numbers` and, for plans, the actions of the lone walker and of both agents."""
     program = _Search(columns, outputs, memory, horizon, board, waiting, plans, machine)
     state = program.search()
     arrivals = [program.least(program.where_at(goal, state.cost, FAR)) for goal in program.goals]
@@ -164,7 +164,7 @@ def _search_program(
 
 
 class _Search(PairLanes):
-    """The search of the boards of one program."""
+    """Search of the boards of one program."""
 
     def __init__(
         self,
@@ -180,18 +180,18 @@ class _Search(PairLanes):
         super().__init__(columns, memory, board, machine)
         self.horizon, self.waiting, self.plans = horizon, waiting, plans
         self.outputs, self.rows = outputs, output_rows(horizon if plans else None, self.lanes)
-        (self.asked,) = self.more  # the cost of the plan without waits that is looked for
+        (self.asked,) = self.more  # cost of the requested plan without waits
 
     def slot(self, t: jax.Array) -> jax.Array:
-        """Return where in memory the sets of a time are."""
+        """Return the memory slot of a time's sets."""
         return t if self.plans else t & (LAST_TIMES - 1)
 
     def write_numbers(self, numbers: Numbers) -> None:
-        """Write what is said of each board, number i into lane i."""
+        """Write the results of each board, number i into lane i."""
         self.outputs[0] = self.row_of(numbers)
 
     def clear_rows(self, first: int, rows: int) -> None:
-        """Write zeros into some rows of the output."""
+        """Write zeros to some rows of the output."""
         for i in range(first, first + rows):
             self.outputs[i] = jnp.zeros_like(self.lane)
 
@@ -227,7 +227,7 @@ class _Search(PairLanes):
         return self._retire(jax.lax.while_loop(unfinished, self._advance, begun))
 
     def _advance(self, state: _State) -> _State:
-        """Make L_{t+1} of L_t, and S_{2t} and S_{2t+1} of L_t, whose lanes are read together."""
+        """Compute L_{t+1}, S_{2t} and S_{2t+1} from L_t, whose lanes are read together."""
         t = state.time
         layer = self.expand(self.slot(t), state.layer, self.waiting)
         self.write_layer(self.slot(t + 1), layer)
@@ -247,7 +247,7 @@ class _Search(PairLanes):
         return self._end(state, progress)
 
     def _progress(self, layer: Words, before: Any) -> jax.Array:
-        """Tell, as int32 (boards, 1), what a new layer brings: 2 the joint goal, 1 anything."""
+        """Return what a new layer adds, int32 (boards, 1): 2 the joint goal, 1 any cell, else 0."""
         if not self.waiting:
             return jnp.zeros_like(self.running)
         grown = union([x ^ y for x, y in zip(layer, before, strict=True)]) != 0
@@ -255,7 +255,7 @@ class _Search(PairLanes):
         return jnp.max(jnp.maximum(flag(grown), 2 * at_goals), axis=1, keepdims=True)
 
     def _end(self, state: _State, progress: jax.Array) -> _State:
-        """Say which boards need no further layer."""
+        """Mark the boards that need no further layer."""
         t = state.time
         if self.waiting:
             ended = progress == 2
@@ -266,9 +266,9 @@ class _Search(PairLanes):
         return state._replace(running=jnp.where(ended, 0, state.running))
 
     def _retire(self, state: _State) -> _State:
-        """Compute S_{2t} and S_{2t+1}, and see who has come to its goal."""
+        """Compute S_{2t} and S_{2t+1}, and record agents that reached their goal."""
         t = state.time
-        # Where either agent can be while the other one, at its goal, may retire.
+        # Cells of either agent while the other one, at its goal, may retire.
         beside_1 = as_word(meet(state.layer, self.goal_1))
         joins = beside_1 | (self.column_of_goal_0(self.slot(t), state.layer) << 1)
         even = (self._step(state.walk, self.slot(jnp.maximum(t - 1, 0)), _ODD) & self.clear) | joins
@@ -289,26 +289,26 @@ class _Search(PairLanes):
         return state._replace(walk=odd, cost=cost)
 
     def _step(self, walk: jax.Array, t: jax.Array, part: int) -> jax.Array:
-        """Return the cells one step away from a walk, which `write_walk` has written."""
+        """Return the cells one step away from a walk that `write_walk` has written."""
         stepped = self.step_walk(t, part)
         return stepped | walk if self.waiting else stepped
 
 
 class _Walk(NamedTuple):
-    """The agent that arrives last on its way back, the other one retired."""
+    """Backward walk of the last-arriving agent while the other is retired."""
 
-    cost: jax.Array  # int32 (), paid up to here
-    place: jax.Array  # int32 (boards, 1), as are the others
+    cost: jax.Array  # int32 (), cost paid up to this point
+    place: jax.Array  # int32 (boards, 1), as are the following
     walking: jax.Array
-    left: jax.Array  # what had been paid when the other one retired
+    left: jax.Array  # cost paid when the other agent retired
 
 
 def _walk_back_alone(
     lanes: _Search, walker: jax.Array, found: jax.Array, spent: jax.Array
 ) -> _Walk:
-    """Go back from the goal of the agent that arrives last, until the other one has retired."""
+    """Walk the last-arriving agent back from its goal until the other one has retired."""
     W, rows = lanes.board.words, lanes.rows.actions
-    # WAIT comes last: a move is better where both will do.
+    # WAIT comes last, so that moves are preferred.
     order = (1, 2, 3, 4, 0) if lanes.waiting else (1, 2, 3, 4)
     own = walker.astype(jnp.uint32)
 
@@ -321,7 +321,7 @@ def _walk_back_alone(
         odd = as_word(before & 1 == 1)
         reached = lanes.memory[before >> 1, W] >> (odd * _ODD + own)
         rank = jnp.where((reached & 1) != 0, rank, _NOT)
-        # The other one retires in the layer of this cost, if they can both be there.
+        # The other agent retires in the layer of this cost, if both can be there.
         joins = (lanes.memory[cost >> 1, W] >> (_JOINED + own)) & as_word(cost & 1 == 0)
         rank = jnp.where((lanes.lane == walk.place) & (joins != 0), -1, rank)
         first = lanes.least(rank)
@@ -347,7 +347,7 @@ def _walk_back_alone(
 def _walk_back_together(
     lanes: _Search, walker: jax.Array, place: jax.Array, retirement: jax.Array, head: jax.Array
 ) -> None:
-    """Write the steps up to the retirement, and those of the makespan's own plan."""
+    """Write the steps up to the retirement, and those of a separate makespan plan."""
     other = jnp.where(walker == 0, *lanes.goals[::-1])
     joint = jnp.where(walker == 0, place, other), jnp.where(walker == 0, other, place)
     first, rows = lanes.rows.numbers + lanes.rows.actions, lanes.rows.heads
@@ -362,7 +362,7 @@ def _walk_back_together(
             t = last - i
             pair = jnp.where(t <= steps, _last_step(lanes, t, *places), 0)
             lanes.put(first + plan * rows, rows, t - 1, pair)
-            # A fifth of a number below 25, without a division.
+            # Divides a number below 25 by 5 without a division.
             one = (pair * 13) >> 6
             chosen = one, pair - 5 * one
             return tuple(
@@ -375,9 +375,9 @@ def _walk_back_together(
 
 
 def _last_step(lanes: _Search, t: jax.Array, one: jax.Array, two: jax.Array) -> jax.Array:
-    """Return 5 times the action of agent 0 plus that of agent 1 that lead here at t."""
-    # Of the legal predecessors one in which as few agents as possible wait: both move (ranks 0 to
-    # 15), agent 1 alone (16 to 19), agent 0 alone (20 to 23), neither.
+    """Return 5 times the action of agent 0 plus that of agent 1 for the step that ends at t."""
+    # Choose a legal predecessor in which as few agents as possible wait: both move (ranks 0 to
+    # 15), only agent 1 moves (16 to 19), only agent 0 moves (20 to 23), or neither.
     W = lanes.board.words
     swapped = where(lanes.lane == two, single(one, W))
     before = without([lanes.memory[t - 1, w] for w in range(W)], swapped)
@@ -397,7 +397,7 @@ def _last_step(lanes: _Search, t: jax.Array, one: jax.Array, two: jax.Array) -> 
 
 
 def _pair_of(rank: jax.Array, *, waiting: bool) -> jax.Array:
-    """Return 5 times the action of agent 0 plus that of agent 1 of a rank."""
+    """Return 5 times the action of agent 0 plus that of agent 1, for a rank."""
     both_move = 5 * ((rank >> 2) + 1) + (rank & 3) + 1
     if not waiting:
         return both_move
