@@ -1,4 +1,4 @@
-"""How boards and sets of cells lie in the lanes of a program, and how a kernel is launched."""
+"""Layout of boards and sets of cells in the lanes of a program, and kernel launches."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,29 +10,29 @@ import numpy as np
 from jaxlake.solver.chunks import Kernels
 
 Row = tuple[int, ...]
-"""The leading axes of an array whose last two are the lanes of a program."""
+"""Leading axes of an array whose last two axes are the lanes of a program."""
 
 Words = list[jax.Array]
-"""A set of cells: cell m is bit m % 32 of word m // 32. Each word is a vector of lanes."""
+"""Set of cells: cell m is bit m % 32 of word m // 32. Each word is a vector of lanes."""
 
 NOTHING = np.uint32(0)
-"""The empty word."""
+"""Empty word."""
 
 WARP = 32
-"""Lanes of a warp of a GPU."""
+"""Number of lanes of a GPU warp."""
 
 VECTOR_REGISTER = (8, 128)
-"""Lanes of a vector register of a TPU."""
+"""Shape of a TPU vector register."""
 
 _LANES = {
     Kernels.GPU: (1, WARP),
     Kernels.TPU: VECTOR_REGISTER,
     Kernels.INTERPRETED: VECTOR_REGISTER,
 }
-"""The lanes of one program whose lanes are boards."""
+"""Shape of the lanes of one program, for programs with one board per lane."""
 
 _VMEM_BYTES = 100 << 20
-"""On-chip memory that a program may take on a TPU."""
+"""On-chip memory that a program may use on a TPU, in bytes."""
 
 
 def launch(
@@ -42,12 +42,12 @@ def launch(
     outputs: Sequence[tuple[Row, Any]],
     scratch: Sequence[tuple[Row, Any]],
 ) -> list[jax.Array]:
-    """Run a kernel over boards, one per lane: inputs (..., B) to outputs (..., B).
+    """Run a kernel over boards, one per lane, from inputs (..., B) to outputs (..., B).
 
-    The kernel gets references (..., *lanes) to inputs, outputs and memory of its own, in this
-    order. Outputs and memory are leading axes and dtypes.
+    The kernel receives references (..., *lanes) to inputs, outputs and scratch memory, in this
+    order. `outputs` and `scratch` list leading axes and dtypes.
     """
-    from jax.experimental import pallas as pl  # as slow as all of JAX to import
+    from jax.experimental import pallas as pl  # as slow to import as all of JAX
 
     lanes = _LANES[machine]
     B = inputs[0].shape[-1]
@@ -84,12 +84,12 @@ def run_programs(
     memory: Sequence[tuple[Row, Any]],
     warps: int = 1,
 ) -> list[jax.Array]:
-    """Run the programs of a kernel and give its outputs.
+    """Run the programs of a kernel and return its outputs.
 
-    Inputs are arrays, outputs shapes, each with the block that a program gets; `memory` is shapes
-    and dtypes per program.
+    `inputs` are arrays and `outputs` shapes, each with the block of one program. `memory` lists
+    shapes and dtypes per program.
     """
-    # Imported here because it takes as long as all of JAX, and on CPUs nothing needs it.
+    # Imported lazily because it takes as long as all of JAX and is unused on CPUs.
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import tpu as pltpu
     from jax.experimental.pallas import triton
@@ -100,7 +100,7 @@ def run_programs(
         options["compiler_params"] = pltpu.CompilerParams(vmem_limit_bytes=_VMEM_BYTES)
         options["scratch_shapes"] = [pltpu.VMEM(rows, dtype) for rows, dtype in memory]
     else:
-        # Triton has no memory of its own to offer: there it is one more output, in the caches.
+        # Triton has no scratch memory, so it is an additional output that stays in the caches.
         def own(rows: Row) -> Any:
             return pl.BlockSpec((None, *rows), lambda i: (i, *(0,) * len(rows)))
 
@@ -123,23 +123,23 @@ def run_programs(
 
 
 def fits(machine: Kernels, registers: int) -> bool:
-    """Tell whether a program has memory for this many registers; what it moves is held twice."""
+    """Return whether a program has room for this many registers; values being moved count twice."""
     bytes_each = 4 * int(np.prod(VECTOR_REGISTER))
     return machine is not Kernels.TPU or 2 * registers * bytes_each <= _VMEM_BYTES
 
 
 def flag(condition: jax.Array) -> jax.Array:
-    """Turn bool into int32: what loops carry from round to round."""
+    """Convert bool to int32, the dtype of loop carries."""
     return jnp.where(condition, jnp.int32(1), jnp.int32(0))
 
 
 def any_lane(condition: jax.Array) -> jax.Array:
-    """Tell, as a scalar bool, whether a condition holds in some lane."""
+    """Return whether a condition holds in any lane, as a scalar bool."""
     return jnp.max(flag(condition)) > 0
 
 
 def bit(position: jax.Array | int) -> jax.Array:
-    """Return the word in which only this bit, 0 to 31, is set."""
+    """Return the word in which only the given bit, 0 to 31, is set."""
     return jnp.uint32(1) << jnp.asarray(position).astype(jnp.uint32)
 
 
@@ -152,38 +152,38 @@ def union(words: Sequence[jax.Array]) -> jax.Array:
 
 
 def single(cell: jax.Array, words: int) -> Words:
-    """Return the set with this cell only, or no cell if it is off the board."""
+    """Return the set with only this cell, or the empty set if the cell is off the board."""
     word, inside = cell >> 5, bit(cell & 31)
     return [jnp.where(word == w, inside, NOTHING) for w in range(words)]
 
 
 def both(one: Sequence[jax.Array], other: Sequence[jax.Array]) -> Words:
-    """Return what is in two sets."""
+    """Return the intersection of two sets."""
     return [x & y for x, y in zip(one, other, strict=True)]
 
 
 def either(*sets: Sequence[jax.Array]) -> Words:
-    """Return what is in any of some sets."""
+    """Return the union of any number of sets."""
     return [union(words) for words in zip(*sets, strict=True)]
 
 
 def without(one: Sequence[jax.Array], other: Sequence[jax.Array]) -> Words:
-    """Return what is in one set and not in another."""
+    """Return the difference of two sets."""
     return [x & ~y for x, y in zip(one, other, strict=True)]
 
 
 def where(condition: jax.Array, cells: Sequence[jax.Array]) -> Words:
-    """Return a set in the lanes where bool (lanes) says so, elsewhere no cell."""
+    """Return the set in the lanes where bool (lanes) is True, and the empty set elsewhere."""
     return [jnp.where(condition, word, NOTHING) for word in cells]
 
 
 def meet(one: Sequence[jax.Array], other: Sequence[jax.Array]) -> jax.Array:
-    """Tell, as bool (lanes), whether two sets have a cell in common."""
+    """Return whether two sets intersect, as bool (lanes)."""
     return union(both(one, other)) != 0
 
 
 def shift(cells: Sequence[jax.Array], delta: int) -> Words:
-    """Move cells by `delta`; what leaves the words is lost."""
+    """Shift cells by `delta`; cells beyond the words are lost."""
     count, bits = divmod(abs(delta), 32)
     W, none = len(cells), cells[0] ^ cells[0]
 

@@ -1,6 +1,6 @@
 """Pairs of agents in the lanes of a program: a lane is a cell of agent 0, with words for agent 1.
 
-What is said of a cell of either agent is one word per lane: bit 0 for agent 0, bit 1 for agent 1.
+Flags of a cell are one word per lane: bit 0 for agent 0, bit 1 for agent 1.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,47 +31,47 @@ from jaxlake.solver.kernels.lanes import (
 from jaxlake.solver.pairs.joint_search import Geometry, TwoAgentBoards, lanes_at_once, pack_cells
 
 BOTH = np.uint32(3)
-"""Both agents, as of what is said of a cell."""
+"""Flags of both agents."""
 
 MAX_ROWS = 16
-"""Rows of the largest board: 512 lanes with 9 words of cells each."""
+"""Largest number of rows of a board: 512 lanes with 9 words of cells each."""
 
 BOARDS = {Kernels.GPU: 1, Kernels.TPU: VECTOR_REGISTER[0], Kernels.INTERPRETED: 32}
-"""Boards of one program."""
+"""Number of boards per program."""
 
 
 def lanes_of(machine: Kernels, board: Geometry) -> int:
-    """Return the lanes of a board: one for each cell, and empty ones to step into off the board."""
+    """Return the lanes per board: one for each cell, and empty ones for steps off the board."""
     least = VECTOR_REGISTER[1] if machine is Kernels.TPU else WARP
     return max(least, 1 << (board.cells + board.pitch - 1).bit_length())
 
 
 class OutputRows(NamedTuple):
-    """How many rows of lanes hold what: action i is in lane i % lanes of row i // lanes."""
+    """Numbers of output rows by content: action i is in lane i % lanes of row i // lanes."""
 
     numbers: int
-    actions: int  # of the one that walks alone, by the cost that it leads to
+    actions: int  # of the lone walker, by the cost that each leads to
     heads: int  # of each plan, 5 times the action of agent 0 plus that of agent 1, by time
 
     @property
     def total(self) -> int:
-        """All rows: those of the numbers, of the actions, and of two plans."""
+        """Number of all rows: numbers, actions, and two plans."""
         return self.numbers + self.actions + 2 * self.heads
 
 
 def output_rows(horizon: int | None, lanes: int) -> OutputRows:
-    """Return the rows of a program's output; without a horizon there are no plans."""
+    """Return the rows of a program's output; without a horizon, plans are left out."""
     if horizon is None:
         return OutputRows(1, 0, 0)
     return OutputRows(1, -(-(2 * horizon + 2) // lanes), -(-horizon // lanes))
 
 
 LAST_TIMES = 2
-"""Times of which sets are in memory where none is looked at later: one is read, one is written."""
+"""Times kept in memory if none is revisited: one is read, one is written."""
 
 
 def memory_rows(horizon: int | None, board: Geometry) -> tuple[int, int]:
-    """Return the leading axes of a program's memory: all times, or the last ones, and words."""
+    """Return the leading axes of a program's memory: all or the last times, and words."""
     return LAST_TIMES if horizon is None else horizon + 1, board.words + 1
 
 
@@ -86,7 +86,7 @@ def serves(machine: Kernels | None, horizon: int | None, board: Geometry) -> Ker
 def pairs_at_once(
     machine: Kernels | None, horizon: int | None, board: Geometry, widths: Widths
 ) -> int:
-    """Return how many pairs the kernel, or without one the loops, have in hand."""
+    """Return how many pairs the kernel, or the loops if there is no kernel, process at once."""
     if machine is None:
         return lanes_at_once(board, widths, horizon)
     row_bytes = 4 * lanes_of(machine, board)
@@ -94,7 +94,7 @@ def pairs_at_once(
 
 
 def _rows(machine: Kernels, horizon: int | None, board: Geometry) -> int:
-    """Return the rows of lanes that a pair takes in memory and output."""
+    """Return the number of rows of lanes that a pair takes in memory and output."""
     output = output_rows(horizon, lanes_of(machine, board)).total
     return int(np.prod(memory_rows(horizon, board))) + output
 
@@ -107,8 +107,8 @@ def run_pairs(
     board: Geometry,
     machine: Kernels,
 ) -> jax.Array:
-    """Run a kernel over pairs, with numbers (B,) of each; give its output, (rows, B, lanes)."""
-    from jax.experimental import pallas as pl  # as slow as all of JAX to import
+    """Run a kernel over pairs with columns (B,) of numbers; return its output (rows, B, lanes)."""
+    from jax.experimental import pallas as pl  # as slow to import as all of JAX
 
     words = (*pack_cells(boards.free, board), *boards.starts, *boards.goals, *columns)
     told = jnp.stack([word.astype(jnp.int32) for word in words], axis=1)
@@ -133,7 +133,7 @@ def run_pairs(
 
 
 class PairLanes:
-    """The pairs of one program, and its memory: (times, words and one for walks, boards, lanes)."""
+    """Pairs of one program, and its memory (times, words and one for walks, boards, lanes)."""
 
     def __init__(self, columns: Any, memory: Any, board: Geometry, machine: Kernels) -> None:
         self.board, self.machine, self.memory = board, machine, memory
@@ -153,7 +153,7 @@ class PairLanes:
         self.allowed = where(is_free, without(free, self.here))  # joint cells on the ice
         at_goal = [jnp.where(self.lane == goal, np.uint32(1), NOTHING) for goal in self.goals]
         self.home = at_goal[0] | (at_goal[1] << 1)
-        # Neither may pass through the goal of the other, which has retired there.
+        # Neither agent may pass through the goal where the other has retired.
         passable = BOTH & ~(at_goal[1] | (at_goal[0] << 1))
         self.clear = jnp.where(is_free, passable, NOTHING)
         self.goal_1 = single(self.goals[1], W)
@@ -164,7 +164,7 @@ class PairLanes:
         return both(start, self.allowed)
 
     def expand(self, t: jax.Array, layer: Sequence[jax.Array], waiting: bool) -> Words:
-        """Return the layer after the one that is at t, as `joint_search.expand`."""
+        """Return the layer after the one at t, as `joint_search.expand`."""
         deltas, words = self.board.deltas, range(self.board.words)
         moved = {delta: [self.moved(t, w, delta) for w in words] for delta in deltas}
         beside = either(*moved.values(), *([layer] if waiting else []))
@@ -175,7 +175,7 @@ class PairLanes:
         }
         rows = [beside] if waiting else []
         for away in deltas:
-            # Where agent 0 steps onto agent 1, that one leaves by any move but the swapping one.
+            # If agent 0 steps onto agent 1, agent 1 leaves by any move but the swapping one.
             leaves = union([onto[delta] for delta in deltas if delta != -away])
             left = [x | (here & leaves) for x, here in zip(beside, self.here, strict=True)]
             rows.append(shift(left, away))
@@ -183,38 +183,38 @@ class PairLanes:
         return either(row, layer) if waiting else row
 
     def step_walk(self, t: jax.Array, part: int) -> jax.Array:
-        """Return the cells one step away from the walk that is at t, in a part of its word."""
+        """Return the cells one step away from the walk at t, in a part of its word."""
         near = [self.moved(t, self.board.words, delta) for delta in self.board.deltas]
         return (union(near) >> part) & BOTH
 
     def where_from(
         self, place: jax.Array, action: int, value: int, otherwise: jax.Array
     ) -> jax.Array:
-        """Put a value into the lane of the cell from which an action leads to a place."""
+        """Return `value` in the lane of the cell from which an action leads to a place."""
         return jnp.where(self.lane == place - self.deltas[action], value, otherwise)
 
     def where_at(self, cell: jax.Array, values: jax.Array, otherwise: int) -> jax.Array:
-        """Keep the values of the lane of a cell; the other lanes get another one."""
+        """Return the values in the lane of a cell, and `otherwise` in the other lanes."""
         return jnp.where(self.lane == cell, values, otherwise)
 
     def least(self, values: jax.Array) -> jax.Array:
-        """Return the least value of the lanes of each board, (boards, 1)."""
+        """Return the minimum over the lanes of each board, (boards, 1)."""
         return jnp.min(values, axis=1, keepdims=True)
 
     def row_of(self, numbers: Sequence[jax.Array]) -> jax.Array:
-        """Put what is said of each board, number i into lane i."""
+        """Return a row with number i of each board in lane i."""
         row = jnp.zeros_like(self.lane)
         for i, number in enumerate(numbers):
             row = jnp.where(self.lane == i, number, row)
         return row
 
     def write_layer(self, t: jax.Array, layer: Words) -> None:
-        """Write the layer of t."""
+        """Write the layer of time t."""
         for w, word in enumerate(layer):
             self.memory[t, w] = word
 
     def write_walk(self, t: jax.Array, word: jax.Array) -> None:
-        """Write a word of walks: S_{2t}, where agents can be when the other retires, S_{2t+1}."""
+        """Write a word of walks: S_{2t}, the cells from which walks start, and S_{2t+1}."""
         self.memory[t, self.board.words] = word
 
     def moved(self, t: jax.Array, w: int, delta: int) -> jax.Array:
@@ -226,24 +226,24 @@ class PairLanes:
         return self.memory[t, w, self.number, (self.lane - delta) & (self.lanes - 1)]
 
     def column_of_goal_0(self, t: jax.Array, layer: Sequence[jax.Array]) -> jax.Array:
-        """Tell, as a uint32 of 0 or 1, where agent 1 can be at t with agent 0 at its goal."""
+        """Return 1 (uint32) for cells of agent 1 at t with agent 0 at its goal, else 0."""
         if self.machine is Kernels.TPU:
             at_goal = [self.where_at(self.goals[0], word.astype(jnp.int32), 0) for word in layer]
             row = [jnp.sum(word, axis=1, keepdims=True).astype(jnp.uint32) for word in at_goal]
             return as_word(meet(row, self.here))
-        last = self.board.words - 1  # lanes beyond the last cell have no word: they read any
+        last = self.board.words - 1  # lanes beyond the last cell have no word and may read any
         word = self.memory[t, jnp.minimum(self.lane >> 5, last), self.number, self.goals[0]]
         return (word >> (self.lane & 31).astype(jnp.uint32)) & 1
 
     def meet_lanes(self) -> None:
-        """Wait until all lanes have written what others will read."""
+        """Wait until all lanes have written the values that others read."""
         if self.machine is Kernels.GPU:
             from jax.experimental.pallas import triton
 
             triton.debug_barrier()
 
     def delta_of(self, action: jax.Array) -> jax.Array:
-        """Return what an action adds to the number of a cell."""
+        """Return the change of the cell number by an action."""
         delta = jnp.zeros_like(action)
         for number, value in enumerate(self.deltas):
             delta = jnp.where(action == number, value, delta)
@@ -251,5 +251,5 @@ class PairLanes:
 
 
 def as_word(condition: jax.Array) -> jax.Array:
-    """Turn bool into a uint32 of 0 or 1."""
+    """Convert bool to a uint32 of 0 or 1."""
     return flag(condition).astype(jnp.uint32)

@@ -1,4 +1,4 @@
-"""Distances and prioritised planning, one board per lane, each row a word in a register."""
+"""Distances and prioritised planning with one board per lane and one register per row."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,17 +23,17 @@ from jaxlake.solver.kernels.lanes import (
 from jaxlake.solver.space_time import NEVER, NOBODY
 
 _MAX_ROWS = 16
-"""Rows of the largest board: each is a register, and larger ones take minutes to compile."""
+"""Largest number of rows of a board: each is a register, and more take minutes to compile."""
 
 
 def serves(machine: Kernels | None, rows: int, agents: int, horizon: int) -> Kernels | None:
-    """Return what plans for boards of so many rows: a kernel, or None."""
+    """Return the planning kernel for boards with this many rows, or None if unsupported."""
     words = (horizon + 1) * (rows + agents)
     return machine if machine and rows <= _MAX_ROWS and fits(machine, words) else None
 
 
 def distances(free: jax.Array, starts: jax.Array, goals: jax.Array, machine: Kernels) -> jax.Array:
-    """Do what `space_time.distances_alone` does in one launch."""
+    """Return the result of `space_time.distances_alone`, computed in one launch."""
     kernel = partial(_distances, agents=len(starts))
     inputs = [free.astype(jnp.uint32), starts.astype(jnp.int32), goals.astype(jnp.int32)]
     (steps,) = launch(kernel, machine, inputs, [((len(starts),), jnp.int32)], [])
@@ -50,9 +50,9 @@ def plan_in_order(
     *,
     upwards: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
-    """Do what `certificates.plan_in_order` does: arrivals (K, B) and paths (K, T + 1, B).
+    """Return the arrivals (K, B) and paths (K, T + 1, B) of `certificates.plan_in_order`.
 
-    Boards are words (R, B), the others int16 (K, B); so are the results.
+    Boards are words (R, B); the other arrays and the results are int16.
     """
     K, T = len(starts), horizon
     kernel = partial(_plan, upwards=upwards, agents=K, horizon=T)
@@ -64,7 +64,7 @@ def plan_in_order(
 
 
 def _word_of(cell: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the row of a cell and its bit there; no bit if the cell does not exist."""
+    """Return the row of a cell and its bit in that row; no bit for an absent cell."""
     word = bit(jnp.maximum(cell, 0) & (PITCH - 1))
     return cell >> ROW_SHIFT, jnp.where(cell >= 0, word, NOTHING)
 
@@ -75,7 +75,7 @@ def _rows_of(cell: jax.Array, rows: int) -> Words:
 
 
 def _spread(rows: Words, across: Words | None = None, along: Words | None = None) -> Words:
-    """Return the cells after a step or a wait, holes and all, by edges that are not shut."""
+    """Return the cells after a step over open edges or a wait, holes included."""
     empty = rows[0] ^ rows[0]
     beside = rows if across is None else [x & ~shut for x, shut in zip(rows, across, strict=True)]
     west = [x >> 1 for x in rows]
@@ -111,7 +111,7 @@ def _distances(free: Any, starts: Any, goals: Any, steps: Any, *, agents: int) -
 
 
 def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
-    """Plan agent after agent, each around the paths of those before it."""
+    """Plan agent after agent, each around the paths of the previous ones."""
     free, starts, goals, latest, arrivals, paths, layers = refs
     R, K, T = free.shape[0], agents, horizon
     open_cells = [free[r] for r in range(R)]
@@ -124,12 +124,12 @@ def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
     jax.lax.fori_loop(0, T + 1, clear, None)
 
     def taken(t: jax.Array) -> Words:
-        """Return the cells where others are at t."""
+        """Return the cells that other agents occupy at t."""
         places = [_rows_of(paths[k, t], R) for k in range(K)]
         return [union([place[r] for place in places]) for r in range(R)]
 
     def edges(t: jax.Array) -> tuple[Words, Words]:
-        """Return the edges that others use from t to t + 1, in rows and in columns."""
+        """Return the edges that other agents use from t to t + 1, in rows and in columns."""
         used = []
         for k in range(K):
             (row, word), (next_row, next_word) = _word_of(paths[k, t]), _word_of(paths[k, t + 1])
@@ -153,7 +153,7 @@ def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
             there = union([flag(paths[k, t] == goal) for k in range(K)])
             return jnp.where(there != 0, t + 1, first)
 
-        # It stays from its arrival on: not before the last other agent was at its goal.
+        # The agent can only stay after the last time at which another agent was at its goal.
         first = jax.lax.fori_loop(0, T + 1, disturb, jnp.zeros_like(start))
 
         def arrive(now: jax.Array, rows: Words, arrival: jax.Array) -> jax.Array:
@@ -196,7 +196,7 @@ def _trace(
     rows: int,
     upwards: bool,
 ) -> None:
-    """Write the path back from the goal, as `space_time.trace_back` prefers it."""
+    """Write the path back from the goal, with the preferences of `space_time.trace_back`."""
     K, times = paths.shape[:2]
     end = jnp.where(arrival == NEVER, jnp.int32(0), arrival)
     last = jnp.max(end)

@@ -15,10 +15,10 @@ from jaxlake.solver.kernels.pair_lanes import PairLanes, run_pairs
 from jaxlake.solver.pairs.joint_search import Geometry, TwoAgentBoards
 
 EXCESSES = 16
-"""Delays of the one agent that a staircase knows: 0 to 15. 15 for the other agent is 15 or more."""
+"""Delays of the first agent covered by a staircase, 0 to 15; a second delay of 15 means >= 15."""
 
 BITS = 4
-"""Bits of a delay; all of a pair are in two words of 32 bits."""
+"""Bits of a delay; two words of 32 bits hold all delays of a pair."""
 
 MOST = EXCESSES - 1
 PER_WORD = 32 // BITS
@@ -27,10 +27,11 @@ PER_WORD = 32 // BITS
 def climb(
     pairs: TwoAgentBoards, running: jax.Array, board: Geometry, machine: Kernels
 ) -> jax.Array:
-    """Return the delays of the other agent, by which agent of a pair is the first to arrive.
+    """Return the delays of the second agent, by which agent of a pair arrives first.
 
-    Gives int32 (2, EXCESSES, B): entry e says how late the other agent is at least if the first
-    arrives e steps later than alone, or earlier. Where no search came so far it is MOST.
+    Returns:
+        int32 (2, EXCESSES, B). Entry e is the minimum delay of the second agent if the first one
+        arrives at most e steps later than alone; MOST if the search did not get that far.
     """
     kernel = partial(_climb, board=board, machine=machine)
     (output,) = run_pairs(kernel, pairs, [running, *pairs.alone], None, board, machine)
@@ -43,8 +44,8 @@ def climb(
 class _State(NamedTuple):
     time: jax.Array  # int32 ()
     layer: tuple[jax.Array, ...]  # L_time, the row of each lane
-    delays: tuple[jax.Array, ...]  # uint32 (pairs, 1), two words by which agent is the first
-    least: tuple[jax.Array, ...]  # int32 (pairs, 1), the last delay written, by the same
+    delays: tuple[jax.Array, ...]  # uint32 (pairs, 1), two words per choice of the first agent
+    least: tuple[jax.Array, ...]  # int32 (pairs, 1), last delay written, per first agent
     running: jax.Array  # int32 (pairs, 1)
 
 
@@ -55,7 +56,7 @@ def _climb(columns: Any, output: Any, memory: Any, *, board: Geometry, machine: 
 
 
 class _Climb(PairLanes):
-    """The pairs of one program."""
+    """Staircase search of the pairs of one program."""
 
     def delays(self) -> tuple[jax.Array, ...]:
         """Return the words of agent 0, then those of agent 1."""
@@ -80,7 +81,7 @@ class _Climb(PairLanes):
         return jax.lax.while_loop(unfinished, advance, self._examine(state, left)).delays
 
     def _distances(self) -> list[jax.Array]:
-        """Count the steps from a lane's cell to its goal of each agent around the other's goal."""
+        """Return distances from a lane's cell to each agent's goal around the other's goal."""
         nearest = self.home & self.clear
         far = jnp.zeros_like(self.lane) + UNREACHABLE
         steps = tuple(jnp.where(_has(nearest, agent), 0, far) for agent in (0, 1))
@@ -98,9 +99,9 @@ class _Climb(PairLanes):
         return list(jax.lax.while_loop(lambda state: state[3], spread, begun)[2])
 
     def _examine(self, state: _State, left: Sequence[jax.Array]) -> _State:
-        """Note who can be the first to arrive now (`more` are distances alone), and the delay."""
+        """Record which agents can arrive first now (`more` are distances alone), and the delay."""
         t = state.time
-        # Of agent 1 with agent 0 at its goal, and the other way round.
+        # Cells of agent 1 with agent 0 at its goal, and vice versa.
         beside = self.column_of_goal_0(t & 1, state.layer) != 0, meet(state.layer, self.goal_1)
         words, least = list(state.delays), list(state.least)
         for first, other in ((0, 1), (1, 0)):
@@ -123,5 +124,5 @@ class _Climb(PairLanes):
 
 
 def _has(cells: jax.Array, agent: int) -> jax.Array:
-    """Tell, as bool, whether a lane's cell is in the walk of an agent."""
+    """Return whether a lane's cell is in the walk of an agent, as bool."""
     return (cells >> agent) & 1 != 0

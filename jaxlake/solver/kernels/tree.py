@@ -1,4 +1,4 @@
-"""The search of constraint trees in one launch for many queries."""
+"""Search of constraint trees, for many queries in one launch."""
 
 from functools import partial
 from typing import Any
@@ -15,12 +15,12 @@ from jaxlake.solver.trees.node import TreeAnswers, TreeQueries, no_answers
 
 _MAX_ROWS = 16
 _MAX_HORIZON = 512
-"""The largest boards and the longest plans. Every 32 cells of a board are a register, and larger
-ones take minutes to compile; every step of a plan takes memory of every lane."""
+"""Limits on board rows and plan steps. Every 32 cells of a board take a register, and larger boards
+take minutes to compile; every step of a plan takes memory in every lane."""
 
 
 def serves(machine: Kernels | None, rows: int, horizon: int) -> Kernels | None:
-    """Return the kernel for boards of so many rows, or None: a TPU cannot gather by lane."""
+    """Return the kernel for boards with this many rows, or None; TPUs cannot gather by lane."""
     small = rows <= _MAX_ROWS and horizon <= _MAX_HORIZON
     return machine if machine is not Kernels.TPU and small else None
 
@@ -35,8 +35,8 @@ def search_trees(
     split: jax.Array | int = 0,
     helpers: int = 1,
 ) -> TreeAnswers:
-    """Do what `trees.search.search_trees` does in one launch; each node has `helpers` lanes."""
-    # Imported here because Pallas takes as long as all of JAX, and on CPUs nothing needs it.
+    """Return the result of `trees.search.search_trees`, with `helpers` lanes per node."""
+    # Imported lazily because Pallas takes as long as all of JAX and is unused on CPUs.
     from jax.experimental import pallas as pl
 
     from jaxlake.solver.kernels import tree_program
@@ -89,19 +89,19 @@ def search_trees(
 
 
 def _pack(free: jax.Array, board: Geometry) -> jax.Array:
-    """Turn words (R, B), one per row, into bits of all cells, uint32 (W, B)."""
+    """Pack words (R, B), one per row, into bits of all cells, uint32 (W, B)."""
     columns = np.arange(board.pitch, dtype=np.uint32)[:, None]
     cells = (free.astype(jnp.uint32)[:, None] >> columns) & 1 != 0
     return pack_cells(cells.reshape(board.cells, -1), board)
 
 
 def _flat(cells: jax.Array, board: Geometry) -> jax.Array:
-    """Turn numbers of cells into those of a geometry; cells that don't exist stay negative."""
+    """Return cell numbers in the numbering of a geometry; absent cells stay negative."""
     wide = cells.astype(jnp.int32)
     return jnp.where(wide < 0, wide, (wide >> ROW_SHIFT) * board.pitch + (wide & (PITCH - 1)))
 
 
 def _cells(flat: jax.Array, board: Geometry) -> jax.Array:
-    """Turn cells of a geometry back, int16; agents that don't exist stay where they are."""
+    """Return cells of a geometry in the int16 numbering; absent agents are unchanged."""
     there = (flat // board.pitch << ROW_SHIFT) + flat % board.pitch
     return jnp.where(flat < board.cells, there, flat).astype(jnp.int16)

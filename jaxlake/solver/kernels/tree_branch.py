@@ -1,4 +1,4 @@
-"""The branch of a node in memory: packed levels, notes of constraints, and copies of paths."""
+"""The branch of a node in memory: packed levels, constraint notes, and copies of paths."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,29 +13,29 @@ from jaxlake.solver.trees.lanes import MAX_DEPTH
 from jaxlake.solver.trees.node import constrained_agent, of_agent
 
 LEVEL_WORDS = 5
-"""Words of 32 bits that a level takes."""
+"""Number of 32-bit words per level."""
 
 _SIDE, _TIME, _WIDE = 9, 11, 14
-"""Where the fields of a packed level begin: after two agents and a kind; after a side; and after a
+"""Offsets of the fields of a packed level: after two agents and a kind; after a side; and after a
 number of 14 bits."""
 
 
 _UNUSED, CLOSED, FIXED, _RIGHT, _LEFT, _DOWN, _UP = range(7)
-"""What a note says of an agent: nothing, that a cell is closed to it, that it has to be in the cell
-while the others keep out, or that a move is forbidden to it."""
+"""Kinds of notes for an agent: unused, closed cell, required cell that others must avoid, and
+forbidden moves."""
 
 MOVES = (_RIGHT, _LEFT, _DOWN, _UP)
 _CELL_BITS, _AGENT_BITS, _KIND_BITS = 10, 3, 3
 NOTES = 3
-"""Notes that one level of a branch leaves: two at the time of its conflict, one a step later."""
+"""Notes per level of a branch: two at the time of its conflict, one a step later."""
 
 
 _TOGETHER = 4
-"""Times at which a lane that is alone copies a path at once."""
+"""Times that a single lane copies at once."""
 
 
 def memory_rows(horizon: int, agents: int, board: Geometry, helpers: int) -> Memory:
-    """Return the leading axes of the `Memory` of a program, times in whole rounds of `helpers`."""
+    """Return the leading axes of a program's `Memory`, with times in whole rounds of `helpers`."""
     T, K, W = horizon, agents, board.words
     times = -(-(T + 1) // helpers) * helpers
     return Memory(
@@ -58,28 +58,28 @@ class Level(NamedTuple):
     conflicts: jax.Array
     cost: jax.Array
     limit: jax.Array
-    heads: tuple[jax.Array, jax.Array]  # of the lists of notes that got longer, before that
+    heads: tuple[jax.Array, jax.Array]  # previous heads of the lists of notes that grew
 
 
 def limited_agent(level: Level) -> jax.Array:
-    """Return the agent whose arrival the child at hand limits, if it limits one."""
+    """Return the agent whose arrival the current child limits, if any."""
     arrival = level.conflict.kind == ARRIVAL
     return jnp.where(arrival, constrained_agent(level), level.conflict.other)
 
 
 class Levels:
-    """The levels in memory, int32 (5, L, nodes)."""
+    """Levels in memory, int32 (5, L, nodes)."""
 
     def __init__(self, memory: Any, helpers: Helpers) -> None:
         self.memory, self.helpers, self.node = memory, helpers, helpers.node
 
     def clear(self) -> None:
-        """Write nothing to the level of the root."""
+        """Clear the level of the root."""
         for i in range(LEVEL_WORDS):
             self.helpers.write(self.memory, (i, 0), jnp.zeros_like(self.node))
 
     def time_of(self, depth: jax.Array) -> jax.Array:
-        """Return when the conflict of a level is; the depth is that of a round of `Helpers`."""
+        """Return the time of a level's conflict; `depth` is laid out as a round of `Helpers`."""
         return self.helpers.read(self.memory, 0, depth) >> _TIME
 
     def side_of(self, depth: jax.Array) -> jax.Array:
@@ -87,7 +87,7 @@ class Levels:
         return (self.memory[0, depth, self.node] >> _SIDE) & 3
 
     def read(self, depth: jax.Array) -> Level:
-        """Return the levels at a depth of each lane's own."""
+        """Return the level at each lane's depth."""
         conflict, now, then, cost, limit = (self.memory[i, depth, self.node] for i in range(5))
         return Level(
             conflict=PathConflict(
@@ -108,7 +108,7 @@ class Levels:
         )
 
     def write(self, depth: jax.Array, level: Level, where: jax.Array, anew: bool = True) -> None:
-        """Write a level; only if it is `anew` its conflict changes."""
+        """Write a level; its conflict changes only if `anew`."""
         conflict = level.conflict
         top = conflict.one | (conflict.other << 3) | (conflict.kind << 6)
         words = [
@@ -129,21 +129,21 @@ class Levels:
 
 
 class Note(NamedTuple):
-    """One constraint at one time, int32 each. The notes of one time are a linked list."""
+    """Constraint at one time, int32 each. The notes of one time form a linked list."""
 
-    cell: jax.Array  # of a move the upper or left one
+    cell: jax.Array  # for a move, its upper or left cell
     agent: jax.Array
     kind: jax.Array
     next: jax.Array
 
     def pack(self) -> jax.Array:
-        """Put it into one number."""
+        """Return the note as one number."""
         high = self.kind | (self.next << _KIND_BITS)
         return self.cell | ((self.agent | (high << _AGENT_BITS)) << _CELL_BITS)
 
     @staticmethod
     def unpack(code: jax.Array) -> "Note":
-        """Read what `pack` gave."""
+        """Return the note that `pack` encoded."""
         high = code >> _CELL_BITS
         kind = high >> _AGENT_BITS
         return Note(
@@ -154,7 +154,7 @@ class Note(NamedTuple):
         )
 
     def closes(self, cell: jax.Array, agent: jax.Array) -> jax.Array:
-        """Tell whether an agent must not be in a cell."""
+        """Return whether the note bars an agent from a cell."""
         own, here = self.agent == agent, self.cell == cell
         return ((self.kind == CLOSED) & own & here) | ((self.kind == FIXED) & (own ^ here))
 
@@ -162,9 +162,9 @@ class Note(NamedTuple):
 def notes_of(
     conflict: PathConflict, side: jax.Array, following: tuple[jax.Array, ...]
 ) -> list[Note]:
-    """Return the notes that a child leaves, each with the number of the next one of its time.
+    """Return the notes that a child leaves, each with the number of the next note of its time.
 
-    One child bans the first agent from a cell or move, the other makes it be there.
+    One child bans the first agent from a cell or move, the other forces the agent to be there.
     """
     first, vertex, swap = side == 0, conflict.kind == VERTEX, conflict.kind == SWAP
     here = jnp.where(first, conflict.one_here, conflict.other_here)
@@ -185,7 +185,7 @@ def notes_of(
 
 
 class PathCopies:
-    """The paths of the nodes in hand, of roots and of branches, in the memory of one program."""
+    """Paths of the current nodes, roots and branches, in the memory of one program."""
 
     def __init__(self, memory: Memory, task: Task, helpers: Helpers) -> None:
         self.memory, self.task, self.helpers = memory, task, helpers
@@ -201,7 +201,7 @@ class PathCopies:
         end: jax.Array,
         where: jax.Array,
     ) -> None:
-        """Save the path of an agent up to `end`, and put a path at its goal in its place."""
+        """Save the path of an agent up to `end`, and overwrite it with its goal."""
 
         def write(times: list[jax.Array]) -> None:
             old = [self.memory.paths[agent, t, self.node] for t in times]
@@ -214,7 +214,7 @@ class PathCopies:
     def keep_forced(
         self, agent: jax.Array, depth: jax.Array, same_time: jax.Array, end: jax.Array
     ) -> None:
-        """Keep where the old path was forced, if the new one, unconstrained, costs as much."""
+        """Keep FORCED flags of the old path if the new, unconstrained path has the same cost."""
 
         def write(i: jax.Array, _: None) -> None:
             t = jnp.minimum(self.helpers.own(i), self.horizon)
@@ -226,20 +226,20 @@ class PathCopies:
         self.helpers.meet()
 
     def restore(self, agent: jax.Array, depth: jax.Array, cost: jax.Array, end: jax.Array) -> None:
-        """Give an agent the path of some cost that is saved at a level, up to `end`."""
+        """Restore an agent's path of a given cost from a level, up to `end`."""
         goal = of_agent(self.task.goals, agent) | FORCED
 
         def write(times: list[jax.Array]) -> None:
             old = [self.memory.saved[depth, t, self.node] for t in times]
             for t, entry in zip(times, old, strict=True):
-                # What is saved may end where the path does.
+                # The saved part may end where the path does.
                 entry = jnp.where(t < cost, entry, goal)
                 put(self.memory.paths, (agent, t, self.node), entry, t < end)
 
         self._for_times(end, write)
 
     def _for_times(self, end: jax.Array, write: Callable[[list[jax.Array]], None]) -> None:
-        """Do something at all times before the last `end`, and perhaps at a few more up to T."""
+        """Call `write` for all times below the largest `end`, and maybe a few more up to T."""
         if self.helpers.count > 1:
 
             def one(i: jax.Array, _: None) -> None:
@@ -262,7 +262,7 @@ class PathCopies:
         rooted: jax.Array,
         restored: jax.Array,
     ) -> None:
-        """Keep the paths of a root where there is a new one, and bring those that are kept back."""
+        """Save the paths of new roots, and restore saved ones."""
         longest = largest((*costs, *root_costs))
         end = jnp.max(jnp.where(rooted | restored, jnp.minimum(longest + 1, self.times), 0))
 
@@ -272,7 +272,7 @@ class PathCopies:
             path = self.helpers.read(self.memory.paths, k, t)
             put(self.memory.roots, (k, t, self.node), path, rooted)
             goal = of_agent(self.task.goals, k) | FORCED
-            # What is kept may end where the path does.
+            # The saved part may end where the path does.
             kept = self.helpers.read(self.memory.roots, k, t)
             root = jnp.where(t < of_agent(root_costs, k), kept, goal)
             exists = of_agent(self.task.goals, k) >= 0

@@ -1,4 +1,4 @@
-"""What the lanes of a program do with paths: plan one, trace it back, find where they meet."""
+"""Path operations of a program's lanes: plan a path, trace it back, find conflicts."""
 
 from collections.abc import Callable
 from itertools import combinations
@@ -29,7 +29,7 @@ from jaxlake.solver.trees.conflicts import FORCED, NONE, SWAP, TARGET, VERTEX, P
 from jaxlake.solver.trees.node import of_agent
 
 _CLOCK_BITS = 13
-"""Bits for a time where conflicts are compared."""
+"""Bits for the time in the encoding of conflicts."""
 
 
 class Paths:
@@ -42,16 +42,16 @@ class Paths:
         self.horizon = times - 1
         self.words = range(board.words)
         self.none = [jnp.zeros_like(word) for word in task.free]
-        # Agents with one goal meet as long as they rest.
+        # Agents with the same goal are in conflict as long as they rest.
         same = [flag((x == y) & (x >= 0)) for x, y in combinations(task.goals, 2)]
         self.shared_goal = union(same) != 0
         self.still = where(task.waits, [~word for word in self.none])
 
     def arrive(self, route: Route, earliest: jax.Array, latest: jax.Array) -> jax.Array:
-        """Return the earliest arrival to stay or NEVER, and write `layers` up to it.
+        """Return the earliest arrival to stay, or NEVER, and write `layers` up to it.
 
-        Where it is `patient`, that is the earliest without conflicts, if there is one. Arrivals
-        count from `earliest` to `latest`, negative for idle lanes.
+        For `patient` agents, that is the earliest arrival without conflicts, if there is one.
+        Arrivals count from `earliest` to `latest`, which is negative for idle lanes.
         """
         first = jnp.maximum(route.free_again, earliest)
         first_clean = jnp.maximum(first, route.deserted)
@@ -90,7 +90,7 @@ class Paths:
         return jnp.where(clean_arrival != NEVER, clean_arrival, arrival)
 
     def trace(self, route: Route, arrival: jax.Array, wanted: jax.Array) -> None:
-        """Write an earliest path where it is `wanted`, as `space_time.trace_back` prefers steps."""
+        """Write an earliest path where `wanted`, preferring steps as `space_time.trace_back`."""
         end = jnp.where(wanted, arrival, 0)
         last = jnp.max(end)
 
@@ -111,16 +111,16 @@ class Paths:
             return cell, tuple(places), here
 
         home = single(route.goal, self.board.words)
-        # The first round only looks where the others are.
+        # The first round only looks up the other agents' cells.
         nobody = (jnp.zeros_like(route.goal),) * self.agents
         jax.lax.fori_loop(0, last + 1, step_back, (route.goal, tuple(home), nobody))
 
     def choose_conflict(
         self, costs: tuple[jax.Array, ...], tight: list[jax.Array], wanted: jax.Array
     ) -> tuple[PathConflict, jax.Array]:
-        """Choose the conflict to split on and count conflicts, as in `trees.conflicts`."""
+        """Return the conflict to split on and the number of conflicts, as in `trees.conflicts`."""
         T, pairs = self.horizon, agent_pairs(self.agents)
-        # Later than the last arrival all are at their goals, and these differ as a rule.
+        # After the last arrival all agents are at their goals, which usually differ.
         length = jnp.where(self.shared_goal, T, largest(costs))
         last = jnp.max(jnp.where(wanted, length, 0))
 
@@ -191,7 +191,7 @@ class Paths:
         )
 
     def _others(self, route: Route, t: jax.Array) -> tuple[jax.Array, ...]:
-        """Return where the others are at t, and a place off the board for the agent itself."""
+        """Return the other agents' cells at t, and a cell off the board for the agent itself."""
         return tuple(
             jnp.where(route.agent == k, jnp.int32(CELL), self._cell_at(k, t))
             for k in range(self.agents)
@@ -206,7 +206,7 @@ class Paths:
     def _edges(
         self, here: tuple[jax.Array, ...], there: tuple[jax.Array, ...]
     ) -> tuple[Words, Words]:
-        """Return the edges that others use, in rows and in columns: their left or upper cells."""
+        """Return the edges that others use, in rows and in columns, by left or upper cell."""
         across, along = [], []
         for cell, next_cell in zip(here, there, strict=True):
             lower = single(jnp.minimum(cell, next_cell), self.board.words)
@@ -225,7 +225,7 @@ class Paths:
             some, own = number > 0, note.agent == route.agent
             fixed = some & (note.kind == FIXED)
             shut = (some & (note.kind == CLOSED) & own) | (fixed & ~own)
-            # An agent that has to be in a cell keeps out of all others.
+            # An agent that must be in a cell avoids all others.
             only = where(fixed & own, [~word for word in cell])
             closed = either(closed, where(shut, cell), only)
             bans = tuple(
@@ -240,7 +240,7 @@ class Paths:
         return list(found[1]), [list(ban) for ban in found[2]]
 
     def _resting(self, route: Route, t: jax.Array) -> Words:
-        """Return the goals of others who have to rest there by now."""
+        """Return the goals of other agents that must rest there by time t."""
         rests = [(t >= limit) & (route.agent != k) for k, limit in enumerate(route.latest)]
 
         def goals() -> Words:
@@ -258,7 +258,7 @@ class Paths:
         levels: jax.Array,
         time_of: Callable[[jax.Array], jax.Array],
     ) -> jax.Array:
-        """Return the first time, up to T + 1, after which no one of `levels` closes the goal."""
+        """Return the first time, up to T + 1, after which none of `levels` closes the goal."""
 
         def look(i: jax.Array, first: jax.Array) -> jax.Array:
             level = self.helpers.own(i)
@@ -296,7 +296,7 @@ class Paths:
         return self.helpers.most(jax.lax.fori_loop(0, rounds, look, jnp.zeros_like(goal)))
 
     def _step(self, cells: Words, bans: list[Words]) -> Words:
-        """Return where an agent can be after a step or a wait, holes and all."""
+        """Return the cells reachable by a step or a wait, holes included."""
         right, left, down, up = bans
         pitch = self.board.pitch
         return either(
@@ -322,12 +322,12 @@ class Paths:
         plain: Words,
         clean: Words,
     ) -> jax.Array:
-        """Choose the cell to come from, of a step after which others are `there`."""
+        """Return the preferred predecessor cell, for a step after which others are `there`."""
         right, left, down, up = bans
         pitch = self.board.pitch
         place = single(cell, self.board.words)
-        # From above, from the left, from the right, from below. The bit of a move is its lesser
-        # cell: where it comes from, or else where it leads.
+        # From above, from the left, from the right, from below. A move is stored at its lesser
+        # cell: either its origin or its target.
         ways = [(-pitch, down, True), (-1, right, True), (1, left, False), (pitch, up, False)]
         plain_way = polite_way = clean_way = cell
         polite_found = clean_found = jnp.zeros_like(cell)
@@ -352,6 +352,6 @@ class Paths:
         occupied = union([flag(now == cell) for now in here])
         polite_wait = self.task.waits & meet(plain, place) & (occupied == 0)
         clean_wait = polite_wait & meet(clean, place)
-        # Each way is the cell itself where there is none. The least preferred one comes first.
+        # Impossible ways hold the cell itself. The least preferred way comes first.
         chosen = jnp.where((polite_found != 0) | polite_wait, polite_way, plain_way)
         return jnp.where((clean_found != 0) | clean_wait, clean_way, chosen)

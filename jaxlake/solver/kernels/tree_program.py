@@ -1,4 +1,4 @@
-"""What one program does, in steps as of `trees.search`, with a node in every lane."""
+"""One program of the tree search, in steps like `trees.search`, with one node per lane."""
 
 from typing import Any, NamedTuple
 
@@ -48,7 +48,7 @@ from jaxlake.solver.trees.node import constrained_agent, of_agent
 
 
 class _Lanes(NamedTuple):
-    """As `trees.lanes.TreeLanes`, int32 each; what is not here is in memory."""
+    """As `trees.lanes.TreeLanes`, int32 each; the remaining fields are in memory."""
 
     bound: jax.Array
     cut: jax.Array
@@ -58,20 +58,21 @@ class _Lanes(NamedTuple):
     planned: jax.Array
     depth: jax.Array
     expansions: jax.Array
-    done: jax.Array  # has its answer, or has no query
+    done: jax.Array  # the query is answered, or there is none
     found: jax.Array
     gave_up: jax.Array
     costs: tuple[jax.Array, ...]
     earliest: tuple[jax.Array, ...]
     latest: tuple[jax.Array, ...]
     root_costs: tuple[jax.Array, ...]  # `costs` of the root
-    strayed: jax.Array  # a bypass has changed a path since the lane was at the root's
+    strayed: jax.Array  # a bypass has changed a path since the lane left the root
 
 
 def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
-    """Answer the queries of one program: a share of the first `count`, the others being idle.
+    """Answer the queries of one program, its share of the first `count`; the others are idle.
 
-    Every node has so many lanes, `helpers`; a `barrier` stands where they read what others wrote.
+    Every node has `helpers` lanes. With `barrier`, lanes synchronise before they read values that
+    others wrote.
     """
     search, free, starts, goals, alone, pair_costs, stairs, tasks, answers, paths, *memory = refs
     lane = jax.lax.broadcasted_iota(jnp.int32, (LANES,), 0)
@@ -108,7 +109,7 @@ def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
 
 
 class _Program:
-    """The queries that a program works on at a time."""
+    """The queries that a program processes at once."""
 
     def __init__(
         self,
@@ -156,14 +157,14 @@ class _Program:
     def write_answers(
         self, lanes: _Lanes, place: jax.Array, busy: jax.Array, answers: Any, paths: Any
     ) -> None:
-        """Let the first lane that found a plan speak for its team, or else the first."""
+        """Write the answers of each team's first lane with a plan, or else its first lane."""
         expansions = self.teams.sum(lanes.expansions)
         given = (lanes.found, lanes.gave_up, lanes.bound, expansions)  # as in `TreeAnswers`
         some = self.teams.any(lanes.found)
         earlier = self.teams.count_before(lanes.found)
         first = jnp.where(some, (lanes.found != 0) & (earlier == 0), self.teams.rank == 0)
         speaks = busy & first
-        # Interpreted, lanes that are silent write too, what was there: each to a place of its own.
+        # In interpreted mode, silent lanes write old values as well, each to its own place.
         place = jnp.where(speaks, place, answers.shape[1] - LANES + self.lane)
         for i, number in enumerate(given):
             put(answers, (i, place), number, speaks)
@@ -182,14 +183,14 @@ class _Program:
         def clear(t: jax.Array, _: None) -> None:
             self.helpers.write(self.memory.heads, (t,), nothing)
             for k in range(self.agents):
-                # Without a path: a cell of its own off every board.
+                # Without a path: a separate cell off every board.
                 self.helpers.write(self.memory.paths, (k, t), FORCED | (CELL - nothing - k))
 
         jax.lax.fori_loop(0, self.times, clear, None)
         self.levels.clear()
 
     def _expand(self, lanes: _Lanes) -> _Lanes:
-        """In every lane try one child of the node in hand, or plan one agent of the root."""
+        """Expand one child of the current node in every lane, or plan one agent of the root."""
         K, T, task = self.agents, self.horizon, self.task
         depth, level = lanes.depth, self.levels.read(lanes.depth)
         active = (lanes.done == 0) & (lanes.through == 0)
@@ -231,7 +232,7 @@ class _Program:
         estimate = sum(costs) + best_matching(pair_gains(costs, task.pair_costs, stairs), K)
         estimate = jnp.where(self.total, estimate, largest(costs))
         fits = planned & (estimate <= lanes.bound)
-        # The old path is kept for this level; the new one rests at its goal from its arrival on.
+        # This level keeps the old path; the new path rests at its goal from its arrival on.
         end = jnp.where(rooting, self.times, jnp.maximum(old_cost, arrival) + 1)
         self.copies.begin(agent, depth, goal, jnp.where(fits, end, 0), fits & ~absent)
         self.paths.trace(route, arrival, fits & ~absent)
@@ -243,7 +244,7 @@ class _Program:
         late = self.total & (of_arrivals.kind != NONE) & (conflict.kind != NONE)
         conflict = jax.tree.map(lambda x, y: jnp.where(late, x, y), of_arrivals, conflict)
 
-        # A path that fits is taken without the constraint (bypass), or its child is entered.
+        # A fitting path is taken without the constraint (bypass), or its child is entered.
         # With a bound on the makespan it may arrive at another time.
         same_time = arrival == old_cost
         bypass = splitting & fits & (same_time | ~self.total) & (conflicts < level.conflicts)
@@ -270,7 +271,7 @@ class _Program:
 
         found = arrived & (conflict.kind == NONE)
         spent = active & ~found & too_deep
-        # A root without a path within the bound is tried again under the next.
+        # A root without a path within the bound is retried with the next bound.
         unrooted = rooting & refused
         hopeless_root = unrooted & (cut > task.last)
         lanes = lanes._replace(
@@ -289,7 +290,7 @@ class _Program:
         return self._coordinate_teams(lanes, rooted)
 
     def _backtrack(self, lanes: _Lanes, moved: jax.Array) -> _Lanes:
-        """Leave nodes whose children are both refuted, up to one that has a child left."""
+        """Leave nodes whose children are both refuted, up to a node with a remaining child."""
 
         def exhausted(lanes: _Lanes) -> jax.Array:
             side = self.levels.side_of(lanes.depth)
@@ -312,19 +313,19 @@ class _Program:
             )
             return lanes, exhausted(lanes)
 
-        # The condition of a loop must not read memory: interpreted, it would see what was before.
+        # Loop conditions must not read memory: in interpreted mode they would see old values.
         begun = lanes, exhausted(lanes)
         return jax.lax.while_loop(lambda state: any_lane(state[1] != 0), leave, begun)[0]
 
     def _coordinate_teams(self, lanes: _Lanes, rooted: jax.Array) -> _Lanes:
-        """Let the teams hand out prefixes, raise their bounds and end."""
+        """Let the teams hand out prefixes, raise their bounds and finish."""
         prefixes = jnp.int32(1) << self.teams.split
         over = self.teams.any(lanes.found | lanes.gave_up | lanes.done)
         spent = ~over & (self.teams.sum(lanes.expansions) >= self.task.budget)
         gave_up = (self.teams.any(lanes.gave_up) & ~self.teams.any(lanes.found)) | spent
         open_teams = ~over & ~spent
 
-        # A lane for which there is no prefix is through as soon as the root is planned.
+        # A lane without a prefix is through as soon as the root is planned.
         through = (lanes.through != 0) | (rooted & (lanes.prefix >= prefixes))
         idle = flag(open_teams & through)
         offered = lanes.next_prefix + self.teams.count_before(idle)
@@ -336,7 +337,7 @@ class _Program:
         prefix = jnp.where(taken, offered, lanes.prefix)
         handed_out = jnp.where(again, self.teams.size, lanes.next_prefix + self.teams.sum(idle))
         shares = self.teams.split > 0
-        # Below a shared split every prefix begins with the paths of the root.
+        # Below a shared split every prefix starts with the paths of the root.
         restart = taken & shares
         restored = restart & (lanes.strayed != 0)
         root_costs = _choose(rooted, lanes.costs, lanes.root_costs)
@@ -357,13 +358,13 @@ class _Program:
         )
 
     def _constrain(self, lanes: _Lanes, level: Level, where: jax.Array) -> tuple[_Lanes, Level]:
-        """Add the constraint of the child at hand where bool says so; give how to undo it, too."""
+        """Add the constraint of the current child where `where`; return the level to undo it."""
         conflict, memory = level.conflict, self.memory
         first, limited = level.side == 0, limited_agent(level)
         now, then = self._times(conflict)
         heads = memory.heads[now], memory.heads[then]
         number = NOTES * lanes.depth
-        # Numbers of notes count from 1. A swap's second child leaves two at the same time.
+        # Notes are numbered from 1. The second child of a SWAP leaves two at the same time.
         following = (heads[0], jnp.where(first, heads[0], number + 1), heads[1])
         for slot, note in enumerate(notes_of(conflict, level.side, following)):
             put(memory.notes, (number + slot, self.node), note.pack(), where)
@@ -379,7 +380,7 @@ class _Program:
         return lanes, level._replace(limit=limit, heads=heads)
 
     def _release(self, lanes: _Lanes, level: Level, where: jax.Array) -> _Lanes:
-        """Take the last constraint that was added away again where bool says so."""
+        """Undo the most recent constraint where `where` is True."""
         self._set_heads(level, level.heads, where)
         return self._set_limits(lanes, level, (level.limit, level.limit), where)
 
@@ -399,7 +400,7 @@ class _Program:
     def _set_limits(
         self, lanes: _Lanes, level: Level, limits: tuple[jax.Array, jax.Array], where: jax.Array
     ) -> _Lanes:
-        """Set the latest or the earliest arrival of an agent that others meet at its goal."""
+        """Set the latest or earliest arrival of an agent that others meet at its goal."""
         first, limited = level.side == 0, limited_agent(level)
         target = where & (level.conflict.kind == TARGET)
         delayed = (target & ~first) | (where & (level.conflict.kind == ARRIVAL))
@@ -409,19 +410,19 @@ class _Program:
         )
 
     def _next_side(self, side: jax.Array, depth: jax.Array) -> jax.Array:
-        """Return the side after a child is done: the other child, unless it is another lane's."""
+        """Return the side after a finished child: the other child, unless another lane takes it."""
         return jnp.where(depth < self.teams.split, 2, side + 1)
 
 
 def _choose(
     where: jax.Array, new: tuple[jax.Array, ...], old: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, ...]:
-    """Return the new values where bool says so, else the old ones."""
+    """Return the new values where `where` is True, and the old ones elsewhere."""
     return tuple(jnp.where(where, x, y) for x, y in zip(new, old, strict=True))
 
 
 def _put_at(
     values: tuple[jax.Array, ...], agent: jax.Array, new: jax.Array, where: jax.Array
 ) -> tuple[jax.Array, ...]:
-    """Replace the value of an agent where bool says so."""
+    """Replace the value of an agent where `where` is True."""
     return tuple(jnp.where(where & (agent == k), new, old) for k, old in enumerate(values))

@@ -1,7 +1,7 @@
-"""Paths that the lanes of one node plan together, in less time than one lane alone.
+"""Path planning shared by the lanes of one node, which is faster than with one lane alone.
 
-What is open is looked up for as many times at once as a node has lanes. Of two neighbouring lanes
-the first then follows where the agent can be at all, the second where without conflicts.
+Open cells and moves are looked up for as many times at once as a node has lanes. Then the first of
+two neighbouring lanes follows all reachable cells, and the second those without conflicts.
 """
 
 from typing import Any
@@ -30,17 +30,17 @@ from jaxlake.solver.trees.node import of_agent
 
 _MOVES = 4
 _SPOTLESS, _POLITE, _OPEN = 3, 2, 1
-"""How good a step is: without conflicts from the start on, without one itself, or possible."""
+"""Quality of a step: on a conflict-free path, conflict-free itself, or merely possible."""
 
 _RANK = 3
-"""Bits that say which step it is, below how good it is."""
+"""Bits that identify a step, below its quality."""
 
 
 class SharedPaths(Paths):
     """As `Paths`, for nodes with eight lanes each."""
 
     def arrive(self, route: Route, earliest: jax.Array, latest: jax.Array) -> jax.Array:
-        """Return the earliest arrival to stay or NEVER, and write `layers` up to it."""
+        """Return the earliest arrival to stay, or NEVER, and write `layers` up to it."""
         side = self.helpers.rank & 1
         clean = side != 0
         first = jnp.maximum(route.free_again, earliest)
@@ -79,7 +79,7 @@ class SharedPaths(Paths):
         return jnp.where(clean_arrival != NEVER, clean_arrival, plain_arrival)
 
     def _write_masks(self, route: Route, times: jax.Array) -> None:
-        """Write what is open at a time of each lane's own: at all, and without conflicts."""
+        """Write the open cells and moves at each lane's time: all, and without conflicts."""
         t = jnp.minimum(times, self.horizon)
         closed, bans = self._constraints(route, t)
         shut = either([~word for word in self.task.free], closed, self._resting(route, t))
@@ -94,14 +94,14 @@ class SharedPaths(Paths):
                     put(self.memory.masks, (side, times, i, w, self.node), ~word)
 
     def _masks(self, side: jax.Array | int, t: jax.Array) -> list[Words]:
-        """Read what is open at a time: cells, and moves by direction."""
+        """Read the open cells and, by direction, the open moves at a time."""
         return [
             [self.memory.masks[side, t, i, w, self.node] for w in self.words]
             for i in range(1 + _MOVES)
         ]
 
     def trace(self, route: Route, arrival: jax.Array, wanted: jax.Array) -> None:
-        """Write an earliest path where it is `wanted`, bool; its end at the goal stands there."""
+        """Write an earliest path where `wanted`; its end at the goal is already written."""
         self.helpers.meet()
         end = jnp.where(wanted, arrival, 0)
         last = jnp.max(end)
@@ -127,11 +127,11 @@ class SharedPaths(Paths):
             return cell, tuple(places)
 
         home = tuple(single(route.goal, self.board.words))
-        # What stands at the last arrival is written already.
+        # The entry of the last arrival is already written.
         jax.lax.fori_loop(1, last + 1, step_back, (route.goal, home))
 
     def _move(self, cells: Words, moves: list[Words]) -> Words:
-        """Return where an agent can be after a step or a wait, as `_step`, by what is open."""
+        """Return the cells reachable by a step or a wait, as `_step`, from the open moves."""
         right, left, down, up = moves
         pitch = self.board.pitch
         return either(
@@ -145,10 +145,10 @@ class SharedPaths(Paths):
     def _step_from(
         self, cell: jax.Array, t: jax.Array, way: jax.Array, delta: jax.Array, mask: jax.Array
     ) -> jax.Array:
-        """Choose the way to come to a cell as `Paths.trace` does; each lane looks at one `way`."""
+        """Return the preferred way to a cell, as `Paths.trace`; each lane examines one `way`."""
         waits, origin = way == _MOVES, cell + delta
         inside = (origin >= 0) & (origin < 32 * self.board.words)
-        # The bit of a move is its lesser cell.
+        # A move is stored at its lesser cell.
         own, move = self._place_of(origin), self._place_of(jnp.minimum(cell, origin))
         memory = self.memory
 
@@ -161,12 +161,12 @@ class SharedPaths(Paths):
         polite &= (waits & self.task.waits) | (~waits & has(memory.masks, (1, t, mask), move))
         clean = has(memory.layers, (1, t), own)
         good = jnp.where(polite, jnp.where(clean, _SPOTLESS, _POLITE), flag(possible) * _OPEN)
-        # Where nothing leads here, the agent stays; of two steps as good the first one is taken.
+        # If no step leads here, the agent stays; among equally good steps the first one wins.
         key = jnp.where(good > 0, (good << _RANK) | (_MOVES - way), 0)
         key = jnp.where(waits, jnp.maximum(key, _OPEN << _RANK), key)
         return _MOVES - (self.helpers.most(key) & ((1 << _RANK) - 1))
 
     def _place_of(self, cell: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return which word of a set a cell is in, and its bit there; off the board any."""
+        """Return the word and the bit of a cell in a set; arbitrary for cells off the board."""
         word = jnp.clip(cell >> 5, 0, self.board.words - 1)
         return word, bit(cell & 31)
