@@ -1,1 +1,1 @@
-"""Completions from the policy: what a sampler is, and the engines that are one."""
+"""Samplers: the protocol and the engines that draw completions from the policy."""

@@ -1,4 +1,4 @@
-"""HTTP transports that bound the size of a response, whatever a server sends."""
+"""HTTP transports that limit the size of a response."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import httpx2
 
 MAX_BYTES = 1 << 26
-"""The longest body that is read; a batch of long completions takes a few MiB."""
+"""Maximum size of a body; a batch of long completions takes a few MiB."""
 
 
 class _Bounded(httpx2.AsyncByteStream, httpx2.SyncByteStream):
-    """The pieces of a body, up to `MAX_BYTES`."""
+    """A body's stream that fails beyond `MAX_BYTES`."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -44,14 +44,14 @@ def _add(size: int, piece: bytes) -> int:
 
 def _bound(response: httpx2.Response) -> httpx2.Response:
     if response.headers.get("content-encoding", "identity") != "identity":
-        # A few compressed bytes can stand for any number.
-        raise httpx2.ReadError("the response is compressed, which was not asked for")
+        # A few compressed bytes can expand to any size.
+        raise httpx2.ReadError("the response is compressed, allowed is a plain body")
     response.stream = _Bounded(response.stream)
     return response
 
 
 class BoundedAsyncTransport(httpx2.AsyncHTTPTransport):
-    """Bounds the responses of an `AsyncClient`."""
+    """A transport for `AsyncClient` with bounded responses."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request that asks for a plain body."""
@@ -60,7 +60,7 @@ class BoundedAsyncTransport(httpx2.AsyncHTTPTransport):
 
 
 class BoundedTransport(httpx2.HTTPTransport):
-    """Bounds the responses of a `Client`."""
+    """A transport for `Client` with bounded responses."""
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request that asks for a plain body."""

@@ -1,6 +1,6 @@
-"""Calls into an engine of other processes, which end when one of these dies.
+"""Calls into an engine in other processes that fail when one of these dies.
 
-vLLM's synchronous client waits without end if the engine's process was killed.
+vLLM's synchronous client waits forever if the engine's process was killed.
 """
 
 from __future__ import annotations
@@ -16,28 +16,35 @@ from training.threads import in_thread
 
 T = TypeVar("T")
 
-# After a death a call may go on for so long: an error of vLLM's own leaves its client in order.
+# Time for a call to fail by itself after a death: vLLM's own error leaves its client usable.
 _SECONDS_OF_GRACE = 1.0
-# Where a worker died, vLLM's own error comes before the engine's process has ended.
+# Time for the engine's process to end after vLLM's own error about a dead worker.
 _SECONDS_TO_END = 5.0
 
 
 def engine_processes(engine: Any) -> Sequence[BaseProcess]:
-    """Return the processes of a `vllm.LLM`'s engine; none if the engine is in this process.
+    """Return the processes of a `vllm.LLM`'s engine; empty if the engine is in this process.
 
-    The workers are not among them: when one dies, vLLM ends the engine's process.
+    Workers are not included: when one dies, vLLM ends the engine's process.
     """
     resources = getattr(engine.llm_engine.engine_core, "resources", None)
     return () if resources is None else tuple(resources.engine_manager.processes)
 
 
 def call_watched(processes: Sequence[BaseProcess], call: Callable[[], T]) -> T:
-    """Return what `call` returns; it may need all of these processes, children of this one.
+    """Run `call` while watching the child processes that it depends on.
 
-    The call is made in a thread, which is left behind if it still waits after one of them ended.
+    The call runs in a thread, which is abandoned if it still waits after a process has ended.
+
+    Args:
+        processes: Child processes of this one.
+        call: The call.
+
+    Returns:
+        The result of `call`.
 
     Raises:
-        UserError: A process ended, and the call failed; the message says which one and how.
+        UserError: A process ended and the call failed; the message names the process.
     """
     if not processes:
         return call()
@@ -66,7 +73,7 @@ def _first_to_end(
     stopped: Connection | None = None,
     timeout: float | None = None,
 ) -> BaseProcess | None:
-    """Wait for the end of a process; None: the timeout, s, is over, or `stopped` can be read."""
+    """Wait for a process to end; return None on timeout (seconds) or if `stopped` is readable."""
     others = [] if stopped is None else [stopped]
     ready = wait([*(process.sentinel for process in processes), *others], timeout)
     if any(one in ready for one in others):
@@ -75,7 +82,7 @@ def _first_to_end(
 
 
 def _notice(ended: BaseProcess) -> str:
-    ended.join(1.0)  # another thread may be the one that is told the status
+    ended.join(1.0)  # another thread may receive the exit status first
     status = ended.exitcode
     if status is not None and status < 0:
         how = f"was killed by signal {-status} ({signal.strsignal(-status)})"
@@ -83,5 +90,5 @@ def _notice(ended: BaseProcess) -> str:
         how = f"ended with exit status {status}, maybe because one of its workers died"
     return (
         f"vLLM's process {ended.name} ({ended.pid}) {how}; often memory has run out. Run the same "
-        "command again: a run goes on from its last checkpoint"
+        "command again: a run resumes from its last checkpoint"
     )

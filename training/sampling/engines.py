@@ -1,4 +1,4 @@
-"""Start the engine that a run samples with: vLLM, here or as a server, or the trainer's decoder."""
+"""Start a run's sampling engine: vLLM in process, a vLLM server or the trainer's decoder."""
 
 from __future__ import annotations
 
@@ -20,14 +20,20 @@ from training.schema import Sampling
 def start_sampler(
     policy: Policy, params: Any, settings: Sampling, folder: Path, *, seed: int = 0
 ) -> Sampler:
-    """Start `sampling.engine` on these weights.
+    """Start `sampling.engine` with the policy's weights.
 
-    vLLM starts from `folder`, to which a copy of the policy is written whose output layer is not
-    tied to the embeddings: see `vllm_sampler`. Each of several processes starts its own, and they
-    share the prompts.
+    In a run of several processes, each starts an engine, and they share the prompts.
+
+    Args:
+        policy: The policy.
+        params: Its weights.
+        settings: The section `sampling`.
+        folder: Folder for a copy of the policy with an untied output layer, from which vLLM
+            starts (see `vllm_sampler`).
+        seed: Seed of the engine.
 
     Raises:
-        UserError: The engine can't start, or would take accelerators of another process.
+        UserError: The engine can't start, or would use accelerators of another process.
     """
     _require_own_accelerators(settings, params)
     sampler: Sampler
@@ -50,7 +56,7 @@ def start_sampler(
 
 
 def _require_own_accelerators(settings: Sampling, params: Any) -> None:
-    """Refuse engines of several processes that would start on the same GPUs of a host."""
+    """Raise a `UserError` if engines of several processes would start on the same GPUs."""
     if alone() or jax.default_backend() != "gpu" or not settings.runs_vllm_here:
         return
     if settings.devices is not None:
@@ -60,7 +66,7 @@ def _require_own_accelerators(settings: Sampling, params: Any) -> None:
     own = sorted(device.local_hardware_id for device in weights.sharding.addressable_devices)
     if not set(taken) <= set(own):
         raise UserError(
-            f"sampling.devices: got null, by which vLLM takes GPUs {[*taken]}, but process "
-            f"{jax.process_index()} trains on {own}; allowed are GPUs of its own for each process "
+            f"sampling.devices: got null, so vLLM would use GPUs {[*taken]}, but process "
+            f"{jax.process_index()} trains on {own}; allowed are separate GPUs for each process "
             "of a host (CUDA_VISIBLE_DEVICES), or numbers of GPUs that no process trains on"
         )

@@ -25,32 +25,32 @@ from training.schema import Sampling
 from training.weight_transfer.checksums import version_of, with_checksums
 
 _BUCKET = 32
-"""Prompts and scored sequences are padded to multiples of it, so that few shapes are compiled."""
+"""Padding multiple of prompts and scored sequences, to limit the number of compiled shapes."""
 
 
 class JaxSampler:
     """A `Sampler` that decodes with the policy's own module; `sync` replaces its weights."""
 
     def __init__(self, policy: Policy, params: Any, settings: Sampling) -> None:
-        """Copy the weights, in `settings.dtype`, to one device, wherever the trainer has them."""
+        """Copy the weights in `settings.dtype` to one device."""
         self._policy, self._settings = policy, settings
         model = nnx.merge(policy.graphdef, params)
         model.dtype = jnp.dtype(settings.dtype)
         self._device = None if model.mesh is None else jax.local_devices()[0]
         model.mesh = None
-        remove_adapters(model)  # `sync` brings kernels that are merged with them
+        remove_adapters(model)  # `sync` receives kernels with merged adapters
         self._vocabulary = model.config.vocab_size
-        self._params: Any  # the policy's own arrays, until `sync` puts copies in their place
+        self._params: Any  # the policy's arrays until `sync` replaces them by copies
         self._graphdef, self._params = nnx.split(model)
-        self._compilers: dict[tuple[int, ...], Any] = {}  # of forms, by the tokens that stop
-        self._sums: dict[str, jax.Array] = {}  # checksums of the weights, by tensor
+        self._compilers: dict[tuple[int, ...], Any] = {}  # grammar compilers by stop tokens
+        self._sums: dict[str, jax.Array] = {}  # checksums of the weights by tensor
         self.sync(policy.tensors(params))
 
     def sample(self, question: Question) -> list[list[Completion]]:
         """Draw `n` completions for each prompt; see `Sampler.sample`.
 
-        A completion depends on the weights, its prompt, the seed, the prompt's place among
-        the prompts and its own among the n, and on nothing else.
+        A completion depends only on the weights, its prompt, the seed, the prompt's index and the
+        completion's index among the n.
         """
         question.require_room(self._settings.max_model_len)
         prompts, n = question.prompts, question.n
@@ -82,12 +82,12 @@ class JaxSampler:
                 Completion(tuple(tokens[:count].tolist()), logprobs[:count], not ended)
                 for tokens, logprobs, count, ended in zip(*map(np.asarray, drawn), strict=True)
             ]
-            for row, place in enumerate(places):  # some stand there twice, to fill the batch
+            for row, place in enumerate(places):  # the last place may repeat to fill the batch
                 completions[place] = answers[row * n : (row + 1) * n]
         return [completions[place] for place in question.places]
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
-        """Score tokens with the sampler's weights, at temperature 1; see `Sampler.score`."""
+        """Return log-probabilities under the sampler's weights; see `Sampler.score`."""
         padded = pad_sequences(
             sequences, [()] * len(sequences), bucket=_BUCKET, pad_id=self._policy.pad_id
         )
@@ -102,7 +102,7 @@ class JaxSampler:
         return [row[: len(sequence)] for row, sequence in zip(scores, sequences, strict=True)]
 
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
-        """Take new weights, converted to the sampler's dtype; see `Sampler.sync`."""
+        """Replace the weights, converted to the sampler's dtype; see `Sampler.sync`."""
         if self._device is not None:
             tensors = ((name, jax.device_put(one, self._device)) for name, one in tensors)
         dtype, self._sums = jnp.dtype(self._settings.dtype), {}
@@ -118,12 +118,12 @@ class JaxSampler:
         """Do nothing: no keys or values outlive a call."""
 
     def close(self) -> None:
-        """Let go of the weights and of what follows forms."""
+        """Free the weights and the grammar compilers."""
         self._params = None
         self._compilers.clear()
 
     def _batches(self, question: Question) -> Iterator[list[int]]:
-        """Yield places of prompts of similar length, in batches of which few sizes are compiled."""
+        """Yield batches of places of similarly long prompts, in few different batch sizes."""
         order = sorted(question.places, key=lambda place: len(question.prompts[place]))
         size = max(self._settings.max_num_seqs // question.n, 1)
         for first in range(0, len(order), size):
@@ -132,7 +132,7 @@ class JaxSampler:
             yield places + places[-1:] * (full - len(places))
 
     def _constraint(self, form: AnswerForm, rows: int, stops: np.ndarray) -> _Constraint:
-        """Follow the form in as many sequences, with the library that vLLM uses."""
+        """Return a constraint to the form for `rows` sequences, by the library that vLLM uses."""
         xgrammar, compiler = _xgrammar(), self._compiler(tuple(stops.tolist()))
         if isinstance(form, str):
             grammar = compiler.compile_regex(form)
@@ -143,7 +143,7 @@ class JaxSampler:
         )
 
     def _compiler(self, stops: tuple[int, ...]) -> Any:
-        """Return the compiler of forms that end with these tokens, which takes long to make."""
+        """Return the cached grammar compiler for these stop tokens; it is slow to create."""
         if stops not in self._compilers:
             xgrammar = _xgrammar()
             tokens = xgrammar.TokenizerInfo.from_huggingface(
@@ -154,7 +154,7 @@ class JaxSampler:
 
 
 def _xgrammar() -> Any:
-    """Import the library on first use: without forms nothing needs it."""
+    """Import xgrammar on first use; only constrained answers need it."""
     try:
         import xgrammar
     except ImportError as error:
@@ -166,13 +166,13 @@ def _xgrammar() -> Any:
 
 
 class _Constraint:
-    """Which tokens each of R sequences may go on with."""
+    """The allowed next tokens of each of R sequences."""
 
     def __init__(self, matchers: Sequence[Any], vocabulary: int) -> None:
         self._matchers, self._vocabulary = matchers, vocabulary
 
     def allowed(self) -> np.ndarray:
-        """Return bool (R, V); all tokens where a sequence has ended."""
+        """Return the allowed tokens, bool (R, V); all are allowed after a sequence has ended."""
         words = np.full((len(self._matchers), -(-self._vocabulary // 32)), -1, np.int32)
         for row, matcher in enumerate(self._matchers):
             if not matcher.is_terminated():
@@ -181,10 +181,10 @@ class _Constraint:
         return bits[:, : self._vocabulary].astype(bool)
 
     def accept(self, tokens: np.ndarray) -> None:
-        """Go on with a token, int (R,), of each sequence that has not ended."""
+        """Append a token, int (R,), to each sequence that has not ended."""
         for matcher, token in zip(self._matchers, tokens.tolist(), strict=True):
             if not matcher.is_terminated() and not matcher.accept_token(token):
-                raise RuntimeError(f"token {token} is none that the form allows")
+                raise RuntimeError(f"the form does not allow token {token}")
 
 
 class _Batch(NamedTuple):
@@ -194,16 +194,16 @@ class _Batch(NamedTuple):
     prompt_mask: Any  # bool (B, P)
     keys: Any  # typed JAX keys (R,)
     temperature: Any  # float32 (), 0: greedy
-    stops: Any  # int32 (S,), the tokens that end an answer
-    nucleus: Any = None  # top_p, float32 (), and top_k, int32 (); None: all tokens
+    stops: Any  # int32 (S,), tokens that end an answer
+    nucleus: Any = None  # (top_p float32 (), top_k int32 ()); None: all tokens
 
 
 class _Progress(NamedTuple):
-    """Completions as far as they are drawn, at most T tokens each."""
+    """Partially drawn completions of at most T tokens."""
 
-    step: Any  # int32 (), how many tokens each row has, counting those after its end
+    step: Any  # int32 (), tokens drawn per row, including those after its end
     ended: Any  # bool (R,)
-    lengths: Any  # int32 (R,), with the token that ended it
+    lengths: Any  # int32 (R,), including the token that ended it
     tokens: Any  # int32 (R, T)
     logprobs: Any  # float32 (R, T)
     prompts: KeyValues
@@ -216,7 +216,7 @@ _Drawn: TypeAlias = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 @functools.partial(jax.jit, static_argnums=2)
 def _keys(root: jax.Array, places: jax.Array, n: int) -> jax.Array:
-    """Return a key for each of n completions of prompts at these places: (B * n,)."""
+    """Return one key for each of n completions per place, (B * n,)."""
     fold = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
     of_prompts = fold(root, places)
     return jax.vmap(fold, in_axes=(0, None))(of_prompts, jnp.arange(n)).reshape(-1)
@@ -240,7 +240,7 @@ def _draw(graphdef: nnx.GraphDef, params: Any, batch: _Batch, max_tokens: int) -
 def _draw_constrained(
     graphdef: nnx.GraphDef, params: Any, batch: _Batch, max_tokens: int, constraint: _Constraint
 ) -> _Drawn:
-    """Draw all completions, token by token, from what the constraint allows."""
+    """Draw all completions token by token from the tokens that the constraint allows."""
     progress = _begin_jitted(graphdef, params, batch, max_tokens, constraint.allowed())
     for step in range(max_tokens):
         if step:
@@ -291,7 +291,7 @@ def _advance(
 def _choose(
     batch: _Batch, progress: _Progress, logits: jax.Array, allowed: jax.Array | None
 ) -> _Progress:
-    """Draw a token for each row from its logits, float32 (R, V), and write it down."""
+    """Draw a token for each row from its logits, float32 (R, V), and record it."""
     if allowed is not None:
         logits = jnp.where(allowed, logits, -jnp.inf)
     greedy = batch.temperature == 0
@@ -313,9 +313,9 @@ def _choose(
 
 
 def _within_nucleus(logits: jax.Array, top_p: jax.Array, top_k: jax.Array) -> jax.Array:
-    """Rule out tokens beyond the `top_k` likeliest, then those beyond `top_p` of what is left.
+    """Mask tokens beyond the `top_k` likeliest, then those beyond `top_p` of the rest.
 
-    A token that is as likely as the last one within stays, as in vLLM.
+    As in vLLM, tokens as likely as the last one within the limit are kept.
     """
     ordered = -jnp.sort(-logits, axis=-1)
     within = (top_k == 0) | (jnp.arange(ordered.shape[-1]) < top_k)

@@ -1,4 +1,4 @@
-"""Models other than the policy, each behind vLLM's own server (`server_process.py`)."""
+"""Models other than the policy, each served by vLLM's server (`server_process.py`)."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from training.sampling.vllm_sampler import sampling_seeds
 from training.schema import EngineerChoice, Sampling
 
 LOAD_SECONDS = 900.0
-"""The longest wait until weights are loaded, which a download does not count for."""
+"""Timeout for loading weights in seconds, excluding downloads."""
 
 
 class OtherModels(AbstractContextManager["OtherModels"]):
-    """Asks models beside the policy; the server of the last one is kept for the next question.
+    """Queries models other than the policy; the last model's server is kept for the next query.
 
-    Use it as a context manager, which ends the server.
+    Use it as a context manager, which stops the server.
     """
 
     def __init__(self, settings: Sampling, choice: EngineerChoice) -> None:
-        """Remember the settings of the engines and of the answers; nothing is started yet."""
+        """Store the settings of engines and answers without starting a server."""
         devices = settings.devices and settings.devices[: settings.tensor_parallel_size]
-        # One question at a time needs no replicas.
+        # Questions are asked one by one, so replicas are useless.
         update = {"data_parallel_size": 1, "devices": devices}
         self._settings, self._choice = settings.model_copy(update=update), choice
-        self._model = self._folder = ""  # that the server has loaded
+        self._model = self._folder = ""  # the loaded model
         self._tokenizer: Any = None
         self._stop_ids: tuple[int, ...] = ()
         self._server: ServerProcess | None = None
@@ -45,13 +45,16 @@ class OtherModels(AbstractContextManager["OtherModels"]):
         self.close()
 
     def ask(self, model: str, request: TextRequest, *, chat: bool | None = None) -> GeneratedText:
-        """Let a model (hub name or folder) write; it is loaded unless it answered last.
+        """Return a model's answer; load the model unless it also answered the last question.
 
-        `chat` wraps the prompt in the tokenizer's chat template; None: if there is one.
+        Args:
+            model: Hub name or folder.
+            request: The prompt and the limits of the answer.
+            chat: Whether to wrap the prompt in the tokenizer's chat template; None: if it has one.
 
         Raises:
-            EngineerError: The model could not be loaded, or did not answer in time. All the tokens
-                that it was allowed count as spent then.
+            EngineerError: The model can't be loaded, or did not answer in time. In the latter case
+                the maximum number of tokens counts as spent.
         """
         try:
             if self._server is None or self._model != model:
@@ -59,14 +62,14 @@ class OtherModels(AbstractContextManager["OtherModels"]):
                 self._load(model)
             return self._answer(request, chat)
         except BaseException:
-            # The server may be broken, or still at this answer when the next question comes.
+            # The server may be broken, or still busy with this answer at the next question.
             if self._server is not None:
                 self._server.kill()
                 self._server = None
             raise
 
     def close(self) -> None:
-        """End the server, if there is one."""
+        """Stop the server if it runs."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -104,7 +107,7 @@ class OtherModels(AbstractContextManager["OtherModels"]):
             "seed": sampling_seeds(request.seed, 1)[0],
             "stop_token_ids": list(self._stop_ids),
             "skip_special_tokens": not has_special_marks(self._tokenizer),
-            # A template writes all special tokens itself.
+            # A chat template already contains all special tokens.
             "add_special_tokens": not chat,
             **NO_TRUNCATION,
         }
@@ -123,8 +126,8 @@ class OtherModels(AbstractContextManager["OtherModels"]):
         except EngineerError as error:
             where = self._server.address.removeprefix("http://")
             problem = self._server.end() or str(error).partition(f"{where}: ")[2]
-            spent = Spent(engineer_tokens=limit)  # all that the answer could have had
+            spent = Spent(engineer_tokens=limit)  # upper bound
             raise EngineerError(f"{self._model}: {problem}", spent) from None
-        # A text that follows a form is the configuration alone.
+        # Text constrained by a form contains only the configuration.
         opening = opening_mark(prompt) if request.form is None else ""
         return said._replace(text=opening + said.text)

@@ -1,6 +1,7 @@
-"""Draw the next rollout while an update is computed: one step off-policy, by option.
+"""Prefetching: draw the next rollout during an update, one step off-policy (`grpo.prefetch`).
 
-The importance weights of the loss correct for it. What is drawn is kept beside each checkpoint.
+The importance weights of the loss correct for the lag. Prefetched rollouts are saved with each
+checkpoint.
 """
 
 from __future__ import annotations
@@ -23,46 +24,46 @@ from training.sampling.sampler import Completion, Question, Sampler, Tokens
 from training.threads import in_thread
 
 _SECONDS_TO_END = 5.0
-"""How long a rollout that nobody needs any more is waited for once its engine is closed."""
+"""Time to wait for an obsolete rollout after its engine is closed."""
 
 _FILES_KEPT = 4
-"""As many as there are checkpoints at a time, and one more."""
+"""Number of saved rollouts to keep; more than the number of checkpoints that are kept."""
 
 
 @dataclass(frozen=True)
 class _Drawn:
-    """Answers to a question, and which weights they are of."""
+    """Answers to a question, and the weights that drew them."""
 
     question: Question
     answers: list[list[Completion]]
     version: str
-    syncs: int  # how many the engine had seen then
+    syncs: int  # number of weight syncs before the draw
 
 
 class PrefetchingSampler:
-    """A `Sampler` around another one, which answers a question that is announced ahead of time.
+    """A `Sampler` that wraps an engine and prefetches the answers to announced questions.
 
-    `expect` announces it. It is drawn in a thread of its own as soon as the question before it is
-    answered, with the weights of that moment, and everything else waits for the end of it.
+    `expect` announces the next question. Its answers are drawn in a separate thread as soon as the
+    current question is answered, with the weights at that time. All other calls wait for it.
     """
 
     def __init__(self, engine: Sampler) -> None:
-        """Draw with this engine; nobody else may ask it meanwhile."""
+        """Wrap `engine`, which must not be used elsewhere at the same time."""
         self._engine = engine
         self._expected: Question | None = None
         self._ahead: Future[_Drawn] | None = None
         self._syncs = 0
         self._last: _Drawn | None = None
-        self._kept_in: Path | None = None  # the file that what is ahead was read from
+        self._kept_in: Path | None = None  # source file of the prefetched answers, if read
         self.lag = 0
-        """How many updates older than the engine's weights those of the last answers were."""
+        """Number of updates between the weights of the last answers and the engine's weights."""
 
     def expect(self, question: Question | None) -> None:
-        """Announce what is asked after the next question; None: nothing."""
+        """Announce the question that follows the next one, or None."""
         self._expected = question
 
     def sample(self, question: Question) -> list[list[Completion]]:
-        """Return the answers that were drawn ahead, or draw them; see `Sampler.sample`.
+        """Return the prefetched answers, or draw them; see `Sampler.sample`.
 
         Raises:
             UserError: `take_back` read answers to another question.
@@ -72,7 +73,7 @@ class PrefetchingSampler:
             if self._kept_in is not None:
                 raise UserError(
                     f"{self._kept_in}: holds a rollout of other prompts or settings than the "
-                    "update's after the checkpoint. Restore the file, or remove the newest "
+                    "update after the checkpoint. Restore the file, or remove the newest "
                     "checkpoint"
                 )
             drawn = self._draw(question)
@@ -93,7 +94,7 @@ class PrefetchingSampler:
 
     @property
     def weight_version(self) -> str:
-        """Name the weights of the last answers, or those that the engine has if there are none."""
+        """The version of the last answers' weights, or of the engine's before any answer."""
         return self._engine.weight_version if self._last is None else self._last.version
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
@@ -102,7 +103,7 @@ class PrefetchingSampler:
         return self._engine.score(sequences)
 
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
-        """Replace the engine's weights once what is drawn ahead is there; see `Sampler.sync`."""
+        """Wait for the prefetched answers, then replace the weights; see `Sampler.sync`."""
         self._wait()
         self._engine.sync(tensors)
         self._syncs += 1
@@ -116,27 +117,35 @@ class PrefetchingSampler:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Wait until nothing is drawn any more; the engine stays open.
+        """Wait for the rollout in progress; the engine stays open.
 
-        Where an error or a signal ends the run, the engine is closed, so that it gives up the
-        rollout. A program of JAX's can't be ended, so a batch of `JaxSampler` is waited for.
+        After an error or a signal, the engine is closed to abort the rollout. JAX programs can't
+        be interrupted, so a batch of `JaxSampler` is completed first.
         """
         if kind is None or self._ahead is None or self._ahead.done():
             self.close()
             return
-        with suppress(Exception):  # what ends the run is the other error
+        with suppress(Exception):  # don't hide the original error
             self._engine.close()
         own = isinstance(self._engine, JaxSampler)
         with suppress(Exception):
             self._ahead.result(timeout=None if own else _SECONDS_TO_END)
 
     def close(self) -> None:
-        """Wait until nothing is drawn any more; the engine stays open."""
-        with suppress(Exception):  # nobody asks for these answers
+        """Wait for the rollout in progress; the engine stays open."""
+        with suppress(Exception):  # its answers are not used
             self._wait()
 
     def keep(self, folder: Path, step: int) -> Path | None:
-        """Write what was drawn ahead for the checkpoint of this step; return the file, if any."""
+        """Save the prefetched rollout for a checkpoint.
+
+        Args:
+            folder: Folder of saved rollouts.
+            step: The checkpoint's step.
+
+        Returns:
+            The written file, or None if no rollout was prefetched.
+        """
         file = None
         if (drawn := self._wait()) is not None:
             file = _file(folder, step)
@@ -148,18 +157,23 @@ class PrefetchingSampler:
         return file
 
     def take_back(self, folder: Path, step: int) -> None:
-        """Read what was drawn ahead when the checkpoint of this step was written.
+        """Read the rollout that `keep` saved for a checkpoint.
+
+        Args:
+            folder: Folder of saved rollouts.
+            step: The checkpoint's step.
 
         Raises:
-            UserError: The file is missing or damaged; nobody can draw these answers again.
+            UserError: The file is missing or damaged. The answers can't be drawn again, because
+                their weights are gone.
         """
         file = _file(folder, step)
         try:
             drawn = _read(json.loads(file.read_text(encoding="utf-8")), self._syncs)
         except (OSError, ValueError, TypeError, LookupError) as error:
             raise UserError(
-                f"{file}: the rollout that was drawn ahead of the checkpoint's next update can't "
-                f"be read ({error}). Restore the file, or remove the newest checkpoint"
+                f"{file}: the prefetched rollout of the update after the checkpoint can't be read "
+                f"({error}). Restore the file, or remove the newest checkpoint"
             ) from error
         self._ahead = Future()
         self._ahead.set_result(drawn)
@@ -171,7 +185,7 @@ def _file(folder: Path, step: int) -> Path:
 
 
 def _written(drawn: _Drawn, lag: int) -> dict[str, Any]:
-    """Return plain values; JSON keeps every bit of a float32."""
+    """Return plain values for JSON, which represents float32 exactly."""
     groups = [
         [(one.token_ids, one.logprobs.tolist(), one.truncated) for one in group]
         for group in drawn.answers

@@ -1,6 +1,6 @@
-"""`Sampler`: what draws completions from the policy, whichever engine does it.
+"""`Sampler`: the protocol of engines that draw completions from the policy.
 
-Token ids go in and token ids come out, so that what is trained on is what was sampled.
+Inputs and outputs are token ids, so the trainer learns from exactly the sampled tokens.
 """
 
 from __future__ import annotations
@@ -26,28 +26,29 @@ class PromptTooLongError(UserError):
 class Completion:
     """One sampled answer."""
 
-    token_ids: tuple[int, ...]  # with the end-of-sequence token, if there is one
+    token_ids: tuple[int, ...]  # including the end-of-sequence token, if any
     logprobs: np.ndarray  # float32 (len(token_ids),), nats, at the sampling temperature
-    truncated: bool  # the token limit ended it, not the model
+    truncated: bool  # whether the token limit ended it
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a sampler is asked. Token ids become plain integers, so that questions can be compared.
+    """A request for completions. Token ids become plain integers, so questions are comparable.
 
-    Answers that are learned from are drawn from the whole distribution, as importance ratios need.
+    Training answers are drawn with `top_p` 1 and `top_k` 0, because importance ratios need the
+    full distribution.
     """
 
     prompts: Sequence[Tokens]
-    n: int  # answers to each prompt
-    temperature: float  # 0 is greedy
-    max_tokens: int  # of an answer
+    n: int  # answers per prompt
+    temperature: float  # 0: greedy
+    max_tokens: int  # longest answer
     stop_token_ids: Sequence[int]
     seed: int
-    form: AnswerForm | None = None  # only texts that it allows are drawn
-    chosen: Sequence[int] | None = None  # only prompts in these places, answered as among all
-    top_p: float = 1.0  # total probability of the likeliest tokens that are drawn from
-    top_k: int = 0  # how many of the likeliest tokens are drawn from, before top_p; 0: all
+    form: AnswerForm | None = None  # constrains the answers' text
+    chosen: Sequence[int] | None = None  # answer only the prompts in these places; None: all
+    top_p: float = 1.0  # sample from the likeliest tokens of this total probability
+    top_k: int = 0  # sample from this many likeliest tokens, applied before top_p; 0: all
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "prompts", tuple(tuple(map(int, one)) for one in self.prompts))
@@ -57,7 +58,7 @@ class Question:
 
     @property
     def places(self) -> Sequence[int]:
-        """The places of the prompts that are answered, in the order of the answers."""
+        """The indices of the prompts to answer, in the order of the answers."""
         return range(len(self.prompts)) if self.chosen is None else self.chosen
 
     def require_room(self, max_model_len: int) -> None:
@@ -71,10 +72,16 @@ class Question:
 
 
 class Sampler(Protocol):
-    """An engine that holds weights of the policy and answers prompts with them."""
+    """An engine that holds the policy's weights and answers prompts."""
 
     def sample(self, question: Question) -> list[list[Completion]]:
-        """Draw `n` completions for each prompt; equal questions and weights give equal answers.
+        """Draw completions; equal questions and weights give equal answers.
+
+        Args:
+            question: The prompts and the sampling settings.
+
+        Returns:
+            `n` completions for each prompt in `question.places`.
 
         Raises:
             PromptTooLongError: A prompt and `max_tokens` don't fit `sampling.max_model_len`.
@@ -82,29 +89,34 @@ class Sampler(Protocol):
         ...
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
-        """Score tokens with the engine's weights, at temperature 1.
+        """Return the log-probabilities of tokens under the engine's weights at temperature 1.
 
-        For each sequence float32 (len(sequence),): the log-probability of each token given those
-        before it, nats. The first entry is 0.
+        Args:
+            sequences: Token ids.
+
+        Returns:
+            For each sequence, float32 (len(sequence),) in nats: the log-probability of each token
+            given the preceding ones. The first entry is 0.
         """
         ...
 
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
-        """Replace the engine's weights, and drop what it computed with the old ones.
+        """Replace the engine's weights and drop its caches.
 
-        The tensors are all weights under their Hugging Face names, untied.
+        Args:
+            tensors: All weights, untied, with their Hugging Face names.
         """
         ...
 
     @property
     def weight_version(self) -> str:
-        """Name the engine's weights, by their bits: equal weights of one dtype have one name."""
+        """A checksum of the engine's weights; equal weights of one dtype have equal versions."""
         ...
 
     def drop_cache(self) -> None:
         """Drop the keys and values of earlier prompts.
 
-        So the next answers are those of an engine that has answered nothing yet.
+        The next answers are then independent of earlier questions.
         """
         ...
 
@@ -114,37 +126,42 @@ class Sampler(Protocol):
 
 
 _FAR_OUT = 10
-"""No log-probability may differ by more than so many times the tolerance."""
+"""Factor of the tolerance that no log-probability difference may exceed."""
 
 
 def check_agreement(
     sampler: Sampler, sequences: Sequence[Tokens], expected: Sequence[np.ndarray], tolerance: float
 ) -> float:
-    """Compare the engine's log-probabilities of `sequences` with the trainer's, `expected`.
+    """Compare the engine's log-probabilities with the trainer's.
 
-    These are in the form in which `Sampler.score` returns them. Rounding alone moves a token out of
-    thousands far, so it is an error if more than 1% of the tokens are above the tolerance, or one
-    is above ten times that.
+    Rounding alone can cause a few large differences among thousands of tokens. Therefore more than
+    1% of the tokens must exceed the tolerance, or one token ten times the tolerance, to fail.
+
+    Args:
+        sampler: The engine.
+        sequences: Token ids.
+        expected: The trainer's log-probabilities, in the form of `Sampler.score`.
+        tolerance: Allowed difference in nats.
 
     Returns:
-        The largest difference, nats.
+        The largest difference in nats.
 
     Raises:
-        SyncError: The differences are that large, or a log-probability is not a finite number.
+        SyncError: The differences are too large, or a log-probability is not finite.
     """
     pairs = zip(sampler.score(sequences), expected, strict=True)
     # The first entry of each is 0 on both sides.
     gaps = np.abs(np.concatenate([ours[1:] - theirs[1:] for ours, theirs in pairs], dtype=float))
     p99 = largest = float("nan")
     if gaps.size and np.isfinite(gaps).all():
-        # An observed value, not one between two: a single outlier would leak into it.
+        # Don't interpolate: a single outlier would affect the quantile.
         p99, largest = np.quantile(gaps, [0.99, 1.0], method="inverted_cdf").tolist()
     # Comparisons with NaN are false.
     if not (p99 <= tolerance and largest <= _FAR_OUT * tolerance):
         raise SyncError(
             f"the engine and the trainer disagree by {p99:.3g} nats on the log-probability of a "
             f"token (99th percentile; largest {largest:.3g}), allowed is sampling.gap_tolerance = "
-            f"{tolerance:g}, and {_FAR_OUT} times that for the largest: the engine computes "
-            "something else than the trainer with these weights"
+            f"{tolerance:g}, and {_FAR_OUT} times that for the largest: with these weights, the "
+            "engine and the trainer compute different results"
         )
     return largest

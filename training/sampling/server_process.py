@@ -1,6 +1,6 @@
-"""vLLM's OpenAI-compatible server, in a process group of its own on a port of this machine.
+"""vLLM's OpenAI-compatible server, in a separate process group on a local port.
 
-It ends with its standard input, and so with whoever started it.
+The server ends when its standard input closes, and so when its parent process ends.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from training.sampling.vllm_sampler import engine_arguments, prepare_environment
 from training.schema import Sampling
 
 COMMAND = (sys.executable, "-m", "training.sampling.server_process")
-"""Starts the server; `main` says what its arguments are."""
+"""Command that starts the server; see `main` for its arguments."""
 
 HOST = "127.0.0.1"
 
-# A model's folder may ask for other defaults of sampling; the policy's sampler has none either.
+# Overrides the sampling defaults of a model folder; the policy's sampler doesn't truncate either.
 NO_TRUNCATION = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 
 _SECONDS_TO_END = 20.0
 
 
 class ServerProcess:
-    """A vLLM server that was started for one model folder, and all that it started itself."""
+    """A vLLM server for one model folder, including its child processes."""
 
     def __init__(
         self,
@@ -49,10 +49,14 @@ class ServerProcess:
         arguments: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Start the server and return at once; see `wait_until_ready`.
+        """Start the server and return immediately; see `wait_until_ready`.
 
-        `arguments` are options of vLLM's server beyond `engine_arguments`, by their names with
-        underscores, and `environment` are variables in addition to those of this process.
+        Args:
+            folder: The model folder.
+            settings: The engine's settings.
+            arguments: Options of vLLM's server in addition to `engine_arguments`, by their names
+                with underscores.
+            environment: Environment variables in addition to this process's.
         """
         self.port = _free_port()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `kill`)
@@ -67,24 +71,24 @@ class ServerProcess:
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=self._log,
-            # In-process engines set this; a server must have its engine in a process of its own.
+            # In-process engines set this to 0; a server needs its engine in a separate process.
             env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1", **(environment or {})},
-            start_new_session=True,  # vLLM starts others, which have to end with it
+            start_new_session=True,  # so that vLLM's child processes end with it
         )
         atexit.register(self.kill)
 
     @property
     def address(self) -> str:
-        """Where the server is asked, such as http://127.0.0.1:8000."""
+        """The server's address, such as http://127.0.0.1:8000."""
         return f"http://{HOST}:{self.port}"
 
     @property
     def pid(self) -> int:
-        """The number of the server's process, which is that of its group, too."""
+        """The id of the server's process and of its process group."""
         return self._process.pid
 
     def end(self) -> str:
-        """Return the exit status and the last error that was logged; empty while it runs."""
+        """Return the exit status and the last logged error, or "" while the server runs."""
         with suppress(subprocess.TimeoutExpired):
             status = self._process.wait(0.5)
             if self._log.closed:
@@ -96,7 +100,7 @@ class ServerProcess:
         return ""
 
     def close(self) -> None:
-        """Let the server end by itself, and kill what is left of it after a while."""
+        """Terminate the server, and kill remaining processes after a timeout."""
         try:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGTERM)
@@ -106,7 +110,7 @@ class ServerProcess:
             self.kill()
 
     def kill(self) -> None:
-        """Kill the server and all that it started."""
+        """Kill the server and its child processes."""
         atexit.unregister(self.kill)
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -115,7 +119,7 @@ class ServerProcess:
 
 
 def health_problem(address: str) -> str:
-    """Say why a server does not answer, or that its engine has died; empty if all is well."""
+    """Return why a server does not answer or that its engine has died; "" if it is healthy."""
     try:
         with httpx2.Client(transport=BoundedTransport(), trust_env=False, timeout=30) as http:
             status = http.get(f"{address}/health").status_code
@@ -125,7 +129,16 @@ def health_problem(address: str) -> str:
 
 
 def wait_until_ready(address: str, seconds: float, process: ServerProcess | None = None) -> str:
-    """Wait until a server answers and its engine lives; return what is wrong, if it does not."""
+    """Wait until a server is healthy.
+
+    Args:
+        address: The server's address.
+        seconds: Timeout.
+        process: The server's process, if this process started it.
+
+    Returns:
+        "", or the problem after the timeout or the end of the process.
+    """
     deadline = time.monotonic() + seconds
     while problem := health_problem(address):
         if process is not None and (end := process.end()):
@@ -144,7 +157,14 @@ def _free_port() -> int:
 
 
 def main(folder: str, port: str, sampling: str, more: str = "{}") -> None:
-    """Become vLLM's server for the model in a folder, with further options as a JSON object."""
+    """Run vLLM's server in this process.
+
+    Args:
+        folder: The model folder.
+        port: The local port.
+        sampling: The section `sampling` as JSON.
+        more: Additional options of the server as a JSON object.
+    """
 
     def end_with_input() -> None:
         sys.stdin.read()

@@ -1,4 +1,4 @@
-"""Completions from a vLLM server, here or elsewhere, whose weights follow the trainer's."""
+"""Completions from a local or remote vLLM server that receives the trainer's weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from training.schema import Sampling
 from training.weight_transfer.checksums import SyncError
 from training.weight_transfer.transport import send_through_folder, transfer_folder
 
-# What is asked for with every answer: tokens as ids, each with its log-probability.
+# Request options: return tokens as ids, each with its log-probability.
 _AS_TOKENS = {"logprobs": 0, "return_token_ids": True, "return_tokens_as_token_ids": True}
 
 
@@ -27,15 +27,17 @@ _SECONDS_TO_START = 600.0
 
 
 class ServerSampler:
-    """A vLLM server behind the protocol of a `Sampler`; it has no weights before `sync`."""
+    """A `Sampler` that uses a vLLM server; call `sync` before the first question."""
 
     def __init__(self, folder: Path, settings: Sampling) -> None:
-        """Start a server on a folder, or find the one that `sampling.server` names.
+        """Start a server, or connect to `sampling.server.address`.
 
-        The folder's config.json says tie_word_embeddings false, as for `VllmSampler`.
+        Args:
+            folder: A model folder whose config.json sets tie_word_embeddings to false.
+            settings: The section `sampling`.
 
         Raises:
-            UserError: The server can't start, isn't there, or has other settings than the run.
+            UserError: The server can't start, can't be reached, or has other settings than the run.
         """
         self._settings = settings
         shared = settings.server.folder
@@ -54,7 +56,8 @@ class ServerSampler:
     def sample(self, question: Question) -> list[list[Completion]]:
         """Draw `n` completions for each prompt; see `Sampler.sample`.
 
-        A `SyncError` says that the server held other weights before or afterwards.
+        Raises:
+            SyncError: The server held other weights before or afterwards.
         """
         question.require_room(self._settings.max_model_len)
         seeds = sampling_seeds(question.seed, len(question.prompts), question.n)
@@ -82,9 +85,9 @@ class ServerSampler:
         ]
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
-        """Score tokens with the server's weights, at temperature 1; see `Sampler.score`."""
+        """Return log-probabilities under the server's weights; see `Sampler.score`."""
         asked = [[int(token) for token in sequence] for sequence in sequences if len(sequence) > 1]
-        # A sequence may be as long as a server allows, so its last token is asked for as the next.
+        # A sequence may have the maximum length, so its last token is scored as the next token.
         requests = [
             {
                 "prompt": sequence[:-1],
@@ -112,16 +115,17 @@ class ServerSampler:
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
         """Replace the server's weights; see `Sampler.sync`.
 
-        A `SyncError` says that the server did not take them, or that other weights arrived.
+        Raises:
+            SyncError: The server did not take the weights, or other weights arrived.
         """
-        self._version = None  # until all is compared, no answer counts
+        self._version = None  # invalid until all checksums are compared
         try:
             version = send_through_folder(self._server, tensors, self._dtype, self._transfer)
         except UserError as error:
             raise SyncError(
-                f"{error}: the server's log says why its workers did not take the weights; a "
-                f"server that others start needs --worker-extension-cls {WORKER_EXTENSION}, and "
-                "sampling.server.folder if it is on another machine"
+                f"{error}: the server's log shows why its workers did not take the weights; a "
+                f"server that you start needs --worker-extension-cls {WORKER_EXTENSION}, and "
+                "sampling.server.folder if it is on another host"
             ) from None
         self._server.call("POST", "/update_weight_version", {"new_version": version})
         self._version = version
@@ -129,27 +133,27 @@ class ServerSampler:
 
     @property
     def weight_version(self) -> str:
-        """What the server says it holds; see `Sampler.weight_version`."""
+        """The server's reported version; see `Sampler.weight_version`."""
         if self._version is None:
-            raise SyncError("the vLLM server was not given weights, or a sync of them failed")
+            raise SyncError("the vLLM server has not received weights, or their sync failed")
         self._server.require_version(self._version)
         return self._version
 
     def drop_cache(self) -> None:
-        """Drop the keys and values of earlier prompts; a `SyncError` if some are in use."""
+        """Drop the keys and values of earlier prompts; raise a `SyncError` if some are in use."""
         if not self._server.call("POST", "/reset_prefix_cache")["success"]:
             raise SyncError(
                 f"{self._server.address}: did not drop its prefix cache: some of its blocks are in "
-                "use, maybe because somebody else asks it, too"
+                "use, maybe by another client"
             )
 
     def close(self) -> None:
-        """End the server if it was started here."""
+        """Stop the server if this run started it."""
         self._server.close()
 
 
 def _open_server(folder: Path, settings: Sampling) -> VllmServer:
-    """Name the server that is there, or start one."""
+    """Connect to the configured server, or start one."""
     if (address := settings.server.address) is not None:
         return VllmServer(address)
     process = ServerProcess(
@@ -165,20 +169,25 @@ def _open_server(folder: Path, settings: Sampling) -> VllmServer:
 
 
 def read_completions(answer: Any, prompt: Tokens, n: int) -> list[Completion]:
-    """Read what /v1/completions says about one prompt with `return_token_ids` and `logprobs` 0.
+    """Parse a response of /v1/completions to one prompt.
+
+    Args:
+        answer: The response to a request with `return_token_ids` and `logprobs` 0.
+        prompt: Token ids of the prompt.
+        n: Number of answers.
 
     Raises:
-        UserError: It isn't n whole answers to this prompt.
+        UserError: The response does not contain n complete answers to this prompt.
     """
     try:
         choices = sorted(answer["choices"], key=lambda choice: int(choice["index"]))
         completions = [_read_choice(choice, prompt) for choice in choices]
         if len(completions) != n:
-            raise ValueError(f"{len(completions)} answers came, asked was for {n}")
+            raise ValueError(f"got {len(completions)} answers, expected {n}")
     except (LookupError, TypeError, ValueError) as error:
         raise UserError(
             f"/v1/completions: not whole answers with token ids and log-probabilities ({error}); "
-            "allowed is vLLM as of 0.32"
+            "allowed is vLLM 0.32 or later"
         ) from None
     return completions
 
@@ -196,10 +205,18 @@ def _read_choice(choice: Any, prompt: Tokens) -> Completion:
 
 
 def read_score(answer: Any, sequence: Tokens) -> np.ndarray:
-    """Read the log-probabilities of a sequence of two or more tokens, nats; see `Sampler.score`.
+    """Parse the log-probabilities of a sequence from a response of /v1/completions.
 
-    The prompt was all but the last token, whose log-probability was asked for as the next one.
-    Raises as `read_completions`.
+    Args:
+        answer: The response to a prompt of all tokens but the last, which is scored as the next
+            token.
+        sequence: Token ids, two or more.
+
+    Returns:
+        float32 (len(sequence),) in nats; see `Sampler.score`.
+
+    Raises:
+        UserError: The response lacks log-probabilities.
     """
     try:
         (choice,) = answer["choices"]
@@ -210,6 +227,6 @@ def read_score(answer: Any, sequence: Tokens) -> np.ndarray:
         return np.array([0.0, *values], np.float32)
     except (LookupError, TypeError, ValueError) as error:
         raise UserError(
-            f"/v1/completions: the answer lacks prompt_logprobs ({error}); allowed is vLLM as of "
-            "0.32"
+            f"/v1/completions: the answer lacks prompt_logprobs ({error}); allowed is vLLM 0.32 or "
+            "later"
         ) from None

@@ -1,4 +1,4 @@
-"""One sampler of several processes: each answers its share of the prompts with its own engine."""
+"""A sampler for several processes: each answers its share of the prompts with its own engine."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from training.processes import gather, require_same
 from training.sampling.sampler import Completion, Question, Sampler, Tokens
 
 _LEAST = 1024
-"""Exchanged arrays have a power of two of entries and at least so many: few programs."""
+"""Minimum size of exchanged arrays; sizes are powers of two, to limit compilations."""
 
 
 class SharedSampler:
-    """A `Sampler` that all processes ask together, with the same arguments."""
+    """A `Sampler` that all processes call together with the same arguments."""
 
     def __init__(self, engine: Sampler) -> None:
         """Share the work with the engines of the other processes."""
@@ -28,7 +28,8 @@ class SharedSampler:
     def sample(self, question: Question) -> list[list[Completion]]:
         """Draw `n` completions for each prompt; see `Sampler.sample`.
 
-        A `PeerError` says that another process is asked something else, or is gone.
+        Raises:
+            PeerError: Another process has a different question, or has ended.
         """
         require_same("the prompts of a rollout", json.dumps(asdict(question)))
         places = question.places
@@ -36,13 +37,13 @@ class SharedSampler:
         drawn = self._engine.sample(replace(question, chosen=mine))
         shares = [iter(share) for share in exchange([one for group in drawn for one in group])]
         groups = []
-        for number in range(len(places)):  # as they were dealt
+        for number in range(len(places)):  # undo the round-robin distribution
             share = shares[number % len(shares)]
             groups.append([next(share) for _ in range(question.n)])
         return groups
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
-        """Score tokens with this process's engine; see `Sampler.score`."""
+        """Return log-probabilities from this process's engine; see `Sampler.score`."""
         return self._engine.score(sequences)
 
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
@@ -51,11 +52,11 @@ class SharedSampler:
 
     @property
     def weight_version(self) -> str:
-        """Name the weights of this process's engine; see `Sampler.weight_version`."""
+        """The version of this process's engine; see `Sampler.weight_version`."""
         return self._engine.weight_version
 
     def drop_cache(self) -> None:
-        """Drop what all engines know of earlier prompts; see `Sampler.drop_cache`."""
+        """Drop the caches of all engines; see `Sampler.drop_cache`."""
         self._engine.drop_cache()
 
     def close(self) -> None:
@@ -64,9 +65,12 @@ class SharedSampler:
 
 
 def exchange(completions: Sequence[Completion]) -> list[list[Completion]]:
-    """Give this process's completions to all, and return those of every process, in its order.
+    """Send this process's completions to all processes.
 
-    Tokens and log-probabilities travel between devices, exact to the bit.
+    Tokens and log-probabilities are transferred exactly.
+
+    Returns:
+        The completions of each process.
     """
     lengths = [[len(one.token_ids), int(one.truncated)] for one in completions]
     shapes = [
@@ -84,7 +88,7 @@ def exchange(completions: Sequence[Completion]) -> list[list[Completion]]:
 
 
 def _completions(shape: Sequence[Sequence[int]], flat: np.ndarray) -> list[Completion]:
-    """Cut what one process sent, int32 (2, ...), into completions."""
+    """Split one process's array, int32 (2, ...), into completions."""
     made, end = [], 0
     for length, truncated in shape:
         part = slice(end, end := end + length)

@@ -1,6 +1,6 @@
-"""Completions from a vLLM engine in this process, whose weights follow the trainer's.
+"""Completions from a vLLM engine in this process that receives the trainer's weights.
 
-The engine holds an untied copy: vLLM on CPU keeps a stale packed LM head of tied weights.
+The engine holds an untied copy, because vLLM on CPU keeps a stale packed LM head of tied weights.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from training.weight_transfer.transport import (
 T = TypeVar("T")
 
 WORKER_EXTENSION = "training.weight_transfer.receiver.WeightReceiver"
-"""What vLLM's workers can do beyond what they bring along."""
+"""The extension class of vLLM's workers, which receives weights."""
 
 LOGPROBS_MODE = "processed_logprobs"
-"""Log-probabilities are those at the sampling temperature."""
+"""vLLM's mode for log-probabilities at the sampling temperature."""
 
 _MULTIPROCESSING = "VLLM_ENABLE_V1_MULTIPROCESSING"
 
@@ -44,9 +44,12 @@ class VllmSampler:
     """A vLLM engine over one Hugging Face folder; `sync` replaces its weights."""
 
     def __init__(self, folder: Path, settings: Sampling, *, seed: int = 0) -> None:
-        """Start the engine on a folder whose config.json says tie_word_embeddings false.
+        """Start the engine.
 
-        Every request has a seed of its own.
+        Args:
+            folder: A model folder whose config.json sets tie_word_embeddings to false.
+            settings: The section `sampling`.
+            seed: Seed of the engine; requests have separate seeds.
 
         Raises:
             UserError: vLLM is not installed or can't start on this folder.
@@ -68,12 +71,12 @@ class VllmSampler:
             self._processes = engine_processes(self._engine)
             self._closing = threading.Event()
             self._device = None
-            if not self._processes:  # else this process need not touch a GPU by torch
+            if not self._processes:  # otherwise torch doesn't use GPUs in this process
                 _end_rollouts_after(self._closing, self._engine)
                 self._device = _current_gpu()
         except UserError:
             raise
-        except Exception as error:  # vLLM passes on whatever happens in its workers
+        except Exception as error:  # vLLM forwards any error of its workers
             raise UserError(f"vLLM can't start on {folder}: {error}") from error
         self._dtype = jnp.dtype(settings.dtype)
         self._transfer = None if in_process else transfer_folder(folder)
@@ -115,11 +118,11 @@ class VllmSampler:
         return [[_completion(one) for one in output.outputs] for output in outputs]
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
-        """Score tokens with the engine's weights, at temperature 1; see `Sampler.score`."""
+        """Return log-probabilities under the engine's weights; see `Sampler.score`."""
         from vllm import SamplingParams
 
-        # The last token is asked for as the next one after the others: vLLM always generates one,
-        # and a sequence may be as long as the engine allows.
+        # The last token is scored as the next token, because vLLM always generates one and a
+        # sequence may have the maximum length.
         asked = [sequence for sequence in sequences if len(sequence) > 1]
         requests = [
             SamplingParams(
@@ -144,11 +147,14 @@ class VllmSampler:
         return scores
 
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
-        """Replace the engine's weights, and the keys and values that the old ones computed.
+        """Replace the engine's weights and drop its prefix cache.
 
-        The tensors are converted to the engine's dtype one at a time; they may be spread over
-        devices. A `SyncError` says that other weights arrived, or that the prefix cache can't be
-        dropped.
+        Args:
+            tensors: Names and arrays, which may be sharded. They are converted to the engine's
+                dtype one by one.
+
+        Raises:
+            SyncError: Other weights arrived, or the prefix cache can't be dropped.
         """
 
         def send() -> str:
@@ -162,17 +168,17 @@ class VllmSampler:
 
     @property
     def weight_version(self) -> str:
-        """What the engine says it holds; see `Sampler.weight_version`."""
+        """The engine's reported version; see `Sampler.weight_version`."""
         version: str = self._call("name its weights", self._engine.get_weight_version)
         return version
 
     def drop_cache(self) -> None:
-        """Drop the keys and values of earlier prompts; a `SyncError` if some are in use."""
+        """Drop the keys and values of earlier prompts; raise a `SyncError` if some are in use."""
         if not self._call("drop its prefix cache", self._engine.reset_prefix_cache, SyncError):
             raise SyncError("vLLM did not drop its prefix cache: some of its blocks are in use")
 
     def close(self) -> None:
-        """Free the engine's memory; what another thread samples ends after a step of the model."""
+        """Free the engine's memory; sampling in another thread fails at its next step."""
         if self._closing.is_set():
             return
         self._closing.set()
@@ -181,11 +187,11 @@ class VllmSampler:
 
     def _generate(self, what: str, prompts: Any, requests: Sequence[Any]) -> Sequence[Any]:
         def generate() -> Sequence[Any]:
-            _use_gpu(self._device)  # each thread has its own
+            _use_gpu(self._device)  # torch's current device is per thread
             outputs: Sequence[Any] = engine.generate(prompts, requests, use_tqdm=False)
             return outputs
 
-        engine = self._engine  # `close` may come from another thread
+        engine = self._engine  # another thread may call `close`
         return self._call(what, generate)
 
     def _call(self, what: str, call: Callable[[], T], kind: type[UserError] = UserError) -> T:
@@ -194,7 +200,7 @@ class VllmSampler:
 
 
 def _end_rollouts_after(closing: threading.Event, engine: Any) -> None:
-    """Let a `vllm.LLM` in this process raise an error at the next step once the event is set."""
+    """Make a `vllm.LLM` in this process raise an error at its next step once the event is set."""
     step = engine.llm_engine.step
 
     def step_unless_closing() -> Any:
@@ -206,7 +212,7 @@ def _end_rollouts_after(closing: threading.Event, engine: Any) -> None:
 
 
 def _current_gpu() -> int | None:
-    """Return the GPU that this thread's calls of torch are for; None: there is none."""
+    """Return torch's current GPU in this thread, or None without GPUs."""
     import torch
 
     return torch.cuda.current_device() if torch.cuda.is_available() else None
@@ -221,37 +227,37 @@ def _use_gpu(device: int | None) -> None:
 
 @contextmanager
 def _errors_of(what: str, kind: type[UserError] = UserError) -> Iterator[None]:
-    """Turn an error of vLLM's into one of this kind; a `UserError` stays as it is."""
+    """Raise vLLM's errors as `kind`; a `UserError` passes unchanged."""
     try:
         yield
     except UserError:
         raise
-    except Exception as error:  # of whatever kind, and a plain one if it comes from a process
+    except Exception as error:  # any type; errors from other processes are plain `Exception`s
         problem = " ".join(str(error).split()) or "no message"
         raise kind(
             f"vLLM could not {what} ({type(error).__name__}: {problem:.300}). A worker that died "
-            "was often out of memory; a run that is started again goes on from its last checkpoint"
+            "was often out of memory; the same command resumes a run from its last checkpoint"
         ) from error
 
 
 def runs_in_this_process(settings: Sampling) -> bool:
-    """Whether vLLM's only worker runs in the trainer's process; the user's environment decides."""
+    """Return whether vLLM's worker runs in this process; an environment variable overrides it."""
     return settings.tensor_parallel_size == 1 and os.environ.get(_MULTIPROCESSING, "0") == "0"
 
 
 def prepare_environment() -> None:
-    """Set what vLLM reads from the environment; the user's own values win."""
+    """Set defaults of vLLM's environment variables; existing values are kept."""
     set_library_defaults()
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
 
 
 def engine_arguments(folder: Path, settings: Sampling, seed: int) -> dict[str, Any]:
-    """Return the arguments of vLLM's engine, in process or as a server."""
+    """Return the arguments of vLLM's engine by name, for in-process engines and servers."""
     from vllm.platforms import current_platform
 
     devices = {} if settings.devices is None else {"device_ids": list(settings.devices)}
     arguments: dict[str, Any] = {
-        **devices,  # among those that CUDA_VISIBLE_DEVICES leaves
+        **devices,  # indices within CUDA_VISIBLE_DEVICES
         "model": str(folder),
         "dtype": settings.dtype,
         "seed": seed,
@@ -266,19 +272,19 @@ def engine_arguments(folder: Path, settings: Sampling, seed: int) -> dict[str, A
         "async_scheduling": False,
         "disable_log_stats": True,
         "use_tqdm_on_load": False,
-        # Without the latter a model may write blanks until the token limit.
+        # disable_any_whitespace: otherwise a model may write blanks until the token limit.
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
     }
     if current_platform.is_cpu():
-        # A seeded request can't be prefilled in chunks there: its generator can't rewind. And the
-        # completions of a prompt share whole blocks only, of which the default, 128 tokens, may
-        # hold all of a small prompt; the kernels there want multiples of 32.
+        # On CPUs, seeded requests can't be prefilled in chunks, because their generators can't
+        # rewind. Completions of a prompt share only whole blocks, and a small prompt fits into one
+        # default block of 128 tokens; the CPU kernels need multiples of 32.
         return arguments | {"enable_chunked_prefill": False, "block_size": 32}
     return arguments | {"gpu_memory_utilization": settings.gpu_memory_utilization}
 
 
 def sampling_seeds(seed: int, prompts: int, n: int = 1) -> list[int]:
-    """Return one seed per prompt; vLLM adds 0 to n - 1 to it for the completions."""
+    """Return one seed per prompt; vLLM adds 0 to n - 1 for its n completions."""
     return np.random.default_rng(seed).integers(2**31 - n, size=prompts).tolist()
 
 
@@ -287,7 +293,7 @@ def _inputs(sequences: Sequence[Tokens]) -> Any:
 
 
 def _completion(output: Any) -> Completion:
-    # With `logprobs` 0 there is one entry for each token.
+    # With `logprobs` 0, there is one entry per token.
     logprobs = np.array(output.logprobs.logprobs, np.float32)
     return Completion(tuple(output.token_ids), logprobs, output.finish_reason == "length")
 

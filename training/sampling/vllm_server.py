@@ -1,6 +1,6 @@
 """A client for one vLLM server: completions and weights over HTTP.
 
-It needs VLLM_SERVER_DEV_MODE=1. vLLM balances replicas behind the address itself.
+The server needs VLLM_SERVER_DEV_MODE=1. vLLM balances the load of replicas itself.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from training.weight_transfer.checksums import SyncError
 
 T = TypeVar("T")
 
-_REQUESTS_AT_ONCE = 256  # each is for all answers to a prompt
-_RETRIES = 2  # of completions, which are the same each time
+_REQUESTS_AT_ONCE = 256  # each asks for all answers to one prompt
+_RETRIES = 2  # of completions, which are deterministic
 _TIMEOUT = httpx2.Timeout(1800.0, connect=30.0)
-# A host that is gone breaks its connections after a minute.
+# Connections to a lost host fail after a minute.
 _KEEPALIVE = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)] + [
     (socket.IPPROTO_TCP, getattr(socket, name), value)
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
@@ -35,30 +35,36 @@ _KEEPALIVE = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)] + [
 
 
 class VllmServer:
-    """A server by its address.
+    """A client for the server at an address.
 
-    Every call raises a `UserError` if the server refuses, can't be reached, or its engine has died.
+    Every call raises a `UserError` if the server rejects it, can't be reached, or its engine has
+    died.
     """
 
     def __init__(self, address: str, process: ServerProcess | None = None) -> None:
-        """Name a server; `process` is there if this run started it."""
+        """Create a client.
+
+        Args:
+            address: The server's address.
+            process: The server's process, if this run started it.
+        """
         self.address, self.process = address, process
 
     def wait_until_ready(self, seconds: float) -> None:
-        """Wait for a server that is being started; a `UserError` says that it is not there."""
+        """Wait until the server is healthy; raise a `UserError` after `seconds`."""
         if problem := wait_until_ready(self.address, seconds, self.process):
             raise UserError(f"sampling.server: {self.address}: {problem}")
 
     def require_settings(self, settings: Sampling) -> None:
-        """Raise a `UserError` if a server that others started can't do what the run needs."""
+        """Raise a `UserError` if the settings of an existing server don't fit the run."""
         try:
             info = self.call("GET", "/server_info?config_format=json")
             model = info["vllm_config"]["model_config"]
             room = int(self.call("GET", "/v1/models")["data"][0]["max_model_len"])
         except (UserError, LookupError, TypeError, ValueError) as error:
             raise UserError(
-                f"{self.address}: doesn't say its settings ({error}); allowed is vLLM as of 0.32, "
-                "started with VLLM_SERVER_DEV_MODE=1"
+                f"{self.address}: doesn't report its settings ({error}); allowed is vLLM 0.32 or "
+                "later, started with VLLM_SERVER_DEV_MODE=1"
             ) from None
         dtype, mode = str(model.get("dtype")).removeprefix("torch."), model.get("logprobs_mode")
         for name, found, needed, fits in (
@@ -72,7 +78,7 @@ class VllmServer:
                 )
 
     def answer(self, requests: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """Return what /v1/completions says to each request; they are asked at the same time."""
+        """Send requests to /v1/completions concurrently and return the responses in order."""
 
         async def ask_all(client: openai.AsyncOpenAI) -> list[Any]:
             limit = asyncio.Semaphore(_REQUESTS_AT_ONCE)
@@ -87,31 +93,31 @@ class VllmServer:
         return asyncio.run(self._with_client(ask_all))
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Return what one request is answered, read as JSON; None if it is empty."""
+        """Send one request and return the parsed JSON response, or None if it is empty."""
         return asyncio.run(self._with_client(lambda one: self._ask(one, method, path, body)))
 
     def require_version(self, expected: str) -> None:
-        """Raise a `SyncError` if the server holds other weights than these."""
+        """Raise a `SyncError` if the server's weights have another version."""
         found = str(self.call("GET", "/weight_info").get("weight_version"))
         if found != expected:
             raise SyncError(
                 f"{self.address}: answers with the weights of version {found}, expected is "
-                f"{expected}, which it was given: it was started anew, or somebody else gave it "
-                "others. The run goes on from its last checkpoint with the same command"
+                f"{expected}: the server was restarted, or another client replaced its weights. "
+                "The same command resumes the run from its last checkpoint"
             )
 
     def close(self) -> None:
-        """End the server if it was started here."""
+        """Stop the server if this run started it."""
         if self.process is not None:
             self.process.close()
 
     def collective_rpc(self, method: str, kwargs: Mapping[str, Any]) -> None:
-        """Call a method of every worker of every replica, as `vllm.LLM.collective_rpc` does."""
+        """Call a method on all workers of all replicas, as `vllm.LLM.collective_rpc` does."""
         self.call("POST", "/collective_rpc", {"method": method, "kwargs": dict(kwargs)})
 
     async def _with_client(self, work: Callable[[openai.AsyncOpenAI], Awaitable[T]]) -> T:
-        # It keeps no idle connections: a server that closes one just when the next request comes
-        # would look as if it were gone. And no proxy stands between a trainer and its server.
+        # Keep no idle connections: if the server closes one just as the next request is sent, it
+        # would seem to be gone. Don't use proxies between the trainer and its server.
         transport = BoundedAsyncTransport(
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
             socket_options=_KEEPALIVE,
@@ -144,12 +150,12 @@ class VllmServer:
                 f"{self.address}: {method} {path}: HTTP {error.status_code} {said:.300}".strip()
             ) from None
         except ValueError:
-            raise UserError(f"{self.address}: {method} {path}: the answer is no JSON") from None
+            raise UserError(f"{self.address}: {method} {path}: the answer is not JSON") from None
 
     def _gone(self, reason: str) -> UserError:
         if self.process is not None and (end := self.process.end()):
             reason = f"{reason} ({end})"
         return UserError(
-            f"the vLLM server at {self.address} is gone: {' '.join(reason.split()):.300}. The run "
-            "goes on from its last checkpoint with the same command"
+            f"the vLLM server at {self.address} is gone: {' '.join(reason.split()):.300}. The same "
+            "command resumes the run from its last checkpoint"
         )

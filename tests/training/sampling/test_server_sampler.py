@@ -118,7 +118,7 @@ def test_a_wrong_update_stops_the_sync_and_every_answer_after_it(
         patch.setattr(transport, "with_checksums", corrupt_norm)
         with pytest.raises(SyncError):
             synced.sync(made.tensors(moved(params, 0.2)))
-    with pytest.raises(SyncError, match="was not given weights, or a sync of them failed"):
+    with pytest.raises(SyncError, match="has not received weights, or their sync failed"):
         synced.sample(QUESTION)
     synced.sync(made.tensors(params))
     synced.sample(QUESTION)
@@ -160,5 +160,5 @@ def test_server_death_during_an_answer_is_named(synced: ServerSampler) -> None:
             synced.sample(replace(QUESTION, max_tokens=300, stop_token_ids=[]))
 
     threading.Timer(0.5, kill).start()
-    with pytest.raises(UserError, match=r"is gone: .* goes on from its last checkpoint"):
+    with pytest.raises(UserError, match=r"is gone: .* resumes the run from its last checkpoint"):
         ask_for_ever()

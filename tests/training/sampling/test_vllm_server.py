@@ -117,7 +117,7 @@ def test_incomplete_answer_is_rejected(change: dict[str, Any], words: str) -> No
     assert (first.token_ids, second.token_ids) == ((3, 0), (3, 1))  # by index
     with pytest.raises(UserError, match=words):
         read_completions({"choices": [whole[0], whole[1] | change]}, [3, 4], 2)
-    with pytest.raises(UserError, match="2 answers came, asked was for 3"):
+    with pytest.raises(UserError, match="got 2 answers, expected 3"):
         read_completions({"choices": whole}, [3, 4], 3)
 
 
