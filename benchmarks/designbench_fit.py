@@ -115,7 +115,7 @@ class Run:
 
 
 class Fit(NamedTuple):
-    """The learner that explains the logs best; standard errors are those of least squares."""
+    """The learner with the best fit to the logs, with least-squares standard errors."""
 
     speed: float
     forgetting: float
@@ -123,7 +123,7 @@ class Fit(NamedTuple):
     narrow: tuple[float, float]  # holes, waits
     errors: tuple[float, ...]
     explained: float  # share of the variance of the stages' changes, at the level of map sizes
-    noise: tuple[float, float]  # sd of what is left, common to all sizes and of each size
+    noise: tuple[float, float]  # residual sd, common to all sizes and per size
 
 
 def logit(rate: Any) -> Any:
@@ -286,7 +286,7 @@ class Point(NamedTuple):
 
 
 def validity(runs: Sequence[Run], fit: Fit) -> list[Point]:
-    """Play every arm that still exists in its world, and return it beside the real runs."""
+    """Simulate every arm that still exists, and return the results with the real runs'."""
     points = []
     for number, world in enumerate(WORLDS):
         own = [run for run in runs if run.world == number]

@@ -2,9 +2,9 @@
 
     python -m benchmarks.exactness --boards 20000 --json benchmarks/results/exactness.json
 
-Board i depends only on the seed and on i. The strata take turns: 2 to 5 agents, sizes 2 to 10,
-hole ratios 0 to 0.5, starts and goals anywhere or all in one component. In every second round each
-board has as many slots as agents, in the others five; two slots have a search of their own.
+Board i depends only on the seed and on i. Boards cycle through the strata: 2 to 5 agents, sizes 2
+to 10, hole ratios 0 to 0.5, starts and goals anywhere or all in one component. In every second
+round, boards have as many slots as agents, otherwise five; two slots use a separate search.
 
 The oracles (`benchmarks.oracles`) are CBS in C++, SAT, joint searches in plain Python on small
 boards, and permutation groups for unsolvable boards. Boards that they can't decide are listed apart

@@ -2,10 +2,10 @@
 
 python -m benchmarks.first_calls --json benchmarks/results/first-calls.json
 
-Each program runs in a process of its own, outside of jit and without a cache on disk; the command
-line runs twice, the first time with an empty cache. The second call has other values of the same
-shapes, and `generate` makes another number of boards. The solver compiles its tiers when a board
-needs them: boards of "all tiers" need the last one.
+Each program runs in a separate process, outside jit and without a cache on disk. The command line
+runs twice, the first time with an empty cache. The second call uses other values of the same
+shapes, and `generate` another number of boards. The solver compiles its tiers when a board needs
+them; "all tiers" uses boards that need the last one.
 """
 
 import argparse
@@ -118,7 +118,7 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 
 def _measure(name: str) -> dict[str, float]:
-    """Measure a program in a process of its own."""
+    """Measure a program in a separate process."""
     if name == _COMMAND_LINE:
         return _measure_command_line()
     environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}

@@ -2,9 +2,9 @@
 
     python -m benchmarks.study_contrasts FILE [FILE ...] [--contrast A B ...] [--scale WORST BEST]
 
-A long study is run in pieces, each with seeds or engineers of its own. Printed are, for every
-engineer, its seeds, the rate of valid answers after the last stage with its interval, and after
-each stage. For each contrast A B follows the paired difference A minus B with the two intervals of
+A long study can run in pieces with different seeds or engineers. For every engineer, the command
+prints its seeds, the rate of valid answers after the last stage with its interval, and the rates
+after each stage. For each contrast A B, it prints the paired difference A minus B, the intervals of
 `training/analysis/study/contrasts.py`, the spread of the differences of single seeds, the smallest
 true difference that so many seeds find in four of five cases, and how often they find 2 points.
 With `--scale` each engineer's regret to BEST follows, in shares of the way from WORST to BEST.
@@ -26,9 +26,9 @@ WANTED = 0.02
 """The true difference whose power is printed, a share of all answers."""
 
 START_MAY_DIFFER = 0.05
-"""The largest share of boards that two runs of one model answer otherwise before training.
+"""Maximum fraction of boards that two runs of one model answer differently before training.
 
-Runs of one model agree on another processor; those of two base models differ on a fifth.
+Runs of one model agree across processors; different base models differ on about 20% of boards.
 """
 
 Runs = dict[str, dict[int, np.ndarray]]
@@ -72,7 +72,7 @@ def read_pieces(paths: Sequence[Path]) -> Runs:
 def final(runs: Runs, engineer: str) -> dict[int, np.ndarray]:
     """Return an engineer's answers after the last stage, by seed."""
     if engineer not in runs:
-        raise ValueError(f"{engineer}: is no engineer here; there are {', '.join(sorted(runs))}")
+        raise ValueError(f"engineer: got {engineer}, allowed are {', '.join(sorted(runs))}")
     return {seed: valid[-1] for seed, valid in runs[engineer].items()}
 
 

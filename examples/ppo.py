@@ -38,7 +38,7 @@ MAX_STEPS = 20
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run is made of."""
+    """The settings of a run."""
 
     updates: int = 140
     environments: int = 512

@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> GRPOTrainer:
             num_completions_to_print=0,
             report_to="none",
             bf16=torch.cuda.is_available() and torch.cuda.is_bf16_supported(),
-            # A thought that --tokens cuts is no answer; templates without the switch ignore it.
+            # Reasoning cut off by --tokens leaves no answer; templates may ignore this option.
             chat_template_kwargs={"enable_thinking": args.thinking} if args.chat else None,
         ),
     )

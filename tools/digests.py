@@ -108,7 +108,7 @@ def _domain() -> Any:
 
 
 def _views(seed: int, runs: int, stages: int) -> list[Any]:
-    """Make what an engineer reads after each stage of simulated runs."""
+    """Return the views that an engineer reads after each stage of simulated runs."""
     from engineer.synthetic import simulated_run
 
     rng = np.random.default_rng(seed)

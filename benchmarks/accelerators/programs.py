@@ -87,9 +87,9 @@ def _generate(agents: int, count: int) -> Program:
     return Program(f"generate-{agents}", "board", count, _generator(agents, count), arguments)
 
 
-@cache  # three programs ask, and every time it would be compiled anew
+@cache  # shared by three programs, to avoid repeated compilation
 def _solved(count: int) -> tuple[jaxlake.Instance, jaxlake.Solution]:
-    """Boards and their solutions, the same few again and again, leaves (count, ...)."""
+    """Return boards and their solutions, leaves (count, ...); a few boards repeat."""
     boards = random_boards(AGENTS, min(count, _SOLVED))
     solutions = jax.jit(jax.vmap(jaxlake.solve))(boards)
     rows = np.arange(count) % len(boards.size)

@@ -1,1 +1,1 @@
-"""The lake measured beside other libraries, in one run: `python -m benchmarks.lake`."""
+"""Comparison of the lake with other libraries in one run: `python -m benchmarks.lake`."""

@@ -18,7 +18,7 @@ from jaxlake.command_line.arguments import number
 _DESCRIPTION = """\
 Measure the lake on CPUs next to its peers: solving, generating, environment steps.
 
-Both sides of a row run in processes of their own and are measured in turns. Compilation is timed
+Both sides of a row run in separate processes and are measured in turns. Compilation is timed
 separately. tools/peers.sh installs POGEMA.
 
 exit status: 0 measured, 1 our side failed or the optima of the two sides differ, 2 wrong use

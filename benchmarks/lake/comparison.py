@@ -23,12 +23,12 @@ _XLA_FLAGS = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshol
 def start(side: Side, cores: int) -> Worker:
     """Start a side's worker.
 
-    On a CPU, XLA is told to show one device per core, and not to hand the small operations inside
-    loops to other threads, which would cost more than the operations. Every side is told the same;
-    a side may add flags of its own.
+    On CPUs, XLA flags create one device per core and disable multi-threading of small operations
+    inside loops, whose overhead would exceed their cost. All sides get the same flags; a side may
+    add more.
 
     Raises:
-        WorkerError: The environment of the side isn't there.
+        WorkerError: The environment of the side does not exist.
     """
     python = Path(sys.executable)
     if side.environment != OWN:
@@ -95,7 +95,7 @@ def compare(case: Case, seconds: float, repeats: int, devices: int) -> dict[str,
 
 
 def failure_of(row: Mapping[str, Any]) -> str | None:
-    """Say what makes a row worthless, if anything does; a peer that fails doesn't."""
+    """Return why a row is invalid, or None. A failure of the peer does not invalidate it."""
     if "error" in row["ours"]:
         return f"{row['name']}: {row['ours']['error']}"
     if row.get("agreement", {}).get("different"):

@@ -1,8 +1,8 @@
 """One JSON line per question and answer between the benchmark and its worker processes.
 
-Every side of a comparison runs in a process of its own: it may need other versions of the same
-libraries, and it waits for input while another one is measured.
-Standard library only, because the environments of other libraries run this file too.
+Every side of a comparison runs in a separate process: it may need other versions of the same
+libraries, and it waits for input while another side is measured.
+This file uses only the standard library, because it runs in other libraries' environments, too.
 """
 
 import json
@@ -35,7 +35,7 @@ class Worker:
     def __init__(self, python: Path, module: str, environment: Mapping[str, str]) -> None:
         self._name = module
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in __exit__)
-        # Answers have a pipe of their own, apart from what libraries print.
+        # Answers use a separate pipe, because libraries may print to standard output.
         reading, writing = os.pipe()
         try:
             self._process = subprocess.Popen(

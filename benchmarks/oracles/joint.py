@@ -35,7 +35,7 @@ def least_sum_of_costs(grid: list[str]) -> tuple[int, bool] | None:
 
     This is A* over (cells, retired agents), ordered by cost, then by the number of waits. An agent
     may retire at its goal, for nothing, and then stays; before that each of its steps costs one.
-    None means that there is no plan.
+    Return None if no plan exists.
     """
     board = read(grid)
     agents = range(len(board.starts))

@@ -17,9 +17,9 @@ JUDGING_CONFLICTS = 200_000
 """Conflicts after which `judge` gives up a formula: some seconds."""
 
 CBS_SECONDS = 1.0
-"""Seconds after which `judge` gives up CBS; the sum of costs then rests on SAT."""
+"""Seconds after which `judge` stops CBS and relies on SAT for the sum of costs."""
 
-# Joint searches take a few milliseconds for these, and some seconds where there is no plan.
+# Joint searches take milliseconds below this limit, and a few seconds without a plan.
 _FEW_JOINT_CELLS = 1_000
 _SEARCHED_JOINT_CELLS = 20_000
 
@@ -30,7 +30,7 @@ class OracleError(AssertionError):
 
 @dataclass(frozen=True)
 class Truth:
-    """What the oracles say about a board. None: it is unsolvable, or no oracle could decide."""
+    """The oracles' verdict on a board. None: it is unsolvable, or no oracle could decide."""
 
     solvable: bool
     sum_of_costs: int | None = None
@@ -42,7 +42,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class SolverAnswer:
-    """What a solver says about a board; other fields than `status` count only if OPTIMAL."""
+    """A solver's answer to a board; fields other than `status` are valid only if OPTIMAL."""
 
     status: str
     sum_of_costs: int

@@ -6,8 +6,8 @@ negative, so a model may say too much about where an agent is, never too little:
 follows the variables from the start keeps them all. Walks are read from the model and left for the
 caller to check with `walker.check`.
 
-The encoding of the sum of costs is that of MDD-SAT (Surynek, Felner, Stern and Boyarski 2016):
-agent i, whose distance alone is d_i, has cost above d_i + s if and only if it is not settled then.
+The sum of costs is encoded as in MDD-SAT (Surynek, Felner, Stern and Boyarski 2016): agent i, whose
+individual distance is d_i, costs more than d_i + s if and only if it is not settled at that time.
 """
 
 import itertools
@@ -54,7 +54,7 @@ def sat_makespan(
 ) -> SatOptimum | None:
     """Compute the least makespan: the first satisfiable horizon, from the longest distance on.
 
-    Ask only for solvable boards. None means that there is no plan of at most `limit` steps.
+    The board must be solvable. Return None if no plan of at most `limit` steps exists.
 
     Raises:
         GaveUpError: One of the formulas took more conflicts than allowed.
@@ -76,8 +76,8 @@ def sat_sum_of_costs(
 ) -> SatOptimum | None:
     """Compute the least sum of costs, and whether every plan that attains it has a wait.
 
-    Only waits before an agent's last arrival count. Ask only for solvable boards. None means that
-    there is no plan with a sum of costs of at most `limit`.
+    Only waits before an agent's last arrival count. The board must be solvable. Return None if no
+    plan with a sum of costs of at most `limit` exists.
 
     Raises:
         GaveUpError: One of the formulas took more conflicts than allowed.

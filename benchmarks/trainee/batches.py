@@ -118,7 +118,7 @@ def write_case(folder: Path) -> tuple[RunConfig, dict[str, int]]:
 
 
 def read_update(folder: Path, lengths: str) -> Update:
-    """Read what `write_case` has written."""
+    """Read a case written by `write_case`."""
     fields = json.loads((folder / f"{lengths}.json").read_text())
     arrays = {
         name: [np.asarray(row, np.float32) for row in fields[name]]

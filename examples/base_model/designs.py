@@ -70,7 +70,7 @@ def _swaps(rng: np.random.Generator, settings: Designs) -> Iterator[tuple[Fact, 
 
 
 def _lake(rng: np.random.Generator, settings: Designs) -> tuple[Domain, list[Readout]]:
-    """Draw a lake with bounds of its own, and stages of simulated runs on it."""
+    """Draw a lake with random bounds, and stages of simulated runs on it."""
     least, most = settings.groups
     groups = int(rng.integers(least, most + 1))
     sizes = sorted(rng.choice(settings.sizes, groups, replace=False).tolist())

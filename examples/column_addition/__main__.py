@@ -48,13 +48,13 @@ WARM_START = addition(d1=(1.0, 0.3))
 # One-digit sums are few: the validation set leaves most of them to the training.
 VALIDATION = addition(d1=(0.06, 0.5), d2=(0.47, 0.5), d3=(0.47, 0.5))
 
-# Places in a run that have random numbers of their own.
+# Random streams of a run.
 _HELD_OUT, _WARM, _SUMS, _ROLLOUTS, _ANSWERS, _DESIGN = range(6)
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a run is; everything random in it comes from the seed."""
+    """The settings of a run; all randomness derives from the seed."""
 
     stages: int = 6
     instances: int = 64  # of each stage
@@ -91,7 +91,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class StageOutcome:
-    """What a stage trained on, what it showed, and what was designed after it."""
+    """The evidence and answers of a stage, and the design that followed."""
 
     evidence: StageEvidence
     answers: tuple[str, ...]  # to the held-out sums
@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m examples.column_addition",
         description="A table of digit preferences learns column addition; after each stage an"
-        " engineer reads what it fails and designs the next stage's sums.",
+        " engineer reads its failures and designs the next stage's sums.",
     )
     names = f"one of {', '.join(SCRIPTED)}, each also as shuffled:NAME"
     parser.add_argument("--engineer", default="rule", metavar="NAME", help=names)

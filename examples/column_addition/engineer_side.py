@@ -1,4 +1,4 @@
-"""What an engineer has to know of column addition, and what it gets to read of a stage."""
+"""The engineer's side of column addition: its domain, and the evidence from a stage."""
 
 import math
 from collections import Counter, defaultdict

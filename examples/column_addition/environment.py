@@ -41,7 +41,7 @@ class Sum:
 
     @property
     def kind(self) -> tuple[int, bool]:
-        """What the knobs distinguish: digits, and whether a column carries."""
+        """The kind that the knobs control: number of digits, and whether a column carries."""
         return self.digits, self.carries
 
     def carry_into(self, column: int) -> int:
@@ -104,8 +104,8 @@ def draw_sums(
 ) -> tuple[Sum, ...]:
     """Draw a stage's sums, all different, in random order; the same for the same arguments.
 
-    Sums of a kind are equally likely. Where fewer exist than the quota asks for, all of them come,
-    but for those held out.
+    Sums of a kind are equally likely. If fewer exist than requested, all of them are returned,
+    except held-out ones.
     """
     rng = random.Random(seed)
     drawn: list[Sum] = []
@@ -140,10 +140,10 @@ def split_quota(count: int, carry_ratio: float) -> tuple[int, int]:
 
 
 def count_sums(digits: int, carries: bool) -> int:
-    """How many different sums of a kind exist.
+    """Return the number of different sums of a kind.
 
-    Of the pairs of digits 55 add up to 9 at most, and 36 of them have no zero: the highest digit of
-    a number with several digits is none.
+    55 pairs of digits add up to 9 at most. 36 of them contain no zero, as required for the highest
+    digits of numbers with several digits.
     """
     if digits == 1:
         return 45 if carries else 55

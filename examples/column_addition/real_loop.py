@@ -13,7 +13,7 @@ from training.environments import Score, UserEnvironment
 
 
 class ColumnAddition(UserEnvironment[Sum]):
-    """Sums of two numbers with equally many digits; the settings are those of the space."""
+    """Sums of two numbers with equally many digits; the settings define the space."""
 
     digits: tuple[int, ...] = (1, 2, 3)
     max_carry_ratio: float = 1.0
@@ -40,7 +40,7 @@ class ColumnAddition(UserEnvironment[Sum]):
         return str(instance.digits)
 
     def prompt(self, instance: Sum) -> str:
-        """Write the columns from the lowest up, each digit a token of its own: `7+5 4+8 =`."""
+        """Return the columns from the lowest up, one token per digit: `7+5 4+8 =`."""
         columns = zip(str(instance.first)[::-1], str(instance.second)[::-1], strict=True)
         return f"{' '.join(f'{first}+{second}' for first, second in columns)} =\n"
 

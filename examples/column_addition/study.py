@@ -46,9 +46,9 @@ Results = dict[str, Any]
 
 
 def run_settings() -> Results:
-    """Return what decides a run beside its arm and seed, as JSON holds it.
+    """Return the JSON values that determine a run, apart from its arm and seed.
 
-    The code is that of the engineers and of this example: another rule makes other runs.
+    They include a digest of the code of the engineers and of this example.
     """
     code = hashlib.sha256()
     for folder in (Path(engineer.__file__).parent, Path(__file__).parent):
@@ -99,7 +99,7 @@ def run_arm(arm: str, seed: int) -> Results:
 def run_study(
     arms: Sequence[str], seeds: Sequence[int], known: Results, path: Path
 ) -> Iterator[str]:
-    """Run what `known` lacks, seed by seed; write the file after each; say what was done."""
+    """Run the missing arms seed by seed, save the results after each, and yield messages."""
     for seed in seeds:
         missing = [arm for arm in arms if str(seed) not in known["runs"].setdefault(arm, {})]
         for arm in missing:
@@ -155,7 +155,7 @@ def _line(ours: np.ndarray, theirs: np.ndarray) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the study, or go on where it stopped, and print its table."""
+    """Run or resume the study, and print its table."""
     parser = argparse.ArgumentParser(
         prog="python -m examples.column_addition.study", description=__doc__
     )

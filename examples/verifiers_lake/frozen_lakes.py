@@ -82,7 +82,7 @@ class LakeTaskset(vf.Taskset[LakeTask, LakeConfig]):
         )
         if missing := chosen.count - int(made.filled.sum()):
             logging.getLogger(__name__).warning(
-                "%d of %d boards could not be made: there are no more of this kind",
+                "%d of %d boards could not be generated: no more boards of this kind exist",
                 *(missing, chosen.count),
             )
         return [self._task(made, row) for row in range(chosen.count) if made.filled[row]]

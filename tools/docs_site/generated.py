@@ -95,7 +95,7 @@ def _references(field: dict[str, Any]) -> list[str]:
 
 
 def _takes(field: dict[str, Any], others: dict[str, Any]) -> Iterator[str]:
-    """Say what a field takes, one alternative after the other."""
+    """Yield the types that a field accepts."""
     for option in (*field.get("anyOf", ()), *field.get("allOf", ()), *field.get("oneOf", ())):
         yield from _takes(option, others)
     if "$ref" in field:

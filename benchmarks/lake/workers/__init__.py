@@ -1,5 +1,5 @@
-"""The sides of a comparison, one module each: the lake's own, and those of other libraries.
+"""The sides of a comparison, one module each: the lake and other libraries.
 
-A module runs in a process of its own, in its own environment. Importing one outside of that
-environment fails.
+Each module runs in a separate process with its own Python environment, and can't be imported
+elsewhere.
 """

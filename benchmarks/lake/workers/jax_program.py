@@ -1,6 +1,6 @@
-"""What the contestants written in JAX share: one program on every device, compiled before it runs.
+"""Shared code of the JAX workers: one program on every device, compiled before it runs.
 
-Both sides of a comparison use it, so neither has more devices than the other.
+Both sides of a comparison use it, so they have the same number of devices.
 """
 
 import time

@@ -40,8 +40,8 @@ class _Cbs:
     def measure(self, seconds: float) -> dict[str, Any]:
         """Solve boards from where the last call stopped, starting over after the last one.
 
-        The time covers building the library's environment and its search, nothing of ours. `units`
-        and `seconds` are those of the boards that it solved.
+        The time covers only building the library's environment and its search. `units` and
+        `seconds` count the solved boards.
         """
         solved, spent, wasted = 0, 0.0, 0.0
         while spent + wasted < seconds:
