@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# A busy machine is slow at any moment; how long an example takes says nothing about the code.
+# Other processes may slow down any example, so its duration is not a property of the code.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 

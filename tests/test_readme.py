@@ -1,6 +1,7 @@
-"""What the README shows is there, and runs where a test can run it: lines of Python and commands.
+"""The README's code and commands run, and everything it mentions exists.
 
-What installs or takes minutes is looked up instead: targets, what they call, extras, folders.
+Commands that install packages or take minutes are not run; their targets, extras and folders are
+checked.
 """
 
 import importlib.util
@@ -38,7 +39,7 @@ assert len(rows["valid"]) == 128
 assert rows["boards"].max() == 16
 assert rows["valid"].sum() > 0
 """
-    # In a process of its own, because its devices are made anew.
+    # A separate process is needed to create other devices.
     done = subprocess.run(
         [sys.executable, "-c", code + checks], cwd=tmp_path, capture_output=True, text=True
     )

@@ -1,4 +1,4 @@
-"""The benchmark measures the same work on both sides, and says what is missing."""
+"""The benchmark measures the same work on both sides and reports missing parts."""
 
 import json
 from dataclasses import replace

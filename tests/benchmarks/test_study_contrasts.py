@@ -1,4 +1,4 @@
-"""Contrasts from outcomes: pieces are joined, and the numbers are those of the answers."""
+"""Contrasts from outcomes: pieces are joined, and the numbers agree with the answers."""
 
 import gzip
 import json

@@ -15,7 +15,7 @@ EXAMPLES = [block for block in BLOCKS if block.startswith(">>>")]
 
 
 def run_examples(blocks: list[str]) -> dict[str, Any]:
-    """Compare what the blocks print with what is shown; return the names that they define."""
+    """Compare the blocks' output with the page's; return the names that they define."""
     test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "rewards.md", None, 0)
     report: list[str] = []
     done = doctest.DocTestRunner().run(test, out=report.append, clear_globs=False)

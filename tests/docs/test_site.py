@@ -102,4 +102,4 @@ def test_the_site_builds_without_a_warning():
     reference = (ROOT / "build/docs/site/reference/jaxlake.html").read_text()
     assert 'id="jaxlake.solve"' in reference
     assert "The longest plan to look for, in steps" in reference
-    assert "True on holes and on every cell outside the board" in reference  # beside a field
+    assert "True on holes and on every cell outside the board" in reference  # a field's comment

@@ -158,7 +158,7 @@ def task_of(view: StageView, seed: int = 0) -> Task:
 
 
 def proposed(engineer: Engineer, view: StageView, seed: int = 0) -> Configuration:
-    """What an engineer proposes, which must pass as written."""
+    """Return an engineer's proposal, which must pass the review without repairs."""
     decision = review_answer(engineer.propose(task_of(view, seed)).text, view.current, view.domain)
     assert decision.kind in ("accepted", "unchanged"), decision.reason
     assert decision.repairs == ()

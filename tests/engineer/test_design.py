@@ -156,7 +156,7 @@ def test_a_task_says_in_values_what_its_prompt_says_in_words(view):
         assert (task.view.evidence, task.view.current) == (view.evidence, view.current)
         expected = build_context(task.view, blocks=("history",), max_tokens=1500)
         assert task.context == expected
-        # An engineer that changes what another one sees asks for the prompt of its own view.
+        # An engineer that changes another engineer's view rebuilds the prompt.
         assert task.rebuild is not None
         assert task.rebuild(task.view) == expected
         forgetful = task.rebuild(replace(task.view, history=()))
@@ -169,7 +169,7 @@ def test_a_task_says_in_values_what_its_prompt_says_in_words(view):
 def test_the_record_keeps_what_a_shuffled_engineer_really_saw(view, fails):
     answer = EngineerError("down") if fails else "no idea"
     script = Script([answer, "no idea", answer_text(view.current)])
-    # Twice permuted, to see that records keep what the innermost one saw.
+    # Permute twice to check that records keep the innermost engineer's view.
     inner = ShuffledEngineer(LanguageModelEngineer(script, name="script"))
     for engineer in (inner, ShuffledEngineer(inner)):
         script.asked.clear()

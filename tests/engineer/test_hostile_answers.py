@@ -83,7 +83,7 @@ def assert_usable(sizes: dict[str, dict[str, float]], domain: Domain) -> None:
 def assert_within(
     decision: Review, domain: Domain, current: LakeConfiguration, guard: Guard
 ) -> None:
-    """What the guard holds: steps, except where no instances can be made."""
+    """Check the guard's step limit, except for infeasible cells."""
     assert decision.configuration is not None
     if guard.max_step is None:
         return
@@ -97,7 +97,7 @@ def assert_within(
 
 
 def assert_told(decision: Review, current: LakeConfiguration) -> None:
-    """Repairs lead, in their order, to the numbers that are used; the diff says what is new."""
+    """Check that the repairs, in order, lead to the used numbers, and that the diff is complete."""
     assert decision.configuration is not None
     new, old = decision.configuration.values(), current.values()
     by_field: dict[str, list[Repair]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""What a review reads, repairs, bounds and refuses; `test_hostile_answers.py` tries any text."""
+"""Reviews read, repair, bound and reject answers; `test_hostile_answers.py` tests any text."""
 
 import itertools
 import json

@@ -96,7 +96,7 @@ def test_each_part_may_have_a_minimum_of_its_own(weights, data):
     assert sum(parts) == 20
     for part, minimum in zip(parts, least, strict=True):
         assert part >= minimum
-    # Only a part that stands at its minimum has more than its proportion says, but for rounding.
+    # Up to rounding, only a part at its minimum exceeds its proportion.
     total = math.fsum(weights)
     for weight, part, minimum in zip(weights, parts, least, strict=True):
         assert part == minimum or part < 20 * weight / total + 1 + 1e-6

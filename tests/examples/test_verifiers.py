@@ -23,7 +23,7 @@ pytestmark = [
 
 
 def run(command: str, prefix: str, *arguments: str) -> str:
-    """Run a command of verifiers on boards of 3x3 that need no wait; return what it prints."""
+    """Run a command of verifiers on 3x3 boards without required waits; return its output."""
     boards = [f"--{prefix}.{name.replace('_', '-')}={value}" for name, value in BOARDS.items()]
     tools = os.pathsep.join([str(ROOT / ".venv/bin"), os.environ["PATH"]])  # uv is there
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""`jax.distributed` processes with several devices each give what one device gives."""
+"""`jax.distributed` processes with several devices each return the results of one device."""
 
 import jax
 import numpy as np

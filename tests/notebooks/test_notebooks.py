@@ -32,7 +32,7 @@ def outputs(notebook) -> list:
 
 
 def printed(notebook) -> str:
-    """Return what all cells print."""
+    """Return the printed output of all cells."""
     return "".join(one.text for one in outputs(notebook) if one.output_type == "stream")
 
 

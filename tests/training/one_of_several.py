@@ -86,9 +86,9 @@ def start(
 
 
 def slurm(processes: int, nodes: int = 1) -> dict[str, str]:
-    """Return what SLURM tells each process of a job on this machine, from which JAX takes all.
+    """Return SLURM's environment variables for a local job, from which JAX configures itself.
 
-    The machine stands for one node with all processes, or for as many nodes as there are processes.
+    The host acts as one node with all processes, or as one node per process.
     """
     with socket.socket() as free:
         least = 2**16 - 2**12
@@ -150,9 +150,9 @@ def message_of(kind: type[Exception], call: Callable[..., object], *given: Any) 
 
 
 def exchange(output: Path) -> None:
-    """Exchange what was sampled, tell what the first one knows, and put an array together.
+    """Exchange samples, broadcast from the first process, and assemble an array.
 
-    Then lose each other, and fail in one process while the other one waits.
+    Then disagree, and fail in one process while the other one waits.
     """
     index = jax.process_index()
     sampler = SharedSampler(PlaceSampler())  # type: ignore[arg-type]
@@ -200,7 +200,7 @@ def exchange(output: Path) -> None:
 
 
 def wait(output: Path) -> None:
-    """Meet the other, then wait for it once more; the process LATE never comes."""
+    """Meet the other process, then wait for it again; the process LATE never arrives."""
     processes.wait_for_all("a start")
     output.write_text("waiting")
     if jax.process_index() == int(os.environ.get("LATE", "1")):
@@ -243,7 +243,7 @@ TASKS = {"exchange": exchange, "wait": wait, "visible": visible, "run": run}
 
 def main(address: str, count: str, index: str, task: str, output: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    seconds = 60 if task == "run" else HEARTBEAT  # compiling keeps a busy machine busy
+    seconds = 60 if task == "run" else HEARTBEAT  # compilation may delay heartbeats
     peers = Peers(address, int(count), int(index), seconds)
     if address == "auto":
         peers = Peers(None, None, None, seconds)

@@ -38,7 +38,7 @@ from training.run.seeds import seed_for
 from training.schema import RunConfig
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp; \u202e \ud800"
-"""What a model may write and no page may run; the last character is half of a surrogate pair."""
+"""Text of a model that no page may execute; the last character is half of a surrogate pair."""
 
 CONFIG = {
     "name": "sample",
@@ -90,10 +90,10 @@ DESIGNS = (
     ),
     ("I would rather not.", "{}", HOSTILE),
 )
-"""What the engineer answers after each stage: refused then accepted, repaired, never usable."""
+"""The engineer's answers per stage: rejected then accepted, repaired, never usable."""
 
 NOTES = ("More holes next.", f"Size 5 again.\n{HOSTILE[:-1]}", "")
-"""What it writes down for the next stage where there is a Summary block; nothing in the last."""
+"""The engineer's notes for the next stage, for contexts with a Summary block."""
 
 
 def write_run(path: Path, choice: dict[str, Any], skill: tuple[float, ...] = SKILL) -> Path:
@@ -114,10 +114,9 @@ def write_sample_run(
     design_seconds: float | None = None,  # logged for each Design phase; None: none is logged
     tokenizer: PreTrainedTokenizerFast | None = None,  # of the policy, counts tokens then
 ) -> Path:
-    """Write a finished run of three stages, all but checkpoints, and return `path`.
+    """Write a finished run of three stages without checkpoints, and return `path`.
 
-    Without a tokenizer the policies, what is known of the training boards, and the chain are left
-    out.
+    Without a tokenizer, the policies, the data on the training boards and the chain are omitted.
     """
     config = config or RunConfig.model_validate(CONFIG)
     directory = RunDirectory(path)

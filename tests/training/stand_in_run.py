@@ -1,8 +1,8 @@
 """Stands in for `jaxlake run` in tests of a study: a finished run is copied, nothing is trained.
 
 `python tests/training/stand_in_run.py TEMPLATE run BASE --run-dir DIR ...`. TEMPLATE is the
-directory of a study with finished runs; its file `stand_in.json` says what is to go wrong:
-{"fail": ["ENGINEER/SEED", ...], "end_study": "ENGINEER/SEED"}. Calls are noted in `calls.jsonl`.
+directory of a study with finished runs; its file `stand_in.json` lists the failures to simulate:
+{"fail": ["ENGINEER/SEED", ...], "end_study": "ENGINEER/SEED"}. Calls are logged to `calls.jsonl`.
 """
 
 import argparse

@@ -63,7 +63,7 @@ def test_base_model_reads_every_fact_of_new_contexts(seed):
 
 @pytest.mark.slow
 def test_its_first_steps_are_made_again(tmp_path: Path):
-    """The same random weights to the bit, and the same losses but for rounding."""
+    """The random weights are bit-identical, and the losses equal up to rounding."""
     made = tmp_path / "base"
     recipe = RECIPE.model_copy(update={"sampling": Sampling(engine="jax")})
     assert loop.train(recipe, made, stop_after=loop.LOG_EVERY) is None
@@ -83,7 +83,7 @@ def test_its_first_steps_are_made_again(tmp_path: Path):
 def test_no_cell_is_dead(tmp_path: Path):
     """On sizes 3 to 6, with and without waits, neither nothing nor everything is solved.
 
-    A process of its own: vLLM writes to the streams of the process that it is in.
+    A separate process is used because vLLM writes to its process's output streams.
     """
     command = [
         sys.executable,

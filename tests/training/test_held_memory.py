@@ -1,4 +1,4 @@
-"""What a run holds on its devices: one learner, also after it went on or took a stage back."""
+"""A run holds one learner on its devices, also after it resumes or rolls a stage back."""
 
 import gc
 from collections.abc import Iterator

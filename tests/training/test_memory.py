@@ -1,4 +1,4 @@
-"""Full memory ends a command with a line that says what takes less."""
+"""Out-of-memory errors end a command with one line that suggests smaller settings."""
 
 from pathlib import Path
 

@@ -51,7 +51,7 @@ CASES: dict[str, tuple[Path, list[str]]] = {
             "reward.overlong_buffer=8",
         ],
     ),
-    # The second stage falls behind the first, and is taken back: its adapters are read again.
+    # The second stage falls behind the first and is rolled back: the adapters are read again.
     "adapters": (
         TINY,
         [

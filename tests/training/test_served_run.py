@@ -1,4 +1,4 @@
-"""The real loop with a vLLM server of its own, which draws ahead while updates are computed."""
+"""The real loop with its own vLLM server, which prefetches rollouts during updates."""
 
 from pathlib import Path
 

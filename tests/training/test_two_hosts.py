@@ -1,4 +1,4 @@
-"""Two processes train a run together, and it goes on with another number of them."""
+"""Two processes train a run together, and another number of processes resumes it."""
 
 import json
 import signal
@@ -15,7 +15,7 @@ STARTED = "tests.training.one_of_several"
 
 
 def run(run_dir: Path, processes: int, **environment: str) -> list[int]:
-    """Run what is missing with so many processes, and return their exit statuses."""
+    """Run or resume with this number of processes, and return their exit statuses."""
     command = [STARTED, one_of_several.free_address(), str(processes), "{index}", "run"]
     logs = [run_dir.with_name(f"{run_dir.name}.{index}.log") for index in range(processes)]
     with ExitStack() as stack:

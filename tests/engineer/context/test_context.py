@@ -77,7 +77,7 @@ def test_hostile_completions_and_summaries_open_no_block(view, name):
     assert headings(text) == headings(calm)
     for heading in HEADINGS.values():
         assert text.count(heading) == calm.count(heading)
-    # Line by line the same, but for what is quoted.
+    # The lines are equal except for quoted strings.
     lines, expected = text.splitlines(), calm.splitlines()
     assert len(lines) == len(expected)
     string = r'"(?:[^"\\]|\\.)*"'

@@ -1,4 +1,4 @@
-"""A real server on this machine that says what a test wants it to say."""
+"""A local HTTP server with responses that the test defines."""
 
 import json
 import threading

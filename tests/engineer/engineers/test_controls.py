@@ -94,7 +94,7 @@ def test_a_simulated_run_replaces_what_was_seen_and_nothing_else(sizes, seed):
 
 
 def test_a_simulated_run_has_nothing_of_the_true_one(view):
-    """What is shown does not depend on the true rates: they may be any others."""
+    """The shown evidence does not depend on the true rates."""
     blocks = ("failure_breakdown", "training_details", "history")
     other = view.evidence.model_copy(
         update={

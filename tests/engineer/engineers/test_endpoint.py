@@ -1,4 +1,4 @@
-"""A model behind a server: what is asked, what is tried again, and what no message shows."""
+"""A model behind a server: requests, retries, and secrets that no message shows."""
 
 import json
 import socket

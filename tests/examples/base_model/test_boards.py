@@ -8,7 +8,7 @@ import pytest
 
 from jaxlake.language.prompts import render
 
-pytestmark = pytest.mark.slow  # the generator compiles for boards of their own sizes
+pytestmark = pytest.mark.slow  # the generator compiles for other board sizes
 
 STEPS = {"UP": (-1, 0), "DOWN": (1, 0), "LEFT": (0, -1), "RIGHT": (0, 1), "WAIT": (0, 0)}
 

@@ -19,7 +19,7 @@ def test_write_steps_without_moves_writes_one_line():
     assert write_steps(np.array([[5, 0], [0, 5]]), np.zeros((3, 2), int)) == "f0 a5"
 
 
-@pytest.mark.slow  # the generator compiles for boards of their own sizes
+@pytest.mark.slow  # the generator compiles for other board sizes
 def test_draw_plans_writes_readable_steps(
     tiny: Recipe, held_out: HeldOut, plans: list[tuple[str, str]]
 ):

@@ -1,4 +1,4 @@
-"""What is no board is refused, by the name of what is wrong."""
+"""Invalid boards raise errors that name the problem."""
 
 from dataclasses import replace
 
@@ -79,7 +79,7 @@ def test_leaves_of_other_types_are_refused_within_programs_too(
 
 @pytest.mark.slow
 def test_jit_returns_unknown_for_invalid_boards():
-    """Of an agent that starts at its goal, the search would call a plan optimal that is not."""
+    """If an agent starts at its goal, the search would return a suboptimal plan as OPTIMAL."""
     boards = [board for board, _ in WRONG] + [BOARD]
     solved = jax.device_get(jax.jit(jax.vmap(jaxlake.solve))(stack_instances(boards)))
     assert solved.status.tolist() == [Status.UNKNOWN] * len(WRONG) + [Status.OPTIMAL]

@@ -88,9 +88,9 @@ _verify_all = jax.jit(jax.vmap(jaxlake.verify))
 
 @pytest.fixture(scope="module")
 def spoiled():
-    """Boards of 2 to 4 agents with plans of which about half are valid, and the arguments.
+    """Return boards of 2 to 4 agents with plans, about half of them valid, and the arguments.
 
-    Optima are those of the plans, or one less, or not known.
+    The optima equal the plans' costs, are one less, or are unknown.
     """
     rng = random.Random(17)
     grids, plans = [], []

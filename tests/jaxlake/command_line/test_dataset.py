@@ -19,7 +19,7 @@ MAKE = {
 
 @pytest.fixture
 def make(cli, tmp_path):
-    """Makes the set `set`, of what `MAKE` says but for some options."""
+    """Return a function that creates the dataset `set` with the options of `MAKE` and changes."""
 
     def make(**changes):
         options = MAKE | {f"--{name.replace('_', '-')}": value for name, value in changes.items()}

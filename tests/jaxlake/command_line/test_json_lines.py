@@ -61,7 +61,7 @@ def test_invalid_lines_are_named_with_status_1(cli, write):
     assert [answer["id"] for answer in result.records] == ["b", 9, "b"]
     assert result.records[0] == result.records[2]
     assert "row 0, column 1: got 'X', allowed are" in result.err
-    # A busy machine is long enough at it for a line about progress, too.
+    # A slow run also prints a line about its progress.
     assert f"jaxlake: {file}:2: {result.records[1]['error']}" in result.err.splitlines()
 
 
@@ -92,7 +92,7 @@ def test_unreadable_files_give_one_message(arguments, message, cli, write, tmp_p
     assert len(err.splitlines()) == 1
 
 
-# Lines that are no records need no compilation, so these two tests are quick.
+# Invalid lines need no compilation, so these two tests are quick.
 JUNK_LINES = "junk\n" * 1200
 
 

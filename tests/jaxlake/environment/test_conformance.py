@@ -37,7 +37,7 @@ def _lake_with(**methods):
 
 
 def _changing(change):
-    """An environment whose `step` returns what `change` makes of what it should return."""
+    """Return an environment with `change` applied to the results of `step`."""
     return _lake_with(step=lambda self, *given: change(*LakeEnvironment.step(self, *given)))
 
 
@@ -87,7 +87,7 @@ class _Narrow(Compact):
         return Tree(replace(wide, steps_left=Box(0, 4, (), jnp.int32)))
 
 
-# What is made of (observation, state, reward, terminated, truncated, info), and what that breaks.
+# Changes of (observation, state, reward, terminated, truncated, info), and the checks that fail.
 CHANGES = [
     ("step-structure", lambda o, s, r, t, u, i: (o, s, r, t | u, i)),
     ("state-carry", lambda o, s, r, t, u, i: (o, replace(s, time=s.time * 1.0), r, t, u, i)),

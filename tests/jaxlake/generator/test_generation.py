@@ -121,7 +121,7 @@ def test_infeasible_boards_are_missing(made):
     assert tiny.shortfall_wait[[0, 2]].tolist() == [5, 0]
     assert tiny.shortfall_no_wait.tolist() == [0, 0, 0, 0, 0]
     assert tiny.candidates[0] == tiny.candidates[2] == LIMIT
-    # Of the 24 boards one is left over, and is no duplicate as long as it is in no slot.
+    # One of the 24 boards is left over; it is not a duplicate until it occupies a slot.
     assert tiny.solvable[0] == LIMIT
     assert 0.8 * LIMIT < tiny.duplicates[0] < LIMIT - 23
 

@@ -1,4 +1,4 @@
-"""What a mixture asks for: counts, quotas, and what is refused by name."""
+"""Mixtures: counts, quotas, and errors that name the invalid field."""
 
 from dataclasses import replace
 from fractions import Fraction

@@ -19,7 +19,7 @@ OPTIONS = DrawOptions(small_set.OPTIONS["part_size"], **_CHANGES)
 
 
 def filled(key, no_wait, wait, *known, oversample=False):
-    """Fill quotas of 2x2 boards, and give what was made of them, and the candidates' counts."""
+    """Fill quotas of 2x2 boards; return the results and the numbers of candidates."""
     params = lake_params([2, 4], [0.0, 0.3])
     quotas = np.array([[no_wait, wait], [0, 0]])
     seen = DigestSet(*known)

@@ -65,7 +65,7 @@ def pool_of(
 
 
 def in_slots(boards: jaxlake.Instance, slots: np.ndarray) -> jaxlake.Instance:
-    """Slot j of board i takes what slot slots[i, j] held."""
+    """Permute agents: slot j of board i receives the agent of slot slots[i, j]."""
 
     def taken(leaf: np.ndarray) -> np.ndarray:
         return np.take_along_axis(leaf, slots.reshape(slots.shape + (1,) * (leaf.ndim - 2)), axis=1)

@@ -68,7 +68,7 @@ def test_plans_and_distances_are_those_of_the_loops(upwards):
 
 
 def _compare_joint_searches(batch, playing, horizon, *, waiting=True, machine=MACHINE):
-    """Search by loops and by the kernel; give what the kernel found and the boards asked for."""
+    """Compare the loops' and the kernel's searches; return the kernel's results and the boards."""
     count, size = batch.holes.shape[:2]
     board = joint_search.geometry(size)
     alone = certificates.prepare_boards(batch, Widths(1, 1, 1, 1)).alone

@@ -1,4 +1,4 @@
-"""Costs of pairs against independent searches, and what is said of pairs that nobody asked for."""
+"""Costs of pairs against independent searches, and results for pairs outside the mask."""
 
 from functools import partial
 

@@ -67,8 +67,8 @@ def test_full_square_can_rotate():
     ]
     unsolvable = _has_no_joint_plan(grids)
     assert (_proved(grids) == unsolvable).all()
-    # Agent A is alone beside the corridor. Another agent has its goal at the far end in some
-    # solvable board, which it can't reach first unless the square turns.
+    # Agent A is alone next to the corridor. In some solvable board, another agent has its goal at
+    # the far end, which it can't reach first unless the square turns.
     far_ends = {grid[4][2] for grid, proof in zip(grids, unsolvable, strict=True) if not proof}
     assert far_ends - {"a"}
 

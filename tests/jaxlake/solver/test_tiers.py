@@ -188,7 +188,7 @@ def test_larger_budget_settles_more_boards():
     assert known.sum() > 10
     assert ((many.status != Status.UNKNOWN) & ~known).sum() > 10
     assert_same(*jax.tree.map(lambda leaf: leaf[known], (few, many)))
-    # Each board has a budget of its own.
+    # Each board has its own budget.
     mixed = solve(np.where(np.arange(96) < 48, 8, 2048))
     assert_same(*jax.tree.map(lambda leaf: leaf[:48], (mixed, few)))
     assert_same(*jax.tree.map(lambda leaf: leaf[48:], (mixed, many)))

@@ -30,7 +30,7 @@ OPTIONS = ChunkOptions(
     tables=True,
 )
 KEY = jax.random.key(5)
-HOLES = [[0.1], [0.2], [0.3], [0.9], [0.25]]  # of the fourth kind there are no boards
+HOLES = [[0.1], [0.2], [0.3], [0.9], [0.25]]  # the fourth kind has no boards
 WAITS = [[0.0], [0.25], [0.5], [0.0], [1.0]]
 FIRST = 70_000
 

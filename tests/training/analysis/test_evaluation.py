@@ -1,4 +1,4 @@
-"""A model folder can be evaluated without a run; what is missing is named."""
+"""A model folder can be evaluated without a run; errors name missing files."""
 
 import gc
 import json

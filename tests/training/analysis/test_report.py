@@ -1,4 +1,4 @@
-"""The report of a run: one safe page that says what the files say, however far the run got."""
+"""The report of a complete or incomplete run: one safe page that agrees with the files."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""The report of a study: its numbers are those of the runs' files, and damaged runs are refused."""
+"""The report of a study: numbers agree with the runs' files, and damaged runs raise errors."""
 
 import gzip
 import json

@@ -77,7 +77,7 @@ def test_resamples_vary_as_crossed_draws_of_seeds_and_boards_do():
 @pytest.mark.parametrize(
     ("values", "low", "high", "beyond"),
     [
-        # Of two boards, a quarter of the resamples draw one of them twice.
+        # With two boards, 25% of the resamples draw the first one twice, and 25% the second.
         ([0, 1], 0, 1, 0),
         ([-1, 0], -1, 0, 0),
         ([0, 0], 0, 0, 0),

@@ -81,7 +81,7 @@ def copy(source: str, target: str) -> Damage:
 
 
 def seal_again(run: Path) -> None:
-    """Write all digests anew, so that they agree with the files as they are."""
+    """Write all digests again to match the current files."""
     directory = RunDirectory(run)
     config = directory.config()
     validation = validation_set(config)

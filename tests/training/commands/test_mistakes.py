@@ -1,4 +1,4 @@
-"""Mistakes in arguments and configurations are told before anything heavy is imported."""
+"""Errors in arguments and configurations are reported before heavy imports."""
 
 import json
 import subprocess

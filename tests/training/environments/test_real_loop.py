@@ -20,7 +20,7 @@ SEEDS = range(3)
 
 
 def run_in(folder: Path, configuration: Path, run_dir: Path, *settings: str) -> int:
-    """Run a configuration in a process of its own, in a folder with the environment."""
+    """Run a configuration in a separate process, in a folder with the environment."""
     command = [sys.executable, "-m", "jaxlake", "run", str(configuration)]
     changes = ["--set", *settings] if settings else []
     # Only the library is on the path: the environment is found because it lies in the folder.

@@ -26,8 +26,9 @@ def slow_loss(
 ) -> tuple[float, list[np.ndarray]]:
     """Return the loss, and its derivative by each log-probability of `new`.
 
-    The log-probabilities are those of the completions to learn from, float (tokens,) each, nats. A
-    step has `completions` in all, of at most `limit` tokens. Old and sampled ones are constants.
+    There is one array of log-probabilities per completion to learn from, float (tokens,), in nats.
+    A step has `completions` completions of at most `limit` tokens. Old and sampled
+    log-probabilities are constants.
     """
     tokens = sum(map(len, new))
     loss = 0.0

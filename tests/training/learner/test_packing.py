@@ -20,7 +20,7 @@ PROMPTS, COMPLETIONS, WIDTH = 8, 4, 12
 
 @dataclasses.dataclass
 class Rolled:
-    """Random prompts and completions, and what is known of them."""
+    """Random prompts and completions with their rollout data."""
 
     prompts: list[list[int]]
     completions: list[list[int]]
@@ -61,7 +61,7 @@ class Rolled:
         )
 
     def plain(self) -> Sequences:
-        """The completions to learn from, each behind a prompt of its own."""
+        """Return the completions to learn from, each with its own prompt."""
         used = np.flatnonzero(self.learned)
         prompts = [self.prompts[i // COMPLETIONS] for i in used]
         return pad_sequences(prompts, [self.completions[i] for i in used], bucket=1, pad_id=0)

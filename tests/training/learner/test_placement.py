@@ -1,4 +1,4 @@
-"""Which devices hold what: an update on a mesh keeps its layout, and equals that of one device."""
+"""Placement on devices: an update on a mesh keeps the layout and equals one device's update."""
 
 import os
 import subprocess
@@ -52,7 +52,7 @@ PROGRAM = """
         assert jax.tree.leaves(kept) == jax.tree.leaves(layout)
         state, metrics = step(state, batch)
         state, metrics = step(state, batch)
-        assert step._cache_size() == 1, "the second step was compiled anew"
+        assert step._cache_size() == 1, "the second step was compiled again"
         assert jax.tree.map(lambda leaf: leaf.sharding, state) == layout
         return jax.device_get((state, metrics))
 

@@ -28,7 +28,7 @@ from training.policy import huggingface
 
 
 def ours(combination: dict[str, Any]) -> tuple[float, dict[str, list[float]]]:
-    """The loss, and what is kept of the gradient of each tensor under its Hugging Face name."""
+    """Return the loss, and the summary of each tensor's gradient by Hugging Face name."""
     settings, data = settings_of(combination), case(combination["masked"])
     groups = pack_groups(
         data.prompts,

@@ -2,9 +2,9 @@
 
 python -m tests.training.learner.trl_values     # writes tests/training/learner/trl_values.json
 
-A tiny Qwen3 and a batch of random numbers follow from seeds. TRL's GRPOTrainer computes the loss,
-and PyTorch its gradient. Of the gradient of each tensor two numbers are kept: its norm and its
-product with random numbers, since both can't be right by chance.
+A tiny Qwen3 and a random batch are drawn from seeds. TRL's GRPOTrainer computes the loss, and
+PyTorch its gradient. Two numbers summarize each tensor's gradient: its norm and its product with
+random numbers. Both can't agree by chance.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def settings_of(combination: dict[str, Any]) -> Grpo:
 
 
 def kept(name: str, gradient: np.ndarray) -> list[float]:
-    """Return what is kept of a tensor's gradient: its norm, and a product with random numbers."""
+    """Return the summary of a tensor's gradient: its norm and its product with random numbers."""
     rng = np.random.default_rng(list(name.encode()))
     wide = np.asarray(gradient, np.float64)
     return [float(np.linalg.norm(wide)), float((wide * rng.normal(size=wide.shape)).sum())]

@@ -1,4 +1,4 @@
-"""The Design phase of a run, without weights: what is asked, and what is left alone."""
+"""The Design phase of a run without weights: requests, and files that it does not touch."""
 
 import json
 from contextlib import nullcontext

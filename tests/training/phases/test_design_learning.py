@@ -89,7 +89,7 @@ def test_design_reward_equals_the_atlas_learnability():
 
 
 def whole_text(config: RunConfig, holes: float) -> str:
-    """What a text model writes: a word of reasoning, and a configuration."""
+    """Return an answer of a text model: some reasoning and a configuration."""
     knobs = {"data_ratio": 0.5, "hole_ratio": holes, "wait_ratio": 0.1}
     return "Diagnosis: easy.\n" + json.dumps(dict.fromkeys(domain_of(config).space.groups, knobs))
 
@@ -264,8 +264,8 @@ def test_learning_is_checkpointed_and_charged(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(Checkpoints, "save", noted)
     with without_vllm():
         loop.run(config, tmp_path)
-    # A checkpoint of a number that is there is not written. So each has one of its own: those
-    # of the warm start, and after each stage's four updates that of learning to design.
+    # Existing checkpoint numbers are not written again, so each checkpoint needs its own number:
+    # the warm start's, each stage's four updates, and then learning to design.
     assert [one.number for one in saved] == [10, 20, 30, *range(31, 41)]
     designs = [one.number for one in saved if one.phase == "learn_to_design"]
     assert designs == [35, 40]

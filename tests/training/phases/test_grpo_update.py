@@ -1,4 +1,4 @@
-"""One GRPO update with a sampler that answers as it is told: the weights follow the rewards."""
+"""One GRPO update with a scripted sampler: the weights follow the rewards."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -221,8 +221,8 @@ def test_resample_replaces_boards(
     assert counts == {"resampled_boards": sum(asked) - 8, "replaced_boards": replaced}
     varies = learned.rewards.std(axis=1) > 0
     assert varies.sum() == 4 + replaced
-    # Who stays is where it was; a replaced group has the board, the answers and the verdict of the
-    # other one.
+    # Kept groups stay in place; a replaced group has the board, answers and scores of its
+    # replacement.
     for place, prompt in enumerate(learned.prompts):
         assert list(prompt) == policy.encode_board(list(learned.boards)[place])
         if place not in same:
@@ -270,7 +270,7 @@ def test_cut_answers_may_be_masked(masked: bool, boards: InstanceSet, opened: Op
     assert {row: set(counts) for row, counts in counted.items()} == {
         row: {count} for row, count in expected.items()
     }
-    # The mean that an answer is compared with is that of its whole group: rewards 1, 0, 1, 0.
+    # Answers are compared with the mean of their whole group: rewards 1, 0, 1, 0.
     for row in learned:
         at = batch.groups.completions == row
         assert batch.groups.target_ids[at].tolist() == list(rollout.completions[row].token_ids)

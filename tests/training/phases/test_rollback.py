@@ -1,4 +1,4 @@
-"""What a run's gate restores, and what a context says that can't be cut to fit."""
+"""Rollbacks by a run's gate, and contexts that can't be cut to fit."""
 
 import json
 import math
@@ -49,7 +49,7 @@ def test_with_the_weights_their_failures_come_back(tmp_path):
         kept.failed_cases,
     )
     assert view.evidence.validation != fallen.validation
-    # What was tried is told as it was.
+    # The context still reports the configuration that was tried.
     assert (view.evidence.stage, view.evidence.training) == (2, fallen.training)
     assert view.trained == configuration_for(config, results, 2)
     assert "restored; the failures shown are theirs" in view.notice

@@ -50,7 +50,7 @@ def start(source: Path, target: Path) -> RunConfig:
 
 @pytest.fixture(scope="module")
 def taken_back(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """A finished run whose last stage, the third, was taken back with its weights."""
+    """Return a finished run whose last stage, the third, was rolled back with its weights."""
     choice = {"gate": {"rollback": "checkpoint"}, "style": "full"}
     path = tmp_path_factory.mktemp("runs") / "fallen"
     run = RunDirectory(write_run(path, choice, skill=(0.3, 0.5, 0.9, 0.1)))

@@ -1,4 +1,4 @@
-"""What the engineer reads of training: the stage's answers to its own instances, by map size."""
+"""The engineer's evidence from training: the answers to the stage's instances by map size."""
 
 from typing import Any
 

@@ -33,7 +33,7 @@ class _Policy:
 
 
 class _Echo:
-    """Answers each prompt with its own tokens and the seed, and keeps what it was asked."""
+    """A sampler that answers each prompt with its tokens and the seed, and keeps the questions."""
 
     def __init__(self) -> None:
         self.asked: list[Question] = []

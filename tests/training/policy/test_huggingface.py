@@ -1,4 +1,4 @@
-"""Model folders: round trips against transformers, and what is said about broken ones."""
+"""Model folders: round trips against transformers, and errors about broken folders."""
 
 import json
 import shutil

@@ -1,6 +1,6 @@
-"""The kernel for GPUs gives what plain attention gives, and runs only where it is for.
+"""The GPU kernel equals plain attention and runs only on supported devices.
 
-It runs here as JAX, without a device.
+These tests interpret the kernel in JAX, without a GPU.
 """
 
 import jax
@@ -82,10 +82,10 @@ def test_plain_sequences_attend_to_unmasked_tokens():
 
 @pytest.mark.parametrize(("steps", "parts"), [pytest.param(1, 5, marks=pytest.mark.slow), (9, 3)])
 def test_gradients_are_equal_for_score_chunks(steps, parts, monkeypatch):
-    """Parts of 128 queries where no more fit, and else of 256, so that they are no whole sequence.
+    """Chunks of 128 or 256 queries, shorter than the whole sequence, give equal gradients.
 
-    A row's second half is a completion of its own. No program writes gradients of its
-    scores for the first 128 keys, but the kernel for queries reads there.
+    The second half of a row is a separate completion. No program writes gradients of its scores
+    for the first 128 keys, but the kernel for queries reads there.
     """
     prompt, width = 60, 640
     size = 2 * (128 + width) * triton_attention.STEP * 4  # heads, keys, queries, float32

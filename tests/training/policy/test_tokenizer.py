@@ -105,7 +105,7 @@ def test_every_symbol_of_a_compact_context_is_one_token(symbol_tokenizer, symbol
     seen = {word for text in symbol_texts for word in text.split()}
     kinds = {term.word for term in LAKE.failures}
     assert seen >= {*numbers, *kinds, *"-=+?", "none", "n2", "n10", "stage", "rolled", "refused"}
-    # A size opens a line; every other word follows a blank, but for the two that open the rest.
+    # A size opens a line; all other words follow a blank, except the two that open other lines.
     opening = {word for word in seen if re.fullmatch(r"n\d+|stage|edits", word)}
     for word in seen:
         text = word if word in opening else f" {word}"

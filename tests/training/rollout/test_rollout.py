@@ -1,4 +1,4 @@
-"""What a rollout pays for its answers, what that makes of their advantages, and its entropy."""
+"""Rewards, advantages and entropy of rollouts."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from training.schema import load
 
 
 class ToldSampler:
-    """Answers each prompt with the completions that it is told for it."""
+    """A sampler that answers each prompt with given completions."""
 
     def __init__(self, groups: list[list[Completion]]) -> None:
         self._groups = groups
@@ -55,7 +55,7 @@ def rolled_out(run: ActiveRun, groups: list[list[Completion]]) -> Rollout:
 
 
 def unreadable(run: ActiveRun, length: int, logprobs: Any = -3.0, cut: bool = False) -> Completion:
-    """An answer of so many tokens that is no plan."""
+    """Return an unreadable answer of `length` tokens."""
     ids = run.policy.tokenizer.encode("no idea", add_special_tokens=False) * length
     values = np.broadcast_to(np.float32(logprobs), length)
     return Completion(tuple(ids[:length]), values, truncated=cut)

@@ -69,7 +69,7 @@ def assert_equal(one: LearnerState, other: LearnerState) -> None:
 
 
 def assert_restores(folder: Path, step: int) -> None:
-    """The newest checkpoint is that of `step`, in every part of it."""
+    """Assert that all parts of the newest checkpoint belong to `step`."""
     with closing(Checkpoints(folder)) as checkpoints:
         assert checkpoints.progress() == progress_at(step)
         assert_equal(checkpoints.restore(state_at(0)), state_at(step))

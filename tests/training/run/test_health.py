@@ -1,4 +1,4 @@
-"""What a run says of itself when nothing is learned or something collapses."""
+"""Warnings of a run that does not learn or collapses."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""One process at a time works in a folder, and the others are told which."""
+"""Only one process at a time works in a folder; others get an error that names it."""
 
 import os
 import signal

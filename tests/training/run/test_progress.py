@@ -1,4 +1,4 @@
-"""What is said while a command works: tables within a width, progress on standard error."""
+"""Terminal output during a command: tables within a width, progress on standard error."""
 
 import io
 
@@ -34,10 +34,10 @@ def test_messages_appear_above_the_progress_bar(monkeypatch):
         monkeypatch.setattr("sys.stdout", out)
         with track("train", 2) as advance:
             advance(1)
-            progress.console.print("said beside the bar")
-        progress.console.print("said after it")
+            progress.console.print("printed during the bar")
+        progress.console.print("printed after it")
         piped = not out.isatty()
-        assert ("said beside" in out.getvalue()) is piped
+        assert ("printed during" in out.getvalue()) is piped
         assert "said after it" in out.getvalue()
         assert ("said beside" in err.getvalue()) is not piped
         assert "1/2" in err.getvalue()

@@ -26,7 +26,7 @@ WANDB = "tracking.wandb=true"
 
 
 def scalars_of(folder: Path) -> dict[tuple[str, int], float]:
-    """Read what TensorBoard shows: what was logged last, without what a restart purged."""
+    """Return the values that TensorBoard shows: the last logged ones, without purged ones."""
     from tensorboardX.proto.event_pb2 import Event
 
     values: dict[tuple[str, int], float] = {}

@@ -1,4 +1,4 @@
-"""An engine of vLLM in a process of its own: `TASK FOLDER ...`, with an empty folder.
+"""A vLLM engine in a separate process: `TASK FOLDER ...`, with an empty folder.
 
 `spread FOLDER FSDP WORKERS` hands over weights that are split over so many devices to an engine
 that is split over so many workers. `killed FOLDER` kills the engine's process while it answers.

@@ -1,4 +1,4 @@
-"""What a vLLM server says over HTTP, without a model: an answer is made of the prompt's tokens."""
+"""A fake vLLM server over HTTP that derives answers from the prompt's tokens."""
 
 import json
 import threading

@@ -18,7 +18,10 @@ ARGUMENTS: dict[str, Any] = {"n": 2, "temperature": 0.7, "max_tokens": 9, "stop_
 
 
 class Engine:
-    """Answers with its version and the seed, and notes who asks; a thread waits while `held`."""
+    """A sampler that answers with its version and the seed, and records the calling threads.
+
+    Other threads wait until `held` is set.
+    """
 
     def __init__(self) -> None:
         self.weight_version = "0"

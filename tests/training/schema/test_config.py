@@ -154,7 +154,9 @@ def test_template_file_is_kept_as_text(tmp_path: Path):
 def test_template_file_of_bytes_is_refused(tmp_path: Path):
     file = tmp_path / "prompt.txt"
     file.write_bytes(b"{board}\xff")
-    with pytest.raises(UserError, match=r"which can't be read .not a text in UTF-8.; allowed are"):
+    with pytest.raises(
+        UserError, match=r"which can't be read .not UTF-8: byte 0xff at 7.; allowed are"
+    ):
         load(SCRATCH, [f"prompt.template={file}"])
 
 
@@ -288,7 +290,7 @@ def test_random_initial_configuration_is_seeded_and_in_bounds(tmp_path: Path):
         config = load(SCRATCH, ["environment.initial=random", f"seed={seed}"])
         again = tmp_path / "again.yaml"
         again.write_text(dump(config))
-        assert load(again) == config  # a run's file holds what was drawn
+        assert load(again) == config  # a run's file contains the drawn values
         drawn.append(config.environment.initial)
         assert config.environment.bounds.violation(drawn[-1]) is None
         assert config.environment.bounds.off_grid(drawn[-1]) is None

@@ -152,7 +152,7 @@ def test_blocks_agree_with_whole_sets_and_oracles(slots):
     assert kinds >= {"OPTIMAL", "UNSOLVABLE", "UNKNOWN", "blocked by each other"}
     assert kinds >= {f"needs_wait={wait}, excess 2" for wait in (True, False)}
 
-    # What is left out beyond known bounds changes nothing, however close they are.
+    # Skipping costs beyond known bounds does not change results, even for tight bounds.
     for below, above in ((0, 0), (3, 1), (9, 40)):
 
         def around(best, below=below, above=above):

@@ -34,7 +34,7 @@ def write_rows(folder: Path, *, each: int, agents: int = 2, sizes: tuple[int, ..
                 number += 1
         count += len(lines)
         (folder / f"{config}.jsonl").write_text("\n".join(lines) + "\n")
-    (folder / "paper_benchmark_v2.json").write_text("{}")  # the hashes beside the rows
+    (folder / "paper_benchmark_v2.json").write_text("{}")  # the hashes next to the rows
     return count
 
 

@@ -12,7 +12,7 @@ from training.sampling.sampler import Question
 from training.schema import load
 
 SETTINGS = ["sampling.engine=jax", "validation.temperature=0", "sampling.max_num_seqs=32"]
-"""Of the miniature, under which the base model answers."""
+"""Overrides of the miniature configuration for the base model's answers."""
 
 KEY = "sk-kept-out-of-every-file-and-message"
 
@@ -31,8 +31,8 @@ class ModelServer(StandInServer):
         return f"{self.address}/v1"
 
     def reset(self) -> None:
-        self.busy = self.answered = 0  # requests to be told to come again; answers
-        self.refuse_after: int | None = None  # answers, after which every request is refused
+        self.busy = self.answered = 0  # requests to reject as busy; answers so far
+        self.refuse_after: int | None = None  # number of answers before all requests fail
         self.calls.clear()
 
     def _refuse(self, path: str, body: Any) -> int | None:

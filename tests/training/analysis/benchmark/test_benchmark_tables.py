@@ -1,4 +1,4 @@
-"""Judging and tables without a model: hand-made answers, published numbers beside them."""
+"""Judging and tables without a model: hand-made answers next to published numbers."""
 
 import json
 import random

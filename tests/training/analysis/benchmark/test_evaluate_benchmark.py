@@ -126,7 +126,7 @@ def test_rates_follow_from_answers(folder: Path, local: Path, capsys: pytest.Cap
     judged = {key: verdict(rows[key], answers[key]["text"]) for key in rows}
     assert sum(one[0] for one in judged.values()) >= 5  # otherwise nothing is compared
     assert len({one[3] for one in judged.values()}) >= 3
-    assert len({one[4] for one in judged.values()}) >= 3  # nobody, one and both at their goals
+    assert len({one[4] for one in judged.values()}) >= 3  # none, one and both at their goals
     for cell in results["cells"]:
         own = [key for key in rows if rows[key]["size"] == cell["size"]]
         assert cell["count"] == len(own) == 2 * EACH
