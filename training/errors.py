@@ -1,4 +1,4 @@
-"""Errors that the user can correct, and how they say what is wrong with a value."""
+"""Errors that users can correct, and messages for invalid values."""
 
 from __future__ import annotations
 
@@ -14,15 +14,20 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 Location = tuple[int | str, ...]
-"""Where a value stands in a tree of mappings and lists, from the top."""
+"""Path of a value in a tree of mappings and lists, from the root."""
 
 
 def problems_of(
     error: ValidationError, allowed: Callable[[Location], str] | None = None
 ) -> Iterator[str]:
-    """Say what is wrong with a value: for each problem the key, the value and what is allowed.
+    """Yield one message per problem, with the key, the value and the allowed values.
 
-    `allowed` names the keys that may stand in the place of an unknown one; None leaves them out.
+    Args:
+        error: The validation error.
+        allowed: Returns the valid keys at the location of an unknown key. None omits them.
+
+    Yields:
+        Messages.
     """
     for problem in error.errors():
         location, kind = problem["loc"], problem["type"]

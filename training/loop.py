@@ -1,7 +1,7 @@
 """The loop: Train, Validate, Design, stage after stage.
 
-Each phase returns its result from disk, if it is there, or makes and writes it: runs can be
-resumed.
+Each phase reads its result from disk if it exists, and computes and writes it otherwise. Runs can
+therefore be resumed at any point.
 """
 
 from __future__ import annotations
@@ -49,20 +49,26 @@ from training.schema.engineer_section import check_engineer
 
 _LESS_MEMORY = (
     "a smaller grpo.micro_batch_size, model.remat, more devices in model.mesh and a smaller "
-    "sampling.gpu_memory_utilization take less, and the run may go on with them; a smaller "
-    "prompt.max_tokens and model.dtype: bfloat16 do, too, in a run of its own. --dry-run estimates "
+    "sampling.gpu_memory_utilization need less, and this run can continue with them; a smaller "
+    "prompt.max_tokens and model.dtype: bfloat16 do, too, but in a new run. --dry-run estimates "
     "it"
 )
 
 
 def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None:
-    """Run all stages of `config` in the directory `path`, or resume them.
+    """Run all stages of a configuration, or resume them.
 
-    With `stop_after` it stops after this stage (0: after the warm start and its validation), as if
-    killed there. Several processes (`training.processes`) call this with the same arguments.
+    In a run of several processes (`training.processes`), all of them call this with the same
+    arguments.
+
+    Args:
+        config: The run's configuration.
+        path: Directory of the run.
+        stop_after: Stage after which to stop (0: the warm start and its validation). None runs
+            all stages.
 
     Raises:
-        UserError: The configuration, the directory or the machine does not allow it.
+        UserError: The configuration, the directory or the machine is unsuitable.
     """
     if is_first() and not RunDirectory(path).finished():
         check_engineer(config.engineer)
@@ -78,13 +84,13 @@ def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None
 def _run(
     config: RunConfig, directory: RunDirectory, stop_after: int | None, *, known: bool
 ) -> None:
-    """Run what is missing of the run, and show its result if it is finished then."""
+    """Run or resume a run, and print its result if it is finished."""
     validation = None
     if directory.finished():
         summary = directory.summary.read()
-        console.print(f"{directory.path} holds this run, finished; remove it to start anew.")
+        console.print(f"{directory.path} holds this run, finished; remove it to start again.")
     else:
-        verb = "Going on with" if known else "Starting"
+        verb = "Resuming" if known else "Starting"
         console.print(f"{verb} {config.name} in {directory.path}.")
         stages = config.stages.count
         last = stages if stop_after is None else min(stop_after, stages)
@@ -111,14 +117,14 @@ def _run(
     last = len(summary.stages) - 1
     if (origin := directory.weights_after(last)) != last:
         folder = directory.stage(origin).policy
-        console.print(f"Stage {last} was taken back: the weights in force are in {folder}.")
+        console.print(f"Stage {last} was rolled back: the weights in force are in {folder}.")
     console.print(f"\nReport: {report}")
 
 
 def _run_stages(
     config: RunConfig, directory: RunDirectory, validation: Any, last: int
 ) -> list[StageResult]:
-    """Run what is missing of the warm start and of the stages up to `last`."""
+    """Run or resume the warm start and the stages up to `last`, and return their results."""
     policy, params = _load_policy(config, directory)
     with closing(Checkpoints(directory.checkpoints)) as checkpoints:
         progress = checkpoints.progress()
@@ -126,7 +132,7 @@ def _run_stages(
             prompts = encode_prompts(config, policy, validation)
             run = ActiveRun(config, directory, checkpoints, policy, validation, trackers, prompts)
             state, first, done, learned = restore(run, params)
-            del params  # a checkpoint's state has weights of its own
+            del params  # the checkpoint's state has separate weights
             with closing(_start_engine(run, state)) as sampler:
                 return _stages_with(run, sampler, state, first, done, last, learned=learned)
 
@@ -141,7 +147,7 @@ def _stages_with(
     *,
     learned: bool,
 ) -> list[StageResult]:
-    """Go on from the state in stage `first`, after the updates that are `done` there."""
+    """Run stages from `first`, after its first `done` updates, and return all results."""
     config, directory = run.config, run.directory
     for number in directory.stage_numbers():
         require_sealed_weights(directory, number, contents=False)
@@ -161,7 +167,7 @@ def _stages_with(
         results.append(validate(run, sampler, trained))
         results[stage] = gate(config, directory, results)
         boards = trained.boards.boards
-        if learned:  # the state is what follows
+        if learned:  # the state already includes these updates
             state = trained.state
         else:
             export_stage(run, trained.state.params, stage)
@@ -170,7 +176,7 @@ def _stages_with(
             state = starting_state(run, trained.state, results)
             if state is not trained.state:
                 sampler.sync(run.policy.tensors(state.params))
-        del trained  # if the gate has taken the stage back, it holds another learner
+        del trained  # free memory: after a rollback it holds another learner
         if not learned:
             state = _learned_to_design(run, sampler, state, results)
         results[stage] = design(run, sampler, results)
@@ -185,7 +191,7 @@ def _stages_with(
 def _learned_to_design(
     run: ActiveRun, sampler: Sampler, state: LearnerState, results: list[StageResult]
 ) -> LearnerState:
-    """Let the policy learn to design, if it does, and keep it before it is asked for a design."""
+    """Let the policy learn to design, if enabled, and save it before the Design phase."""
     if run.config.engineer.learning is None:
         return state
     state, stage = learn_to_design(run, sampler, state, results), results[-1].stage
@@ -194,12 +200,12 @@ def _learned_to_design(
     logs = run.directory.log_digests()
     progress = RunProgress("learn_to_design", stage, done, run.step(stage, done), stage, logs)
     run.checkpoints.save(state, progress)
-    run.checkpoints.wait()  # what it says must not outlive it
+    run.checkpoints.wait()  # designs must not be written before their weights
     return state
 
 
 def _close_stage(run: ActiveRun, stage: int, boards: Any = None) -> None:
-    """Write the digests of a stage; several processes must have come to the same files."""
+    """Write the digests of a stage, and check that all processes have the same files."""
     if not alone():
         require_same(f"the end of stage {stage}", record_digests(run.directory.stage(stage)))
     if is_first():
@@ -207,7 +213,7 @@ def _close_stage(run: ActiveRun, stage: int, boards: Any = None) -> None:
 
 
 def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, Any]:
-    """The policy that the run begins with: pretrained, another run's, or made from scratch."""
+    """Return the initial policy of the run: pretrained, from another run, or new."""
     if config.model.pretrained is not None:
         folder = huggingface.resolve(config.model.pretrained)
     else:
@@ -225,7 +231,7 @@ def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, An
 
 
 def _reference(config: RunConfig, directory: RunDirectory, params: Any) -> Any:
-    """The weights before the first update, in `model.dtype`, if KL is measured from them."""
+    """Return the initial weights in `model.dtype` if the loss has a KL divergence, else None."""
     if config.model.lora is not None:
         require_sealed_weights(directory, 0)
         adapters = stage_adapters(directory, params, 0)
@@ -237,7 +243,7 @@ def _reference(config: RunConfig, directory: RunDirectory, params: Any) -> Any:
 
 
 def _start_engine(run: ActiveRun, state: LearnerState) -> Sampler:
-    """Start the engine on the weights, and see that it answers with them."""
+    """Start the engine with the weights, and check that it uses them."""
     with working("starting the engine"):
         sampler = start_sampler(
             run.policy,

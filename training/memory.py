@@ -1,4 +1,4 @@
-"""Memory that isn't there: said in a line, and before the work where it can be known."""
+"""Clear errors for missing memory, before the work starts if possible."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from training.policy.architectures import DecoderConfig
 from training.policy.parameters import parameter_shapes
 
 _GIB = 2**30
-_FULL = "RESOURCE_EXHAUSTED"  # how XLA's messages begin, whichever device is full
+_FULL = "RESOURCE_EXHAUSTED"  # prefix of XLA's messages on all devices
 
 
 @contextmanager
 def full_memory_told(advice: str) -> Iterator[None]:
-    """Turn the error of a full device or machine into a `UserError` that ends with `advice`."""
+    """Convert out-of-memory errors to a `UserError` that ends with `advice`."""
     try:
         yield
     except (jax.errors.JaxRuntimeError, MemoryError) as error:

@@ -1,7 +1,7 @@
-"""Several processes that run one run together, each with its own devices (`jax.distributed`).
+"""Runs with several processes, each with its own devices (`jax.distributed`).
 
-All execute the same program on the same values, which they exchange through JAX's coordination
-service. Process 0, the first, writes. A single process waits for nothing.
+All processes execute the same program on the same values, and exchange messages through JAX's
+coordination service. Process 0 writes the files. A single process never waits.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from training.errors import UserError
 _POLL_MS = 1000
 _FAILED = "jaxlake/failed"
 _SECONDS_TO_READ = 3.0
-"""How long the first process stays after a failure, so that the others can read why."""
+"""Seconds that process 0 stays alive after a failure, so that the others can read the reason."""
 
 
 class PeerError(UserError):
-    """Another process of the run has failed, is gone, or does something else than this one."""
+    """Another process of the run has failed, has disappeared, or is out of step."""
 
 
 @dataclass(frozen=True)
 class Peers:
-    """How the processes of a run find each other."""
+    """The coordinates of this process among those of a run."""
 
-    coordinator: str | None  # HOST:PORT of process 0; None: as the cluster says
+    coordinator: str | None  # HOST:PORT of process 0; None: from the cluster's environment
     processes: int | None
-    process: int | None  # number of this one, from 0
-    heartbeat_seconds: int  # a process that was not heard of for so long is gone
+    process: int | None  # number of this process, from 0
+    heartbeat_seconds: int  # time without a heartbeat before a process is considered dead
 
 
 def join(peers: Peers) -> None:
-    """Join the other processes, before anything has touched a device.
+    """Connect to the other processes; call this before any use of a device.
 
     Raises:
-        UserError: They can't be found, do not come, or the cluster is none that JAX knows.
+        UserError: The other processes can't be reached, or JAX does not support the cluster.
     """
     # Its handler would swallow SIGTERM, by which schedulers and users end a process.
     jax.config.update("jax_enable_preemption_service", False)
@@ -76,40 +76,44 @@ def join(peers: Peers) -> None:
 
 
 def _local_device_ids() -> list[int] | None:
-    """Return which accelerators of its host this process has; [] means all, None: as JAX says."""
+    """Return the accelerators of this process on its host; [] means all, None JAX's default."""
     if os.environ.get("JAX_LOCAL_DEVICE_IDS"):
         return None
-    # Under SLURM and Open MPI JAX gives a process one accelerator, also where it is alone there.
+    # Under SLURM and Open MPI, JAX's default is one accelerator even for a single process.
     if "OMPI_MCA_orte_hnp_uri" in os.environ:
         alone_on_host = os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") == "1"
     else:
-        nodes = os.environ.get("SLURM_STEP_NUM_NODES")  # each node of a step has a task at least
+        nodes = os.environ.get("SLURM_STEP_NUM_NODES")  # each node of a step has at least one task
         alone_on_host = nodes is not None and nodes == os.environ.get("SLURM_NTASKS")
     return [] if alone_on_host else None
 
 
 def alone() -> bool:
-    """Whether this process is the only one of its run."""
+    """Return whether this process is the only one of its run."""
     return not jax.distributed.is_initialized() or jax.process_count() == 1
 
 
 def is_first() -> bool:
-    """Whether this process is the one that writes."""
+    """Return whether this is process 0, which writes the files."""
     return alone() or jax.process_index() == 0
 
 
 def gather(what: str, value: str = "") -> list[str]:
-    """Return the values of all processes, in their order, once each has given its own.
+    """Return the values of all processes, ordered by process number.
+
+    Args:
+        what: Name of the exchange, which must be equal in all processes.
+        value: The value of this process.
 
     Raises:
-        PeerError: A process is at something else than `what`, has failed, or is gone.
+        PeerError: Another process is at a different exchange, has failed, or has disappeared.
     """
     if alone():
         return [value]
     client, place = _state().client, next(_rounds)
     client.key_value_set(f"jaxlake/{place}/{jax.process_index()}", f"{what}\n{value}")
     told = [_await(f"jaxlake/{place}/{index}", what) for index in range(jax.process_count())]
-    # Whoever is in this round has read all values of the last one; those before it nobody needs.
+    # Every process in this round has read all values of the last one, so older ones can be deleted.
     with suppress(jax.errors.JaxRuntimeError):
         client.key_value_delete(f"jaxlake/{place - 1}/{jax.process_index()}")
     for index, one in enumerate(told):
@@ -119,17 +123,25 @@ def gather(what: str, value: str = "") -> list[str]:
 
 
 def wait_for_all(what: str) -> None:
-    """Wait until all processes are here; raises as `gather`."""
+    """Wait for all processes; raise the errors of `gather`."""
     gather(what)
 
 
 def from_first(what: str, function: Callable[[], Any]) -> Any:
-    """Call a function in the first process alone, and return its plain value in all of them.
+    """Call a function in process 0, and return its value in all processes.
 
-    Plain values are None, booleans, numbers, text and NumPy arrays of numbers, and lists and
-    dictionaries of these with text as keys. They travel as JSON, so a peer can send data only.
+    Args:
+        what: Name of the exchange, which must be equal in all processes.
+        function: Returns None, a boolean, a number, text, a NumPy array of numbers, or lists and
+            dictionaries of these with text as keys. Values are sent as JSON, so a process can
+            send data only.
 
-    A `UserError` of the function is raised in all. Other errors end the first process.
+    Returns:
+        The value of the function.
+
+    Raises:
+        UserError: The function raised it. Other errors end process 0.
+        PeerError: See `gather`.
     """
     if alone():
         return function()
@@ -152,7 +164,7 @@ _ARRAY = "jaxlake array"
 
 
 def _array_to_json(value: Any) -> dict[str, Any]:
-    """Write an array of numbers; other objects raise a `TypeError`."""
+    """Encode an array of numbers as JSON; raise a `TypeError` for other objects."""
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"got {type(value).__name__}, allowed are plain values")
@@ -186,7 +198,7 @@ def require_same(what: str, values: Any) -> None:
 
 
 def local_copy(array: Any) -> Any:
-    """Return a whole array on one device of this process; all processes ask for it together."""
+    """Return a whole array on one device of this process; all processes must call this together."""
     if not isinstance(array, jax.Array) or array.is_fully_addressable:
         return array
     if not array.is_fully_replicated:
@@ -197,7 +209,7 @@ def local_copy(array: Any) -> Any:
 
 
 def place(buffer: np.ndarray, sharding: NamedSharding | None) -> jax.Array:
-    """Place a host array that all processes have; each hands over the parts of its devices."""
+    """Place a host array that all processes have; each process fills its own devices."""
     if sharding is None or sharding.is_fully_addressable:
         return jax.device_put(buffer, sharding)
     return jax.make_array_from_callback(buffer.shape, sharding, lambda part: buffer[part])
@@ -205,10 +217,10 @@ def place(buffer: np.ndarray, sharding: NamedSharding | None) -> jax.Array:
 
 @contextmanager
 def joined(peers: Peers | None) -> Iterator[None]:
-    """Run the block together with other processes; None: alone.
+    """Run the block together with other processes, or alone if `peers` is None.
 
-    If the block fails, this process tells the others why and ends at once, with the status and the
-    message of `jaxlake.command_line.entry`: an ordinary exit would wait for the others.
+    If the block fails, this process sends the reason to the others and exits immediately, with the
+    status and message of `jaxlake.command_line.entry`. An ordinary exit would wait for the others.
     """
     if peers is None:
         yield
@@ -239,23 +251,23 @@ def _leave(error: BaseException) -> NoReturn:
 
 
 def _tell_failure(error: BaseException) -> None:
-    """Leave a message for the others, which look for it while they wait."""
+    """Publish the reason of a failure, which waiting processes check for."""
     if isinstance(error, SystemExit) and error.code == TERMINATED:
         what_happened = "was ended by SIGTERM"
     elif isinstance(error, KeyboardInterrupt):
         what_happened = "was interrupted"
     else:
         what_happened = f"has failed: {_line(error) or type(error).__name__}"
-    number = _state().process_id  # JAX's own function would first wait for the others' devices
+    number = _state().process_id  # JAX's public function would wait for the other processes
     who = f"process {number} on {socket.gethostname()}"
     with suppress(jax.errors.JaxRuntimeError):
         _state().client.key_value_set(_FAILED, f"{who} {what_happened}")
-    if number == 0:  # the message is with this process
+    if number == 0:  # this process serves the message
         time.sleep(_SECONDS_TO_READ)
 
 
 def _await(key: str, what: str) -> str:
-    """Wait for a value; a process that has failed or is gone ends the wait."""
+    """Wait for a value; raise a `PeerError` if a process fails or disappears."""
     client = _state().client
     while True:
         try:
@@ -269,15 +281,15 @@ def _await(key: str, what: str) -> str:
 
 
 def _failure() -> str | None:
-    """Return what a process that failed has left; None if none has."""
+    """Return the message of a failed process, or None."""
     try:
         return str(_state().client.key_value_try_get(_FAILED))
-    except jax.errors.JaxRuntimeError:  # no such key, or nobody who has it
+    except jax.errors.JaxRuntimeError:  # missing key, or no server
         return None
 
 
 def _lost_connection(error: BaseException) -> bool:
-    """Whether a library says that it can't reach another process."""
+    """Return whether an error means that another process is unreachable."""
     if not isinstance(error, (jax.errors.JaxRuntimeError, ValueError, TimeoutError)):
         return False
     return any(word in str(error) for word in ("Gloo", "NCCL", "Coordination", "heartbeat"))

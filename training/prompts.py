@@ -1,4 +1,4 @@
-"""The prompt of a board, as the section `prompt` of the configuration asks for it."""
+"""The prompt of a board, in the format of the section `prompt` of the configuration."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from training.schema.lake_sections import TEMPLATES
 
 
 def board_prompt(board: Instance, prompt: Prompt) -> str:
-    """Write the prompt for one unbatched board, without any chat template.
+    """Return the prompt of one unbatched board, without a chat template.
+
+    Args:
+        board: The board.
+        prompt: The section `prompt` of the configuration.
 
     Raises:
-        UserError: The function that `prompt.template` names returns something else than a text.
+        UserError: The function of `prompt.template` does not return text.
     """
     template = prompt.template
     if not names_code(template):

@@ -1,38 +1,38 @@
-"""Environment variables that libraries read while they are imported; the user's values win."""
+"""Default environment variables of libraries, which the user's values override."""
 
 import logging
 import os
 import warnings
 
 _DEFAULTS = {
-    # JAX shares one accelerator with vLLM, so it must not reserve most of the memory at start.
+    # JAX may share an accelerator with vLLM, so it must not reserve memory at the start.
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-    # It takes what it needs, and stops here; by default a quarter would stay out of its reach.
+    # Upper limit of JAX's memory; the default is 75%.
     "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.95",
-    # The run shows its own progress; errors still come through.
+    # The run shows its own progress, so only show errors.
     "TORCH_CPP_LOG_LEVEL": "ERROR",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_USE_V2_MODEL_RUNNER": "0",
-    # On GPUs Triton compiles vLLM's attention in float32, and would round its factors to TF32.
+    # Prevent TF32 in vLLM's float32 attention, which Triton compiles on GPUs.
     "TRITON_F32_DEFAULT": "ieee",
-    # Workers of several GPUs: a fork after JAX has initialised CUDA can't use it.
+    # A worker that is forked after JAX has initialised CUDA can't use CUDA.
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
 }
 
 
 _NEWER_NAMES = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "XLA_CLIENT_MEM_FRACTION"}
-"""Variables that JAX has a newer name for; it finds no GPU where both are set."""
+"""Deprecated names of variables; JAX finds no GPU if both names are set."""
 
 
 def set_library_defaults() -> None:
-    """Set these variables where the user did not; call it before JAX, torch or vLLM is imported."""
+    """Set variables that the user has not set; call this before importing JAX, torch or vLLM."""
     for name, value in _DEFAULTS.items():
         newer = _NEWER_NAMES.get(name)
         if newer is None or not os.environ.get(newer):
             os.environ.setdefault(name, value)
-    # On a CPU vLLM warns that Triton has no backend for it, whatever VLLM_LOGGING_LEVEL is.
+    # vLLM warns about Triton on CPUs regardless of VLLM_LOGGING_LEVEL.
     logging.getLogger("vllm.triton_utils").setLevel(logging.ERROR)
-    # On a full disk, once for each program: it is compiled again when it is needed.
+    # A full disk raises this once per program, and only costs a recompilation.
     warnings.filterwarnings("ignore", message="Error writing persistent compilation cache entry")
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\b.*")

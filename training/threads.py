@@ -1,4 +1,4 @@
-"""Threads that a process does not wait for when it ends, and threads that let others go first."""
+"""Daemon threads, and lower priorities for existing threads."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import TypeVar
 T = TypeVar("T")
 
 XLA_WORKERS = "tf_XLAEigen"
-"""What the names begin with of the threads that compute XLA's programs on CPUs."""
+"""Prefix of the names of XLA's worker threads on CPUs."""
 
 _LOWEST = 19
 
 
 def in_thread(function: Callable[[], T], name: str) -> Future[T]:
-    """Call a function in a daemon thread, and return its future result."""
+    """Call a function in a daemon thread, and return a future of its result."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -33,10 +33,13 @@ def in_thread(function: Callable[[], T], name: str) -> Future[T]:
 
 
 def let_others_go_first(names: str, niceness: int = 10) -> int:
-    """Lower the priority of this process's threads whose names begin so; return their number.
+    """Lower the priority of threads of this process, and return their number.
 
-    Only Linux gives each thread a priority of its own: elsewhere nothing changes, and the result is
-    0.
+    Only Linux has priorities per thread. On other systems this does nothing and returns 0.
+
+    Args:
+        names: Prefix of the threads' names.
+        niceness: New niceness.
     """
     if sys.platform != "linux":
         return 0
@@ -47,6 +50,6 @@ def let_others_go_first(names: str, niceness: int = 10) -> int:
             if (task / "comm").read_text().startswith(names):
                 os.setpriority(os.PRIO_PROCESS, int(task.name), lowered)
                 found += 1
-        except OSError:  # it has ended, or its priority is lower already
+        except OSError:  # the thread has ended, or its priority is lower already
             continue
     return found

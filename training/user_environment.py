@@ -1,4 +1,4 @@
-"""What a user writes to train on a problem of their own: a class with six methods."""
+"""Base class of user-defined environments, which implement six methods."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ Instance = TypeVar("Instance")
 
 @dataclass(frozen=True)
 class Score:
-    """What an answer is worth; a `ValueError` if its parts contradict each other."""
+    """The score of an answer.
 
-    reward: float  # what GRPO learns from; finite
+    Raises:
+        ValueError: The fields contradict each other.
+    """
+
+    reward: float  # finite reward for GRPO
     valid: bool  # whether the answer solves its instance
     failure: str | None = None  # key of its first failure among `Domain.failures`; None if valid
-    time: int | None = None  # where in the answer it happens, counted from 0, if that is known
-    best: bool | None = None  # no answer is better; None: every valid one is as good as any other
-    parsed: bool = True  # whether it can be read as an answer at all
-    detail: str | None = None  # for people, such as why it can't be read
+    time: int | None = None  # step of the failure, from 0, if known
+    best: bool | None = None  # whether no answer is better; None: true for all valid answers
+    parsed: bool = True  # whether the answer can be parsed
+    detail: str | None = None  # explanation for people, such as a parse error
 
     def __post_init__(self) -> None:
         if self.valid == (self.failure is not None):
@@ -39,52 +43,62 @@ class Score:
 
 
 class UserEnvironment(FrozenModel, ABC, Generic[Instance]):
-    """An environment whose instances are asked and scored one by one.
+    """An environment that processes instances one by one.
 
-    Its fields are its settings: the keys of `environment.settings` in the YAML file, validated by
-    pydantic. An instance is any frozen value that equals another one exactly if it is the same
-    problem, and that pydantic can write as JSON: a string, a tuple, a dataclass. The loop carries
-    instances, takes subsets of them and writes them down. Methods depend on their arguments and the
-    settings alone.
+    The fields are the settings, `environment.settings` in the YAML file, validated by pydantic. An
+    instance is a frozen value that pydantic can serialise as JSON, such as a string, a tuple or a
+    dataclass. Two instances must be equal exactly if they are the same problem. Methods must depend
+    on their arguments and the settings only.
     """
 
     @property
     @abstractmethod
     def space(self) -> KnobSpace:
-        """The groups of instances and their knobs, within the settings' bounds."""
+        """Return the groups of instances and their knobs, within the settings' bounds."""
 
     @abstractmethod
     def domain(self, instances: int, held_out: Sequence[Instance]) -> Domain:
-        """Describe the environment to the engineer.
+        """Return the description of the environment for the engineer.
 
-        A stage trains on so many `instances`, and never on those `held_out` for validation. Where
-        not every configuration of the space has enough instances, `Domain.nearest` says which does.
+        Args:
+            instances: Number of training instances per stage.
+            held_out: Validation instances, which are never trained on.
+
+        Returns:
+            The domain. If some configurations have too few instances, `Domain.nearest` must map
+            them to feasible ones.
         """
 
     @abstractmethod
     def draw(
         self, configuration: Configuration, count: int, seed: int, held_out: Sequence[Instance]
     ) -> Sequence[Instance]:
-        """Draw `count` instances in random order, none of them among those `held_out`.
+        """Return random instances; equal arguments must give equal instances.
 
-        The shares of the groups are those of the configuration, which `space.make` has made. The
-        seed is an integer below 2**63; equal arguments give equal instances.
+        Args:
+            configuration: Shares of the groups and their knobs, created by `space.make`.
+            count: Number of instances.
+            seed: Integer in [0, 2**63).
+            held_out: Validation instances, which must not be drawn.
+
+        Returns:
+            `count` instances in random order.
         """
 
     @abstractmethod
     def group(self, instance: Instance) -> str:
-        """Return the instance's group, as `space.groups` has it."""
+        """Return the instance's group, one of `space.groups`."""
 
     @abstractmethod
     def prompt(self, instance: Instance) -> str:
-        """Write the instance as the policy reads it; the answer follows directly."""
+        """Return the prompt of an instance; the answer follows directly."""
 
     @abstractmethod
     def score(self, instance: Instance, text: str) -> Score:
-        """Score any text as an answer; a model may write anything."""
+        """Return the score of a text as the answer to an instance; the text may be anything."""
 
     def demonstration(self, instance: Instance) -> str:
-        """Write an answer for the warm start to imitate; without this method there is none."""
+        """Return an answer to imitate; optional, without it there is no warm start."""
         raise NotImplementedError
 
     def slices(self, instance: Instance) -> dict[str, str]:
@@ -92,15 +106,15 @@ class UserEnvironment(FrozenModel, ABC, Generic[Instance]):
         return {}
 
     def statistics(self, instances: Sequence[Instance]) -> dict[str, float]:
-        """Say what the training instances of one group are like, by keys of `Domain.statistics`."""
+        """Return statistics of one group's training instances, by keys of `Domain.statistics`."""
         return {}
 
     def lines(self, instance: Instance) -> tuple[str, ...]:
-        """Write the instance in short lines for people and the engineer; its prompt by default."""
+        """Return the instance as short lines for people and the engineer; the prompt by default."""
         return tuple(self.prompt(instance).splitlines())
 
     @property
     def demonstrates(self) -> bool:
-        """Whether the class has a method `demonstration` of its own."""
+        """Return whether the class overrides `demonstration`."""
         own: Any = type(self).demonstration
         return own is not UserEnvironment.demonstration

@@ -1,1 +1,1 @@
-"""The commands of the loop, one module per command; the lake's are in `jaxlake.command_line`."""
+"""Commands of the training loop, one module each; `jaxlake.command_line` has the lake's."""

@@ -1,4 +1,4 @@
-"""`jaxlake audit`: check that a run's files are those that its stages left."""
+"""`jaxlake audit`: verify a run's files against the digests of its stages."""
 
 import argparse
 
@@ -10,7 +10,7 @@ Compare the files of every complete stage with their digests (stages/S/digests.j
 boards again, score the answers to the validation set again, and review the engineer's answers
 again. Nothing is trained. One line per stage, and one for each problem. See docs/how_to/audit.md.
 
-exit status: 0 everything holds, 1 something does not, 2 there is no run
+exit status: 0 no problems, 1 problems were found, 2 the run does not exist
 """
 
 

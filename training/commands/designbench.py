@@ -39,7 +39,7 @@ _LEARNERS = 100
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     describe(parser, run, _HELP)
-    name = "play this one beside the baselines; may be given again (default: all scripted ones)"
+    name = "engineer to compare with the baselines; repeatable (default: all scripted ones)"
     parser.add_argument("--engineer", metavar="NAME", action="append", default=[], help=name)
     count = f"learners per track, at least 2 ({_LEARNERS})"
     parser.add_argument(
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--groups", metavar="2,4,8", type=whole_numbers, default=[2, 4, 8], help=groups
     )
-    controls = "don't ask the engineers about false evidence, which is two thirds of the calls"
+    controls = "skip the controls with false evidence, which make up 67% of the calls"
     parser.add_argument("--no-controls", action="store_true", help=controls)
     parser.add_argument("--out", metavar="FILE", type=local_name, help="write the results as JSON")
     compare = "play nothing; print two files of results side by side"
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Play, print the table and write the file."""
+    """Evaluate the engineers, print the table and write the results."""
     if args.compare:
         return _compare(args.compare)
     from engineer.bench.version import track
@@ -103,7 +103,7 @@ def _compare(paths: Sequence[Path]) -> int:
 
 
 def _play_all(names: Sequence[str], args: argparse.Namespace) -> "Results":
-    """Play the baselines and these engineers, or all scripted ones, on every track."""
+    """Evaluate the baselines and the given engineers, or all scripted ones, on every track."""
     from engineer.bench.scores import BASELINE, Entry, Results
     from engineer.engineers.catalogue import SCRIPTED
 
@@ -119,7 +119,7 @@ def _play_all(names: Sequence[str], args: argparse.Namespace) -> "Results":
 def _play(
     name: str, contestant: "Contestant", groups: int, args: argparse.Namespace
 ) -> "Iterator[Entry]":
-    """Play an engineer on a track, and then its controls if it has any."""
+    """Yield the results of an engineer on a track, and of its controls if it has any."""
     from engineer.bench.play import play
     from engineer.bench.scores import BLIND, Entry
     from engineer.bench.version import track
@@ -142,12 +142,12 @@ def _compose(control: "type[AlteredEvidence]", make: "MakeEngineer") -> "MakeEng
 
 @contextmanager
 def _contestant(name: str, args: argparse.Namespace) -> "Iterator[Contestant]":
-    """Make an engineer ready, and end what it started."""
+    """Yield an engineer by name, and stop its processes when the block ends."""
     from engineer.design import DesignSettings
     from engineer.engineers.catalogue import SCRIPTED, scripted_engineer
 
     if name in SCRIPTED:
-        # No scripted engineer reads the prompt, and the compact one is written faster.
+        # Scripted engineers ignore the prompt, and the compact prompt is faster to write.
         yield lambda run: scripted_engineer(name, run), DesignSettings(style="compact")
         return
     from training.phases.outside_engineers import outside_engineer
@@ -158,7 +158,7 @@ def _contestant(name: str, args: argparse.Namespace) -> "Iterator[Contestant]":
 
 
 def _choice(name: str, style: "ContextStyle", args: argparse.Namespace) -> "EngineerChoice":
-    """Return how a model is asked, as a run's configuration would say it."""
+    """Return the settings of a model as in a run's configuration."""
     from pydantic import ValidationError
 
     from jaxlake.user_code import names_code
@@ -180,7 +180,7 @@ def _choice(name: str, style: "ContextStyle", args: argparse.Namespace) -> "Engi
 
 
 def _require_engineer(name: str, args: argparse.Namespace) -> None:
-    """Raise a `UserError` if there is no such engineer, before anything is played."""
+    """Raise a `UserError` for an unknown engineer, before anything runs."""
     from engineer.engineers.catalogue import SCRIPTED
     from engineer.engineers.controls import split_control
 

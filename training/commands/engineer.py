@@ -1,4 +1,4 @@
-"""`jaxlake engineer`: what the engineer saw, and what becomes of any answer."""
+"""`jaxlake engineer`: inspect contexts, review answers and replay stages with other engineers."""
 
 import argparse
 import json
@@ -134,7 +134,7 @@ def _apply(args: argparse.Namespace) -> int:
 
 
 def _read_configuration(path: Path, config: "RunConfig") -> "LakeConfiguration":
-    """Read a configuration as it stands in a run's stages, within the bounds of the run."""
+    """Read a configuration in the format of a run's stages, within the bounds of the run."""
     from pydantic import ValidationError
 
     from engineer.lake import LakeConfiguration
@@ -175,7 +175,7 @@ def _replay(args: argparse.Namespace) -> int:
     from jaxlake.user_code import trust_code
 
     named = None if args.trust_code else frozenset(args.engineers.split(","))
-    with trust_code(named):  # the user has named these here
+    with trust_code(named):  # named on the command line
         return _replay_with(args)
 
 
@@ -202,7 +202,7 @@ def _replay_with(args: argparse.Namespace) -> int:
 def _print_designs(designs: "list[Design]", path: str | None) -> None:
     from training.run.progress import new_table, print_table
 
-    # The table comes before the file, which may be impossible to write after hours of answers.
+    # Print the table first, because writing the file may fail after hours of answers.
     heads = ("decision", "attempts", "repairs", "changes", "tokens", "seconds")
     table = new_table("Designs", "engineer", *heads)
     for one in designs:

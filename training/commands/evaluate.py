@@ -1,4 +1,4 @@
-"""`jaxlake evaluate`: a policy on the validation set of a configuration, or on the benchmark."""
+"""`jaxlake evaluate`: measure a policy on a validation set or on the benchmark."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -29,9 +29,9 @@ Let a policy answer the validation set of a configuration, and print its valid a
 With --benchmark a policy, or a model behind an OpenAI-compatible address, answers the benchmark's
 boards (`jaxlake dataset benchmark DIR`, or the published rows in a folder). Prompt, answer length,
 temperature and seed are the configuration's (prompt.*, validation.temperature, validation.seed).
-Answers are kept as they come (those of a policy in batches): the same command goes on where it was
-stopped. The key of an address comes from the environment and is printed nowhere. See
-docs/paper_experiment.md.
+Answers are saved as they arrive (a policy's in batches), and the same command resumes an
+interrupted evaluation. The key of an address comes from the environment and is printed nowhere.
+See docs/paper_experiment.md.
 
 exit status: 0 done, 1 with --benchmark: some answers are missing, 2 invalid input or configuration
 """
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Refuse options that would be ignored."""
+    """Raise a `UserError` for options that would be ignored."""
     if args.stage is not None and args.run_dir is None:
         raise UserError(f"--stage: got {args.stage}, allowed with --run-dir only")
     for names, needed in ((_OF_BENCHMARK, "benchmark"), (_OF_ENDPOINT, "endpoint")):
@@ -178,7 +178,7 @@ def _answerer(
     boards: Sequence[Any],
     fields: dict[str, Any],
 ) -> "Iterator[Answerer]":
-    """Open who answers: an endpoint, or a policy in an engine that ends with the block."""
+    """Yield an answerer: an endpoint, or a policy whose engine stops when the block ends."""
     from training.analysis.benchmark.answering import EndpointAnswerer, SamplerAnswerer
 
     if args.endpoint is not None:

@@ -8,7 +8,18 @@ from training.errors import UserError
 
 
 def read_pairs(option: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Read KEY=VALUE with values in YAML that JSON can hold; a `UserError` names another text."""
+    """Parse KEY=VALUE arguments.
+
+    Args:
+        option: Name of the option in messages.
+        texts: The arguments. Values are YAML that JSON can represent.
+
+    Returns:
+        Values by key.
+
+    Raises:
+        UserError: An argument is malformed, or a key occurs twice.
+    """
     from training.schema import parse_yaml
 
     pairs: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""`jaxlake report`: a run's directory as one HTML page."""
+"""`jaxlake report`: write the report of a run as one HTML page."""
 
 import argparse
 

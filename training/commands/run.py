@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="check the configuration, print the plan and stop"
     )
     together = parser.add_argument_group(
-        "several processes", "each is started with the same command, but for its --process"
+        "several processes", "start each with the same command, except for --process"
     )
     where = "where process 0 can be reached by all; auto: as SLURM, a TPU pod or Open MPI says"
     together.add_argument("--coordinator", metavar="HOST:PORT", type=_coordinator, help=where)
@@ -65,14 +65,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--heartbeat",
         metavar="S",
         type=number(int, 1),
-        help="seconds after which a process that is not heard of is taken for dead (default: 60)",
+        help="seconds without a heartbeat before a process is considered dead (default: 60)",
     )
     stop = "stop after this stage (0: the warm start); the same command without it goes on"
     parser.add_argument("--stop-after", metavar="S", type=number(int, 0), help=stop)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the loop, or print what it would do."""
+    """Run the loop, or print its plan."""
     set_library_defaults()
     from training.schema import load
 
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     config = load(args.config, args.set)
     for name, file in imported.items():
         print(f"Imported {name} from {file}.")
-    # What another run's config.yaml names beyond that is not imported.
+    # Other modules in another run's config.yaml are not imported.
     with trust_code(frozenset(imported)):
         return _run(args, config)
 
@@ -113,7 +113,7 @@ def _run(args: argparse.Namespace, config: "RunConfig") -> int:
         print_plan(config, None if start is None else start_weights(start, run_dir))
         return 0
     directory = RunDirectory(run_dir)
-    directory.belongs_to(config)  # which `loop.run` asks again, after imports that take seconds
+    directory.belongs_to(config)  # `loop.run` checks this again, but after slow imports
     if not directory.finished():
         check_engineer(config.engineer)
         _require_pretrained(config)
@@ -132,7 +132,7 @@ def _run(args: argparse.Namespace, config: "RunConfig") -> int:
 
 
 def _require_pretrained(config: "RunConfig") -> None:
-    """Raise a `UserError` that names the field if there can't be such a model."""
+    """Raise a `UserError` that names the field if the pretrained model is invalid."""
     from training.policy.model_folders import require_model
 
     if config.model.pretrained is not None:
@@ -150,7 +150,7 @@ def _coordinator(text: str) -> str:
 
 
 def _peers(args: argparse.Namespace) -> "Peers | None":
-    """Read how the processes of the run find each other; None: this one is alone."""
+    """Return the peers from the options, or None for a single process."""
     from training.processes import Peers
 
     heartbeat = args.heartbeat or _HEARTBEAT
@@ -158,11 +158,11 @@ def _peers(args: argparse.Namespace) -> "Peers | None":
     given = [name for name, value in numbers.items() if value is not None]
     if args.coordinator in (None, "auto"):
         if given:
-            allowed = "allowed is one beside --coordinator HOST:PORT"
+            allowed = "allowed is one with --coordinator HOST:PORT"
             raise UserError(f"{given[0]}: got a number, {allowed}")
         return Peers(None, None, None, heartbeat) if args.coordinator else None
     if len(given) < 2:
-        raise UserError("--coordinator HOST:PORT: needs --processes and --process beside it")
+        raise UserError("--coordinator HOST:PORT: needs --processes and --process, too")
     if args.process >= args.processes:
         allowed = f"allowed are 0 to {args.processes - 1} with --processes {args.processes}"
         raise UserError(f"--process: got {args.process}, {allowed}")

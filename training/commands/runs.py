@@ -1,4 +1,4 @@
-"""Which run, and which of its stages, a command is about, before what is heavy is imported."""
+"""Resolve the run and the stage of a command, before heavy imports."""
 
 from pathlib import Path
 
@@ -8,19 +8,23 @@ from training.run.sums import require_no_links_out
 
 
 def known_run(path: Path) -> RunDirectory:
-    """Return the files of a run; a `UserError` if there is no run."""
+    """Return the directory of a run; raise a `UserError` if the run does not exist."""
     directory = RunDirectory(path)
     if not directory.config_file.exists():
-        directory.config()  # says so
+        directory.config()  # raises the error
     require_no_links_out(path)
     return directory
 
 
 def known_stage(path: Path, stage: int | None) -> int:
-    """Return a trained stage of a run that was validated, or the last one (None).
+    """Return a validated stage of a run.
+
+    Args:
+        path: Directory of the run.
+        stage: Number of the stage, from 1. None selects the last one.
 
     Raises:
-        UserError: There is no run, or no such stage; the message lists those there are.
+        UserError: The run or the stage does not exist; the message lists the valid stages.
     """
     directory = known_run(path)
     known = [
@@ -40,7 +44,7 @@ def known_stage(path: Path, stage: int | None) -> int:
 
 
 def policy_folder(run_dir: Path, stage: int | None) -> Path:
-    """Return where a run keeps its policy after a stage (None: the newest that is in force)."""
+    """Return the folder of a run's policy after a stage (None: the newest in force)."""
     directory = known_run(run_dir)
     stages = [one for one in directory.stage_numbers() if directory.stage(one).policy.is_dir()]
     if not stages:

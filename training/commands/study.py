@@ -1,4 +1,4 @@
-"""`jaxlake study`: engineers x seeds on one budget, and what the comparison says."""
+"""`jaxlake study`: run and compare engineers x seeds on one budget."""
 
 import argparse
 from pathlib import Path
@@ -15,11 +15,11 @@ from training.commands.trust import add_trust, reading
 from training.errors import UserError
 
 _HELP = """\
-Run every engineer of a study with every seed, each run in a process of its own and all from one
-shared warm start; then write report.html and results.json. The same command resumes a study:
-finished runs are kept. A run that fails is reported, and the others go on.
+Run every engineer of a study with every seed, each in a separate process and all from one shared
+warm start; then write report.html and results.json. The same command resumes a study: finished runs
+are kept. A run that fails is reported, and the others continue.
 
-docs/how_to/studies.md says how a study is written and what its numbers mean.
+docs/how_to/studies.md explains how to write a study and what its numbers mean.
 
 exit status: 0 every run is finished (--report-only: the report is written), 1 some runs are not,
 2 invalid input or configuration
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run what is missing of the study and write its report."""
+    """Run or resume the study, and write its report."""
     return reading(_run)(args) if args.report_only else _run(args)
 
 

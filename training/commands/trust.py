@@ -1,4 +1,4 @@
-"""`--trust-code`: whether a command that only reads runs imports what their config.yaml names."""
+"""`--trust-code`: let commands that only read runs import the code that their config.yaml names."""
 
 import argparse
 import functools
@@ -7,7 +7,7 @@ from jaxlake.command_line.arguments import Command
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
-    """Add `--trust-code`, which `reading` obeys."""
+    """Add the option `--trust-code`; see `reading`."""
     parser.add_argument(
         "--trust-code",
         action="store_true",
@@ -16,7 +16,7 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 
 
 def reading(command: Command) -> Command:
-    """Return a command that imports no module of a user's without `--trust-code`."""
+    """Wrap a command so that it imports no user code without `--trust-code`."""
 
     @functools.wraps(command)
     def guarded(args: argparse.Namespace) -> int:

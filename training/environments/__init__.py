@@ -1,4 +1,4 @@
-"""The environments that the loop trains on: the lake, and any that a user writes."""
+"""Training environments: the lake and user-defined environments."""
 
 from training.user_environment import Score, UserEnvironment
 

@@ -1,4 +1,4 @@
-"""The environment of a run, by its configuration."""
+"""Select the environment of a run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from training.schema.environment_sections import OtherEnvironment
 
 
 def environment_of(config: RunConfig) -> TrainingEnvironment:
-    """Return the environment that a run trains on, within the run's configuration."""
+    """Return the training environment of a run's configuration."""
     if isinstance(config.environment, OtherEnvironment):
         return one_by_one(config)
     return Lake(config)
 
 
 def domain_of(config: RunConfig) -> Domain:
-    """Return the environment within the run's bounds, as the engineer sees it."""
+    """Return the description of the environment for the engineer, within the run's bounds."""
     return environment_of(config).domain

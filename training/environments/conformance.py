@@ -1,4 +1,4 @@
-"""Check that an environment keeps what the loop relies on: yours, and the lake."""
+"""Conformance checks of training environments."""
 
 from __future__ import annotations
 
@@ -21,23 +21,26 @@ from training.run.answer_records import EpisodeRecord, evidence_of
 from training.schema import RunConfig
 
 ANSWERS = ("", " \n", "\x00", "yes", "-1", "3.5e400", "[[", "{}", "null", "9" * 5000, "é\U0001f9ca")
-"""Answers that a model may write to anything: scoring them must not fail."""
+"""Arbitrary answers, which the environment must be able to score."""
 
 SCORED = 32
-"""At most so many instances are answered in the checks of scores."""
+"""Maximum number of instances in the checks of scores."""
 
 
 def check_run_environment(config: RunConfig, *, configurations: int = 3) -> None:
     """Check draws, prompts, scores, demonstrations and evidence of a run's environment.
 
-    The initial configuration is drawn, and as many random ones, as the review lets them pass.
-    Nothing is trained.
+    The check draws instances from the initial configuration and from random configurations, after
+    the review. Nothing is trained.
+
+    Args:
+        config: The run's configuration.
+        configurations: Number of random configurations.
 
     Raises:
-        ConformanceError: The message says what is wrong; `reason` is the first that holds of draw,
-            determinism, shares, prompts, scores, alone (an answer is worth something else in a
-            batch), demonstrations, pay (an invalid answer is paid as much as a demonstration),
-            evidence, slices, nearest.
+        ConformanceError: A check failed. `reason` is the first of: draw, determinism, shares,
+            prompts, scores, alone (a score depends on the batch), demonstrations, pay (an invalid
+            answer gets as much reward as a demonstration), evidence, slices, nearest.
     """
     environment = environment_of(config)
     domain = _made("draw", lambda: environment.domain)
@@ -59,7 +62,7 @@ def check_run_environment(config: RunConfig, *, configurations: int = 3) -> None
 
 
 def _check_nearest(domain: Domain) -> None:
-    """Ask for the hardest knobs of each group: what `nearest` gives lies within, and stays."""
+    """Check that `nearest` of each group's hardest knobs is within bounds and idempotent."""
     space = domain.space
     for group in space.groups:
         knobs = {space.share: 1 / len(space.groups)}
@@ -82,7 +85,7 @@ def _check_draw(
     held_out: Instances,
     number: int,
 ) -> None:
-    """Draw a stage twice with one key, and once with another one."""
+    """Compare two draws of a stage with one key, and a draw with another key."""
     count = config.stages.instances
 
     def draw(seed: int) -> Any:
@@ -112,7 +115,7 @@ def _check_draw(
 
 
 def _check_prompts(environment: TrainingEnvironment, instances: Instances) -> None:
-    """Compare prompts with instances."""
+    """Check that there is one distinct, reproducible prompt per instance."""
     prompts, lines = environment.prompts(instances), _lines(environment, instances)
     _require(len(prompts) == len(instances), "prompts", f"{len(prompts)} of {len(instances)}")
     _require(all(map(str.strip, prompts)), "prompts", "one is empty")
@@ -122,7 +125,7 @@ def _check_prompts(environment: TrainingEnvironment, instances: Instances) -> No
 
 
 def _check_scores(environment: TrainingEnvironment, instances: Instances) -> None:
-    """Answer every instance with every text of `ANSWERS`, in a batch and the other way round."""
+    """Score every text of `ANSWERS` for every instance, in a batch and in reverse order."""
     rows = np.repeat(np.arange(len(instances)), len(ANSWERS))
     texts = list(ANSWERS) * len(instances)
     scores = _judged(environment, instances.take(rows), texts).scores
@@ -145,7 +148,7 @@ def _check_demonstrations(environment: TrainingEnvironment, instances: Instances
 
 
 def _check_evidence(environment: TrainingEnvironment, instances: Instances) -> None:
-    """Describe an answer to each instance, and compare counts and names with the domain's."""
+    """Compare the records of an answer to each instance with the domain's counts and names."""
     texts = [ANSWERS[row % len(ANSWERS)] for row in range(len(instances))]
     judged = _judged(environment, instances, texts)
 

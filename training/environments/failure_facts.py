@@ -1,4 +1,4 @@
-"""What is told of a failed answer: how it was read, and where the agents were when it failed."""
+"""Describe failed answers: the plan as parsed, and the agents' cells at the failure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOVES: dict[str, Cell] = {
 
 
 def failure_facts(episode: EpisodeRecord) -> tuple[str, ...]:
-    """Return in short sentences why an answer failed; empty if nothing is known of it."""
+    """Return short sentences that explain a failed answer; empty if there is no information."""
     facts = [] if episode.reason is None else [episode.reason]
     if episode.lake is None:
         return tuple(facts)
@@ -45,7 +45,7 @@ def failure_facts(episode: EpisodeRecord) -> tuple[str, ...]:
 
 
 def _places(cells: Sequence[Sequence[str]], symbols: str, count: int) -> list[Cell]:
-    """Return where the symbols of the first agents stand on a board."""
+    """Return the cells of the first `count` symbols on a board."""
     places = {
         symbol: (row, column)
         for row, line in enumerate(cells)

@@ -1,4 +1,4 @@
-"""MAPF-FrozenLake as the loop asks it: boards are arrays, and plans are verified on the device."""
+"""MAPF-FrozenLake as a training environment, with batched verification on the device."""
 
 from __future__ import annotations
 
@@ -49,25 +49,25 @@ _LABELS = np.array([kind.label if kind else None for kind in Failure], np.object
 
 @dataclass(frozen=True)
 class Lake:
-    """The lake behind the protocol `TrainingEnvironment`."""
+    """The lake, as a `TrainingEnvironment`."""
 
     config: RunConfig
 
     @property
     def domain(self) -> Domain:
-        """The lake within the run's bounds."""
+        """Return the lake's description within the run's bounds."""
         lake = self.config.lake
         return lake_domain(lake.bounds, lake.num_agents)
 
     def validation_set(self) -> InstanceSet:
-        """Draw the boards of every cell; they depend on `validation` and the number of agents."""
+        """Return the boards of all cells, which depend on `validation` and the number of agents."""
         key = threefry_key(self.config.validation.seed)
         return self._draw_cells("validation set", key, self.config.cells.per_cell, DigestSet())
 
     def warm_start_set(
         self, key: jax.Array, count: int, held_out: InstanceSet | None
     ) -> InstanceSet:
-        """Draw at least `count` solved boards, in the proportions of the validation set."""
+        """Return at least `count` solved boards, in the proportions of the validation set."""
         per_cell = -(-count // self.config.cells.cells)
         seen = DigestSet() if held_out is None else DigestSet(held_out.instances)
         return self._draw_cells("warm start", key, per_cell, seen, substitute=True)
@@ -75,7 +75,7 @@ class Lake:
     def _draw_cells(
         self, what: str, key: jax.Array, per_cell: int, seen: DigestSet, *, substitute: bool = False
     ) -> InstanceSet:
-        """Draw boards of each size, hole ratio and wait ratio, and say how many are missing."""
+        """Return boards of each size, hole ratio and wait ratio; print how many are missing."""
         cells, lake = self.config.cells, self.config.lake
         boards, outcomes = draw_boards(
             key,
@@ -96,7 +96,7 @@ class Lake:
     def stage_set(
         self, key: jax.Array, configuration: Configuration, count: int, held_out: InstanceSet
     ) -> StageBoards:
-        """Draw the boards of a stage; those that can't be made are replaced (see `fill_budget`)."""
+        """Return the boards of a stage; `fill_budget` replaces infeasible ones."""
         lake = self.config.lake
         own = LakeConfiguration.model_validate(configuration.model_dump())
         distinct, outcomes = draw_boards(
@@ -116,16 +116,16 @@ class Lake:
         return np.asarray(instances.instances.size)
 
     def prompts(self, instances: InstanceSet) -> list[str]:
-        """Write the boards as the section `prompt` says."""
+        """Return the boards' prompts in the format of the section `prompt`."""
         return [board_prompt(board, self.config.prompt) for board in instances]
 
     def demonstrations(self, instances: InstanceSet) -> list[str]:
-        """Write the optimal plans as the answers that the prompts ask for."""
+        """Return the optimal plans in the format that the prompts request."""
         style = self.config.prompt.style
         return [target(plan, style=style) for plan in instances.solutions.plan]
 
     def judge(self, instances: InstanceSet, texts: Sequence[str]) -> Judged:
-        """Read the plans and verify them in batches on the device."""
+        """Parse the plans, and verify them in batches on the device."""
         boards, max_steps = instances.instances, self.config.prompt.max_steps
         verdict = judge_texts(texts, boards, instances.solutions, max_steps=max_steps)
         outcomes, paid = verdict.outcomes, self.config.reward
@@ -148,14 +148,14 @@ class Lake:
     def episodes(
         self, instances: InstanceSet, texts: Sequence[str], judged: Judged
     ) -> tuple[EpisodeRecord, ...]:
-        """Write down each board, the answer to it and what the verifier says."""
+        """Return one record per board with its answer and the verifier's result."""
         ratios = self.config.cells.hole_ratios
         return tuple(
             _episode(instances, row, text, judged, ratios) for row, text in enumerate(texts)
         )
 
     def digest_lines(self, instances: InstanceSet) -> Iterator[Any]:
-        """Yield symbols, optimal costs and whether it needs a wait, for each board."""
+        """Yield the symbols, the optimal costs and the need for waits of each board."""
         costs, makespans = instances.solutions.sum_of_costs, instances.solutions.makespan
         waits = instances.solutions.needs_wait
         return (
@@ -167,7 +167,7 @@ class Lake:
 def _paid_by_function(
     name: str, texts: Sequence[str], instances: InstanceSet, facts: Sequence[Score]
 ) -> np.ndarray:
-    """Let a user's function pay the answers, float32 (B,); a `UserError` names a wrong reward."""
+    """Return the rewards of a user's function, float32 (B,); invalid ones raise `UserError`."""
     function, rewards = import_function(name, REWARD_FUNCTIONS), []
     for text, board, score in zip(texts, instances, facts, strict=True):
         paid = function(text, board, score)
@@ -182,7 +182,7 @@ def _paid_by_function(
 
 @lru_cache
 def _asked_ratio(ratios: tuple[float, ...], size: int, holes: int) -> str:
-    """Return the hole ratio that was asked for a board with so many holes."""
+    """Return the requested hole ratio of a board with `holes` holes."""
     counts = np.asarray(hole_count(size, jnp.array(ratios)))
     return f"{ratios[int(np.argmin(np.abs(counts - holes)))]:g}"
 

@@ -1,4 +1,4 @@
-"""A user's environment as the loop asks it: instance by instance, and checked where it can err."""
+"""Adapter of a user's environment: process instances one by one, and validate results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class InstanceList(Instances):
         return InstanceList(tuple(self.values[row] for row in rows))
 
     def joined(self, other: InstanceList) -> InstanceList:
-        """Return these instances, and those of `other` after them."""
+        """Return these instances followed by those of `other`."""
         return InstanceList((*self.values, *other.values))
 
 
@@ -56,27 +56,27 @@ class DrawnStage:
 
     boards: InstanceList
     environment: dict[str, dict[str, float]]
-    shortfalls: list[RequestOutcome] = field(default_factory=list)  # such a draw is refused
+    shortfalls: list[RequestOutcome] = field(default_factory=list)  # always empty
 
 
 @dataclass(frozen=True)
 class OneByOne:
-    """A `UserEnvironment` behind the protocol `TrainingEnvironment`."""
+    """A `UserEnvironment` as a `TrainingEnvironment`."""
 
-    kind: str  # as messages name it
+    kind: str  # name in messages
     user: UserEnvironment[Any]
     stage_instances: int  # training instances per stage
-    validation: KnobConfiguration  # what the validation set is drawn from
+    validation: KnobConfiguration  # configuration of the validation set
     validation_instances: int
     validation_seed: int
 
     @cached_property
     def domain(self) -> Domain:
-        """What the user says of the environment, in groups of which there are instances."""
+        """Return the user's description, limited to groups that have instances."""
         return self.user.domain(self.stage_instances, self.validation_set().values)
 
     def validation_set(self) -> InstanceList:
-        """Draw the validation set, once."""
+        """Return the validation set, which is drawn once."""
         return self._validation_set
 
     @cached_property
@@ -87,13 +87,13 @@ class OneByOne:
     def warm_start_set(
         self, key: jax.Array, count: int, held_out: InstanceList | None
     ) -> InstanceList:
-        """Draw instances in the proportions of the validation set."""
+        """Return instances in the proportions of the validation set."""
         return self._draw(key, self.validation, count, held_out)
 
     def stage_set(
         self, key: jax.Array, configuration: Configuration, count: int, held_out: InstanceList
     ) -> DrawnStage:
-        """Draw the training instances of a stage."""
+        """Return the training instances of a stage."""
         drawn = self._draw(key, configuration, count, held_out)
         by_group = defaultdict(list)
         for one in drawn:
@@ -103,7 +103,7 @@ class OneByOne:
         return DrawnStage(drawn, {group: row for group, row in statistics.items() if row})
 
     def _statistics(self, instances: Sequence[Any]) -> dict[str, float]:
-        """Ask for the statistics of one group's instances; a `UserError` names what can't be."""
+        """Return the statistics of one group's instances; raise `UserError` if one is invalid."""
         found = self.user.statistics(instances)
         known = [term.key for term in self.domain.statistics]
         for name, value in found.items():
@@ -123,17 +123,17 @@ class OneByOne:
         return np.array([self.user.group(one) for one in instances], dtype=np.str_)
 
     def prompts(self, instances: InstanceList) -> list[str]:
-        """Write the prompts."""
+        """Return the prompts."""
         return [self.user.prompt(one) for one in instances]
 
     def demonstrations(self, instances: InstanceList) -> list[str]:
-        """Write answers to imitate."""
+        """Return answers to imitate."""
         if not self.user.demonstrates:
             raise UserError(f"{self.kind} has no demonstration(instance) to imitate")
         return [self.user.demonstration(one) for one in instances]
 
     def judge(self, instances: InstanceList, texts: Sequence[str]) -> Judged:
-        """Score the answers one by one; a `UserError` names a failure that the domain lacks."""
+        """Score the answers one by one; raise `UserError` for a failure that the domain lacks."""
         answers = [self._score(*pair) for pair in zip(instances, texts, strict=True)]
         scores = Scores(
             rewards=np.array([one.reward for one in answers], np.float32),
@@ -147,7 +147,7 @@ class OneByOne:
     def episodes(
         self, instances: InstanceList, texts: Sequence[str], judged: Judged
     ) -> tuple[EpisodeRecord, ...]:
-        """Write down each instance, the answer to it and its score."""
+        """Return one record per instance with its answer and score."""
         scored = zip(instances, texts, judged.details, strict=True)
         return tuple(self._episode(row, *one) for row, one in enumerate(scored))
 
@@ -162,7 +162,7 @@ class OneByOne:
         count: int,
         held_out: InstanceList | None,
     ) -> InstanceList:
-        """Let the user draw, and refuse what a run can't be made of."""
+        """Return instances that the user's class draws; raise `UserError` if any is invalid."""
         kept = () if held_out is None else held_out.values
         made = self.user.space.make(configuration.values())
         drawn = InstanceList(tuple(self.user.draw(made, count, seed_of(key), kept)))
@@ -186,7 +186,7 @@ class OneByOne:
         return drawn
 
     def _score(self, instance: Any, text: str) -> Score:
-        """Score one answer, and refuse a score from which learning would go wrong in silence."""
+        """Return the score of one answer; raise `UserError` if it would corrupt training."""
         score = self.user.score(instance, text)
         if not np.isfinite(np.float32(score.reward)):
             raise UserError(
@@ -236,11 +236,11 @@ class OneByOne:
 
 
 _known: dict[tuple[Any, ...], OneByOne] = {}
-"""By all that decides them: their domains and validation sets are asked for often."""
+"""Cached environments by their configuration; domains and validation sets are used often."""
 
 
 def one_by_one(config: RunConfig) -> OneByOne:
-    """Return the user's environment within a run's configuration."""
+    """Return the user's environment of a run's configuration."""
     from training.schema.environment_sections import OtherEnvironment, OtherValidation
 
     section, validation = config.environment, config.validation

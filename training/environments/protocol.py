@@ -1,4 +1,4 @@
-"""What the loop asks of an environment, and what it gets: `Lake` and `OneByOne` implement it."""
+"""The interface between the loop and environments, which `Lake` and `OneByOne` implement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Instances(ABC):
-    """A batch of B instances: the loop counts them, takes some and puts batches together."""
+    """A batch of B instances with a length, indexing and concatenation."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -25,23 +25,23 @@ class Instances(ABC):
 
     @abstractmethod
     def take(self, rows: Sequence[int] | np.ndarray) -> Self:
-        """Return the instances at `rows`, in that order; a row may come several times."""
+        """Return the instances at `rows`, in that order; rows may repeat."""
 
     @abstractmethod
     def joined(self, other: Self) -> Self:
-        """Return these instances, and those of `other` after them."""
+        """Return these instances followed by those of `other`."""
 
     def without(self, rows: Sequence[int] | np.ndarray) -> Self:
-        """Return all instances but those at `rows`."""
+        """Return all instances except those at `rows`."""
         return self.take(np.delete(np.arange(len(self)), np.asarray(rows)))
 
     def part(self, number: int, count: int) -> Self:
-        """Return the instances of one update, counted from 0, of `count` instances each."""
+        """Return the instances of update `number`, from 0, with `count` instances per update."""
         return self.take(range(number * count, (number + 1) * count))
 
 
 class StageInstances(Protocol):
-    """The training instances of a stage, as many as its budget, in the order of training."""
+    """The training instances of a stage, in the order of training."""
 
     @property
     def boards(self) -> Any:
@@ -49,68 +49,68 @@ class StageInstances(Protocol):
 
     @property
     def environment(self) -> dict[str, dict[str, float]]:
-        """Statistics of the instances by group, for the engineer; may be empty."""
+        """Statistics of the instances for the engineer, by group; may be empty."""
 
     @property
     def shortfalls(self) -> list[RequestOutcome]:
-        """Requests that the generator could not fill; empty where it always can."""
+        """Requests that the generator could not fulfil; often empty."""
 
 
 class Scores(NamedTuple):
-    """What the loop knows of B answers."""
+    """The scores of B answers."""
 
-    rewards: np.ndarray  # float32 (B,), before any penalty for length
-    valid: np.ndarray  # bool (B,), the answer solves its instance
-    best: np.ndarray  # bool (B,), and no answer is better; implies `valid`
-    parsed: np.ndarray  # bool (B,), it can be read as an answer; `valid` implies it
+    rewards: np.ndarray  # float32 (B,), without the length penalty
+    valid: np.ndarray  # bool (B,), whether the answer solves its instance
+    best: np.ndarray  # bool (B,), whether no answer is better; implies `valid`
+    parsed: np.ndarray  # bool (B,), whether the answer can be parsed; implied by `valid`
     failures: np.ndarray  # object (B,), the kind of the first failure; None for valid answers
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What became of B answers."""
+    """The scores of B answers, with details for their records."""
 
     scores: Scores
-    details: Any  # what `TrainingEnvironment.episodes` needs besides, as the environment likes it
+    details: Any  # data for `TrainingEnvironment.episodes`, in any format
 
 
 class TrainingEnvironment(Protocol):
     """An environment within one run's configuration.
 
-    What is drawn follows from the typed JAX key and the other arguments alone.
+    All draws are deterministic functions of the typed JAX key and the other arguments.
     """
 
     @property
     def domain(self) -> Domain:
-        """What the engineer has to know of the environment."""
+        """The description of the environment for the engineer."""
 
     def validation_set(self) -> Any:
-        """Draw the fixed validation set; it depends on the section `validation`, not the seed."""
+        """Return the fixed validation set, which depends on the section `validation` only."""
 
     def warm_start_set(self, key: jax.Array, count: int, held_out: Any | None) -> Any:
-        """Draw about `count` instances to imitate, none of them `held_out`."""
+        """Return about `count` instances to imitate, excluding `held_out`."""
 
     def stage_set(
         self, key: jax.Array, configuration: Configuration, count: int, held_out: Any
     ) -> StageInstances:
-        """Draw the `count` training instances of a stage, none of them `held_out`."""
+        """Return the `count` training instances of a stage, excluding `held_out`."""
 
     def groups(self, instances: Any) -> np.ndarray:
-        """Return the group of each instance, int or str (B,), as `KnobSpace.groups` writes it."""
+        """Return the group of each instance, int or str (B,), as in `KnobSpace.groups`."""
 
     def prompts(self, instances: Any) -> list[str]:
-        """Write the prompt of each instance; the answer follows it."""
+        """Return the prompt of each instance; the answer follows directly."""
 
     def demonstrations(self, instances: Any) -> list[str]:
-        """Write an answer to imitate for each instance; a `UserError` if it has none to show."""
+        """Return an answer to imitate for each instance; raise a `UserError` if unsupported."""
 
     def judge(self, instances: Any, texts: Sequence[str]) -> Judged:
-        """Score any text as the answer to the instance in the same place."""
+        """Score each text, which may be anything, as the answer to its instance."""
 
     def episodes(
         self, instances: Any, texts: Sequence[str], judged: Judged
     ) -> tuple[EpisodeRecord, ...]:
-        """Make the records of answers that were judged."""
+        """Return the records of judged answers."""
 
     def digest_lines(self, instances: Any) -> Iterable[Any]:
-        """Yield a JSON value for each instance that tells it from any other, for digests."""
+        """Yield a JSON value per instance that identifies it, for digests."""
