@@ -1,4 +1,4 @@
-"""Large sets on disk, Hugging Face data sets, the benchmark, published rows, MovingAI files."""
+"""Board sets on disk, Hugging Face data sets, the benchmark, published rows and MovingAI files."""
 
 from jaxlake.datasets.board_sets import Manifest as Manifest
 from jaxlake.datasets.board_sets import load_set as load_set

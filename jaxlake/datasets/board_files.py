@@ -1,4 +1,4 @@
-"""Solved boards in `.npz` files, as `generate` returns them."""
+"""Read and write the output of `generate` as `.npz` files."""
 
 import zipfile
 import zlib
@@ -24,7 +24,7 @@ _UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib
 
 
 def write_boards(path: AnyPath, made: Generated, **texts: str) -> None:
-    """Write the filled slots of a set, and texts by name: the same bytes for the same values."""
+    """Write the filled slots of a set, and texts by name; equal values give equal bytes."""
     arrays: dict[str, np.ndarray] = {name: np.array(text) for name, text in texts.items()}
     filled = np.asarray(made.filled)
     for name, leaf in vars(made).items():
@@ -37,7 +37,7 @@ def write_boards(path: AnyPath, made: Generated, **texts: str) -> None:
 
 
 def read_boards(path: AnyPath) -> Generated:
-    """Read what `write_boards` wrote, with NumPy leaves; a `DatasetError` names a damaged file."""
+    """Read a file of `write_boards`, with NumPy leaves; raise `DatasetError` if it is damaged."""
     with open_boards(path) as arrays:
         leaves: dict[str, Any] = {
             name: kind(**{one.name: arrays[f"{name}.{one.name}"] for one in fields(kind)})
@@ -50,7 +50,7 @@ def read_boards(path: AnyPath) -> Generated:
 
 @contextmanager
 def open_boards(path: AnyPath) -> Iterator[Mapping[str, np.ndarray]]:
-    """Open a file of boards as arrays by name; a `DatasetError` names a damaged file."""
+    """Open a file of boards as arrays by name; raise `DatasetError` if it is damaged."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             yield arrays
@@ -61,7 +61,7 @@ def open_boards(path: AnyPath) -> Iterator[Mapping[str, np.ndarray]]:
 
 
 def concatenate(parts: list[Generated]) -> Generated:
-    """Join sets of one mixture to one that is sorted by cell; their counts are added up."""
+    """Merge sets of the same mixture into one, sorted by cell, with summed counts."""
     order = np.argsort(np.concatenate([part.cell for part in parts]), kind="stable")
     leaves: dict[str, Any] = {
         name: np.sum([getattr(part, name) for part in parts], axis=0, dtype=np.int64)

@@ -1,7 +1,7 @@
 """Large sets of boards on disk, made in parts by any number of processes.
 
-Part i of P holds boards of part i of all boards (`jaxlake.generator.board_parts`), made from the
-key `fold_in(key, i)`: parts have no board in common, and none depends on another.
+Part i of P is drawn from the i-th part of the space of boards (`jaxlake.generator.board_parts`)
+with the key `fold_in(key, i)`. Parts are therefore disjoint and independent of each other.
 """
 
 import json
@@ -32,12 +32,12 @@ MANIFEST = "manifest.json"
 MAX_PART_SIZE = 1 << 20
 
 _FORMAT = "jaxlake-boards-1"
-_REQUEST = "request"  # the name of the manifest's text in each part
+_REQUEST = "request"  # name of the manifest's text in each part
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What decides the boards of a set, as JSON values."""
+    """The arguments that determine the boards of a set, as JSON values."""
 
     key_impl: str
     key_data: list[int]
@@ -46,9 +46,9 @@ class Manifest:
     max_size: int
     max_agents: int
     horizon: int  # steps
-    max_candidates: int | None  # of each kind in one part
+    max_candidates: int | None  # per kind and part
     params: dict[str, list[float]]  # the leaves of LakeParams, (S,)
-    jaxlake: str  # the version that made it
+    jaxlake: str  # the version that made the set
     format: str = _FORMAT
 
     @property
@@ -57,7 +57,7 @@ class Manifest:
         return -(-self.count // self.part_size)
 
     def part_count(self, part: int) -> int:
-        """Return the number of boards that a part is asked to have."""
+        """Return the requested number of boards of a part."""
         return min(self.part_size, self.count - part * self.part_size)
 
     @property
@@ -67,7 +67,7 @@ class Manifest:
 
 
 def part_path(directory: str | AnyPath, part: int) -> AnyPath:
-    """Return the file of one part of a set."""
+    """Return the file path of a part of a set."""
     return as_path(directory) / f"part-{part:05d}.npz"
 
 
@@ -85,34 +85,36 @@ def make_set(
     max_candidates: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Manifest:
-    """Make a set of distinct, solved boards on disk, or the parts of one that are missing.
+    """Make a set of distinct, solved boards on disk, or the missing parts of one.
 
-    The set depends on the arguments alone. Files appear whole or not at all; the same call resumes
-    an interrupted one.
+    The set only depends on the arguments. Files are written atomically, and you can interrupt the
+    call at any time; the same call resumes it.
 
     Args:
-        directory: a new or empty folder, or one in which this set was begun; or the URL of one in
-            an object store, such as gs://bucket/folder (`pip install 'jaxlake[cloud]'`).
-        key: one typed PRNG key, of a kind that `generate` takes.
+        directory: a new or empty folder, a folder with an unfinished set of the same arguments, or
+            the URL of one in an object store, such as gs://bucket/folder
+            (`pip install 'jaxlake[cloud]'`).
+        key: one typed PRNG key, of a kind that `generate` supports.
         params: the mixture, leaves (S,); see `lake_params`. Each part is a sample of it.
-        count: boards of the whole set; at least 1.
-        part_size: boards of a part, at most 2**20; the last one may have fewer. At most 65,536
-            parts are allowed.
-        worker: (i, W), make every W-th part from part i on. All W workers get the same other
-            arguments; with `jax.distributed`, worker `(jax.process_index(), jax.process_count())`.
-        max_size: N, the padding of the boards.
-        max_agents: K, the padding of the agents.
+        count: number of boards in the set, at least 1.
+        part_size: number of boards per part, at most 2**20; the last part may have fewer. At most
+            65,536 parts are allowed.
+        worker: (i, W), make every W-th part, starting with part i. All W workers pass the same
+            other arguments. With `jax.distributed`, use
+            `(jax.process_index(), jax.process_count())`.
+        max_size: N, the padded size of the boards.
+        max_agents: K, the padded number of agents.
         horizon: see `solve`.
-        max_candidates: see `generate`, for each part.
-        progress: called with the number of parts of this worker on disk, and of all of them: at the
-            start and after each part.
+        max_candidates: see `generate`; applies to each part.
+        progress: called with the number of this worker's parts on disk and its total number of
+            parts, at the start and after each part.
 
     Returns:
         The manifest of the set.
 
     Raises:
         ValueError: an argument is out of range.
-        DatasetError: the folder holds something else, or a set of another request.
+        DatasetError: the folder holds other files, or a set with other arguments.
         OSError: a file can't be written.
     """
     _check(key, params, count, part_size, worker)
@@ -144,7 +146,7 @@ def make_set(
 
 
 def read_manifest(directory: str | AnyPath) -> Manifest:
-    """Read the manifest of a set; a `DatasetError` if it is missing or not one."""
+    """Read the manifest of a set; raise `DatasetError` if it is missing or invalid."""
     path = as_path(directory) / MANIFEST
     if not path.exists():
         raise DatasetError(f"{path}: is missing, so the folder is not a set of boards")
@@ -164,7 +166,7 @@ def read_manifest(directory: str | AnyPath) -> Manifest:
 
 
 def missing_parts(directory: str | AnyPath) -> list[int]:
-    """List the parts of a set that are not on disk."""
+    """Return the numbers of the parts of a set that are not on disk."""
     parts = range(read_manifest(directory).num_parts)
     names = {file.name for file in as_path(directory).iterdir()}
     return [part for part in parts if part_path(directory, part).name not in names]
@@ -186,8 +188,8 @@ def read_parts(directory: str | AnyPath) -> Iterator[Generated]:
     """Yield the parts of a complete set as `generate` returns them: NumPy leaves, all filled.
 
     Raises:
-        DatasetError: a part is missing, damaged, or of another request than the manifest says; the
-            message names the file. Parts before a damaged one have been yielded by then.
+        DatasetError: a part is missing, damaged, or does not match the manifest; the message names
+            the file. Parts before a damaged one are yielded first.
     """
     manifest = read_manifest(directory)
     if missing := missing_parts(directory):
@@ -203,7 +205,14 @@ def read_parts(directory: str | AnyPath) -> Iterator[Generated]:
 def load_set(directory: str | AnyPath) -> Generated:
     """Read a complete set as `generate` returns it: sorted by cell, all slots filled.
 
-    Leaves are NumPy arrays; counts are int64 sums over the parts. Raises as `read_parts`.
+    Args:
+        directory: the folder or URL of the set.
+
+    Returns:
+        The boards, with NumPy leaves; counts are int64 sums over the parts.
+
+    Raises:
+        DatasetError: as for `read_parts`.
     """
     return concatenate(list(read_parts(directory)))
 
@@ -227,7 +236,7 @@ def _check(
 
 
 def _begin(directory: AnyPath, manifest: Manifest) -> None:
-    """Write the manifest, or raise an error if the folder holds anything but this set."""
+    """Write the manifest, or raise `DatasetError` if the folder holds anything but this set."""
     path = directory / MANIFEST
     if not path.exists() and not make_room(path):
         others = {file.name for file in directory.iterdir()}
@@ -245,7 +254,7 @@ def _begin(directory: AnyPath, manifest: Manifest) -> None:
 
 
 def _is_made(directory: AnyPath, part: int, manifest: Manifest) -> bool:
-    """Return whether a part is on disk; a `DatasetError` if it is one of another set."""
+    """Return whether a part is on disk; raise `DatasetError` if it belongs to another set."""
     path = part_path(directory, part)
     if not path.exists():
         return False
@@ -257,9 +266,9 @@ def _is_made(directory: AnyPath, part: int, manifest: Manifest) -> bool:
 
 
 def _make_part(key: jax.Array, params: LakeParams, part: int, manifest: Manifest) -> Generated:
-    # The second number is that of the call of `generate`: a part takes one.
+    # The second number counts calls of `generate` for the part, of which there is one.
     own_key = jax.random.fold_in(jax.random.fold_in(key, part), 0)
-    # The random bits are those of JAX's default since 0.5, whatever the process has set.
+    # Fix the random bits to JAX's default since 0.5, whatever the process has set.
     with jax.threefry_partitionable(True):
         made = generate(
             own_key,

@@ -1,4 +1,4 @@
-"""Boards as a `Dataset` of Hugging Face, with the fields of `jaxlake solve`."""
+"""Convert boards to a Hugging Face `Dataset`, with the fields of `jaxlake solve`."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -24,34 +24,37 @@ def to_hugging_face(
     prompt: PromptStyle | None = None,
     chat: bool = True,
 ) -> "Dataset":
-    """Make a data set with one row per board.
+    """Return a data set with one row per board.
 
-    | column                     | what it holds                                               |
-    |----------------------------|-------------------------------------------------------------|
-    | `grid`                     | the rows of the board in the published symbols              |
-    | `size`, `num_agents`       | side of the board, cells; agents on it                      |
-    | `status`                   | of the solution, the name of a `Status`                     |
-    | `sum_of_costs`, `makespan` | the optima, steps                                           |
-    | `needs_wait`               | whether an optimal plan has to wait                         |
-    | `plan`, `makespan_plan`    | of each agent the names of its actions, up to its last move |
-    | `expansions`               | nodes expanded by the search                                |
-    | `prompt`                   | the board in words; where `prompt` is set                   |
-    | `answer`                   | `plan` as a policy should write it; likewise                |
+    | column                     | content                                                   |
+    |----------------------------|-----------------------------------------------------------|
+    | `grid`                     | the rows of the board in the published symbols            |
+    | `size`, `num_agents`       | side of the board in cells; number of agents              |
+    | `status`                   | status of the solution, the name of a `Status`            |
+    | `sum_of_costs`, `makespan` | the optima in steps                                       |
+    | `needs_wait`               | whether every optimal plan has a wait                     |
+    | `plan`, `makespan_plan`    | the action names of each agent, up to its last move       |
+    | `expansions`               | nodes expanded by the search                              |
+    | `prompt`                   | the prompt, if `prompt` is set                            |
+    | `answer`                   | the target answer for `plan`, if `prompt` is set          |
 
-    Columns of the solution are there if there is one, and all but `status` and `expansions` are
-    None unless it is OPTIMAL.
+    The columns of the solution exist if solutions are given. Except for `status` and `expansions`,
+    they are None unless the status is OPTIMAL.
 
     Args:
-        boards: Leaves (B, ...), of at most five agents in the first slots; or what `generate` and
-            `load_set` return, of which the filled slots are taken, with their solutions.
-        solutions: Of the boards, leaves (B, ...), where `boards` is an `Instance`.
-        prompt: The style of the column `prompt`; see `render`. None leaves it out.
-        chat: Whether a prompt is a list of chat messages, one by the user, or else a string.
+        boards: An `Instance` with leaves (B, ...) and at most five agents in the first slots, or
+            the output of `generate` or `load_set`, whose filled slots are used.
+        solutions: Solutions of the boards, leaves (B, ...), if `boards` is an `Instance`.
+        prompt: The style of the column `prompt`; see `render`. None omits the column.
+        chat: Whether a prompt is a list with one chat message by the user, or a string.
+
+    Returns:
+        The data set.
 
     Raises:
-        ValueError: `boards` is no batch, the lengths differ, solutions come twice, or the style is
-            unknown; of boards that have no symbols, see `GridError`.
-        ModuleNotFoundError: `datasets` is missing (the extra `hub`).
+        ValueError: `boards` is not a batch, the lengths differ, solutions are given twice, or the
+            style is unknown. Boards that can't be written in symbols raise `GridError`.
+        ModuleNotFoundError: the package `datasets` is missing (extra `hub`).
     """
     import datasets as library  # the extra `hub`
 
@@ -79,7 +82,7 @@ def to_hugging_face(
 def _each(
     boards: Instance, solutions: Solution | None
 ) -> Iterator[tuple[Instance, Solution | None]]:
-    """Yield the boards and solutions one by one, unbatched, with NumPy leaves."""
+    """Yield unbatched boards and solutions, with NumPy leaves."""
     batch = jax.tree.map(np.asarray, (boards, solutions))
     for row in range(len(boards.size)):
         yield jax.tree.map(lambda leaf, row=row: leaf[row], batch)

@@ -1,6 +1,6 @@
-"""MovingAI maps and scenarios (`type octile`, `version 1`), in and out.
+"""Read and write MovingAI maps and scenarios (`type octile`, `version 1`).
 
-Their coordinates are (x, y) = (column, row) from the top left; ours are (row, column).
+MovingAI coordinates are (x, y) = (column, row) from the top left; ours are (row, column).
 """
 
 import math
@@ -18,13 +18,13 @@ from jaxlake.datasets.source_files import DatasetError, read_text
 from jaxlake.files import write_text_whole
 
 PASSABLE = ".GS"
-"""Ground, ground, swamp."""
+"""Passable letters: ground, ground, swamp."""
 
 BLOCKED = "@OTW"
-"""Out of bounds (two letters for it), trees, water: water is not passable from other terrain."""
+"""Blocked letters: out of bounds (two letters), trees, and water, which is unreachable on foot."""
 
 LARGEST_SIDE = 127
-"""Positions of an `Instance` are int8."""
+"""Largest side of a map, because positions of an `Instance` are int8."""
 
 _HEADER = re.compile(r"type octile height ([1-9][0-9]{0,3}) width ([1-9][0-9]{0,3}) map")
 _FIELDS = (
@@ -46,7 +46,7 @@ class Scenario:
 
 
 def read_map(path: str | Path) -> np.ndarray:
-    """Read which cells of a `.map` file an agent may enter: bool (height, width).
+    """Read the passable cells of a `.map` file, bool (height, width).
 
     Raises:
         DatasetError: the header, the number of rows, a row's width or a letter is wrong; the
@@ -97,7 +97,7 @@ def read_scen(path: str | Path) -> list[Scenario]:
 
 
 def _scenario(line: str, place: str) -> Scenario:
-    # Names may hold blanks where the columns are set apart by tabs.
+    # Names may contain blanks if columns are separated by tabs.
     fields = line.strip().split("\t") if "\t" in line else line.split()
     if len(fields) != len(_FIELDS):
         raise DatasetError(
@@ -112,9 +112,9 @@ def _scenario(line: str, place: str) -> Scenario:
 
 
 def check_map_name(scenarios: Sequence[Scenario], path: str | Path) -> None:
-    """Raise a `DatasetError` if a row of a scenario is for a map of another name than a file's.
+    """Raise `DatasetError` if a row of a scenario is for a map with another file name.
 
-    Only the last part of a path counts, whichever way its slashes lean.
+    Only the last component of paths is compared; both kinds of slashes are separators.
     """
     name = Path(path).name
     for number, row in enumerate(scenarios):
@@ -128,20 +128,22 @@ def check_map_name(scenarios: Sequence[Scenario], path: str | Path) -> None:
 def instance_from_scenarios(
     passable: np.ndarray, scenarios: Sequence[Scenario], num_agents: int
 ) -> Instance:
-    """Make the board of a map with the tasks of the first rows of a scenario, with NumPy leaves.
+    """Return the board of a map, with tasks from the first rows of a scenario.
 
-    A lake is square: of a map that is not, the board's side is the longer one, and the cells that
-    the map does not have are holes. Agent i has the task of row i.
+    Boards are square: a rectangular map is padded with holes. Agent i gets the task of row i.
 
     Args:
-        passable: bool (height, width), as `read_map` gives it.
+        passable: bool (height, width), from `read_map`.
         scenarios: at least `num_agents` rows.
-        num_agents: agents of the board.
+        num_agents: number of agents.
+
+    Returns:
+        The board, with NumPy leaves.
 
     Raises:
-        DatasetError: the board or the agents don't fit, a row is for a map of another width or
-            height, or the starts and goals are not distinct passable cells of the map. (Some
-            published scenarios let one agent start where another's goal is; a lake does not.)
+        DatasetError: the map is too large, there are too few rows, a row is for a map of another
+            shape, or the starts and goals are not distinct passable cells. (In some published
+            scenarios the start of one agent is the goal of another, which lakes do not allow.)
     """
     height, width = passable.shape
     side = max(height, width)
@@ -170,15 +172,20 @@ def instance_from_scenarios(
             taken[r, c] = name
     holes = np.ones((side, side), bool)
     holes[:height, :width] = ~passable
-    places = np.array(list(taken), np.int8)  # starts and goals in turns
+    places = np.array(list(taken), np.int8)  # alternating starts and goals
     return numpy_instance(holes, side, places[::2], places[1::2], num_agents)
 
 
 def write_movingai(directory: str | Path, name: str, instance: Instance) -> None:
-    """Write one board as `NAME.map` and `NAME.scen`, one row per agent, into a folder.
+    """Write one board to a folder as `NAME.map` and `NAME.scen`, with one row per agent.
 
-    The optimal length of a row is the agent's own shortest path without diagonal steps, since the
-    lake has none, and infinity where there is no path.
+    The optimal length of a row is the agent's individual shortest path without diagonal steps, or
+    infinity if its goal is unreachable.
+
+    Args:
+        directory: the folder, which must exist.
+        name: the file name without extension.
+        instance: the board, unbatched.
     """
     directory, size = Path(directory), int(instance.size)
     holes = np.asarray(instance.holes)[:size, :size]

@@ -1,6 +1,6 @@
-"""A benchmark of the paper's shape: 3,150 boards of 3 to 5 agents with proved optima.
+"""A benchmark with the structure of the paper's: 3,150 boards of 3 to 5 agents with proved optima.
 
-Hashes cover boards, requests and optima, not plans, so that solvers may break ties as they like.
+Hashes cover boards, requests and optima, but not plans, so solvers may break ties differently.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ _HASHED = (*_BOARD, *(f"requested_{name}" for name in _REQUESTED), *_OPTIMUM)
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What decides a benchmark; one that is published under a version never changes."""
+    """The parameters of a benchmark; published versions never change."""
 
     version: str
     seed: int
@@ -57,7 +57,7 @@ class Benchmark:
 
     @property
     def quota(self) -> np.ndarray:
-        """int64 (W, 2), of one hole ratio: boards that need no wait, and that need one."""
+        """Boards per hole ratio without and with a needed wait, int64 (W, 2)."""
         waits = [int(np.floor(ratio * self.boards_each + 0.5)) for ratio in self.wait_ratios]
         return np.array([[self.boards_each - wait, wait] for wait in waits])
 
@@ -79,11 +79,13 @@ def cell_name(agents: int, size: int) -> str:
 
 
 def make_cell(benchmark: Benchmark, agents: int, size: int) -> Rows:
-    """Make the rows of one cell by configuration; they depend on the benchmark and the cell only.
+    """Return the rows of one cell by configuration; they only depend on the benchmark and the cell.
 
     A row has the published fields `sample_id` (`3ag_3x3_hr0.1_000`), `num_agents` and `text` (a
-    prompt of style `full`); what was asked for (`requested_*`); the board, and its optimum. It is a
-    `DatasetError` if there are not enough boards even without holes.
+    prompt in style `full`), the requested values (`requested_*`), the board, and its optimum.
+
+    Raises:
+        DatasetError: there are not enough boards, even without holes.
     """
     key = jax.random.key(benchmark.seed, impl="threefry2x32")
     key = jax.random.fold_in(jax.random.fold_in(key, agents), size)
@@ -119,9 +121,15 @@ def write_benchmark(
     benchmark: Benchmark = V2,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Rows:
-    """Make the whole benchmark, write a JSON-lines file per configuration, and return the rows.
+    """Make the benchmark, write one JSON-lines file per configuration, and return the rows.
 
-    `progress` is called after each cell with its name, the number of cells done and of all.
+    Args:
+        directory: the folder; created if it does not exist.
+        benchmark: the parameters.
+        progress: called after each cell with its name, the number of finished cells, and the total.
+
+    Returns:
+        The rows by configuration.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -136,8 +144,8 @@ def write_benchmark(
 
 
 def _make_cells(benchmark: Benchmark, report: Callable[[str, int, int], None]) -> list[Rows]:
-    """Make all cells in threads, and return them in the order of the benchmark."""
-    # The first cell compiles the program of all; then those that take longest begin first.
+    """Make all cells in threads, and return them in benchmark order."""
+    # The first cell compiles the shared program; then the slowest cells start first.
     first, *others = benchmark.cells
     cells = {first: make_cell(benchmark, *first)}
     report(cell_name(*first), 1, len(benchmark.cells))
@@ -154,7 +162,7 @@ def _make_cells(benchmark: Benchmark, report: Callable[[str, int, int], None]) -
 
 
 def read_benchmark(directory: str | Path, *, benchmark: Benchmark = V2) -> Rows:
-    """Return the rows that `write_benchmark` wrote; a `DatasetError` names what is wrong."""
+    """Read the rows of `write_benchmark`; raise `DatasetError` if a file is invalid."""
     rows: Rows = {}
     for config in benchmark.configurations:
         rows[config] = []
@@ -166,7 +174,7 @@ def read_benchmark(directory: str | Path, *, benchmark: Benchmark = V2) -> Rows:
 
 
 def make_record(benchmark: Benchmark, rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
-    """Count and hash the rows, given by configuration, of every cell and of the whole."""
+    """Return the row counts and hashes of each cell and of the whole benchmark."""
     cells: dict[str, dict[str, Any]] = {}
     for agents, size in benchmark.cells:
         count, digest = 0, hashlib.sha256()
@@ -187,7 +195,7 @@ def make_record(benchmark: Benchmark, rows: Mapping[str, Sequence[Row]]) -> dict
 
 
 def committed_record() -> dict[str, Any]:
-    """Return the record of `V2` that this package holds."""
+    """Return the record of `V2` shipped with this package."""
     file = resources.files("jaxlake.datasets") / f"paper_benchmark_{V2.version}.json"
     record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return record
@@ -206,7 +214,7 @@ def record_differences(record: Mapping[str, Any], expected: Mapping[str, Any]) -
 def _boards(
     benchmark: Benchmark, key: jax.Array, agents: int, size: int, hole_ratio: float, seen: DigestSet
 ) -> SolvedBoards:
-    """Make as many boards as one hole ratio needs, some of the other kind or with fewer holes."""
+    """Make the boards of one hole ratio; the other kind or fewer holes fill shortfalls."""
     wanted = benchmark.quota.sum(axis=0)
     names = ("max_size", "max_agents", "horizon", "max_candidates")
     options = DrawOptions(int(wanted.sum()), **{name: getattr(benchmark, name) for name in names})
@@ -225,16 +233,16 @@ def _boards(
             made = fill_quotas(place, params, missing[None], seen, options, oversample=True)
             parts.append(made.boards)
             missing = missing - made.made[0]
-            # What is missing of one kind is asked for of the other one in the second turn.
+            # In the second turn, the other kind makes up for a shortfall.
             missing = missing[::-1] if missing.any() else missing
         holes -= 1
     return SolvedBoards.concatenate(parts)
 
 
 def _deal(boards: SolvedBoards, benchmark: Benchmark) -> list[list[tuple[int, bool]]]:
-    """Deal boards to configurations in the order found: (index, kind that was asked for) of each.
+    """Assign boards to configurations in order; return (index, requested kind) of each.
 
-    What stands in for a kind that ran out was found last and goes where places are left.
+    Boards that substitute for another kind come last and fill the remaining places.
     """
     kinds = np.asarray(boards.solutions.needs_wait).astype(int)
     left = benchmark.quota.copy()

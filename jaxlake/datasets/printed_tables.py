@@ -1,4 +1,4 @@
-"""The results printed in arXiv 2606.17682: valid and optimal per cent by agents, model and size."""
+"""Results printed in arXiv 2606.17682: percent valid and optimal by agents, model and size."""
 
 import csv
 from collections.abc import Iterable
@@ -11,34 +11,34 @@ FILE_NAME = "published_results.csv"
 METRICS = ("valid", "optimal")
 
 BOARDS = 150
-"""How many boards a cell has."""
+"""Number of boards per cell."""
 
-# A printed per cent has two decimals, so it is within 0.005 of the true one.
+# Printed percentages have two decimals, so they are within 0.005 of the true values.
 _ROUNDING = 0.005 + 1e-9
 
 
 @dataclass(frozen=True)
 class PublishedResult:
-    """One printed row: what a model reached on the boards of one size, or of all sizes."""
+    """One printed row: the results of a model on boards of one size or of all sizes."""
 
     num_agents: int
-    model: str  # as it is printed, such as `Qwen3-4B (base)`
-    size: int | None  # side of the boards, cells; None: the aggregate over all sizes
-    valid: float  # per cent, as printed
-    optimal: float  # per cent, as printed; the paper's page says: by makespan
-    means: tuple[float, float] | None = None  # of an aggregate: its cells' means of both, per cent
+    model: str  # as printed, such as `Qwen3-4B (base)`
+    size: int | None  # side of the boards in cells; None: the aggregate over all sizes
+    valid: float  # percent, as printed
+    optimal: float  # percent, as printed; by makespan, according to the paper's page
+    means: tuple[float, float] | None = None  # for aggregates: means of both over cells, percent
 
     @property
     def misprinted(self) -> tuple[str, ...]:
-        """Which of `METRICS` can't be right.
+        """The `METRICS` whose printed values are impossible.
 
-        They are cells that no count of 150 boards gives, and aggregates other than their cells'
-        mean.
+        Cells are impossible if no count out of 150 boards rounds to the value; aggregates, if they
+        differ from the mean of their cells.
         """
         printed = (self.valid, self.optimal)
         if self.means is None:
             expected, allowed = tuple(map(_nearest_rate, printed)), _ROUNDING
-        else:  # the mean of rounded cells, rounded once more
+        else:  # the rounded mean of rounded cells
             expected, allowed = self.means, 2 * _ROUNDING
         return tuple(
             name
@@ -49,7 +49,7 @@ class PublishedResult:
 
 @cache
 def published_results() -> tuple[PublishedResult, ...]:
-    """Return the printed rows of this package, in the order of the file."""
+    """Return the printed rows, in file order."""
     file = resources.files("jaxlake.datasets") / FILE_NAME
     rows = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
     printed = [
@@ -66,17 +66,17 @@ def published_results() -> tuple[PublishedResult, ...]:
 
 
 def published_models() -> tuple[str, ...]:
-    """Return the names of the published models, in the order of the file."""
+    """Return the names of the published models, in file order."""
     return tuple(dict.fromkeys(result.model for result in published_results()))
 
 
 def _nearest_rate(percent: float) -> float:
-    """Return the nearest per cent that a count of a cell's boards gives."""
+    """Return the nearest percentage that a count of boards of a cell can give."""
     return 100.0 * round(percent * BOARDS / 100.0) / BOARDS
 
 
 def _with_means(aggregate: PublishedResult, printed: Iterable[PublishedResult]) -> PublishedResult:
-    """Add the means of an aggregate's own cells, which all have the same number of boards."""
+    """Add the means over the cells of an aggregate, which have equal numbers of boards."""
     own = (aggregate.num_agents, aggregate.model)
     cells = [row for row in printed if (row.num_agents, row.model) == own and row.size is not None]
     valid = sum(row.valid for row in cells) / len(cells)

@@ -1,4 +1,4 @@
-"""A reader for the rows of the published data set, whose prompts have the board inside."""
+"""Read the rows of the published data set, whose boards are part of the prompts."""
 
 import contextlib
 import re
@@ -16,10 +16,10 @@ from jaxlake.datasets.source_files import DatasetError, read_rows
 MAX_SIZE, MAX_AGENTS = 10, len(START_SYMBOLS)
 SUFFIXES = (".jsonl", ".parquet")
 _CELLS = frozenset(SYMBOLS)
-# What may frame a row: brackets and bars, quotes, commas between cells, a row's number before it.
+# Decorations of a row: brackets, bars, quotes, commas between cells, and a leading row number.
 _FRAME = str.maketrans(dict.fromkeys("|[]\"',", " "))
 _ROW_LABEL = re.compile(r"^\s*(?:row\s*)?[0-9]+\s*[:|)]?\s+", re.IGNORECASE)
-# All gaps are bounded, so that a hostile text takes linear time.
+# All gaps are bounded, so that matching takes linear time on any text.
 _POSITION = r"\(\s{0,8}([0-9]{1,3})\s{0,8},\s{0,8}([0-9]{1,3})\s{0,8}\)"
 _TASK = re.compile(
     rf"agent\s{{0,8}}([0-9]{{1,3}})\b[^\n]{{0,80}}?{_POSITION}[^\n]{{0,40}}?{_POSITION}",
@@ -37,19 +37,22 @@ class PublishedRow:
     sample_id: str
     num_agents: int
     instance: Instance  # NumPy leaves, agents in slots 0..num_agents-1
-    text: str  # the prompt; empty where the row has only the board
-    config: str | None  # `benchmark_wr...`, read off the file's path or name; None if not there
-    optimum: tuple[int, int] | None = None  # sum of costs and makespan, steps, if the row has both
+    text: str  # the prompt; empty if the row only has the board
+    config: str | None  # `benchmark_wr...`, from the row or the file's path; None if absent
+    optimum: tuple[int, int] | None = None  # sum of costs and makespan in steps, if both are given
 
 
 def read_published(source: str | Path) -> list[PublishedRow]:
-    """Read published rows, in the order of paths and in theirs.
+    """Read published rows, in path and row order.
 
-    A row needs `sample_id`, `num_agents`, and either `text` with the board inside (see
-    `find_board`) or `grid`, the board's rows.
+    A row needs `sample_id`, `num_agents`, and either `text`, which contains the board (see
+    `find_board`), or `grid`, the rows of the board.
 
     Args:
         source: a .jsonl or .parquet file (needs pyarrow), or a folder of such files.
+
+    Returns:
+        The rows with their boards.
 
     Raises:
         DatasetError: a file can't be read, a row lacks a field, or its board can't be found; the
@@ -63,12 +66,17 @@ def read_published(source: str | Path) -> list[PublishedRow]:
 
 
 def find_board(text: str, *, num_agents: int | None = None, size: int | None = None) -> Instance:
-    """Find the board that a prompt is about.
+    """Return the board of a prompt.
 
-    A board is n consecutive lines of n letters each which `parse_grid` accepts; bars, brackets,
-    quotes, commas and row numbers around the letters are passed over. Of several boards with
-    `num_agents` agents and side `size` (None: any) the one counts that agrees for most agents with
-    what the text says of them ("Agent 0 ... (1, 1) ... (1, 0)", start then goal), then the last.
+    A board is a block of n consecutive lines with n letters each that `parse_grid` accepts. Bars,
+    brackets, quotes, commas and row numbers around the letters are ignored. If several boards
+    match, the function returns the one that agrees with the most task descriptions in the text
+    ("Agent 0 ... (1, 1) ... (1, 0)", start then goal); ties go to the last board.
+
+    Args:
+        text: the prompt.
+        num_agents: required number of agents; any if None.
+        size: required side of the board; any if None.
 
     Raises:
         DatasetError: there is no such board.
@@ -92,7 +100,7 @@ def find_board(text: str, *, num_agents: int | None = None, size: int | None = N
 
 
 def find_boards(text: str) -> list[Instance]:
-    """All boards in a text, in the order of their last lines; see `find_board`."""
+    """Return all boards in a text, ordered by their last lines; see `find_board`."""
     rows = [_cells(line) for line in text.splitlines()]
     boards = []
     for end in range(1, len(rows) + 1):
@@ -107,7 +115,7 @@ def find_boards(text: str) -> list[Instance]:
 
 
 def _cells(line: str) -> list[str]:
-    """The letters of a line of a board; none of any other line."""
+    """Return the letters of a line of a board, or an empty list for other lines."""
     cells = _ROW_LABEL.sub("", line.translate(_FRAME)).split()
     return cells if _CELLS.issuperset(cells) else []
 
@@ -134,7 +142,7 @@ def _row(record: Mapping[str, Any], place: str, config: str | None) -> Published
         if not (board := text or "\n".join(record.get("grid") or ())):
             raise DatasetError(f"text: missing, got the fields {_names(record)}")
         instance = find_board(board, num_agents=num_agents, size=size)
-    except (DatasetError, TypeError) as error:  # TypeError: a grid of something else than rows
+    except (DatasetError, TypeError) as error:  # TypeError: the grid is not a list of rows
         raise DatasetError(f"{place}: {error}") from None
     cost = _steps(record, "sum_of_costs", place)
     makespan = _steps(record, "makespan", place)
@@ -149,7 +157,7 @@ def _names(record: Mapping[str, Any]) -> str:
 
 
 def _steps(record: Mapping[str, Any], field: str, place: str) -> int | None:
-    """Read a number of steps; None where the row has none."""
+    """Return a number of steps, or None if the row lacks the field."""
     value = record.get(field)
     if value is not None and (type(value) is not int or not 0 <= value <= _MOST_STEPS):
         raise DatasetError(
@@ -159,7 +167,7 @@ def _steps(record: Mapping[str, Any], field: str, place: str) -> int | None:
 
 
 def published_files(source: str | Path) -> list[Path]:
-    """List the files of which `read_published` reads the rows; arguments and errors are its own."""
+    """Return the files read by `read_published`, with the same arguments and errors."""
     path = Path(source)
     if path.is_file():
         return [path]

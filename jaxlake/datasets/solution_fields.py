@@ -1,4 +1,4 @@
-"""Solutions as fields of JSON records and of rows of data sets."""
+"""Convert solutions to fields of JSON records and data sets."""
 
 from typing import Any
 
@@ -13,7 +13,9 @@ OPTIMA = ("sum_of_costs", "makespan", "needs_wait", "plan", "makespan_plan")
 def optimum_fields(solution: Solution, num_agents: int | None = None) -> dict[str, Any]:
     """Return the optima of an OPTIMAL solution, with its plan as trimmed action names.
 
-    The board has `num_agents` in the slots from 0 on (None: in every slot).
+    Args:
+        solution: the solution, unbatched.
+        num_agents: number of agents, in the first slots; None if all slots are used.
     """
     return {
         "sum_of_costs": int(solution.sum_of_costs),
@@ -24,7 +26,7 @@ def optimum_fields(solution: Solution, num_agents: int | None = None) -> dict[st
 
 
 def solution_fields(solution: Solution, num_agents: int) -> dict[str, Any]:
-    """Return all of a solution; the optima and plans are None unless it is OPTIMAL."""
+    """Return all fields of a solution; optima and plans are None unless it is OPTIMAL."""
     fields: dict[str, Any] = {"status": Status(int(solution.status)).name}
     if solution.status == Status.OPTIMAL:
         plan = np.asarray(solution.makespan_plan)[:, :num_agents]

@@ -9,11 +9,11 @@ from jaxlake.remote_files import AnyPath
 
 
 class DatasetError(ValueError):
-    """A data set on disk, or a row of one, that is not what it should be; names file and place."""
+    """A data set or one of its rows is invalid; the message names the file and the place."""
 
 
 def read_text(path: AnyPath) -> str:
-    """Read a UTF-8 text, with a byte order mark or without; raise a `DatasetError` if it is not."""
+    """Read a UTF-8 text file; raise `DatasetError` if it is unreadable or not UTF-8."""
     try:
         return decode_text(path.read_bytes())
     except OSError as error:
@@ -23,7 +23,7 @@ def read_text(path: AnyPath) -> str:
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read (place, row) of each line, a JSON object at "PATH:LINE", or raise a `DatasetError`."""
+    """Yield (place, row) per line, with place "PATH:LINE"; raise `DatasetError` if invalid."""
     try:
         for number, row in read_json_lines(path):
             place = f"{path}:{number}"

@@ -1,4 +1,4 @@
-"""Pictures of boards and episodes: text and SVG, still and animated."""
+"""Draw boards and episodes as text and as still or animated SVG."""
 
 from jaxlake.render.picture import Picture, episode_svg, show
 from jaxlake.render.terminal import board_text

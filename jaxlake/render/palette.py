@@ -1,6 +1,6 @@
-"""The colours of pictures, from Okabe and Ito, Color Universal Design (2008).
+"""Colours of pictures, from Okabe and Ito, Color Universal Design (2008).
 
-They stay apart for colour-blind readers. Agents are told apart by number too, holes by shape.
+Colour-blind readers can distinguish them. Agents also differ by number, and holes by shape.
 """
 
 from typing import Final
@@ -12,10 +12,10 @@ AGENT_COLOURS: Final = (
     ("#CC79A7", "#10151a"),
     ("#E69F00", "#10151a"),
 )
-"""(disc, number on the disc) of agents 0..4: each pair has a contrast of at least 4.5."""
+"""(disc, number on the disc) of agents 0 to 4, with a contrast ratio of at least 4.5."""
 
 MARK: Final = "#F0E442"
-"""What marks a failure: the one colour that no agent has."""
+"""Colour of failures, which no agent has."""
 
 INK: Final = "#10151a"
 QUIET: Final = "#6a7885"

@@ -1,4 +1,4 @@
-"""One board or one plan, shown in whatever form is asked for: notebook, SVG or text."""
+"""Show a board or a plan in a notebook, as SVG or as text."""
 
 import os
 from collections.abc import Sequence
@@ -19,38 +19,41 @@ from jaxlake.render.svg import draw_svg
 from jaxlake.render.terminal import episode_text
 from jaxlake.solver.solution import unknown_solution
 
-# In pixels: boards are drawn as large as fits.
+# In pixels: boards are drawn as large as they fit.
 _LARGEST_CELL = 36.0
 _WIDTH = 800.0
 
 _PADDING = 32
-"""Plans are padded to multiples of this many steps, so that few lengths are compiled for."""
+"""Plans are padded to multiples of this many steps, to limit the number of compiled programs."""
 
 _verify = jax.jit(verify)
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A board, or a plan played on it, as notebooks and files show it; `print` writes `text`."""
+    """Picture of a board, or of a plan on it, for notebooks and files; `print` shows `text`."""
 
     playback: Playback
     cell: float
 
     @property
     def svg(self) -> str:
-        """One `<svg>` element on a background of its own, animated if there is a plan."""
+        """One `<svg>` element with a background, animated if there is a plan."""
         return draw_svg(self.playback, self.cell, panel=True)
 
     @property
     def text(self) -> str:
-        """The board at each moment, in letters."""
+        """The board after each step, in letters."""
         return episode_text(self.playback)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write `path`, whole or not at all, as its name ends: `.svg` or `.txt`.
+        """Write the picture to a file atomically, and return its path.
+
+        Args:
+            path: a name that ends in `.svg` or `.txt`, which selects the format.
 
         Raises:
-            ValueError: the name ends in something else.
+            ValueError: the name has another ending.
             OSError: the file can't be written.
         """
         target = Path(path)
@@ -76,19 +79,20 @@ class Picture:
 def show(
     instance: Instance, plan: Any = None, *, length: int | None = None, cell: float | None = None
 ) -> Picture:
-    """Show one board, or one plan on it with its failure marked where it happens.
+    """Return a picture of a board, or of a plan on it with its first failure marked.
 
-    A notebook shows the `Picture`, and its `save` writes SVG or text.
+    Notebooks display the `Picture`, and its method `save` writes SVG or text.
 
     Args:
-        instance: the board, 1 to 5 agents, not a batch.
-        plan: int (T, K), one row per step, as in `Solution.plan`. None shows the board alone.
-        length: number of steps of the plan. If None, up to the last one in which anyone moves.
-        cell: side of a cell in pixels; if None as large as fits 800 pixels, at most 36.
+        instance: an unbatched board with 1 to 5 agents.
+        plan: int (T, K), one row per step, as in `Solution.plan`. None shows only the board.
+        length: number of steps of the plan. If None, the plan ends with its last move.
+        cell: side of a cell in pixels. If None, the picture is at most 800 pixels wide and cells
+            are at most 36 pixels.
 
     Raises:
-        ValueError: the instance is a batch, or the plan has another shape or is the -1 of a board
-            without a plan.
+        ValueError: the instance is a batch, the plan has another shape, or it is filled with -1,
+            which means that the solver found no plan.
     """
     board = board_of_instance(instance)
     side = min(_LARGEST_CELL, _WIDTH / (len(board.holes) + 2)) if cell is None else float(cell)
@@ -117,19 +121,17 @@ def show(
 def episode_svg(
     grid: Sequence[str], plan: Sequence[Sequence[str | int]] | None, *, cell: float = 36
 ) -> str:
-    """Draw one board, with the plan played on it, as one `<svg>` element of well-formed XML.
+    """Return a board, with a plan played on it, as one `<svg>` element of well-formed XML.
 
     Args:
-        grid: the rows of the board in the published symbols, as `parse_grid` reads them; 1 to 5
-            agents.
-        plan: one sequence of actions (names, or numbers 0..4) for each agent; an agent whose
-            sequence is shorter waits. It is played up to its first failure. None gives a still
-            picture.
+        grid: the rows of a board with 1 to 5 agents, in the symbols of `parse_grid`.
+        plan: one sequence of actions (names, or numbers 0 to 4) per agent, played up to its first
+            failure. Agents with shorter sequences wait. None gives a still picture.
         cell: side of a cell in pixels.
 
     Raises:
-        ValueError: names the row, agent, step or argument that is wrong, and what is allowed
-            (for the grid, a `GridError`).
+        ValueError: an argument is invalid; the message names the row, agent or step. An invalid
+            grid raises `GridError`.
     """
     board = parse_grid(grid, max_agents=MAX_AGENTS)
     if plan is None:

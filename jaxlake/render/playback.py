@@ -1,7 +1,7 @@
-"""What a picture shows: a board, the plan as far as it is played, and the fault that ends it.
+"""The content of a picture: a board, the played steps of a plan, and the failure that ends it.
 
-The verifier says which failure comes first, when, and the lowest agent; this module says which
-agents and cells that concerns.
+The verifier returns the first failure, its step and the lowest agent; this module finds all agents
+and cells involved.
 """
 
 from collections.abc import Sequence
@@ -39,26 +39,26 @@ class Fault:
     time: int | None
     agents: tuple[int, ...]
     groups: tuple[tuple[int, ...], ...]  # agents that fail together, such as the two of a swap
-    cells: tuple[Cell, ...]  # where each agent of the groups ends, or leaves the board from
+    cells: tuple[Cell, ...]  # the last cell of each agent in the groups, on the board if it left it
 
     @property
     def in_a_step(self) -> bool:
-        """Whether it happens in a step, rather than before there is one or after the last."""
+        """Whether it happens during a step, not before the first or after the last one."""
         return self.kind not in ("parse_error", "goal_not_reached") and self.time is not None
 
 
 @dataclass(frozen=True)
 class Playback:
-    """A board and, where there is a plan, its T steps that are shown."""
+    """A board and the T displayed steps of a plan, if any."""
 
     board: Board
-    actions: NDArray[np.int64] | None  # (T, K), the last ones being those of the fault
-    moments: NDArray[np.int64]  # (T + 1, K, 2), where the steps lead, be it off the board
-    fault: Fault | None  # None for a plan without one
+    actions: NDArray[np.int64] | None  # (T, K), up to the failing step
+    moments: NDArray[np.int64]  # (T + 1, K, 2), positions, possibly off the board
+    fault: Fault | None  # None for a plan without failure
 
 
 def board_of_instance(instance: Instance) -> Board:
-    """Take a board from one instance with agents in slots 0..k-1, 1 to 5, else a `ValueError`."""
+    """Return the board of an instance; raise `ValueError` unless 1 to 5 agents come first."""
     mask = np.asarray(instance.agent_mask)
     if mask.ndim != 1:
         raise ValueError(f"instance: got a batch of shape {mask.shape[:-1]}, one is needed")
@@ -77,7 +77,7 @@ def board_of_instance(instance: Instance) -> Board:
 
 
 def actions_of_agents(plan: Sequence[Sequence[str | int]], agents: int) -> NDArray[np.int64]:
-    """Return actions as numbers, int64 (T, K), from one sequence per agent, padded with WAIT."""
+    """Convert one action sequence per agent to numbers, int64 (T, K), padded with WAIT."""
     if len(plan) != agents:
         raise ValueError(f"plan: got {len(plan)} agents, the board has {agents}")
     actions = np.full((max(map(len, plan)), agents), Action.WAIT, dtype=np.int64)
@@ -101,10 +101,14 @@ def play(
     agent: int | None = None,
     time: int | None = None,
 ) -> Playback:
-    """Play a plan, (T, K) numbers or None, up to the failure that the verifier found.
+    """Play a plan up to the failure found by the verifier.
 
-    A number that is no action moves nobody. `failure` is the label of a `Failure`, or None; the
-    lowest agent involved and its 0-based step are None or below 0 where they are not known.
+    Args:
+        board: the board.
+        actions: int (T, K), or None. Invalid numbers do not move the agent.
+        failure: the label of a `Failure`, or None.
+        agent: the lowest agent involved; None or negative if unknown.
+        time: the 0-based step of the failure; None or negative if unknown.
     """
     agents = len(board.starts)
     lowest = None if agent is None or agent < 0 else int(agent)
@@ -131,7 +135,7 @@ def play(
 
 
 def caption(playback: Playback) -> str | None:
-    """Return the fault and its time, or the number of steps; None if there is no plan."""
+    """Return a caption: the failure and its step, or the number of steps; None without a plan."""
     fault = playback.fault
     if fault is not None:
         words = [fault.kind.replace("_", " ")]
@@ -145,7 +149,7 @@ def caption(playback: Playback) -> str | None:
 
 
 def whereabouts(playback: Playback) -> str | None:
-    """Return the agents and the cells of a fault; None where they are not known."""
+    """Return a description of the agents and cells of a failure, or None if they are unknown."""
     fault = playback.fault
     if fault is None or not fault.agents:
         return None
@@ -161,7 +165,7 @@ def whereabouts(playback: Playback) -> str | None:
 def _groups(
     kind: str, board: Board, moments: NDArray[np.int64], actions: NDArray[np.int64], lowest: int
 ) -> tuple[tuple[int, ...], ...]:
-    """Who fails together in the last step or after it, the named agent being one of them."""
+    """Return the groups of agents that fail together, including the lowest agent."""
     after = moments[-1]
     outside = ((after < 0) | (after >= len(board.holes))).any(axis=1)
     if kind == "goal_not_reached":

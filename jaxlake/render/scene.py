@@ -1,4 +1,4 @@
-"""The picture of a playback as SVG elements: lengths in pixels, moments in steps made."""
+"""Lay out a playback as SVG elements; lengths are in pixels, times in steps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,29 +27,29 @@ LEAD_IN: Final = 1.0
 MOTION: Final = 0.72
 PAUSE: Final = 3.0
 
-# How far agents come in a failing step: they touch, and both numbers stay readable.
+# Fraction of a failing step that agents complete: they touch, and both numbers stay readable.
 _REACH: Final = {"off_board": 0.66, "vertex_conflict": 0.6, "swapping_conflict": 0.2}
 
-# In pixels: what is read stays readable when cells are small.
+# In pixels: lower bounds that keep text and marks readable in small cells.
 _SMALLEST_TEXT: Final = 11.0
 _SMALLEST_MARK: Final = 5.0
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A picture as SVG elements, and how its groups move, by their classes."""
+    """A picture as SVG elements, with the paths of its moving groups by class name."""
 
     width: float
     height: float
     title: str
     elements: str
-    paths: dict[str, tuple[Point, ...]]  # the place of each moving group at each moment
+    paths: dict[str, tuple[Point, ...]]  # the position of each moving group after each step
     marked: bool  # whether there is a group `mark`, which appears at the end
     steps: int
 
 
 def scene(playback: Playback, cell: float, *, panel: bool = False) -> Scene:
-    """Lay out a playback, with cells of so many pixels; `panel` paints the background, too."""
+    """Lay out a playback with cells of the given size in pixels; `panel` adds a background."""
     track, board = _motion(playback), playback.board
     layout = _Layout(playback, track, cell)
     words, details = caption(playback), whereabouts(playback)
@@ -83,7 +83,7 @@ def scene(playback: Playback, cell: float, *, panel: bool = False) -> Scene:
 
 
 def number(value: float) -> str:
-    """Write a length with at most two decimals and without trailing zeros."""
+    """Format a length with at most two decimals and without trailing zeros."""
     return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
 
 
@@ -92,8 +92,8 @@ def _paint(
     stroke: str | None = None,
     width: float = 0.0,  # of the stroke
     *,
-    opacity: float = 1.0,  # of the fill, or where there is none of the stroke
-    dashes: tuple[float, float] | None = None,  # lengths of a dash and of the gap after it
+    opacity: float = 1.0,  # of the fill, or of the stroke if there is no fill
+    dashes: tuple[float, float] | None = None,  # lengths of dashes and gaps
     role: str = "",  # some roles have other colours on dark pages
 ) -> str:
     parts = [f'class="{role}"'] if role else []
@@ -123,7 +123,7 @@ def _rectangle(x: float, y: float, width: float, height: float, radius: float, p
 def _text(
     x: float, y: float, size: float, words: str, paint: str, weight: int | None = None
 ) -> str:
-    """Write words, the middle of whose baseline is at (x, y)."""
+    """Return a text whose baseline is centred at (x, y)."""
     place = f'x="{number(x)}" y="{number(y)}" font-size="{number(size)}"'
     bold = "" if weight is None else f' font-weight="{weight}"'
     return f"<text {place} {paint}{bold}>{escape(words)}</text>"
@@ -144,16 +144,16 @@ def _group(elements: Sequence[str], role: str = "", place: Point | None = None) 
 
 @dataclass(frozen=True)
 class _Motion:
-    """The moments of a plan, in cells: whole numbers are the middles of rows and columns.
+    """Positions over time in cells; integers are the centres of rows and columns.
 
-    The last frame of a step that fails is the moment of contact.
+    The last frame of a failing step shows the moment of contact.
     """
 
     frames: NDArray[np.float64]  # (T + 1, K, 2)
-    marks: tuple[Point, ...]  # where the crosses stand
-    struck: tuple[Cell, ...]  # the cells at fault
+    marks: tuple[Point, ...]  # positions of the crosses
+    struck: tuple[Cell, ...]  # the cells involved in the failure
     failed: bool
-    extra: int  # 1 for a fault after the last step, which has its own place on the timeline
+    extra: int  # 1 for a failure after the last step, which gets its own slot on the timeline
 
     @property
     def steps(self) -> int:
@@ -161,11 +161,11 @@ class _Motion:
 
     @property
     def slots(self) -> int:
-        """The number of places on the timeline."""
+        """The number of slots on the timeline."""
         return max(self.steps + self.extra, 1)
 
     def playhead(self, moment: float) -> float:
-        """Place a moment 0..T on the timeline, in slots; a failing step is never completed."""
+        """Return the timeline position of a time 0..T in slots; failing steps end halfway."""
         unfinished = self.failed and not self.extra and moment == self.steps > 0
         return moment - 0.5 if unfinished else float(moment)
 
@@ -190,7 +190,7 @@ def _motion(playback: Playback) -> _Motion | None:
 
 
 def _mark_place(places: NDArray[np.float64]) -> Point:
-    """Beside the point where discs touch, or at the upper right of one: numbers stay readable."""
+    """Return a position next to the discs' contact point or a disc's number, hiding neither."""
     row, column = places.mean(axis=0).tolist()
     if len(places) == 1:
         return row - 0.27, column + 0.27
@@ -223,7 +223,7 @@ class _Layout:
         return self.top + (row + 0.5) * self.cell
 
     def letters(self, share: float, characters: int) -> float:
-        """Size of a text, a share of a cell, not too small to read nor too wide for the picture."""
+        """Return a font size: a fraction of a cell, but readable and narrower than the picture."""
         wanted = max(share * self.cell, _SMALLEST_TEXT)
         return min(wanted, 0.96 * self.width / (0.64 * max(characters, 1)))
 
@@ -270,7 +270,7 @@ def _goals_and_starts(board: Board, layout: _Layout) -> str:
 
 
 def _trails(track: _Motion, layout: _Layout) -> str:
-    """Draw each agent's whole path, a little aside for each, so that shared cells show all."""
+    """Draw the path of each agent, slightly offset so that all stay visible in shared cells."""
     agents = track.frames.shape[1]
     parts = []
     for k in range(agents):
@@ -295,7 +295,7 @@ def _agent_paths(
 
 
 def _cast(paths: dict[str, tuple[Point, ...]], track: _Motion | None, layout: _Layout) -> str:
-    """Draw the agents where they end, and the marks of a fault."""
+    """Draw the agents at their last positions, and the marks of a failure."""
     cell = layout.cell
     parts = []
     for k, (role, path) in enumerate(paths.items()):
@@ -312,7 +312,7 @@ def _cast(paths: dict[str, tuple[Point, ...]], track: _Motion | None, layout: _L
 
 
 def _rim(x: float, y: float, cell: float) -> str:
-    """Draw the rim of a cell at fault, light between two dark lines: seen on ice and on holes."""
+    """Outline a cell involved in a failure, light on dark, to be visible on ice and holes."""
     side, line = 0.9 * cell, max(0.08 * cell, 2.0)
     return "".join(
         _rectangle(x - side / 2, y - side / 2, side, side, 0.12 * cell, _paint(None, colour, width))
@@ -321,7 +321,7 @@ def _rim(x: float, y: float, cell: float) -> str:
 
 
 def _cross(x: float, y: float, radius: float) -> str:
-    """Draw the mark of a failure: a cross on a disc in the one colour no agent has."""
+    """Draw the mark of a failure: a cross on a disc in a colour that no agent has."""
     arm = 0.42 * radius
     a, b, c, d = x - arm, y - arm, x + arm, y + arm
     disc = _paint(palette.MARK, palette.INK, 0.16 * radius)
@@ -336,7 +336,7 @@ def _playheads(track: _Motion, layout: _Layout) -> tuple[Point, ...]:
 
 
 def _timeline(track: _Motion, heads: Sequence[Point], layout: _Layout) -> str:
-    """Draw one segment per step, the failing one marked, and a head that runs along."""
+    """Draw one segment per step, with the failing one marked, and a moving playhead."""
     cell = layout.cell
     left, slot = (layout.width - layout.span) / 2, layout.span / track.slots
     gap, thick = min(0.07 * cell, 0.3 * slot), 0.13 * cell

@@ -1,6 +1,6 @@
-"""Playbacks as SVG elements that hold all they need: no script, font, link or `id`.
+"""Draw playbacks as self-contained SVG elements, without scripts, fonts, links or `id`s.
 
-Names of the animation come from the content, so that any number of pictures can stand in one page.
+Animation names are derived from the content, so that a page can hold any number of pictures.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from jaxlake.render.scene import number
 
 _SECONDS_PER_STEP: Final = 0.6
 _FADE: Final = 0.35
-"""How long the agents take to come and to go, in steps."""
+"""Duration of fading agents in and out, in steps."""
 
 _DARK: Final = {
     ".panel": "fill:#0d141a",
@@ -29,13 +29,19 @@ _DARK: Final = {
     ".disc": "stroke:#0d141a",
     ".trail": "stroke-opacity:.85",
 }
-"""What differs on dark pages, by the role of a shape."""
+"""Style overrides for dark pages, by the role of a shape."""
 
 
 def draw_svg(playback: Playback, cell: float, *, panel: bool = False) -> str:
-    """Draw a playback as one `<svg>` element, with cells of so many pixels, above 0.
+    """Return a playback as one `<svg>` element.
 
-    A `panel` paints the background, for pages whose own colour is not known.
+    Args:
+        playback: the playback.
+        cell: side of a cell in pixels, above 0.
+        panel: whether to paint a background, for pages of unknown colour.
+
+    Raises:
+        ValueError: `cell` is not positive.
     """
     if not cell > 0:
         raise ValueError(f"cell: got {cell}; a positive number of pixels is needed")
@@ -55,7 +61,7 @@ def draw_svg(playback: Playback, cell: float, *, panel: bool = False) -> str:
 
 
 def _style(picture: scene.Scene, name: str) -> str:
-    """Dark colours, and the animation; every selector is scoped to this picture."""
+    """Return the CSS for dark pages and the animation, scoped to this picture."""
     rules = "".join(f".{name} {selector}{{{style}}}" for selector, style in _DARK.items())
     css = f"@media (prefers-color-scheme:dark){{{rules}}}"
     if picture.steps:
@@ -72,7 +78,7 @@ def _animations(picture: scene.Scene, name: str) -> str:
         return f"{100 * moment / cycle:.3f}%"
 
     def keyframes(path: Sequence[scene.Point]) -> str:
-        """Keyframes through one point per moment; a point that is waited at costs nothing."""
+        """Return keyframes through one point per step, without entries for waits."""
         stops = [("0%", path[0])]
         for t, (here, there) in enumerate(pairwise(path)):
             if here != there:

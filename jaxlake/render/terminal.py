@@ -1,4 +1,4 @@
-"""Boards and playbacks as plain text: agents by their starts' letters, and `X` for a failure."""
+"""Write boards and playbacks as plain text: agents as start letters, failures as `X`."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -16,14 +16,15 @@ _GAP: Final = "   "
 
 
 def board_text(instance: Instance, positions: object = None) -> str:
-    """Write one board of 1 to 5 agents, one line per row, with blanks between the cells.
+    """Return a board as text, one line per row, with blanks between the cells.
 
-    The agents stand at `positions`, int (K, 2), such as `dynamics.Step.positions`; if None at their
-    starts: then it is what `format_grid` gives, and `parse_grid` reads it back.
+    Args:
+        instance: an unbatched board with 1 to 5 agents.
+        positions: int (K, 2), positions of the agents, such as `dynamics.Step.positions`. If None,
+            the agents are at their starts, and the text equals the rows of `format_grid`.
 
     Raises:
-        ValueError: the instance is a batch or has more agents than letters, or a position is not on
-            the board.
+        ValueError: the instance is a batch, has too many agents, or a position is off the board.
     """
     board = board_of_instance(instance)
     agents = len(board.starts)
@@ -37,9 +38,11 @@ def board_text(instance: Instance, positions: object = None) -> str:
 
 
 def episode_text(playback: Playback, *, width: int = 100) -> str:
-    """Write a playback as frames side by side, one for each moment, and its verdict below.
+    """Return a playback as text frames side by side, one per step, followed by the outcome.
 
-    Lines have up to `width` characters; frames that don't fit go below the others.
+    Args:
+        playback: the playback.
+        width: maximum line length in characters; frames wrap to new lines.
     """
     board = playback.board
     actions = np.zeros((0, 0), int) if playback.actions is None else playback.actions
@@ -70,7 +73,7 @@ def _letters(board: Board, stand: Sequence[Cell], struck: Sequence[Cell] = ()) -
 
 
 def _moves(actions: np.ndarray) -> str:
-    """The joint action by the first letters of its actions; ? for a number that is no action."""
+    """Return a joint action by the initials of its actions, with ? for invalid numbers."""
     initials = {action.value: action.name[0] for action in Action}
     moves = (f"{START_SYMBOLS[k]}:{initials.get(int(a), '?')}" for k, a in enumerate(actions))
     return " ".join(moves)
