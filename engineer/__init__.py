@@ -1,12 +1,12 @@
-"""The environment engineer: reads where a policy fails and writes the next configuration.
+"""The environment engineer: it reads where a policy fails and writes the next configuration.
 
-The package works for any environment; only `engineer.lake` names the lake.
+The package works for any environment; only `engineer.lake` is specific to the lake.
 
-- `space` and `domain` say what an environment brings, `evidence` what a stage showed.
-- `context/` turns that into a prompt, and `engineers/` answer it.
-- `review` turns any answer into a configuration within bounds, and `gate` keeps what works.
-- `design` puts these together; `scoring/` compares proposals without training.
-- `plug_in` serves another trainer: counts of answers in, a reviewed configuration out.
+- `space` and `domain` describe an environment, and `evidence` holds the results of a stage.
+- `context/` builds a prompt from them, and `engineers/` answer it.
+- `review` turns answers into configurations within bounds, and `gate` rolls back failed stages.
+- `design` runs the whole design phase; `scoring/` compares proposals without training.
+- `plug_in` connects another trainer: counts of answers in, a reviewed configuration out.
 """
 
 from engineer.context.build import BLOCKS, BlockName, Context, build_context

@@ -1,4 +1,4 @@
-"""The Design phase: asks the engineer, reviews, asks again, or keeps the last configuration."""
+"""The Design phase: ask the engineer, review its answer, and retry or keep the configuration."""
 
 import time
 from collections.abc import Callable
@@ -32,7 +32,7 @@ SeedOfAttempt = Callable[[int], int]
 
 
 class DesignSettings(FrozenModel):
-    """How the engineer is asked."""
+    """Settings of the design phase."""
 
     attempts: int = Field(default=3, ge=1, le=20, description="answers asked for before giving up")
     blocks: tuple[BlockName, ...] = BLOCKS
@@ -44,7 +44,7 @@ class DesignSettings(FrozenModel):
 
 
 class Attempt(FrozenModel):
-    """One question and its answer, as they were: a line of `answers.jsonl`."""
+    """One question with its unmodified answer: a line of `answers.jsonl`."""
 
     attempt: Count = Field(description="from 0 in each design phase")
     context: str = Field(description="the prompt that was answered, byte for byte")
@@ -61,9 +61,9 @@ class Attempt(FrozenModel):
 
 
 class DesignRecord(FrozenModel, Generic[C]):
-    """The outcome of a Design phase: `decision.json`, which leaves out the attempts and all times.
+    """The outcome of a Design phase.
 
-    Without times, equal runs write equal files.
+    `decision.json` holds it without attempts and times, so that equal runs write equal files.
     """
 
     stage: int = Field(description="the stage whose evidence was read")
@@ -85,14 +85,14 @@ class DesignRecord(FrozenModel, Generic[C]):
 
     @property
     def context(self) -> str:
-        """The first prompt; the prompts of retries also hold the reason of the refusal."""
+        """The first prompt; the prompts of retries also contain the reason for the rejection."""
         return self.attempts[0].context
 
 
 def context_for(
     view: StageView, settings: DesignSettings, count_tokens: CountTokens = estimate_tokens
 ) -> Context:
-    """Build the prompt that an engineer is asked with; raises as `build_context`."""
+    """Build the prompt for an engineer; raises as `build_context`."""
     return build_context(
         view,
         blocks=settings.blocks,
@@ -110,14 +110,24 @@ def run_design(
     seed: SeedOfAttempt = lambda attempt: attempt,
     count_tokens: CountTokens = estimate_tokens,
 ) -> DesignRecord[Configuration]:
-    """Let an engineer write the next configuration, in at most `settings.attempts` answers.
+    """Run a design phase: let an engineer write the next configuration.
 
-    An `EngineerError` counts as a failed attempt; other errors of the engineer are passed on.
-    Tokens are counted as the model that reads the context counts them.
+    An `EngineerError` counts as a failed attempt; other errors of the engineer propagate.
+
+    Args:
+        engineer: The engineer.
+        view: The results of the run so far.
+        settings: The number of attempts, the prompt and the guard.
+        seed: Maps the number of an attempt to its seed.
+        count_tokens: Counts the tokens of a prompt with the tokenizer of the engineer's model.
+
+    Returns:
+        The decision with its attempts. If no answer is usable, the configuration is kept.
 
     Raises:
-        ValueError: `view.current` lies outside of the space, so that it could not be kept.
+        ValueError: `view.current` is outside the space.
         ContextTooLongError: see `build_context`.
+        UserError: the engineer returned something other than a `Proposal`.
     """
     if violation := view.domain.space.violation(view.current):
         raise ValueError(f"the current configuration is out of bounds: {violation}")
@@ -173,14 +183,14 @@ def run_design(
 
 
 def _checked(proposal: Proposal, name: str) -> Proposal:
-    """Return a proposal of a user's engineer, which may be anything."""
+    """Return a proposal unchanged; raise `UserError` if a user's engineer returned another type."""
     if isinstance(proposal, Proposal) and isinstance(proposal.text, str):
         return proposal
     raise UserError(f"engineer {name}: propose returned {proposal!r:.100}, a Proposal is needed")
 
 
 def _ask(engineer: Engineer, task: Task, guard: Guard) -> tuple[Attempt, Review | None]:
-    """Ask an engineer and review its answer, if there is one."""
+    """Ask an engineer and review its answer, if any."""
     seen = engineer.altered_task(task) if isinstance(engineer, ControlEngineer) else task
     start = time.perf_counter()
     text, review, reasoning = None, None, ""

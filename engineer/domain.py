@@ -1,7 +1,7 @@
-"""What the engineer has to know of an environment: its knobs, its words and what can be made.
+"""Description of an environment for the engineer: knobs, vocabulary and feasibility.
 
-The lake's is `engineer.lake.lake_domain`. Another environment brings a `KnobSpace`, a `Domain` and
-evidence in the terms of both; nothing else of this package names an environment.
+`engineer.lake.lake_domain` describes the lake. Other environments provide a `KnobSpace`, a `Domain`
+and evidence in their terms; the rest of this package is independent of the environment.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,25 +15,29 @@ Knobs = Mapping[str, float]
 
 
 class InfeasibleError(ValueError):
-    """No instances of a group can be made, whatever its knobs are; the message says why."""
+    """No instances of a group can be made with any knobs; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """The names of a failure kind, score or statistic."""
+    """The names of a kind of failure, a score or a statistic."""
 
     key: str  # in files
     name: str  # in sentences
-    word: str  # for a small model: lower-case letters without blanks
+    word: str  # in compact contexts: lower-case letters without blanks
 
 
 @dataclass(frozen=True)
 class Slices:
-    """The slices in which a knob shows; a ValueError without levels or if two have one value."""
+    """The slices of the evidence that correspond to a knob.
+
+    Raises:
+        ValueError: there are no levels, or two levels have the same value.
+    """
 
     factor: str  # a key of `GroupEvidence.slices`
-    levels: Mapping[str, float]  # the value of the knob that makes instances of each level
-    mixture: bool = False  # whether a value between two levels makes instances of both
+    levels: Mapping[str, float]  # the value of the knob that produces each level
+    mixture: bool = False  # whether values between two levels produce instances of both
 
     def __post_init__(self) -> None:
         values = list(self.levels.values())
@@ -45,26 +49,26 @@ class Slices:
 
 @dataclass(frozen=True)
 class Domain:
-    """One environment as its engineer sees it."""
+    """An environment as seen by its engineer."""
 
     name: str
     space: KnobSpace
-    opening: str  # who the engineer is and what each knob means, in sentences
+    opening: str  # the engineer's role and the meaning of each knob, in sentences
     guideline: tuple[str, ...]  # design heuristics, one or two sentences each
-    failures: tuple[Term, ...]  # in the order in which failures are looked for
-    effects: tuple[str, ...] = ()  # how each knob acts on each kind of failure, in sentences
-    scores: tuple[Term, ...] = ()  # what valid answers may be besides, such as optimal
-    statistics: tuple[Term, ...] = ()  # what the generator says of its instances
-    instance: str = "instance"  # the word for the instance of a failed case
-    group_format: str = "{0}"  # a group's name in sentences, as a format of the group
-    group_symbol: str = "{0}"  # a group's name in one token, as a format of the group
+    failures: tuple[Term, ...]  # in the order of checking
+    effects: tuple[str, ...] = ()  # effect of each knob on each kind of failure, in sentences
+    scores: tuple[Term, ...] = ()  # further properties of valid answers, such as optimality
+    statistics: tuple[Term, ...] = ()  # the generator's statistics of its instances
+    instance: str = "instance"  # the word for an instance
+    group_format: str = "{0}"  # name of a group in sentences, as a format string
+    group_symbol: str = "{0}"  # name of a group in one token, as a format string
     nearest: Callable[[str, Knobs], Knobs] = lambda group, knobs: knobs
-    """Maps (group, knobs) to the nearest knobs of which instances can be made, and possible knobs
-    to themselves; it may raise `InfeasibleError`."""
+    """Maps (group, knobs) to the nearest feasible knobs, and feasible knobs to themselves; it may
+    raise `InfeasibleError`."""
     causes: Mapping[str, str] = field(default_factory=dict)
-    """Maps the key of a failure to the knob that makes such failures more frequent, if one does."""
+    """Maps the key of a failure to the knob that makes such failures more frequent, if any."""
     slices: Mapping[str, Slices] = field(default_factory=dict)
-    """Maps a knob to where it shows in the evidence, if it does."""
+    """Maps a knob to its slices of the evidence, if any."""
 
     def __post_init__(self) -> None:
         knobs = self.space.difficulty_knobs
@@ -73,26 +77,26 @@ class Domain:
         _among("slices", self.slices, knobs)
 
     def nearest_or_same(self, group: str, knobs: Knobs) -> dict[str, float]:
-        """Return the nearest knobs of which instances can be made, or these if there are none."""
+        """Return the nearest feasible knobs, or the given ones if the group is infeasible."""
         try:
             return dict(self.nearest(group, knobs))
         except InfeasibleError:
             return dict(knobs)
 
     def called(self, group: str) -> str:
-        """Return a group's name in sentences."""
+        """Return the name of a group in sentences."""
         return self.group_format.format(group)
 
     def cause_of(self, word: str) -> str | None:
-        """Return the knob that a kind of failure, by its word, points to; None if it does not."""
+        """Return the knob that causes a kind of failure, given by its word, or None."""
         return next((self.causes.get(one.key) for one in self.failures if one.word == word), None)
 
     def symbol(self, group: str) -> str:
-        """Return a group's name as symbols say it."""
+        """Return the name of a group in compact contexts."""
         return self.group_symbol.format(group)
 
     def failure(self, key: str) -> Term:
-        """Return the term of a failure kind; the term of an unknown kind is its key."""
+        """Return the term of a kind of failure; unknown kinds are named by their key."""
         return next((term for term in self.failures if term.key == key), Term(key, key, key))
 
 

@@ -3,10 +3,10 @@
     n3 - = +
     n4 + + =
 
-A `+` raises a knob by `KnobSpace.edit_steps`, a `-` lowers it and a `=` leaves it. The first knob
-is the share of the data, which moves from groups with a `-` to groups with a `+`. A model of a
-million parameters writes this in a few tokens, and what it writes does not depend on the numbers
-in force. A large model may write it instead of JSON (`engineer.review` reads both).
+`+` raises a knob by `KnobSpace.edit_steps`, `-` lowers it and `=` keeps it. The first knob is the
+share of the data, which moves from groups with `-` to groups with `+`. A model of a million
+parameters can write this in a few tokens that do not depend on the current values. Large models
+may write edits or JSON; `engineer.review` reads both.
 """
 
 import re
@@ -17,10 +17,10 @@ from engineer.quoting import quote
 from engineer.space import KNOB_EDITS, Configuration, KnobSpace, KnobValues, apportion
 
 SIGNS = {"-": -1, "=": 0, "+": 1}
-"""What may stand for a knob, and the number of edits that it moves the knob by."""
+"""Signs in rows of edits, with the number of edits by which they move a knob."""
 
 SIGNED = {name: int(name.replace("=", "0")) for name in KNOB_EDITS} | SIGNS
-"""What may stand for a knob in JSON."""
+"""Edits accepted in JSON, with the number of edits by which they move a knob."""
 
 Edits = Mapping[str, Mapping[str, int]]
 """By group and knob: -1, 0 or 1."""
@@ -30,11 +30,11 @@ _ROW = re.compile(r"[ \t]*(\S+)((?:[ \t]+[-+=])+)[ \t]*")
 
 
 class EditError(ValueError):
-    """Rows of edits that can't be used; the message says why."""
+    """Rows of edits are invalid; the message is the reason."""
 
 
 def edits_text(edits: Edits, domain: Domain) -> str:
-    """Write edits as rows, groups and knobs in the order of the space."""
+    """Format edits as rows, with groups and knobs in the order of the space."""
     space = domain.space
     rows = (
         [domain.symbol(group), *(_NAMES[edits[group][knob]] for knob in space.knobs)]
@@ -44,16 +44,22 @@ def edits_text(edits: Edits, domain: Domain) -> str:
 
 
 def edits_pattern(domain: Domain) -> str:
-    """Return a regular expression that matches exactly what `edits_text` writes."""
+    """Return a regular expression that matches exactly the output of `edits_text`."""
     signs = " [-+=]" * len(domain.space.knobs)
     return "\n".join(re.escape(domain.symbol(group)) + signs for group in domain.space.groups)
 
 
 def read_edits(text: str, domain: Domain) -> dict[str, dict[str, int]] | None:
-    """Read the last rows of edits in a text; None if it holds no such row.
+    """Parse the last block of edit rows in a text.
 
-    Rows belong together if only blank lines stand between them. A group may be called by its
-    symbol or by its plain name.
+    Rows form a block if only blank lines separate them. Groups may be given by symbol or by name.
+
+    Args:
+        text: An answer.
+        domain: The environment.
+
+    Returns:
+        The edits -1, 0 or 1 by group and knob, or None if the text has no rows.
 
     Raises:
         EditError: A group is missing, unknown or given twice, or a row has too few or many signs.
@@ -86,12 +92,12 @@ def read_edits(text: str, domain: Domain) -> dict[str, dict[str, int]] | None:
 
 
 def apply_edits(edits: Edits, current: Configuration, space: KnobSpace) -> KnobValues:
-    """Return the knobs that edits ask for.
+    """Return the knobs after applying edits to a configuration.
 
-    Knobs other than the share move within their limits. Data goes from the groups with a `-` to
-    those with a `+`: each of the former gives an edit, or all that it can spare, and the latter
-    share it equally. If nobody gives or nobody takes, the shares do not sum to 1, which the review
-    mends and notes.
+    Difficulty knobs are kept within their limits. Data moves from groups with `-` to groups with
+    `+`: each of the former gives one edit, or as much as it can spare, and the latter split the
+    total equally. If no group gives or no group receives, the shares do not sum to 1; the review
+    repairs this.
     """
     values = space.knobs_of(current)
     for group, knobs in values.items():

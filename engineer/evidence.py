@@ -1,4 +1,4 @@
-"""What one stage showed, in the names of the environment's `Domain`, read and written as JSON."""
+"""The results of a stage, in the terms of the environment's `Domain`, as JSON-serialisable models."""
 
 from typing import Annotated, Literal, Self
 
@@ -33,17 +33,17 @@ class Tally(FrozenModel):
         return self
 
     def percent(self, part: int) -> int:
-        """Return a part of the count in whole per cents, halves rounded up; 0 if it is empty."""
+        """Return `part` as an integer percentage of the count, halves rounded up; 0 if empty."""
         return (200 * part + self.count) // (2 * self.count) if self.count else 0
 
     @property
     def valid_percent(self) -> int | None:
-        """The valid rate as it is displayed; None for an empty tally."""
+        """The valid rate as an integer percentage; None for an empty tally."""
         return self.percent(self.valid) if self.count else None
 
 
 class Signals(FrozenModel):
-    """How the answers of one group look, whatever they say."""
+    """Surface statistics of the answers of one group, regardless of their content."""
 
     readable: Ratio = Field(description="share of the answers that can be read")
     truncated: Ratio = Field(description="share of the answers that the token limit cut off")
@@ -54,7 +54,7 @@ class Signals(FrozenModel):
 
 
 class GroupEvidence(Tally):
-    """The validation answers of one group, also sliced by what else tells them apart."""
+    """The validation answers of one group, in total and by slices."""
 
     signals: Signals | None = None
     slices: dict[str, dict[str, Tally]] = Field(
@@ -64,7 +64,7 @@ class GroupEvidence(Tally):
 
 
 class TrainingEvidence(FrozenModel):
-    """What the training of the stage looked like."""
+    """The training statistics of a stage."""
 
     updates: Count
     instances: Count = Field(description="training instances used")
@@ -103,7 +103,7 @@ class FailedCase(FrozenModel):
 
 
 class StageEvidence(FrozenModel):
-    """Everything that a stage tells the engineer."""
+    """All results of a stage that the engineer can see."""
 
     stage: Count
     validation: dict[str, GroupEvidence] = Field(min_length=1)
@@ -125,11 +125,11 @@ class StageEvidence(FrozenModel):
 HowDecided = Literal[
     "initial", "accepted", "repaired", "unchanged", "retried", "kept", "rolled_back"
 ]
-"""How the configuration of a stage came about."""
+"""The origin of a stage's configuration."""
 
 
 class StageHistory(FrozenModel):
-    """An earlier stage: what it trained on and what came of it."""
+    """An earlier stage: its configuration and its results."""
 
     stage: int = Field(description="0 or less: of the run that this one started from")
     configuration: SerializeAsAny[Configuration]
@@ -149,7 +149,7 @@ class StageHistory(FrozenModel):
         configuration: Configuration,
         decision: HowDecided,
     ) -> Self:
-        """Make the history of the stage `after`, from what its configuration answered to."""
+        """Return the history entry of stage `after`, with the evidence before and after it."""
         return cls(
             stage=after.stage,
             configuration=configuration,

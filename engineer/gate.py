@@ -1,4 +1,4 @@
-"""Keeps what already works: rollbacks when the valid rate falls."""
+"""Rollbacks after stages in which the valid rate fell."""
 
 import math
 from typing import Literal
@@ -10,7 +10,7 @@ from jaxlake.statistics.paired import PairedComparison
 
 
 class GateSettings(FrozenModel):
-    """When a stage is rolled back, and how far."""
+    """Settings of rollbacks."""
 
     rollback: Literal["off", "configuration", "checkpoint"] = Field(
         default="configuration",
@@ -27,7 +27,7 @@ class GateSettings(FrozenModel):
 
 
 def has_fallen(comparison: PairedComparison, z: float) -> bool:
-    """Whether the one-sided exact McNemar p-value lies below P(standard normal number < -z)."""
+    """Return whether the one-sided exact McNemar p-value is below that of z standard deviations."""
     return comparison.p_value_of_fall < 0.5 * math.erfc(z / math.sqrt(2.0))
 
 
@@ -38,9 +38,13 @@ def rollback_notice(
     tried: Configuration,
     current: Configuration,
 ) -> str:
-    """Return what the engineer is told after a rollback to `current`.
+    """Return the engineer's notice of a rollback.
 
-    `tried` is the configuration of the stage that fell, and `current` too if there was none before.
+    Args:
+        comparison: The paired comparison of the valid rates before and after the stage.
+        restored: Whether the rollback also restored the weights.
+        tried: The configuration of the stage that was rolled back.
+        current: The restored configuration; equal to `tried` if there was none before.
     """
     told = (
         f"The valid rate fell by {-100 * comparison.difference:.1f} points, more than its noise:"

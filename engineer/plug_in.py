@@ -1,11 +1,11 @@
-"""The engineer inside another trainer: counts of answers in, a reviewed configuration out.
+"""Use the engineer in another trainer: counts of answers in, a reviewed configuration out.
 
     domain = knob_domain(("sums", "products"), {"digits": "digits of each number, 1 to 11"})
     designer = Designer(domain, LearnabilityEngineer())
     record = designer.design({"sums": (57, 64), "products": (12, 64)})
     designer.configuration["sums"]["digits"]  # 0..1
 
-`docs/how_to/plug_in.md` shows it behind three libraries.
+`docs/how_to/plug_in.md` shows examples for three libraries.
 """
 
 import math
@@ -24,17 +24,17 @@ from engineer.evidence import GroupEvidence, HowDecided, StageEvidence, StageHis
 from engineer.space import Configuration, FrozenModel, KnobSpace, KnobValues, Ratio, apportion
 
 SHARE = "share"
-"""The knob that is a group's share of the training instances."""
+"""Name of the knob with a group's share of the training instances."""
 _EDIT = 0.1
-"""By how much one relative edit moves a knob."""
+"""Approximate change of a knob by one relative edit."""
 _FAILURE = Term("invalid", "invalid answer", "invalid")
 _BLOCKS: tuple[BlockName, ...] = ("failure_breakdown", "history", "guideline")
-"""The blocks of the prompt that counts alone can fill."""
+"""The blocks of the prompt that only need counts."""
 _WINDOW = 0.1
-"""The share of a group's rows on either side of the difficulty asked for."""
+"""Fraction of a group's rows to draw from, on either side of the requested difficulty."""
 
 Counts = Mapping[str, tuple[int, int]]
-"""By group: how many answers were valid, and how many there were."""
+"""Numbers of valid answers and of all answers, by group."""
 
 
 def knob_domain(
@@ -44,16 +44,16 @@ def knob_domain(
     step: float = 0.05,
     min_share: float = 0.05,
 ) -> Domain:
-    """Describe an environment by the names of its groups and knobs.
+    """Return the domain of an environment with the given groups and knobs.
 
-    Every group has all of the knobs, and the knob `share`. Each knob is a ratio from 0, the easiest
-    instances, to 1, the hardest; the trainer maps it to its own parameters.
+    Every group has all knobs and the knob `share`. Knobs are ratios from 0 (easiest instances) to
+    1 (hardest); the trainer maps them to its own parameters.
 
     Args:
-        groups: Kinds of instances, from the easiest to the hardest if they have an order.
-        knobs: The meaning of each knob in a few words, for engineers that read; may be empty.
-        step: Grid of all ratios, a whole number of per cents that divides 1.
-        min_share: Least share of each group, a multiple of `step`.
+        groups: Names of the kinds of instances, from easiest to hardest if they have an order.
+        knobs: A short description of each knob, for language models; may be empty.
+        step: Grid of all ratios, a whole number of percent that divides 1.
+        min_share: Minimum share of each group, a multiple of `step`.
 
     Returns:
         A domain in which one relative edit moves a knob by about 0.1.
@@ -98,11 +98,11 @@ def knob_domain(
 
 
 def start_configuration(domain: Domain, level: float = 0.0) -> Configuration:
-    """Return a configuration with equal shares and every knob at the grid point next to a level.
+    """Return a configuration with equal shares and all knobs at a level, rounded to the grid.
 
     Args:
         domain: The environment.
-        level: Where each knob stands between 0 and its maximum, 0..1.
+        level: Level of the knobs as a fraction of their maxima, 0 to 1.
 
     Returns:
         The configuration, within the bounds of `domain.space`.
@@ -132,17 +132,17 @@ class _Stage(FrozenModel):
 
 
 class Designer:
-    """Asks an engineer after each stage, and keeps the history that the engineer reads.
+    """Asks an engineer for a new configuration after each stage, and keeps the history.
 
     Args:
-        domain: The environment, from `knob_domain` or of your own.
-        engineer: Who designs, such as `RuleEngineer()`.
-        start: The configuration of the first stage; None: equal shares, the easiest instances.
-        settings: How the engineer is asked, and how far one stage may go (`guard`).
-        seed: Decides everything random, at least 0.
+        domain: The environment, from `knob_domain` or your own.
+        engineer: The engineer, such as `RuleEngineer()`.
+        start: The configuration of the first stage. If None, equal shares and easiest instances.
+        settings: The design settings; `guard` limits the changes per stage.
+        seed: Seed of all random decisions, at least 0.
 
     Raises:
-        ValueError: `start` lies outside of the domain's bounds.
+        ValueError: `start` is outside the bounds of the domain.
     """
 
     def __init__(
@@ -161,19 +161,19 @@ class Designer:
 
     @property
     def configuration(self) -> KnobValues:
-        """The knobs of the stage to train, by group."""
+        """The knobs of the current stage, by group."""
         return {group: dict(knobs) for group, knobs in self._current.values().items()}
 
     def design(self, counts: Counts) -> DesignRecord[Configuration]:
-        """Design the next stage from what the current one showed.
+        """Design the next stage from the results of the current one.
 
         Args:
-            counts: By group the number of valid answers and of all answers. Use answers to a fixed
-                validation set if you have one. Groups may be missing.
+            counts: The numbers of valid answers and of all answers by group, preferably on a fixed
+                validation set. Groups may be missing.
 
         Returns:
-            The decision: `configuration`, `diff`, `repairs`, `kind` and `reason`. If no answer of
-            the engineer can be used, the configuration stays.
+            The decision, with `configuration`, `diff`, `repairs`, `kind` and `reason`. If no
+            answer of the engineer is usable, the configuration is kept.
 
         Raises:
             ValueError: `counts` names an unknown group, has no answers, or does not add up.
@@ -190,7 +190,7 @@ class Designer:
         return record
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the history as plain values that JSON can hold, for a checkpoint."""
+        """Return the history as JSON-serialisable values, for checkpoints."""
         return {
             "stages": [stage.model_dump(mode="json") for stage in self._stages],
             "configuration": self.configuration,
@@ -198,10 +198,10 @@ class Designer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `state_dict` returned.
+        """Restore the history from the output of `state_dict`.
 
         Raises:
-            ValueError: The configuration lies outside of the domain's bounds.
+            ValueError: The configuration is outside the bounds of the domain.
         """
         self._set(self.domain.space.make(state["configuration"]), state["decision"])
         self._stages = [_Stage.model_validate(stage) for stage in state["stages"]]
@@ -235,10 +235,10 @@ class Designer:
 
 
 class Pool:
-    """Draws rows of a finite data set as a configuration says.
+    """Draws rows of a finite data set according to a configuration.
 
-    A group is drawn by its share, then one of the group's rows: the knob is a quantile of their
-    difficulty, and rows within 10% of the group on either side are equally likely.
+    A draw picks a group by its share and then a row of the group. The knob is a quantile of the
+    rows' difficulty; the row is uniform over a window of 10% of the group's rows on either side.
 
     Args:
         groups: The group of each row.
@@ -260,13 +260,19 @@ class Pool:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The names of the groups, that of the easiest row first."""
+        """The names of the groups, ordered by their easiest rows."""
         return tuple(self._rows)
 
     def draw(
         self, configuration: KnobValues, rng: np.random.Generator, knob: str = "difficulty"
     ) -> int:
-        """Return the number of a row, given the knobs by group and a source of randomness."""
+        """Return the index of a random row.
+
+        Args:
+            configuration: The knobs by group, such as `Designer.configuration`.
+            rng: The random generator.
+            knob: The name of the difficulty knob.
+        """
         shares = np.array([configuration[group][SHARE] for group in self._rows])
         group = self.groups[rng.choice(len(shares), p=shares / shares.sum())]
         rows = self._rows[group]
@@ -284,7 +290,7 @@ def _evidence(stage: int, counts: Counts) -> StageEvidence:
 
 
 def _checked(counts: Counts, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Return counts as plain integers, groups in their order."""
+    """Return counts as Python integers, in the order of the groups; raise if invalid."""
     if unknown := [group for group in counts if group not in groups]:
         raise ValueError(f"counts: got group {unknown[0]!r}, allowed are {', '.join(groups)}")
     checked = {}

@@ -1,22 +1,24 @@
-"""Makes text that a model wrote safe to stand inside a context, or in a file."""
+"""Escape model-written text, so that it is safe in contexts and files."""
 
 import json
 import re
 
-# A reader of the context would take these for headings, chat-template tokens, code fences or
-# thinking marks.
+# Characters of headings, chat-template tokens, code fences and thinking marks.
 _STRUCTURAL = {ord(c): f"\\u{ord(c):04x}" for c in "#<>`"}
-# `[INST]`, `[gMASK]` and their like; other brackets stay readable.
+# Special tokens such as `[INST]` and `[gMASK]`; other brackets stay readable.
 _BRACKETED = re.compile(r"\[(?=/?[A-Za-z_]\w*\])")
 
 
 def quote(text: str, limit: int = 160, *, end: bool = False) -> str:
-    """Return a text as a JSON string of printable ASCII on one line.
+    """Return a text as a one-line JSON string of printable ASCII.
 
-    It holds the first (or with `end` the last) `limit` characters and says how many were left out.
-    Line breaks, control characters, markdown headings and fences and the brackets of special tokens
-    are escaped, so that the text can't end its line, open a block or pass for part of a chat
-    template.
+    Line breaks, control characters, Markdown headings and fences, and brackets of special tokens
+    are escaped, so the text can't end its line, open a block or imitate a chat template.
+
+    Args:
+        text: The text.
+        limit: Maximum number of characters; a note states how many were cut.
+        end: Whether to keep the end of the text instead of the beginning.
     """
     if len(text) > limit:
         note = f"[{len(text) - limit} characters cut]"
@@ -25,5 +27,5 @@ def quote(text: str, limit: int = 160, *, end: bool = False) -> str:
 
 
 def escape_surrogates(text: str) -> str:
-    """Escape lone surrogates, which JSON can carry but files can't."""
+    """Escape lone surrogates, which can occur in JSON but not in UTF-8 files."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,13 +1,12 @@
-"""Turns any text into a configuration within bounds, or says why it can't be used.
+"""Convert an engineer's answer into a configuration within bounds, or reject it with a reason.
 
     parse -> schema -> clamp -> normalise -> minimum share -> round -> bounded step -> feasibility
       -> diff
 
-An answer is a JSON object with all knobs, or rows of relative edits (`engineer.edits`), which stand
-for the knobs that they lead to. Structure is never guessed, numbers are repaired: an answer with
-something missing, unknown, given twice or not a finite number is rejected, and a number out of
-range is changed. An answer stays `accepted` if nothing but rounding to the grid happened to it; one
-whose shares do not sum to 1 is `repaired`.
+An answer is a JSON object with all knobs, or rows of relative edits (`engineer.edits`). The review
+repairs numbers but never guesses structure: it rejects answers with missing, unknown, repeated or
+non-finite entries, and corrects numbers out of range. Answers that only need rounding to the grid
+count as `accepted`; answers whose shares do not sum to 1 as `repaired`.
 """
 
 import json
@@ -35,14 +34,14 @@ from jaxlake.language.thinking import after_thinking
 
 RepairName = Literal["clamp", "normalise", "minimum_share", "round", "bounded_step", "feasibility"]
 
-# A configuration is two objects deep. A little more is read, which gives better reasons.
+# Configurations are two objects deep. Reading slightly deeper objects gives better reasons.
 _MAX_HEIGHT = 4
 _MAX_PROBLEMS = 3
 _SAME = 1e-9
 
 
 class Repair(FrozenModel):
-    """One number that was changed; `field` is such as `3.hole_ratio`."""
+    """A number changed by the review; `field` is a name such as `3.hole_ratio`."""
 
     name: RepairName
     field: str
@@ -59,12 +58,12 @@ class Change(FrozenModel):
 
 
 class Review(FrozenModel):
-    """What became of one answer.
+    """The result of a review.
 
-    accepted: it is used as written, or after `round`.
-    repaired: it is used after other repairs as well, such as shares made to sum to 1.
-    unchanged: it is usable, and what it asks for is the configuration in force.
-    rejected: it is not used; `configuration` is None and `reason` says why.
+    accepted: the answer is used as written, or after `round`.
+    repaired: the answer is used after other repairs, such as normalised shares.
+    unchanged: the answer is usable and equals the current configuration.
+    rejected: the answer is not used; `configuration` is None and `reason` explains why.
     """
 
     kind: Literal["accepted", "repaired", "unchanged", "rejected"]
@@ -75,7 +74,7 @@ class Review(FrozenModel):
 
 
 class Guard(FrozenModel):
-    """How far one stage may go from the configuration in force."""
+    """Limits on the change of a configuration in one stage."""
 
     max_step: Ratio | None = Field(
         default=None,
@@ -85,41 +84,49 @@ class Guard(FrozenModel):
 
 
 class _RejectedError(Exception):
-    """Ends a review; the message is the reason."""
+    """The answer is rejected; the message is the reason."""
 
 
 class _Members(list[tuple[str, Any]]):
-    """The members of a JSON object, so that a key given twice is seen."""
+    """The members of a JSON object as pairs, which keeps repeated keys."""
 
 
 class _Draft:
-    """The knobs of an answer on their way to a configuration, and what was changed so far."""
+    """The knobs of an answer during review, and the repairs so far."""
 
     def __init__(self, values: KnobValues, space: KnobSpace, repairs: list[Repair]) -> None:
         self.values, self.space, self.repairs = values, space, repairs
 
     def change(self, name: RepairName, group: str, knob: str, new: float) -> None:
-        """Set a knob; if that changes it, note the repair."""
+        """Set a knob, and record a repair if its value changes."""
         old = self.values[group][knob]
         if old != new:
             self.repairs.append(Repair(name=name, field=f"{group}.{knob}", old=old, new=new))
         self.values[group][knob] = new + 0.0  # adding zero turns a negative zero into zero
 
     def column(self, knob: str) -> list[float]:
-        """The values of a knob, groups in the order of the space."""
+        """Return the values of a knob, in group order."""
         return [self.values[group][knob] for group in self.space.groups]
 
 
 def review_answer(
     text: str, current: Configuration, domain: Domain, guard: Guard | None = None
 ) -> Review:
-    """Review an engineer's answer; never raises for any text and takes time linear in its length.
+    """Review an engineer's answer, in time linear in its length.
 
-    The answer is the last complete JSON object with groups as keys, anywhere in the text after the
-    last thinking block; without one it is the last rows of edits there, which start from `current`.
-    `docs/design_phase.md` has what each step repairs and rejects. Feasibility
-    (`Domain.nearest`) comes last and outweighs the guard, because what can't be made can't be
-    trained on. Without a guard a stage may go anywhere in the space.
+    The answer is the last complete JSON object with groups as keys after the last thinking block,
+    or, without such an object, the last rows of edits, applied to `current`.
+    `docs/design_phase.md` describes the repairs and rejections of each step. Feasibility
+    (`Domain.nearest`) is applied last and takes precedence over the guard.
+
+    Args:
+        text: The answer; any text is allowed.
+        current: The current configuration.
+        domain: The environment.
+        guard: Limits on the change; None allows any change within the space.
+
+    Returns:
+        The `Review`; invalid answers are rejected without raising.
     """
     guard = guard or Guard()
     space = domain.space
@@ -127,7 +134,7 @@ def review_answer(
     try:
         draft = _Draft(_asked(text, current, domain), space, repairs)
         for group, knob in product(space.groups, space.knobs):
-            # A value above 1 is never read as per cents.
+            # Values above 1 are clamped, not interpreted as percentages.
             high = 1.0 if knob == space.share else space.maximum(knob)
             draft.change("clamp", group, knob, min(max(draft.values[group][knob], 0.0), high))
         _share(draft)
@@ -161,7 +168,7 @@ def review_answer(
 
 
 def _asked(text: str, current: Configuration, domain: Domain) -> KnobValues:
-    """Read the knobs that an answer asks for, in either form."""
+    """Parse the requested knobs of an answer in either form."""
     answer, unfinished = after_thinking(text)
     if unfinished and not answer.strip():
         raise _RejectedError("the thinking block is never closed")
@@ -178,11 +185,11 @@ def _asked(text: str, current: Configuration, domain: Domain) -> KnobValues:
 
 
 def _parse(answer: str, space: KnobSpace) -> tuple[_Members | None, str]:
-    """Return the last object with groups as keys, or None and why there is none."""
+    """Return the last object with groups as keys, or None with the reason."""
     found: _Members | None = None
     names = "|".join(re.escape(group) for group in space.groups)
     if all(group.isdecimal() for group in space.groups):
-        names = "[0-9]+"  # an unknown number is named as such
+        names = "[0-9]+"  # unknown numbers are reported by name
     key = re.compile(names)
     quoted_key = re.compile(rf'"(?:{names})"\s*:')
     problem = (
@@ -202,10 +209,10 @@ def _parse(answer: str, space: KnobSpace) -> tuple[_Members | None, str]:
 
 
 def _objects(text: str) -> Iterator[str]:
-    """Yield balanced `{...}` of small height, in the order of their ends.
+    """Yield balanced `{...}` of small height, ordered by their ends.
 
-    Quotation marks are ignored: prose may hold any number of them, and a string with a brace in it
-    is no part of a configuration. Each character lies in at most `_MAX_HEIGHT` of the objects.
+    Quotation marks are ignored, because prose may contain any number of them, and configurations
+    contain no strings with braces. Each character is part of at most `_MAX_HEIGHT` objects.
     """
     open_objects: list[list[int]] = []  # start, height of the tallest object inside
     for brace in _BRACES.finditer(text):
@@ -221,12 +228,12 @@ def _objects(text: str) -> Iterator[str]:
 
 
 _BRACES = re.compile(r"[{}]")
-# int() raises for thousands of digits; as a float they are infinite, which `_schema` reports.
+# int() raises for thousands of digits; float() returns infinity, which `_schema` reports.
 _DECODER = json.JSONDecoder(object_pairs_hook=_Members, parse_int=float)
 
 
 def _schema(members: _Members, current: Configuration, space: KnobSpace) -> KnobValues:
-    """Return the knobs that an object asks for, as numbers or as edits such as `+1`."""
+    """Return the requested knobs of an object with numbers or edits such as `+1`."""
     problems: list[str] = []
     label = space.group_label
     given = _unique(members, space.groups, f"{label} ", label, problems)
@@ -248,7 +255,7 @@ def _schema(members: _Members, current: Configuration, space: KnobSpace) -> Knob
 def _group_schema(
     group: str, value: object, space: KnobSpace, problems: list[str]
 ) -> tuple[dict[str, float], dict[str, int]]:
-    """Return a group's numbers, and the edits of all knobs: 0 for those that are numbers."""
+    """Return the numbers of a group, and the edits of all its knobs (0 for numbers)."""
     listed = ", ".join(space.knobs)
     if not isinstance(value, _Members):
         problems.append(f"{space.group_label} {group} must be an object with {listed}")
@@ -319,7 +326,7 @@ def _bound_steps(draft: _Draft, current: Configuration, max_step: float) -> None
     for group, knob in product(space.groups, space.difficulty_knobs):
         if group in before:
             here = space.to_units(before[group][knob])
-            # A knob above its maximum comes down to it at once.
+            # A knob above its maximum is lowered to it at once.
             least = min(here - most, space.to_units(space.maximum(knob)))
             steps = min(max(space.to_units(draft.values[group][knob]), least), here + most)
             draft.change("bounded_step", group, knob, space.from_units(steps))
@@ -327,18 +334,18 @@ def _bound_steps(draft: _Draft, current: Configuration, max_step: float) -> None
 
 
 def _bound_shares(draft: _Draft, before: KnobValues, most: int) -> None:
-    """Move the shares within `most` steps of those in force, as near as possible to those asked."""
+    """Limit the change of each share to `most` steps, staying close to the requested shares."""
     space, knob = draft.space, draft.space.share
     held = [before.get(group, {}).get(knob, 0.0) for group in space.groups]
     if not any(held):
-        return  # none of these groups is in force
+        return  # the current configuration has none of these groups
     least = space.to_units(space.min_share)
     here = apportion(held, space.units, least)
     asked = [space.to_units(share) for share in draft.column(knob)]
     low = [max(n - most, least) for n in here]
     high = [n + most for n in here]
     shares = [min(max(n, a), b) for n, a, b in zip(asked, low, high, strict=True)]
-    # The shares in force lie between both limits and sum to the whole, so this ends.
+    # Terminates, because the current shares lie within the limits and have the right sum.
     while (missing := space.units - sum(shares)) != 0:
         step, limit = (1, high) if missing > 0 else (-1, low)
         room = [i for i, share in enumerate(shares) if share != limit[i]]

@@ -1,9 +1,9 @@
-"""The knobs of an environment by group: their values, their bounds and how they are written.
+"""The knobs of an environment by group: values, bounds and text format.
 
-A group is a kind of instances that has knobs of its own, such as one map size of the lake. The
-first knob of each group is its share of the training instances; every other knob makes its
-instances harder as it grows. Ratios lie on a grid (`KnobSpace.step`, a whole number of per cents),
-so that answers stay short and at most two decimals write every reviewed configuration exactly.
+A group is a kind of instances with separate knobs, such as one map size of the lake. The first knob
+of each group is its share of the training instances; the other knobs make its instances harder as
+they grow. Ratios lie on a grid (`KnobSpace.step`, a whole number of percent), so that answers are
+short and two decimals represent every reviewed configuration exactly.
 """
 
 import math
@@ -26,27 +26,27 @@ KnobValues = dict[str, dict[str, float]]
 """Every knob of every group, such as {"3": {"data_ratio": 0.4, ...}, ...}."""
 
 AnswerForm = dict[str, Any] | str
-"""What an answer must follow, for decoders that can be constrained: a JSON schema, or a regular
-expression that matches the whole answer."""
+"""The format of an answer for constrained decoding: a JSON schema, or a regular expression that
+matches the whole answer."""
 
 KNOB_EDITS = ("+1", "=", "-1")
-"""What may stand in place of a knob's number in JSON: an edit up, none, an edit down."""
+"""Edits that JSON answers may use instead of numbers: up, unchanged, down."""
 
 _SUM_TOLERANCE = 1e-6
 
 
 class FrozenModel(BaseModel):
-    """A value that never changes and takes no unknown fields."""
+    """Immutable model that rejects unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Configuration(FrozenModel, ABC):
-    """One stage's environment: knobs by group, with shares that sum to 1."""
+    """The environment of one stage: knobs by group, with shares that sum to 1."""
 
     @abstractmethod
     def values(self) -> KnobValues:
-        """The knobs as plain numbers, groups in their order and each group's share first."""
+        """Return the knobs as plain numbers, groups in order and each group's share first."""
 
     @model_validator(mode="after")
     def _shares_sum_to_one(self) -> Self:
@@ -59,14 +59,14 @@ class Configuration(FrozenModel, ABC):
 class KnobConfiguration(Configuration):
     """A configuration of any environment, as plain numbers by group and knob.
 
-    It names the knob that is the share, so that it is the same whatever order a file has them in.
+    The field `share` names the share's knob, so the order of knobs in files does not matter.
     """
 
     share: str = Field(description="the knob that is a group's share of the instances")
     groups: dict[str, Annotated[dict[str, Ratio], Field(min_length=1)]] = Field(min_length=1)
 
     def values(self) -> KnobValues:
-        """Return the knobs by group, in the order in which they were given, the share first."""
+        """Return the knobs by group in the given order, with the share first."""
         return {
             group: {self.share: knobs[self.share], **knobs} for group, knobs in self.groups.items()
         }
@@ -82,9 +82,9 @@ class KnobConfiguration(Configuration):
 
 
 class KnobSpace(FrozenModel, ABC):
-    """What may be asked for; every configuration that passes review lies within.
+    """The space of allowed configurations, which contains every reviewed configuration.
 
-    An environment derives its own space and says which groups and knobs there are.
+    Each environment defines a subclass with its groups and knobs.
     """
 
     min_share: Ratio = Field(default=0.0, description="least share of each group")
@@ -96,19 +96,19 @@ class KnobSpace(FrozenModel, ABC):
     group_label: ClassVar[str]
     """The word for a group, such as `map size`."""
     knobs: ClassVar[tuple[str, ...]]
-    """The names of a group's knobs, its share first."""
+    """The names of the knobs of a group, with the share first."""
 
     @property
     @abstractmethod
     def groups(self) -> tuple[str, ...]:
-        """The groups as they are written in answers, in the environment's order."""
+        """The groups as written in answers, in the environment's order."""
 
     @abstractmethod
     def maximum(self, knob: str) -> float:
-        """Return the largest value of a knob other than the share; the least is 0."""
+        """Return the maximum of a knob other than the share; the minimum is 0."""
 
     def make(self, values: KnobValues) -> Configuration:
-        """Make a configuration of plain numbers; an environment may have a class of its own."""
+        """Create a configuration from plain numbers; subclasses may return another class."""
         return KnobConfiguration(share=self.share, groups=values)
 
     @model_validator(mode="after")
@@ -135,12 +135,12 @@ class KnobSpace(FrozenModel, ABC):
 
     @property
     def share(self) -> str:
-        """The name of the knob that is a group's share of the instances."""
+        """The name of the knob with a group's share of the instances."""
         return self.knobs[0]
 
     @property
     def difficulty_knobs(self) -> tuple[str, ...]:
-        """The names of the other knobs, which make instances harder as they grow."""
+        """The names of the other knobs, whose growth makes instances harder."""
         return self.knobs[1:]
 
     @property
@@ -149,32 +149,32 @@ class KnobSpace(FrozenModel, ABC):
         return 100 // round(100 * self.step)
 
     def to_units(self, ratio: float) -> int:
-        """Return the grid point nearest to a ratio, in steps; halves go up."""
+        """Return the nearest grid point of a ratio in steps, halves rounded up."""
         return math.floor(ratio * self.units + 0.5 + 1e-9)
 
     def from_units(self, steps: int) -> float:
-        """Return the ratio at a grid point, exactly as its shortest decimal reads."""
+        """Return the ratio of a grid point, equal to its shortest decimal representation."""
         return steps * round(100 * self.step) / 100
 
     def knobs_of(self, configuration: Configuration) -> KnobValues:
-        """Return the knobs of every group of this space; zeros for groups that are missing."""
+        """Return the knobs of every group of this space, with zeros for missing groups."""
         given = configuration.values()
         return {group: given.get(group, dict.fromkeys(self.knobs, 0.0)) for group in self.groups}
 
     def moved(self, knob: str, value: float, steps: int) -> float:
-        """Return a knob's value after a number of grid steps, kept within its limits."""
+        """Return the value of a knob moved by a number of grid steps, clipped to its limits."""
         low, high = (self.to_units(limit) for limit in self.limits(knob))
         return self.from_units(min(max(self.to_units(value) + steps, low), high))
 
     def limits(self, knob: str) -> tuple[float, float]:
-        """Return the least and the largest value of a knob."""
+        """Return the minimum and the maximum of a knob."""
         if knob != self.share:
             return 0.0, self.maximum(knob)
         others = (len(self.groups) - 1) * self.to_units(self.min_share)
         return self.min_share, self.from_units(self.units - others)
 
     def violation(self, configuration: Configuration) -> str | None:
-        """Return how a configuration leaves the bounds, or None; it may lie off the grid."""
+        """Return why a configuration is out of bounds, or None; off-grid values are allowed."""
         values = configuration.values()
         if tuple(values) != self.groups:
             return f"{self.group_label}s must be {', '.join(self.groups)}, got {', '.join(values)}"
@@ -186,7 +186,7 @@ class KnobSpace(FrozenModel, ABC):
         return None
 
     def off_grid(self, configuration: Configuration) -> str | None:
-        """Return which ratio is not on the grid, so that the review would round it, or None."""
+        """Return a message about the first off-grid ratio, or None if all are on the grid."""
         for group, knobs in configuration.values().items():
             for knob, value in knobs.items():
                 if abs(value - self.from_units(self.to_units(value))) > 1e-9:
@@ -195,14 +195,21 @@ class KnobSpace(FrozenModel, ABC):
 
 
 def apportion(weights: Sequence[float], units: int, minimum: int | Sequence[int] = 0) -> list[int]:
-    """Split whole units in proportion to weights, each part at least its minimum.
+    """Split integer units in proportion to weights, with a minimum per part.
 
-    Parts below the minimum (one for all parts or one for each) are lifted to it and the others
-    scaled down. Then the largest-remainder method (Hamilton) rounds; ties go to the earlier part.
-    Weights are finite and >= 0.
+    Parts below their minimum are raised to it and the others scaled down. The largest-remainder
+    (Hamilton) method rounds the result; ties go to the earlier part.
+
+    Args:
+        weights: Finite weights >= 0.
+        units: The number of units to split.
+        minimum: The minimum of all parts, or one minimum per part.
+
+    Returns:
+        The units of each part.
 
     Raises:
-        ValueError: no weight is positive, or the minima don't fit.
+        ValueError: no weight is positive, or the sum of the minima exceeds `units`.
     """
     least = [minimum] * len(weights) if isinstance(minimum, int) else list(minimum)
     total = math.fsum(weights)
@@ -230,20 +237,20 @@ def apportion(weights: Sequence[float], units: int, minimum: int | Sequence[int]
 
 
 def percent(ratio: float) -> int:
-    """Return a ratio in whole per cents, halves rounded up."""
+    """Return a ratio as an integer percentage, halves rounded up."""
     return math.floor(100 * ratio + 0.5 + 1e-9)
 
 
 def number_text(value: float) -> str:
-    """Return the shortest decimal of at most two places: 0, 0.05, 0.5, 1."""
+    """Format a number with at most two decimals and no trailing zeros: 0, 0.05, 0.5, 1."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def answer_text(configuration: Configuration) -> str:
     """Return the canonical answer: minified JSON, groups in order, ratios with two decimals.
 
-    All answers about the same groups have the same length, so that what a small model reads stands
-    at a fixed distance from where it writes. `review_answer` reads every configuration on the grid
+    All answers about the same groups have the same length, which keeps the distance between the
+    inputs and outputs of a small model fixed. `review_answer` reads every on-grid configuration
     back without repairs.
     """
     groups = ",".join(
@@ -254,12 +261,11 @@ def answer_text(configuration: Configuration) -> str:
 
 
 def answer_schema(space: KnobSpace) -> dict[str, Any]:
-    """Return the JSON schema of an answer, for decoders that can be constrained.
+    """Return the JSON schema of an answer, for constrained decoding.
 
-    It has exactly the space's groups, each with all its knobs: a number in bounds or an edit.
-    Numbers are given by range and not by their grid points, because xgrammar prints the members of
-    a float enum with 17 digits. There are no references and no titles, because not all decoders
-    know them.
+    It requires exactly the groups of the space with all their knobs, each a number within bounds or
+    an edit. Numbers have a range instead of an enum of grid points, because xgrammar prints float
+    enums with 17 digits. References and titles are avoided, because some decoders lack them.
     """
     knobs: dict[str, Any] = {}
     for knob in space.knobs:

@@ -1,4 +1,4 @@
-"""What a stage and its engineer have cost."""
+"""The costs of a stage and its engineer."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 class Spent(FrozenModel):
-    """Costs that add up: `a + b`."""
+    """Costs, which can be added: `a + b`."""
 
     training_instances: Count = 0
     rehearsed_designs: Count = Field(

@@ -21,7 +21,7 @@ PASSABLE = ".GS"
 """Passable letters: ground, ground, swamp."""
 
 BLOCKED = "@OTW"
-"""Blocked letters: out of bounds (two letters), trees, and water, which is unreachable on foot."""
+"""Blocked letters: out of bounds (two letters), trees, and water, which is impassable from land."""
 
 LARGEST_SIDE = 127
 """Largest side of a map, because positions of an `Instance` are int8."""

@@ -39,7 +39,7 @@ class Fault:
     time: int | None
     agents: tuple[int, ...]
     groups: tuple[tuple[int, ...], ...]  # agents that fail together, such as the two of a swap
-    cells: tuple[Cell, ...]  # the last cell of each agent in the groups, on the board if it left it
+    cells: tuple[Cell, ...]  # last cell of each agent in the groups; before the step if off board
 
     @property
     def in_a_step(self) -> bool:
