@@ -1,4 +1,4 @@
-"""The results of a stage, in the terms of the environment's `Domain`, as JSON-serialisable models."""
+"""The results of a stage, in the terms of the environment's `Domain`, as pydantic models."""
 
 from typing import Annotated, Literal, Self
 

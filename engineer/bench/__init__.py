@@ -1,7 +1,7 @@
-"""DesignBench: engineers measured on simulated learners, in seconds and without a model.
+"""DesignBench: benchmark engineers on simulated learners, in seconds and without a model.
 
-- `learners` draws learners from a prior and holds the equations of their training.
-- `play` trains them on what an engineer designs, through the real design phase and review.
+- `learners` draws learners from a prior and defines the equations of their training.
+- `play` trains them on an engineer's designs, with the real design phase and review.
 - `vectorised` does the same in one JAX program, for engineers that are functions of features.
 """
 

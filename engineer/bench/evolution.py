@@ -1,10 +1,10 @@
-"""Trains the `learned` engineer by evolution strategies on simulated runs of the lake.
+"""Train the `learned` engineer by evolution strategies on simulated runs of the lake.
 
     python -m engineer.bench.evolution engineer/engineers/learned.json   # train, write the file
     python -m engineer.bench.evolution                                   # compare the engineers
 
-Both take minutes on two CPU cores. Training has learners of `Prior()`. The comparison has learners
-of other seeds, and of `SHIFTED`, a prior that training never saw.
+Both take minutes on two CPU cores. Training uses learners of `Prior()`. The comparison uses
+learners of other seeds, and of `SHIFTED`, a prior that is not used in training.
 """
 
 import argparse
@@ -24,12 +24,12 @@ from engineer.engineers.catalogue import scripted_engineer
 from engineer.engineers.learned import Parameters, decide
 
 DOMAIN = track(4).domain
-"""The lake of configs/miniature.yaml; `rule` and `learnability` do best with its large edits."""
+"""The lake of configs/miniature.yaml, whose large edits suit `rule` and `learnability` best."""
 TRAINING_SEED, TEST_SEED = (101,), (202,)
 START = Parameters(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
-"""Equal shares, knobs as they are."""
+"""Equal shares, unchanged knobs."""
 SCALE = Parameters(1.0, 1.0, 5.0, 1.0, 1.0, 1.0, 1.0)
-"""The unit of each parameter; trends are small, so theirs is larger."""
+"""The unit of each parameter; it is larger for trends, which are small."""
 SHIFTED = Prior(
     start=(-0.5, 1.0),
     cost=(3.0, 0.6),
@@ -39,7 +39,7 @@ SHIFTED = Prior(
     narrow=(0.0, 1.0),
     count=100,
 )
-"""Weaker learners that learn faster, transfer less and forget less, seen less exactly."""
+"""Weaker learners that learn faster, transfer and forget less, with fewer validation answers."""
 
 
 def evolve(
@@ -53,8 +53,8 @@ def evolve(
 ) -> np.ndarray:
     """Maximise a noisy objective by evolution strategies (Salimans et al. 2017).
 
-    Each generation tries pairs of opposite steps of standard deviation 0.3. The centre moves along
-    the steps, weighted by their rank, with momentum 0.8 and a rate that falls linearly to 0.
+    Each generation evaluates pairs of opposite steps with standard deviation 0.3. The centre moves
+    along the rank-weighted steps, with momentum 0.8 and a rate that decays linearly to 0.
 
     Args:
         objective: Maps candidates (population, D) and a generator to their scores (population,).
@@ -80,7 +80,7 @@ def evolve(
 
 
 def final_rates(parameters: Any, learners: Learners) -> Any:
-    """Return the final valid rate of each learner, float (N,), under some parameters (D,)."""
+    """Return the final valid rate of each learner, float (N,), for parameters (D,)."""
     policy = partial(decide, Parameters(*parameters))
     return play_policy(policy, learners, grid_of(DOMAIN))[:, -1]
 
@@ -100,7 +100,7 @@ def train(generations: int, learners: int = 2048, batch: int = 256) -> Parameter
 
 
 def compare(count: int) -> dict[str, dict[str, dict[str, float]]]:
-    """Return by prior the rates, and what `learned` gains on each engineer, in points.
+    """Return valid rates, and the gains of `learned` over other engineers, by prior, in points.
 
     Standard errors are over learners.
     """

@@ -1,15 +1,15 @@
-"""Simulated learners: the prior they are drawn from, and the equations of their training.
+"""Simulated learners: their prior, and the equations of their training.
 
-Group g of a learner has a skill s_g in logits, and knob k takes cost c_gk of it over its range:
+Group g of a learner has a skill s_g in logits, which knob k reduces by c_gk over its range:
 
     p_g(l)   = sigmoid(s_g - sum_k c_gk l_k)                      success at levels l of the knobs
     u_g      = G x_g 4 p_g(l)(1 - p_g(l)) r_g                     signal of training with share x_g
-    r_g      = 1 - sum_k narrow_k max(v_k - l_k, 0)               how much of it serves validation
+    r_g      = 1 - sum_k narrow_k max(v_k - l_k, 0)               transfer to validation
     s_g'     = s_g + speed ((1 - transfer) u_g + transfer mean_h u_h)
                    - forgetting (s_g - s_g(0)) + noise
 
-Validation has its knobs at levels v, whatever is trained on. All random numbers of a learner are
-drawn beforehand, so that all engineers meet the same luck.
+The validation set has its knobs at fixed levels v. All random numbers of a learner are drawn in
+advance, so that all engineers are compared under the same noise.
 """
 
 import math
@@ -25,10 +25,10 @@ from engineer.synthetic.learner import columns_of, learning_gain, success_rates
 
 
 class Prior(FrozenModel):
-    """How learners are drawn; the defaults of the centres are fitted to studies 2 to 5.
+    """Distribution of learners, with default centres fitted to studies 2 to 5.
 
-    `benchmarks/designbench_fit.py` prints the fitted numbers. The spreads are wider than those of
-    the studies, which began with three models, all at 43 to 61% valid.
+    `benchmarks/designbench_fit.py` prints the fitted numbers. The spreads are wider than in the
+    studies, which used three models with initial valid rates of 43 to 61%.
     """
 
     start: tuple[float, float] = Field(
@@ -75,9 +75,9 @@ class Prior(FrozenModel):
 
 
 class Learners(NamedTuple):
-    """N learners of G groups with K knobs and F kinds of failure, for S stages; a pytree.
+    """N learners with G groups, K knobs and F kinds of failure, for S stages; a pytree.
 
-    Floats are float64 in NumPy. The random numbers of all stages are part of it.
+    It includes the random numbers of all stages. In NumPy, floats are float64.
     """
 
     skill: Any  # (N, G) logits with all knobs at 0, before any training
@@ -90,31 +90,34 @@ class Learners(NamedTuple):
     validation: Any  # (N, G, K) levels of the validation instances
     shares: Any  # (N, G) of the first stage
     levels: Any  # (N, G, K) of the first stage
-    drift: Any  # (N, S, G) logits that chance adds in each stage
+    drift: Any  # (N, S, G) random change of the logits per stage
     validated: Any  # (N, S + 1, G, F) standard normals of the validation answers
     trained: Any  # (N, S, G, F) standard normals of the training answers
-    uniformity: Any  # (N, S, G) in 0..1: how alike instances are, which scales learnability
+    uniformity: Any  # (N, S, G) in 0..1: similarity of instances, which scales learnability
     count: Any  # (N,) validation answers per group
     rollouts: Any  # (N,) training answers per group
 
 
 def take(learners: Learners, index: Any) -> Learners:
-    """Return some of the learners, by an index of the first axis that keeps it."""
+    """Return a subset of the learners, by a slice or array index of the first axis."""
     return Learners(*(field[index] for field in learners))
 
 
 def draw_learners(
     prior: Prior, domain: Domain, count: int, stages: int, seed: tuple[int, ...]
 ) -> Learners:
-    """Draw learners; the i-th of them depends on the seed and on i alone, not on `count`.
+    """Draw learners; the i-th learner only depends on the seed and i.
 
     Args:
         prior: The distributions.
-        domain: Says which groups, knobs and kinds of failure there are. First configurations are
-            random ones of its space (`random_configuration`).
+        domain: Defines groups, knobs and kinds of failure. Initial configurations are drawn with
+            `random_configuration`.
         count: Number of learners N, at least 1.
-        stages: Stages S that they can be trained for, at least 1.
+        stages: Number of stages S, at least 1.
         seed: Integers >= 0.
+
+    Returns:
+        N learners.
 
     Raises:
         ValueError: `count` or `stages` is below 1.
@@ -162,7 +165,7 @@ def _draw(rng: np.random.Generator, prior: Prior, domain: Domain, stages: int) -
 
 
 def _kinds_of_failure(shares: np.ndarray, cost: np.ndarray, domain: Domain) -> np.ndarray:
-    """Make a kind that points to a knob more frequent where this knob costs more; (G, F)."""
+    """Scale kinds of failure by the relative cost of the knob that causes them; (G, F)."""
     knobs = domain.space.difficulty_knobs
     for place, term in enumerate(domain.failures):
         if (cause := domain.causes.get(term.key)) is not None:
@@ -183,10 +186,10 @@ def trained_skill(
     Args:
         learners: The learners.
         skill: Float (N, G), before the stage.
-        shares: Float (N, G), the stage's shares of the data.
-        levels: Float (N, G, K), its knobs in 0..1 of their ranges.
-        drift: Float (N, G), what chance adds in this stage.
-        xp: The module that computes.
+        shares: Float (N, G), the shares of the data in this stage.
+        levels: Float (N, G, K), the knobs as fractions of their ranges.
+        drift: Float (N, G), the random change in this stage.
+        xp: The array module, NumPy or `jax.numpy`.
     """
     below = xp.maximum(learners.validation - levels, 0.0)
     serves = 1.0 - xp.sum(learners.narrow[:, None] * below, axis=-1)
@@ -198,10 +201,19 @@ def trained_skill(
 
 
 def valid_answers(count: Any, rates: Any, normals: Any, xp: Any = np) -> Any:
-    """Return how many of `count` answers are valid: the binomial's normal quantile, rounded.
+    """Return the number of valid answers, a rounded normal approximation of the binomial.
 
-    The same normals (N, G) give neighbouring numbers at neighbouring rates, so that engineers are
-    compared under the same luck.
+    With the same normals (N, G), similar rates give similar numbers, so engineers are compared
+    under the same noise.
+
+    Args:
+        count: Number of answers, broadcastable to (N, G).
+        rates: Float (N, G), probabilities of a valid answer.
+        normals: Float (N, G), standard normals.
+        xp: The array module, NumPy or `jax.numpy`.
+
+    Returns:
+        Float (N, G), integers from 0 to `count`.
     """
     mean = count * rates
     spread = xp.sqrt(mean * (1.0 - rates))

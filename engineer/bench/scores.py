@@ -1,4 +1,4 @@
-"""Results of the benchmark: files, paired differences and tables."""
+"""Benchmark results: files, paired differences and tables."""
 
 import math
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ from jaxlake.text_tables import aligned_text
 
 BASELINE = "fixed"
 BLIND = ("fixed", "fixed_random", "random", "easy_to_hard", "hard_only")
-"""Scripted engineers that read nothing, and so have no controls."""
+"""Scripted engineers that ignore the evidence and therefore have no controls."""
 
 NOT_READING = "does not read"
 
 
 class Entry(FrozenModel):
-    """One engineer on the learners of one track, the first ones in their order."""
+    """The results of one engineer on the first learners of a track."""
 
     engineer: str
     groups: int = Field(description="the track")
@@ -39,7 +39,7 @@ class Entry(FrozenModel):
 
     @classmethod
     def of(cls, engineer: str, groups: int, played: Played) -> "Entry":
-        """Make the entry of what was played; rates keep six decimals."""
+        """Create an entry from played runs; rates are rounded to six decimals."""
         return cls(
             engineer=engineer,
             groups=groups,
@@ -60,14 +60,14 @@ class Results(FrozenModel):
     entries: tuple[Entry, ...]
 
     def entry(self, engineer: str, groups: int) -> Entry | None:
-        """Return an engineer's entry of a track, or None."""
+        """Return the entry of an engineer on a track, or None."""
         return next(
             (one for one in self.entries if (one.engineer, one.groups) == (engineer, groups)), None
         )
 
 
 class Difference(NamedTuple):
-    """A mean paired difference in valid rate, and half of its 95% interval."""
+    """A mean paired difference in valid rate, and the half-width of its 95% interval."""
 
     mean: float
     half: float
@@ -78,12 +78,12 @@ class Difference(NamedTuple):
         return self.mean - self.half > 0.0
 
     def __str__(self) -> str:
-        """Write it in points."""
+        """Format the difference in percentage points."""
         return f"{100 * self.mean:+.1f} ±{100 * self.half:.1f}"
 
 
 def difference(one: Entry, other: Entry) -> Difference:
-    """Compare two engineers on the learners that both met: a paired t-interval over learners."""
+    """Return the paired difference of two engineers on their common learners (t-interval)."""
     from scipy.stats import t as student
 
     count = min(len(one.final), len(other.final))
@@ -96,12 +96,12 @@ def read_results(path: Path) -> Results:
     """Read a file of results.
 
     Raises:
-        UserError: It can't be read, or is of another version.
+        UserError: The file can't be read or has another version.
     """
     try:
         results = Results.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no file of results"
+        why = error.strerror if isinstance(error, OSError) else "not a results file"
         problem = f"{path}: can't be read ({why}); `jaxlake designbench --out` writes one"
         raise UserError(problem) from None
     if results.version != VERSION:
@@ -147,7 +147,7 @@ def _row(results: Results, one: Entry) -> tuple[str, ...]:
 
 
 def verdict(results: Results, one: Entry) -> str:
-    """Return whether an engineer reads: whether it beats itself on another group's evidence."""
+    """Return whether an engineer uses the evidence, that is, beats its shuffled control."""
     if one.engineer in BLIND:
         return "blind"
     shuffled = results.entry(f"shuffled:{one.engineer}", one.groups)
@@ -157,9 +157,9 @@ def verdict(results: Results, one: Entry) -> str:
 
 
 def comparison_table(names: Sequence[str], files: Sequence[Results]) -> str:
-    """Return gains over `fixed` by engineer, one column per file, and the second less the first.
+    """Return a table of gains over `fixed`, per file, and of the second file over the first.
 
-    Files share their learners, so the last column is paired.
+    The files share their learners, so the last column is a paired difference.
     """
     rows = []
     keys = dict.fromkeys((one.groups, one.engineer) for file in files for one in file.entries)

@@ -1,7 +1,7 @@
-"""Engineers that are pure functions of features: thousands of simulated runs in one JAX program.
+"""Simulate thousands of runs of engineers that are functions of features, in one JAX program.
 
-The same function is an engineer of a real run, as `FeatureEngineer`. A policy maps `Features` to a
-`Decision`; both hold arrays whose leading axes are free, and whose last axes are (G,) or (G, K).
+`FeatureEngineer` turns such a function into an engineer for real runs. A policy maps `Features` to
+a `Decision`; their arrays have trailing axes (G,) or (G, K) and any leading axes.
 """
 
 from collections.abc import Callable
@@ -25,43 +25,43 @@ from engineer.synthetic.learner import FALL, columns_of, fall_of, success_rates
 
 
 class Features(NamedTuple):
-    """What an engineer may know of each group when a stage has ended; floats."""
+    """The inputs of a policy at the end of a stage; floats."""
 
     valid: Any  # (..., G) validation rate, 0..1
-    trend: Any  # (..., G) how much it rose in the stage
+    trend: Any  # (..., G) change of the validation rate in the stage
     learnability: Any  # (..., G) mean p(1-p) in training, 0..0.25
-    shares: Any  # (..., G) in force, which sum to 1
-    levels: Any  # (..., G, K) of the knobs in force, 0..1 of their ranges
-    progress: Any  # (..., 1) stages that have ended, as a share of all
+    shares: Any  # (..., G) current shares, which sum to 1
+    levels: Any  # (..., G, K) current knobs, as fractions of their ranges
+    progress: Any  # (..., 1) finished stages, as a fraction of all
 
 
 class Decision(NamedTuple):
-    """What an engineer asks for; it is put on the grid, and to where instances can be made."""
+    """The requested design, before rounding to feasible grid points."""
 
-    weights: Any  # (..., G) >= 0, in proportion to which shares are split
-    levels: Any  # (..., G, K) in 0..1 of the ranges; values outside of it are clipped
+    weights: Any  # (..., G) >= 0, proportional to the shares
+    levels: Any  # (..., G, K) fractions of the ranges; clipped to 0..1
 
 
 FeaturePolicy = Callable[[Features], Decision]
 
 
 class Grid(NamedTuple):
-    """A space as arrays."""
+    """A space of configurations as arrays."""
 
-    units: int  # grid steps in a whole
-    least: int  # of them that each group keeps
+    units: int  # grid steps in 1
+    least: int  # minimum share of each group in grid steps
     tops: np.ndarray  # int (K,): grid steps in each knob's range
-    nearest: np.ndarray  # float (G, tops[0] + 1, ..., tops[-1] + 1, K): levels that can be made
+    nearest: np.ndarray  # float (G, tops[0] + 1, ..., tops[-1] + 1, K): nearest feasible levels
 
     def levels(self, steps: Any, xp: Any) -> Any:
-        """Return the nearest levels of which instances can be made, float (..., G, K)."""
+        """Return the nearest feasible levels, float (..., G, K)."""
         groups, knobs = steps.shape[-2:]
         place = (xp.arange(groups), *(steps[..., k] for k in range(knobs)))
         return xp.asarray(self.nearest)[place]
 
 
 def grid_of(domain: Domain) -> Grid:
-    """Tabulate a domain, every combination of knobs of every group."""
+    """Tabulate the feasible knobs of a domain for all groups and grid points."""
     space = domain.space
     tops = _tops(domain)
     nearest = np.zeros((len(space.groups), *(tops + 1), len(tops)))
@@ -80,7 +80,7 @@ def _tops(domain: Domain) -> np.ndarray:
 def split_units(weights: Any, units: int, least: int, xp: Any = np) -> Any:
     """Split grid steps in proportion to weights (..., G) >= 0 by largest remainder, (..., G).
 
-    Each group has `least` of them, and only the others are split.
+    Each group gets `least` steps, and the rest is split.
     """
     weights = xp.maximum(weights, 0.0) + 1e-9
     free = units - weights.shape[-1] * least
@@ -93,14 +93,15 @@ def split_units(weights: Any, units: int, least: int, xp: Any = np) -> Any:
 
 
 def knob_steps(levels: Any, tops: np.ndarray, xp: Any = np) -> Any:
-    """Round levels (..., G, K) to whole grid steps within the ranges."""
+    """Round levels (..., G, K) to integer grid steps within the ranges."""
     return xp.clip(xp.floor(levels * tops + 0.5), 0, tops).astype(int)
 
 
 def play_policy(policy: FeaturePolicy, learners: Learners, grid: Grid) -> Any:
-    """Return the true valid rates before and after each stage, float (N, S + 1); jit and vmap it.
+    """Return the true valid rates before and after each stage, float (N, S + 1).
 
-    Stages are rolled back as in `engineer.bench.play.play`, with which results agree up to float32.
+    Can be jitted and vmapped. Results agree with `engineer.bench.play.play` up to float32,
+    including rollbacks.
     """
     import jax
     import jax.numpy as jnp
@@ -149,8 +150,8 @@ def play_policy(policy: FeaturePolicy, learners: Learners, grid: Grid) -> Any:
 def features_of(view: StageView) -> Features:
     """Return the features of a view, float arrays without leading axes.
 
-    A group without validation answers has the valid rate 0.5 and no trend; one without training has
-    the p(1-p) of its valid rate.
+    Groups without validation answers get the valid rate 0.5 and trend 0; groups without training
+    get the p(1-p) of their valid rate.
     """
     groups, training = view.domain.space.groups, view.evidence.training
     rates, measured = view.evidence.valid_rates(), training.learnability if training else {}
@@ -165,7 +166,7 @@ def features_of(view: StageView) -> Features:
 
 @dataclass(frozen=True)
 class FeatureEngineer(ComputedEngineer):
-    """Asks a function of features; its answer is the same for every attempt."""
+    """Engineer defined by a function of features; all attempts give the same answer."""
 
     policy: FeaturePolicy
     name: str

@@ -1,4 +1,4 @@
-"""The frozen benchmark: `v1`, three tracks of learners that never change."""
+"""The frozen benchmark `v1`: three tracks of learners that never change."""
 
 from dataclasses import dataclass
 
@@ -8,17 +8,17 @@ from engineer.lake import Bounds, lake_domain
 
 VERSION = "v1"
 STAGES = 6
-"""Trained stages of a run; the engineer designs all of them but the first."""
+"""Number of trained stages per run; the engineer designs all except the first."""
 
 SIZES = {2: (4, 6), 4: (3, 4, 5, 6), 8: (3, 4, 5, 6, 7, 8, 9, 10)}
-"""The map sizes of a track, by its number of groups."""
+"""The map sizes of each track, by its number of groups."""
 
 _SEED = 20_260_601
 
 
 @dataclass(frozen=True)
 class Track:
-    """One track: an environment, and its learners by number."""
+    """One track: an environment with its learners."""
 
     groups: int
     domain: Domain
@@ -29,7 +29,7 @@ class Track:
 
 
 def track(groups: int) -> Track:
-    """Return the track of `v1` with so many groups.
+    """Return the track of `v1` with the given number of groups.
 
     Raises:
         ValueError: There is no such track.
@@ -39,5 +39,5 @@ def track(groups: int) -> Track:
     bounds = Bounds(
         sizes=SIZES[groups], max_hole_ratio=0.4, max_wait_ratio=0.6, min_share=0.05, edit_steps=3
     )
-    # The generator's acceptance rates may change; what fits on a board doesn't.
+    # Ignore the generator's acceptance rates, which may change between versions.
     return Track(groups, lake_domain(bounds, acceptance=None))

@@ -1,4 +1,4 @@
-"""The engineer's prompt: `build` puts the parts of `blocks` together and cuts them to fit."""
+"""The engineer's prompt: `build` assembles the parts of `blocks` and cuts them to fit."""
 
 from engineer.context.blocks import summary_question
 from engineer.context.build import STYLES, Context, ContextTooLongError

@@ -1,7 +1,7 @@
-"""The parts of the prompt in sentences: blocks that can be switched, and what is always there.
+"""The parts of the prompt in style `full`: optional blocks, and parts that are always present.
 
-A part is a function of the view and of the detail that is left. An empty text leaves it out. Text
-that a model wrote is quoted. `engineer.context.symbols` says the same for a small model.
+A part is a function of the view and the level of detail; empty parts are omitted. Model-written
+text is quoted. `engineer.context.symbols` is the counterpart for small models.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,12 +22,12 @@ from engineer.space import (
 from jaxlake.statistics.intervals import wilson_interval
 
 Part = Callable[[StageView, Detail, Collection[str]], str]
-"""Maps a view, the detail that is left and the names of the blocks shown to a text."""
+"""Maps a view, the level of detail and the names of the visible blocks to a text."""
 
 CASE_LIMIT = 400
-"""The most characters shown of an answer that can't be read, and of an instance."""
+"""Maximum number of characters of an unparsable answer and of an instance."""
 SUMMARY_LIMIT = 1200
-"""The most characters shown of a summary, and of a refused answer."""
+"""Maximum number of characters of a summary and of a rejected answer."""
 
 
 def _opening(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
@@ -59,14 +59,14 @@ def _stages_left(view: StageView) -> str:
 
 
 def _table(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Write rows with equal keys as a table."""
+    """Return a Markdown table of rows with equal keys."""
     names = list(rows[0])
     lines = [names, ["---"] * len(names), *([row[name] for name in names] for row in rows)]
     return [f"| {' | '.join(cells)} |" for cells in lines]
 
 
 def _groups(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
-    """One row for each group: its knobs, and what each of the blocks knows of it."""
+    """Return a table with one row per group: its knobs, and columns of the visible blocks."""
     domain, space = view.domain, view.domain.space
     history = "history" in blocks and detail.history > 0
     training = "training_details" in blocks and detail.training
@@ -144,7 +144,7 @@ def _training_cells(view: StageView, group: str) -> dict[str, str]:
 
 
 def _last_edit(view: StageView, group: str) -> str:
-    """Return how the configuration of the last stage differed from the one before it."""
+    """Return a description of the last stage's edit to a group."""
     if view.designed_from is None:
         return "none"
     space = view.domain.space
@@ -170,7 +170,7 @@ def _rate(tally: Tally) -> str:
 
 
 def _failure_breakdown(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
-    """Where and how the validation set is failed, and a few failed cases."""
+    """Return the validation failures by group and slice, and a few failed cases."""
     domain, evidence = view.domain, view.evidence
     lines = ["## Failure breakdown", f"First failures on the validation set, by {_label(view)}:"]
     for group, tally in evidence.validation.items():
@@ -221,7 +221,7 @@ def _case_line(domain: Domain, case: FailedCase) -> str:
 
 
 def _environment_statistics(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
-    """What the generator says of the stage's training instances."""
+    """Return the generator's statistics of the training instances."""
     domain, known = view.domain, view.evidence.environment
     if not detail.statistics or not known:
         return ""
@@ -237,7 +237,7 @@ def _environment_statistics(view: StageView, detail: Detail, blocks: Collection[
 
 
 def _training_details(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
-    """Reward, groups without variance, lengths, and failures on the stage's own instances."""
+    """Return rewards, groups without variance, lengths and failures in training."""
     if not detail.training:
         return ""
     t = view.evidence.training
@@ -257,7 +257,7 @@ def _training_details(view: StageView, detail: Detail, blocks: Collection[str]) 
 
 
 def _rl_details(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
-    """How the optimisation went."""
+    """Return statistics of the optimisation."""
     training = view.evidence.training
     if training is None or not detail.training:
         return ""
@@ -269,7 +269,7 @@ def _rl_details(view: StageView, detail: Detail, blocks: Collection[str]) -> str
 
 
 def _history(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
-    """Earlier failures, the configurations that answered them, and their results."""
+    """Return a table of earlier stages: failures, configurations and results."""
     if not detail.history:
         return ""
     stages = view.history[-detail.history :]
@@ -300,7 +300,7 @@ def _past_stage(domain: Domain, past: StageHistory) -> list[dict[str, str]]:
 
 
 def _summary(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
-    """The notes that the model wrote for itself after an earlier stage."""
+    """Return the engineer's notes from an earlier stage."""
     noted = [past for past in view.history if past.summary]
     if not noted or not detail.summary:
         return ""
@@ -342,7 +342,7 @@ def _question(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
     )
     if not view.reasoning_tokens:
         return f"## Your answer\nWrite the next configuration as {form}"
-    # The steps come last: small models continue with a copy of a configuration at the end.
+    # The steps come last: small models tend to copy a configuration at the end of the prompt.
     return (
         f"## Your answer\nA configuration is {form}\n\n"
         f"First reason in plain text, in at most {view.reasoning_tokens // 2} words:\n"
@@ -374,11 +374,11 @@ PARTS: dict[str, Part] = {
     "refusal": _refusal,
     "question": _question,
 }
-"""Every part by name, in the order in which they stand."""
+"""All parts by name, in prompt order."""
 
 
 def summary_question(view: StageView, decided: Configuration) -> str:
-    """Build the prompt that asks for the notes, once a stage's design is decided."""
+    """Return the prompt that asks for notes after the design of a stage is decided."""
     totals = Detail(failed_cases=0, slices=False)
     failures = _failure_breakdown(view, totals, ())
     rolled_back = f"{view.notice}\n\n" if view.notice else ""

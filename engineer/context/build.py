@@ -1,10 +1,9 @@
-"""Builds the engineer's prompt of blocks that can be switched by name.
+"""Build the engineer's prompt from optional blocks.
 
-Two styles: `full` in sentences, for large language models (`engineer.context.blocks`), and
-`compact` in single symbols, for a model of a million parameters (`engineer.context.symbols`), which
-has places for the blocks failure_breakdown, training_details and history alone. Text that a model
-wrote is always quoted (`engineer.quoting`), so that no completion can open a block or end the
-prompt.
+There are two styles: `full` in sentences, for large language models (`engineer.context.blocks`),
+and `compact` in symbols, for models of a million parameters (`engineer.context.symbols`), which
+only supports the blocks failure_breakdown, training_details and history. Model-written text is
+always quoted (`engineer.quoting`), so that it cannot open a block or end the prompt.
 """
 
 from collections.abc import Sequence
@@ -33,15 +32,15 @@ BLOCKS: tuple[BlockName, ...] = get_args(BlockName)
 
 
 class ContextTooLongError(ValueError):
-    """What can't be cut is longer than the limit."""
+    """The prompt exceeds the token limit even after all cuts."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """A prompt, and what had to be left out of it."""
+    """A prompt, and the cuts that made it fit."""
 
     text: str
-    cut: tuple[str, ...]  # those of `engineer.context.token_limit.CUTS` that were made
+    cut: tuple[str, ...]  # the cuts made, among `engineer.context.token_limit.CUTS`
     tokens: int
 
 
@@ -56,11 +55,19 @@ def build_context(
 ) -> Context:
     """Build the prompt for the next configuration; a pure function of its arguments.
 
-    The order of the blocks is fixed. Parts are cut in the order of `CUTS` until the prompt has at
-    most `max_tokens`, which are counted as the model that will read the prompt counts them.
+    Args:
+        view: The results of the run so far.
+        blocks: The names of the optional blocks to include; their order is fixed.
+        style: `full` or `compact`.
+        max_tokens: Parts are cut in the order of `CUTS` until the prompt fits; None: no limit.
+        detail: The initial level of detail.
+        count_tokens: Counts tokens with the tokenizer of the model that reads the prompt.
+
+    Returns:
+        The prompt with the cuts that were made.
 
     Raises:
-        ContextTooLongError: even with everything cut the prompt has more than `max_tokens`.
+        ContextTooLongError: the prompt exceeds `max_tokens` even after all cuts.
     """
     text = _render(view, detail, blocks, style)
     tokens = count_tokens(text)
@@ -73,7 +80,7 @@ def build_context(
                 f"max_tokens: got {max_tokens}, but the totals, the configuration and the question"
                 f" alone need {tokens}"
             )
-        name, detail = step  # kept even if the cut changes nothing, since the next builds on it
+        name, detail = step  # later cuts build on this one, even if it changes nothing
         shorter = _render(view, detail, blocks, style)
         if shorter != text:
             made[name] = None
@@ -82,7 +89,7 @@ def build_context(
 
 
 def answer_form(domain: Domain, style: ContextStyle) -> AnswerForm:
-    """Return what the answer to a context must follow: edits if it is compact, else JSON."""
+    """Return the answer format of a style: rows of edits if compact, else JSON."""
     return edits_pattern(domain) if style == "compact" else answer_schema(domain.space)
 
 

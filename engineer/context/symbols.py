@@ -1,28 +1,28 @@
-"""The compact context: one symbol per fact, in fixed places, for a model of a million parameters.
+"""The compact context: one symbol per fact in fixed positions, for models of a million parameters.
 
     stage next
     n3 valid8 hole none + learn6 data3 = hole4 + wait2 =
     n4 valid3 goal swap - learn8 data4 + hole4 = wait2 =
     edits
 
-Below the first line, each row holds for one group:
+Below the first line, each row describes one group:
 
-| place | says | block |
+| position | meaning | block |
 |---|---|---|
 | 1 | the group | always shown |
 | 2 | its valid rate, in tenths | failure_breakdown |
 | 3, 4 | the two most frequent kinds of first failure | failure_breakdown |
-| 5 | how its valid rate moved in the stage, `=` within noise; also if it was taken back | history |
+| 5 | change of its valid rate in the stage, `=` within noise; also if rolled back | history |
 | 6 | learnability in the training rollouts, in tenths of its maximum | training_details |
-| 7, 9 and on | each knob between its limits, in tenths, the share first | always shown |
-| 8, 10 and on | how the last edit changed that knob | history |
+| 7, 9, ... | each knob within its limits, in tenths, the share first | always shown |
+| 8, 10, ... | the last edit of that knob | history |
 
-A `?` stands for what is unknown or left out. Levels 0 and 10 are the limits alone: a knob between
-them is shown as 1 to 9. The first line says `first` before any design, `rolled` after a rollback,
-else `next`, and `refused` if the last answer could not be used.
+`?` means unknown or omitted. Levels 0 and 10 are reserved for the limits; knobs between them are
+shown as 1 to 9. The first line contains `first` before any design, `rolled` after a rollback, and
+otherwise `next`, followed by `refused` if the last answer could not be used.
 
-Every word is one token of a tokenizer that was trained on such texts: a word with a number keeps
-both together (`training.policy.tokenizer`).
+Every word is a single token of a tokenizer trained on such texts; words keep their number
+(`training.policy.tokenizer`).
 """
 
 import math
@@ -37,13 +37,13 @@ from engineer.evidence import GroupEvidence
 from engineer.space import KnobSpace
 
 TENTHS = 10
-"""The largest number of a symbol."""
+"""Largest number in a symbol."""
 NO_FAILURE = "none"
-"""Stands where a group has fewer kinds of failures than places."""
+"""Fills unused positions of failure kinds."""
 LEARNABILITY = 0.25
-"""The largest p(1-p)."""
+"""Maximum of p(1-p)."""
 FAILURE_PLACES = 2
-"""How many kinds of failure a row names."""
+"""Number of failure kinds per row."""
 
 State = Literal["first", "next", "rolled"]
 
@@ -52,7 +52,7 @@ _SIGNS = {-1: "-", 0: "=", 1: "+", None: "?"}
 
 @dataclass(frozen=True)
 class GroupReadout:
-    """The symbols of one group; None stands for what is unknown or left out."""
+    """The symbols of one group; None means unknown or omitted."""
 
     valid: int | None  # 0..10
     failures: tuple[str, ...] | None  # words, the most frequent kind first
@@ -64,7 +64,7 @@ class GroupReadout:
 
 @dataclass(frozen=True)
 class Readout:
-    """All that a compact context says."""
+    """The content of a compact context."""
 
     state: State | None
     refused: bool
@@ -72,7 +72,7 @@ class Readout:
 
 
 def read_out(view: StageView, blocks: Collection[str], detail: Detail = FULL_DETAIL) -> Readout:
-    """Reduce a view to symbols; blocks that are not named leave `None`."""
+    """Reduce a view to symbols; fields of omitted blocks are None."""
     space = view.domain.space
     failures = "failure_breakdown" in blocks
     training = view.evidence.training if "training_details" in blocks and detail.training else None
@@ -99,7 +99,7 @@ def read_out(view: StageView, blocks: Collection[str], detail: Detail = FULL_DET
 
 
 def symbols_text(readout: Readout, domain: Domain) -> str:
-    """Write the symbols of a readout, up to where the answer begins."""
+    """Return the compact prompt of a readout, up to the start of the answer."""
     state = ["stage", readout.state or "?", *(["refused"] if readout.refused else [])]
     rows = (
         " ".join([domain.symbol(group), *_words(row, domain.space)])
@@ -125,26 +125,26 @@ def _words(row: GroupReadout, space: KnobSpace) -> list[str]:
 
 
 def _knob_word(knob: str) -> str:
-    """Return the word of a knob: its name up to the first underscore."""
+    """Return the word of a knob, its name up to the first underscore."""
     return knob.partition("_")[0]
 
 
 def _last_edits(view: StageView) -> Edits | None:
-    """Return the signs of the edit that made what the stage trained on, if there was one."""
+    """Return the signs of the edit that led to the trained configuration, or None."""
     if view.designed_from is None:
         return None
     return edits_between(view.designed_from, view.trained or view.current, view.domain.space)
 
 
 def _kinds(domain: Domain, tally: GroupEvidence) -> tuple[str, ...]:
-    """Return the words of the most frequent kinds of failure; of equal ones the earlier kind."""
+    """Return the words of the most frequent kinds of failure; ties go to the earlier kind."""
     counts = [tally.failures.get(term.key, 0) for term in domain.failures]
     order = sorted(range(len(counts)), key=lambda place: (-counts[place], place))
     return tuple(domain.failures[place].word for place in order[:FAILURE_PLACES] if counts[place])
 
 
 def _trend(tally: GroupEvidence, before: float | None) -> int | None:
-    """Return the sign of a valid rate's change if it is above one standard error, else 0."""
+    """Return the sign of a valid rate's change if it exceeds one standard error, else 0."""
     if before is None:
         return None
     now = tally.valid / tally.count
@@ -158,7 +158,7 @@ def _tenths(ratio: float) -> int:
 
 
 def _levels(space: KnobSpace, knobs: Mapping[str, float]) -> dict[str, int]:
-    """Return where each knob lies within its limits; 0 and 10 are the limits alone."""
+    """Return the level of each knob within its limits; only the limits are 0 and 10."""
     levels = {}
     for knob in space.knobs:
         low, high = space.limits(knob)

@@ -1,4 +1,4 @@
-"""Which parts of a context are cut first when it has to fit into a number of tokens."""
+"""Cut a context to a token limit."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -16,8 +16,8 @@ CUTS = (
     "the rest of the history",
     "why the last answer was refused",
 )
-"""What is cut, in this order and each as a whole. The opening, the objective, the table of groups,
-the failures by group, a notice and the question are never cut."""
+"""The cuts, in order. The opening, the objective, the table of groups, the failures by group, a
+notice and the question are never cut."""
 
 _PIECES = re.compile(r"[^\W\d_]{1,8}|\d| (?=\d)|[^\w\s]{1,3}|_|\n")
 
@@ -25,16 +25,16 @@ CountTokens = Callable[[str], int]
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate the number of tokens without a tokenizer, a few per cent above Qwen3's.
+    """Estimate the number of tokens without a tokenizer, a few percent above Qwen3's count.
 
-    Digits are tokens of their own, and so is a blank before one, as in most tokenizers: a table of
-    numbers has two characters per token, prose four.
+    Each digit, and each blank before a digit, counts as a token, as in most tokenizers. Tables of
+    numbers have about two characters per token, prose about four.
     """
     return len(_PIECES.findall(text))
 
 
 def cuts(view: StageView, detail: Detail) -> Iterator[tuple[str, Detail]]:
-    """Yield smaller and smaller details, each with the name of the cut that was made last."""
+    """Yield (name of the cut, detail) for successively smaller levels of detail."""
     cases = min(detail.failed_cases, len(view.evidence.failed_cases))
     for fewer in range(cases - 1, -1, -1):
         detail = detail._replace(failed_cases=fewer)

@@ -1,4 +1,4 @@
-"""What the blocks of a context read, and how much of it they may show."""
+"""The input of the blocks of a context, and the level of detail."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,35 +9,35 @@ from engineer.evidence import GroupEvidence, StageEvidence, StageHistory
 from engineer.space import Configuration
 
 ContextStyle = Literal["compact", "full"]
-"""In single symbols for a small model, or in sentences."""
+"""`compact`: symbols, for small models; `full`: sentences."""
 
 
 @dataclass(frozen=True)
 class StageView:
-    """Everything that an engineer may be told when a stage has ended."""
+    """All information that an engineer can see at the end of a stage."""
 
     domain: Domain
-    evidence: StageEvidence  # what the stage that just ended showed
-    current: Configuration  # in force, which the next stage uses unless it is changed
-    history: Sequence[StageHistory] = ()  # the stages before, oldest first
-    stages_left: int | None = None  # to train, the one that is designed included
-    reasoning_tokens: int = 0  # longest text that the engineer writes before its answer
+    evidence: StageEvidence  # results of the stage that just ended
+    current: Configuration  # used by the next stage unless the engineer changes it
+    history: Sequence[StageHistory] = ()  # earlier stages, oldest first
+    stages_left: int | None = None  # stages to train, including the one to design
+    reasoning_tokens: int = 0  # maximum length of the reasoning before the answer
     notice: str = ""  # a message of the loop, such as a rollback
-    refusal: str = ""  # on a retry, why the previous answer was refused
-    refused_answer: str = ""  # that answer
-    trained: Configuration | None = None  # what the stage trained on; None: what is in force
-    designed_from: Configuration | None = None  # in force when the stage was designed, if it was
+    refusal: str = ""  # on a retry, the reason why the previous answer was rejected
+    refused_answer: str = ""  # the rejected answer
+    trained: Configuration | None = None  # configuration of the ended stage; None: `current`
+    designed_from: Configuration | None = None  # the configuration before the stage's design
     valid_before: Mapping[str, float] = field(default_factory=dict)
-    """Valid rates by group with the weights that the stage started from; empty if unknown."""
+    """Valid rates by group of the stage's initial weights; empty if unknown."""
     taken_back: Mapping[str, GroupEvidence] = field(default_factory=dict)
-    """What the weights that the stage made answered, by group, if they are no longer in force."""
+    """Validation answers of the stage's final weights by group, if they were rolled back."""
 
 
 class Detail(NamedTuple):
-    """How much the blocks show; `engineer.context.token_limit` reduces it."""
+    """The level of detail of the blocks, which `engineer.context.token_limit` reduces."""
 
     failed_cases: int = 4
-    history: int = 6  # latest stages
+    history: int = 6  # number of latest stages
     summary: bool = True
     statistics: bool = True
     slices: bool = True
@@ -47,4 +47,4 @@ class Detail(NamedTuple):
 
 
 FULL_DETAIL = Detail()
-"""The most that the blocks ever show."""
+"""The maximum level of detail."""

@@ -1,4 +1,4 @@
-"""The lake behind the engineer's interface: its knobs and its words."""
+"""The lake as an environment of the engineer."""
 
 from engineer.lake.configuration import Bounds, LakeConfiguration, SizeKnobs
 from engineer.lake.domain import lake_domain

@@ -12,7 +12,7 @@ BoardSize = Annotated[int, Field(ge=2)]
 
 
 class SizeKnobs(FrozenModel):
-    """What the generator makes of one map size."""
+    """The knobs of one map size."""
 
     data_ratio: Ratio = Field(description="share of the stage's instances, 0..1")
     hole_ratio: HoleRatio = Field(description="holes as a share of all cells, 0..0.5")
@@ -22,7 +22,7 @@ class SizeKnobs(FrozenModel):
 
 
 class LakeConfiguration(Configuration):
-    """One stage's lakes: knobs by map size, sizes ascending, data ratios that sum to 1."""
+    """The lakes of one stage: knobs by ascending map size, with data ratios that sum to 1."""
 
     sizes: dict[BoardSize, SizeKnobs] = Field(min_length=1)
 
@@ -33,7 +33,7 @@ class LakeConfiguration(Configuration):
     ) -> dict[int, SizeKnobs]:
         found: dict[int, SizeKnobs] = read(sizes)
         if isinstance(sizes, Mapping) and len(found) < len(sizes):
-            # Written in several ways, such as 3, "03" and "3.0".
+            # The same size can be written as 3, "03" or "3.0".
             read_as = [int(str(size).partition(".")[0]) for size in sizes]
             twice = sorted(size for size in found if read_as.count(size) > 1)
             raise ValueError(f"map size {', '.join(map(str, twice))} is given more than once")
@@ -45,7 +45,7 @@ class LakeConfiguration(Configuration):
 
 
 class Bounds(KnobSpace):
-    """What the engineer may ask for; every configuration that passes review lies within."""
+    """The space of allowed lake configurations."""
 
     sizes: tuple[BoardSize, ...] = Field(min_length=1, description="the experiment's map sizes")
     max_hole_ratio: HoleRatio = 0.5
@@ -70,7 +70,7 @@ class Bounds(KnobSpace):
         return {"hole_ratio": self.max_hole_ratio, "wait_ratio": self.max_wait_ratio}[knob]
 
     def make(self, values: KnobValues) -> LakeConfiguration:
-        """Make a `LakeConfiguration` of plain numbers."""
+        """Create a `LakeConfiguration` from plain numbers."""
         return LakeConfiguration(
             sizes={int(group): SizeKnobs(**knobs) for group, knobs in values.items()}
         )

@@ -1,10 +1,10 @@
-"""MAPF-FrozenLake as its engineer sees it."""
+"""The engineer's description of MAPF-FrozenLake."""
 
 from engineer.domain import Domain, Slices, Term
 from engineer.lake.configuration import Bounds
 from engineer.lake.feasibility import Acceptance, NearestFeasible, shipped_acceptance
 
-# In the order in which the lake names the first failure of a time step.
+# In the order in which the lake checks failures within a time step.
 FAILURES = (
     Term("parse_error", "unparsable answer", "parse"),
     Term("off_board", "move off the board", "board"),
@@ -24,7 +24,7 @@ STATISTICS = (
     Term("missing", "boards that could not be made", "missing"),
 )
 
-# Unparsable answers and goals that are not reached point to no knob.
+# Unparsable answers and unreached goals have no associated knob.
 CAUSES = {
     "off_board": "hole_ratio",
     "hole": "hole_ratio",
@@ -71,7 +71,13 @@ def lake_domain(
     *,
     acceptance: Acceptance | None = shipped_acceptance,
 ) -> Domain:
-    """Describe the lake to the engineer; the arguments are those of `NearestFeasible`."""
+    """Return the lake's domain.
+
+    Args:
+        bounds: The space of configurations.
+        num_agents: Number of agents on each board.
+        acceptance: See `NearestFeasible`.
+    """
     return Domain(
         name="lake",
         space=bounds,

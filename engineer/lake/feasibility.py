@@ -1,4 +1,4 @@
-"""Finds the nearest knobs with which the lake's generator can fill its quotas."""
+"""Find the nearest knobs for which the lake's generator can fill its quotas."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,19 +8,19 @@ from engineer.lake.configuration import Bounds
 from jaxlake.board.limits import infeasibility
 
 Acceptance = Callable[[int, float, float, int], float | None]
-"""Maps (size, hole_ratio, wait_ratio, num_agents) to the share of random boards that a set can use;
-None if it is unknown."""
+"""Maps (size, hole_ratio, wait_ratio, num_agents) to the acceptance rate, the share of random
+boards that a set can use, or None if it is unknown."""
 
 MIN_ACCEPTANCE = 1e-3
-"""The share of random boards that a configuration must be able to use."""
+"""Minimum acceptance rate of a configuration."""
 
 
 def shipped_acceptance(
     size: int, hole_ratio: float, wait_ratio: float, num_agents: int
 ) -> float | None:
-    """Look up `jaxlake.generator.acceptance`; JAX, which comes with it, is imported by then only.
+    """Return `jaxlake.generator.acceptance`, importing JAX only when called.
 
-    A configuration is read and refused without it.
+    Configurations can be read and validated without JAX.
     """
     from jaxlake.generator import acceptance
 
@@ -29,19 +29,19 @@ def shipped_acceptance(
 
 @dataclass(frozen=True)
 class NearestFeasible:
-    """The lake's `Domain.nearest`: fewer holes, then other waits, until such boards can be made.
+    """The lake's `Domain.nearest`.
 
-    It takes the largest hole_ratio, at most the one asked for, at which the agents fit on the
-    board. If too few random boards could be used, it takes the nearest wait_ratio with which enough
-    can, the lower one of two, and if there is none the next lower hole_ratio.
+    It chooses the largest hole_ratio up to the requested one at which the agents fit on the board.
+    If the acceptance rate is too low, it chooses the nearest wait_ratio with a sufficient rate (the
+    lower of two equally near ones), or else continues with the next lower hole_ratio.
     """
 
-    bounds: Bounds  # the grid and the largest wait_ratio
+    bounds: Bounds  # the grid and the maximum wait_ratio
     num_agents: int = 2
-    acceptance: Acceptance | None = shipped_acceptance  # None: any board that exists will do
+    acceptance: Acceptance | None = shipped_acceptance  # None: do not check acceptance rates
 
     def __call__(self, group: str, knobs: Knobs) -> Knobs:
-        """Return the nearest knobs; an `InfeasibleError` if next to no board can be made."""
+        """Return the nearest feasible knobs; raise `InfeasibleError` if there are none."""
         size, holes, waits = int(group), knobs["hole_ratio"], knobs["wait_ratio"]
         grid = [self.bounds.from_units(steps) for steps in range(self.bounds.units + 1)]
         possible_waits = grid[: self.bounds.to_units(self.bounds.max_wait_ratio) + 1]

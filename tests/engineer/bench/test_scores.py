@@ -71,7 +71,7 @@ def test_read_results_names_the_file_and_its_version(tmp_path):
     with pytest.raises(UserError, match=r"x\.json: can't be read \(No such file"):
         read_results(path)
     path.write_text("{}")
-    with pytest.raises(UserError, match=r"x\.json: can't be read \(it is no file of results\)"):
+    with pytest.raises(UserError, match=r"x\.json: can't be read \(not a results file\)"):
         read_results(path)
     old = Results(version="v0", entries=(entry("rule", RATES),))
     path.write_text(old.model_dump_json())
