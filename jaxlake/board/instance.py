@@ -98,10 +98,7 @@ def _what_is_wrong(board: Instance) -> str:
     if not 1 <= size <= len(holes):
         return f"size {size}, 1 to {len(holes)} are allowed"
     if not (holes[size:].all() and holes[:, size:].all()):
-        return (
-            f"a cell outside of its {size} rows and columns that is no hole; "
-            "all cells there are holes"
-        )
+        return f"a free cell outside of its {size} rows and columns; all cells there must be holes"
     seen: dict[tuple[int, ...], str] = {}
     for number, cell in enumerate(np.concatenate([board.starts, board.goals]).tolist()):
         kind, agent = "goal" if number >= K else "start", number % K

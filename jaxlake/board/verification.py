@@ -88,7 +88,7 @@ def verify(
             is not an array of integers, or `length` is not a single integer.
         ValueError: The board has more than 128 slots, `plan` does not have shape (T, K) for its K
             slots, or T * K exceeds 32,767, the largest sum of costs that int16 holds. Outside jit
-            and vmap also if an agent has an action other than 0 to 4 in a row below `length`.
+            and vmap also if an agent has an action other than 0 to 4 before step `length`.
     """
     check_instance(instance)
     slots = np.shape(instance.agent_mask)[-1]

@@ -38,7 +38,7 @@ def generate(
 ) -> Generated:
     """Generate n distinct boards, each with its optimal solution.
 
-    Cell s gets its share of n by largest remainder of `data_ratio`. Of these boards, exactly
+    Cell s gets its share of n by largest remainder of `data_ratio`. Among these boards, exactly
     wait_ratio (rounded, halves up) need a wait. Candidates have exactly `hole_count` holes, uniform
     over all such sets of cells, and starts and goals uniform over distinct free cells. Boards that
     are unsolvable, UNKNOWN or duplicates are counted and discarded. Missing boards are reported by

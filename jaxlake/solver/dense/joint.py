@@ -98,7 +98,7 @@ def solve_dense(
         # A chunk may be padded with other boards.
         return jax.tree.map(lambda leaf, none: jnp.where(wanted, leaf, none), answers, blank)
 
-    # Skip the allocation of the sets if no board is wanted.
+    # Without wanted boards, skip the allocation of the sets.
     return jax.lax.cond(jnp.any(wanted), solve_all, lambda: blank)
 
 

@@ -34,7 +34,7 @@ WRONG = [
     (with_agent({}, {0: (0, -1)}), r"\(0, -1\), outside of the board, as goal of agent 0"),
     (replace(BOARD, size=np.int32(0)), "size 0, 1 to 3 are allowed"),
     (replace(BOARD, size=np.int32(4)), "size 4, 1 to 3 are allowed"),
-    (replace(BOARD, size=np.int32(2)), "a cell outside of its 2 rows and columns"),
+    (replace(BOARD, size=np.int32(2)), "a free cell outside of its 2 rows and columns"),
 ]
 
 
