@@ -1,4 +1,4 @@
-"""What is read out of runs: reports, studies, evaluations, replays."""
+"""Analyses of runs: reports, studies, evaluations and replays."""
 
 from training.run.rates import ISR, VALID
 
@@ -7,17 +7,17 @@ METRIC_NAMES = {
     "optimal_sum_of_costs": "optimal, sum of costs",
     "optimal_makespan": "optimal, makespan",
 }
-"""The rates that are reported: the names of their fields, and how a page calls them."""
+"""Labels of the reported rates, by the names of their fields."""
 
 RATE_NAMES = METRIC_NAMES | {"valid": VALID}
-"""The same in tables that have the individual success rate, too."""
+"""Labels in tables that include the individual success rate."""
 
 INDIVIDUAL_RATE = f"individual ({ISR})"
-"""How tables call the individual success rate, `isr`."""
+"""Label of the individual success rate, `isr`, in tables."""
 
 SUCCESS_RATES = (
     "CSR, the cooperative success rate, is the share of valid answers: no rule is broken and all "
     "agents end at their goals. ISR, the individual success rate, is the mean over answers of the "
     "share of agents that end at their goals."
 )
-"""What both mean; `jaxlake.statistics_rows` defines and computes them."""
+"""Explanation of both rates; `jaxlake.statistics_rows` defines and computes them."""

@@ -1,4 +1,4 @@
-"""A policy's valid and optimal rates on a validation set, without a run."""
+"""Measure a policy's valid and optimal rates on a validation set, without a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from training.schema import RunConfig
 
 
 def model_folder(model: str | Path) -> Path:
-    """Return the local folder of a model; a `UserError` says that there is none."""
+    """Return the local folder of a model; raise a `UserError` if there is none."""
     try:
         return huggingface.resolve(str(model))
     except huggingface.ModelFolderError as error:
@@ -37,9 +37,9 @@ def model_folder(model: str | Path) -> Path:
 
 @contextmanager
 def frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Policy, Sampler]]:
-    """Load a policy from its folder into an engine, which ends with the block.
+    """Yield a policy and an engine with its weights, which stops when the block ends.
 
-    The engine has weights of its own; those that were loaded are let go of when it runs.
+    The engine has a copy of the weights, so the loaded ones are freed once it runs.
     """
     less = "more devices in model.mesh and a smaller sampling.max_num_seqs take less"
     with full_memory_told(less), tempfile.TemporaryDirectory() as scratch:
@@ -56,10 +56,13 @@ def frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Policy, Sam
 def evaluate(
     config: RunConfig, model: str | Path, output: Path | None, *, samples: int = 1
 ) -> None:
-    """Answer the validation set of `config` with a model folder (or hub name), and print rates.
+    """Measure a model on the validation set of a configuration, and print its rates.
 
-    They are written to `output` as JSON, too, unless it is None. Several `samples` per instance
-    also give pass@k.
+    Args:
+        config: The configuration.
+        model: A model folder or a hub name.
+        output: JSON file to write the rates to, or None.
+        samples: Number of answers per instance. More than one adds pass@k.
     """
     folder = model_folder(model)
     boards = validation_set(config)
@@ -101,5 +104,5 @@ def evaluate(
     print_table(table)
     readable, cut = (sum(getattr(one, f) for one in episodes) for f in ("parsed", "truncated"))
     console.print(f"Of {len(episodes)} answers {readable} are readable and {cut} cut off.")
-    if output is not None:  # after the table, since it may be impossible to write
+    if output is not None:  # after the table, since writing may fail
         TextFile(output).write(json.dumps({"model": str(model), **plain}, indent=2) + "\n")

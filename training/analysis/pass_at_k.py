@@ -1,4 +1,4 @@
-"""Rates over several answers per board: pass@k, with intervals over the boards."""
+"""pass@k: rates over several answers per board, with intervals over the boards."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from training.errors import UserError
 
 
 def pass_rate(outcomes: Iterable[tuple[Hashable, bool]], k: int = 1) -> tuple[float, float, float]:
-    """Estimate the chance that at least one of `k` answers to a board succeeds.
+    """Estimate the probability that at least one of `k` answers to a board succeeds.
 
-    The estimate of a board is the unbiased one of Chen et al. (2021), equation 1; boards with fewer
-    than `k` answers are left out. The 95% interval is Wilson's, with as many trials as would give
-    the variance over the boards: answers to one board are alike. With one answer per board it is
-    Wilson's interval of the counts.
+    Each board has the unbiased estimate of Chen et al. (2021), equation 1. Boards with fewer than
+    `k` answers are ignored. The 95% interval is Wilson's with the effective number of trials that
+    matches the variance over boards, because answers to one board are correlated. With one answer
+    per board it equals Wilson's interval of the counts.
 
     Args:
-        outcomes: One board and whether it succeeded per answer.
+        outcomes: The board and the success of each answer.
         k: Number of answers.
 
     Returns:
@@ -43,12 +43,12 @@ def pass_rate(outcomes: Iterable[tuple[Hashable, bool]], k: int = 1) -> tuple[fl
 
 
 def pass_sizes(samples: int) -> list[int]:
-    """Return the powers of two below the number of samples, and this number."""
+    """Return the powers of two below the number of samples, and the number itself."""
     return [*(2**power for power in range((samples - 1).bit_length())), samples]
 
 
 def check_samples(samples: int, temperature: float) -> None:
-    """Refuse several samples of greedy decoding."""
+    """Raise a `UserError` for several samples with greedy decoding."""
     if samples > 1 and temperature == 0.0:
         raise UserError(
             f"--samples: got {samples}, allowed is 1 with validation.temperature = 0, which gives "

@@ -1,4 +1,4 @@
-"""What other engineers would have written after a stage of a run; nothing is trained."""
+"""Replay a stage's design with other engineers, without training."""
 
 from __future__ import annotations
 
@@ -17,13 +17,21 @@ from training.sampling.model_server import OtherModels
 from training.schema import RunConfig
 
 Design = DesignRecord[Configuration]
-"""What one engineer would have written, under its name."""
+"""The design of one engineer, by its name."""
 
 
 def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[Design]:
-    """Ask several engineers what they would have written after a stage that was validated.
+    """Return the designs of several engineers after a validated stage.
 
-    The prompt is that of the run to the byte, and the seeds are the run's.
+    The engineers get the run's seeds and a byte-identical prompt.
+
+    Args:
+        path: Directory of the run.
+        stage: Number of the stage.
+        kinds: Values of `engineer.kind`.
+
+    Returns:
+        One design per engineer.
     """
     directory = RunDirectory(path)
     config = directory.config()
@@ -51,12 +59,12 @@ def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[Design]:
         return design.model_copy(update={"engineer": kind})
 
     with OtherModels(config.sampling, config.engineer) as models:
-        engineers = [(kind, make(kind)) for kind in kinds]  # all, before any is asked
+        engineers = [(kind, make(kind)) for kind in kinds]  # create all before the first request
         return [ask(kind, engineer) for kind, engineer in engineers]
 
 
 def _token_counter(config: RunConfig, directory: RunDirectory, stage: int) -> CountTokens:
-    """Count tokens as the run did when it cut the context of a stage."""
+    """Return the token counter that the run used to truncate the context of a stage."""
     if config.engineer.max_context_tokens is None:
         return estimate_tokens
     from training.policy.tokenizer import load_tokenizer
@@ -64,6 +72,6 @@ def _token_counter(config: RunConfig, directory: RunDirectory, stage: int) -> Co
     folder = directory.stage(stage).policy
     try:
         tokenizer = load_tokenizer(folder)
-    except Exception as error:  # tokenizers raises nothing narrower for a damaged file
+    except Exception as error:  # tokenizers has no narrower exception
         raise UserError(f"{folder}: holds no tokenizer that can be read") from error
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False))

@@ -1,1 +1,1 @@
-"""A model's answers to the benchmark's boards: asked for, kept, verified, beside published ones."""
+"""Evaluate models on the benchmark's boards and compare them with published results."""

@@ -1,4 +1,4 @@
-"""Who answers the boards: the policy in an engine of this machine, or a model behind an address."""
+"""Answer benchmark boards with a policy in a local engine or a model behind an endpoint."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from engineer.engineers.endpoint import ChatClient  # imports openai
 
 _ROUNDS_OF_AN_ENGINE = 4
-"""An engine gets so many times the prompts that it works on at once: it idles while the last ones
-of a batch are answered."""
+"""Batch size as a multiple of the engine's parallel prompts, to reduce idle time at the end of
+batches."""
 
 FAILURES_IN_A_ROW = 8
-"""An endpoint that fails so often, and for all requests that are under way, is given up."""
+"""Number of consecutive failures, at least all pending requests, after which to give up."""
 
 
 Asked = tuple[int, int]
-"""What is asked for: the place of a board in the benchmark, and the number of the answer to it."""
+"""A question: the index of a board in the benchmark, and the number of the answer to it."""
 
 
 class BenchmarkAnswer(Record):
@@ -54,7 +54,7 @@ class BenchmarkAnswer(Record):
 
 
 class SamplerAnswerer:
-    """Asks a policy in the engine that the configuration names, batch after batch."""
+    """Answers boards in batches with a policy in the engine of the configuration."""
 
     def __init__(
         self, config: RunConfig, policy: Policy, sampler: Sampler, boards: Sequence[BenchmarkBoard]
@@ -65,11 +65,11 @@ class SamplerAnswerer:
 
     @property
     def model(self) -> str:
-        """Name the engine's weights."""
+        """The identifier of the engine's weights."""
         return f"weights {self._sampler.weight_version}"
 
     def answer(self, asked: Sequence[Asked]) -> Iterator[BenchmarkAnswer]:
-        """Answer what is asked for; the seed of an answer depends on its board and number alone."""
+        """Yield an answer per question; its seed depends only on the board and the number."""
         batch = max(CHUNK, _ROUNDS_OF_AN_ENGINE * self._config.sampling.max_num_seqs)
         for sample, alike in groupby(sorted(asked, key=_number), key=_number):
             places = [place for place, _ in alike]
@@ -101,7 +101,7 @@ class SamplerAnswerer:
 
 
 class EndpointAnswerer:
-    """Asks a model behind an OpenAI-compatible address, several boards at a time."""
+    """Answers boards with a model behind an OpenAI-compatible address, several at a time."""
 
     def __init__(
         self,
@@ -117,14 +117,14 @@ class EndpointAnswerer:
 
     @property
     def model(self) -> str:
-        """Give the endpoint's name of the model."""
+        """The endpoint's name of the model."""
         return self._client.model
 
     def answer(self, asked: Sequence[Asked]) -> Iterator[BenchmarkAnswer]:
-        """Answer what is asked for, in any order; questions without an answer are left out.
+        """Yield answers in any order, without those to failed questions.
 
         Raises:
-            UserError: The endpoint fails again and again.
+            UserError: The endpoint fails repeatedly.
         """
         failed = in_a_row = 0
         seeds = {
@@ -148,7 +148,7 @@ class EndpointAnswerer:
             console.print(f"{failed} questions failed, the last one: {problem}", style="yellow")
 
     def _opening(self, prompt: str) -> str:
-        """Return the mark of a thinking block that begins before the answer, or an empty string."""
+        """Return the opening thinking mark at the end of a prompt, or an empty string."""
         if not self._config.prompt.chat:
             return opening_mark(prompt)
         return THINKING if self._config.prompt.thinking else ""
@@ -183,7 +183,7 @@ class EndpointAnswerer:
 
 
 Answerer = SamplerAnswerer | EndpointAnswerer
-"""A model that answers boards. Other weights have another `model`, as far as that is known."""
+"""A source of answers; `model` differs between weights if they can be identified."""
 
 
 def _number(asked: Asked) -> int:
@@ -191,18 +191,18 @@ def _number(asked: Asked) -> int:
 
 
 def _seed(config: RunConfig, sample: int) -> int:
-    """Return the seed of the answers of this number to all boards."""
+    """Return the seed of answer number `sample` to every board."""
     seed = config.validation.seed
     return int(np.random.default_rng([seed, sample]).integers(2**31)) if sample else seed
 
 
 def _truncation(config: RunConfig) -> dict[str, float]:
-    """Return the fields of a request that are set; not every endpoint knows them."""
+    """Return the truncation fields that are set; some endpoints don't support the others."""
     top_p, top_k = config.validation.top_p, config.validation.top_k
     return ({"top_p": top_p} if top_p < 1.0 else {}) | ({"top_k": top_k} if top_k else {})
 
 
 def _prompt(config: RunConfig, board: BenchmarkBoard) -> str:
-    """Write the prompt for a board, without any chat template."""
+    """Return the prompt of a board, without a chat template."""
     instance = parse_grid(board.grid, max_size=board.size, max_agents=board.num_agents)
     return board_prompt(instance, config.prompt)

@@ -1,4 +1,4 @@
-"""The boards of a benchmark, read from a folder: ours, or the rows of the published data set."""
+"""Read benchmark boards from a folder, either ours or rows of the published data set."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from training.run.progress import console
 
 @dataclass(frozen=True)
 class BenchmarkBoard:
-    """One board to be answered."""
+    """One board of a benchmark."""
 
     config: str  # `benchmark_wr0.25`; empty if neither file nor row names one
     sample_id: str
     num_agents: int
     size: int  # side, cells
     grid: tuple[str, ...]  # rows in the published symbols
-    optimum: tuple[int, int] | None  # sum of costs and makespan, steps; None: not known
+    optimum: tuple[int, int] | None  # sum of costs and makespan, steps; None if unknown
 
     @property
     def key(self) -> tuple[str, str]:
-        """Identify the board within the benchmark."""
+        """The identity of the board within the benchmark."""
         return self.config, self.sample_id
 
 
 @dataclass(frozen=True)
 class BenchmarkFolder:
-    """All boards of a folder, in the order of its files, and what these files are."""
+    """All boards of a folder, in the order of its files, and the digests of the files."""
 
     path: Path
     boards: tuple[BenchmarkBoard, ...]
@@ -46,10 +46,10 @@ class BenchmarkFolder:
 def read_folder(path: Path) -> BenchmarkFolder:
     """Read the boards of `jaxlake dataset benchmark DIR`, or rows of the published data set.
 
-    Boards whose rows have no optimum are solved, which are the published ones.
+    Published boards have no optimum, so they are solved here.
 
     Raises:
-        UserError: `path` is no folder, or one of its files or rows is invalid.
+        UserError: `path` is not a folder, or one of its files or rows is invalid.
     """
     if not path.is_dir():
         raise UserError(f"--benchmark: got {path}, allowed is a folder of boards")
@@ -74,10 +74,16 @@ def chosen_places(
     sizes: Sequence[int] | None = None,
     limit: int | None = None,
 ) -> list[int]:
-    """Return the places of the boards with these numbers of agents and sizes (None: any).
+    """Return the indices of the selected boards.
 
-    Of more than `limit` boards so many are taken, evenly spread over them. A `UserError` names a
-    number that no board has.
+    Args:
+        boards: All boards.
+        agents: Allowed numbers of agents. None allows any.
+        sizes: Allowed sizes. None allows any.
+        limit: Maximum number of boards, evenly spread over the selection.
+
+    Raises:
+        UserError: No board has a given number of agents or size, or the combination.
     """
     for option, asked, known in (
         ("--agents", agents, {board.num_agents for board in boards}),
@@ -110,7 +116,7 @@ def _board(row: PublishedRow) -> BenchmarkBoard:
 
 
 def _solved(boards: Sequence[BenchmarkBoard]) -> list[BenchmarkBoard]:
-    """Add the optima that are missing."""
+    """Return the boards with missing optima added."""
     unsolved = [board for board in boards if board.optimum is None]
     if not unsolved:
         return list(boards)

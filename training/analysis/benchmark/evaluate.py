@@ -1,4 +1,4 @@
-"""Let a model answer a benchmark, or the rest of it, and report its rates beside published ones."""
+"""Run or resume a model's evaluation on a benchmark, and compare it with published rates."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from training.run.typed_files import JsonFile, JsonLog, TextFile
 from training.schema import Prompt, RunConfig
 
 BESIDE = ("Qwen3-4B (base)", "Qwen3-4B + GRPO (random)", "Qwen3-4B + GRPO + Ours")
-"""The published models beside which rates stand."""
+"""The published models shown for comparison."""
 
 
 class EvaluationRecord(Record):
-    """`evaluation.json`: the settings that decide the answers.
+    """`evaluation.json`: the settings that determine the answers.
 
-    The boards and the number of answers that are asked for may change.
+    The selection of boards and the number of answers may change between calls.
     """
 
     model: str = Field(description="the endpoint's name of the model, or `weights` and a digest")
@@ -47,14 +47,14 @@ class EvaluationDirectory:
     """The files of one evaluation."""
 
     def __init__(self, path: Path) -> None:
-        """Name the files of the evaluation in `path`; nothing is read or written yet."""
+        """Set the paths of the evaluation's files, without reading or writing."""
         self.path = path
         self.evaluation = JsonFile(path / "evaluation.json", TypeAdapter(EvaluationRecord))
         self.answers = JsonLog(path / "answers.jsonl", TypeAdapter(BenchmarkAnswer))
         self.results = TextFile(path / "results.json")
 
     def claim(self, evaluation: EvaluationRecord, folder: BenchmarkFolder) -> None:
-        """Make the folder this evaluation's; a `UserError` says if it holds anything else."""
+        """Claim the folder for an evaluation; raise a `UserError` if it contains anything else."""
         if not self.evaluation.exists():
             if not make_room(self.evaluation.path):
                 problem = "is not empty and holds no evaluation; choose another --output"
@@ -76,7 +76,7 @@ class EvaluationDirectory:
             )
 
     def read_answers(self) -> dict[tuple[str, str], dict[int, BenchmarkAnswer]]:
-        """Read the answers so far by board and number; the first with each number counts."""
+        """Return the existing answers by board and number; the first of duplicates counts."""
         answers: dict[tuple[str, str], dict[int, BenchmarkAnswer]] = {}
         for one in self.answers.read():
             answers.setdefault((one.config, one.sample_id), {}).setdefault(one.sample, one)
@@ -93,13 +93,22 @@ def evaluate_benchmark(
     request: dict[str, Any],  # further fields of an endpoint's requests
     samples: int = 1,
 ) -> bool:
-    """Ask for the answers that `output` lacks, `samples` per board, and write and print all rates.
+    """Evaluate a model on a benchmark: complete its answers, and write and print all rates.
 
-    The prompt, the temperature and the seed are those of `config`. True if every board that was
-    asked for has its answers then. Rates are over the answers that were asked for and came.
+    Args:
+        config: Defines the prompt, the temperature and the seed.
+        folder: The benchmark.
+        places: Indices of the boards to answer.
+        answerer: The model. It is opened only if answers are missing.
+        output: Folder of the evaluation. Existing answers are kept.
+        request: Additional fields of an endpoint's requests.
+        samples: Number of answers per board.
+
+    Returns:
+        Whether all answers are complete. Rates cover the existing answers.
 
     Raises:
-        UserError: `output` holds another evaluation, or the model can't be asked.
+        UserError: `output` contains another evaluation, or the model is unavailable.
     """
     boards = [folder.boards[place] for place in places]
     published, directory = published_beside(boards), EvaluationDirectory(output)
@@ -132,7 +141,7 @@ def evaluate_benchmark(
 
 
 def published_beside(boards: Sequence[BenchmarkBoard]) -> list[PublishedResult]:
-    """Return the rows of `BESIDE`, with aggregates only where all their cells are asked for."""
+    """Return the published results, with aggregates only if all their cells are selected."""
     asked = {(one.num_agents, one.size) for one in boards}
     rows = [one for name in BESIDE for one in published_results() if one.model == name]
     cells = {(one.num_agents, one.size) for one in rows if one.size is not None}
@@ -151,7 +160,7 @@ def _answer(
     answerer: Answerer,
     samples: int,
 ) -> None:
-    """Ask for the answers that are missing, and keep each as soon as it is there."""
+    """Request the missing answers, and save each when it arrives."""
     answers = directory.read_answers()
     left = [
         (place, sample)

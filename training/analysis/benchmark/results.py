@@ -1,4 +1,4 @@
-"""Answers to the benchmark verified and counted, as `results.json` and as tables."""
+"""Verify and count answers to the benchmark, for `results.json` and tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OWN = {
     "valid": {"valid": VALID, "isr": ISR},
     "optimal": {"optimal_makespan": "makespan", "optimal_sum_of_costs": "sum of costs"},
 }
-"""The columns that stand beside a published metric: names of rates, and their heads."""
+"""Columns next to a published metric: headings by the names of rates."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class JudgedAnswer:
 
     board: BenchmarkBoard
     answer: BenchmarkAnswer
-    episode: EpisodeRecord  # not optimal, too, where the board's optimum is not known
+    episode: EpisodeRecord  # not optimal if the board's optimum is unknown
 
 
 def judge(
@@ -48,7 +48,7 @@ def judge(
     answers: Mapping[tuple[str, str], Mapping[int, BenchmarkAnswer]],  # by board and number
     samples: int = 1,
 ) -> list[JudgedAnswer]:
-    """Verify the first `samples` answers to each board that are there, in the boards' order."""
+    """Return the first `samples` existing answers to each board, verified, in board order."""
     answered = [
         (board, answers[board.key][sample])
         for board in boards
@@ -57,7 +57,7 @@ def judge(
     ]
     lake = Lake(config)
     judged: dict[tuple[tuple[str, str], int], JudgedAnswer] = {}
-    # A set of boards has one number of agents, which an answer has to name.
+    # All boards of an `InstanceSet` have the same number of agents.
     for _, alike in groupby(sorted(answered, key=_agents), key=_agents):
         group = list(alike)
         texts, instances = [one.text for _, one in group], _instance_set([one for one, _ in group])
@@ -74,7 +74,7 @@ def results_json(
     published: Sequence[PublishedResult],
     samples: int = 1,
 ) -> dict[str, Any]:
-    """Return the content of `results.json`; equal answers give equal content."""
+    """Return the content of `results.json`, a deterministic function of the answers."""
     tables = {
         "cells": _groups(answers, "num_agents", "size"),
         "aggregates": _groups(answers, "num_agents"),
@@ -98,7 +98,7 @@ def results_json(
 def print_rates(
     answers: Sequence[JudgedAnswer], published: Sequence[PublishedResult], samples: int = 1
 ) -> None:
-    """Print valid and optimal rates and the ISR by agents and size, beside published rates."""
+    """Print valid and optimal rates and the ISR by agents and size, next to published rates."""
     models = dict.fromkeys(one.model for one in published)
     printed = {(one.num_agents, one.size, one.model): one for one in published}
     for metric, own in _OWN.items():
@@ -120,7 +120,7 @@ def print_rates(
             table.add_row(_name(agents, size), f"{len(group)}", *passed)
         print_table(table)
     if any(one.misprinted for one in published):
-        console.print("* misprinted: not the mean of its own cells, or no count of 150 boards.")
+        console.print("* misprinted: not the mean of its cells, or not a count of 150 boards.")
     _print_totals(answers)
     total, tokens = _rates(answers), [one.answer.tokens for one in answers]
     failures = ", ".join(f"{name} {count}" for name, count in total.failures.items())
@@ -149,7 +149,7 @@ def _print_totals(answers: Sequence[JudgedAnswer]) -> None:
 def _rows(
     answers: Sequence[JudgedAnswer],
 ) -> Iterator[tuple[int, int | None, list[JudgedAnswer]]]:
-    """Yield agents, size (None: all) and answers of each cell, and of each number of agents."""
+    """Yield agents, size (None: all) and answers of each cell and each number of agents."""
     for place, of_agents in _groups(answers, "num_agents"):
         for cell, group in [*_groups(of_agents, "num_agents", "size"), (place, of_agents)]:
             yield place["num_agents"], cell.get("size"), group
@@ -162,7 +162,7 @@ def _name(agents: int, size: int | None) -> str:
 def _groups(
     answers: Sequence[JudgedAnswer], *fields: str
 ) -> list[tuple[dict[str, Any], list[JudgedAnswer]]]:
-    """Group answers by these fields of their boards, ascending."""
+    """Return answers grouped by fields of their boards, ascending."""
 
     def place(answer: JudgedAnswer) -> tuple[Any, ...]:
         return tuple(getattr(answer.board, field) for field in fields)
@@ -181,7 +181,7 @@ def _printed(result: PublishedResult | None, metric: str) -> str:
 
 
 def _rate(answers: Sequence[JudgedAnswer], metric: str) -> str:
-    """Write a rate in per cent, with its interval; the ISR, a mean of shares, has none."""
+    """Format a rate in per cent with its interval; the ISR has no interval."""
     if metric == "isr":
         return isr_text(_rates(answers)) or "-"
     return interval_text(*_pass_rate(answers, metric))
@@ -228,7 +228,7 @@ def _plain(
 
 
 def _pass_at(answers: Sequence[JudgedAnswer], samples: int) -> dict[str, list[float] | None]:
-    """Return pass@k and its interval by k; None if no board has k answers."""
+    """Return pass@k with its interval by k; None if no board has k answers."""
     rates = {str(k): _pass_rate(answers, "valid", k) for k in pass_sizes(samples)}
     return {
         k: None if math.isnan(one[0]) else [six_digits(number) for number in one]
@@ -241,7 +241,7 @@ def _agents(answered: tuple[BenchmarkBoard, BenchmarkAnswer]) -> int:
 
 
 def _instance_set(boards: Sequence[BenchmarkBoard]) -> InstanceSet:
-    """Make a set of boards of one number of agents, with their optima and without plans."""
+    """Return the boards, all with the same number of agents, with optima and without plans."""
     agents, side = boards[0].num_agents, max(board.size for board in boards)
     instances = [parse_grid(one.grid, max_size=side, max_agents=agents) for one in boards]
     known = [board.optimum is not None for board in boards]
@@ -251,7 +251,7 @@ def _instance_set(boards: Sequence[BenchmarkBoard]) -> InstanceSet:
         "status": np.where(known, Status.OPTIMAL, Status.UNKNOWN).astype(np.int8),
         "sum_of_costs": costs,
         "makespan": makespans,
-        "needs_wait": np.zeros(len(boards), bool),  # not read by the verifier
+        "needs_wait": np.zeros(len(boards), bool),  # unused by the verifier
         "plan": no_plan,
         "makespan_plan": no_plan,
         "expansions": np.zeros(len(boards), np.int32),

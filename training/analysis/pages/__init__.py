@@ -1,1 +1,1 @@
-"""What the pages of runs and of studies share: one document, its styles, and its charts."""
+"""Shared parts of HTML reports: document, styles and charts."""

@@ -1,6 +1,6 @@
-"""Charts of a page as SVG elements, drawn by matplotlib; None if there is nothing to draw.
+"""Charts as SVG elements, drawn by matplotlib. Functions return None if there is no data.
 
-Colours are variables of the page's style sheet. A title is the text for screen readers.
+Colours are variables of the page's style sheet. Titles are texts for screen readers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 from jaxlake.render.palette import INK, PAPER
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#7b8894", INK)
-"""Colours of series by number (Okabe and Ito); `page.css` defines both modes of each."""
+"""Colours of series by number (Okabe and Ito); `page.css` defines light and dark variants."""
 
 _MARKERS = "os^DvPX"
 _SOFT, _LINE = "#55626e", "#d9e1e7"
@@ -45,7 +45,7 @@ Range = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Curve:
-    """Points in order, and the number of their colour. None and NaN are gaps."""
+    """Ordered points and the number of their colour. None and NaN are gaps."""
 
     name: str
     x: Sequence[float]
@@ -55,7 +55,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Series:
-    """One value per category, None where it is missing, and the number of their colour."""
+    """One value per category, None if missing, and the number of their colour."""
 
     name: str
     values: Sequence[Range | None]
@@ -64,7 +64,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Tiles:
-    """A table of values, NaN where one is missing, with the names of its rows and columns."""
+    """A table of values, NaN if missing, with the names of its rows and columns."""
 
     title: str
     rows: Sequence[str]
@@ -73,9 +73,13 @@ class Tiles:
 
 
 def running_mean(values: np.ndarray) -> np.ndarray:
-    """Average each value with its neighbours, a 24th of all values on each side.
+    """Return the running mean over a window of N / 24 values on each side.
 
-    NaN stays NaN in the float (N,) values. At most 24 values are returned unchanged.
+    Args:
+        values: float (N,). NaN stays NaN.
+
+    Returns:
+        float (N,); unchanged if N is at most 24.
     """
     if len(values) <= 24:
         return values
@@ -218,7 +222,7 @@ def interval_chart(
 def tile_chart(
     title: str, tables: Sequence[Tiles], *, most: float = 1.0, percent: bool = False
 ) -> str | None:
-    """Draw tables of tiles below each other, light at 0 and dark at `most`."""
+    """Draw tables of tiles, one below the other, from light at 0 to dark at `most`."""
     if not tables:
         return None
     heights = [len(table.rows) for table in tables]
@@ -241,7 +245,7 @@ def tile_chart(
 
 @matplotlib.rc_context(_STYLE)
 def key_mark(name: str, number: int) -> str:
-    """Draw the line and the marker of a series, to stand beside its name in a key."""
+    """Draw the line and marker of a series for a legend."""
     figure = Figure(figsize=(34 / 72, 16 / 72), dpi=72)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.axis("off")
@@ -258,7 +262,7 @@ def _figure(height: float, x_label: str, y_label: str = "") -> tuple[Figure, Axe
 
 
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Give axes one named row per name, the first on top."""
+    """Label the rows of axes, the first on top."""
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_yticks(range(len(names)), names, color=INK)
     axes.spines["bottom"].set_visible(False)
@@ -266,7 +270,7 @@ def _name_rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 def _mark(number: int) -> dict[str, Any]:
-    """Return the line and marker of a series; series after the eighth have broken lines."""
+    """Return the line and marker style of a series; lines are dashed from the ninth on."""
     return {
         "color": COLOURS[number % len(COLOURS)],
         "marker": _MARKERS[number % len(_MARKERS)],

@@ -1,4 +1,4 @@
-"""A page as one file: its template, its styles, its script, and the policy that allows them."""
+"""Self-contained HTML pages: template, styles, script and content security policy."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class PageFigure:
 
 
 def page_figures(heading: str, chart: str | None, note: str = "") -> list[PageFigure]:
-    """Return the figure of a chart, or nothing if there is no chart.
+    """Return a list with the figure of a chart, or an empty list if `chart` is None.
 
-    The markup passes the template as it is: charts escape every text.
+    The template does not escape the markup, because charts escape all text.
     """
     return [] if chart is None else [PageFigure(heading, Markup(chart), note)]
 
 
 def page_environment(folder: Path) -> jinja2.Environment:
-    """Make an environment for the templates in a folder, which extend `page.html.jinja`."""
+    """Return a Jinja environment for the templates in a folder, which extend `page.html.jinja`."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, _HERE]),
         autoescape=True,
@@ -47,10 +47,14 @@ def page_environment(folder: Path) -> jinja2.Environment:
 
 
 def page_sources(style: Path, script: Path | None = None) -> dict[str, Any]:
-    """Return `style`, `script` and `policy` of a page, made of `page.css` and its own files.
+    """Return the `style`, `script` and `policy` of a page.
 
-    The policy allows this style sheet, this script and the style attributes of charts. Nothing is
-    loaded, and no other script runs.
+    The policy allows this style sheet, this script and the style attributes of charts. It blocks
+    all other scripts and all network access.
+
+    Args:
+        style: Style sheet of the page, added to `page.css`.
+        script: Script of the page, if any.
     """
     sheet = _text(_HERE / "page.css") + _text(style)
     code = "" if script is None else _text(script)
@@ -66,13 +70,13 @@ def page_sources(style: Path, script: Path | None = None) -> dict[str, Any]:
 
 
 def hash_source(text: str) -> str:
-    """Return the name of a style sheet or script in a policy: `sha256-` and its base-64 digest."""
+    """Return the source expression of a style sheet or script: `sha256-` and a base-64 digest."""
     digest = hashlib.sha256(text.encode("utf-8")).digest()
     return f"sha256-{base64.b64encode(digest).decode('ascii')}"
 
 
 def breakable(value: object) -> Markup:
-    """Let a long name break after its punctuation, and not within a word."""
+    """Return a long name that can wrap after punctuation only."""
     return Markup("<wbr>").join(re.split(r"(?<=[._:/])(?=\w)", str(value)))
 
 

@@ -1,4 +1,4 @@
-"""All validation answers of a run as JSON inside the page, where report.js lists and plays them."""
+"""The validation answers of a run as JSON for report.js, which lists and plays them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from training.rollout.instances import InstanceSet
 from training.run.records import EpisodeRecord, LakeAnswer
 
 MOST_CHARACTERS = 3_500_000
-"""Of the JSON."""
+"""Maximum size of the JSON in characters."""
 
 TEXT_LIMITS = (4000, 1000, 250)
-"""Characters kept of an answer's text: the first limit with which all answers fit."""
+"""Limits of an answer's text in characters; the first one with which all answers fit applies."""
 
 LETTERS = {"LEFT": "L", "DOWN": "D", "RIGHT": "R", "UP": "U", "WAIT": "W"}
 
@@ -35,21 +35,25 @@ PlansByBoard = Mapping[Grid, Sequence[Sequence[str]] | None]
 
 @dataclass(frozen=True)
 class EmbeddedAnswers:
-    """The JSON that report.js reads, and how much was left out of it."""
+    """The JSON for report.js, and the amount of omitted answers."""
 
-    text: str = ""  # "": no answers
-    validations_left_out: int = 0  # the oldest ones
-    one_in: int = 1  # of the answers of the last validation, every so many-th is there
+    text: str = ""  # empty without answers
+    validations_left_out: int = 0  # oldest first
+    one_in: int = 1  # only every n-th answer of the last validation is included
 
 
 def answers_json(
     run: ReportedRun, validation: Any = None, most_characters: int = MOST_CHARACTERS
 ) -> EmbeddedAnswers:
-    """Return all answers of a run for report.js, or as many as `most_characters` of ASCII hold.
+    """Return the answers of a run as ASCII JSON that is safe inside a `<script>` element.
 
-    The text can stand inside an element `<script>`. If the answers are too many, texts are cut;
-    then the oldest validations are left out, and then answers of the last one. For the solver's
-    plans see `build_report`.
+    To stay within the limit, the function first shortens texts, then omits the oldest validations,
+    and finally omits answers of the last one.
+
+    Args:
+        run: The run.
+        validation: Solved validation boards, see `build_report`.
+        most_characters: Maximum size of the JSON.
     """
     stages = [stage for stage in run.stages if stage.episodes]
     plans = _plans_by_board(stages, validation)
@@ -65,7 +69,7 @@ def answers_json(
 
 
 def escaped_json(value: object) -> str:
-    """Write JSON in ASCII that an element of a page can hold: `<`, `>` and `&` are escaped."""
+    """Return ASCII JSON with `<`, `>` and `&` escaped, for use inside an HTML element."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=True)
     for letter in "<>&":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
@@ -75,17 +79,18 @@ def escaped_json(value: object) -> str:
 def answers(
     run: ReportedRun, stages: Sequence[ReportedStage], plans: PlansByBoard, text_limit: int
 ) -> dict[str, Any]:
-    """Return the answers of some validations, and the boards they answer.
+    """Return the answers of several validations and their boards.
 
-    Boards are `[id, group, rows, holes, needs_wait, optimum, solver's plan]`. A group is its place
-    in `"groups"`, and rows are one string of cells without spaces per row, or null for a grid that
-    is no board. Instances of other environments are `[id, group, lines]`.
+    A board is `[id, group, rows, holes, needs_wait, optimum, solver's plan]`. `group` is an index
+    into `"groups"`. `rows` has one string of cells without spaces per row, or is null for an
+    invalid grid. An instance of another environment is `[id, group, lines]`.
 
-    Answers are `[board, result, plan, time, agents, text, cut, about]`: the board and the result
-    by their places in `"boards"` and `"results"`; `time` is the step of the first failure, counted
-    from 0, and `agents` all who fail in it. Plans are one string per agent, one letter per action.
-    A text is null where it is what the plan says, in the usual words, and `cut` counts characters
-    left out. `about` is the reason of an unreadable answer, or a reward in other environments.
+    An answer is `[board, result, plan, time, agents, text, cut, about]`. `board` and `result` are
+    indices into `"boards"` and `"results"`. `time` is the step of the first failure, from 0, and
+    `agents` lists the agents that fail in it. A plan has one string per agent with one letter per
+    action. `text` is null if it equals the plan in the usual words, and `cut` is the number of
+    omitted characters. `about` is the reason why an answer is unreadable, or its reward in other
+    environments.
     """
     boards: dict[tuple[int, Grid], tuple[int, EpisodeRecord]] = {}
     for stage in stages:
@@ -131,7 +136,7 @@ def _result_words(run: ReportedRun, result: str) -> str:
 
 
 def _plans_by_board(stages: Sequence[ReportedStage], validation: Any) -> PlansByBoard:
-    """Take the plans of a solved set of boards, and solve every other board that was answered."""
+    """Return plans from a solved set of boards, and solve all other answered boards."""
     plans = known_plans(validation) if isinstance(validation, InstanceSet) else {}
     others = {
         one.lines: None
@@ -145,7 +150,7 @@ def _plans_by_board(stages: Sequence[ReportedStage], validation: Any) -> PlansBy
 
 
 def known_plans(boards: InstanceSet) -> dict[Grid, list[list[str]] | None]:
-    """Return the plans of least sum of costs of solved boards, by the rows of the board."""
+    """Return plans of solved boards with the minimum sum of costs, by the rows of the board."""
     status, moves = np.asarray(boards.solutions.status), np.asarray(boards.solutions.plan)
     plans: dict[Grid, list[list[str]] | None] = {}
     for row, board in enumerate(boards):
@@ -165,7 +170,7 @@ def _board(episode: EpisodeRecord, groups: Sequence[str], plans: PlansByBoard) -
 
 
 def _cells(grid: Grid) -> list[str] | None:
-    """Return the rows of a grid without spaces; None if it is no board."""
+    """Return the rows of a grid without spaces, or None for an invalid grid."""
     try:
         parse_grid(grid)
     except GridError:
@@ -174,14 +179,14 @@ def _cells(grid: Grid) -> list[str] | None:
 
 
 def _letters(plan: Sequence[Sequence[str]] | None) -> list[str] | None:
-    """Write a plan as one string per agent; None if there is none, or an action is unknown."""
+    """Return a plan as one string per agent, or None if it is missing or has unknown actions."""
     if plan is None or not all(name in LETTERS for moves in plan for name in moves):
         return None
     return ["".join(LETTERS[name] for name in moves) for moves in plan]
 
 
 def _answer(episode: EpisodeRecord, results: Mapping[str, int], text_limit: int) -> list[Any]:
-    """Return an answer without its board, its last fields left out if they are null or empty."""
+    """Return an answer without its board and without trailing null or empty fields."""
     plan: list[str] | None = None
     agents: Sequence[int] = ()
     text: str | None = episode.text[:text_limit]
@@ -200,7 +205,7 @@ def _answer(episode: EpisodeRecord, results: Mapping[str, int], text_limit: int)
 
 
 def _usual_words(plan: Sequence[Sequence[str]]) -> str:
-    """Write a plan in the words that policies are taught; report.js does the same."""
+    """Return a plan in the format that policies learn; report.js has the same function."""
     return "\n".join(f"Agent {k}: {' '.join(moves)}" for k, moves in enumerate(plan))
 
 
@@ -216,6 +221,6 @@ def _failing_agents(episode: EpisodeRecord, lake: LakeAnswer) -> Sequence[int]:
             moves = actions_of_agents(lake.plan, len(board.starts))
         place = {"agent": lake.agent, "time": episode.time}
         fault = play(board, moves, failure=episode.failure, **place).fault
-    except (ValueError, IndexError):  # the record makes no sense
+    except (ValueError, IndexError):  # the record is inconsistent
         return known
     return known if fault is None else fault.agents

@@ -1,4 +1,4 @@
-"""From a run directory to report.html."""
+"""Build report.html from a run directory."""
 
 from __future__ import annotations
 
@@ -40,20 +40,23 @@ _SECTIONS = {
     "time": ("time", "Time"),
     "run-configuration": ("config_text", "Run configuration"),
 }
-"""The sections of the page by their ids: the entry of the page that they need, and the heading."""
+"""Sections of the page by id: the required entry of the page's data, and the heading."""
 
 TEXT_LIMIT = 20_000
-"""Characters kept of a context, an engineer's answer and the configuration."""
+"""Maximum number of characters of a context, an engineer's answer and the configuration."""
 
 
 def build_report(run_dir: Path, output: Path | None = None, *, validation: Any = None) -> Path:
-    """Write the report of a run, finished or not, as one page that needs no other file.
+    """Write the report of a run, finished or not, as one self-contained page.
 
     Args:
         run_dir: The run's directory.
-        output: The file to write; None for `report.html` in the run's directory.
-        validation: The solved `InstanceSet` of the validation boards, if it is at hand. Other
-            boards are solved for the plans beside the model's.
+        output: The file to write. None selects `report.html` in the run's directory.
+        validation: The solved `InstanceSet` of the validation boards, if available. All other
+            answered boards are solved here.
+
+    Returns:
+        The path of the page.
     """
     run = read_run(run_dir)
     target = RunDirectory(run_dir).report if output is None else output
@@ -63,7 +66,7 @@ def build_report(run_dir: Path, output: Path | None = None, *, validation: Any =
     page["contents"] = {
         name: heading for name, (needed, heading) in _SECTIONS.items() if page[needed]
     }
-    # A model may write half of a surrogate pair, which no encoding of a file can hold.
+    # Models may write unpaired surrogates, which can't be encoded.
     text = _template(run).render(page).encode("utf-8", "replace").decode("utf-8")
     TextFile(target).write(text)
     return target
@@ -150,14 +153,14 @@ def _paired(before: ReportedStage, after: ReportedStage) -> PairedComparison | N
 
 
 def _problems(run: ReportedRun) -> list[str]:
-    """Say what went wrong, as the terminal does."""
+    """Return the problems of the run, in the words of the terminal."""
     answers = {stage.number: stage.episodes for stage in run.stages}
     gates = {stage.number: stage.gate for stage in run.stages if stage.gate is not None}
     return summarize(find_problems(run.config, run.updates, answers, gates))
 
 
 def _signals(run: ReportedRun) -> list[tuple[str, list[str]]]:
-    """Return how the answers of each group look: first and last validation, first and last stage.
+    """Return statistics of each group's answers at the first and last validation and stage.
 
     Each row has the name of the group, then shares of readable and cut answers, their mean length,
     and the share of training groups without a valid answer.
@@ -194,7 +197,7 @@ def _signals(run: ReportedRun) -> list[tuple[str, list[str]]]:
 
 
 def _reading(run: ReportedRun) -> str:
-    """Say whether the policy reads its evidence; empty if that was not measured."""
+    """Return a sentence about the policy's reading; empty if it was not measured."""
     measured = [stage for stage in run.stages if stage.reading is not None]
     if not measured or (reading := measured[-1].reading) is None:
         return ""
@@ -202,7 +205,7 @@ def _reading(run: ReportedRun) -> str:
 
 
 def _reviews(run: ReportedRun) -> str:
-    """Count the engineer's answers by kind of review; empty if there are none."""
+    """Return a sentence that counts the engineer's answers by review; empty without answers."""
     kinds = Counter(answer.kind for stage in run.stages for answer in stage.answers)
     if not kinds:
         return ""
@@ -224,7 +227,7 @@ class _Column:
 
 
 def _configuration_columns(run: ReportedRun) -> list[_Column]:
-    """Return the initial configuration, and that of every decision."""
+    """Return the initial configuration and the configuration of each decision."""
     columns: list[_Column] = []
     trained = {stage.number for stage in run.stages if stage.configuration is not None}
     for stage in run.stages:
@@ -268,7 +271,7 @@ def _facts(run: ReportedRun) -> dict[str, object]:
 
 
 def _cost(spent: Spent) -> str:
-    """Return the cost of a design in words, without entries of 0."""
+    """Return the cost of a design in words, without zero entries."""
     amounts = spent.model_dump(exclude={"seconds"})
     return ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in amounts.items() if n)
 
@@ -281,6 +284,6 @@ def _cut(text: str | None, limit: int) -> str:
 
 
 def _ratio(value: float) -> str:
-    """Write a knob with at least two decimals: enough for the engineer's grid."""
+    """Format a knob with at least two decimals, enough for the engineer's grid."""
     short = f"{value:.2f}"
     return short if float(short) == value else f"{value:.4g}"

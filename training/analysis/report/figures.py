@@ -1,4 +1,4 @@
-"""The figures of a run's report: which records make which chart."""
+"""The figures of a run's report."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ _UPDATES: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("Age of the sampled answers", "updates", {"": "rollout_lag"}),
     ("Rehearsed designs", "cross-entropy, nats per token", {"": "rehearsal_loss"}),
 )
-"""Curves over the updates: heading, y axis, and fields of the records by their names."""
+"""Curves over the updates: heading, label of the y axis, and fields by the curves' names."""
 
 
 def rate(successes: int, count: int) -> tuple[float, float, float] | None:
-    """Return a share and its 95% Wilson interval; None if there were no trials."""
+    """Return a share and its 95% Wilson interval, or None without trials."""
     if count == 0:
         return None
     low, high = wilson_interval(successes, count)
@@ -58,9 +58,9 @@ def rate(successes: int, count: int) -> tuple[float, float, float] | None:
 
 
 def progress_figures(run: ReportedRun) -> list[PageFigure]:
-    """Draw the valid and the best rate after each validation: for all groups, then for each.
+    """Draw the valid and the best rate by validation, overall and per group.
 
-    All charts have one axis, which covers all intervals.
+    All charts share one axis, which covers all intervals.
     """
     names = ["start" if stage.number == 0 else str(stage.number) for stage in run.validated]
     fields = {"valid": "valid"} | ({"best": run.words.best} if run.tells_best else {})
@@ -85,7 +85,7 @@ def progress_figures(run: ReportedRun) -> list[PageFigure]:
 
 
 def failure_figures(run: ReportedRun) -> list[PageFigure]:
-    """Draw kinds of failure as shares of the validation instances: for all groups, then each."""
+    """Draw kinds of failure as shares of the validation instances, overall and per group."""
     figures = []
     for group in [None, *run.groups]:
         rows = [(stage.number, stage.rates.get(group)) for stage in run.validated]
@@ -105,7 +105,7 @@ def failure_figures(run: ReportedRun) -> list[PageFigure]:
 
 
 def warm_start_figures(run: ReportedRun) -> list[PageFigure]:
-    """Draw the losses of the supervised start."""
+    """Draw the losses of the warm start."""
     steps = [one.step for one in run.warm_start]
     curves = [
         Curve("answers", steps, [one.loss for one in run.warm_start], 0),
@@ -118,7 +118,7 @@ def warm_start_figures(run: ReportedRun) -> list[PageFigure]:
 
 
 def training_figures(run: ReportedRun) -> list[PageFigure]:
-    """Draw the curves of GRPO over the updates of all stages, with a mark where each begins."""
+    """Draw the curves of GRPO over all updates, with a mark at the start of each stage."""
     numbers, by = range(1, len(run.updates) + 1), f"by {run.words.label}"
     valid = _by_group(run, lambda row: row.valid / row.count)
     learnability = _by_group(run, lambda row: row.learnability)
@@ -136,7 +136,7 @@ def training_figures(run: ReportedRun) -> list[PageFigure]:
 
 
 def speed_figures(run: ReportedRun) -> list[PageFigure]:
-    """Draw how fast the updates were, and the memory that they took, as far as it was measured."""
+    """Draw the speed and memory of the updates, if measured."""
     known = {(one.stage, one.update): one for one in run.timings if one.update is not None}
     timings = [known.get((one.stage, one.update)) for one in run.updates]
 
@@ -156,7 +156,7 @@ def speed_figures(run: ReportedRun) -> list[PageFigure]:
 def _over_updates(
     run: ReportedRun, heading: str, y_label: str, curves: Sequence[Curve], *, zero: bool = True
 ) -> list[PageFigure]:
-    """Draw curves over all updates: shares if `y_label` ends with a percent sign."""
+    """Draw curves over all updates, as shares if `y_label` ends with a percent sign."""
     stages = [one.stage for one in run.updates]
     begins = [
         (float(i), f"stage {stage}")
@@ -199,7 +199,7 @@ def atlas_figures(run: ReportedRun) -> list[PageFigure]:
 
 
 def _atlas_tables(atlas: DesignAtlas) -> list[Tiles]:
-    """Make a table per map size: hole levels from left to right, kinds of boards as rows."""
+    """Return one table per map size, with hole levels as columns and kinds of boards as rows."""
     tables = []
     for group in dict.fromkeys(cell.group for cell in atlas.cells):
         cells = {tuple(one.knobs.values()): one for one in atlas.cells if one.group == group}
@@ -216,7 +216,7 @@ def _atlas_tables(atlas: DesignAtlas) -> list[Tiles]:
 
 
 def seconds_spent(run: ReportedRun) -> dict[int, dict[str, float]]:
-    """Return seconds by stage and by what took them, stages ascending."""
+    """Return seconds by stage and phase, stages ascending."""
     spent: dict[int, dict[str, float]] = {}
     for record in run.timings:
         row = spent.setdefault(record.stage, {})
@@ -226,7 +226,7 @@ def seconds_spent(run: ReportedRun) -> dict[int, dict[str, float]]:
 
 
 def time_figure(run: ReportedRun) -> tuple[list[PageFigure], dict[str, int]]:
-    """Draw seconds by what took them, one bar per stage; also return the numbers of the colours."""
+    """Draw seconds by phase, one bar per stage; also return the colours of the phases."""
     spent = seconds_spent(run)
     names = dict.fromkeys(name for row in spent.values() for name in row)
     colours = {name: rank % len(COLOURS) for rank, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""What the report knows of a run, finished or not, and a list of what is missing from it."""
+"""Read the data of a run, finished or not, for its report, and list missing parts."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from training.schema.lake_sections import Environment
 T = TypeVar("T")
 
 _LINES_NAMED = 5
-"""How many damaged lines of one file are named; of the others the page says how many they are."""
+"""Maximum number of damaged lines listed per file; the page counts the others."""
 
 
 @dataclass(frozen=True)
 class PageWords:
-    """What the page calls the things of an environment."""
+    """An environment's terms on the page."""
 
-    label: str  # a group
+    label: str  # for a group
     instance: str
     knobs: tuple[str, ...]
-    metrics: Mapping[str, str]  # rates: their field and their words
-    failures: Mapping[str, int]  # kinds of failure and the numbers of their colours
-    best: str  # an answer than which none is better
+    metrics: Mapping[str, str]  # labels of rates, by field
+    failures: Mapping[str, int]  # numbers of colours, by kind of failure
+    best: str  # for the best possible answers
 
 
 @dataclass(frozen=True)
 class ReportedStage:
-    """What the report shows of a stage (0: before the first); what is missing is None or empty."""
+    """The data of a stage (0: before the first) for the report; missing parts are None or empty."""
 
     number: int
     configuration: Configuration | None = None
@@ -54,8 +54,8 @@ class ReportedStage:
     decision: records.DecisionRecord | None = None
     atlas: records.AtlasRecord | None = None  # measured by the engineer, or later
     gate: records.GateRecord | None = None  # compares with the weights that the stage began with
-    reading: Reading | None = None  # how the weights in force read, if that was measured
-    learning: tuple[records.DesignUpdateRecord, ...] = ()  # from designs of the policy's own
+    reading: Reading | None = None  # reading of the weights in force, if measured
+    learning: tuple[records.DesignUpdateRecord, ...] = ()  # updates of learning to design
 
     @property
     def change(self) -> PairedComparison | None:
@@ -74,16 +74,16 @@ class ReportedStage:
 
 @dataclass(frozen=True)
 class ReportedRun:
-    """Everything that the report shows of a run."""
+    """The data of a run for the report."""
 
     config: RunConfig
     config_text: str
     warm_start: tuple[records.WarmStartMetrics, ...]
-    updates: tuple[records.UpdateMetrics, ...]  # of one that was logged twice, the later record
+    updates: tuple[records.UpdateMetrics, ...]  # the later record of duplicates
     timings: tuple[records.TimingRecord, ...]
-    stages: tuple[ReportedStage, ...]  # all that were planned or begun
+    stages: tuple[ReportedStage, ...]  # all planned or started stages
     finished: bool
-    missing: tuple[str, ...]  # one sentence for each thing that is missing or damaged
+    missing: tuple[str, ...]  # one sentence per missing or damaged part
 
     @property
     def validated(self) -> list[ReportedStage]:
@@ -92,27 +92,27 @@ class ReportedRun:
 
     @property
     def groups(self) -> list[str]:
-        """All groups that were validated, in their order; map sizes ascend."""
+        """All validated groups, in order."""
         return in_order(group for stage in self.stages for group in stage.rates if group)
 
     @property
     def on_the_lake(self) -> bool:
-        """Whether the run is on the lake, and not on another environment."""
+        """Whether the run's environment is the lake."""
         return isinstance(self.config.environment, Environment)
 
     @property
     def tells_best(self) -> bool:
-        """Whether some valid answers are better than others; on the lake they always may be."""
+        """Whether valid answers can differ in quality, as on the lake."""
         rows = (row for stage in self.stages for row in stage.rates.values())
         return self.on_the_lake or any(row.best != row.valid for row in rows)
 
     def called(self, group: str | None) -> str:
-        """Return the name of a group on the page; None: all together."""
+        """Return the name of a group on the page; None means all groups."""
         return "All" if group is None else domain_of(self.config).called(group)
 
     @cached_property
     def words(self) -> PageWords:
-        """Return the environment's words."""
+        """Return the environment's terms."""
         domain = domain_of(self.config)
         metrics = {"valid": VALID if self.on_the_lake else "valid"}
         if self.tells_best:
@@ -132,20 +132,20 @@ class ReportedRun:
         return self.config.warm_start is not None
 
     def stage_name(self, number: int) -> str:
-        """How the report calls a validation."""
+        """Return the name of a validation."""
         if number == 0:
             return "Warm start" if self.warm_started else "Before"
         return f"Stage {number}"
 
     def moment(self, number: int) -> str:
-        """When a validation took place, as part of a sentence."""
+        """Return the time of a validation as part of a sentence."""
         if number == 0:
             return "after the warm start" if self.warm_started else "before training"
         return f"after stage {number}"
 
 
 def read_run(path: Path) -> ReportedRun:
-    """Read a run directory as far as it goes; a `UserError` says if it has no configuration."""
+    """Read the available data of a run; raise a `UserError` if it has no configuration."""
     directory, reader = RunDirectory(path), _Reader(path)
     config = directory.config()
     metrics = reader.values(directory.metrics)
@@ -171,7 +171,7 @@ def read_run(path: Path) -> ReportedRun:
 
 
 def _metrics_of(files: StageDirectory) -> str | None:
-    """Return the digest of a stage's lines of `metrics.jsonl`; None if it is not complete."""
+    """Return the digest of a stage's lines in `metrics.jsonl`, or None before its completion."""
     return files.digests.read().metrics if files.digests.exists() else None
 
 
@@ -199,7 +199,7 @@ def _stage(number: int, files: StageDirectory, reader: _Reader) -> ReportedStage
 
 
 def _atlas(number: int, files: StageDirectory, reader: _Reader) -> records.AtlasRecord | None:
-    """Read the atlas of a stage; that there is none is nothing that is missing."""
+    """Return the atlas of a stage, which is optional."""
     for file in (files.atlas, RunDirectory(reader.root).later_atlas(number)):
         if reader.value(file.exists):
             return reader.value(file.read)
@@ -207,14 +207,14 @@ def _atlas(number: int, files: StageDirectory, reader: _Reader) -> records.Atlas
 
 
 class _Reader:
-    """Reads the files of one run, and remembers what is missing."""
+    """Reads the files of one run, and collects messages about missing parts."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.missing: list[str] = []
 
     def value(self, read: Callable[[], T]) -> T | None:
-        """What a file holds; None if it can't be read."""
+        """Return the content of a file, or None if it is unreadable."""
         try:
             return read()
         except UserError as error:
@@ -222,7 +222,7 @@ class _Reader:
             return None
 
     def values(self, file: JsonLinesFile[T]) -> tuple[T, ...]:
-        """What the lines of a file hold, but for damaged ones; a missing log is missing, too."""
+        """Return the valid lines of a file, and report damaged lines or a missing file."""
         there = self.value(file.exists)
         if there is None:
             return ()
