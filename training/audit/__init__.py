@@ -1,4 +1,4 @@
-"""Where a run's results come from: digests of what each stage left, written and audited."""
+"""Provenance of a run's results: write and audit the digests of each stage."""
 
 from training.audit.auditor import audit_run
 from training.audit.digests import (

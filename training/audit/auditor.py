@@ -1,4 +1,4 @@
-"""The audit of a run: its files have their digests, and what can be made again is the same."""
+"""Audit a run: verify the digests of its files, and recompute its boards, scores and reviews."""
 
 from __future__ import annotations
 
@@ -36,18 +36,23 @@ from training.schema import RunConfig
 
 @dataclass(frozen=True)
 class StageAudit:
-    """What was found of one stage; None: of the run as a whole."""
+    """The problems of one stage, or of the whole run (None)."""
 
     stage: int | None
-    files: int  # how many files were compared with their digests
+    files: int  # number of files compared with their digests
     problems: tuple[str, ...]
 
 
 def audit_run(path: Path, *, deep: bool = True) -> Iterator[StageAudit]:
-    """Audit the stages of a run that are complete, one after the other.
+    """Audit the complete stages of a run, without training.
 
-    If `deep`, boards, scores, gates and reviews are made again; otherwise only digests are
-    compared. Nothing is trained.
+    Args:
+        path: Directory of the run.
+        deep: Whether to recompute boards, scores, gates and reviews. Otherwise only digests are
+            compared.
+
+    Yields:
+        One result per stage.
     """
     directory = RunDirectory(path)
     config = directory.config()
@@ -79,7 +84,7 @@ class _Audit:
         return read_stage_results(self.directory, self.config)
 
     def stage(self, stage: int, *, deep: bool) -> StageAudit:
-        """Compare the digests of a stage, and make again what follows from other files."""
+        """Compare the digests of a stage, and recompute its derived files if `deep`."""
         files = self.directory.stage(stage)
         try:
             sealed = files.digests.read()
@@ -149,7 +154,7 @@ class _Audit:
             yield "shortfalls.json: differs from the instances that are drawn again"
 
     def _design_problems(self, stage: int) -> Iterator[str]:
-        """Compare the stage with the one before it again, and review the engineer's answers."""
+        """Recompute the stage's gate, and review the engineer's answers again."""
         results, files = self.results, self.directory.stage(stage)
         if gate_record(self.config, results, stage) != results[stage].gate:
             yield "gate.json: the gate says something else"
@@ -167,7 +172,7 @@ class _Audit:
             yield "decision.json: is not what the engineer's answers lead to"
 
     def summary_problems(self) -> list[str]:
-        """Compare the end result with the results of the stages."""
+        """Compare the final result with the results of the stages."""
         try:
             same = summary_of(self.config, self.results) == self.directory.summary.read()
         except UserError as error:

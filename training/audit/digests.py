@@ -1,6 +1,6 @@
-"""Digests of what a stage decided and left: SHA-256 of bytes, or of JSON with sorted keys.
+"""Digests of the files of a stage: SHA-256 of bytes, or of JSON with sorted keys.
 
-Equal runs leave equal digests: no time and no path is part of them.
+Equal runs have equal digests, which don't depend on times and paths.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def seal(
     stage: int,
     boards: Any = None,  # `Instances` in the order of training; None for stage 0
 ) -> None:
-    """Write the digests of a stage that is complete; digests that are there stay."""
+    """Write the digests of a complete stage, unless they exist."""
     files = directory.stage(stage)
     if files.digests.exists():
         return
@@ -43,7 +43,7 @@ def seal(
 
 
 def record_digests(files: StageDirectory) -> dict[str, str]:
-    """Hash the records of a stage, by their names."""
+    """Return the digests of a stage's records by name."""
     return {
         file.path.name: file_digest(file.path)
         for file in files.records()
@@ -52,7 +52,7 @@ def record_digests(files: StageDirectory) -> dict[str, str]:
 
 
 def weight_digests(files: StageDirectory) -> dict[str, str]:
-    """Hash the files in the folders of a stage's weights, by names such as `policy/config.json`."""
+    """Return the digests of a stage's weight files, by names such as `policy/config.json`."""
     return {name: file_digest(path) for name, path in _weight_files(files).items()}
 
 
@@ -62,10 +62,14 @@ def _weight_files(files: StageDirectory) -> dict[str, Path]:
 
 
 def require_sealed_weights(directory: RunDirectory, stage: int, *, contents: bool = True) -> None:
-    """Raise a `UserError` if the weights of a stage are not those of its digests.
+    """Raise a `UserError` if the weights of a stage don't match its digests.
 
-    Call it before computing with weights of an earlier stage. A stage without digests passes.
-    Without `contents` only the names of the files are compared, which takes no time.
+    Call this before computing with the weights of an earlier stage. Stages without digests pass.
+
+    Args:
+        directory: The run's directory.
+        stage: Number of the stage.
+        contents: Whether to hash the files. Otherwise only their names are compared.
     """
     files = directory.stage(stage)
     if not files.digests.exists():
@@ -84,7 +88,7 @@ def require_sealed_weights(directory: RunDirectory, stage: int, *, contents: boo
 
 
 def require_started_weights(config: RunConfig, directory: RunDirectory) -> None:
-    """Raise a `UserError` unless the weights that a run took from another one are unchanged."""
+    """Raise a `UserError` if the weights that a run took from another run have changed."""
     start, folder = config.started_from, directory.initial_policy
     if start is not None and (
         not folder.is_dir() or digests.folder_digest(folder) != start.weights
@@ -93,12 +97,12 @@ def require_started_weights(config: RunConfig, directory: RunDirectory) -> None:
 
 
 def instances_digest(config: RunConfig, instances: Any) -> str:
-    """Hash instances in their order, by what tells each from any other (`digest_lines`)."""
+    """Return the digest of instances in their order, from their `digest_lines`."""
     return digests.lines_digest(environment_of(config).digest_lines(instances))
 
 
 def file_digest(path: Path) -> str:
-    """Hash the bytes of a file; of `answers.jsonl` its lines without seconds."""
+    """Return the digest of a file's bytes; for `answers.jsonl`, of its lines without seconds."""
     try:
         if path.name != "answers.jsonl":
             return digests.file_digest(path)

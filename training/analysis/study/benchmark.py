@@ -1,4 +1,4 @@
-"""A study on the benchmark: every run's last policy answers its boards, and arms are compared."""
+"""Compare the arms of a study by the answers of their final policies to the benchmark."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ FAILURE_KINDS = {
     "hole falls": ("hole",),
     "goals not reached": ("goal_not_reached",),
 }
-"""The paper's kinds of failure, and the lake's that are counted as each."""
+"""The paper's kinds of failure, and the corresponding kinds of the lake."""
 
 
 @dataclass(frozen=True)
 class BenchmarkRun:
-    """What a run's last policy answered to the B boards."""
+    """The verified answers of a run's final policy to the B boards."""
 
     run: StudyRun
     scores: Mapping[str, np.ndarray]  # by metric, bool (B,)
@@ -45,13 +45,13 @@ class BenchmarkRun:
 
 
 def benchmark_tasks(study: Study, directory: StudyDirectory, folder: BenchmarkFolder) -> list[Task]:
-    """Return the evaluations of finished runs that lack answers to some boards."""
+    """Return tasks that complete the evaluations of finished runs."""
     tasks = []
     for run in study.runs:
         files, output = directory.run(run), directory.benchmark(run)
         if not files.finished() or _is_answered(output, folder):
             continue
-        # The study's file names the same code, and the user runs it.
+        # The user runs a study that names the same code.
         arguments = ("evaluate", str(files.config_file), "--trust-code")
         source = ("--run-dir", str(files.path), "--benchmark", str(folder.path))
         where = (*source, "--output", str(output))
@@ -94,7 +94,7 @@ def compare(
     runs: Sequence[BenchmarkRun],
     published: Sequence[PublishedResult],
 ) -> Results:
-    """Return the rates, differences and failures of each arm, by agents and size and in all."""
+    """Return the rates, differences and failures of each arm, by agents and size and overall."""
     by_engineer: dict[str, list[BenchmarkRun]] = {}
     for engineer in study.config.engineers:
         if rows := [one for one in runs if one.run.engineer == engineer.name]:
@@ -121,7 +121,7 @@ def compare(
 
 
 def print_tables(results: Results) -> None:
-    """Print rates by agents and size beside published ones, differences, and kinds of failure."""
+    """Print rates by agents and size with published ones, differences, and kinds of failure."""
     arms, places = results["arms"], _named_places(results)
     agents = list(dict.fromkeys(one for one, _ in places if one is not None))
     for metric, title in METRIC_NAMES.items():
@@ -197,7 +197,7 @@ def _read(
 
 
 def _places(boards: Sequence[BenchmarkBoard]) -> Iterator[tuple[Results, np.ndarray]]:
-    """Yield agents and size, each with the places of such boards; None stands for all."""
+    """Yield agents and size with the indices of these boards; None means all."""
     agents = np.array([board.num_agents for board in boards])
     sizes = np.array([board.size for board in boards])
     for number in sorted(set(agents.tolist())):
@@ -211,7 +211,7 @@ def _places(boards: Sequence[BenchmarkBoard]) -> Iterator[tuple[Results, np.ndar
 def _cell(
     runs: Sequence[BenchmarkRun], others: Sequence[BenchmarkRun], chosen: np.ndarray
 ) -> Results:
-    """Return what the runs of an arm answered to some boards, and less what others did."""
+    """Return the rates of an arm on the chosen boards, and the differences from another arm."""
     failures = np.stack([one.failures[chosen] for one in runs])
     shared = {one.run.seed for one in runs} & {one.run.seed for one in others}
 

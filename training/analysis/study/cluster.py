@@ -1,4 +1,4 @@
-"""Runs of a study as jobs of a cluster: by submitit on SLURM, or here in tests."""
+"""Run a study as jobs of a cluster: with submitit on SLURM, or locally in tests."""
 
 from __future__ import annotations
 
@@ -13,18 +13,24 @@ from typing import Any
 from training.errors import UserError
 
 DEFAULTS = {"timeout_min": 24 * 60}
-"""Parameters of a job unless others are given; submitit's own limit is a few minutes."""
+"""Default parameters of a job; submitit's default time limit is a few minutes."""
 
 _SECONDS_TO_CANCEL = 60.0
 
 
 class Cluster:
-    """The place that jobs are submitted to."""
+    """A cluster to submit jobs to."""
 
     def __init__(self, name: str, folder: Path, parameters: Mapping[str, Any]) -> None:
-        """Open "slurm" or "local" with submitit's parameters; its own files go to `folder`.
+        """Open a cluster.
 
-        A `UserError` says that submitit or SLURM isn't here, or a parameter is unknown.
+        Args:
+            name: "slurm" or "local".
+            folder: Folder for submitit's files.
+            parameters: submitit's parameters.
+
+        Raises:
+            UserError: submitit or SLURM is missing, or a parameter is unknown.
         """
         try:
             import submitit
@@ -40,9 +46,9 @@ class Cluster:
         self._several_tasks = nodes * tasks > 1
 
     def submit(self, name: str, command: Sequence[str], log: Path) -> ClusterJob:
-        """Submit a command line; what it prints is appended to `log`.
+        """Submit a command line, and append its output to `log`.
 
-        A job of several tasks runs it in each of them, as the processes of one run.
+        A job with several tasks runs the command in each task, as the processes of one run.
         """
         together = ("--coordinator", "auto") if self._several_tasks else ()
         self._executor.update_parameters(name=f"jaxlake-{name}")
@@ -74,7 +80,7 @@ class RunCommand:
                 raise
 
     def checkpoint(self, *args: Any) -> Any:
-        """Submit the same command again, which submitit asks for when the job's time is up."""
+        """Resubmit the command; submitit calls this when the job reaches its time limit."""
         import submitit
 
         return submitit.helpers.DelayedSubmission(self)
@@ -107,7 +113,7 @@ class ClusterJob:
     kill = terminate
 
     def _status(self) -> int:
-        """Return the first status of a task that failed; write to the log why there is none."""
+        """Return the status of the first failed task; log the reason if there is no status."""
         if self._cancelled is not None:
             return -15
         problem = self._job.exception()

@@ -1,4 +1,4 @@
-"""The schema of `configs/study_*.yaml`: which engineers and seeds are compared, on which run."""
+"""The schema of `configs/study_*.yaml`: engineers and seeds to compare, and the base run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAY_DIFFER = ("engineer.", "environment.initial=", "environment.initial.")
 
 
 class ComparedEngineer(Section):
-    """One of the engineers that a study compares: its name there, and what sets it apart."""
+    """An engineer of a study, with its name and overrides."""
 
     name: Name
     set: tuple[str, ...] = Field(
@@ -35,7 +35,7 @@ class ComparedEngineer(Section):
 
 
 class StudyConfig(Section):
-    """Everything that decides a study, and how its numbers are computed."""
+    """The configuration of a study and its statistics."""
 
     name: Name
     base: str = Field(
@@ -73,7 +73,7 @@ class StudyConfig(Section):
         return self
 
     def against(self, name: str) -> str | None:
-        """Return the engineer that another one is compared with; None for the baseline."""
+        """Return the engineer that engineer `name` is compared with; None for the baseline."""
         (engineer,) = (one for one in self.engineers if one.name == name)
         return None if name == self.baseline else engineer.against or self.baseline
 
@@ -91,20 +91,20 @@ class StudyRun:
 
 @dataclass(frozen=True)
 class Study:
-    """A study that can be run: the configuration of each of its runs is valid."""
+    """A study in which the configuration of every run is valid."""
 
-    config: StudyConfig  # what its file says
-    base: Path  # the file of the run that it is based on
+    config: StudyConfig  # from the study's file
+    base: Path  # file of the base run
     warm_start: RunConfig  # the base with the study's overrides
 
     @property
     def warms_up(self) -> bool:
-        """Whether its runs start from a shared warm start, and not from a model that is there."""
+        """Whether the runs begin with a shared warm start instead of an existing model."""
         return self.warm_start.warm_start is not None
 
     @property
     def runs(self) -> list[StudyRun]:
-        """All runs. Seeds are the outer loop, so that a study that is stopped early is balanced."""
+        """All runs. Seeds are the outer loop, so that interrupted studies are balanced."""
         return [
             StudyRun(engineer.name, seed)
             for seed in self.config.seeds
@@ -112,7 +112,7 @@ class Study:
         ]
 
     def overrides(self, run: StudyRun, pretrained: Path) -> tuple[str, ...]:
-        """What is set in the base for one run; `pretrained` is a shared warm start's policy."""
+        """Return the overrides of one run; `pretrained` is the policy of the shared warm start."""
         (engineer,) = (one for one in self.config.engineers if one.name == run.engineer)
         return (
             *self.config.set,
@@ -123,14 +123,14 @@ class Study:
         )
 
     def config_of(self, run: StudyRun, pretrained: Path) -> RunConfig:
-        """The configuration of one run."""
+        """Return the configuration of one run."""
         return load(self.base, self.overrides(run, pretrained))
 
     def first_round_of(self, run: StudyRun, pretrained: Path) -> StudyRun | None:
-        """The first run with the same first round as this one, if there are others; else None.
+        """Return the first run that shares its first round with `run`, or None without sharing.
 
-        That is what both do up to the first design: they have the same seed, and start from the
-        same environment. Studies of a single stage share none.
+        Runs share the part up to the first design if they have the same seed and the same initial
+        environment. Studies with a single stage don't share first rounds.
         """
         if self.warm_start.stages.count == 1:
             return None
@@ -143,7 +143,7 @@ class Study:
         return alike[0] if len(alike) > 1 else None
 
     def first_round_overrides(self, run: StudyRun, pretrained: Path) -> tuple[str, ...]:
-        """What is set in the base for a shared first round, of which `run` is the first."""
+        """Return the overrides of a shared first round; `run` is the first of its runs."""
         no_engineer = ("engineer.kind=fixed", "engineer.reading=0", "engineer.learning=null")
         named = f"name={self.config.name}.first_round.{run.engineer}.{run.seed}"
         return (*self.overrides(run, pretrained), *no_engineer, named)
@@ -157,10 +157,18 @@ def _from(policy: Path) -> tuple[str, str]:
 def load_study(
     path: Path, *, seeds: Sequence[int] | None = None, engineers: Sequence[str] | None = None
 ) -> Study:
-    """Read a study's YAML and the run that it is based on, and check every run's configuration.
+    """Load a study and its base run, and validate the configuration of every run.
 
-    With `seeds` or names of `engineers` it is a piece of the study: only these are in it. A
-    `UserError` names what is not as it must be.
+    Args:
+        path: The study's YAML file.
+        seeds: Restrict the study to these seeds.
+        engineers: Restrict the study to these engineers.
+
+    Returns:
+        The study.
+
+    Raises:
+        UserError: The study or the configuration of a run is invalid.
     """
     tree, base = _with_base(path)
     if seeds is not None:
@@ -179,7 +187,7 @@ def load_study(
             _ = found.lake  # runs are compared board by board
             return found
         except UserError as error:
-            said = str(error).replace("--set ", "")  # they stand in the study's file
+            said = str(error).replace("--set ", "")  # the overrides come from the study's file
             raise UserError(f"{path}: {field}: {said}") from error
 
     loaded("base", ())
@@ -191,7 +199,7 @@ def load_study(
 
 
 def _with_base(path: Path) -> tuple[dict[Any, Any], Path]:
-    """Read a study with the keys of the studies that it is based on, and name the run's YAML."""
+    """Return a study's keys, including those of base studies, and the path of the run's YAML."""
     tree, base, seen = read_yaml(path), path, {path.resolve()}
     refuse_other_kinds(StudyConfig.__name__, path, tree)
     while isinstance(name := tree.get("base"), str):
@@ -209,7 +217,7 @@ def _with_base(path: Path) -> tuple[dict[Any, Any], Path]:
 
 
 def _only(config: StudyConfig, names: Sequence[str]) -> StudyConfig:
-    """Leave out all engineers but these; the first is the baseline if the study's isn't there."""
+    """Restrict a study to some engineers; the first is the baseline if the study's is excluded."""
     known = [engineer.name for engineer in config.engineers]
     if unknown := [name for name in names if name not in known]:
         meant = did_you_mean(unknown[0], known)

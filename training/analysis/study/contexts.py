@@ -1,4 +1,4 @@
-"""Whether a study's engineers read contexts that are cut alike."""
+"""Check that the context limit truncates all engineers of a study equally."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from training.schema.engineer_section import MODELS
 
 
 def require_equal_contexts(study: Study) -> None:
-    """Refuse a study whose engineers' longest contexts would be cut differently.
+    """Raise a `UserError` if truncation would affect the engineers of a study differently.
 
-    Contexts of one set of settings are cut by one rule. Contexts of several sets are alike only if
-    none is cut: a limit takes more from those with more blocks.
+    Engineers with the same settings are truncated equally. With different settings, contexts must
+    not be truncated at all, because a limit removes more from contexts with more blocks.
 
     Raises:
-        UserError: A context would be cut, and not those of all engineers are made alike.
+        UserError: A context would be truncated, and the engineers' settings differ.
     """
     count_tokens = token_counter(study.warm_start.model.pretrained)
     settings: dict[str, tuple[DesignSettings, StageView]] = {}
@@ -52,7 +52,7 @@ def require_equal_contexts(study: Study) -> None:
 
 
 def longest_view_of(config: RunConfig) -> StageView:
-    """Return the longest view that the engineer of a run on the lake can meet."""
+    """Return the longest possible view of an engineer in a run on the lake."""
     size = max((*config.lake.bounds.sizes, *config.cells.sizes))
     cells = config.cells
     validated = len(cells.hole_ratios) * len(cells.wait_ratios) * cells.per_cell
@@ -69,7 +69,7 @@ def longest_view_of(config: RunConfig) -> StageView:
 
 
 def token_counter(pretrained: str | None) -> CountTokens:
-    """Return the counter of a model's tokenizer, or an estimate if it is not on this machine."""
+    """Return the token counter of a model, or an estimate if the model is not available locally."""
     if pretrained is None or not (pretrained in SHIPPED or Path(pretrained).is_dir()):
         return estimate_tokens
     from training.policy.tokenizer import load_tokenizer  # imports transformers

@@ -2,13 +2,13 @@
 
 The intervals answer two questions:
 
-- a bootstrap over seeds and boards is about other seeds on other boards of the same kind;
-- a paired t-test over seeds is about other seeds on these same boards. Its power is given, too.
+- a bootstrap over seeds and boards generalises to other seeds and other boards of the same kind;
+- a paired t-test over seeds generalises to other seeds on the same boards. Its power is reported.
 
-All seeds answer the same boards. So a resample draws S of the S seeds with replacement and, once
-for all of these, B of the B boards with replacement. Its value is the mean of the S * B answers of
-the drawn seeds to the drawn boards (the pigeonhole bootstrap: Owen 2007, Annals of Applied
-Statistics 1(2), 386-411).
+All seeds answer the same boards. A resample therefore draws S of the S seeds and, once for all of
+them, B of the B boards, both with replacement. Its value is the mean of the S * B answers of the
+drawn seeds to the drawn boards (the pigeonhole bootstrap: Owen 2007, Annals of Applied Statistics
+1(2), 386-411).
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ import numpy as np
 from scipy import optimize, stats
 
 SEED = 0
-"""Every interval is drawn from this seed anew, so that it does not depend on any other interval."""
+"""Seed of every interval, so that intervals are independent of each other's order."""
 
 _MOST_NUMBERS = 2**22
-"""How many numbers are drawn at once: memory stays small for any number of boards and resamples."""
+"""Maximum number of random numbers per batch, which bounds memory."""
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 POWER = 0.8
 
 _SPREADS = 10_000
-"""How many equally probable spreads between seeds the power is the mean over."""
+"""Number of quantiles of the spread between seeds that the power is averaged over."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean, and the range in which its resamples lie."""
+    """A mean with its interval."""
 
     value: float
     low: float
@@ -45,11 +45,19 @@ class Interval:
 
 
 def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the float (R,) means of R resamples of (S, B) values.
+    """Return the means of R resamples.
 
-    A resample says how often each seed and each board is drawn; its sum is the product of these
-    counts with the table of values. Boards whose columns are equal are interchangeable, so it is
-    enough to draw how often each distinct column comes.
+    A resample consists of counts per seed and per board, and its sum is the product of these counts
+    with the table of values. Boards with equal columns are interchangeable, so the function draws
+    counts of distinct columns.
+
+    Args:
+        values: (S, B).
+        resamples: R.
+        rng: Source of random numbers.
+
+    Returns:
+        float (R,).
     """
     seeds, boards = values.shape
     columns, times = np.unique(values, axis=1, return_counts=True)  # (S, C), (C,)
@@ -64,10 +72,12 @@ def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator
 
 
 def mean_interval(values: np.ndarray, resamples: int = RESAMPLES) -> Interval:
-    """Return the mean of (S, B) values with its interval over seeds and boards.
+    """Return a mean with its interval over seeds and boards.
 
-    The values are whether each answer is valid, for example, or that minus the same for another
-    engineer's answer of the same seed to the same board.
+    Args:
+        values: (S, B), such as the validity of each answer, or its difference from another
+            engineer's answer with the same seed to the same board.
+        resamples: Number of resamples.
     """
     means = resampled_means(values, resamples, np.random.default_rng(SEED))
     low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
@@ -77,9 +87,9 @@ def mean_interval(values: np.ndarray, resamples: int = RESAMPLES) -> Interval:
 
 @dataclass(frozen=True)
 class Contrast:
-    """A paired difference, in shares of all answers.
+    """A paired difference, as a share of all answers.
 
-    What one seed, or no spread between seeds, can't say is NaN.
+    Values that need several seeds, or a spread between seeds, are NaN without them.
     """
 
     seeds: tuple[int, ...]
@@ -97,7 +107,7 @@ class Contrast:
 
     @property
     def detectable(self) -> float:
-        """The smallest true difference that is found with a probability of `POWER`."""
+        """The smallest true difference that the test detects with probability `POWER`."""
         if not self.deviation > 0.0:
             return math.nan
         seeds = len(self.seeds)
@@ -105,9 +115,9 @@ class Contrast:
         return float(errors) * self.deviation / math.sqrt(seeds)
 
     def power(self, difference: float) -> float:
-        """Return how often these seeds find a true difference, a share of all answers.
+        """Return the probability of detecting a true difference, given as a share of all answers.
 
-        True differences of single seeds are taken to spread as those of these seeds.
+        The spread between seeds is assumed to be the observed one.
         """
         if not self.deviation > 0.0:
             return math.nan
@@ -116,10 +126,14 @@ class Contrast:
 
 
 def power(difference: float, seeds: int) -> float:
-    """Return how often a paired two-sided t-test over `seeds` (2 or more) finds a difference.
+    """Return the power of a paired two-sided t-test over seeds.
 
-    The difference is in standard errors of its mean over seeds. The power is the mean over what the
-    seeds may say of their own spread; SciPy's noncentral t distribution gives NaN for two seeds.
+    The power is averaged over quantiles of the estimated spread, because SciPy's noncentral t
+    distribution gives NaN for two seeds.
+
+    Args:
+        difference: True difference in standard errors of its mean over seeds.
+        seeds: Number of seeds, at least 2.
     """
     freedom = seeds - 1
     critical = stats.t.ppf((1 + CONFIDENCE) / 2, freedom)
@@ -130,10 +144,14 @@ def power(difference: float, seeds: int) -> float:
 
 
 def contrast(ours: Mapping[int, np.ndarray], theirs: Mapping[int, np.ndarray]) -> Contrast:
-    """Compare bool (B,) answers by seed, over the seeds that both have.
+    """Return the paired difference between two engineers over their common seeds.
+
+    Args:
+        ours: bool (B,) outcomes by seed.
+        theirs: bool (B,) outcomes by seed.
 
     Raises:
-        ValueError: They have no seed in common.
+        ValueError: There are no common seeds.
     """
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds:

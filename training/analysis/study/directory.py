@@ -1,4 +1,4 @@
-"""What a study leaves on disk.
+"""The files of a study.
 
 ```
 warm_start/              the run that all others start from, stopped after its warm start
@@ -9,7 +9,7 @@ jobs/                    what submitit keeps of a cluster's jobs
 benchmark/ENGINEER/SEED/ an evaluation on the benchmark (training/analysis/benchmark/evaluate.py)
 benchmark/results.json   the arms compared on it
 report/                  report.html, results.json and outcomes.json.gz
-.lock                    who works here now (training/run/lock.py); empty if nobody does
+.lock                    the process that uses the directory (training/run/lock.py), or empty
 ```
 """
 
@@ -38,7 +38,7 @@ class StudyDirectory:
     """The files of one study."""
 
     def __init__(self, path: Path) -> None:
-        """Name the files of the study in `path`; nothing is read or written yet."""
+        """Set the paths of the study's files, without reading or writing."""
         self.path = path
         self.warm_start = RunDirectory(path / "warm_start")
         self.policy = self.warm_start.stage(0).policy.absolute()
@@ -58,7 +58,7 @@ class StudyDirectory:
 
     @property
     def benchmark_results(self) -> Path:
-        """The file of the arms compared on the benchmark."""
+        """The results file of the benchmark."""
         return self.path / "benchmark" / "results.json"
 
     def log(self, run: RunDirectory) -> Path:
@@ -66,10 +66,10 @@ class StudyDirectory:
         return run.path.with_name(f"{run.path.name}.log")
 
     def check(self, study: Study) -> None:
-        """Compare the configurations of the runs that exist with the study.
+        """Check that existing runs have the study's configurations.
 
         Raises:
-            UserError: The directory holds other files, or a run belongs to another study.
+            UserError: The directory contains other files, or a run belongs to another study.
         """
         if self.path.is_dir() and not {child.name for child in self.path.iterdir()} <= _PARTS:
             raise UserError(
@@ -82,7 +82,7 @@ class StudyDirectory:
 
 
 def check_configuration(files: RunDirectory, run: StudyRun, expected: RunConfig) -> RunConfig:
-    """Return the configuration of a run, which must be the study's.
+    """Return the configuration of a run; raise a `UserError` if it differs from the study's.
 
     The path of the model may differ, so that a study can be moved.
     """

@@ -21,7 +21,7 @@ KNOB_NAMES = {"data_ratio": "data", "hole_ratio": "holes", "wait_ratio": "waits"
 
 
 def engineer_colours(results: Results) -> dict[str, int]:
-    """Return the number of each engineer's colour, whether it has results or not."""
+    """Return the number of each engineer's colour, including engineers without results."""
     return {name: number for number, name in enumerate(results["study"]["engineers"])}
 
 
@@ -48,7 +48,7 @@ def difference_figures(results: Results) -> list[PageFigure]:
 
 
 def learning_figures(results: Results) -> list[PageFigure]:
-    """Draw the rates after each stage; whiskers reach from the lowest seed to the highest."""
+    """Draw the rates after each stage, with whiskers from the lowest to the highest seed."""
     stages = ["start", *_stages(results)]
 
     def series(metric: str) -> list[Series]:
@@ -59,7 +59,7 @@ def learning_figures(results: Results) -> list[PageFigure]:
 
 
 def mixture_figures(results: Results) -> list[PageFigure]:
-    """Draw the knobs that each stage was trained on, by knob and map size."""
+    """Draw the knobs of each stage, by knob and map size."""
     sizes = next(iter(results["engineers"].values()))["mixture"][0]
 
     def series(size: str, knob: str) -> list[Series]:
@@ -94,7 +94,7 @@ def _rate_figures(
     y_label: str,
     low: float = 1.0,  # the axis begins there, or lower
 ) -> list[PageFigure]:
-    """Draw one chart per panel, all on one axis."""
+    """Draw one chart per panel with a common axis."""
     values = [
         end
         for series in panels.values()

@@ -1,4 +1,4 @@
-"""The finished runs of a study as arrays; a damaged or contradictory file is an error."""
+"""Read the finished runs of a study as arrays; damaged or inconsistent files are errors."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from training.run.records import UpdateMetrics
 from training.schema import RunConfig
 
 METRICS = tuple(METRIC_NAMES)
-"""The rates that are compared, by the names of their fields."""
+"""The compared rates, by field."""
 
 _VALID = METRICS.index("valid")
 
 _BY_CHANCE = 1e-6
-"""The p-value below which two runs are taken to have begun with different models."""
+"""p-value below which two runs are considered to have different initial models."""
 
 KINDS = ("valid", *(kind.label for kind in Failure if kind is not Failure.NONE))
-"""What becomes of an answer: it is valid, or has a first failure."""
+"""The kinds of answers: valid, or the first failure."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,16 @@ class FinishedRun:
     kinds: np.ndarray  # int (T + 1, B), index into KINDS
     isr: float  # the individual success rate, 0..1, of the last validation
     configurations: tuple[KnobValues, ...]  # of stages 1 to T, by map size and knob
-    ledger: Mapping[str, float]  # what it has cost
+    ledger: Mapping[str, float]  # costs
     designs: tuple[str, ...]  # kinds of the decisions that were trained on, of stages 1 to T - 1
-    rolled_back: int  # how many of the stages 1 to T - 1 the gate took back
+    rolled_back: int  # number of stages 1 to T - 1 that the gate rolled back
     reviews: tuple[str, ...]  # kinds of all answers of the engineer, retries and stage T included
 
 
 def read_study(
     study: Study, directory: StudyDirectory
 ) -> tuple[list[FinishedRun], list[dict[str, Any]]]:
-    """Read the finished runs, in the study's order, and say why the others have no result."""
+    """Return the finished runs in the study's order, and the reasons why others have no result."""
     runs: list[FinishedRun] = []
     unfinished = []
     for run in study.runs:
@@ -69,7 +69,7 @@ def read_study(
                 f"{directory.path}: {one.engineer}, seed {one.seed} was validated on other boards "
                 f"than {runs[0].engineer}, seed {runs[0].seed}; they can't be paired"
             )
-        # Those of one model may differ on another machine, but neither is the better one.
+        # Rounding on different hardware may change single answers, but not the rate significantly.
         began, first = one.scores[_VALID, 0], runs[0].scores[_VALID, 0]
         if compare(first.tolist(), began.tolist()).p_value < _BY_CHANCE:
             raise UserError(
@@ -81,7 +81,7 @@ def read_study(
 
 
 def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> FinishedRun:
-    """Read one finished run, which must have been one of this configuration."""
+    """Return one finished run; raise a `UserError` if its configuration is not as expected."""
     config = check_configuration(directory, run, expected)
     stages = [directory.stage(stage) for stage in range(config.stages.count + 1)]
     answers = [stage.episodes.read() for stage in stages]
@@ -124,7 +124,7 @@ def _ledger(directory: RunDirectory, config: RunConfig, spent: Spent) -> dict[st
     }
     seconds = [(one.phase, sum(one.seconds.values())) for one in directory.timings.read()]
     return {
-        # Boards trained on; the 32 prompts of an update count as 32, and those that replace some.
+        # Training boards: all prompts of each update, including the resampled ones.
         "training_instances": len(updates) * config.grpo.prompts_per_update + sum(updates.values()),
         "rehearsed_designs": spent.rehearsed_designs,
         "engineer_tokens": spent.engineer_tokens,

@@ -1,4 +1,4 @@
-"""A study's report: the page `report.html`, `results.json`, and all answers."""
+"""Write a study's report: `report.html`, `results.json` and all outcomes."""
 
 from __future__ import annotations
 
@@ -45,9 +45,18 @@ _SECTIONS = {
 
 
 def write_report(study: Study, directory: StudyDirectory, folder: Path | None = None) -> Path:
-    """Report on the runs that are finished, and return the path of `report.html`.
+    """Write the report of the finished runs.
 
-    It goes to the folder `report` in the study's directory, or to another one.
+    Args:
+        study: The study.
+        directory: The study's directory.
+        folder: Folder to write to. None selects `report` in the study's directory.
+
+    Returns:
+        The path of `report.html`.
+
+    Raises:
+        UserError: No run is finished.
     """
     runs, unfinished = read_study(study, directory)
     if not runs:
@@ -63,12 +72,11 @@ def write_report(study: Study, directory: StudyDirectory, folder: Path | None = 
 
 
 def write_outcomes(path: Path, runs: Sequence[FinishedRun]) -> None:
-    """Write every answer of a study, from which all its rates follow; equal runs give equal bytes.
+    """Write the outcomes of all answers of a study as deterministic, compressed JSON.
 
     `boards` lists the grids of the validation boards. `runs` has one string per run and stage with
-    a character per board: in `kinds` the place of what became of the answer in the list `kinds`, in
-    the others 1 where it holds, else 0. A run's `configurations`, of stages 1 on, say what it was
-    trained on, by map size and knob.
+    one character per board: an index into the list `kinds` for `kinds`, and 0 or 1 for each metric.
+    A run's `configurations` list the knobs of stage 1 and later, by map size.
     """
 
     def characters(rows: np.ndarray) -> list[str]:
@@ -93,7 +101,7 @@ def write_outcomes(path: Path, runs: Sequence[FinishedRun]) -> None:
 
 
 def print_results(results: Results) -> None:
-    """Print the final rate of valid answers of each engineer, and its difference."""
+    """Print each engineer's final valid rate and its difference from the baseline."""
     head = f"minus {results['study']['compared_with']}"
     table = new_table("\nValid, per cent", "engineer", "seeds", "[95%]", head, "other seeds only")
     for name, one in results["engineers"].items():
@@ -108,7 +116,7 @@ def print_results(results: Results) -> None:
 
 
 def study_page(results: Results) -> str:
-    """Make the page."""
+    """Return the HTML page."""
     environment = page_environment(_FOLDER)
     environment.filters |= {
         "interval": interval_text,
@@ -167,7 +175,7 @@ def study_page(results: Results) -> str:
 
 
 def verdict(results: Results, metric: str) -> str:
-    """Say whose final rate differs from the baseline's beyond its interval."""
+    """Return a sentence about the engineers whose final rate differs from the baseline's."""
     baseline, rate = results["study"]["compared_with"], METRIC_NAMES[metric]
     differences = {
         name: one["difference"][metric]
@@ -189,14 +197,14 @@ def verdict(results: Results, metric: str) -> str:
 
 
 def interval_text(interval: Mapping[str, Any], *, signed: bool = True) -> str:
-    """Write a value with its interval, in points or per cent."""
+    """Format a value with its interval, in points or per cent."""
     form = "+.1f" if signed else ".1f"
     value, low, high = (_number(100 * interval[key], form) for key in ("value", "low", "high"))
     return f"{value} [{low}, {high}]"
 
 
 def over_seeds_text(difference: Mapping[str, Any]) -> str:
-    """Write the interval over seeds alone; a dash where there is one seed."""
+    """Format the interval over seeds only; a dash for a single seed."""
     ends = [difference["over_seeds"][key] for key in ("low", "high")]
     if None in ends:
         return "-"

@@ -23,7 +23,7 @@ from training.schema import RunConfig
 Results = dict[str, Any]
 
 REVIEWS: tuple[str, ...] = get_args(Attempt.model_fields["kind"].annotation)
-"""Kinds of reviews of an engineer's answer; `failed`: there was none."""
+"""Kinds of reviews of an engineer's answer; `failed` means no answer."""
 
 
 def build_results(
@@ -31,7 +31,7 @@ def build_results(
     runs: Sequence[FinishedRun],  # at least one, all validated on the same boards
     unfinished: Sequence[Results],  # the others, and why each has no result
 ) -> Results:
-    """Compute everything that the report shows."""
+    """Return the content of `results.json`, which the report shows."""
     config = study.config
     by_engineer: dict[str, list[FinishedRun]] = {}
     for engineer in config.engineers:
@@ -54,7 +54,7 @@ def build_results(
         },
         "budget": _budget(study.warm_start, len(runs[0].boards)),
         "missing": list(unfinished),
-        # The rates that all runs began with, as each of them measured them.
+        # The initial rates, as measured by each run.
         "start": _by_metric(lambda m: rate_spread(first[:, m])),
         "engineers": {
             name: _engineer(rows, by_engineer.get(against[name] or "", []))
@@ -103,7 +103,7 @@ def _engineer(runs: Sequence[FinishedRun], baseline: Sequence[FinishedRun]) -> R
 
 
 def _difference(runs: Sequence[FinishedRun], baseline: Sequence[FinishedRun]) -> Results | None:
-    """Return the differences to the baseline over the seeds that both have, if there are any."""
+    """Return the differences from the baseline over common seeds, or None without any."""
     seeds = sorted({run.seed for run in runs} & {run.seed for run in baseline})
     if not seeds:
         return None
@@ -120,7 +120,7 @@ def _difference(runs: Sequence[FinishedRun], baseline: Sequence[FinishedRun]) ->
 
 
 def finite(numbers: Mapping[str, float]) -> Results:
-    """Put None where a number is not known."""
+    """Return the numbers with None instead of NaN and infinity."""
     return {key: None if math.isnan(value) else value for key, value in numbers.items()}
 
 
@@ -146,10 +146,10 @@ def _by_metric(value: Callable[[int], Any]) -> Results:
 
 
 def spread(values: Sequence[float]) -> Mapping[str, float]:
-    """Return the mean, the least and the largest of one value per seed."""
+    """Return the mean, minimum and maximum of one value per seed."""
     return {"mean": float(np.mean(values)), "low": float(min(values)), "high": float(max(values))}
 
 
 def rate_spread(answers: np.ndarray) -> Mapping[str, float]:
-    """Return the spread of the rates of bool (S, n) answers: a rate for each seed."""
+    """Return the spread of the rates per seed of bool (S, n) outcomes."""
     return spread(answers.mean(axis=1).tolist())

@@ -1,4 +1,4 @@
-"""Run a study: the warm start, first rounds that runs share, then all runs, each a process."""
+"""Run a study: the warm start, shared first rounds, then all runs, each in a separate process."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from training.run.progress import console, new_table, print_table, working
 from training.run.rates import success_rates
 
 COMMAND = (sys.executable, "-m", "jaxlake")
-"""Begins the command line of every run; `run BASE --run-dir DIR ...` follows."""
+"""Start of every run's command line, before `run BASE --run-dir DIR ...`."""
 
 LOG_LINES = 12
-"""Lines of its log that are shown of a run that failed."""
+"""Number of log lines printed for a failed run."""
 
 _SECONDS_TO_END = 20.0
 _MOMENT = 0.2
-"""Seconds between two looks at processes."""
+"""Seconds between polls of the processes."""
 
 
 Job = subprocess.Popen[bytes] | ClusterJob
@@ -40,13 +40,13 @@ Job = subprocess.Popen[bytes] | ClusterJob
 
 @dataclass(frozen=True)
 class Task:
-    """One process to be started, of a run or of an evaluation."""
+    """One process of a run or an evaluation."""
 
     title: str
     name: str
     log: Path
     arguments: tuple[str, ...]
-    result: Callable[[], str | None]  # what it came to; None: it has no result
+    result: Callable[[], str | None]  # returns the result, or None
 
 
 Start = Callable[[Task, int], Job]
@@ -84,10 +84,19 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
 def run_study(
     study: Study, directory: StudyDirectory, *, jobs: int = 1, cluster: Cluster | None = None
 ) -> bool:
-    """Run everything that is not finished, print progress, and return whether all is finished.
+    """Run or resume all runs of a study, and print progress.
 
-    `jobs` runs go side by side, each on its own part of the cores, or as jobs of the `cluster`. A
-    `UserError` says that there are more jobs than cores.
+    Args:
+        study: The study.
+        directory: The study's directory.
+        jobs: Number of simultaneous runs, each on its own part of the cores.
+        cluster: Cluster to submit the runs to. None runs them locally.
+
+    Returns:
+        Whether all runs are finished.
+
+    Raises:
+        UserError: `jobs` exceeds the number of cores.
     """
     start = _starter(jobs, cluster)
     directory.path.mkdir(parents=True, exist_ok=True)
@@ -111,14 +120,14 @@ def run_tasks(
     jobs: int = 1,
     cluster: Cluster | None = None,
 ) -> bool:
-    """Run tasks as `run_study` runs its own, and return whether all went well."""
+    """Run tasks as in `run_study`, and return whether all succeeded."""
     start = _starter(jobs, cluster)
     with hold(directory.path), unwound_by_sigterm():
         return not _run_tasks(tasks, start, jobs)
 
 
 def _starter(jobs: int, cluster: Cluster | None) -> Start:
-    """Return what starts a task; a `UserError` says that there are more jobs than cores."""
+    """Return a function that starts tasks; raise a `UserError` for more jobs than cores."""
     cores = _usable_cores()
     if cluster is None and jobs > len(cores):
         raise UserError(f"--jobs: got {jobs}, allowed are 1 to {len(cores)}, the machine's cores")
@@ -202,7 +211,7 @@ def _runs(study: Study, directory: StudyDirectory) -> list[Task]:
 
 
 def _run_tasks(tasks: Sequence[Task], start: Start, slots: int) -> int:
-    """Run tasks side by side, and return how many failed. An interrupt ends all of them."""
+    """Run tasks in parallel, and return the number of failures. An interrupt ends all of them."""
     waiting, failed = list(tasks), 0
     running: dict[int, tuple[Task, Job, float]] = {}
     try:
@@ -228,7 +237,7 @@ def _state(job: Job) -> str:
 
 
 def _report(task: Task, status: int, seconds: float) -> bool:
-    """Print how a task ended, and return whether it went well."""
+    """Print the outcome of a task, and return whether it succeeded."""
     if status == 0 and (result := task.result()) is not None:
         _say(f"{task.title}: {duration(seconds)}, {result}")
         return True
@@ -245,7 +254,7 @@ def _say(words: str) -> None:
 
 
 def _start_process(command: Sequence[str], log: Path, cores: Sequence[int] | None) -> Job:
-    """Start a process, which is kept to some cores."""
+    """Start a process, restricted to some cores if given."""
     threads = {} if cores is None else {"OMP_NUM_THREADS": str(len(cores))}
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -256,7 +265,7 @@ def _start_process(command: Sequence[str], log: Path, cores: Sequence[int] | Non
             env=threads | os.environ,
         )
     if cores is not None and hasattr(os, "sched_setaffinity"):
-        with suppress(ProcessLookupError):  # it has ended already
+        with suppress(ProcessLookupError):  # the process has ended already
             os.sched_setaffinity(process.pid, cores)
     return process
 
@@ -268,7 +277,7 @@ def _usable_cores() -> list[int]:
 
 
 def _end(jobs: Sequence[Job]) -> None:
-    """Ask all jobs to end, and kill those that do not, or all at a second interrupt."""
+    """Terminate all jobs, and kill those that don't end, or all after a second interrupt."""
     try:
         for job in jobs:
             job.terminate()
