@@ -1,4 +1,4 @@
-"""The command line as tests call it: fixtures for the tests of both kinds of commands."""
+"""Fixtures that run the command line, for tests of both kinds of commands."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Settings that have to stand before JAX is imported, also in the processes that tests start."""
+"""Settings that must precede the import of JAX, also in processes that tests start."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Where the repository and the files that several tests share are."""
+"""Paths of the repository and of files that several tests share."""
 
 from pathlib import Path
 

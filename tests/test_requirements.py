@@ -1,4 +1,4 @@
-"""What set-up installs for GPUs fits together, as far as lists of packages show it."""
+"""The pinned GPU packages are compatible, as far as package lists show."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The comparison in every cell: what is measured, what is summed up, and how it goes on."""
+"""The comparison in every cell: measurements, summaries and resuming."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The comparison with oracles runs in both numbers of slots, and sees a wrong answer."""
+"""The comparison with oracles runs with both numbers of slots and detects a wrong answer."""
 
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace

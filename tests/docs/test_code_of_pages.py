@@ -1,4 +1,4 @@
-"""Python code of the tutorials runs as it stands there, one page after the other."""
+"""The tutorials' Python code runs unchanged, page by page."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Commands that the documentation shows have the options, files and modules that they name."""
+"""Commands in the documentation use existing options, files and modules."""
 
 import contextlib
 import importlib.util

@@ -1,4 +1,4 @@
-"""The code and the configuration of docs/tutorials/your_hooks.md carry one stage of a run."""
+"""The code and configuration of docs/tutorials/your_hooks.md run for one stage."""
 
 import re
 import sys

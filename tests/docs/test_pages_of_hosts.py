@@ -1,4 +1,4 @@
-"""The commands of the pages about many devices and hosts, run as they stand there, but smaller."""
+"""The commands of the pages on devices and hosts run with smaller settings."""
 
 import os
 import re

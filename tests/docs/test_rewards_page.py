@@ -1,4 +1,4 @@
-"""What docs/how_to/rewards.md shows runs as it stands there."""
+"""The examples of docs/how_to/rewards.md run unchanged."""
 
 import doctest
 import re

@@ -1,4 +1,4 @@
-"""The documentation: links lead somewhere, pages stand in the navigation, nothing is left out."""
+"""The documentation: links resolve, and all pages are in the navigation."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Values, views, tasks and strategies that the tests of the engineer start from."""
+"""Values, views, tasks and strategies for the engineer's tests."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Values that several tests of the engineer start from."""
+"""Shared fixtures of the engineer's tests."""
 
 import pytest
 

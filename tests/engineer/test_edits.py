@@ -1,4 +1,4 @@
-"""Relative edits: written, read, applied, and reviewed as any answer is."""
+"""Relative edits: writing, reading, applying and reviewing."""
 
 import itertools
 import re

@@ -1,4 +1,4 @@
-"""No text whatsoever makes a review raise, leave the space or go further than the guard allows."""
+"""No text makes a review raise, leave the space or exceed the guard's limits."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""The rule: what it does by the words of a context, and the configurations that it comes to."""
+"""The rule engineer: its response to a context, and the resulting configurations."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""An environment that is not the lake: groups that are words, two knobs besides the share."""
+"""An environment other than the lake: groups are words, with two knobs besides the share."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Column addition, the second environment, against plain counting and schoolbook addition."""
+"""Column addition, the second environment, against counting and schoolbook addition."""
 
 import math
 from itertools import product

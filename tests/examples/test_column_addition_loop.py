@@ -1,4 +1,4 @@
-"""Column addition in the loop: what the engineer reads, the trainee, the stages, the command."""
+"""Column addition in the loop: evidence, trainee, stages and command."""
 
 import re
 from collections import Counter

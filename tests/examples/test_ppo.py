@@ -1,4 +1,4 @@
-"""The example of PPO learns in a short run, and its plans are judged by the rules."""
+"""The PPO example learns in a short run, and the verifier scores its plans."""
 
 import re
 import subprocess

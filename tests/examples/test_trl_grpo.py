@@ -1,4 +1,4 @@
-"""The example of TRL's trainer trains a real model on rewards that are the lake's."""
+"""The TRL example trains a real model on the lake's rewards."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Public functions compile once for each shape, also where they are called outside of jit."""
+"""Public functions compile once per shape, also outside jit."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, whatever ends their writer; JSON lines are read with places."""
+"""Files are written atomically, and JSON lines are read with their positions."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Input from outside takes linear time and bounded depth; one bad line costs one line."""
+"""External input takes linear time and bounded depth; a bad line affects only itself."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""The easiest lake, one agent, through all that boards pass through."""
+"""The simplest lake, with one agent, through all functions on boards."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""The oracles against one another: five methods that share no search must say the same."""
+"""Five oracles without shared search code agree with one another."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""What importing the lake costs and what it offers."""
+"""The import time and the public names of jaxlake."""
 
 import dataclasses
 import functools

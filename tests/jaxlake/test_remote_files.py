@@ -1,4 +1,4 @@
-"""URLs of object stores where they are allowed, and one sentence where they are not."""
+"""URLs of object stores where supported, and one-line errors elsewhere."""
 
 import sys
 from pathlib import Path

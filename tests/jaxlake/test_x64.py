@@ -1,4 +1,4 @@
-"""With JAX's 64-bit types switched on, programs of the lake are what they are without."""
+"""The lake's programs are unchanged with JAX's 64-bit types enabled."""
 
 import warnings
 from functools import partial

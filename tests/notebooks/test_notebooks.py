@@ -1,4 +1,4 @@
-"""Notebooks as they are committed, and as they run from top to bottom in a real kernel."""
+"""Notebooks as committed, and executed from top to bottom in a real kernel."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Code of a user's own that tests name in configurations."""
+"""User code that tests name in configurations."""
 
 from types import SimpleNamespace
 

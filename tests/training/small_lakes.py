@@ -1,4 +1,4 @@
-"""Two-agent lakes of 3x3 without holes, and a policy that can read them and was never trained."""
+"""Two-agent lakes of 3x3 without holes, and an untrained policy that can read them."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The base model that comes with the library: whole, made as it says, and a reader."""
+"""The shipped base model: complete, reproducible, and able to read contexts."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""What processes of one run send each other is data: nothing of it is executed."""
+"""Data exchanged between the processes of a run is never executed."""
 
 import base64
 import json

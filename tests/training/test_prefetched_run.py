@@ -1,4 +1,4 @@
-"""A run that draws ahead: which weights answer."""
+"""The weights that answer in a run with prefetching."""
 
 from pathlib import Path
 

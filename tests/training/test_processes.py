@@ -1,4 +1,4 @@
-"""Two processes share one run: what they exchange is whole, and none outlives the others."""
+"""Two processes share one run: exchanges are complete, and both end together."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""Every place that shows a board writes the prompt that the configuration asks for."""
+"""All code that shows a board uses the configured prompt."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""A run that is killed in the middle of any phase ends as if it had not been."""
+"""A run killed in the middle of any phase ends like an uninterrupted run."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What libraries read from the environment."""
+"""Environment variables that libraries read."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct through three rounds of the loop, by the command that users give."""
+"""SmolLM2-135M-Instruct through three rounds of the loop, by the documented command."""
 
 import json
 import os

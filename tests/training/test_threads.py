@@ -1,4 +1,4 @@
-"""A thread whose call never returns keeps no process from its end; threads get priorities."""
+"""A thread that never returns doesn't block the process's exit; thread priorities."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A run whose policy never writes a readable answer says so while it runs, and at its end."""
+"""A run without any readable answer warns while it runs and at its end."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Records of updates whose numbers are invented."""
+"""Records of updates with invented numbers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The frozen benchmark: its learners and what becomes of them must never change."""
+"""The frozen benchmark: its learners and their results must never change."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Readers whose reading is known: of all facts, of all but one, of none."""
+"""Readers of all facts, of all but one, and of none get the expected scores."""
 
 import re
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""A recipe as small as it can be, and its boards, which are drawn once."""
+"""A minimal recipe and its boards, drawn once."""
 
 from typing import Any
 

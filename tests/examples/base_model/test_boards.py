@@ -1,4 +1,4 @@
-"""Held-out boards are of their cells, and plans are of none of them."""
+"""Held-out boards come from their cells, and plans use none of them."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The contexts that a base model imitates, and those that its reading is measured with."""
+"""The contexts that a base model imitates, and those that measure its reading."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Reading, measured: what is written at each place against the rule's edits and their swaps."""
+"""The reading score: written edits against the rule's edits and their swaps."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Answers that write the agents' cells before their plan are read as the plan alone."""
+"""Answers that list the agents' cells before the plan are read as the plan."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A stopped training ends as an uninterrupted one, and its model loads."""
+"""An interrupted training ends like an uninterrupted one, and its model loads."""
 
 import json
 from pathlib import Path

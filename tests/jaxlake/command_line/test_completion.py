@@ -1,4 +1,4 @@
-"""`jaxlake completion`: what the shell itself makes of the script."""
+"""`jaxlake completion`: shells complete words with the generated script."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""`jaxlake doctor`: what it says of this machine, and of one on which nothing works."""
+"""`jaxlake doctor`: its report on this host, and on a host where nothing works."""
 
 import re
 from importlib.metadata import version

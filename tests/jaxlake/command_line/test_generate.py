@@ -1,4 +1,4 @@
-"""`jaxlake generate` and `jaxlake feasibility`: the boards asked for, or why there are none."""
+"""`jaxlake generate` and `jaxlake feasibility`: boards, or the reason for a shortfall."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Commands and URLs: sets and sweeps take them, every other path names the option that does not."""
+"""Commands and URLs: sets and sweeps accept them, other paths raise errors."""
 
 import argparse
 import re

@@ -1,4 +1,4 @@
-"""Sets of boards on disk: distinct, optimal, the same after any interruption, checked when read."""
+"""Board sets on disk: distinct, optimal, reproducible after interruptions, and checked."""
 
 import itertools
 import json

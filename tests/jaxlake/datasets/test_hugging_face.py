@@ -1,4 +1,4 @@
-"""Boards as a data set of Hugging Face's library: the rows that oracles and rewards expect."""
+"""Boards as a Hugging Face dataset, with the rows that oracles and rewards expect."""
 
 import re
 

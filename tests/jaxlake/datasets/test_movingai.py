@@ -1,4 +1,4 @@
-"""MovingAI files: what goes out comes back, and what is wrong is named with file and line."""
+"""MovingAI files: round trips, and errors that name the file and line."""
 
 import math
 import random

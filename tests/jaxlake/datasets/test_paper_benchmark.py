@@ -1,4 +1,4 @@
-"""The benchmark: its shape, its rule for what there is not, and hashes that boards decide."""
+"""The paper's benchmark: its shape, its substitution rule and its hashes."""
 
 import pytest
 

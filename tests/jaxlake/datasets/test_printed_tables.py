@@ -1,4 +1,4 @@
-"""The published results: complete, as printed; what can't be right is marked by arithmetic."""
+"""The published results are complete; impossible numbers are marked."""
 
 import csv
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Published rows: the board that the prompt is about is found, whatever else the prompt shows."""
+"""Published rows: the reader finds the prompt's board among other grids."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""The lake in other libraries' hands: their own wrappers, checks and trainers."""
+"""Adapters pass the checks, wrappers and trainers of other libraries."""
 
 import pickle
 import warnings

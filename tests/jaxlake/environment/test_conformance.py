@@ -1,4 +1,4 @@
-"""Every registered id keeps the contract, and each check of it can fail."""
+"""Every registered id passes the conformance checks, and each check can fail."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""One agent that moves all agents, agents by name, and vectors as observations."""
+"""A joint agent, agents by name, and vector observations."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""What agents see, against the letters of the grid, on boards smaller than their padding."""
+"""Observations against the grid's letters, on boards smaller than their padding."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Ids: what make makes of them, and what it refuses."""
+"""Ids: the environments that `make` returns, and the ids that it rejects."""
 
 import hashlib
 import re

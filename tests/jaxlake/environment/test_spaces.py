@@ -1,4 +1,4 @@
-"""Spaces: draws are uniform, bounds and dtypes are kept."""
+"""Spaces: samples are uniform and respect bounds and dtypes."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Digests tell boards apart, and the set of them is a set."""
+"""Digests distinguish boards, and `DigestSet` behaves like a set."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Parts of all boards: every board is in one of them, and each is drawn as evenly as the whole."""
+"""Parts of all boards: they form a partition, and samples from each are uniform."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""Candidates: exact counts, uniform places, and nothing that they depend on but their own."""
+"""Candidates: exact counts, uniform places, and no dependence on other candidates."""
 
 import itertools
 from functools import partial

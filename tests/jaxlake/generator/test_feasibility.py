@@ -1,4 +1,4 @@
-"""The feasibility map: its counts, what it promises a generator, and its table."""
+"""The feasibility map: its counts, its guarantees for generation, and its table."""
 
 import json
 import math

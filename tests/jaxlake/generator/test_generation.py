@@ -1,4 +1,4 @@
-"""Sets of boards: quotas, distinct boards, shortfalls, and the same set however it is made."""
+"""Generated sets: quotas, distinct boards, shortfalls and reproducibility."""
 
 import json
 import os

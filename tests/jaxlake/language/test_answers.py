@@ -1,4 +1,4 @@
-"""The parser forgives how an answer is written and never guesses what it says."""
+"""The parser accepts many formats and never guesses an ambiguous plan."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""A prompt tells the whole board, and a target tells the whole plan."""
+"""A prompt describes the whole board, and a target the whole plan."""
 
 import re
 

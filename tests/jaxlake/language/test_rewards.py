@@ -1,4 +1,4 @@
-"""Rewards for other trainers: those of an independent walk, from one program, in every form."""
+"""Rewards for other trainers agree with an independent walk in every form."""
 
 import random
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Marks of thinking, in any case, at the end of a prompt and in an answer."""
+"""Thinking marks in any case, at the end of a prompt and in an answer."""
 
 import pytest
 

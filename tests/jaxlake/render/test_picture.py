@@ -1,4 +1,4 @@
-"""What `show` gives a notebook and writes to files."""
+"""The pictures that `show` displays in notebooks and writes to files."""
 
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path

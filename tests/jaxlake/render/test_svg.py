@@ -1,4 +1,4 @@
-"""The picture of an episode: well-formed, safe to embed, and true to the plan."""
+"""Pictures of episodes: well-formed, safe to embed and consistent with the plan."""
 
 import itertools
 import re

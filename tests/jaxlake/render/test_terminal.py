@@ -1,4 +1,4 @@
-"""Boards and episodes in letters."""
+"""Boards and episodes as text."""
 
 from jaxlake import format_grid, parse_grid
 from jaxlake.render import board_text, show

@@ -1,4 +1,4 @@
-"""Keys with which a draw would depend on the batch are refused, and commands make none."""
+"""Keys whose draws depend on the batch are rejected, and commands create none."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Boards for tests, and how the solver's answers are compared with the oracles."""
+"""Boards for tests, and comparisons of the solver with the oracles."""
 
 import random
 from collections import Counter

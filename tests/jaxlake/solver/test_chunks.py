@@ -1,4 +1,4 @@
-"""The order in which lanes are worked on, and plans turned to boards first, beside plain NumPy."""
+"""The processing order of lanes and the transposition of plans, against plain NumPy."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Pallas kernels give bit for bit what XLA's loops give.
+"""Pallas kernels are bit-identical to XLA's loops.
 
 On a GPU or TPU they are compiled for it; elsewhere they are interpreted.
 """

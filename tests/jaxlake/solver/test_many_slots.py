@@ -1,4 +1,4 @@
-"""Outside of other programs, tiers are compiled when a board first needs them."""
+"""Outside other programs, tiers are compiled when a board first needs them."""
 
 import jax
 import pytest

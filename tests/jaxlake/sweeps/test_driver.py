@@ -1,4 +1,4 @@
-"""Sweeps on disk: the same files after any interruption, in parts, and by several processes."""
+"""Sweeps on disk: equal files after interruptions, in parts, and from several processes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Heat maps of sweeps: each cell has the rate of its rows, and each panel its setting."""
+"""Heat maps of sweeps: cells show the rate of their rows, panels one setting each."""
 
 import itertools
 import re

@@ -1,4 +1,4 @@
-"""The program of a chunk against single calls, whatever the chunk and the devices."""
+"""The chunk program agrees with single calls for any chunk size and devices."""
 
 import os
 import subprocess

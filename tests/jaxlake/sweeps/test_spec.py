@@ -1,4 +1,4 @@
-"""Specifications of sweeps: which configurations they stand for, and how they are refused."""
+"""Sweep specifications: the configurations that they define, and their errors."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""One sample run and one sample study, written once for all tests, and a browser for pages."""
+"""A sample run and a sample study, written once for all tests, and a browser."""
 
 import shutil
 from collections.abc import Iterator

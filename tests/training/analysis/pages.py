@@ -1,4 +1,4 @@
-"""Pages of reports: parsed, and opened in a browser."""
+"""Helpers that parse report pages and open them in a browser."""
 
 import os
 import shutil

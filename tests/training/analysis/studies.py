@@ -1,4 +1,4 @@
-"""A small study for tests: two engineers, two seeds, and runs whose skills are made up."""
+"""A small study for tests: two engineers, two seeds, and runs with invented skills."""
 
 import json
 from pathlib import Path

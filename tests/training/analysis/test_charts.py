@@ -1,4 +1,4 @@
-"""Charts show what they are given, as SVG that is whole, safe and the same twice."""
+"""Charts show their data as complete, safe and reproducible SVG."""
 
 import re
 import xml.etree.ElementTree as ElementTree

@@ -1,4 +1,4 @@
-"""A stage of a run before other engineers: the same prompt and seeds, nothing asked in vain."""
+"""Replays of a stage with other engineers: equal prompts and seeds, no useless requests."""
 
 import json
 from pathlib import Path

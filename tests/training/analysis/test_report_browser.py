@@ -1,4 +1,4 @@
-"""The page of a run in a real browser: it plays, lists and filters, and stays within its rules."""
+"""A run's page in a real browser: it plays, lists, filters and obeys its CSP."""
 
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A report of damaged or unfinished runs: what is wrong is named, and all the rest is shown."""
+"""Reports of damaged or unfinished runs name the problems and show the rest."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""The paper's small study with a model of a million parameters, up to its tables."""
+"""The paper's small study with a model of one million parameters, up to its tables."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Intervals of a study: how often they hold the truth, and what lies beyond one of them."""
+"""Intervals of a study: their coverage, and the values beyond them."""
 
 import math
 

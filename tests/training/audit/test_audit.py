@@ -1,4 +1,4 @@
-"""The digests of a run's stages, and what `jaxlake audit` finds of the ways to change a run."""
+"""The digests of a run's stages, and the changes that `jaxlake audit` detects."""
 
 import json
 import re

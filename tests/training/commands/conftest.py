@@ -1,4 +1,4 @@
-"""The command line as tests call it."""
+"""A fixture that runs the command line."""
 
 from tests.commands import cli as cli
 from tests.commands import write as write

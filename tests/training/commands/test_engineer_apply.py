@@ -1,4 +1,4 @@
-"""`jaxlake engineer apply`: every line is answered, in JSON, and what can't be read is named."""
+"""`jaxlake engineer apply`: one JSON answer per line, and errors for unreadable lines."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Which stage a command is about."""
+"""The stage that a command selects."""
 
 import pytest
 

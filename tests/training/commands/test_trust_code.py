@@ -1,4 +1,4 @@
-"""Commands that only read a run execute nothing that the run names."""
+"""Commands that only read a run don't execute code that the run names."""
 
 from pathlib import Path
 

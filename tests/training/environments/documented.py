@@ -1,4 +1,4 @@
-"""The environment of docs/tutorials/your_environment.md, as a reader would save it."""
+"""The environment of docs/tutorials/your_environment.md, saved as a module."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A third environment, as small as it can be, and copies of it that each break one promise."""
+"""A minimal third environment, and copies that each violate one requirement."""
 
 import random
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The conformance check passes what keeps the promises, and names each that is broken."""
+"""The conformance check accepts valid environments and names each violation."""
 
 import sys
 from pathlib import Path

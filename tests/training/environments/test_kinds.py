@@ -1,4 +1,4 @@
-"""`environment.kind` is checked by name, and what only the lake has is refused elsewhere."""
+"""`environment.kind` is validated, and lake-only settings are rejected elsewhere."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A user's environment behind the loop's protocol: what is counted, drawn and refused."""
+"""A user's environment behind the loop's protocol: counts, draws and errors."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Environments of users through the real loop: they learn and are audited."""
+"""User-defined environments through the real loop: they learn and can be audited."""
 
 import os
 import re

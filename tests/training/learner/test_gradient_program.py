@@ -1,4 +1,4 @@
-"""What CPUs compile gradients with: XLA's own loops, the same numbers, and the user's flags win."""
+"""Compilation of gradients on CPUs: XLA's loops, equal numbers, and user flags."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The GRPO loss against a plain NumPy reading of its formula, and what its switches do."""
+"""The GRPO loss against plain NumPy, and the effect of its options."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Batches: each kind in its share, one length per batch, and a function of the generator alone."""
+"""Imitation batches: shares per kind, one length per batch, and reproducibility."""
 
 import numpy as np
 import pytest

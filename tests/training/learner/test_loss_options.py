@@ -1,4 +1,4 @@
-"""Every option of the loss against float64, whatever the packing, micro-batches and devices."""
+"""Every loss option against float64, for any packing, micro-batches and devices."""
 
 import dataclasses
 import functools

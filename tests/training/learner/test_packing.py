@@ -1,4 +1,4 @@
-"""Completions packed into rows behind shared prompts: each token stands in its one place."""
+"""Completions packed into rows behind shared prompts: every token is in its place."""
 
 import dataclasses
 from typing import Any

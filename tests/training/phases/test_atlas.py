@@ -1,4 +1,4 @@
-"""The atlas of a run: which boards are answered, what is counted, and what a run makes of it."""
+"""A run's atlas: its boards, its counts and its use."""
 
 import shutil
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""The engineer that a run asks is the one that `engineer.kind` names."""
+"""The engineer that a run uses is the one that `engineer.kind` names."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""A run that goes on finds the records of all updates that its checkpoint has."""
+"""A resumed run finds the records of all updates up to its checkpoint."""
 
 from pathlib import Path
 from types import SimpleNamespace

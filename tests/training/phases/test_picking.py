@@ -1,4 +1,4 @@
-"""Boards picked one by one: those of the largest p(1-p) are, and a run with them can be resumed."""
+"""Picking boards by the largest p(1-p), and resuming a run that does."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Rehearsal: designs are imitated beside what GRPO learns, and the ledger counts them."""
+"""Rehearsal: GRPO updates also imitate designs, and the ledger counts them."""
 
 from pathlib import Path
 

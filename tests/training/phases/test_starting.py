@@ -1,4 +1,4 @@
-"""A run that starts from another one: what it takes, and that it needs the other no more."""
+"""Starting from another run: the copied parts, and independence afterwards."""
 
 import shutil
 from dataclasses import replace

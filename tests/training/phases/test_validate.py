@@ -1,4 +1,4 @@
-"""The Validate phase: what the engine is asked, and that prompts are encoded once for all."""
+"""The Validate phase: the engine's questions, and prompts that are encoded only once."""
 
 from types import SimpleNamespace
 from typing import Any

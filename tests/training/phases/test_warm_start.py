@@ -1,4 +1,4 @@
-"""Demonstrations have the form asked for; weights that have become NaN are not kept."""
+"""Demonstrations have the configured form; NaN weights are not saved."""
 
 from contextlib import closing
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An engine that computes something else than the trainer stops the run."""
+"""An engine that disagrees with the trainer stops the run."""
 
 from types import SimpleNamespace
 from typing import Any

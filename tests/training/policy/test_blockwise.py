@@ -1,4 +1,4 @@
-"""Attention block by block against the plain form: what comes out, and all gradients."""
+"""Blockwise attention against plain attention: outputs and all gradients."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Model folders from elsewhere are refused in one sentence, in bounded time and memory."""
+"""Invalid model folders raise one-line errors in bounded time and memory."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The head over chunks against log-softmax, and its gradient in bfloat16 against float32."""
+"""The chunked head against log-softmax, and its bfloat16 gradient against float32."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Adapters against formulations without adapters: dense kernels, and products in float64."""
+"""Adapters against dense kernels and against products in float64."""
 
 from functools import partial
 

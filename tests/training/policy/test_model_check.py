@@ -1,4 +1,4 @@
-"""A model folder whose parts don't fit together is refused by name."""
+"""Errors about model folders name the inconsistent parts."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""A folder that appears whole is on the disk before it gets its name."""
+"""Model folders are flushed to disk before they are renamed into place."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""A policy's folder is refused if the policy could not answer with it."""
+"""Policies that can't answer with their folder are rejected."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The tokenizer loses nothing and reads a board cell by cell."""
+"""The tokenizer is lossless and encodes a board cell by cell."""
 
 import json
 import re

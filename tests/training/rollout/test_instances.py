@@ -1,4 +1,4 @@
-"""A stage's training boards: always as many as its budget, whatever the generator can't make."""
+"""A stage's training boards always fill its budget, even if the generator falls short."""
 
 from collections import Counter
 

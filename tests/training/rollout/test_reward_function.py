@@ -1,4 +1,4 @@
-"""A user's function pays answers in rollouts and in the records of the validation."""
+"""A user's reward function applies to rollouts and validation records."""
 
 import numpy as np
 import pytest

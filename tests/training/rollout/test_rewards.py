@@ -1,4 +1,4 @@
-"""The reward follows the verifier: optimal above valid above the rest."""
+"""Rewards by the verifier's outcome: optimal above valid above the rest."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""A half-finished run that somebody has changed: it says so, or ends as if nothing had happened."""
+"""A modified unfinished run reports the change, or ends as if it had not happened."""
 
 import random
 import shutil

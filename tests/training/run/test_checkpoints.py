@@ -1,4 +1,4 @@
-"""Checkpoints are whole or absent, damage in them is found, and the state may go on at once."""
+"""Checkpoints are atomic, detect damage, and allow the state to be donated at once."""
 
 import functools
 import shutil

@@ -1,4 +1,4 @@
-"""A directory is claimed once, and what a kill cuts short in it costs nothing else."""
+"""A directory is claimed once, and a kill affects only the file being written."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""A run that begins with another one's first round ends as if it had done it itself."""
+"""A forked run ends like a run that computed the first round itself."""
 
 from pathlib import Path
 from typing import Any

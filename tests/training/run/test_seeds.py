@@ -1,4 +1,4 @@
-"""Keys and seeds of a run follow from its seed and the place alone."""
+"""Keys and seeds depend only on the run's seed and the place."""
 
 import jax
 

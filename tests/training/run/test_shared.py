@@ -1,4 +1,4 @@
-"""What several processes can't share is refused before anything is done."""
+"""Settings that several processes can't share are rejected before any work."""
 
 import pytest
 

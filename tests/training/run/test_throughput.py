@@ -1,4 +1,4 @@
-"""How fast an update was: rates from its seconds, and the peaks of devices by their names."""
+"""Throughput of updates, and the peak FLOP/s of devices by name."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Trackers get what a run's logs hold; the run's own files are the same without them."""
+"""Trackers receive the logged numbers and don't change the run's files."""
 
 import re
 import struct

@@ -1,4 +1,4 @@
-"""A server can't fill the memory, and nothing of an unreadable body is shown."""
+"""A server can't fill the memory, and errors don't show unreadable bodies."""
 
 import gzip
 import threading

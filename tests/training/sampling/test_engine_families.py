@@ -1,4 +1,4 @@
-"""A vLLM engine of each family computes with the trainer's weights, adapters merged, after a sync.
+"""vLLM computes with the trainer's weights and merged adapters for each model family.
 
 And SmolLM2-135M-Instruct, which `tools/smollm.py` makes: its weights against transformers.
 """

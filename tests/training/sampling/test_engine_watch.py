@@ -1,4 +1,4 @@
-"""A call that waits for processes ends when one of them dies, and only then."""
+"""A watched call ends when one of its processes dies, and only then."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""Where an engine starts, and what its failures say. No engine is started."""
+"""Placement of engines and their startup errors, without starting one."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The sampler in JAX: its answers have the trainer's probabilities, and depend on what they may."""
+"""The JAX sampler has the trainer's probabilities and documented dependencies."""
 
 import json
 import re

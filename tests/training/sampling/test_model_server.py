@@ -1,4 +1,4 @@
-"""A model's server may die, hang or talk nonsense: the attempt fails, and nothing of it is left."""
+"""A model's server that dies, hangs or sends garbage fails the attempt and is stopped."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A rollout drawn ahead is of the weights before the sync, drawn once, and kept to the bit."""
+"""Prefetched rollouts use the weights before the sync and are saved exactly."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""A real vLLM server on this machine: the engine's answers, its weights, and its death.
+"""A real local vLLM server: its answers, its weights, and its death.
 
 The server is started once. The test that kills it is the last one.
 """

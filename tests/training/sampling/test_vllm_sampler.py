@@ -1,4 +1,4 @@
-"""A real vLLM engine: the same answers twice, the trainer's weights, and a stale one caught.
+"""A real vLLM engine: reproducible answers, the trainer's weights, and stale weights.
 
 And a model folder behind vLLM's server, which may have the engineer's role.
 """

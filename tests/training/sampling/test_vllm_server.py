@@ -1,4 +1,4 @@
-"""The client of a vLLM server: its answers, retries, and a server that dies. No model is run."""
+"""The client of a vLLM server without a model: answers, retries, and a server that dies."""
 
 from collections.abc import Iterator
 from typing import Any

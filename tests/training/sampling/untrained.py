@@ -1,4 +1,4 @@
-"""A policy that was never trained, for engines to load, and its weights moved a little."""
+"""An untrained policy for engines to load, and a copy with slightly changed weights."""
 
 from pathlib import Path
 from typing import Any

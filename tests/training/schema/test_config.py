@@ -1,4 +1,4 @@
-"""Configurations are checked by name, with the value that came and what is allowed."""
+"""Errors about configurations name the key, the value and the allowed values."""
 
 from pathlib import Path
 

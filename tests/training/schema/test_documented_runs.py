@@ -1,4 +1,4 @@
-"""What pages say about runs can be loaded as it stands there."""
+"""Configurations in the documentation load unchanged."""
 
 import argparse
 import re

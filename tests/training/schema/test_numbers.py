@@ -1,4 +1,4 @@
-"""Numbers of a configuration are what they say, and hostile trees end in one sentence."""
+"""Numbers in configurations are parsed strictly; hostile trees raise one-line errors."""
 
 import random
 from contextlib import suppress

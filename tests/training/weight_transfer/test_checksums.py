@@ -1,4 +1,4 @@
-"""Checksums of weights: equal for equal weights, and for no others."""
+"""Checksums are equal for equal weights and differ otherwise."""
 
 from typing import Any
 

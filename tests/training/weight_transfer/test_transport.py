@@ -1,4 +1,4 @@
-"""Tensors on their way to vLLM's workers, in memory and through files in a folder."""
+"""Transfer of tensors to vLLM's workers, in memory and through files."""
 
 from pathlib import Path
 from typing import Any
