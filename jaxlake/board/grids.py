@@ -129,7 +129,8 @@ def format_grid(instance: Instance) -> list[str]:
     for agent in np.flatnonzero(np.asarray(instance.agent_mask)):
         if agent >= len(START_SYMBOLS):
             raise GridError(
-                f"agent_mask: got agent {agent}, 0 to {len(START_SYMBOLS) - 1} have symbols"
+                f"agent_mask: got agent {agent}; only agents 0 to {len(START_SYMBOLS) - 1} "
+                "have symbols"
             )
         cells += [(START_SYMBOLS[agent], starts[agent]), (GOAL_SYMBOLS[agent], goals[agent])]
     return write_rows(np.asarray(instance.holes)[:size, :size], cells)

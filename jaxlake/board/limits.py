@@ -67,9 +67,13 @@ def checked_mixture(
     never_waits = (fields["num_agents"] == 1) & (fields["wait_ratio"] > 0)
     if never_waits.any():
         ratio = np.broadcast_to(fields["wait_ratio"], never_waits.shape)[never_waits][0]
-        raise ValueError(f"wait_ratio: got {ratio:g} for one agent, which never waits: only 0 fits")
+        raise ValueError(
+            f"wait_ratio: got {ratio:g} for one agent; a single agent never waits, so it must be 0"
+        )
     if not fields["data_ratio"].any(axis=-1).all():
-        raise ValueError("data_ratio: got 0 for every cell, some cell needs a share")
+        raise ValueError(
+            "data_ratio: got 0 for every cell; at least one cell must have a positive ratio"
+        )
     return fields
 
 

@@ -40,7 +40,7 @@ def use_all_cores(devices: int | None = None) -> int:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError as error:
         raise RuntimeError(
-            "use_all_cores: JAX has made its devices already; call it right after the imports"
+            "use_all_cores: JAX has already created its devices; call it right after the imports"
         ) from error
     add_search_flags(os.environ)
     return count

@@ -16,8 +16,8 @@ def check_kind(key: jax.Array) -> None:
     kind = str(jax.random.key_impl(key))
     if kind in _DRAW_FROM_FIRST_KEY:
         raise ValueError(
-            f"key: got one of kind {kind}, with which JAX draws for a whole batch from its first "
-            'key; another kind is needed, such as jax.random.key(0, impl="threefry2x32")'
+            f"key: got kind {kind}, but JAX draws a whole batch from the first key of that kind; "
+            'use another kind, such as jax.random.key(0, impl="threefry2x32")'
         )
 
 

@@ -23,7 +23,7 @@ def wilson_interval(
         ValueError: An argument is out of range.
     """
     if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence: got {confidence}, above 0 and below 1 is allowed")
+        raise ValueError(f"confidence: got {confidence}, must be above 0 and below 1")
     k = np.asarray(successes, np.float64)
     n = np.asarray(total, np.float64)
     if np.any(n < 0) or np.any(k < 0) or np.any(k > n):

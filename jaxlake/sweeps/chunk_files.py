@@ -51,7 +51,7 @@ def rows_owner(content: bytes) -> str:
     # Checksums cover the values only. Other versions of pyarrow write other bytes.
     own_version = f"version {pyarrow.__version__}" in file.metadata.created_by
     if own_version and _parquet_bytes(table) != content:
-        raise ValueError("the file has other bytes than its rows give")
+        raise ValueError("the bytes of the file do not match its rows")
     return str((table.schema.metadata or {})[_OWNER.encode()].decode())
 
 

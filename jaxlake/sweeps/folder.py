@@ -148,7 +148,7 @@ def read_manifest(directory: str | AnyPath) -> dict[str, Any]:
     """
     path = as_path(directory) / MANIFEST
     if not path.exists():
-        raise SweepError(f"{path}: is missing, so the folder is not one of a sweep")
+        raise SweepError(f"{path}: is missing, so the folder does not belong to a sweep")
     try:
         value = load_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -172,7 +172,7 @@ def _digest(path: AnyPath, read_owner: Callable[[bytes], str], owner: str) -> st
     except _DAMAGES:
         return None
     if actual != owner:
-        raise SweepError(f"{path}: belongs to another sweep than {MANIFEST} says; remove it")
+        raise SweepError(f"{path}: belongs to another sweep than {MANIFEST}; remove it")
     return hashlib.sha256(content).hexdigest()
 
 

@@ -143,7 +143,7 @@ def _ends(
             )
     least, most = (_number(f"{field}.{end}", knob, value.get(end)) for end in ("from", "to"))
     if not least < most:
-        raise SweepError(f"{field}: got from {least:g} to {most:g}, from has to be below to")
+        raise SweepError(f"{field}: got from {least:g} to {most:g}; `from` must be below `to`")
     return least, most
 
 

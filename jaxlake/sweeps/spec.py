@@ -83,8 +83,8 @@ class SweepSpec:
         agents, waits = self.axes["num_agents"], self.axes["wait_ratio"]
         if agents.least == 1 and waits.most > 0:
             raise SweepError(
-                f"{section}.wait_ratio: got {waits.most:g} where num_agents may be 1, and one "
-                "agent never waits: only 0 is allowed"
+                f"{section}.wait_ratio: got {waits.most:g} where num_agents may be 1; a single "
+                "agent never waits, so it must be 0"
             )
         if section == "samples":
             _check_count("samples.seed", self._knobs.get("seed", 0), 0, 2**32 - 1)
