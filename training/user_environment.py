@@ -98,7 +98,7 @@ class UserEnvironment(FrozenModel, ABC, Generic[Instance]):
         """Return the score of a text as the answer to an instance; the text may be anything."""
 
     def demonstration(self, instance: Instance) -> str:
-        """Return an answer to imitate; optional, without it there is no warm start."""
+        """Return an answer to imitate; optional, but required for a warm start."""
         raise NotImplementedError
 
     def slices(self, instance: Instance) -> dict[str, str]:

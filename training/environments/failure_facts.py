@@ -20,7 +20,7 @@ _MOVES: dict[str, Cell] = {
 
 
 def failure_facts(episode: EpisodeRecord) -> tuple[str, ...]:
-    """Return short sentences that explain a failed answer; empty if there is no information."""
+    """Return short sentences that explain a failed answer; empty without information."""
     facts = [] if episode.reason is None else [episode.reason]
     if episode.lake is None:
         return tuple(facts)

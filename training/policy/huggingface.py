@@ -325,7 +325,7 @@ def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
         except (OSError, SafetensorError) as error:
             message = f"{folder / file}: truncated or no safetensors file: {error}"
             raise ModelFolderError(message) from error
-        for name in handle.keys():  # noqa: SIM118 (a handle is no mapping)
+        for name in handle.keys():  # noqa: SIM118 (a handle is not a mapping)
             if str(weight_map.get(name, file)) == file:  # several files may contain the tensor
                 handles[name] = handle
     return handles

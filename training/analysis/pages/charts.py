@@ -1,4 +1,4 @@
-"""Charts as SVG elements, drawn by matplotlib. Functions return None if there is no data.
+"""Charts as SVG elements, drawn by matplotlib. Functions return None without data.
 
 Colours are variables of the page's style sheet. Titles are texts for screen readers.
 """

@@ -113,7 +113,7 @@ class ClusterJob:
     kill = terminate
 
     def _status(self) -> int:
-        """Return the status of the first failed task; log the reason if there is no status."""
+        """Return the status of the first failed task; log the reason if it is missing."""
         if self._cancelled is not None:
             return -15
         problem = self._job.exception()

@@ -151,7 +151,7 @@ def contrast(ours: Mapping[int, np.ndarray], theirs: Mapping[int, np.ndarray]) -
         theirs: bool (B,) outcomes by seed.
 
     Raises:
-        ValueError: There are no common seeds.
+        ValueError: The engineers have different seeds.
     """
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds:
