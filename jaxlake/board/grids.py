@@ -117,6 +117,12 @@ def _count_agents(cells: dict[str, tuple[int, int]], max_agents: int) -> int:
 def format_grid(instance: Instance) -> list[str]:
     """Return a board in the published symbols: one string per row, cells separated by spaces.
 
+    Args:
+        instance: One board with at most five agents.
+
+    Returns:
+        The rows of the board without its padding.
+
     Raises:
         TypeError: `instance` is not an `Instance`.
         GridError: The instance is a batch, or has an agent beyond the five published symbols.

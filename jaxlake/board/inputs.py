@@ -39,6 +39,12 @@ def as_instance(board: Board) -> Instance:
 def stack_boards(boards: Sequence[Board]) -> Instance:
     """Return boards of any sizes and agent counts as one batch, padded to one of a few shapes.
 
+    Args:
+        boards: Instances or grids.
+
+    Returns:
+        The batch, leaves (B, ...), with NumPy leaves.
+
     Raises:
         ValueError: A board is invalid; the message names its row.
     """

@@ -136,6 +136,12 @@ def stack_instances(instances: Sequence[Instance]) -> Instance:
 
     Boards of different N or K are padded to the largest of each, with holes and empty slots.
 
+    Args:
+        instances: At least one single board.
+
+    Returns:
+        The batch, with NumPy leaves.
+
     Raises:
         TypeError: An element is not an `Instance`, or one of its leaves has the wrong dtype.
         ValueError: The sequence is empty, or an element is a batch.

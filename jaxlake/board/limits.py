@@ -24,6 +24,11 @@ def infeasibility(size: int, hole_ratio: float, num_agents: int) -> str | None:
 
     Agents fit if the free cells suffice for distinct starts and goals. Such boards may still all
     be unsolvable, or none of them may need a wait; `generate` reports such shortfalls.
+
+    Args:
+        size: Side of the board.
+        hole_ratio: Share of all cells that are holes, 0 to 1.
+        num_agents: Number of agents, at least 1.
     """
     if size < MIN_SIZE:
         return f"size: got {size}, at least {MIN_SIZE} is needed"

@@ -254,6 +254,12 @@ def acceptance(
 
     Shares are interpolated between the hole counts of the table.
 
+    Args:
+        size: Side of the board.
+        hole_ratio: Share of all cells that are holes.
+        wait_ratio: Share of the boards that need a wait, 0 to 1.
+        num_agents: Number of agents.
+
     Returns:
         The acceptance rate. 0 means that the set is infeasible or that no candidate of a required
         kind was seen. None means that the table does not cover the arguments: it has two agents,

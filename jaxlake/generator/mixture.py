@@ -108,6 +108,10 @@ def hole_count(size: jax.Array | int, hole_ratio: jax.Array | float) -> jax.Arra
 
     Ratios are read as float32; a product within 1e-4 below an integer counts as that integer.
 
+    Args:
+        size: Side of the board, any shape.
+        hole_ratio: Share of all cells that are holes, any shape.
+
     Returns:
         int32 holes per board, of the broadcast shape of the arguments; -1 for NaN, which makes the
         cell infeasible.
@@ -122,6 +126,10 @@ def board_counts(params: LakeParams, n: jax.Array | int) -> jax.Array:
 
     Negative and NaN ratios count as 0; if all are 0, cells get equal shares. Ties in the remainders
     go to the earlier cell.
+
+    Args:
+        params: Leaves (S,).
+        n: int32 (), the number of boards.
 
     Returns:
         int32 (S,) counts that sum to n.
@@ -151,6 +159,10 @@ def wait_counts(params: LakeParams, counts: jax.Array) -> jax.Array:
     A ratio that is the float32 number of a multiple of 1/30,000 represents that multiple. Up to
     32,768 boards, a product also counts as a half if it falls short by at most 1e-4 plus 1.2e-7 of
     itself.
+
+    Args:
+        params: Leaves (S,).
+        counts: int32 (S,), boards of each cell.
 
     Returns:
         int32 (S,).

@@ -44,6 +44,9 @@ class PairedComparison:
         Args:
             confidence: Coverage of the interval, strictly between 0 and 1.
 
+        Returns:
+            The lower and the upper bound.
+
         Raises:
             ValueError: `confidence` is not between 0 and 1.
         """

@@ -128,6 +128,12 @@ def merge_summaries(summaries: Summary) -> Summary:
 
     The axis may be sharded over the devices of several processes.
 
+    Args:
+        summaries: Words uint32 (n, ..., len(COUNTERS), 2).
+
+    Returns:
+        A summary without the first axis.
+
     Raises:
         ValueError: `summaries` has no leading axis.
     """

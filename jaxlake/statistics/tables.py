@@ -156,6 +156,12 @@ def merge_statistics(statistics: Statistics) -> Statistics:
     `jax.vmap(tabulate)` returns such tables. They may be sharded over the devices of several
     processes; each process then makes the same call and receives the result.
 
+    Args:
+        statistics: Tables with one leading axis on all leaves.
+
+    Returns:
+        A single table.
+
     Raises:
         ValueError: `statistics` has no leading axis.
         OverflowError: A count of the result exceeds 2**31 - 1. Under a transformation it wraps.
