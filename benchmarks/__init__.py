@@ -1,1 +1,1 @@
-"""Measurements that anyone can repeat; they run from a checkout of the repository."""
+"""Reproducible benchmarks; run them from a checkout of the repository."""

@@ -90,7 +90,7 @@ def board(seed: int, index: int, kind: BoardKind) -> list[str]:
 
 
 def slots_of(index: int, kinds: Sequence[BoardKind]) -> int:
-    """Return in how many slots board `index` is solved: five, or as many as it has agents."""
+    """Return the number of slots of board `index`: five, or its number of agents."""
     turn, kind = divmod(index, len(kinds))
     return kinds[kind].agents if turn % 2 else max(AGENTS)
 
@@ -232,7 +232,7 @@ def summary(kinds: Sequence[BoardKind], chunks: Sequence[Json]) -> Json:
 
 
 def main() -> int:
-    """Compare, print and write; return 1 if there is a dispute that the oracles decided."""
+    """Compare, print and write; return 1 if the oracles found a wrong answer."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

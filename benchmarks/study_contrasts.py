@@ -23,7 +23,7 @@ import numpy as np
 from training.analysis.study.contrasts import Contrast, Interval, contrast, mean_interval
 
 WANTED = 0.02
-"""The true difference whose power is printed, a share of all answers."""
+"""The true difference for the printed power, as a fraction of all answers."""
 
 START_MAY_DIFFER = 0.05
 """Maximum fraction of boards that two runs of one model answer differently before training.
@@ -77,7 +77,7 @@ def final(runs: Runs, engineer: str) -> dict[int, np.ndarray]:
 
 
 def regret(runs: Runs, engineer: str, worst: str, best: str) -> float:
-    """Return the share of the way from the best back to the worst that an engineer is at.
+    """Return an engineer's position between the best (0) and the worst (1) one.
 
     Over the seeds that all three have; NaN if there are none.
     """
@@ -131,7 +131,7 @@ def _points(interval: Interval, form: str = ".1f") -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the files and print; 2 if something is wrong with them or with the names."""
+    """Read the files and print the tables; return 2 if files or names are invalid."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Compile programs for a TPU that is not there: memory and kernels, without a device."""
+"""Compile programs for TPUs without a device, to inspect memory and kernels."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""Run programs on this machine's device: times, kernels, and digests of the answers."""
+"""Run programs on the local device: times, kernels, and digests of the results."""
 
 import hashlib
 import statistics
@@ -44,7 +44,7 @@ def measure(program: Program, calls: int = CALLS) -> dict[str, Any]:
 
 
 def seconds_of(call: Callable[[], Any], calls: int) -> list[float]:
-    """Return the seconds of each of several calls, each waited for to its end."""
+    """Return the seconds of each of several completed calls."""
     seconds = []
     for _ in range(calls):
         began = time.perf_counter()

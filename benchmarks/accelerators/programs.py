@@ -32,7 +32,7 @@ _SOLVED = 256  # boards whose solutions are known; they come again and again
 
 @dataclass(frozen=True)
 class Program:
-    """A function, its arguments, and how many units of work a call does."""
+    """A function, its arguments, and the units of work per call."""
 
     name: str
     unit: str
@@ -97,7 +97,7 @@ def _solved(count: int) -> tuple[jaxlake.Instance, jaxlake.Solution]:
 
 
 def _plans(count: int) -> tuple[Any, ...]:
-    """Give the arguments of `verify`: in every second of the solver's plans a step is changed."""
+    """Return the arguments of `verify`: plans of the solver, every second with a changed step."""
     boards, solutions = _solved(count)
     plans = jnp.maximum(solutions.plan[:, :_STEPS], 0).astype(jnp.int8)
     plans = plans.at[1::2, 1].set((plans[1::2, 1] + 1) % 5)

@@ -77,7 +77,7 @@ def all_cells() -> list[Cell]:
 
 
 def measure(cells: Sequence[Cell], cores: int, options: argparse.Namespace) -> Iterator[Json]:
-    """Compare both sides on cells of one number of agents, with so many cores each."""
+    """Compare both sides on cells with the same number of agents and of cores."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         ours = stack.enter_context(start(_OURS, cores))
         peers = [stack.enter_context(start(_PEER, 1)) for _ in range(cores)]
@@ -142,7 +142,7 @@ def _compare(
 
 
 def longest_share(shares: Sequence[Share]) -> float:
-    """Return the seconds of the process that ends last."""
+    """Return the seconds of the slowest process."""
     return max(math.fsum(seconds for _, seconds, _ in share) for share in shares)
 
 

@@ -1,1 +1,1 @@
-"""The trainee's update: measured on accelerators, and beside TRL's on CPUs."""
+"""Benchmarks of the trainee's update: on accelerators, and against TRL's on CPUs."""

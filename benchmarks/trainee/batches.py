@@ -47,7 +47,7 @@ class Update:
 
 
 def miniature(folder: Path) -> tuple[RunConfig, Policy, Any, list[tuple[list[int], int]]]:
-    """Make the miniature's policy in a new folder; with it come prompts and lengths of answers."""
+    """Create the miniature's policy in a new folder; return it with prompts and answer lengths."""
     config = load(ROOT / "configs/scratch.yaml")
     texts = texts_for_tokenizer(config)
     make_policy(folder, config.model, texts, max_len=1024, seed=0)
@@ -81,7 +81,7 @@ def draw_answers(
 
 
 def write_case(folder: Path) -> tuple[RunConfig, dict[str, int]]:
-    """Write the model of configs/scratch.yaml and its updates; count what they hold."""
+    """Write the model of configs/scratch.yaml and its updates; return counts of their contents."""
     config, policy, params, boards = miniature(folder / "model")
     rng = np.random.default_rng(3)
     counts: dict[str, int] = {}

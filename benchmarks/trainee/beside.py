@@ -1,4 +1,4 @@
-"""The trainer's update beside TRL's: same model, same rollout, same cores, in turns."""
+"""The trainer's update against TRL's: same model, rollout and cores, in turns."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from training.schema import load
 
 
 class OwnUpdate:
-    """Takes one update after the other; each is waited for to its end."""
+    """Takes updates one after the other and waits for each."""
 
     def prepare(self, folder: str) -> dict[str, Any]:
         """Read the model and the updates, and compile; return loss and gradient norm of each."""
@@ -34,7 +34,7 @@ class OwnUpdate:
         return {one: self._update(one) for one in LENGTHS}
 
     def measure(self, lengths: str, seconds: float) -> dict[str, Any]:
-        """Take updates for so long."""
+        """Take updates for `seconds`."""
 
         def call() -> float:
             self._update(lengths)

@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer on a batch that is there already: its loss, and its optimizer step.
+"""TRL's GRPOTrainer on a given batch: its loss and its optimizer step.
 
 TRL, PyTorch and transformers are imported here and nowhere else in the benchmarks.
 """
@@ -128,7 +128,7 @@ def trl_inputs(
 
 
 def micro_batches_of(inputs: dict[str, Any], size: int) -> list[dict[str, Any]]:
-    """Cut a batch along its rows; what is one number is in each part."""
+    """Split a batch along its rows; scalars are part of every split."""
     rows = len(inputs["advantages"])
     return [
         {

@@ -54,7 +54,7 @@ class TrlUpdate:
         return {one: self._update(one) for one in LENGTHS}
 
     def measure(self, lengths: str, seconds: float) -> dict[str, Any]:
-        """Take updates for so long."""
+        """Take updates for `seconds`."""
 
         def call() -> float:
             self._update(lengths)

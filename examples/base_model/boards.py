@@ -1,4 +1,4 @@
-"""Solved boards whose plans are imitated, and held-out ones that are answered."""
+"""Solved boards for imitation, and held-out boards for evaluation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
 from training.run.seeds import key_for
 
 HELD_OUT_CANDIDATES = 500
-"""The most boards drawn per held-out board of a cell."""
+"""Maximum number of drawn boards per held-out board of a cell."""
 
 
 class HeldOut(NamedTuple):

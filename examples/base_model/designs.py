@@ -1,4 +1,4 @@
-"""Contexts of made-up lakes with the rule's edits: to imitate, and to measure reading with."""
+"""Contexts of random lakes with the rule's edits, for imitation and for the reading score."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from engineer.synthetic import (
 from examples.base_model.recipe import Designs
 
 RUNS_OF_ONE_LAKE = 4
-"""Simulated runs of each made-up lake, whose stages lend each other facts for contrasts."""
+"""Simulated runs per random lake, whose stages exchange facts for contrasts."""
 STAGES = 5
-"""The most stages of a simulated run."""
+"""Maximum number of stages of a simulated run."""
 
 
 class SwapPair(NamedTuple):

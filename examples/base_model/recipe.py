@@ -1,4 +1,4 @@
-"""The schema of `recipe.yaml`: everything that decides a base model."""
+"""The schema of `recipe.yaml`: the complete configuration of a base model."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Optimization(Section):
 
 
 class Goal(Section):
-    """The training ends once all of this holds on held-out contexts and boards."""
+    """The goals on held-out contexts and boards that end the training."""
 
     edits_right: Share = 0.97  # edits that equal the rule's
     flips: Share = 0.95  # by fact: edits that change where the rule's change with the fact
@@ -68,7 +68,7 @@ class Goal(Section):
 
 
 class Recipe(Section):
-    """Everything that decides a base model."""
+    """The complete configuration of a base model."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0

@@ -1,4 +1,4 @@
-"""How well designs are imitated: edits that are right, and edits that follow a swapped fact.
+"""Scores of imitated designs: correct edits, and edits that follow a swapped fact.
 
 Each edit is the most probable one after the rule's own edits before it (teacher forcing), since
 that takes one pass. It decides when a pretraining ends.

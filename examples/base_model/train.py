@@ -47,7 +47,7 @@ TOKENIZER_DESIGNS = 4096
 
 @dataclass
 class _Training:
-    """What does not change from step to step."""
+    """The constant inputs of all steps."""
 
     recipe: Recipe
     path: Path  # of its files; model/ is the result, in the Hugging Face layout
@@ -83,7 +83,7 @@ def train(recipe: Recipe, path: Path, *, stop_after: int | None = None) -> Path 
 def _take_steps(
     run: _Training, checkpoints: Checkpoints, params: Any, stop_after: int | None
 ) -> tuple[Any, int] | None:
-    """Take steps from the newest checkpoint on; return the last weights and the steps taken.
+    """Train from the newest checkpoint on; return the last weights and the number of steps.
 
     None: it stopped after the step `stop_after`, before the end.
     """
@@ -129,7 +129,7 @@ def _append(file: Path, record: dict[str, Any]) -> None:
 
 
 def _prepare(recipe: Recipe, path: Path) -> tuple[_Training, Any]:
-    """Draw the examples and the held-out ones, and make the model with random weights."""
+    """Draw training and held-out examples, and create the model with random weights."""
     with working("drawing boards and contexts"):
         held_out = draw_held_out(recipe, recipe.goal.boards_per_cell)
         plans = draw_plans(recipe, held_out)
@@ -163,7 +163,7 @@ def _design_share(designs: Designs, settings: Optimization, step: int) -> float:
 
 
 def _schedule(settings: Optimization) -> optax.Schedule:
-    """Rise linearly, stay, and fall linearly to 0 over the last steps."""
+    """Return a schedule that rises linearly, stays constant and falls linearly to 0."""
 
     def rate(count: Any) -> Any:
         risen = jnp.minimum((count + 1) / settings.warmup_steps, 1.0)
@@ -193,7 +193,7 @@ def _optimizer(settings: Optimization) -> optax.GradientTransformation:
 
 
 def _layer_matrices(params: Any) -> Any:
-    """Tell input and output axes of the stacked kernels, (N, in, out); None for the rest."""
+    """Return the input and output axes of stacked kernels (N, in, out); None for other leaves."""
     kernel = contrib.MuonDimensionNumbers(reduction_axis=(1,), output_axis=(2,))
     return jax.tree.map(lambda leaf: kernel if leaf.ndim == 3 else None, params)
 
@@ -246,7 +246,7 @@ class Evaluation(NamedTuple):
 
 
 def _evaluate(run: _Training, params: Any, step: int, *, validate: bool) -> Evaluation:
-    """Measure the weights, with answers to the held-out boards if asked, and write a line."""
+    """Evaluate the weights, optionally with answers to held-out boards, and log a line."""
     edits_right, flips = run.reading.scores(params)
     flips = {fact: six_digits(share) for fact, share in flips.items()}
     valid = _valid_rates(run, params, step) if validate else None
@@ -260,7 +260,7 @@ def _evaluate(run: _Training, params: Any, step: int, *, validate: bool) -> Eval
 
 
 def _valid_rates(run: _Training, params: Any, step: int) -> dict[str, float]:
-    """Sample an answer to each held-out board at temperature 1; the valid rate by cell."""
+    """Sample an answer to each held-out board at temperature 1; return the valid rate by cell."""
     assert run.sampler is not None
     run.sampler.sync(run.policy.tensors(params))
     question = Question(
@@ -291,7 +291,7 @@ def _finish(run: _Training, params: Any, step: int) -> Path:
 
 
 def shortfalls(evaluation: Evaluation, goal: Goal) -> list[str]:
-    """Name where an evaluation is below a goal, without cells that were not answered."""
+    """Return the goals that an evaluation misses, ignoring cells without answers."""
     measured = [("edits right", evaluation.edits_right, goal.edits_right)]
     measured += [
         (f"flips with {fact}", rate, goal.flips) for fact, rate in evaluation.flips.items()

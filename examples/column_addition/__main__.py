@@ -37,7 +37,7 @@ SPACE = AdditionSpace(digits=(1, 2, 3), min_share=0.1, step=0.1)
 
 
 def addition(**groups: tuple[float, float]) -> AdditionConfiguration:
-    """Write a configuration in short: `addition(d1=(data_ratio, carry_ratio), ...)`."""
+    """Return a configuration: `addition(d1=(data_ratio, carry_ratio), ...)`."""
     return SPACE.make(
         {name[1:]: dict(zip(SPACE.knobs, knobs, strict=True)) for name, knobs in groups.items()}
     )
@@ -71,7 +71,7 @@ class Experiment:
         return int(np.random.SeedSequence([self.seed, *place]).generate_state(1)[0])
 
     def held_out(self) -> tuple[Sum, ...]:
-        """The fixed validation set; none of its sums is ever trained on."""
+        """The fixed validation set, which is excluded from training."""
         return draw_sums(VALIDATION, 400, self.seed_for(_HELD_OUT))
 
     def domain(self) -> Domain:
@@ -84,7 +84,7 @@ class Experiment:
         return SPACE.make({group: dict(nearest(group, knobs)) for group, knobs in groups})
 
     def warm_start(self) -> Trainee:
-        """A trainee that has been shown a few one-digit sums with their answers."""
+        """Return a trainee that has learned from a few one-digit sums with answers."""
         shown = draw_sums(WARM_START, 30, self.seed_for(_WARM), self.held_out())
         return imitate(UNTRAINED, shown, passes=3, learning_rate=0.1)
 
@@ -137,7 +137,7 @@ def run_stages(experiment: Experiment, engineer: Engineer) -> Iterator[StageOutc
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the loop and print what it does; arguments that can't be used end it with status 2."""
+    """Run the loop and print its progress; invalid arguments exit with status 2."""
     parser = argparse.ArgumentParser(
         prog="python -m examples.column_addition",
         description="A table of digit preferences learns column addition; after each stage an"

@@ -54,7 +54,7 @@ _GUIDELINE = (
 def addition_domain(
     space: AdditionSpace, instances: int, held_out: Collection[Sum] = frozenset()
 ) -> Domain:
-    """Describe column addition, for stages of so many different sums, none of them held out."""
+    """Return the domain for stages of `instances` distinct sums without the held-out ones."""
     held = Counter(one.kind for one in held_out)
 
     def nearest(group: str, knobs: Knobs) -> Knobs:
@@ -98,7 +98,7 @@ def addition_evidence(
     training: TrainingEvidence | None = None,
     trained_on: Collection[Sum] = (),
 ) -> StageEvidence:
-    """Check the answers to a validation set and count what they show; stage 0: the warm start."""
+    """Check the answers to a validation set and return the evidence; stage 0: the warm start."""
     carries = defaultdict(list)
     for one in trained_on:
         carries[str(one.digits)].append(one.carries)

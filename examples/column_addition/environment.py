@@ -45,11 +45,11 @@ class Sum:
         return self.digits, self.carries
 
     def carry_into(self, column: int) -> int:
-        """The carry that comes into a column; the lowest column is 0."""
+        """Return the carry into a column; the lowest column is 0."""
         return (self.first % 10**column + self.second % 10**column) // 10**column
 
     def digit_sum(self, column: int) -> int:
-        """The operands' digits in a column added up, without a carry."""
+        """Return the sum of the operands' digits in a column, without a carry."""
         return self.first // 10**column % 10 + self.second // 10**column % 10
 
 
@@ -64,7 +64,7 @@ class DigitKnobs(FrozenModel):
 
 
 class AdditionConfiguration(Configuration):
-    """What one stage trains on: knobs by number of digits."""
+    """The configuration of one stage: knobs by number of digits."""
 
     digits: dict[Digits, DigitKnobs] = Field(min_length=1)
 
@@ -74,7 +74,7 @@ class AdditionConfiguration(Configuration):
 
 
 class AdditionSpace(KnobSpace):
-    """What may be asked for. The groups are numbers of digits, and the first knob is the share."""
+    """The space of configurations. Groups are numbers of digits; the first knob is the share."""
 
     digits: tuple[Digits, ...] = Field(min_length=1)
     max_carry_ratio: Ratio = 1.0
@@ -92,7 +92,7 @@ class AdditionSpace(KnobSpace):
         return self.max_carry_ratio
 
     def make(self, values: KnobValues) -> AdditionConfiguration:
-        """Make a configuration of plain numbers."""
+        """Return a configuration with these numbers."""
         return AdditionConfiguration.model_validate({"digits": values})
 
 
@@ -123,7 +123,7 @@ def draw_sums(
 
 
 def quotas(configuration: Configuration, count: int) -> dict[tuple[int, bool], int]:
-    """How many sums of each kind (digits, carries) a stage of `count` sums has."""
+    """Return the number of sums of each kind (digits, carries) in a stage of `count` sums."""
     groups = configuration.values()
     counts = apportion([knobs["data_ratio"] for knobs in groups.values()], count)
     return {
@@ -134,7 +134,7 @@ def quotas(configuration: Configuration, count: int) -> dict[tuple[int, bool], i
 
 
 def split_quota(count: int, carry_ratio: float) -> tuple[int, int]:
-    """How many of a group's sums have no carry and how many have one, halves rounded up."""
+    """Return how many of a group's sums have no carry and how many have one; halves round up."""
     carry = math.floor(count * carry_ratio + 0.5 + 1e-9)
     return count - carry, carry
 

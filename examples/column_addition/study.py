@@ -62,7 +62,7 @@ def run_settings() -> Results:
 
 
 def misfit(known: Results) -> str | None:
-    """Say why no runs can be added to what a file holds; None if they can."""
+    """Return why runs can't be added to these results, or None if they can."""
     if known.get("schema") != SCHEMA:
         return f"schema: got {known.get('schema')!r}, allowed is {SCHEMA}"
     own = known["settings"]
@@ -73,7 +73,7 @@ def misfit(known: Results) -> str | None:
 
 
 def engineer_of(arm: str, experiment: Experiment) -> Engineer:
-    """Make the engineer of an arm."""
+    """Return the engineer of an arm."""
     if arm in CONSTANTS:
         return FixedEngineer(CONSTANTS[arm], name=arm)
     settings = RunSettings(SPACE, experiment.initial(), experiment.stages, experiment.seed)
