@@ -99,7 +99,7 @@ def evaluate_benchmark(
         config: Defines the prompt, the temperature and the seed.
         folder: The benchmark.
         places: Indices of the boards to answer.
-        answerer: The model. It is opened only if answers are missing.
+        answerer: Context manager that opens the model.
         output: Folder of the evaluation. Existing answers are kept.
         request: Additional fields of an endpoint's requests.
         samples: Number of answers per board.

@@ -151,7 +151,7 @@ def contrast(ours: Mapping[int, np.ndarray], theirs: Mapping[int, np.ndarray]) -
         theirs: bool (B,) outcomes by seed.
 
     Raises:
-        ValueError: The engineers have different seeds.
+        ValueError: The engineers share no seed.
     """
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds:
