@@ -1,1 +1,1 @@
-"""Who may write the next configuration, all behind the interface in `base`."""
+"""The engineers, which share the interface in `base`."""

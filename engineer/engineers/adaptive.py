@@ -1,4 +1,4 @@
-"""Engineers that follow the evidence by a formula."""
+"""Engineers that compute a configuration from the evidence by a formula."""
 
 import math
 from collections.abc import Mapping
@@ -17,19 +17,18 @@ from engineer.engineers.computed import (
 from engineer.space import Configuration
 
 FLOOR = 0.05
-"""The least share of a group, so that no group is forgotten or disappears from the evidence."""
+"""Minimum share of a group, so that no group is forgotten or missing from the evidence."""
 HARD, EASY = 0.2, 0.6
-"""The valid rates below and from which the learnability engineer moves a group's knobs."""
+"""Valid rates below which knobs go down, and from which they go up."""
 
 
 @dataclass(frozen=True)
 class LearnabilityEngineer(ComputedEngineer):
-    """Gives shares in proportion to learnability p(1-p), and moves knobs by the valid rate.
+    """Splits data in proportion to learnability p(1-p), and moves knobs by the valid rate.
 
-    See Tzannetos et al. 2023 and Rutherford et al. 2024. Learnability is what the training
-    measured, the mean over updates of an update's mean p(1-p); a group that was not trained on has
-    the p(1-p) of its validation rate instead, which is never smaller than the mean over its
-    instances.
+    See Tzannetos et al. 2023 and Rutherford et al. 2024. Learnability is measured in training, as
+    the mean over updates of the mean p(1-p) per update. Groups without training use the p(1-p) of
+    their validation rate, an upper bound of the mean over instances.
     """
 
     name: str = "learnability"
@@ -49,18 +48,18 @@ class LearnabilityEngineer(ComputedEngineer):
 
 @dataclass(frozen=True)
 class SecBanditEngineer(ComputedEngineer):
-    """Self-Evolving Curriculum (Chen et al. 2025, arXiv 2505.14970), stage by stage.
+    """Self-Evolving Curriculum (Chen et al. 2025, arXiv 2505.14970), with one decision per stage.
 
-    The paper samples the group of each prompt at each update and rewards it with the mean absolute
-    advantage of its rollouts. Here the bandit decides once per stage, about the shares of all
-    groups, and is recomputed from the view each time; difficulty knobs stay.
+    The paper samples the group of each prompt at each update, rewarded by the mean absolute
+    advantage of its rollouts. Here the bandit sets the shares of all groups once per stage, and is
+    recomputed from the view each time. Difficulty knobs do not change.
 
     Q starts at 0 and follows the rewards by TD(0), Q <- (1 - alpha) Q + alpha r. Shares are the
-    Boltzmann distribution softmax(Q / tau). A group without a reward in a stage keeps its Q.
+    Boltzmann distribution softmax(Q / tau). Groups without a reward in a stage keep their Q.
     """
 
-    alpha: float = 0.5  # learning rate of Q, above 0 and at most 1; 0.5 in the paper's experiments
-    tau: float = 0.4  # temperature; 0.2 to 1 in the paper, 0.4 for its mathematics
+    alpha: float = 0.5  # learning rate of Q in (0, 1]; 0.5 in the paper's experiments
+    tau: float = 0.4  # temperature; 0.2 to 1 in the paper, 0.4 in its mathematics experiments
     name: str = "sec_bandit"
 
     def __post_init__(self) -> None:
@@ -85,12 +84,12 @@ class SecBanditEngineer(ComputedEngineer):
 
 
 def _stage_rewards(view: StageView) -> list[dict[str, float]]:
-    """Return the rewards by group, one dictionary per stage, the one that just ended last.
+    """Return the rewards by group, one dictionary per stage, oldest first.
 
-    For a binary reward and GRPO's normalisation the mean absolute advantage is 2 sqrt(p(1-p)). For
-    the stage that just ended, p(1-p) is the learnability measured in training, or else that of the
-    validation rate. Of earlier stages a view holds valid rates only: there p is the mean of the
-    rates before and after the stage. A group of which a stage says nothing is missing.
+    With binary rewards and GRPO's normalisation the mean absolute advantage is 2 sqrt(p(1-p)). For
+    the latest stage, p(1-p) is the learnability measured in training, or else the one of the
+    validation rate. For earlier stages, p is the mean of the valid rates before and after the
+    stage. Groups without evidence in a stage are missing.
     """
     stages: list[dict[str, float]] = []
     for past in view.history:

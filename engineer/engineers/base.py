@@ -1,4 +1,4 @@
-"""The interface of every engineer: it answers a task with a configuration in text."""
+"""The interface of engineers, which answer a task with a configuration as text."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ from engineer.spent import Spent
 
 
 class EngineerError(RuntimeError):
-    """An engineer could not answer. The message is fit for logs: it holds no key.
+    """An engineer could not answer. The message contains no API key and is safe to log.
 
-    `spent` is what the attempt cost nevertheless (its time is measured if none is given).
+    `spent` holds the costs of the failed attempt; if it has no time, the caller measures it.
     """
 
     def __init__(self, message: str, spent: Spent | None = None) -> None:
@@ -23,33 +23,33 @@ class EngineerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Task:
-    """One question, as text for engineers that read and as values for engineers that compute."""
+    """One question, as text for language models and as values for computed engineers."""
 
     context: Context
-    view: StageView  # what the context was made from
-    form: AnswerForm  # of the answer, for decoders that can be constrained
-    seed: int = 0  # decides everything random about the answer; differs by run, stage and attempt
-    attempt: int = 0  # from 0, so that a model can sample anew on a retry
-    first_seed: int = 0  # the seed of the first attempt, for what stays the same on a retry
+    view: StageView  # the source of the context
+    form: AnswerForm  # format of the answer, for constrained decoding
+    seed: int = 0  # seed of all random decisions; differs by run, stage and attempt
+    attempt: int = 0  # from 0; retries may sample another answer
+    first_seed: int = 0  # seed of the first attempt, for decisions that are shared by retries
     rebuild: Callable[[StageView], Context] | None = field(default=None, repr=False)
-    """Makes the prompt of another view in the same style, for engineers that alter the evidence."""
+    """Builds the prompt of another view in the same style, for controls that alter the evidence."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """One answer as it came, before any review."""
+    """One unreviewed answer."""
 
     text: str
-    seconds: float  # wall-clock time spent on it
-    tokens: int | None = 0  # tokens generated, reasoning included; None if unknown
-    reasoning: str = ""  # what the engineer wrote before the answer
+    seconds: float  # wall-clock time
+    tokens: int | None = 0  # generated tokens, including reasoning; None if unknown
+    reasoning: str = ""  # the engineer's text before the answer
 
 
 class Engineer(Protocol):
-    """Anything that answers a task with a configuration in text.
+    """Protocol of engineers, which answer a task with a configuration as text.
 
-    Engineers keep no state between stages: what they need of earlier stages is in
-    `task.view.history`, so that a resumed run asks the same question and gets the same answer.
+    Engineers are stateless: `task.view.history` holds the earlier stages, so that a resumed run
+    asks the same question and gets the same answer.
     """
 
     @property
@@ -57,20 +57,20 @@ class Engineer(Protocol):
         """The name in records and reports."""
 
     def propose(self, task: Task) -> Proposal:
-        """Answer a task; an `EngineerError` says that no answer could be had."""
+        """Answer a task; raise `EngineerError` if there is no answer."""
 
 
 @runtime_checkable
 class ControlEngineer(Protocol):
-    """A control of an experiment: it asks another engineer about altered evidence."""
+    """Protocol of experimental controls, which ask another engineer about altered evidence."""
 
     def altered_task(self, task: Task) -> Task:
-        """Return the task that the other engineer answers; records keep its context."""
+        """Return the task for the inner engineer, whose context is recorded."""
 
 
 @runtime_checkable
 class NoteWriter(Protocol):
-    """An engineer that can also write free text, for the Summary block."""
+    """Protocol of engineers that can also write free text, for the Summary block."""
 
     def write(self, prompt: str, seed: int) -> Proposal:
-        """Answer a prompt freely; raises as `Engineer.propose`."""
+        """Answer a prompt with free text; raises as `Engineer.propose`."""

@@ -1,4 +1,4 @@
-"""The engineers that need nothing but a run's settings, by name."""
+"""Scripted engineers by name, which only need the settings of a run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,11 +15,15 @@ from jaxlake.errors import did_you_mean
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What a scripted engineer may need of a run; a ValueError says what is out of range."""
+    """The settings of a run that scripted engineers need.
+
+    Raises:
+        ValueError: a value is out of range.
+    """
 
     space: KnobSpace
-    initial: Configuration  # of the first stage, within the space
-    stages: int  # trained stages, at least 1
+    initial: Configuration  # configuration of the first stage, within the space
+    stages: int  # number of trained stages, at least 1
     seed: int  # >= 0
 
     def __post_init__(self) -> None:
@@ -45,7 +49,11 @@ SCRIPTED: dict[str, Callable[[RunSettings], Engineer]] = {
 
 
 def scripted_engineer(name: str, run: RunSettings) -> Engineer:
-    """Make the engineer of a name, such as `shuffled:rule`; a ValueError lists those there are."""
+    """Return a scripted engineer by name, such as `rule` or `shuffled:rule`.
+
+    Raises:
+        ValueError: the name is unknown; the message lists the allowed names.
+    """
     control, plain = split_control(name)
     if plain not in SCRIPTED:
         allowed = f"{', '.join(SCRIPTED)}, each also as {CONTROL_NAMES}"

@@ -1,4 +1,4 @@
-"""What engineers have in common that compute a configuration instead of writing text."""
+"""Base class and helpers of engineers that compute a configuration instead of writing text."""
 
 import math
 import time
@@ -12,26 +12,26 @@ from engineer.space import Configuration, KnobSpace, answer_text, apportion
 
 
 class ComputedEngineer(ABC):
-    """An engineer whose answer is a function of the task's view and seed."""
+    """Base class of engineers whose answer is a function of the task's view and seed."""
 
     @abstractmethod
     def _configuration(self, task: Task) -> Configuration: ...
 
     def propose(self, task: Task) -> Proposal:
-        """Write the configuration as the canonical answer."""
+        """Return the configuration as the canonical answer."""
         start = time.perf_counter()
         text = answer_text(self._configuration(task))
         return Proposal(text, time.perf_counter() - start)
 
 
 def valid_rates(view: StageView) -> dict[str, float | None]:
-    """Return each group's valid rate; None where there are no validation answers."""
+    """Return the valid rate of each group, None without validation answers."""
     rates = view.evidence.valid_rates()
     return {group: rates.get(group) for group in view.domain.space.groups}
 
 
 def variance(rate: float) -> float:
-    """Return p(1-p), the variance of a binary reward with that rate."""
+    """Return p(1-p), the variance of a binary reward with rate p."""
     return rate * (1.0 - rate)
 
 
@@ -40,9 +40,9 @@ def split_data(
 ) -> dict[str, float]:
     """Return shares on the grid in proportion to weights.
 
-    A group with an unknown weight counts as the mean of the others. Where no weight is positive the
-    shares in force stay. Each group keeps `min_share`, or the floor if that is more, as far as all
-    groups can have it; a floor above 0 is at least one grid step.
+    Groups with unknown weights get the mean of the others. If no weight is positive, the current
+    shares are kept. Each group gets at least the larger of `min_share` and the floor, as far as the
+    sum allows; a floor above 0 is at least one grid step.
     """
     space = view.domain.space
     known = [weight for weight in weights.values() if weight is not None]
@@ -58,12 +58,12 @@ def split_data(
 
 
 def by_group(space: KnobSpace, steps: Sequence[int]) -> dict[str, float]:
-    """Return ratios by group, given in grid steps."""
+    """Convert grid steps to ratios by group."""
     return {group: space.from_units(n) for group, n in zip(space.groups, steps, strict=True)}
 
 
 def moved_knobs(view: StageView, steps: Mapping[str, int]) -> dict[str, dict[str, float]]:
-    """Return the difficulty knobs in force, each group's moved by its number of edits."""
+    """Return the current difficulty knobs, moved by a number of edits per group."""
     space = view.domain.space
     before = space.knobs_of(view.current)
     return {
@@ -80,7 +80,7 @@ def compose_configuration(
     shares: Mapping[str, float],
     knobs: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Configuration:
-    """Make a configuration of shares and difficulty knobs by group; None: the knobs in force."""
+    """Return a configuration with shares and difficulty knobs by group; None: current knobs."""
     knobs = moved_knobs(view, {}) if knobs is None else knobs
     return make_configuration(view.domain, shares, knobs)
 
@@ -88,10 +88,7 @@ def compose_configuration(
 def make_configuration(
     domain: Domain, shares: Mapping[str, float], knobs: Mapping[str, Mapping[str, float]]
 ) -> Configuration:
-    """Make a configuration of shares and difficulty knobs by group.
-
-    Knobs go to the nearest ones of which instances can be made, where there are any.
-    """
+    """Return a configuration with shares and the nearest feasible difficulty knobs by group."""
     share = domain.space.share
     return domain.space.make(
         {

@@ -1,4 +1,4 @@
-"""Controls: engineers that read something else than what happened."""
+"""Experimental controls: engineers that read altered evidence."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,14 +14,14 @@ from engineer.synthetic.simulated_run import simulated_run
 T = TypeVar("T")
 
 _SHUFFLING, _SIMULATION = 1, 2
-"""Keep what is drawn here independent of what an engineer inside draws from the same seed."""
+"""Make random draws here independent of draws by the inner engineer from the same seed."""
 
 _BY_GROUP = ("valid_before", "valid_after", "failures_before")
-"""The fields of a `StageHistory` that tell groups apart."""
+"""The fields of `StageHistory` with values by group."""
 
 
 def simulate(view: StageView, seed: int) -> StageView:
-    """Replace what a view says was seen by a simulated run's; the seed (>= 0) decides which."""
+    """Replace the evidence of a view by that of a simulated run with the given seed >= 0."""
     counts = [tally.count for tally in view.evidence.validation.values() if tally.count]
     answers = (min(counts), max(counts)) if counts else (16, 256)
     rng = np.random.default_rng([seed, _SIMULATION])
@@ -40,12 +40,12 @@ def simulate(view: StageView, seed: int) -> StageView:
         evidence=seen.evidence.model_copy(update=changes),
         history=history,
         valid_before=seen.valid_before if view.valid_before else {},
-        taken_back={},  # the simulated run's answers are those of its own weights
+        taken_back={},  # a simulated run has no rolled-back weights
     )
 
 
 def shuffle(view: StageView, seed: int) -> StageView:
-    """Permute a view's evidence across groups; of two or more groups none keeps its own."""
+    """Permute the evidence of a view across groups, without fixed points (if two or more)."""
     evidence, training = view.evidence, view.evidence.training
     learnability = training.learnability if training else {}
     rollouts = training.rollouts if training else {}
@@ -91,10 +91,10 @@ def shuffle(view: StageView, seed: int) -> StageView:
 
 @dataclass(frozen=True)
 class AlteredEvidence:
-    """Asks another engineer about evidence that is not the true one.
+    """Base class of controls that ask another engineer about altered evidence.
 
-    The seed (>= 0) of the task's first attempt decides what it is shown. It writes no notes: those
-    of the inner engineer would be about the true evidence.
+    The seed (>= 0) of the task's first attempt determines the alteration. Controls write no notes,
+    because the inner engineer's notes would describe the true evidence.
     """
 
     prefix: ClassVar[str]
@@ -107,11 +107,11 @@ class AlteredEvidence:
 
     @staticmethod
     def altered_view(view: StageView, seed: int) -> StageView:
-        """Return what the inner engineer is told."""
+        """Return the view for the inner engineer."""
         raise NotImplementedError
 
     def propose(self, task: Task) -> Proposal:
-        """Ask about the altered view; a ValueError if the task can't rebuild its prompt."""
+        """Ask about the altered view; raise `ValueError` if the task can't rebuild its prompt."""
         return self.inner.propose(self._altered(task))
 
     def altered_task(self, task: Task) -> Task:
@@ -130,11 +130,11 @@ class AlteredEvidence:
 class ShuffledEngineer(AlteredEvidence):
     """Asks another engineer about evidence that is permuted across groups.
 
-    Each group gets the evidence of another one: its tallies and slices, environment statistics,
-    learnability and rates in the history, all by one random cycle through all groups. Failed
-    cases are left out, since an instance shows its group. With a single group nothing else changes.
-    Configurations, totals over groups, times of failures and notes stay. An engineer that does as
-    well like this does not use which group the evidence is of.
+    One random cycle through all groups assigns each group the evidence of another one: tallies,
+    slices, environment statistics, learnability, and rates in the history. Failed cases are
+    omitted, because an instance reveals its group. Configurations, totals, times of failures and
+    notes do not change. An engineer that performs as well with this control does not use the
+    assignment of evidence to groups.
     """
 
     prefix: ClassVar[str] = "shuffled"
@@ -143,13 +143,13 @@ class ShuffledEngineer(AlteredEvidence):
 
 @dataclass(frozen=True)
 class SimulatedEngineer(AlteredEvidence):
-    """Asks another engineer about the evidence of a run that never was.
+    """Asks another engineer about the evidence of a simulated run.
 
-    Where all groups need the same, permuting them changes nothing: this control replaces all that
-    was seen. Validation, training and the rates of the history come from a simulated run
-    (`engineer.synthetic`) of as many stages and as many answers. Configurations, statistics of the
-    environment and notices stay; slices, failed cases, times of failures and notes are left out. An
-    engineer that does as well like this does not use what was seen.
+    If all groups need the same changes, a permutation has no effect; this control replaces all
+    evidence instead. Validation, training and the rates of the history come from a simulated run
+    (`engineer.synthetic`) with the same numbers of stages and answers. Configurations, environment
+    statistics and notices do not change; slices, failed cases, times of failures and notes are
+    omitted. An engineer that performs as well with this control does not use the evidence.
     """
 
     prefix: ClassVar[str] = "simulated"
@@ -159,11 +159,11 @@ class SimulatedEngineer(AlteredEvidence):
 CONTROLS: dict[str, type[AlteredEvidence]] = {
     control.prefix: control for control in (ShuffledEngineer, SimulatedEngineer)
 }
-"""By the prefix of an engineer's name."""
+"""Controls by the prefix of an engineer's name."""
 CONTROL_NAMES = ", ".join(f"{prefix}:NAME" for prefix in CONTROLS)
 
 
 def split_control(name: str) -> tuple[type[AlteredEvidence] | None, str]:
-    """Return the control that a name such as `shuffled:rule` asks for, if any, and the rest."""
+    """Split a name such as `shuffled:rule` into its control, or None, and the inner name."""
     prefix, colon, rest = name.partition(":")
     return (CONTROLS[prefix], rest) if colon and prefix in CONTROLS else (None, name)

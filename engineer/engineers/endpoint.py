@@ -1,7 +1,7 @@
-"""A model behind an OpenAI-compatible server, and the engineer that asks it.
+"""Client and engineer for models behind an OpenAI-compatible server.
 
-The `openai` client speaks the protocol and tries again: after 408, 409, 429, 5xx, timeouts and
-broken connections, with growing waits or the server's Retry-After. Importing it takes a second.
+The `openai` client retries after 408, 409, 429, 5xx, timeouts and broken connections, with
+exponential backoff or the server's Retry-After. Importing it takes about a second.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from engineer.quoting import quote
 from engineer.spent import Spent
 
 MAX_BYTES = 1 << 20
-"""The longest response that is read."""
+"""Maximum size of a response in bytes."""
 _MAX_TOKENS = 10**9
-"""Larger counts of tokens in a response are not believed."""
+"""Maximum plausible token count in a response; larger ones are ignored."""
 _PART_OF_KEY = 6
-"""Parts of the key of at least so many characters appear in no message and no answer."""
+"""Minimum length of substrings of the key that are masked in messages and answers."""
 
 
 @dataclass(frozen=True)
 class ChatClient:
-    """Asks one model of one server, one question at a time.
+    """Client of one model on one server.
 
-    The key is read from the environment at each call and is not kept.
+    The key is read from the environment at each call and not stored.
     """
 
-    base_url: str = field(repr=False)  # such as https://host/v1; a query stays at its end
-    model: str  # its name on the server
-    api_key_env: str | None = None  # the variable that holds the key; None sends no key
-    timeout: float = 120.0  # seconds for one request
-    retries: int = 3  # requests after the first
-    proxies: bool = True  # whether the proxy that the environment names is used
+    base_url: str = field(repr=False)  # such as https://host/v1; query parameters are preserved
+    model: str  # name of the model on the server
+    api_key_env: str | None = None  # environment variable with the key; None sends no key
+    timeout: float = 120.0  # seconds per request
+    retries: int = 3  # number of retries after the first request
+    proxies: bool = True  # whether to use the proxy of the environment
 
     def complete(
         self,
@@ -54,15 +54,22 @@ class ChatClient:
         chat: bool = True,
         fields: Mapping[str, Any] | None = None,
     ) -> GeneratedText:
-        """Let the model answer a prompt or messages, or continue a text (`chat=False`).
+        """Generate an answer to a prompt or messages, or continue a text (`chat=False`).
 
-        `fields` are further fields of the request, such as `temperature`. Where the server does not
-        say how many tokens it generated, `max_tokens` count.
+        Args:
+            prompt: A prompt, or chat messages.
+            max_tokens: Maximum number of generated tokens; also the token count if the server does
+                not report one.
+            chat: Whether to use chat completions instead of completions.
+            fields: Further fields of the request, such as `temperature`.
+
+        Returns:
+            The generated text.
 
         Raises:
-            EngineerError: The key is not set, the server can't be reached or refuses, or its
-                response holds no text. The message holds neither the key nor the path of the
-                address; `spent` holds the tokens.
+            EngineerError: The key is not set, the server is unreachable or rejects the request, or
+                its response contains no text. The message contains neither the key nor the path of
+                the URL; `spent` holds the tokens.
         """
         asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         question: dict[str, Any] = {"messages": asked} if chat else {"prompt": prompt}
@@ -95,7 +102,7 @@ class ChatClient:
         with openai.OpenAI(
             base_url=parts._replace(query="", fragment="").geturl(),
             default_query=dict(parse_qsl(parts.query, keep_blank_values=True)),
-            default_headers={"accept-encoding": "identity"},  # so that its size is that of the body
+            default_headers={"accept-encoding": "identity"},  # compression would hide the size
             api_key=key or "none",
             max_retries=self.retries,
             http_client=_BoundedClient(timeout=self.timeout, trust_env=self.proxies),
@@ -109,14 +116,14 @@ class ChatClient:
 
 @dataclass(frozen=True)
 class EndpointEngineer(TextEngineer):
-    """Asks a server's model for the answer."""
+    """Engineer that asks a model on a server."""
 
     client: ChatClient
-    max_tokens: int = 4096  # of an answer
-    note_tokens: int | None = None  # of notes; None: as `max_tokens`
+    max_tokens: int = 4096  # maximum length of an answer
+    note_tokens: int | None = None  # maximum length of notes; None: `max_tokens`
     temperature: float = 0.0
-    reasoning_tokens: int = 0  # longest text before the configuration; 0: none
-    request: Mapping[str, Any] = field(default_factory=dict)  # more fields of each request
+    reasoning_tokens: int = 0  # maximum length of the reasoning before the answer; 0: none
+    request: Mapping[str, Any] = field(default_factory=dict)  # further fields of each request
 
     @property
     def name(self) -> str:
@@ -124,11 +131,10 @@ class EndpointEngineer(TextEngineer):
         return self.client.model
 
     def generate(self, request: TextRequest) -> GeneratedText:
-        """Ask for what is requested; raises as `ChatClient.complete`.
+        """Generate the requested text; raises as `ChatClient.complete`.
 
-        The model's own reasoning comes back to it as its turn, and a second turn of the user asks
-        for the configuration. Not every server takes a regular expression or a seed, so neither is
-        sent.
+        Earlier reasoning is sent as the assistant's turn, followed by a user turn that asks for the
+        configuration. Regular expressions and seeds are not sent, because some servers reject them.
         """
         longest = self.max_tokens if request.form is not None else self.note_tokens
         messages = [{"role": "user", "content": request.prompt}]
@@ -146,7 +152,7 @@ class EndpointEngineer(TextEngineer):
 
 
 class _BoundedClient(httpx2.Client):
-    """Bounds the size of each response, and the time for all of its pieces together."""
+    """HTTP client that limits the size and the total time of each response."""
 
     def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request and read its response."""
@@ -167,7 +173,7 @@ class _BoundedClient(httpx2.Client):
 
 
 def _host(base_url: str) -> str:
-    """Return the host of an address; the rest of it may hold a password."""
+    """Return the host of a URL, without parts that may contain a password."""
     try:
         return urlsplit(base_url).netloc.rpartition("@")[2]
     except ValueError:
@@ -175,9 +181,9 @@ def _host(base_url: str) -> str:
 
 
 def _texts(answer: Any) -> tuple[str, str, bool]:
-    """Return the text of a response, the reasoning kept apart from it, and whether it was cut.
+    """Return the text of a response, its separate reasoning, and whether it was truncated.
 
-    An answer that is all reasoning or a tool call has an empty text.
+    The text is empty if the answer only consists of reasoning or tool calls.
     """
     with suppress(KeyError, IndexError, TypeError, AttributeError):
         choice = answer["choices"][0]
@@ -212,7 +218,7 @@ def _read_key(variable: str | None) -> str | None:
 
 
 def _without(text: str, key: str | None) -> str:
-    """Replace the key by asterisks, and all of its parts of `_PART_OF_KEY` characters or more."""
+    """Mask the key and all of its substrings of at least `_PART_OF_KEY` characters."""
     if key is None:
         return text
     width = min(_PART_OF_KEY, len(key))

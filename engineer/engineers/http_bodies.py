@@ -1,4 +1,4 @@
-"""What a server's error says, read from the body of its response."""
+"""Extract error messages from the bodies of HTTP responses."""
 
 import json
 from typing import Any
@@ -7,8 +7,7 @@ from typing import Any
 def stated_message(body: bytes) -> str:
     """Return the message in a JSON error body, or "".
 
-    Nothing of a body that fails to parse is returned: it may repeat the key of the request in
-    another encoding.
+    Unparsable bodies are ignored, because they may repeat the API key in another encoding.
     """
     try:
         value: Any = json.loads(body.decode("utf-8"))

@@ -1,4 +1,4 @@
-"""A language model at hand as an engineer: the current checkpoint, an old one, or any other."""
+"""Engineers that generate text with a language model, such as a checkpoint of the run."""
 
 import time
 from collections.abc import Callable
@@ -17,36 +17,36 @@ class TextRequest:
 
     prompt: str
     seed: int = 0
-    form: AnswerForm | None = None  # what the text must follow; None: free text
-    max_tokens: int | None = None  # None: the longest that the model may write of this kind
-    thinking: bool = False  # a chat template with a thinking mode switches it on
-    reasoning: str | None = None  # what the model wrote before; the new text continues it
+    form: AnswerForm | None = None  # required format; None: free text
+    max_tokens: int | None = None  # None: the model's limit for this kind of text
+    thinking: bool = False  # whether to enable the thinking mode of the chat template
+    reasoning: str | None = None  # the model's earlier text, which the new text continues
 
 
 class GeneratedText(NamedTuple):
-    """What a model generated."""
+    """The output of a model."""
 
     text: str
-    tokens: int  # generated, those that end the text included
-    reasoning: str = ""  # what a server kept apart from the text
-    truncated: bool = False  # a server says that the token limit ended it
+    tokens: int  # generated tokens, including end tokens
+    reasoning: str = ""  # reasoning that a server returned separately
+    truncated: bool = False  # whether a server reports that the token limit was reached
 
 
 GenerateText = Callable[[TextRequest], GeneratedText]
 
 
 class TextEngineer:
-    """An engineer that generates text; what `generate` raises is passed on.
+    """Base class of engineers that generate text; errors of `generate` propagate.
 
-    With `reasoning_tokens` it first writes freely up to that many tokens. A second call continues
-    from there and writes the configuration.
+    If `reasoning_tokens` is positive, the model first writes free text of up to that many tokens,
+    and a second call continues it with the configuration.
     """
 
     generate: GenerateText
     reasoning_tokens: int
 
     def propose(self, task: Task) -> Proposal:
-        """Generate an answer that follows the form, after reasoning if there is to be any."""
+        """Generate an answer in the required format, after optional reasoning."""
         request = TextRequest(task.context.text, task.seed, task.form)
         if not self.reasoning_tokens:
             return self._timed(request)
@@ -78,17 +78,17 @@ class TextEngineer:
 
 @dataclass(frozen=True)
 class LanguageModelEngineer(TextEngineer):
-    """Asks a function that generates text; it may raise `EngineerError` to fail one attempt."""
+    """Engineer defined by a text generator, which may raise `EngineerError` to fail an attempt."""
 
     generate: GenerateText
     name: str = "checkpoint"
-    reasoning_tokens: int = 0  # longest text before the configuration; 0: none
+    reasoning_tokens: int = 0  # maximum length of the reasoning before the answer; 0: none
 
 
 def close_reasoning(reasoning: str) -> str:
-    """Return the text between a model's reasoning and its configuration.
+    """Return the text to insert between a model's reasoning and its configuration.
 
-    It first closes a thinking block that the reasoning leaves open.
+    It closes a thinking block that the reasoning leaves open.
     """
     mark = closing_mark(reasoning)
     return (f"\n{mark}" if mark else "") + "\n\nConfiguration:\n"

@@ -1,17 +1,17 @@
 """An engineer of seven parameters, trained on the final valid rate of simulated runs.
 
-Features of each group, as `engineer.bench.vectorised.Features` has them when a stage has ended:
+Features of each group at the end of a stage (`engineer.bench.vectorised.Features`):
 
 | feature | meaning |
 |---|---|
 | v | valid rate on the validation set, 0..1 |
-| s | 4p(1-p) of the training answers, 0..1; of the valid rate if the group was not trained on |
-| t | rise of the valid rate in the stage |
-| x | share of the data in force, times the number of groups; 1 on average |
-| l | level of a knob in force, 0..1 of its range |
+| s | 4p(1-p) of the training answers, 0..1; of the valid rate if the group was not trained |
+| t | change of the valid rate in the stage |
+| x | current share of the data, times the number of groups; 1 on average |
+| l | current level of a knob, as a fraction of its range |
 
-    weight   = exp(w_signal s + w_valid v + w_trend t + w_share x)    shares in proportion to it
-    level    = k_start + k_valid v + k_level l                        of each knob, clipped to 0..1
+    weight   = exp(w_signal s + w_valid v + w_trend t + w_share x)    proportional to the share
+    level    = k_start + k_valid v + k_level l                        per knob, clipped to 0..1
 
 `engineer.bench.evolution` trains the parameters and writes `learned.json`.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Parameters(NamedTuple):
-    """The parameters; each a float, or an array of them."""
+    """The parameters, floats or arrays."""
 
     w_signal: Any
     w_valid: Any
@@ -37,14 +37,14 @@ class Parameters(NamedTuple):
 
 
 def decide(parameters: Parameters, features: "Features") -> "Decision":
-    """Return the design for features of NumPy or JAX.
+    """Return the design for features, with NumPy or JAX arrays.
 
     Args:
         parameters: Floats.
         features: Arrays (..., G) and levels (..., G, K).
 
     Returns:
-        Weights (..., G) > 0 and levels (..., G, K), which may lie outside of 0..1.
+        Weights (..., G) > 0 and levels (..., G, K), not clipped to 0..1.
     """
     from engineer.bench.vectorised import Decision
 
@@ -61,13 +61,13 @@ def decide(parameters: Parameters, features: "Features") -> "Decision":
 
 
 def learned_parameters() -> Parameters:
-    """Return the trained parameters that come with the package."""
+    """Return the trained parameters shipped with the package."""
     content = json.loads(files("engineer.engineers").joinpath("learned.json").read_text())
     return Parameters(**content["parameters"])
 
 
 def learned_engineer() -> "FeatureEngineer":
-    """Make the trained engineer; its answer is the same for every attempt."""
+    """Return the trained engineer; all attempts give the same answer."""
     from engineer.bench.vectorised import FeatureEngineer  # which imports the catalogue
 
     parameters = learned_parameters()

@@ -1,6 +1,6 @@
-"""Engineers that ignore the evidence: what every other engineer has to beat.
+"""Baseline engineers that ignore the evidence.
 
-Groups are taken to be ordered from the easiest to the hardest.
+They assume that groups are ordered from easiest to hardest.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from engineer.space import Configuration, apportion
 
 @dataclass(frozen=True)
 class FixedEngineer(ComputedEngineer):
-    """Answers one configuration at every stage, such as the run's initial one."""
+    """Returns the same configuration at every stage, such as the initial one."""
 
     configuration: Configuration
     name: str = "fixed"
@@ -33,9 +33,8 @@ class FixedEngineer(ComputedEngineer):
 def random_configuration(rng: np.random.Generator, domain: Domain) -> Configuration:
     """Draw a configuration from the grid: domain randomisation (Tobin et al. 2017).
 
-    Shares are a uniform point of the simplex (Dirichlet(1)), apportioned with `min_share`. Every
-    other knob is uniform over its grid points. Then each group goes to the nearest knobs of which
-    instances can be made.
+    Shares are uniform on the simplex (Dirichlet(1)), apportioned with `min_share`. The other knobs
+    are uniform over their grid points and then moved to the nearest feasible ones.
     """
     space = domain.space
     weights = rng.dirichlet([1.0] * len(space.groups)).tolist()
@@ -52,9 +51,9 @@ def random_configuration(rng: np.random.Generator, domain: Domain) -> Configurat
 
 @dataclass(frozen=True)
 class RandomEngineer(ComputedEngineer):
-    """Draws a configuration, see `random_configuration`."""
+    """Draws a random configuration; see `random_configuration`."""
 
-    seed: int | None = None  # of every draw, >= 0; None: each task has its own
+    seed: int | None = None  # seed >= 0 of all draws; None: the seed of each task
     name: str = "random"
 
     def _configuration(self, task: Task) -> Configuration:
@@ -66,11 +65,11 @@ class RandomEngineer(ComputedEngineer):
 class EasyToHardEngineer(ComputedEngineer):
     """Follows a hand-made curriculum (Bengio et al. 2009) that is linear in the stage.
 
-    The k-th of K stages is at progress t = (k-1)/(K-1); a single stage is at the end. Every
-    difficulty knob is at t times its maximum, and the data is at place t(G-1) among the G groups: a
-    place between two groups shares it between them in proportion, with `min_share` kept.
+    Stage k of K has progress t = (k-1)/(K-1), or 1 if K = 1. Every difficulty knob is t times its
+    maximum. The data is centred at position t(G-1) among the G groups, interpolated linearly
+    between neighbours, with at least `min_share` per group.
 
-    Later stages stay at the end. With a single stage every answer is the end (`hard_only`).
+    Stages after the last one have progress 1. With K = 1, all stages do (`hard_only`).
     """
 
     stages: int  # K, the number of trained stages, at least 1; the first is number 1

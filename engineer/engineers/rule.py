@@ -1,22 +1,23 @@
-"""The rule: a design from what a compact context says, and the teacher of models that design.
+"""The rule-based engineer, which is also the teacher of small models that design.
 
-GRPO learns from groups of rollouts whose rewards differ: an instance that is solved with
-probability p contributes p(1-p) to that, most at one half, nothing at 0 and 1. So the rule keeps
-each group where it is solved sometimes, and gives data to where most can be learned. It reads the
-symbols of `engineer.context.symbols` alone, and every block of them:
+GRPO learns from groups of rollouts with different rewards: an instance that is solved with
+probability p contributes p(1-p), which is largest at 1/2 and zero at 0 and 1. The rule therefore
+keeps groups at intermediate success rates and moves data to where the most can be learned. It only
+reads the symbols of `engineer.context.symbols`:
 
-- Data: a step goes from the group with the least learnability that can spare one to the group with
-  the most. Where the training says nothing, closeness of the valid rate to one half stands for it.
-- Too easy: if little can be learned from a group's own instances, and validation solves it now and
-  then, every knob of the group goes up. Validation can't tell, for its instances are others.
-- Else the direction comes from validation: a group gets harder from a valid rate of 55% on and
-  easier below 15%. Between these it follows its trend: harder if it rises, easier if it falls.
-- Then one knob moves, so that its effect shows: the knob that the most frequent failures point to
-  (`Domain.causes`). If none does, or the knob is at its end, it is the lowest knob on the way up
-  and the highest on the way down.
-- Taken back: where a group's valid rate fell after an edit to its knobs, these edits are reversed
-  and no other knob of it moves. After a rollback, which reversed them already, no edit of a knob
-  is tried again. The group's share of the data follows learnability alone.
+- Data: one step moves from the group with the lowest learnability that can spare it to the group
+  with the highest. Without training evidence, closeness of the valid rate to 1/2 replaces
+  learnability.
+- Too easy: if a group's training instances have low learnability although validation is sometimes
+  solved, all knobs of the group go up.
+- Otherwise, validation sets the direction: a group gets harder from a valid rate of 55% and easier
+  below 15%. In between it follows the trend: harder if it rises, easier if it falls.
+- Only one knob moves, so that its effect is visible: the knob associated with the most frequent
+  failures (`Domain.causes`). Without such a knob, or if it is at its limit, the lowest knob goes up
+  or the highest goes down.
+- Reversal: if the valid rate of a group fell after an edit to its knobs, these edits are reversed
+  and no other knob moves. After a rollback, which has already reversed them, the same edits are not
+  repeated. The share of the data only depends on learnability.
 """
 
 from dataclasses import dataclass
@@ -31,15 +32,15 @@ from engineer.engineers.computed import ComputedEngineer, by_group, compose_conf
 from engineer.space import Configuration, apportion
 
 EASY = 6
-"""Valid rate in tenths from which on a group gets harder."""
+"""Minimum valid rate in tenths at which a group gets harder."""
 HARD = 1
-"""Valid rate in tenths up to which a group gets easier."""
+"""Maximum valid rate in tenths at which a group gets easier."""
 DULL = 3
-"""Learnability in tenths up to which little can be learned from a group's own instances."""
+"""Maximum learnability in tenths that counts as low."""
 
 
 def teacher_edits(readout: Readout, domain: Domain) -> dict[str, dict[str, int]]:
-    """Apply the rule to a readout: -1, 0 or 1 by group and knob, the data's in balance."""
+    """Return the rule's edits for a readout: -1, 0 or 1 by group and knob, with balanced shares."""
     space = domain.space
     edits = {group: dict.fromkeys(space.knobs, 0) for group in space.groups}
     rolled = readout.state == "rolled"
@@ -89,14 +90,14 @@ def _knob_edits(row: GroupReadout, domain: Domain, *, rolled: bool) -> dict[str,
 
 
 def _transfer(readout: Readout, share: str) -> tuple[str | None, str | None]:
-    """Return which group takes a step of data and which gives one; None if none does."""
+    """Return the groups that receive and give a step of data, or None for both."""
     worth = {group: _worth(row) for group, row in readout.groups.items()}
     known = {group: value for group, value in worth.items() if value is not None}
     spare = [group for group in known if readout.groups[group].levels[share] > 0]
     if not spare:
         return None, None
-    takes = max(known, key=known.__getitem__)  # of equal ones the first
-    gives = min(reversed(spare), key=known.__getitem__)  # of equal ones the last
+    takes = max(known, key=known.__getitem__)  # ties: the first
+    gives = min(reversed(spare), key=known.__getitem__)  # ties: the last
     return (takes, gives) if known[takes] > known[gives] else (None, None)
 
 
@@ -107,10 +108,9 @@ def _worth(row: GroupReadout) -> int | None:
 
 
 def next_configuration(view: StageView) -> Configuration:
-    """Apply the rule to all blocks of a view.
+    """Return the rule's configuration for a view with all blocks.
 
-    Shares off the grid or below the bounds are rounded first. Knobs go to the nearest ones of which
-    instances can be made.
+    Shares are rounded to the grid and the bounds, and knobs are moved to the nearest feasible ones.
     """
     space = view.domain.space
     edits = teacher_edits(read_out(view, BLOCKS), view.domain)
@@ -129,7 +129,7 @@ def next_configuration(view: StageView) -> Configuration:
 
 @dataclass(frozen=True)
 class RuleEngineer(ComputedEngineer):
-    """Applies the rule to the evidence; its answer is the same for every attempt."""
+    """Applies the rule to the evidence; all attempts give the same answer."""
 
     name: str = "rule"
 

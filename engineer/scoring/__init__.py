@@ -1,1 +1,1 @@
-"""What is measured beside designs: where can be learned, and whether a model reads."""
+"""Measurements without training: learnability of configurations, and reading of evidence."""

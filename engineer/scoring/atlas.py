@@ -1,6 +1,6 @@
-"""A design atlas: measured learnability p(1-p), cell by cell, that scores any configuration.
+"""A design atlas: learnability p(1-p) measured on a grid, which scores any configuration.
 
-`docs/reading.md` has the formulas, and what they assume.
+`docs/reading.md` lists the formulas and their assumptions.
 """
 
 import itertools
@@ -17,12 +17,12 @@ from pydantic import Field, model_validator
 from engineer.domain import Domain, Knobs
 from engineer.space import Configuration, FrozenModel, Ratio
 
-# Far from where sums of counts leave the integers of NumPy.
+# Small enough that sums of counts do not overflow.
 Boards = Annotated[int, Field(ge=0, lt=2**40, strict=True)]
 
 
 class AtlasCell(FrozenModel):
-    """The answers to the boards of one group at one level of every knob."""
+    """The answers to the boards of one group at fixed levels of all knobs."""
 
     group: str
     knobs: dict[str, Ratio] = Field(description="the level of every knob but the share")
@@ -34,7 +34,7 @@ class AtlasCell(FrozenModel):
 
     @property
     def answers(self) -> int:
-        """How many answers each board got: n, at least 2."""
+        """The number of answers per board, n >= 2."""
         return len(self.boards) - 1
 
     @property
@@ -46,8 +46,8 @@ class AtlasCell(FrozenModel):
     def learnability(self) -> float | None:
         """The mean of p(1-p) over boards; None without boards.
 
-        Of a board with k of n valid answers k(n-k) / (n(n-1)) estimates p(1-p) without bias: among
-        the n(n-1) ordered pairs of answers, as many consist of a valid one and then an invalid one.
+        For a board with k of n valid answers, k(n-k) / (n(n-1)) is an unbiased estimate of p(1-p):
+        the fraction of ordered pairs of answers with a valid one followed by an invalid one.
         """
         if not self.count:
             return None
@@ -56,10 +56,10 @@ class AtlasCell(FrozenModel):
 
 
 class DesignAtlas(FrozenModel):
-    """Measured learnability on a grid of cells by group.
+    """Measured learnability on a grid of cells per group.
 
-    Between the levels of a knob p(1-p) is interpolated linearly, which is exact for a mixture
-    (`Slices.mixture`) whose pure levels were measured. Beyond the outermost levels it is constant.
+    p(1-p) is interpolated linearly between the levels of a knob, which is exact for mixtures
+    (`Slices.mixture`) with measured pure levels. It is constant beyond the outermost levels.
     """
 
     cells: tuple[AtlasCell, ...] = Field(min_length=1, description="of every group a whole grid")
@@ -83,7 +83,7 @@ class DesignAtlas(FrozenModel):
 
     @property
     def answers(self) -> int:
-        """How many answers each board got."""
+        """The number of answers per board."""
         return self.cells[0].answers
 
     @property
@@ -99,7 +99,7 @@ class DesignAtlas(FrozenModel):
     def expected(self, configuration: Configuration) -> float | None:
         """Return the mean of p(1-p) over the instances of a configuration.
 
-        None: some instances are of cells without boards, or of a group that is unknown.
+        The result is None if the configuration uses unknown groups or cells without boards.
         """
         total = np.zeros(len(self.cells))
         for group, knobs in configuration.values().items():
@@ -127,9 +127,9 @@ class DesignAtlas(FrozenModel):
         }
 
     def weights(self, group: str, knobs: Knobs) -> np.ndarray | None:
-        """Return float (cells,): how much each cell counts for a group's instances; they sum to 1.
+        """Return the interpolation weights of all cells for a group, float (cells,), sum 1.
 
-        None: a cell that would count has no boards, or the group is unknown.
+        The result is None if the group is unknown or a cell with positive weight has no boards.
         """
         if group not in self._grids:
             return None
@@ -142,11 +142,13 @@ class DesignAtlas(FrozenModel):
 
 
 def atlas_grid(domain: Domain, levels: int) -> list[tuple[str, dict[str, float]]]:
-    """Return the cells to measure: groups in their order, each with a level of every knob.
+    """Return the cells to measure as (group, knobs), in group order.
 
-    A knob that is a mixture has the levels of its slices, of which one may be above its maximum.
-    Any other has up to `levels` (at least 2) grid points at nearly equal distances, from 0 to the
-    largest value of which instances can be made.
+    Args:
+        domain: The environment. Mixture knobs use the levels of their slices, of which one may be
+            above the maximum.
+        levels: Maximum number of levels (at least 2) of the other knobs, evenly spaced from 0 to
+            the largest feasible value.
     """
     space, cells = domain.space, []
     pure = {
@@ -177,14 +179,14 @@ def atlas_grid(domain: Domain, levels: int) -> list[tuple[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class _Grid:
-    """The cells of one group, by their levels."""
+    """The cells of one group, by level."""
 
     knobs: tuple[str, ...]
     levels: tuple[tuple[float, ...], ...]  # by knob, ascending
-    rows: dict[tuple[float, ...], int]  # the place of each cell in the atlas
+    rows: dict[tuple[float, ...], int]  # index of each cell in the atlas
 
     def parts(self, knobs: Knobs) -> list[tuple[int, float]]:
-        """Return the cells around a point with positive weights, which sum to 1."""
+        """Return the cells around a point with their positive weights, which sum to 1."""
         axes = [
             _between(levels, knobs[knob])
             for knob, levels in zip(self.knobs, self.levels, strict=True)
@@ -196,7 +198,7 @@ class _Grid:
 
 
 def _between(levels: Sequence[float], value: float) -> list[tuple[float, float]]:
-    """Return the levels on both sides of a value with their positive weights."""
+    """Return the levels around a value with their positive weights."""
     for low, high in itertools.pairwise(levels):
         if low <= value <= high:
             part = (value - low) / (high - low)

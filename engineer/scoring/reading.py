@@ -1,4 +1,4 @@
-"""Does a model that designs read what it is shown? Measured by swapping one fact at a time.
+"""Measure whether a designing model reads its evidence, by swapping one fact at a time.
 
 `docs/reading.md` defines gaps and flips.
 """
@@ -18,23 +18,23 @@ from engineer.space import FrozenModel
 from engineer.synthetic import FACTS, Fact, synthetic_readouts, with_fact_of
 
 READS_FROM = 0.9
-"""A model reads a fact if at least this share of edits flips with it."""
+"""Minimum share of flipped edits for a model to count as reading a fact."""
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class Reader(Protocol):
-    """A model as this module asks it."""
+    """Protocol of the measured models."""
 
     def answers(self, contexts: Sequence[str]) -> list[str]:
-        """Answer each context with the most probable text, decoding without constraints."""
+        """Return the greedy answer to each context, without constrained decoding."""
 
     def nats(self, contexts: Sequence[str], answers: Sequence[str]) -> list[float]:
-        """Return the negative log-probability of each answer, with its end, given its context."""
+        """Return the negative log-probability of each answer, including its end, in nats."""
 
 
 class FactReading(FrozenModel):
-    """What swapping one fact does to a model."""
+    """The effect of swapping one fact on a model."""
 
     fact: Fact
     gap: float = Field(description="mean increase of the rule's answer's cost, nats")
@@ -50,7 +50,7 @@ class FactReading(FrozenModel):
 
 
 class Reading(FrozenModel):
-    """How a model reads."""
+    """The reading measurements of a model."""
 
     contexts: int = Field(ge=1, description="contexts shown as they are")
     nats: float = Field(ge=0.0, description="mean cost of the rule's answer to these")
@@ -68,11 +68,11 @@ class Reading(FrozenModel):
 
     @property
     def reads(self) -> bool:
-        """Whether the model follows every fact of which that can be told, and there is one."""
+        """Whether the model follows all measurable facts, and there is at least one."""
         return not self.unread and any(one.flips is not None for one in self.facts)
 
     def sentence(self) -> str:
-        """Return whether the model reads."""
+        """Return a sentence about the facts that the model reads."""
         known = [one.flips for one in self.facts if one.flips is not None]
         if not known:
             return "Whether it reads can't be told: no swap changes the rule's edits."
@@ -96,7 +96,7 @@ class Reading(FrozenModel):
 
 @dataclass(frozen=True)
 class ReadingSet:
-    """Contexts of one domain, and each of them with every fact of another one."""
+    """Contexts of one domain, and variants with one fact taken from another context."""
 
     domain: Domain
     plain: tuple[Readout, ...]
@@ -104,7 +104,7 @@ class ReadingSet:
 
 
 def reading_set(domain: Domain, count: int, seed: int) -> ReadingSet:
-    """Draw `count` stages of simulated runs, all blocks shown, and their swaps."""
+    """Draw `count` stages of simulated runs with all blocks, and their variants."""
     rng = np.random.default_rng(seed)
     drawn: list[Readout] = []
     while len(drawn) < 2 * count:
@@ -120,7 +120,7 @@ def reading_set(domain: Domain, count: int, seed: int) -> ReadingSet:
 
 
 def measure_reading(contexts: ReadingSet, reader: Reader) -> Reading:
-    """Ask a model about all contexts of a set; what the reader raises is passed on."""
+    """Measure a model on all contexts of a set; errors of the reader propagate."""
     domain, space = contexts.domain, contexts.domain.space
     truth = [teacher_edits(one, domain) for one in contexts.plain]
     shown = [contexts.plain, *contexts.swapped.values()]
@@ -160,7 +160,7 @@ def measure_reading(contexts: ReadingSet, reader: Reader) -> Reading:
 
 
 def _shown_whole(readouts: Sequence[Readout]) -> list[Readout]:
-    """Keep the contexts in which no block was left out."""
+    """Return the contexts without omitted blocks."""
 
     def whole(row: GroupReadout) -> bool:
         return row.valid is not None and row.learnability is not None
@@ -175,13 +175,13 @@ def _texts(readouts: Sequence[Readout], domain: Domain) -> list[str]:
 
 
 _MALFORMED = 2
-"""Stands for every edit of an answer that can't be used: it equals none, and is never a flip."""
+"""Placeholder for the edits of unusable answers, which never match or flip."""
 
 
 def _ask_all(
     reader: Reader, shown: Sequence[Sequence[Readout]], domain: Domain
 ) -> list[list[Edits]]:
-    """Ask about all lists of contexts in one call, since an engine answers many at once faster."""
+    """Ask about all lists of contexts in one call, which is faster on batching engines."""
     texts = [text for readouts in shown for text in _texts(readouts, domain)]
     edits = iter([_read_answer(text, domain) for text in reader.answers(texts)])
     return [[next(edits) for _ in readouts] for readouts in shown]
@@ -198,7 +198,7 @@ def _read_answer(text: str, domain: Domain) -> Edits:
 def _costs(
     reader: Reader, truth: Sequence[Edits], shown: Sequence[Sequence[Readout]], domain: Domain
 ) -> np.ndarray:
-    """Return what the rule's answers cost beside each list: float (lists, contexts), nats."""
+    """Return the negative log-probability of the rule's answers, float (lists, contexts), nats."""
     answers = [edits_text(one, domain) for one in truth] * len(shown)
     texts = [text for readouts in shown for text in _texts(readouts, domain)]
     return np.reshape(reader.nats(texts, answers), (len(shown), len(truth)))
@@ -219,13 +219,13 @@ def _share_right(edits: Sequence[Edits], truth: Sequence[Edits]) -> float:
 
 
 def _balanced(edits: Edits, domain: Domain) -> bool:
-    """Whether the data has both givers and takers, or neither."""
+    """Return whether edits of shares go both up and down, or do not occur."""
     moves = {edits[group][domain.space.share] for group in domain.space.groups}
     return _MALFORMED not in moves and (1 in moves) == (-1 in moves)
 
 
 def format_reading(reading: Reading) -> str:
-    """Write a reading as a table and sentences."""
+    """Format a reading as a table and sentences."""
     lines = [
         f"{reading.contexts} contexts, {reading.nats:.2f} nats per answer of the rule",
         f"well-formed answers {reading.well_formed:.1%}",

@@ -1,4 +1,4 @@
-"""Made-up contexts with the rule's answers, which teach a small model how to design."""
+"""Synthetic contexts with the rule's answers, to teach small models to design."""
 
 from engineer.synthetic.examples import (
     FACTS,

@@ -1,7 +1,7 @@
-"""Contexts in symbols with the rule's edits, and pairs that differ in one fact and in the answer.
+"""Compact contexts with the rule's edits, and pairs that differ in one fact and in the answer.
 
-A model can imitate most edits without reading most of what it is shown. Pairs make reading pay: in
-each of them one fact about all groups is another one's, and the rule's answer is another one too.
+A model can imitate most edits without reading most of its context. Pairs reward reading: one fact
+about all groups differs between the two contexts, and so does the rule's answer.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from engineer.engineers.rule import teacher_edits
 from engineer.synthetic.simulated_run import simulated_run
 
 Fact = Literal["valid", "failures", "trend", "learnability", "levels", "last_edit"]
-"""What a row of symbols says of a group."""
+"""The facts in a row of symbols."""
 FACTS: tuple[Fact, ...] = get_args(Fact)
 
 _BLOCKS: tuple[BlockName, ...] = ("failure_breakdown", "training_details", "history")
@@ -28,14 +28,14 @@ _TRIES = 12
 
 
 class DesignExample(NamedTuple):
-    """A context and the answer to learn."""
+    """A context and its target answer."""
 
     context: str
     answer: str
 
 
 def design_example(readout: Readout, domain: Domain) -> DesignExample:
-    """Write a readout and the rule's answer to it."""
+    """Return a readout as text, with the rule's answer."""
     return DesignExample(
         symbols_text(readout, domain), edits_text(teacher_edits(readout, domain), domain)
     )
@@ -49,7 +49,7 @@ def synthetic_readouts(
     stages: int = 4,
     counts: tuple[int, int] = (16, 256),
 ) -> list[Readout]:
-    """Read the stages of simulated runs out, some with blocks left out or an answer refused."""
+    """Return the readouts of simulated runs, some with omitted blocks or a rejected answer."""
     readouts = []
     for _ in range(runs):
         for view in simulated_run(rng, domain, int(rng.integers(1, stages + 1)), counts=counts):
@@ -60,7 +60,7 @@ def synthetic_readouts(
 
 
 def with_fact_of(readout: Readout, other: Readout, fact: Fact) -> Readout:
-    """Return a readout with one fact, of every group, taken from another one of the same groups."""
+    """Return a readout with one fact of every group taken from another readout."""
     groups = {
         group: replace(row, **{fact: getattr(other.groups[group], fact)})
         for group, row in readout.groups.items()
@@ -71,9 +71,10 @@ def with_fact_of(readout: Readout, other: Readout, fact: Fact) -> Readout:
 def contrast(
     rng: np.random.Generator, readout: Readout, others: Sequence[Readout], domain: Domain
 ) -> Readout | None:
-    """Return the readout with one fact of another one, so that the rule's answer is different.
+    """Return a readout with one fact of another one that changes the rule's answer.
 
-    Facts and others are tried at random, a few times; None if the answer never changed.
+    Facts and other readouts are drawn at random, up to 12 times; the result is None if the answer
+    never changes.
     """
     answer = teacher_edits(readout, domain)
     for _ in range(_TRIES):

@@ -1,6 +1,6 @@
-"""What the learners of `simulated_run` and of `engineer.bench` have in common.
+"""Shared equations of the learners of `simulated_run` and `engineer.bench`.
 
-Functions of arrays take the module that computes them, NumPy or `jax.numpy`, as `xp`.
+The argument `xp` is the array module, NumPy or `jax.numpy`.
 """
 
 from collections.abc import Sequence
@@ -13,17 +13,17 @@ from engineer.evidence import GroupEvidence, Signals, Tally
 from engineer.space import Configuration, KnobSpace
 
 FALL = 1.96
-"""A stage is rolled back if the valid rate falls by more than so many standard errors."""
+"""Fall of the valid rate, in standard errors, above which a stage is rolled back."""
 
 
 def success_rates(skill: Any, cost: Any, levels: Any, xp: Any = np) -> Any:
-    """Return the probability of a valid answer, logistic in skill less the costs of the knobs.
+    """Return the probability of a valid answer, logistic in skill minus the costs of the knobs.
 
     Args:
         skill: Float (..., G), logits with all knobs at 0.
-        cost: Float (..., G, K), logits that a knob takes from its least to its largest value.
-        levels: Float (..., G, K), knobs in 0..1 of their ranges.
-        xp: The module that computes.
+        cost: Float (..., G, K), decrease of the logits over a knob's range.
+        levels: Float (..., G, K), knobs as fractions of their ranges.
+        xp: The array module.
 
     Returns:
         Float (..., G).
@@ -33,7 +33,7 @@ def success_rates(skill: Any, cost: Any, levels: Any, xp: Any = np) -> Any:
 
 
 def learning_gain(speed: Any, shares: Any, rates: Any) -> Any:
-    """Return the logits that a stage adds to each group: speed x G x share x 4p(1-p).
+    """Return the increase of the logits of each group in a stage: speed x G x share x 4p(1-p).
 
     Args:
         speed: Float, or (..., 1): logits per stage at equal shares and p = 1/2.
@@ -47,13 +47,13 @@ def learning_gain(speed: Any, shares: Any, rates: Any) -> Any:
 
 
 def fall_of(before: Any, after: Any, count: Any, xp: Any = np) -> Any:
-    """Return by how many standard errors a valid rate fell.
+    """Return the fall of a valid rate in standard errors.
 
     Args:
         before: Number of valid answers before the stage.
-        after: Number of valid answers after it, of as many.
-        count: Number of answers.
-        xp: The module that computes.
+        after: Number of valid answers after the stage.
+        count: Number of answers on each side.
+        xp: The array module.
     """
     was, now = before / count, after / count
     pooled = (was + now) / 2
@@ -80,8 +80,8 @@ def validation_evidence(
         domain: The environment.
         count: Number of answers.
         valid: Valid answers.
-        score: Valid answers that have each of the domain's scores.
-        failed: Invalid answers by kind of failure; the first kind can't be read.
+        score: Valid answers with each of the domain's scores.
+        failed: Invalid answers by kind of failure; the first kind is unparsable.
     """
     return GroupEvidence(
         count=count,
@@ -95,7 +95,7 @@ def validation_evidence(
 def rollout_evidence(
     domain: Domain, count: int, valid: int, failed: Sequence[int], rate: float
 ) -> tuple[Tally, Signals]:
-    """Return a group's training answers and how they look; eight answers share an instance."""
+    """Return the tally and signals of a group's training answers, eight per instance."""
     tally = Tally(count=count, valid=valid, failures=_failures(domain, failed))
     return tally, _signals(failed[0] / count, (1.0 - rate) ** 8)
 

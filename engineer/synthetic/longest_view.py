@@ -1,4 +1,4 @@
-"""The longest context that an engineer can meet, so that a limit of tokens can be checked early."""
+"""The longest possible context, to check token limits before a run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from engineer.evidence import (
 from engineer.space import Configuration, answer_text
 
 _LEVELS = 5
-"""Levels of a factor by which validation answers are sliced, as in the paper's benchmark."""
+"""Number of levels per factor of the validation slices, as in the paper's benchmark."""
 
 _NOTES = "On 10x10 boards holes cause 41% of the failures, so hole_ratio goes from 0.35 to 0.2. "
-"""Words as an engineer and a review write them."""
+"""Typical text of engineers and reviews."""
 
 
 def longest_view(
@@ -35,19 +35,19 @@ def longest_view(
     reasoning_tokens: int = 0,
     gated: bool = True,
 ) -> StageView:
-    """Return a view in which every block has as much to say as it may.
+    """Return a view in which every block has its maximum length.
 
-    It is that of the last stage, after a refused answer: all groups fail in all ways, every failed
-    case and text of the model is as long as it is shown, and the history is full.
+    It shows the last stage after a rejected answer: all groups have all kinds of failures, failed
+    cases and model texts have their maximum length, and the history is full.
 
     Args:
         domain: The environment.
         current: A configuration of its space.
-        stages: The stages of the run.
-        instance: The lines of an instance that is as large as any.
-        answers: The numbers of answers of a group in validation and in a stage's training.
-        reasoning_tokens: As in the run.
-        gated: Whether a stage may be taken back.
+        stages: Number of stages of the run.
+        instance: The lines of a largest instance.
+        answers: Numbers of answers per group in validation and in a stage's training.
+        reasoning_tokens: Maximum length of the engineer's reasoning.
+        gated: Whether stages can be rolled back.
     """
     groups = domain.space.groups
     validated, trained = (_tally(domain, count) for count in answers)

@@ -1,9 +1,9 @@
-"""Runs of a learner that exists in a formula alone: views that hang together, in microseconds.
+"""Simulate runs of a formula-based learner, which gives consistent views in microseconds.
 
-A group's instances are solved with a probability that is logistic in the learner's skill for the
-group, less what the group's knobs cost there. Training raises the skill with the group's share and
-with p(1-p) of what it trains on, and forgetting moves it at random. Answers are counted as real
-ones are: valid ones are binomial, kinds of failure multinomial.
+The probability of solving a group's instances is logistic in the learner's skill for the group
+minus the costs of its knobs. Training raises the skill in proportion to the group's share and to
+p(1-p) of its training instances, and forgetting adds noise. Numbers of valid answers are binomial,
+kinds of failure multinomial.
 """
 
 import math
@@ -36,20 +36,20 @@ from engineer.synthetic.learner import (
 
 @dataclass
 class _Learner:
-    """What decides the answers; it changes as it is trained."""
+    """The state of a simulated learner, which changes in training."""
 
     skill: np.ndarray  # float (G,), logits
-    cost: np.ndarray  # float (G, K), logits that a knob takes from its least to its largest value
-    kinds: np.ndarray  # float (G, F), how often each kind of failure is the first
+    cost: np.ndarray  # float (G, K), decrease of the logits over a knob's range
+    kinds: np.ndarray  # float (G, F), probabilities of the kinds of failure
     speed: float
     forgetting: float
 
     def rates(self, levels: np.ndarray) -> np.ndarray:
-        """Return the probability of a valid answer, float (G,), with knobs at levels 0..1."""
+        """Return the probability of a valid answer, float (G,), at knob levels 0..1."""
         return success_rates(self.skill, self.cost, levels)
 
     def train(self, rng: np.random.Generator, shares: np.ndarray, levels: np.ndarray) -> None:
-        """Take a stage's training."""
+        """Update the skill by one stage of training."""
         gain = learning_gain(self.speed, shares, self.rates(levels))
         self.skill = self.skill + gain + rng.normal(0.0, self.forgetting, len(shares))
 
@@ -61,10 +61,15 @@ def simulated_run(
     *,
     counts: tuple[int, int] = (16, 256),
 ) -> list[StageView]:
-    """Simulate a run and return what an engineer may be told after each of its stages.
+    """Simulate a run and return the engineer's view after each stage.
 
-    `counts` are the least and the largest number of validation answers of a group. Stages are
-    designed by the rule, by random edits or at random altogether, and rolled back after a fall.
+    Stages are designed by the rule, by random edits or at random, and rolled back after a fall.
+
+    Args:
+        rng: The random generator.
+        domain: The environment.
+        stages: Number of stages.
+        counts: Minimum and maximum number of validation answers per group.
     """
     space = domain.space
     learner = _learner(rng, domain)
@@ -118,7 +123,7 @@ def _learner(rng: np.random.Generator, domain: Domain) -> _Learner:
 def _validate(
     rng: np.random.Generator, domain: Domain, learner: _Learner, count: int
 ) -> dict[str, GroupEvidence]:
-    """Answer a validation set whose knobs are at the middle of their ranges."""
+    """Return the answers to a validation set with all knobs at the middle of their ranges."""
     rates = learner.rates(np.full(learner.cost.shape, 0.5))
     evidence = {}
     for group, rate, kinds in zip(domain.space.groups, rates, learner.kinds, strict=True):
@@ -132,10 +137,10 @@ def _validate(
 def _training(
     rng: np.random.Generator, domain: Domain, learner: _Learner, levels: np.ndarray
 ) -> TrainingEvidence:
-    """Say what a stage's training looked like; instances differ, which takes from p(1-p)."""
+    """Return the training evidence of a stage; differences between instances reduce p(1-p)."""
     rates = learner.rates(levels)
     reward = rng.random(2)
-    # The answers to training instances have random numbers of their own.
+    # Training answers use a separate random generator.
     answers = np.random.default_rng(int(reward[0] * 2**53))
     rollouts, signals = {}, {}
     for group, rate, kinds in zip(domain.space.groups, rates, learner.kinds, strict=True):
@@ -185,9 +190,9 @@ def _edited(rng: np.random.Generator, view: StageView) -> Configuration:
 
 
 def _anywhere(rng: np.random.Generator, space: KnobSpace) -> Configuration:
-    """Draw a configuration on the grid; knobs and shares are often at an end of their ranges."""
+    """Draw a configuration on the grid, often with knobs and shares at their limits."""
     weights = rng.dirichlet([1.5] * len(space.groups)).tolist()
-    if rng.random() < 0.15:  # all the data there can be for one group
+    if rng.random() < 0.15:  # the maximum share for one group
         weights = np.eye(len(weights))[int(rng.integers(len(weights)))].tolist()
     shares = apportion(weights, space.units, space.to_units(space.min_share))
     values = {}

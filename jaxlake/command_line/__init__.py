@@ -1,4 +1,4 @@
 """The command line: `jaxlake COMMAND ...`.
 
-The lake's commands need JAX and NumPy alone; those of the loop are in `training.commands`.
+The lake's commands only need JAX and NumPy; `training.commands` contains the loop's commands.
 """

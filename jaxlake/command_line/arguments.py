@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and how their values are read."""
+"""Arguments shared by several commands, and parsers of their values."""
 
 import argparse
 import math
@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 
 
 def describe(parser: argparse.ArgumentParser, run: Command | None, description: str) -> None:
-    """Set what `--help` prints, and the function that runs the command (None: it has actions)."""
+    """Set the help text of a command and its function (None if it has actions)."""
     parser.description = description
     parser.set_defaults(run=run)
 
@@ -38,7 +38,7 @@ def add_action(
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
-    """Add the YAML file that a command reads, and values that replace some of the file's."""
+    """Add the YAML configuration file and the option that overrides its values."""
     parser.add_argument("config", metavar="CONFIG", type=local_path, help="a YAML file")
     parser.add_argument(
         "--set",
@@ -56,40 +56,40 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def add_input(parser: argparse.ArgumentParser) -> None:
-    """Add the file that a command reads records from, as `args.file`."""
+    """Add the input file of records, as `args.file`."""
     what = "JSON lines; - reads standard input"
     parser.add_argument("file", metavar="FILE", type=local_name, help=what)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add the file that a command's answers go to; `args.output` is None for standard output."""
+    """Add the output file, as `args.output`; None means standard output."""
     what = "write here instead of standard output"
     parser.add_argument("--output", metavar="FILE", type=local_name, help=what)
 
 
 def add_seed(parser: argparse.ArgumentParser) -> None:
-    """Add the seed that decides which boards are drawn."""
+    """Add the seed of the random boards."""
     what = "0 to 2**32 - 1; it decides the boards"
     parser.add_argument("--seed", metavar="S", type=seed, required=True, help=what)
 
 
 def local_name(text: str) -> str:
-    """Return the name of a file or folder on this host, as the type of an argument."""
+    """Argument type: the name of a local file or folder."""
     return _argument(require_local, text)
 
 
 def local_path(text: str) -> Path:
-    """Read a path on this host, as the type of an argument; see `local_name`."""
+    """Argument type: a local path; see `local_name`."""
     return Path(local_name(text))
 
 
 def any_path(text: str) -> AnyPath:
-    """Read a path or a URL such as gs://bucket/folder, as the type of an argument."""
+    """Argument type: a path or a URL such as gs://bucket/folder."""
     return _argument(as_path, text)
 
 
 def _argument(read: Callable[[str], Value], text: str) -> Value:
-    """Let argparse report the message of a `ValueError`, not only that there was one."""
+    """Parse a value so that argparse reports the message of a `ValueError`."""
     try:
         return read(text)
     except ValueError as error:
@@ -99,7 +99,7 @@ def _argument(read: Callable[[str], Value], text: str) -> Value:
 def number(
     kind: type[Number], least: float = -math.inf, most: float = math.inf
 ) -> Callable[[str], Number]:
-    """Make the type of an argument: a number from `least` to `most`; argparse reports others."""
+    """Return an argument type for numbers from `least` to `most`."""
     allowed = f"at least {least} is" if most == math.inf else f"{least} to {most} are"
     wanted = "a whole number" if kind is int else "a number"
 
@@ -109,7 +109,7 @@ def number(
         except ValueError:
             problem = f"got {text!r}, {wanted} is needed, {allowed} allowed"
             raise argparse.ArgumentTypeError(problem) from None
-        if not least <= value <= most:  # refuses NaN too
+        if not least <= value <= most:  # also rejects NaN
             raise argparse.ArgumentTypeError(f"got {text}, {allowed} allowed")
         return value
 
@@ -120,7 +120,7 @@ seed = number(int, 0, 2**32 - 1)
 
 
 def share(text: str) -> tuple[int, int]:
-    """Read a share of the work such as 3/8, as the type of an argument: number and count."""
+    """Argument type: a share of the work such as 3/8, as (index, count)."""
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
     if match is None or not int(match[1]) < int(match[2]):
         problem = f"got {text}, I/N with I from 0 to N - 1 is needed"
@@ -129,7 +129,7 @@ def share(text: str) -> tuple[int, int]:
 
 
 def whole_numbers(text: str) -> list[int]:
-    """Read numbers that are separated by commas, as the type of an argument."""
+    """Argument type: comma-separated integers."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError as error:
@@ -138,7 +138,7 @@ def whole_numbers(text: str) -> list[int]:
 
 
 def refuse_ignored(args: argparse.Namespace, given: str, options: Iterable[str]) -> None:
-    """Raise a `UserError` for the first of `options` that came beside `given`, which ignores it."""
+    """Raise `UserError` for the first of `options` that is set although `given` ignores it."""
     for option in options:
         value = getattr(args, option.removeprefix("--").replace("-", "_"))
         if value is not None and value != []:
@@ -148,7 +148,7 @@ def refuse_ignored(args: argparse.Namespace, given: str, options: Iterable[str])
 
 @contextmanager
 def user_errors(*kinds: type[Exception]) -> Iterator[None]:
-    """Let errors of these kinds end the command with their message and status 2."""
+    """Convert errors of these kinds to `UserError`, which ends the command with status 2."""
     try:
         yield
     except kinds as error:

@@ -1,7 +1,7 @@
-"""Boards as JSON lines: `jaxlake solve` solves them, `jaxlake check` verifies plans on them.
+"""Process boards as JSON lines, for `jaxlake solve`, `jaxlake check` and `jaxlake render`.
 
-Boards are padded to one of three sizes and one of two numbers of agents, so that few programs are
-compiled, and answered in batches.
+Boards are processed in batches, padded to one of three sizes and one of two numbers of agents to
+limit the number of compiled programs.
 """
 
 import itertools
@@ -36,25 +36,25 @@ from jaxlake.solver import solve_batch
 from jaxlake.solver.solution import unknown_solution
 
 ACTIONS = tuple(Action.__members__)
-"""The names of actions, in the order of their numbers."""
+"""The names of actions, in numerical order."""
 
 MAX_SIZE = 32
 """Largest side of a board."""
 
 MAX_STEPS = 4096
-"""Longest plan that is checked: the costs of five agents still add up within int16."""
+"""Longest plan that can be checked: the sum of costs of five agents fits into int16."""
 
 
 class _Effort(NamedTuple):
-    """How boards of one padded size are solved."""
+    """The limits of the solver for boards of one padded size."""
 
-    horizon: int  # longest plan that is searched for
-    batch_size: int  # at most; the memory that one board takes grows with the sixth power of N
+    horizon: int  # maximum length of plans, steps
+    batch_size: int  # maximum batch size; memory per board grows with the sixth power of N
 
 
 _EFFORTS = {10: _Effort(64, 512), 16: _Effort(96, 128), MAX_SIZE: _Effort(160, 16)}
-# For the rare boards of two agents that need longer plans. Each takes about 2 MB if its size is 10.
-# With more agents it is nearly always the budget that is spent, and a longer horizon is no help.
+# For the rare boards of two agents that need longer plans, at about 2 MB per board of size 10.
+# With more agents the search budget is usually exhausted first, and a longer horizon does not help.
 _LONG_EFFORT = _Effort(1024, 16)
 _FEW_AGENTS = 2
 _PADDED_AGENTS = (_FEW_AGENTS, MAX_AGENTS)
@@ -69,8 +69,8 @@ class _Task:
 
     id: Any
     board: Instance  # padded to a size of _EFFORTS and to MAX_AGENTS
-    grid: list[str]  # its rows, as they came
-    answer: Answer = _NO_ANSWER  # its plan, as read
+    grid: list[str]  # the original rows
+    answer: Answer = _NO_ANSWER  # the parsed plan
 
     @property
     def num_agents(self) -> int:
@@ -82,23 +82,24 @@ class _Task:
 
 
 def solve_lines(lines: Iterable[bytes]) -> Answers:
-    """Solve boards: records and answers have the fields that `jaxlake solve --help` lists."""
+    """Solve boards; `jaxlake solve --help` lists the fields of records and answers."""
     return _answer_in_batches(read_records(lines, _read_task), _solution_records)
 
 
 def check_lines(lines: Iterable[bytes], *, optimum: bool = True) -> Answers:
-    """Check plans: records and answers have the fields that `jaxlake check --help` lists.
+    """Check plans; `jaxlake check --help` lists the fields of records and answers.
 
-    Without the `optimum` no board is solved, and the `optimal_*` of the answers are None.
+    If `optimum` is False, boards are not solved and the fields `optimal_*` are None.
     """
     answer = partial(_outcome_records, optimum=optimum)
     return _answer_in_batches(read_records(lines, _read_plan), answer)
 
 
 def drawn_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, str, Picture | RecordError]]:
-    """Draw boards, or the plans on them: the fields are those that `jaxlake render --help` lists.
+    """Draw boards or plans; `jaxlake render --help` lists the fields of records.
 
-    Yields for each record its line number, its id as text and its picture, or what is wrong.
+    Yields:
+        (line number, id as text, picture or error) for each record.
     """
     for number, drawing in read_records(lines, _read_drawing):
         if isinstance(drawing, RecordError):
@@ -109,16 +110,16 @@ def drawn_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, str, Picture | Re
 
 
 def _read_drawing(record: Record) -> tuple[_Task, bool]:
-    """Read a task, and whether there is a plan or an answer."""
+    """Return the task of a record, and whether it has a plan or an answer."""
     if "error" in record and "grid" not in record:
         raise RecordError(f"error: {clipped_json(record['error'])}, so there is no board to draw")
-    # `jaxlake solve` writes null for the plan of a board for which it has none.
+    # `jaxlake solve` writes null if it has no plan.
     planned = record.get("plan") is not None or "text" in record
     return _read_plan(record) if planned else _read_task(record), planned
 
 
 def _picture(task: _Task, planned: bool) -> Picture:
-    """Draw a board; with a plan, or an answer that holds none, also what comes of it."""
+    """Draw a board, with its plan or parse error if `planned`."""
     if not planned:
         return jaxlake.show(task.board)
     plan = np.full((max(task.steps, 1), task.num_agents), Action.WAIT, np.int8)
@@ -136,7 +137,7 @@ def _answer_in_batches(
 ) -> Answers:
     few, many = _BATCH_SIZES
     chunk = list(itertools.islice(records, many))
-    # All batches have one size, but a handful of boards shouldn't pay for a large one.
+    # All batches have the same size, which is small for a handful of boards.
     batch_size = few if len(chunk) <= few else many
     while chunk:
         answers = iter(answer([task for _, task in chunk if isinstance(task, _Task)], batch_size))
@@ -181,7 +182,7 @@ def _read_task(record: Record) -> _Task:
 
 
 def _plan_of_names(plan: Any, num_agents: int) -> Answer:
-    """Read a plan that is given as action names, or say why it is none."""
+    """Parse a plan given as action names; an invalid plan gives an answer with a reason."""
 
     def unread(reason: str) -> Answer:
         return Answer(parsed=False, plan=None, reason=f"plan: {reason}")
@@ -192,7 +193,7 @@ def _plan_of_names(plan: Any, num_agents: int) -> Answer:
         return unread(f"got {len(plan)} lists of actions, the board has {num_agents} agents")
     for agent, names in enumerate(plan):
         for step, name in enumerate(names):
-            # Letters beyond ASCII may turn into an action's letters when they are upper-cased.
+            # Upper-casing non-ASCII letters may produce the letters of an action.
             if not (isinstance(name, str) and name.isascii()) or name.upper() not in ACTIONS:
                 place = f"agent {agent}, step {step}"
                 allowed = ", ".join(ACTIONS)
@@ -250,7 +251,7 @@ def _outcome_record(task: _Task, outcome: Outcome, solution: Solution) -> Record
 
 
 def _solve(tasks: Sequence[_Task], batch_size: int) -> list[Solution]:
-    """Solve boards; of one or two agents, UNKNOWN ones are tried again at a long horizon."""
+    """Solve boards, and retry UNKNOWN boards of one or two agents with a longer horizon."""
     solutions = _solve_all(tasks, batch_size)
     again = [
         number
@@ -266,7 +267,7 @@ def _solve(tasks: Sequence[_Task], batch_size: int) -> list[Solution]:
 def _solve_all(
     tasks: Sequence[_Task], batch_size: int, effort: _Effort | None = None
 ) -> list[Solution]:
-    """Solve boards in batches of one padding and one size, and return the solutions in order."""
+    """Solve boards in batches of equal padding, and return the solutions in order."""
     groups: dict[tuple[int, int], list[int]] = defaultdict(list)
     for number, task in enumerate(tasks):
         slots = min(limit for limit in _PADDED_AGENTS if limit >= task.num_agents)
@@ -276,7 +277,7 @@ def _solve_all(
         chosen = effort or _EFFORTS[size]
         count = min(batch_size, chosen.batch_size)
         boards = {number: _with_slots(tasks[number].board, slots) for number in group}
-        # A board without agents fills up the last batch and takes no time.
+        # Boards without agents pad the last batch at no cost.
         filler = replace(boards[group[0]], agent_mask=np.zeros(slots, bool))  # type: ignore[arg-type]
         for start in range(0, len(group), count):
             chunk = group[start : start + count]

@@ -1,4 +1,4 @@
-"""All commands: their names, a line of help for each, and the module of each."""
+"""All commands with their one-line help and their modules."""
 
 import argparse
 import importlib
@@ -33,7 +33,7 @@ LAKE = {
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose messages do not steer the terminal, whatever the arguments hold."""
+    """Parser that escapes terminal control characters in its messages."""
 
     def error(self, message: str) -> NoReturn:
         """Print the message, and exit with status 2."""
@@ -41,9 +41,9 @@ class Parser(argparse.ArgumentParser):
 
 
 class CommandParser(Parser):
-    """The parser of one command, which imports the command's module when it has to parse.
+    """Parser of one command, which imports the command's module on first use.
 
-    A command with a `default_action` may leave out that action's name.
+    If `default_action` is set, users may omit the name of that action.
     """
 
     def __init__(self, *args: Any, command: str | None = None, **kwargs: Any) -> None:
@@ -59,7 +59,7 @@ class CommandParser(Parser):
             module.add_arguments(self)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse, once the command's arguments are known."""
+        """Add the command's arguments and parse."""
         self.complete()
         if self.default_action is not None and args[:1] not in ([], ["-h"], ["--help"]):
             actions = next(one.choices for one in self._actions if one.dest == "action")

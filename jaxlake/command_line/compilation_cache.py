@@ -1,4 +1,4 @@
-"""Where the command line lets JAX keep what it compiles, for the next process."""
+"""Enable JAX's persistent compilation cache for the command line."""
 
 import hashlib
 import os
@@ -6,25 +6,25 @@ import platform
 from pathlib import Path
 
 CACHE = "JAX_COMPILATION_CACHE_DIR"
-"""The variable in which JAX looks for the folder, while it is imported."""
+"""Environment variable with the cache folder, which JAX reads when it is imported."""
 
 
 def keep_compiled_programs() -> None:
-    """Let JAX keep what it compiles in the user's cache; call it before JAX is imported.
+    """Store JAX's compiled programs in the user's cache folder; call it before importing JAX.
 
-    JAX's own variables win.
+    Environment variables set by the user take precedence.
     """
     caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
     os.environ.setdefault(CACHE, str(caches / "jaxlake" / "xla" / _machine_digest()))
-    # Programs of the lake take seconds to compile; smaller ones aren't worth their files.
+    # The lake's programs take seconds to compile; do not store trivial ones.
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-    # XLA's own cache of GPU tuning would put this folder's name into the key of every program:
-    # none would be found in a folder that was moved.
+    # XLA's GPU autotuning cache would add the folder's name to the key of every program, which
+    # would invalidate the cache when the folder is moved.
     os.environ.setdefault("JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES", "none")
 
 
 def _machine_digest() -> str:
-    """Name this kind of processor: programs for another one may not run, where home is shared."""
+    """Return a digest of the processor type, because home folders may be shared between hosts."""
     facts = [platform.machine(), platform.processor()]
     try:
         first_core = Path("/proc/cpuinfo").read_text(errors="replace").partition("\n\n")[0]

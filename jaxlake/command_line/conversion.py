@@ -1,4 +1,4 @@
-"""Boards from one format into another, for `jaxlake dataset convert`."""
+"""Convert boards between formats, for `jaxlake dataset convert`."""
 
 import argparse
 import itertools
@@ -22,7 +22,7 @@ Boards = Iterator[tuple[str, "Instance"]]
 
 
 def check_source(args: argparse.Namespace) -> None:
-    """Raise a `UserError` for a source that can't be read, before JAX is imported."""
+    """Raise `UserError` for an unreadable source, without importing JAX."""
     source = args.source
     if isinstance(source, RemotePath):
         refuse_ignored(args, str(source), ("--map", "--agents"))
@@ -41,7 +41,7 @@ def check_source(args: argparse.Namespace) -> None:
 
 
 def write_boards(args: argparse.Namespace) -> int:
-    """Write the boards of a source into a target, and return how many there are."""
+    """Write the boards of a source to a target, and return their number."""
     write = _write_lines if args.target.suffix == ".jsonl" else _write_movingai
     return write(args.target, _boards(args))
 
@@ -124,7 +124,7 @@ def _write_lines(target: Path, boards: Boards) -> int:
 def _write_movingai(target: Path, boards: Boards) -> int:
     from jaxlake.datasets import write_movingai
 
-    every = list(boards)  # a source that is damaged further down leaves no files
+    every = list(boards)  # read everything first, so that a damaged source leaves no files
     target.mkdir(parents=True, exist_ok=True)
     names = set[str]()
     for number, (name, board) in enumerate(every, 1):

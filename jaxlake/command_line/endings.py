@@ -1,4 +1,4 @@
-"""How a command ends that was interrupted or failed: its exit status, and what people are told."""
+"""Exit statuses and messages of interrupted and failed commands."""
 
 import errno
 import multiprocessing
@@ -14,7 +14,7 @@ from jaxlake.command_line.catalogue import LAKE, LOOP
 from jaxlake.command_line.extras import installation
 from jaxlake.errors import UserError
 
-# What a shell reports for a process that SIGINT, SIGPIPE or SIGTERM ended.
+# The exit statuses that shells report after SIGINT, SIGPIPE and SIGTERM.
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 TERMINATED = 143
@@ -26,16 +26,18 @@ _SECONDS_TO_END = 5.0
 
 @dataclass(frozen=True)
 class Ending:
-    """The exit status of a command, and the line that says why."""
+    """The exit status of a command, with an optional error message."""
 
     status: int
-    message: str | None = None  # None: there is nothing that a user has to be told
+    message: str | None = None  # None: print nothing
 
 
 def ending_of(error: BaseException, arguments: Sequence[str] | None = None) -> Ending | None:
-    """Return how a command ends that raised `error`; None: it is a bug, and needs its traceback.
+    """Return the ending of a command that raised `error`, or None for bugs (show the traceback).
 
-    `arguments` are those of the command line (None: those of this process).
+    Args:
+        error: The exception.
+        arguments: The command-line arguments; `sys.argv[1:]` if None.
     """
     message = str(error)
     if isinstance(error, KeyboardInterrupt):
@@ -63,19 +65,19 @@ def ending_of(error: BaseException, arguments: Sequence[str] | None = None) -> E
 
 
 def end_children() -> None:
-    """End the processes that vLLM started; without Python's own end nobody else does."""
+    """Terminate the child processes of vLLM, which outlive a process that ends by `os._exit`."""
     children = multiprocessing.active_children()
     for child in children:
         child.terminate()
     deadline = time.monotonic() + _SECONDS_TO_END
     for child in children:
         child.join(max(0.0, deadline - time.monotonic()))
-        child.kill()  # does nothing to a process that has ended
+        child.kill()  # has no effect on finished processes
 
 
 @contextmanager
 def unwound_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM raise SystemExit with status 143, so that locks and children are let go of."""
+    """Let SIGTERM raise SystemExit with status 143, so that locks and children are released."""
 
     def unwind(number: int, frame: FrameType | None) -> None:
         raise SystemExit(TERMINATED)

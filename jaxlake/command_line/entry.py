@@ -1,4 +1,4 @@
-"""Where the command line begins: one command is run, and the process ends as it should."""
+"""Entry point of the command line."""
 
 import argparse
 import io
@@ -16,10 +16,14 @@ from jaxlake.runtime.search_flags import add_search_flags
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command with these arguments (None: those of this process), and return its status.
+    """Run one command and return its exit status.
 
-    That is the command's own (0 for success), 2 for invalid input or a system error, 130 after an
-    interrupt, 141 when the reader of the output went away.
+    Args:
+        argv: The command-line arguments; `sys.argv[1:]` if None.
+
+    Returns:
+        The status of the command (0 for success), 2 for invalid input or a system error, 130 after
+        an interrupt, 141 if the reader of the output closed it.
 
     Raises:
         SystemExit: From argparse, with status 2 for wrong arguments and 0 after `--help`.
@@ -28,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = make_parser().parse_args(argv)
         if sys.stdout is None:
             raise UserError("standard output is closed; /dev/null discards it")
-        # Ids and messages may hold letters that the locale's encoding lacks.
+        # Ids and messages may contain characters outside the locale's encoding.
         if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
             sys.stdout.reconfigure(errors="backslashreplace")
         keep_compiled_programs()
@@ -43,15 +47,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
     if ending.message is not None:
         print(f"jaxlake: error: {printable(ending.message)}", file=sys.stderr)
-    if ending.status != INTERRUPTED:  # then `entry` first ends what vLLM started
+    if ending.status != INTERRUPTED:  # after an interrupt, `entry` ends child processes first
         _discard_output()
     return ending.status
 
 
 def make_parser(*, complete: bool = False) -> argparse.ArgumentParser:
-    """Make the parser of all commands.
+    """Return the parser of all commands.
 
-    The arguments of a command are added when it is parsed; with `complete`, of all commands now.
+    Args:
+        complete: Whether to add the arguments of all commands now, not only when they are parsed.
     """
     parser = Parser(
         prog="jaxlake",
@@ -70,10 +75,10 @@ def make_parser(*, complete: bool = False) -> argparse.ArgumentParser:
 
 
 def entry() -> None:
-    """Run the command of this process and end the process with its exit status.
+    """Run the command of this process and exit with its status.
 
-    After SIGTERM (143) and an interrupt the process ends at once: Python crashes if it has to tear
-    down a vLLM that is only half imported. Nothing is lost, because files are written whole.
+    After SIGTERM (143) and interrupts the process exits immediately, because Python crashes when
+    it tears down a partially imported vLLM. No data is lost, because files are written atomically.
     """
     try:
         with unwound_by_sigterm():

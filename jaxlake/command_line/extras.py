@@ -1,16 +1,16 @@
-"""Which extras of jaxlake bring which packages, as its own metadata says."""
+"""The packages of jaxlake's extras, from its package metadata."""
 
 import re
 from importlib import metadata
 
 _DISTRIBUTIONS = {"yaml": "pyyaml", "orbax": "orbax-checkpoint"}
-"""Packages whose distributions have other names."""
+"""Distribution names of packages with a different import name."""
 
 _FOR_DEVELOPERS = {"docs", "lint", "notebooks", "test"}
 
 
 def requirements() -> dict[str, dict[str, str]]:
-    """Return what the core ("") and each user's extra requires: versions by distribution."""
+    """Return the requirements of the core ("") and each extra: versions by distribution."""
     found: dict[str, dict[str, str]] = {"": {}}
     try:
         required = metadata.requires("jaxlake") or []
@@ -27,7 +27,7 @@ def requirements() -> dict[str, dict[str, str]]:
 
 
 def installation(package: str) -> str:
-    """Return how to install a package that was not found: by extras of jaxlake that bring it."""
+    """Return the command that installs a missing package, if possible by an extra of jaxlake."""
     distribution = _normalised(_DISTRIBUTIONS.get(package, package))
     extras = [extra for extra, needed in requirements().items() if distribution in needed and extra]
     if extras:
@@ -36,5 +36,5 @@ def installation(package: str) -> str:
 
 
 def _normalised(name: str) -> str:
-    """Write the name of a distribution as package indexes compare them."""
+    """Normalise the name of a distribution as package indexes do."""
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,4 +1,4 @@
-"""Commands that answer JSON lines: one record per line in, one answer per line out."""
+"""Read records and write answers as JSON lines."""
 
 import json
 import os
@@ -26,19 +26,19 @@ Task = TypeVar("Task")
 
 _STDIN = "-"
 _LONGEST_LINE = 1 << 24
-"""Bytes of a line that are read; a longer one is cut, and is then not JSON."""
+"""Maximum length of a line in bytes; longer lines are cut and rejected as invalid JSON."""
 _SECONDS_BETWEEN_REPORTS = 0.5
 WIPE = "\r\x1b[K"
 
 
 class RecordError(ValueError):
-    """A line is no record of the command; the message names the field, the value and its fault."""
+    """A line is not a valid record; the message names the field, the value and the problem."""
 
-    id: Any = None  # the record's own; `read_records` sets it
+    id: Any = None  # the id of the record, set by `read_records`
 
     @property
     def answer(self) -> Record:
-        """What is written for the line."""
+        """The answer to the line."""
         return {"id": self.id, "error": str(self)}
 
 
@@ -47,11 +47,12 @@ def answer_file(
     output: str | None,
     answer: Callable[[Iterable[bytes]], Answers],
     *,
-    what: str,  # a record is about, for the progress on stderr
+    what: str,  # plural noun for the progress on stderr
 ) -> int:
     """Answer every line of a file (`-`: standard input) and write the answers as JSON lines.
 
-    The exit status is 1 if some lines were invalid, whose answers have the field `error`, else 0.
+    Returns:
+        The exit status, 1 if some lines were invalid (answers with the field `error`), else 0.
     """
     require_readable(file)
     name = input_name(file)
@@ -67,9 +68,9 @@ def answer_file(
 
 
 def require_readable(file: str) -> None:
-    """Raise a `UserError` if a file can't be read (`-`: standard input can be)."""
+    """Raise `UserError` if a file is unreadable; standard input (`-`) is always accepted."""
     try:
-        # To open a pipe, and to close it, would tell its writer that nobody reads.
+        # Opening and closing a pipe would break it for its writer.
         if file != _STDIN and stat.S_IFMT(os.stat(file).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
             open(file, "rb").close()
     except OSError as error:
@@ -77,7 +78,7 @@ def require_readable(file: str) -> None:
 
 
 def read_lines(file: str) -> Iterator[bytes]:
-    """Yield the lines of a file (`-`: standard input); a `UserError` if it can't be read."""
+    """Yield the lines of a file (`-`: standard input); raise `UserError` if it is unreadable."""
     try:
         with open(0 if file == _STDIN else file, "rb", closefd=file != _STDIN) as lines:
             while line := lines.readline(_LONGEST_LINE):
@@ -89,16 +90,16 @@ def read_lines(file: str) -> Iterator[bytes]:
 
 
 def input_name(file: str) -> str:
-    """Return what messages call a file (`-`: standard input)."""
+    """Return the name of a file in messages (`-`: standard input)."""
     return "<stdin>" if file == _STDIN else file
 
 
 def read_records(
     lines: Iterable[bytes], read: Callable[[Record], Task]
 ) -> Iterator[tuple[int, Task | RecordError]]:
-    """Yield what `read` makes of each line's JSON object, or the error, with the line's number.
+    """Yield (line number, result of `read` or error) for each line with a JSON object.
 
-    Lines are UTF-8 and counted from 1; blank ones are skipped. `read` may raise `RecordError`.
+    Lines are UTF-8 and counted from 1; blank lines are skipped. `read` may raise `RecordError`.
     """
     for number, line in enumerate(lines, start=1):
         record: Record | None = None
@@ -130,14 +131,14 @@ def _refuse_constant(name: str) -> None:
 
 
 def clipped_json(value: Any) -> str:
-    """Write a JSON value for a message; a long one is cut."""
+    """Format a JSON value for a message, cut to 60 characters."""
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:60] + "..."
 
 
 @contextmanager
 def open_output(path: str | None) -> Iterator[IO[str]]:
-    """Open standard output (None), or a file that appears whole or not at all."""
+    """Open standard output (None), or a file for atomic writing."""
     if path is None:
         yield sys.stdout
         return
@@ -153,7 +154,7 @@ def open_output(path: str | None) -> Iterator[IO[str]]:
 def report_progress(
     answers: Iterable[Task], what: str = "boards", total: int | None = None
 ) -> Iterator[Task]:
-    """Yield the answers and report their number and rate on stderr, where it is a terminal."""
+    """Yield the answers, and report their number and rate on stderr if it is a terminal."""
     if not sys.stderr.isatty():
         yield from answers
         return

@@ -1,4 +1,4 @@
-"""Files and folders that a command is going to write to: names, and a look before the work."""
+"""Check and name output files and folders before the work starts."""
 
 import os
 import re
@@ -8,9 +8,9 @@ from jaxlake.errors import UserError
 
 
 def require_writable(path: str | Path | None, *, make_folders: bool = False) -> None:
-    """Raise a `UserError` if a file can't be written (None: none is wanted), before the work.
+    """Raise `UserError` if a file can't be written; None is always accepted.
 
-    With `make_folders` missing folders are going to be made.
+    With `make_folders`, missing folders are allowed.
     """
     if path is None:
         return
@@ -24,7 +24,7 @@ def require_writable(path: str | Path | None, *, make_folders: bool = False) -> 
 
 
 def usable_folder(option: str, path: Path) -> Path:
-    """Return the folder that `option` names for output; a `UserError` if it can't be one."""
+    """Return the output folder given by `option`; raise `UserError` if it is unusable."""
     above = path.absolute()
     while not above.exists():
         above = above.parent
@@ -37,9 +37,9 @@ def usable_folder(option: str, path: Path) -> Path:
 
 
 def file_name(name: str, number: int, taken: set[str]) -> str:
-    """Return what a record's file may be called, and add it to `taken`.
+    """Return a valid file name for a record, and add it to `taken`.
 
-    Where another record has the name already, or nothing is left of it, `number` tells them apart.
+    If the name is taken, or has no valid characters, `number` makes it unique.
     """
     plain = re.sub(r"[^\w.-]+", "_", name).strip(".")[:100] or str(number)
     while plain in taken:

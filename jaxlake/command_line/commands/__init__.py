@@ -1,4 +1,4 @@
 """The lake's commands, one module per command.
 
-A module has `add_arguments(parser)`, which sets the function that runs the command.
+Each module has `add_arguments(parser)`, which also sets the function that runs the command.
 """

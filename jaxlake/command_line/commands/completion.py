@@ -18,7 +18,7 @@ exit status: 0 printed, 2 shtab is missing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     describe(parser, run, _HELP)
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="whose language to write")
 

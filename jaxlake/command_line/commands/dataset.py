@@ -63,7 +63,7 @@ exit status: 0 written, 2 invalid input or configuration
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     describe(parser, None, _HELP)
     actions = add_actions(parser)
     _add_make(add_action(actions, "make", _make, "make a large set", _MAKE))
@@ -140,7 +140,7 @@ def _make(args: argparse.Namespace) -> int:
 
 
 def _describe(directory: AnyPath) -> tuple[str, str, int]:
-    """Return how far a set is, a table of its kinds of boards, and how many boards are missing."""
+    """Return the progress of a set, a table of its kinds, and the number of missing boards."""
     from jaxlake.datasets import missing_parts, read_counts, read_manifest
 
     manifest, counts = read_manifest(directory), read_counts(directory)
@@ -162,7 +162,7 @@ def _describe(directory: AnyPath) -> tuple[str, str, int]:
 
 
 def _check_request(args: argparse.Namespace) -> None:
-    """Raise a `UserError` for a set that can't be made, before JAX is imported."""
+    """Raise `UserError` for an infeasible set, without importing JAX."""
     from jaxlake.board.limits import checked_mixture, infeasibility
 
     with user_errors(ValueError):

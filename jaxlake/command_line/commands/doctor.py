@@ -46,7 +46,7 @@ print(json.dumps({"platform": str(current_platform.device_type)}))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     describe(parser, run, _HELP)
     parser.add_argument(
         "--no-vllm", action="store_true", help="don't ask vLLM, which takes longest"
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is installed and seen, then what is wrong."""
+    """Print the installed packages, the visible devices, and the problems."""
     problems: list[str] = []
     print(f"jaxlake {jaxlake.__version__}, in {Path(jaxlake.__path__[0]).parent}")
     print(f"Python {platform.python_version()}, {platform.platform()}, {os.cpu_count()} cores\n")
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _packages(problems: list[str]) -> str:
-    """Return a table of the core and each extra, and report missing packages of the core."""
+    """Return a table of required packages, and add missing core packages to `problems`."""
     rows = []
     for extra, needed in requirements().items():
         for name, bounds in needed.items():
@@ -100,7 +100,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _ask(program: str) -> Mapping[str, Any]:
-    """Run a program that prints JSON last; `error` says why there is none."""
+    """Return the JSON in the last output line of a program, or a mapping with `error`."""
     command = [sys.executable, "-c", program]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)

@@ -23,7 +23,7 @@ exit status: 0 the map was made, 2 invalid input
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     describe(parser, run, _HELP)
     ratio, holes = number(float, 0, 1), [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
     for name, kind, default, what in (
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_map(rows: "Sequence[FeasibilityRow]") -> None:
-    """Print a line for each row, and below them why some of them are not possible."""
+    """Print a table of the rows, followed by the reasons why some are infeasible."""
     heads = ("agents", "size", "holes", "waits", "acceptance", "95% interval", "needs a wait")
     cells = [
         (

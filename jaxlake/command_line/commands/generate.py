@@ -32,7 +32,7 @@ _MAX_CANDIDATES = 1 << 18
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     describe(parser, run, _HELP)
     ratio = number(float, 0, 1)
     add = partial(parser.add_argument, required=True)
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the boards, and say which are missing."""
+    """Write the boards, and report missing ones."""
     from jaxlake.board.limits import infeasibility
 
     if (reason := infeasibility(args.size, args.hole_ratio, args.agents)) is not None:
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[str, Any]]:
-    """Boards in chunks, so that many of them needn't be held; a kind that ran out is given up."""
+    """Yield boards, made in chunks to save memory; stop making a kind that runs out."""
     import jax
     import numpy as np
 
@@ -110,7 +110,7 @@ def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[s
         drawn = fill_quotas(jax.random.fold_in(key, 0), params, quotas, seen, options)
         boards = drawn.boards
         if not len(boards):
-            return  # not one board of either kind: the shortfall says it
+            return  # no board of either kind; the caller reports the shortfall
         for row in range(len(boards)):
             board, solution = jax.tree.map(
                 lambda leaf, row=row: leaf[row], (boards.instances, boards.solutions)

@@ -23,7 +23,7 @@ exit status: 0 all were drawn, 1 some lines were invalid, 2 invalid input, or th
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     describe(parser, run, _HELP)
     add_input(parser)
     parser.add_argument("--output", metavar="DIR", type=local_path, help="a folder for pictures")
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _printable(text: str) -> str:
-    """Escape what a terminal would obey, and halves of surrogate pairs, which no encoding holds."""
+    """Escape control characters and lone surrogates."""
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in text

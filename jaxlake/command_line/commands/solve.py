@@ -27,7 +27,7 @@ out  {{"id", "grid", "status", "sum_of_costs", "makespan", "needs_wait",
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     describe(parser, run, _HELP)
     add_input(parser)
     add_output(parser)

@@ -72,7 +72,7 @@ _SECONDS_BETWEEN_LINES = 30.0
 
 
 def add_arguments(parser: CommandParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     describe(parser, None, _HELP)
     parser.default_action = "run"
     actions = add_actions(parser)
@@ -135,7 +135,7 @@ def _plot(args: argparse.Namespace) -> int:
 
 
 def _use_all_cores() -> None:
-    """Show JAX one CPU device per core, unless the user or a calling process has chosen."""
+    """Give JAX one CPU device per core, unless the user or a calling process has set a number."""
     chosen = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if not chosen and "JAX_NUM_CPU_DEVICES" not in os.environ:
         from jaxlake import use_all_cores
@@ -145,7 +145,7 @@ def _use_all_cores() -> None:
 
 
 class _Reporter:
-    """Prints progress to stderr: one line that changes on a terminal, else a line now and then."""
+    """Prints progress to stderr, as one changing line on terminals, else at intervals."""
 
     def __init__(self) -> None:
         self._next = 0.0
