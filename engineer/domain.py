@@ -32,7 +32,7 @@ class Slices:
     """The slices of the evidence that correspond to a knob.
 
     Raises:
-        ValueError: there are no levels, or two levels have the same value.
+        ValueError: `levels` is empty, or two levels have the same value.
     """
 
     factor: str  # a key of `GroupEvidence.slices`
@@ -43,7 +43,7 @@ class Slices:
         values = list(self.levels.values())
         if not values or len(set(values)) < len(values):
             raise ValueError(
-                f"levels of {self.factor} must have values of their own, one at least, got {values}"
+                f"levels of {self.factor} must be one or more distinct values, got {values}"
             )
 
 

@@ -57,7 +57,7 @@ class Engineer(Protocol):
         """The name in records and reports."""
 
     def propose(self, task: Task) -> Proposal:
-        """Answer a task; raise `EngineerError` if there is no answer."""
+        """Answer a task; raise `EngineerError` on failure."""
 
 
 @runtime_checkable

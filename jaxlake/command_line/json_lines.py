@@ -14,8 +14,8 @@ from jaxlake.errors import UserError, printable
 from jaxlake.files import decode_text, require_shallow
 
 LINES_HELP = """\
-Lines are read, answered in order and written in batches of a few hundred. A line that is no such
-record is answered by {"id": ..., "error": "..."} and named on stderr; the others go on.
+Lines are answered in order, in batches of a few hundred. Invalid lines are answered by
+{"id": ..., "error": "..."} and reported on stderr; processing continues with the next line.
 
 exit status: 0 all lines were answered, 1 some lines were invalid, 2 the file can't be read"""
 

@@ -34,7 +34,7 @@ TextRewardFunction = Callable[..., list[float | None]]
 
 @dataclass(frozen=True)
 class RewardValues:
-    """Rewards by quality of the answer, best first; the defaults are those of the loop.
+    """Rewards by quality of the answer, best first, with the loop's values as defaults.
 
     Raises:
         ValueError: A value is not finite, or the values are not in descending order.

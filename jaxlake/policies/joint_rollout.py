@@ -85,8 +85,8 @@ def roll_out(
         The `JointRollout`.
 
     Raises:
-        ValueError: `key` is of kind `rbg` or `unsafe_rbg`, `max_steps` is below 1, the boards have
-            no leading axis, or there is no such conflict policy.
+        ValueError: `key` is of kind `rbg` or `unsafe_rbg`, `max_steps` is below 1, the boards don't
+            have one leading axis, or the conflict policy is unknown.
     """
     conflict = conflict_policy(conflict)
     if max_steps < 1:
@@ -151,8 +151,8 @@ def sweep(
         number of devices.
 
     Raises:
-        ValueError: `key` is of kind `rbg` or `unsafe_rbg`, there are no policies, no devices or no
-            such conflict policy, or the boards don't have two leading axes.
+        ValueError: `key` is of kind `rbg` or `unsafe_rbg`, `policies` or `devices` is empty, the
+            conflict policy is unknown, or the boards don't have two leading axes.
     """
     conflict = conflict_policy(conflict)
     if not policies:

@@ -31,7 +31,7 @@ _verify = jax.jit(verify)
 
 @dataclass(frozen=True)
 class Picture:
-    """Picture of a board, or of a plan on it, for notebooks and files; `print` shows `text`."""
+    """A drawing of a board or of a plan on it, for notebooks and files; `print` shows `text`."""
 
     playback: Playback
     cell: float

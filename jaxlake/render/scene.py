@@ -92,7 +92,7 @@ def _paint(
     stroke: str | None = None,
     width: float = 0.0,  # of the stroke
     *,
-    opacity: float = 1.0,  # of the fill, or of the stroke if there is no fill
+    opacity: float = 1.0,  # of the fill, or of the stroke without a fill
     dashes: tuple[float, float] | None = None,  # lengths of dashes and gaps
     role: str = "",  # some roles have other colours on dark pages
 ) -> str:

@@ -18,8 +18,8 @@ out  {{"id", "parsed", "valid", "optimal_sum_of_costs", "optimal_makespan", "fai
      failure is null or the first in time; within one step the first of parse_error, off_board,
      hole, vertex_conflict, swapping_conflict, goal_not_reached. time is its 0-based step (for
      goal_not_reached the number of steps of the plan), agent the lowest number involved; both are
-     null for parse_error, and a further field "reason" says what can't be read. The costs are the
-     given plan's own, null unless valid. The optimal_* are null where `jaxlake solve` says UNKNOWN,
+     null for parse_error, and a further field "reason" explains it. The costs are the costs of the
+     given plan, null unless it is valid. The optimal_* are null if `jaxlake solve` returns UNKNOWN,
      and with --no-optimum.
 
 {LINES_HELP}
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     describe(parser, run, _HELP)
     add_input(parser)
-    skip = "solve no board, which takes most of the time, and say nothing of the optimum"
+    skip = "do not solve the boards, which takes most of the time"
     parser.add_argument("--no-optimum", action="store_false", dest="optimum", help=skip)
     add_output(parser)
 

@@ -20,7 +20,9 @@ exit status: 0 printed, 2 shtab is missing
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     describe(parser, run, _HELP)
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="whose language to write")
+    parser.add_argument(
+        "shell", choices=("bash", "zsh", "fish"), help="shell to generate the script for"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -44,9 +44,9 @@ exit status: 0 the hashes agree, 1 they differ, 2 invalid input or configuration
 """
 
 _INFO = """\
-Show what a set was asked to be, and what it is so far.
+Show the request of a set and its progress.
 
-exit status: 0 shown, 2 it is no set, or --verify found a damaged one
+exit status: 0 shown, 2 not a set, or --verify found damaged parts
 """
 
 _CONVERT = """\

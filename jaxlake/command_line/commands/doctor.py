@@ -1,4 +1,4 @@
-"""`jaxlake doctor`: what is installed, what JAX and vLLM see, and what is missing here."""
+"""`jaxlake doctor`: check the installation and the visible devices."""
 
 import argparse
 import json
@@ -19,11 +19,11 @@ from jaxlake.command_line.extras import requirements
 from jaxlake.text_tables import aligned_text
 
 _HELP = """\
-Show what is installed beside the versions that jaxlake needs, what JAX and vLLM see here, where
-files go and how much room there is, and what to install for this machine. JAX and vLLM are
-asked in processes of their own, vLLM for at most two minutes.
+Show installed and required package versions, the devices that JAX and vLLM see, the folders and
+free space for files, and recommended installation steps. JAX and vLLM run in separate processes,
+each for at most two minutes.
 
-exit status: 0 nothing is wrong, 1 something is, and the last lines say what to do
+exit status: 0 no problems, 1 problems were found; the last lines explain how to fix them
 """
 
 _GIB = 2**30

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from jaxlake.generator.feasibility import FeasibilityRow
 
 _HELP = """\
-Draw and solve boards of each kind on a grid, and say what share of them a set can use.
+Draw and solve boards of each kind on a grid, and print the share of them that a set can use.
 
-The acceptance rate is the number of boards per candidate in a large set of which wait_ratio need a
-wait. It is 0 where starts and goals don't fit, and where no board of a kind that the set needs was
-among the candidates; a 95% interval says how sure that is.
+The acceptance rate is the number of usable boards per candidate in a large set in which a share of
+wait_ratio needs a wait. It is 0 if starts and goals don't fit, or if the candidates lack a required
+kind of board. A 95% interval shows its uncertainty.
 
-exit status: 0 the map was made, 2 invalid input
+exit status: 0 the map was printed, 2 invalid input
 """
 
 

@@ -19,11 +19,11 @@ Draw distinct, solvable boards of one kind: JSON lines out, the same for the sam
 out  {"id", "grid", "sum_of_costs", "makespan", "needs_wait", "plan", "hole_ratio"}
      the two optima; plan attains the sum of costs
 
-Holes are floor(hole_ratio * size * size) cells. wait_ratio is the share of the boards for which
-every plan of optimal sum of costs has an agent wait. Boards are drawn at random until there are
-enough of either kind, or --max-candidates have been drawn; what is missing then is said on stderr.
+Boards have floor(hole_ratio * size * size) holes. wait_ratio is the share of boards on which every
+plan with the optimal sum of costs has a wait. Boards are drawn at random until there are enough of
+both kinds, or --max-candidates have been drawn. Missing boards are reported on stderr.
 
-exit status: 0 all boards were made, 1 some are missing, 2 there can be no such board
+exit status: 0 all boards were made, 1 some are missing, 2 the request is impossible
 """
 
 _MAX_SIZE = 10

@@ -33,7 +33,7 @@ class GymnaxLake(JointAgentLake, Environment):
 
 
 class FiveValueGymnaxLake(GymnaxLake):
-    """A `GymnaxLake` whose `step` returns five values, as before gymnax 1.0 and in rejax 0.1."""
+    """A `GymnaxLake` whose `step` returns five values, for rejax 0.1 and gymnax below 1.0."""
 
     def step(
         self, key: jax.Array, state: EnvState, action: Any, params: EnvParams | None = None
