@@ -126,7 +126,9 @@ def test_prefetched_rollouts_round_trip_exactly(tmp_path: Path) -> None:
 def test_missing_prefetched_rollout_is_named(text: str | None, tmp_path: Path) -> None:
     if text is not None:
         (tmp_path / "000000004.json").write_text(text)
-    with pytest.raises(UserError, match=r"000000004\.json: the rollout .* can't be read"):
+    with pytest.raises(
+        UserError, match=r"000000004\.json: the prefetched rollout .* can't be read"
+    ):
         PrefetchingSampler(Engine()).take_back(tmp_path, 4)
 
 
