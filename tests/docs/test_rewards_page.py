@@ -25,8 +25,8 @@ def run_examples(blocks: list[str]) -> dict[str, Any]:
 
 
 def test_every_example_of_a_reward_gives_what_is_shown():
-    assert len(EXAMPLES) == 3
-    run_examples(EXAMPLES[:2])
+    assert len(EXAMPLES) == 4
+    run_examples(EXAMPLES[:3])
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ def process(*arguments, **options):
     ("line", "id", "message"),
     [
         (b"{", None, "not JSON: Expecting property name"),
-        (b"[" * 100_000, None, "not JSON: maximum recursion depth"),
+        (b"[" * 100_000, None, "not JSON: brackets are nested more than 100 deep"),
         (b'{"id": "\xe9"}', None, "not JSON: not UTF-8: byte 0xe9 at 8"),
         (
             '{"id": "é"}'.encode("utf-16"),

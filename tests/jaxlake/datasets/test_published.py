@@ -154,7 +154,7 @@ ROW = {"sample_id": "2ag_3x3_hr0.1_007", "num_agents": 2, "text": "S F G\ns H F\
         ({"sample_id": None}, "rows.jsonl:2: sample_id: missing"),
         ({"num_agents": "two"}, "2ag_3x3_hr0.1_007: num_agents: got 'two', 1 to 5"),
         ({"num_agents": 3}, "num_agents: got 3, the id says 2"),
-        ({"sum_of_costs": True}, "sum_of_costs: got True, allowed are whole numbers from 0"),
+        ({"sum_of_costs": True}, "sum_of_costs: got True, allowed are whole numbers up to"),
         ({"text": ""}, "text: missing, got the fields"),
         ({"text": "S F\nF G"}, "no board of 2 agents of side 3 in it; found 2x2 with 1 agents"),
         ({"text": "", "grid": ["S G", "F F"]}, "no board of 2 agents of side 3 in it; found 2x2"),

@@ -267,7 +267,7 @@ def test_llama_config_uses_the_defaults_of_its_family():
                     "original_max_position_embeddings": 8192,
                 }
             },
-            "factor is 0; allowed is a number above 0",
+            "factor is 0; allowed is a finite number above 0",
         ),
     ],
 )
