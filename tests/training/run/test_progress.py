@@ -38,8 +38,8 @@ def test_messages_appear_above_the_progress_bar(monkeypatch):
         progress.console.print("printed after it")
         piped = not out.isatty()
         assert ("printed during" in out.getvalue()) is piped
-        assert "said after it" in out.getvalue()
-        assert ("said beside" in err.getvalue()) is not piped
+        assert "printed after it" in out.getvalue()
+        assert ("printed during" in err.getvalue()) is not piped
         assert "1/2" in err.getvalue()
         err.truncate(0)
         err.seek(0)
