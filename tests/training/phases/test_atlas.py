@@ -219,5 +219,5 @@ def test_resumed_run_measures_its_last_atlas(tmp_path, monkeypatch):
         with closing(StandInSampler(directory.stage(last).policy, None)) as sampler:
             assert measured == [sampler.weights]
     assert directory.later_atlas(last).read().weights == last
-    assert "What could be learned" in (tmp_path / "report.html").read_text()
+    assert "<h2>Learnability</h2>" in (tmp_path / "report.html").read_text()
     assert not any(one.problems for one in audit_run(tmp_path))

@@ -30,12 +30,12 @@ from training.run.typed_files import TextFile
 
 _FOLDER = Path(__file__).parent
 _SECTIONS = {
-    "missing": ("missing", "What is missing"),
+    "missing": ("missing", "Missing data"),
     "validation": ("progress", "Validation"),
     "configurations": ("columns", "Configurations"),
     "answers": ("answers", "All answers"),
     "failures": ("failures", "Failures"),
-    "learnable": ("atlases", "What could be learned"),
+    "learnable": ("atlases", "Learnability"),
     "training": ("curves", "Training"),
     "time": ("time", "Time"),
     "run-configuration": ("config_text", "Run configuration"),
