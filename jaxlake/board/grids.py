@@ -41,7 +41,7 @@ def parse_grid(
     Raises:
         GridError: The grid is empty, not square or larger than `max_size`; a letter is unknown or
             occurs twice; a start has no goal or a goal no start; the agents are not numbered
-            consecutively from 0; or there are no agents or more than `max_agents`.
+            consecutively from 0; or the number of agents is not 1 to `max_agents`.
     """
     if isinstance(rows, str):
         raise GridError("grid: got one string, a list of rows is needed (text.splitlines())")

@@ -61,7 +61,7 @@ def conflict_policy(conflict: ConflictPolicy | str) -> ConflictPolicy:
     allowed = [policy.value for policy in ConflictPolicy]
     if conflict not in allowed:
         meant = did_you_mean(conflict, allowed)
-        raise ValueError(f"conflict: got {conflict!r}, allowed are {allowed}{meant}")
+        raise ValueError(f"conflict: got {conflict!r}, allowed are {', '.join(allowed)}{meant}")
     return ConflictPolicy(conflict)
 
 

@@ -122,7 +122,7 @@ def in_chunks(
         blank: Leaves (..., B), results of the lanes that are not processed.
         width: Lanes per chunk (static).
         buffers: Memory for the first chunk.
-        most_wanted: Whether most lanes are wanted (static). If so, results are written chunk by
+        most_wanted: If True, most lanes are wanted (static), and results are written chunk by
             chunk and put in order at the end.
 
     Returns:

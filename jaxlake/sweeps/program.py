@@ -62,7 +62,7 @@ def chunk_program(
         `fold_in(fold_in(play, number), b)`, where `boards, play = jax.random.split(key)`.
 
     Raises:
-        ValueError: There are no policies or no devices. The returned function raises it if `key`
+        ValueError: `policies` or `devices` is empty. The returned function raises it if `key`
             has kind `rbg` or `unsafe_rbg`.
     """
     if not options.policies:

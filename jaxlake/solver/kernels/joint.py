@@ -247,7 +247,7 @@ class _Search(PairLanes):
         return self._end(state, progress)
 
     def _progress(self, layer: Words, before: Any) -> jax.Array:
-        """Return what a new layer adds, int32 (boards, 1): 2 the joint goal, 1 any cell, else 0."""
+        """Return the progress of a layer, int32 (boards, 1): 2 joint goal, 1 new cell, else 0."""
         if not self.waiting:
             return jnp.zeros_like(self.running)
         grown = union([x ^ y for x, y in zip(layer, before, strict=True)]) != 0
