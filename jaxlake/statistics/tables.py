@@ -225,17 +225,17 @@ def statistics_rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> li
         by: Distinct names from `AXES` to group by. An empty sequence gives one row of totals.
 
     Returns:
-        Dictionaries with the values of `by` (needs_wait as bool), followed by
+        Dictionaries with the values of `by` (needs_wait as bool), followed by counts of plans:
+        `total`, `valid`, `optimal_sum_of_costs`, `optimal_makespan`, `compared` (valid, on a board
+        with a given optimum), and each failure by its label; by the rates `csr` and `isr`; and by
+        `mean_sum_of_costs` and `mean_makespan` of the valid plans and `mean_excess_sum_of_costs`
+        and `mean_excess_makespan` above the optimum of the `compared` plans, None without plans.
 
-        - counts of plans: `total`, `valid`, `optimal_sum_of_costs`, `optimal_makespan`, `compared`
-          (valid, on a board with a given optimum), and each failure by its label;
-        - `csr`, the cooperative success rate: the share of plans that keep every rule and bring
-          every agent to its goal;
-        - `isr`, the individual success rate: the mean over plans of the share of agents that end
-          at their goal (CSR and ISR as in POGEMA, `pogema/wrappers/metrics.py`; moves cannot fail
-          there, whereas here a plan ends before the step that breaks a rule);
-        - `mean_sum_of_costs` and `mean_makespan` of the valid plans, and `mean_excess_sum_of_costs`
-          and `mean_excess_makespan` above the optimum of the `compared` plans; None without plans.
+        `csr`, the cooperative success rate, is the share of plans that keep every rule and bring
+        every agent to its goal. `isr`, the individual success rate, is the mean over plans of the
+        share of agents that end at their goal. Both follow POGEMA
+        (`pogema/wrappers/metrics.py`), except that a plan ends here before the step that breaks a
+        rule, whereas moves cannot fail there.
 
     Raises:
         ValueError: `by` has an unknown or repeated name, or `statistics` holds several tables.

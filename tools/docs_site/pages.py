@@ -20,7 +20,10 @@ _ROOT_PAGES = {
     "README.md": "project/readme.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
+    "benchmarks/results/README.md": "study_tables.md",
 }
+_PLANS = "benchmarks/results/plans"
+_UNLISTED = ("files/", "plans/", "project/readme.md")
 _GENERATED = {
     "reference/configuration.md": configuration_page,
     "reference/commands.md": commands_page,
@@ -45,6 +48,8 @@ def collect(root: Path = ROOT) -> Site:
     for name, place in _ROOT_PAGES.items():
         if (root / name).exists():
             sources[name] = place, (root / name).read_text(encoding="utf-8")
+    for plan in sorted((root / _PLANS).glob("*.md")):
+        sources[f"{_PLANS}/{plan.name}"] = f"plans/{plan.name}", plan.read_text(encoding="utf-8")
     for notebook in sorted((root / "notebooks").glob("*.ipynb")):
         text, pictures = notebook_page(notebook, notebook.stem)
         sources[f"notebooks/{notebook.name}"] = f"notebooks/{notebook.stem}.md", text
@@ -124,9 +129,12 @@ def public_names(root: Path, package: str) -> list[str]:
 
 
 def navigation_problems(config: Path, pages: set[str]) -> list[str]:
-    """Return the pages that `nav` in zensical.toml lacks, repeats, or names although missing."""
+    """Return the pages that `nav` in zensical.toml lacks, repeats, or names although missing.
+
+    Plans and copies of linked files are reached by links alone.
+    """
     named = list(_named(tomllib.loads(config.read_text(encoding="utf-8"))["project"]["nav"]))
-    listed = {page for page in pages if not page.startswith(("files/", "project/readme.md"))}
+    listed = {page for page in pages if not page.startswith(_UNLISTED)}
     problems = [f"nav: {page} is not listed" for page in sorted(listed - set(named))]
     problems += [f"nav: {page} does not exist" for page in sorted(set(named) - pages)]
     repeated = {page for page in named if named.count(page) > 1}
