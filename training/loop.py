@@ -59,13 +59,8 @@ def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None
     """Run all stages of a configuration, or resume them.
 
     In a run of several processes (`training.processes`), all of them call this with the same
-    arguments.
-
-    Args:
-        config: The run's configuration.
-        path: Directory of the run.
-        stop_after: Stage after which to stop (0: the warm start and its validation). None runs
-            all stages.
+    arguments. `stop_after` is the last stage to run: 0 is the warm start and its validation, None
+    runs all stages.
 
     Raises:
         UserError: The configuration, the directory or the machine is unsuitable.

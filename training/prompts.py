@@ -13,10 +13,6 @@ from training.schema.lake_sections import TEMPLATES
 def board_prompt(board: Instance, prompt: Prompt) -> str:
     """Return the prompt of one unbatched board, without a chat template.
 
-    Args:
-        board: The board.
-        prompt: The section `prompt` of the configuration.
-
     Raises:
         UserError: The function of `prompt.template` does not return text.
     """

@@ -33,13 +33,9 @@ def in_thread(function: Callable[[], T], name: str) -> Future[T]:
 
 
 def let_others_go_first(names: str, niceness: int = 10) -> int:
-    """Lower the priority of threads of this process, and return their number.
+    """Lower the priority of threads whose names start with `names`, and return their number.
 
     Only Linux has priorities per thread. On other systems this does nothing and returns 0.
-
-    Args:
-        names: Prefix of the threads' names.
-        niceness: New niceness.
     """
     if sys.platform != "linux":
         return 0

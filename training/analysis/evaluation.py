@@ -58,11 +58,8 @@ def evaluate(
 ) -> None:
     """Measure a model on the validation set of a configuration, and print its rates.
 
-    Args:
-        config: The configuration.
-        model: A model folder or a hub name.
-        output: JSON file to write the rates to, or None.
-        samples: Number of answers per instance. More than one adds pass@k.
+    The rates are also written to the JSON file `output`, if given. Several `samples` per instance
+    add pass@k.
     """
     folder = model_folder(model)
     boards = validation_set(config)

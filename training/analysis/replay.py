@@ -21,17 +21,9 @@ Design = DesignRecord[Configuration]
 
 
 def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[Design]:
-    """Return the designs of several engineers after a validated stage.
+    """Return the designs after a validated stage, one per engineer; `kinds` are names of engineers.
 
     The engineers get the run's seeds and a byte-identical prompt.
-
-    Args:
-        path: Directory of the run.
-        stage: Number of the stage.
-        kinds: Values of `engineer.kind`.
-
-    Returns:
-        One design per engineer.
     """
     directory = RunDirectory(path)
     config = directory.config()

@@ -8,14 +8,7 @@ from training.errors import UserError
 
 
 def read_pairs(option: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Parse KEY=VALUE arguments.
-
-    Args:
-        option: Name of the option in messages.
-        texts: The arguments. Values are YAML that JSON can represent.
-
-    Returns:
-        Values by key.
+    """Return the values of KEY=VALUE arguments by key; values are YAML that JSON can represent.
 
     Raises:
         UserError: An argument is malformed, or a key occurs twice.

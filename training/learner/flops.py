@@ -27,9 +27,6 @@ def update_flops(
         prompts: Number of tokens of each prompt.
         completions: Number of tokens of each completion, by prompt.
         lora: The trained adapters. None: all weights are trained.
-
-    Returns:
-        Floating-point operations.
     """
     sizes = {path: prod(size) for path, size in parameter_shapes(shape, lora).items()}
     kernels = sum(size for path, size in sizes.items() if path.endswith("_proj"))

@@ -21,13 +21,6 @@ def jit_gradients(function: Callable[..., Any], **options: Any) -> Any:
     YNNPACK's reductions are slower than XLA's loops, and the gradients of norms and softmax have
     many of them. XLA_FLAGS takes precedence. Untested versions of jaxlib keep their defaults,
     because they may not support the option.
-
-    Args:
-        function: A function that computes gradients.
-        **options: Arguments of `jax.jit`.
-
-    Returns:
-        The compiled function.
     """
     on_cpu = jax.default_backend() == "cpu" and version("jaxlib").startswith(TRIED_JAXLIB)
     if on_cpu and LIBRARY_FUSIONS not in os.environ.get("XLA_FLAGS", ""):

@@ -28,15 +28,9 @@ from training.schema import Grpo, Rehearsal
 
 
 def grpo_optimizer(settings: Grpo, steps: int) -> optax.GradientTransformation:
-    """Return the AdamW optimizer of a run.
+    """Return the AdamW optimizer of a run with this number of optimizer steps.
 
-    Args:
-        settings: The section `grpo`.
-        steps: Number of optimizer steps of the run. A decaying learning rate reaches 10% of its
-            peak in the last one.
-
-    Returns:
-        The optimizer.
+    A decaying learning rate reaches 10% of its peak in the last step.
     """
     rate, kind, warmup = settings.learning_rate, settings.schedule, settings.warmup_updates
     return adamw(
@@ -51,11 +45,7 @@ def schedule_place(settings: Grpo, step: int) -> np.int32 | None:
     """Return the `place` of `compiled_step` for a step of the run, or None for a constant rate.
 
     A decaying learning rate depends on the step of the run. The optimizer's own count differs: a
-    rollback resets it, and learning to design adds steps.
-
-    Args:
-        settings: The section `grpo`.
-        step: Step of the run, from 0.
+    rollback resets it, and learning to design adds steps. Steps are counted from 0.
     """
     return None if settings.schedule == "constant" else np.int32(step)
 
@@ -73,17 +63,7 @@ def compiled_step(
     The step donates the state and keeps its placement. The leading axes of the batch are
     (micro-batches, bundles per micro-batch). `designs` are examples to imitate, or None. `place`,
     int32 (), is the step of the run, from 0, that determines the learning rate; None uses the
-    optimizer's own count.
-
-    Args:
-        graphdef: The decoder's graph definition.
-        settings: The section `grpo`.
-        rehearsal: Weight of the imitation loss, or None.
-        temperature: Sampling temperature.
-        steps: Number of optimizer steps of the run.
-
-    Returns:
-        The compiled function.
+    optimizer's own count. `steps` is the number of optimizer steps of the run.
     """
     loss = functools.partial(
         summed_loss, graphdef=graphdef, settings=settings, temperature=temperature

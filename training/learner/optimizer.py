@@ -62,9 +62,6 @@ def learning_rates(
         kind: Shape after the warm-up. `cosine` and `linear` decay to 10% of the peak.
         warmup_steps: Number of steps of the warm-up, which starts above 0.
         steps: Index of the step, from 0, at which the decay ends.
-
-    Returns:
-        The schedule.
     """
     first, end = peak / (warmup_steps + 1), max(steps, warmup_steps + 1)
     if kind == "cosine":
@@ -85,16 +82,7 @@ def adamw(
 ) -> optax.GradientTransformation:
     """Return AdamW (Loshchilov and Hutter 2019) with clipping of the gradient's global norm.
 
-    Weight decay does not apply to norms and biases.
-
-    Args:
-        learning_rate: A constant or a schedule.
-        weight_decay: Coefficient of the decay.
-        max_grad_norm: Maximum global norm of the gradient.
-        b2: Decay rate of the second moment.
-
-    Returns:
-        The optimizer.
+    Weight decay does not apply to norms and biases. `b2` is the decay rate of the second moment.
     """
     return optax.chain(
         optax.clip_by_global_norm(max_grad_norm),
@@ -188,12 +176,7 @@ def require_finite(step: str, metrics: Mapping[str, Any], *, help: str) -> None:
     """Raise a `UserError` if a metric of an optimizer step is not finite.
 
     Checking `loss` and `grad_norm` is enough: clipping by the norm spreads a NaN in the gradient to
-    all weights, and thus to every later loss.
-
-    Args:
-        step: Name of the step in the message.
-        metrics: Values to check.
-        help: Settings that may prevent the problem.
+    all weights, and thus to every later loss. `help` names settings that may prevent the problem.
     """
     wrong = [f"{name} {value:g}" for name, value in metrics.items() if not np.isfinite(value)]
     if wrong:

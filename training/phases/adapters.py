@@ -28,12 +28,7 @@ def export_stage(run: ActiveRun, params: Any, stage: int) -> None:
 
 
 def stage_adapters(directory: RunDirectory, params: Any, stage: int) -> Any:
-    """Return the adapters of a stage.
-
-    Args:
-        directory: The run's directory.
-        params: Weights with adapters, which define shapes, placement and the frozen weights.
-        stage: Number of the stage.
+    """Return the adapters of a stage, in the shapes and placement of `params`.
 
     Raises:
         UserError: The adapters are unreadable, or belong to other frozen weights.

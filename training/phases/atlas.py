@@ -49,14 +49,7 @@ def draw_atlas_boards(
 def draw_cell_boards(
     config: RunConfig, key: jax.Array, cells: Cells, count: int, seen: DigestSet
 ) -> tuple[InstanceSet, np.ndarray]:
-    """Draw boards of every cell.
-
-    Args:
-        config: The run's configuration.
-        key: JAX random key.
-        cells: The cells.
-        count: Number of boards per cell. Infeasible cells get none.
-        seen: Digests of boards to exclude.
+    """Draw `count` boards of every feasible cell, except boards in `seen`.
 
     Returns:
         The boards, and the index of each board's cell, int (B,).
@@ -170,14 +163,6 @@ def count_valid(
 
     The policy answers each board `engineer.atlas.answers` times with the sampling settings of
     training.
-
-    Args:
-        config: The run's configuration.
-        policy: The policy.
-        sampler: The engine, which holds the policy's weights.
-        boards: B boards.
-        stream: Name of the random stream.
-        stage: Number of the stage.
     """
     answers = config.engineer.atlas.answers
     prompts = [policy.encode_board(board) for board in boards]

@@ -36,15 +36,8 @@ from training.schema import RunConfig
 def design(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> StageResult:
     """Ask the engineer for the next configuration, and write the exchange and the decision.
 
-    An existing decision is kept.
-
-    Args:
-        run: The active run.
-        sampler: The engine, which holds the weights in force after the last stage.
-        results: Results of all stages so far.
-
-    Returns:
-        The last of `results`, with the decision and the engineer's notes.
+    An existing decision is kept. The engine must hold the weights in force. The result is the last
+    of `results`, with the decision and the engineer's notes.
 
     Raises:
         UserError: The prompt exceeds the limit even after truncation.

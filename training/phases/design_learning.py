@@ -40,16 +40,8 @@ def learn_to_design(
     """Take the updates of `engineer.learning` after the last of `results`, and log them.
 
     The caller must save the returned state immediately, so that a resumed run does not take the
-    updates twice.
-
-    Args:
-        run: The active run.
-        sampler: The engine. It must hold the weights of `state`, and holds the new ones on return.
-        state: The learner; its buffers are donated.
-        results: Results of all stages so far.
-
-    Returns:
-        The new state.
+    updates twice. The engine must hold the weights of `state`, whose buffers are donated, and holds
+    the new ones on return.
 
     Raises:
         UserError: The context exceeds the limit even after truncation.
@@ -152,12 +144,6 @@ def _prompts(run: ActiveRun, results: Sequence[StageResult]) -> list[list[int]]:
 
 def design_score(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -> float | None:
     """Return the score of a design: the expected mean p(1-p), divided by its maximum.
-
-    Args:
-        text: The engineer's answer.
-        view: Evidence that the answer is based on.
-        guard: Settings of the review.
-        atlas: Valid rates p by cell.
 
     Returns:
         The score in [0, 1], or None if the review rejects the answer or the atlas has no boards of

@@ -34,16 +34,9 @@ def make_engineer(
 ) -> Engineer:
     """Return the engineer of the Design phase after the last of `results`.
 
-    Args:
-        config: The run's configuration.
-        directory: The run's directory.
-        results: Results of all stages so far.
-        models: Loads weights that the engine does not hold.
-        kind: A value of `engineer.kind`. None uses the configuration's.
-        checkpoint: Generates with the weights in force. None loads them with `models`.
-
-    Returns:
-        The engineer.
+    `models` loads weights that the engine does not hold. `kind` replaces the configuration's
+    `engineer.kind`. `checkpoint` generates with the weights in force; None loads them with
+    `models`.
 
     Raises:
         EngineerError: The configuration lacks a required setting.

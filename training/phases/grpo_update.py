@@ -126,16 +126,8 @@ def resample(
     """Replace groups with equal rewards by groups of spare instances (dynamic sampling).
 
     See DAPO (Yu et al. 2025, section 3.2). There are at most `grpo.resamples` rounds, and no
-    instance is used twice.
-
-    Args:
-        run: The active run.
-        sampler: The engine.
-        rollout: The rollout to change.
-        spare: `Instances` of the stage that the update does not use.
-        seed: Seed of the additional samples.
-        seconds: The duration of each part is added here.
-        work: The generated tokens are added here.
+    instance is used twice. `spare` holds `Instances` that the update does not use. Durations and
+    tokens are added to `seconds` and `work`.
 
     Returns:
         The new rollout, and the fields of `UpdateMetrics` that count instances.
@@ -220,20 +212,10 @@ def grpo_batch(
     bundles: int,
     minibatches: int,
 ) -> GrpoBatch:
-    """Return the batch of P groups of n completions.
+    """Return the batch of P * n completions, prompt by prompt, with rewards (P, n).
 
-    Args:
-        run: The active run. If the loss has a KL divergence, its reference scores the completions.
-        params: The weights.
-        prompts: Token ids of P prompts.
-        completions: P * n completions, prompt by prompt.
-        rewards: float32 (P, n).
-        width: See `pack_groups`.
-        bundles: See `pack_groups`.
-        minibatches: See `pack_groups`.
-
-    Returns:
-        The batch.
+    `width`, `bundles` and `minibatches` are explained in `pack_groups`. If the loss has a KL
+    divergence, the reference of the run scores the completions.
     """
     settings, fsdp = run.config.grpo, run.config.model.mesh.fsdp
     advantages = grpo.group_advantages(rewards, divide_by_std=settings.divide_by_std)
@@ -266,12 +248,8 @@ def grpo_batch(
 def score_batch(run: ActiveRun, params: Any, batch: GrpoBatch) -> np.ndarray:
     """Return the log-probabilities of the target tokens, float32 (B, R, W), nats.
 
-    Bundles are computed in micro-batches, and empty bundles are skipped.
-
-    Args:
-        run: The active run.
-        params: Weights to score with.
-        batch: The batch; its log-probabilities are ignored.
+    Bundles are computed in micro-batches, and empty bundles are skipped. The log-probabilities in
+    the batch are ignored.
     """
     score = _compiled_scoring(run.policy.graphdef, run.config.sampling.temperature)
     parts = split_rows(batch.groups, len(batch.groups.row_prompts) // run.config.model.mesh.fsdp)

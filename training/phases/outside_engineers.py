@@ -24,10 +24,7 @@ def outside_engineer(
 ) -> Iterator[Engineer]:
     """Yield an engineer, and stop its processes when the block ends.
 
-    Args:
-        name: The engineer's name in results.
-        choice: Settings, with the kind `module:CLASS`, `endpoint` or `model`.
-        sampler: Engine for the kind `model`.
+    The kind is `module:CLASS`, `endpoint` or `model`, which `sampler` runs.
 
     Raises:
         UserError: The engineer can't be created.

@@ -50,13 +50,8 @@ def stage_boards(
 ) -> StageInstances:
     """Return the instances of a stage: drawn from its configuration, or selected (lake only).
 
-    Args:
-        config: The run's configuration.
-        directory: The run's directory.
-        stage: Number of the stage.
-        configuration: The stage's configuration.
-        validation: The validation set, which is excluded.
-        known: Boards of stages 1, 2, ..., if available. Missing ones are recomputed.
+    The validation set is excluded. Boards of stages 1, 2, ... that are not in `known` are computed
+    again if they are needed.
 
     Raises:
         UserError: The file with the policy's results is missing or inconsistent.

@@ -162,14 +162,6 @@ def gate_record(config: RunConfig, results: Sequence[StageResult], stage: int) -
 
     A rollback restores the configuration that was in force when the stage was designed. The first
     stage keeps its configuration.
-
-    Args:
-        config: The run's configuration.
-        results: Results of the stages up to `stage`.
-        stage: Number of the stage, from 1.
-
-    Returns:
-        The comparison and the decision.
     """
     settings = config.engineer.gate
     reference = reference_of(results, stage)

@@ -26,12 +26,9 @@ from training.schema import RunConfig, StartedFrom, dump
 
 
 def started_config(config: RunConfig, source: Path, target: Path) -> RunConfig:
-    """Return the configuration of a run that starts from another run.
+    """Return the configuration of a run in `target` that starts from the run in `source`.
 
-    Args:
-        config: The configuration of the new run.
-        source: Directory of the other run. It is not read if `target` exists already.
-        target: Directory of the new run.
+    `source` is not read if `target` exists already.
 
     Raises:
         UserError: `source` has no complete stage, its last design is invalid in `config`, or

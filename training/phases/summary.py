@@ -32,11 +32,7 @@ def print_summary(
 ) -> None:
     """Print rates by group with intervals, the configurations, and the problems of a run.
 
-    Args:
-        config: The run's configuration.
-        summary: The final result.
-        changes: Comparison of each stage with the stage that its weights came from.
-        problems: One sentence per problem.
+    `changes` compares each stage with the stage that its weights came from.
     """
     stages, domain = summary.stages, domain_of(config)
     label = domain.space.group_label

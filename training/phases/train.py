@@ -54,15 +54,8 @@ def train(
 ) -> TrainedStage:
     """Draw the next stage's instances and take its updates, with logs and checkpoints.
 
-    Args:
-        run: The active run.
-        state: The learner; its buffers are donated.
-        sampler: The engine. It must hold the weights of `state`, and holds the new ones on return.
-        results: Results of all stages so far.
-        done: Number of completed updates of the stage, which are skipped.
-
-    Returns:
-        The trained stage.
+    The first `done` updates of the stage are skipped. The engine must hold the weights of `state`,
+    whose buffers are donated, and holds the new ones on return.
     """
     stage, settings = len(results), run.config.grpo
     configuration = configuration_for(run.config, results, stage)

@@ -31,15 +31,7 @@ def validation_set(config: RunConfig) -> Any:
 def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = None) -> StageResult:
     """Answer the validation set with the weights of a stage, and verify the answers.
 
-    Existing answers are read from disk.
-
-    Args:
-        run: The active run.
-        sampler: The engine, which holds the weights of the stage.
-        trained: The trained stage, or None for stage 0.
-
-    Returns:
-        The result of the stage.
+    Existing answers are read from disk. `trained` is None for stage 0.
     """
     stage = 0 if trained is None else trained.stage
     files = run.directory.stage(stage)
@@ -99,14 +91,7 @@ def answer(
 ) -> list[Written]:
     """Return sampled answers to instances, at the validation temperature.
 
-    Args:
-        config: The run's configuration.
-        policy: The policy.
-        sampler: The engine, which holds the policy's weights.
-        boards: B instances.
-        title: Label of the progress bar.
-        prompts: The result of `encode_prompts`. None computes it.
-        samples: Number of answers per instance.
+    `prompts` are the result of `encode_prompts`, which is called if they are None.
 
     Returns:
         B * samples answers. Those to one instance are adjacent.
@@ -150,11 +135,7 @@ def judge_answers(
 
 
 def gate(config: RunConfig, directory: RunDirectory, results: Sequence[StageResult]) -> StageResult:
-    """Compare the last stage with the stage it started from, and write `gate.json`.
-
-    Returns:
-        The last of `results` with the gate's decision.
-    """
+    """Compare the last stage with its starting point, write `gate.json`, and return its result."""
     result = results[-1]
     file = directory.stage(result.stage).gate
     if file.exists():

@@ -34,10 +34,8 @@ def check_engine(run: ActiveRun, params: Any, sampler: Sampler) -> None:
 def check_rollout(settings: Sampling, gap: float, *, lag: int = 0) -> None:
     """Raise a `SyncError` if a rollout's mean log-probability gap exceeds the tolerance.
 
-    Args:
-        settings: The section `sampling`.
-        gap: Mean of |engine - trainer| log-probability per token, in nats.
-        lag: Number of updates since the rollout's weights. The check is skipped if it is not 0.
+    `gap` is the mean |engine - trainer| log-probability per token, in nats. The check is skipped if
+    the weights of the rollout are older (`lag`).
     """
     if lag == 0 and gap > settings.gap_tolerance:
         raise SyncError(

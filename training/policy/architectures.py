@@ -157,12 +157,6 @@ class DecoderConfig:
         `rope_parameters` (transformers 5), for all layers or per layer type. Fields that don't
         describe the shape, such as token ids, are ignored.
 
-        Args:
-            fields: The parsed JSON object.
-
-        Returns:
-            The shape of the decoder.
-
         Raises:
             ValueError: A field is missing, invalid, or requires an unsupported feature.
         """

@@ -78,9 +78,6 @@ def load(
         mesh: Mesh to shard the parameters over as they are read. Batch sizes must be multiples of
             its fsdp axis. None uses one device.
 
-    Returns:
-        The decoder.
-
     Raises:
         ModelFolderError: A file is missing, truncated or malformed, or requires an unsupported
             feature; or a tensor is missing, unexpected, not finite, or has the wrong shape or
@@ -151,7 +148,7 @@ def save(
     untied: bool = False,
     max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> Path:
-    """Write a model folder that transformers, vLLM and `load` can read.
+    """Write a model folder that transformers, vLLM and `load` can read, and return its path.
 
     The folder is replaced atomically (see `replaced`). Parameters keep their dtype.
 
@@ -163,9 +160,6 @@ def save(
         untied: Whether to write the head of a tied model as a separate tensor (see
             `vllm_sampler`).
         max_shard_bytes: Maximum size of a weight file in bytes. A single tensor is never split.
-
-    Returns:
-        The path of the folder.
 
     Raises:
         ModelFolderError: `tokenizer_from` has no tokenizer files, `folder` is a file, or the
@@ -191,14 +185,8 @@ def state_tensors(model: Decoder, *, untied: bool = False) -> Iterator[tuple[str
     """Yield the weights with Hugging Face's names and orientation (out, in), layer by layer.
 
     Each array is computed lazily, on the devices of its parameter. Adapters are merged into their
-    kernels. In a run of several processes, all of them must iterate together.
-
-    Args:
-        model: The decoder.
-        untied: Whether to yield the head of a tied model too, as `lm_head.weight`.
-
-    Yields:
-        Pairs of a tensor's name and its array.
+    kernels. In a run of several processes, all of them must iterate together. With `untied`, the
+    head of a tied model follows as `lm_head.weight`.
     """
     return _values(model, _tensors(model.config, untied=untied))
 
@@ -208,14 +196,7 @@ def params_of(
 ) -> Any:
     """Return the parameters of a decoder from the tensors that `state_tensors` yields.
 
-    Args:
-        graphdef: The decoder's graph definition.
-        like: Parameters with the structure and sharding of the result.
-        tensors: Pairs of a tensor's name and its array.
-        dtype: dtype of the result.
-
-    Returns:
-        A pytree like `like`, with new arrays.
+    The result has the structure and sharding of `like`.
 
     Raises:
         KeyError: A tensor is missing.

@@ -51,18 +51,8 @@ def kind_for(
     """Return the kind of attention for a value of `model.attention`.
 
     `auto` selects the kernel on NVIDIA GPUs if the model allows it. The kernel rounds factors of
-    products to bfloat16, so float32 models use exact attention.
-
-    Args:
-        setting: Value of `model.attention`.
-        platform: JAX's name of the platform.
-        dtype: dtype of the model's products.
-        head_dim: Size of an attention head.
-        key_heads: Number of key/value heads, which `tensor` must divide.
-        tensor: Size of the mesh's tensor axis.
-
-    Returns:
-        The kind, see `Implementation.kind`.
+    products to bfloat16, so float32 models use exact attention. The kinds are explained in
+    `Implementation.kind`.
     """
     if setting != "auto":
         return setting
@@ -83,9 +73,6 @@ def kernel_attention(
         starts: int32 (B, L), first key of each query: 0 to q for query q, and non-decreasing.
         visible: bool (B, prefix + L), False for keys that are masked for all queries.
         prefix: Number of keys before all queries.
-
-    Returns:
-        The attention.
     """
     # Import lazily: Pallas takes a second to import, and its backend is not installed everywhere.
     from training.policy.triton_attention import triton_attention

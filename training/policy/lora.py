@@ -45,11 +45,6 @@ def add_adapters(model: Decoder, lora: Lora, *, seed: int) -> None:
 
     A is uniform within ±1 / sqrt(in), as in Hugging Face's PEFT, and depends on the seed and the
     kernel's name; B is 0. `parameter_shardings` defines their placement.
-
-    Args:
-        model: The decoder.
-        lora: Rank, scale and targets of the adapters.
-        seed: Seed of A.
     """
     shapes = parameter_shapes(model.config, lora)
     shardings = {} if model.mesh is None else parameter_shardings(model.config, model.mesh, lora)
@@ -82,12 +77,7 @@ def trainable(params: Any) -> Any:
 def with_trainable(params: Any, learned: Any) -> Any:
     """Return the weights with their trainable part replaced.
 
-    Args:
-        params: The weights of a decoder.
-        learned: New trainable weights, a pytree like `trainable(params)`.
-
-    Returns:
-        A pytree like `params`.
+    `learned` is a pytree like `trainable(params)`.
     """
     return learned if trainable(params) is params else nnx.merge_state(params, learned)
 
@@ -102,16 +92,9 @@ def frozen(params: Any) -> Any:
 def merge_factors(
     kernel: jax.Array, narrow: jax.Array, wide: jax.Array, scale: float | jax.Array
 ) -> jax.Array:
-    """Return the merged kernel, `kernel + scale * narrow @ wide`, in the kernel's dtype.
+    """Return the kernel (in, out) plus `scale * narrow @ wide`, in the kernel's dtype.
 
-    Args:
-        kernel: (in, out).
-        narrow: (in, rank).
-        wide: (rank, out).
-        scale: alpha / rank.
-
-    Returns:
-        The merged kernel, (in, out).
+    `narrow` is (in, rank), `wide` is (rank, out), and the scale is alpha / rank.
     """
     with products_of(jnp.float32):
         merged = kernel.astype(jnp.float32) + scale * (narrow @ wide)
@@ -136,12 +119,7 @@ def save_adapters(
 ) -> None:
     """Write a folder of adapters for PEFT and vLLM, atomically.
 
-    Args:
-        tensors: The factors, from `adapter_tensors`.
-        lora: Rank, scale and targets of the adapters.
-        folder: Path of the folder; an existing folder is replaced.
-        base: Version of the frozen weights.
-        base_name: Name of the model that the frozen weights came from.
+    `base` is the version of the frozen weights, and `base_name` the name of their model.
 
     Raises:
         UserError: The weights can't be written.
@@ -170,12 +148,7 @@ def save_adapters(
 def load_adapters(folder: Path, like: nnx.State) -> tuple[nnx.State, str]:
     """Read the adapters of a folder and the version of their frozen weights.
 
-    Args:
-        folder: A folder that `save_adapters` wrote.
-        like: Adapters with the expected names, shapes and placement.
-
-    Returns:
-        The adapters, and the version of the frozen weights.
+    `like` holds adapters with the expected names, shapes and placement.
 
     Raises:
         UserError: The folder is missing or unreadable, or its factors don't match `like`.

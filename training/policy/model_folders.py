@@ -38,8 +38,7 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 def local_folder(name_or_folder: str | Path) -> Path | None:
     """Return the folder of a local model, or None for a name on the hub.
 
-    Args:
-        name_or_folder: A name of `SHIPPED`, a folder, or the hub's `owner/name`.
+    The argument is a name of `SHIPPED`, a folder, or the hub's `owner/name`.
 
     Raises:
         ModelFolderError: The argument is neither a folder nor a valid name.
@@ -72,14 +71,9 @@ def require_model(name_or_folder: str | Path) -> None:
 
 
 def resolve(name_or_folder: str | Path) -> Path:
-    """Return the local folder of a model, and download it from the hub if necessary.
+    """Return the local folder of a model, and download it unless it is in the cache of the hub.
 
-    Args:
-        name_or_folder: A name of `SHIPPED`, a folder, or the hub's `owner/name`. The hub's local
-            cache is used if it holds the model.
-
-    Returns:
-        The folder.
+    `local_folder` explains the argument.
 
     Raises:
         ModelFolderError: The model exists neither locally nor on the hub.
@@ -114,12 +108,6 @@ def replaced(folder: Path) -> Iterator[Path]:
     An existing folder is kept until then, and if the block fails. If the process dies between the
     two renames, `restore` brings the existing folder back. All files are synced to disk before the
     rename, so that a crash of the host leaves no truncated files.
-
-    Args:
-        folder: The folder to replace; it may not exist yet.
-
-    Yields:
-        A temporary folder.
     """
     new, old = _sibling(folder, "partial"), _sibling(folder, "old")
     restore(folder)

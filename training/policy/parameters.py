@@ -50,7 +50,7 @@ SHARDING_RULES: dict[str, str] = {
 
 
 def parameter_axes(config: DecoderConfig, lora: Lora | None = None) -> dict[str, tuple[str, ...]]:
-    """Return the logical axes of each parameter of a decoder, by its dotted path.
+    """Return the logical axes of each parameter, outermost first, by its dotted path.
 
     Tied models have no `lm_head`. The family determines biases and the norms of queries and keys.
 
@@ -58,9 +58,6 @@ def parameter_axes(config: DecoderConfig, lora: Lora | None = None) -> dict[str,
         config: Shape of the decoder.
         lora: If given, each of its targets has two more parameters: A, (N, in, r), and B,
             (N, r, out).
-
-    Returns:
-        Dotted path -> logical axes, outermost first.
     """
     family = config.architecture
     left_out = {"lm_head"} if config.tie_word_embeddings else set()
@@ -132,14 +129,6 @@ def parameter_shardings(
     The fsdp axis splits every matrix along hidden_size, and the batch. The tensor axis splits
     heads, the inner axis of SwiGLU and the vocabulary (Megatron-LM, arXiv 1909.08053). Factors of
     adapters are split like their kernels, but not along their rank.
-
-    Args:
-        config: Shape of the decoder.
-        mesh: A mesh of `make_mesh`.
-        lora: The adapters, if any.
-
-    Returns:
-        Dotted path -> sharding.
 
     Raises:
         MeshError: An axis of a parameter is not a multiple of its mesh axis.

@@ -60,15 +60,8 @@ class Policy:
         """Return the token ids of a prompt, up to the start of the answer.
 
         A chat template writes all special tokens itself. Plain prompts get the tokenizer's initial
-        tokens, such as Llama's `<|begin_of_text|>`.
-
-        Args:
-            text: The prompt without a chat template.
-            thinking: Whether to enable thinking even if `prompt.thinking` is false.
-            reasoning: Earlier reasoning that the answer continues, see `prompt_text`.
-
-        Returns:
-            Token ids.
+        tokens, such as Llama's `<|begin_of_text|>`. `thinking` takes precedence over
+        `prompt.thinking`. `prompt_text` explains `reasoning`.
         """
         from training.policy.tokenizer import prompt_text
 
@@ -99,13 +92,7 @@ class Policy:
     def decode(self, token_ids: Sequence[int], prompt: Sequence[int] = ()) -> str:
         """Return the text of an answer without special tokens.
 
-        Args:
-            token_ids: The answer.
-            prompt: Token ids of its prompt. If it ends with an opening thinking mark, the text
-                starts with this mark.
-
-        Returns:
-            The text.
+        If the prompt ends with an opening thinking mark, the text starts with this mark.
         """
         from training.policy.tokenizer import decode_answer
 
@@ -113,16 +100,9 @@ class Policy:
         return opening_mark(end) + decode_answer(self.tokenizer, token_ids)
 
     def logprobs(self, params: Any, sequences: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """Return the log-probabilities of tokens as the trainer computes them, at temperature 1.
+        """Return the trainer's log-probabilities at temperature 1, float32 per sequence, nats.
 
         The last sequence is repeated to fill all devices. See `Sampler.score`.
-
-        Args:
-            params: The weights.
-            sequences: Token ids of each sequence.
-
-        Returns:
-            One float32 array per sequence, in nats.
         """
         mesh = nnx.merge(self.graphdef, params).mesh
         lacking = 0 if mesh is None else -len(sequences) % mesh.shape[SHARDING_RULES["batch"]]
@@ -200,17 +180,8 @@ def open_policy(
 ) -> tuple[Policy, Any]:
     """Load a policy and its weights from a Hugging Face folder.
 
-    Args:
-        folder: The model folder.
-        settings: The section `model` of the configuration. With `model.lora`, new adapters are
-            added, which don't change the output.
-        prompt: The section `prompt` of the configuration.
-        length_bucket: Sequence lengths are padded to multiples of this.
-        seed: Seed of new adapters.
-        param_dtype: dtype of the weights.
-
-    Returns:
-        The policy, and its weights as a pytree.
+    With `model.lora`, new adapters are added, which don't change the output. Sequences are padded
+    to multiples of `length_bucket`.
 
     Raises:
         UserError: The folder is not a valid model with a tokenizer (see `open_tokenizer`), the

@@ -48,16 +48,8 @@ def prompt_text(
 ) -> str:
     """Return a prompt, up to the start of the answer.
 
-    Args:
-        tokenizer: A transformers tokenizer.
-        text: The prompt without a chat template.
-        chat: Whether to apply the tokenizer's chat template.
-        thinking: Whether the template enables thinking.
-        reasoning: Reasoning that the model wrote earlier. The prompt then includes it, and the
-            answer is the configuration that follows.
-
-    Returns:
-        The text of the prompt.
+    With `chat`, the template of the tokenizer is applied. `reasoning` was written by the model
+    earlier: the prompt includes it, and the answer is the configuration that follows.
 
     Raises:
         UserError: The chat template can't render the prompt.
@@ -76,13 +68,7 @@ def prompt_text(
 def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, str]], **options: Any) -> str:
     """Return messages rendered with the tokenizer's chat template.
 
-    Args:
-        tokenizer: A transformers tokenizer.
-        messages: Dictionaries with `role` and `content`.
-        **options: Variables for the template.
-
-    Returns:
-        The text.
+    `options` are variables of the template.
 
     Raises:
         UserError: The tokenizer has no template, or several without a default, or the template
@@ -130,14 +116,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
 
     The result is deterministic. Decoding inverts encoding for texts without special tokens. The
     letters of a board count as if each text contained them once, so that every cell is one token
-    even on boards with more agents than those in the texts.
-
-    Args:
-        texts: Training texts.
-        vocab_size: Maximum size of the vocabulary. Special tokens come first.
-
-    Returns:
-        The tokenizer.
+    even on boards with more agents than those in the texts. Special tokens come first in the
+    vocabulary.
 
     Raises:
         ValueError: `texts` is empty, or the bytes and special tokens don't fit in `vocab_size`.
@@ -182,12 +162,6 @@ def load_tokenizer(folder: Path) -> Any:
 
     `AutoTokenizer` works for all folders, but importing it takes seconds because it imports torch.
     Tokenizers of `train_tokenizer` are therefore loaded with the class that they name.
-
-    Args:
-        folder: A Hugging Face model folder.
-
-    Returns:
-        The tokenizer.
 
     Raises:
         OSError: The folder contains no tokenizer.

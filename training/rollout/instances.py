@@ -163,11 +163,6 @@ def requests_for(
 ) -> list[BoardRequest]:
     """Split a stage's budget of boards over the map sizes by their data ratios.
 
-    Args:
-        configuration: The stage's configuration.
-        instances: Number of boards in all.
-        num_agents: Agents per board.
-
     Returns:
         One request per map size with a positive count. Counts are rounded by the largest
         remainder, so they sum to `instances`.

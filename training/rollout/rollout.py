@@ -57,13 +57,7 @@ class Rollout:
 
 
 def question_of(run: ActiveRun, boards: Any, *, seed: int) -> Question:
-    """Return the sampler's question for a rollout on these instances.
-
-    Args:
-        run: The run, which provides prompts and sampling settings.
-        boards: `Instances`.
-        seed: Seed of the completions.
-    """
+    """Return the sampler's question for a rollout on these instances."""
     prompts = run.environment.prompts(boards)
     return Question(
         prompts=[run.policy.encode_prompt(text) for text in prompts],
@@ -86,16 +80,7 @@ def roll_out(
 ) -> Rollout:
     """Sample answers to instances, verify and reward them.
 
-    Args:
-        run: The run.
-        sampler: The engine that samples.
-        boards: `Instances`.
-        question: The question on these instances, see `question_of`.
-        seconds: Receives the wall-clock times of `rollout` and `verify`.
-        work: If given, its count of generated tokens is increased.
-
-    Returns:
-        The scored rollout.
+    Wall-clock times and generated tokens are added to `seconds` and `work`.
     """
     count = question.n
     with run.clock(seconds, "rollout"):
@@ -123,15 +108,8 @@ def overlong_penalty(lengths: np.ndarray, limit: int, settings: Reward) -> np.nd
     """Return DAPO's soft overlong penalty (Yu et al. 2025, eq. 13) of each answer.
 
     The penalty rises linearly over the last `overlong_buffer` tokens before the limit, from 0 to
-    `overlong_penalty`.
-
-    Args:
-        lengths: int, lengths of the answers in tokens.
-        limit: Maximum length of an answer in tokens.
-        settings: Buffer and penalty.
-
-    Returns:
-        float32 in the shape of `lengths`.
+    `overlong_penalty`. Lengths and the limit are in tokens. The result is float32 in the shape of
+    `lengths`.
     """
     if not settings.overlong_buffer:
         return np.zeros(lengths.shape, np.float32)

@@ -87,10 +87,7 @@ class ActiveRun:
     ) -> Iterator[None]:
         """Log the block's wall-clock time as the time of a phase.
 
-        Args:
-            phase: The phase.
-            stage: The stage.
-            update: The update that precedes the phase; 0: before the first, None: after the last.
+        The phase follows `update`; 0: it precedes the first, None: it follows the last.
         """
         seconds: dict[str, float] = {}
         with self.clock(seconds, phase):

@@ -125,12 +125,7 @@ def in_order(groups: Iterable[str]) -> list[str]:
 
 
 def count_answers(stage: int, episodes: Sequence[EpisodeRecord]) -> ValidationRecord:
-    """Return the rates of a stage's validation answers by group and in all.
-
-    Args:
-        stage: The stage.
-        episodes: The answers, at least one.
-    """
+    """Return the rates of one or more validation answers of a stage, by group and in all."""
     groups = _by(episodes, lambda one: one.group)
     return ValidationRecord(
         stage=stage,

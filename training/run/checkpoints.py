@@ -79,12 +79,8 @@ class Checkpoints:
     def save(self, state: LearnerState, progress: RunProgress) -> None:
         """Start saving a checkpoint in the background; an existing one of this number is kept.
 
-        The state is copied before this method returns, so its buffers may be donated. Errors in
-        the background are raised by the next call. With adapters, only the adapters are saved.
-
-        Args:
-            state: The learner's state.
-            progress: The run's progress, which numbers the checkpoint.
+        The state is copied before this method returns, so its buffers may be donated. Errors in the
+        background are raised by the next call. With adapters, only the adapters are saved.
 
         Raises:
             UserError: This save can't start, or the previous one failed.

@@ -51,9 +51,7 @@ def metrics_digest(metrics: Iterable[Any], stage: int) -> str:
 def damage_of(folder: Path, *, left_out: tuple[str, ...] = ()) -> str | None:
     """Return a description of the first file that differs from its digest, or None.
 
-    Args:
-        folder: A folder with a `SHA256SUMS`.
-        left_out: Names of files without digests.
+    The files `left_out` have no digests.
 
     Raises:
         OSError: A file can't be read; `filename` names it.

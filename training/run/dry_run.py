@@ -38,9 +38,7 @@ KNOWN_SHAPES = {
 def shape_of(config: RunConfig, weights: Path | None = None) -> DecoderConfig | None:
     """Return the policy's shape, or None if only the hub knows it.
 
-    Args:
-        config: The run's configuration.
-        weights: A model folder that replaces `model.pretrained`.
+    `weights` is a model folder that replaces `model.pretrained`.
     """
     name = config.model.pretrained if weights is None else str(weights)
     if name is None:
@@ -66,20 +64,12 @@ def parameters(shape: DecoderConfig, lora: Lora | None = None) -> int:
 
 
 def trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> dict[str, int]:
-    """Estimate the trainer's memory per device for GRPO updates.
+    """Estimate the trainer's memory per device for GRPO updates, in bytes by purpose.
 
     Weights, Adam's two moments and two gradients are float32 and split over the whole mesh. With
     remat, each layer keeps its input and, depending on the setting, the outputs of attention.
     Without it, each layer keeps about 14 activations of the hidden width and 3 of the inner width
     per token, and the attention scores.
-
-    Args:
-        config: The run's configuration.
-        shape: The policy's shape.
-        prompt: Length of the prompts in tokens.
-
-    Returns:
-        Bytes by purpose.
     """
     mesh = config.model.mesh
     devices = mesh.fsdp * mesh.tensor
@@ -123,9 +113,7 @@ def _scores_at_once(queries: int, keys: int) -> int:
 def print_plan(config: RunConfig, weights: Path | None = None) -> None:
     """Print the stages, the shapes and tokens of batches, and the memory per device.
 
-    Args:
-        config: The run's configuration.
-        weights: Folder of another run's weights, if the run starts from them.
+    `weights` is a model folder that replaces `model.pretrained`.
 
     Raises:
         UserError: A local policy folder can't be opened (see `open_policy`), or the policy does

@@ -32,11 +32,6 @@ def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> N
 
     The directory is created atomically.
 
-    Args:
-        source: A run with the same first round, stopped after its first stage.
-        target: The new directory.
-        config: The configuration of the new run.
-
     Raises:
         UserError: `source` has another first round or was not stopped after its first stage, or
             `target` already exists.

@@ -39,13 +39,8 @@ def find_problems(
 ) -> list[Finding]:
     """Return the problems of a run's stages, at most one per stage and cause.
 
-    Additional updates can only add findings.
-
-    Args:
-        config: The run's configuration.
-        updates: Updates of any stages, in order.
-        answers: Answers to the validation set, by stage.
-        gates: Comparisons with the weights that the stages began with, by stage.
+    Additional updates can only add findings. Updates are in order; answers to the validation set
+    and gates are by stage.
     """
     answers, gates = answers or {}, gates or {}
     findings: dict[tuple[int, Cause], Finding] = {}

@@ -91,12 +91,6 @@ def track(
 
     On a terminal this is a progress bar, otherwise one line every ten seconds.
 
-    Args:
-        title: Name of the phase.
-        total: Number of steps.
-        start: Number of steps done before.
-        unit: Unit of the rate, such as "answers".
-
     Yields:
         A function `(done, note="")` that updates the display.
     """
@@ -157,14 +151,7 @@ def rate_of(count: int, seconds: float, unit: str = "") -> str:
 
 
 def new_table(title: str, first: str, *others: str, left: int = 1) -> Table:
-    """Return a table with these column heads.
-
-    Args:
-        title: Title of the table.
-        first: Head of the first column.
-        others: Heads of the other columns.
-        left: Number of left-aligned columns; later ones are right-aligned, for numbers.
-    """
+    """Return a table with these column heads; columns after the first `left` are right-aligned."""
     table = Table(title=title, title_justify="left")
     for number, head in enumerate((first, *others)):
         table.add_column(head, justify="left" if number < left else "right", overflow="fold")

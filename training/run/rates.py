@@ -13,12 +13,7 @@ ISR = "ISR"
 
 
 def rate(row: Rates, name: str) -> str:
-    """Return a rate with its 95% Wilson interval, in per cent.
-
-    Args:
-        row: Counts of answers.
-        name: "valid", "best" or the key of a score.
-    """
+    """Return a rate ("valid", "best" or the key of a score) with its 95% interval, in per cent."""
     return rate_text(row.successes(name), row.count)
 
 

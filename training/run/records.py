@@ -110,15 +110,7 @@ class AtlasRecord(Record):
 
 
 def measured(record: type[R], /, **values: Any) -> R:
-    """Return a record of measured values.
-
-    Args:
-        record: The record's class.
-        values: The fields.
-
-    Raises:
-        UserError: A value is invalid, such as NaN.
-    """
+    """Return a record of measured values; raise a `UserError` if one is invalid, such as NaN."""
     try:
         return record(**values)
     except ValidationError as error:

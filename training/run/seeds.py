@@ -27,10 +27,7 @@ STREAMS = {
 def key_for(seed: int, stream: str, *place: int) -> jax.Array:
     """Return the typed JAX key for a stream and a place.
 
-    Args:
-        seed: Seed of the run.
-        stream: A key of `STREAMS`.
-        place: Place in the run, such as (stage, update).
+    The stream is a key of `STREAMS`, and the place is, for example, (stage, update).
     """
     key = jax.random.fold_in(threefry_key(seed), STREAMS[stream])
     for number in place:

@@ -30,10 +30,6 @@ _NOT_COPIED = (*_WEIGHTS, *_TRACKED, "report.html", ".*")
 def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool]]:
     """Claim and lock a run's directory.
 
-    Args:
-        config: The configuration of the run.
-        path: The directory.
-
     Yields:
         The directory as this process sees it, and whether the run already existed.
 

@@ -49,11 +49,6 @@ def timing_fields(
     With `grpo.prefetch`, the sampling speed is omitted. The model FLOP/s utilization (MFU) relates
     the FLOPs of loss and gradient to the trainer devices' peak during `seconds["update"]`, which
     includes packing and compilation.
-
-    Args:
-        work: The update's counters.
-        seconds: Wall-clock seconds by activity.
-        config: The run's configuration.
     """
     fields: dict[str, Any] = {"generated_tokens": work.generated_tokens}
     if seconds.get("rollout") and not config.grpo.prefetch:

@@ -69,10 +69,7 @@ def _numbers(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 def open_trackers(config: RunConfig, directory: RunDirectory, step: int) -> Iterator[Trackers]:
     """Open the trackers that a configuration enables.
 
-    Args:
-        config: The run's configuration.
-        directory: The run's directory.
-        step: The last step already logged.
+    `step` is the last step already logged.
 
     Raises:
         UserError: A tracker's library is not installed, or its account can't be used.

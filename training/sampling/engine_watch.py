@@ -36,13 +36,6 @@ def call_watched(processes: Sequence[BaseProcess], call: Callable[[], T]) -> T:
 
     The call runs in a thread, which is abandoned if it still waits after a process has ended.
 
-    Args:
-        processes: Child processes of this one.
-        call: The call.
-
-    Returns:
-        The result of `call`.
-
     Raises:
         UserError: A process ended and the call failed; the message names the process.
     """

@@ -22,15 +22,8 @@ def start_sampler(
 ) -> Sampler:
     """Start `sampling.engine` with the policy's weights.
 
-    In a run of several processes, each starts an engine, and they share the prompts.
-
-    Args:
-        policy: The policy.
-        params: Its weights.
-        settings: The section `sampling`.
-        folder: Folder for a copy of the policy with an untied output layer, from which vLLM
-            starts (see `vllm_sampler`).
-        seed: Seed of the engine.
+    In a run of several processes, each starts an engine, and they share the prompts. vLLM starts
+    from a copy of the policy in `folder` with an untied output layer (see `vllm_sampler`).
 
     Raises:
         UserError: The engine can't start, or would use accelerators of another process.

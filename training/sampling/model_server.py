@@ -47,10 +47,7 @@ class OtherModels(AbstractContextManager["OtherModels"]):
     def ask(self, model: str, request: TextRequest, *, chat: bool | None = None) -> GeneratedText:
         """Return a model's answer; load the model unless it also answered the last question.
 
-        Args:
-            model: Hub name or folder.
-            request: The prompt and the limits of the answer.
-            chat: Whether to wrap the prompt in the tokenizer's chat template; None: if it has one.
+        `chat` is whether to apply the chat template of the tokenizer; None: if it has one.
 
         Raises:
             EngineerError: The model can't be loaded, or did not answer in time. In the latter case

@@ -137,15 +137,7 @@ class PrefetchingSampler:
             self._wait()
 
     def keep(self, folder: Path, step: int) -> Path | None:
-        """Save the prefetched rollout for a checkpoint.
-
-        Args:
-            folder: Folder of saved rollouts.
-            step: The checkpoint's step.
-
-        Returns:
-            The written file, or None if no rollout was prefetched.
-        """
+        """Save the prefetched rollout for the checkpoint of `step`; return the file, if any."""
         file = None
         if (drawn := self._wait()) is not None:
             file = _file(folder, step)
@@ -157,11 +149,7 @@ class PrefetchingSampler:
         return file
 
     def take_back(self, folder: Path, step: int) -> None:
-        """Read the rollout that `keep` saved for a checkpoint.
-
-        Args:
-            folder: Folder of saved rollouts.
-            step: The checkpoint's step.
+        """Read the rollout that `keep` saved for the checkpoint of `step`.
 
         Raises:
             UserError: The file is missing or damaged. The answers can't be drawn again, because

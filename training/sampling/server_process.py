@@ -51,12 +51,8 @@ class ServerProcess:
     ) -> None:
         """Start the server and return immediately; see `wait_until_ready`.
 
-        Args:
-            folder: The model folder.
-            settings: The engine's settings.
-            arguments: Options of vLLM's server in addition to `engine_arguments`, by their names
-                with underscores.
-            environment: Environment variables in addition to this process's.
+        `arguments` are options of vLLM's server in addition to `engine_arguments`, by their names
+        with underscores. `environment` is added to the variables of this process.
         """
         self.port = _free_port()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `kill`)
@@ -129,15 +125,9 @@ def health_problem(address: str) -> str:
 
 
 def wait_until_ready(address: str, seconds: float, process: ServerProcess | None = None) -> str:
-    """Wait until a server is healthy.
+    """Wait until a server is healthy; return "" or the problem.
 
-    Args:
-        address: The server's address.
-        seconds: Timeout.
-        process: The server's process, if this process started it.
-
-    Returns:
-        "", or the problem after the timeout or the end of the process.
+    The problem is the timeout after `seconds`, or the end of `process`, if this process started it.
     """
     deadline = time.monotonic() + seconds
     while problem := health_problem(address):
@@ -159,11 +149,7 @@ def _free_port() -> int:
 def main(folder: str, port: str, sampling: str, more: str = "{}") -> None:
     """Run vLLM's server in this process.
 
-    Args:
-        folder: The model folder.
-        port: The local port.
-        sampling: The section `sampling` as JSON.
-        more: Additional options of the server as a JSON object.
+    `sampling` is the section `sampling` as JSON, and `more` a JSON object of options of the server.
     """
 
     def end_with_input() -> None:

@@ -32,9 +32,7 @@ class ServerSampler:
     def __init__(self, folder: Path, settings: Sampling) -> None:
         """Start a server, or connect to `sampling.server.address`.
 
-        Args:
-            folder: A model folder whose config.json sets tie_word_embeddings to false.
-            settings: The section `sampling`.
+        The config.json of `folder` sets tie_word_embeddings to false.
 
         Raises:
             UserError: The server can't start, can't be reached, or has other settings than the run.
@@ -169,12 +167,7 @@ def _open_server(folder: Path, settings: Sampling) -> VllmServer:
 
 
 def read_completions(answer: Any, prompt: Tokens, n: int) -> list[Completion]:
-    """Parse a response of /v1/completions to one prompt.
-
-    Args:
-        answer: The response to a request with `return_token_ids` and `logprobs` 0.
-        prompt: Token ids of the prompt.
-        n: Number of answers.
+    """Parse a response of /v1/completions, with `return_token_ids` and `logprobs` 0, to one prompt.
 
     Raises:
         UserError: The response does not contain n complete answers to this prompt.
@@ -205,15 +198,9 @@ def _read_choice(choice: Any, prompt: Tokens) -> Completion:
 
 
 def read_score(answer: Any, sequence: Tokens) -> np.ndarray:
-    """Parse the log-probabilities of a sequence from a response of /v1/completions.
+    """Parse the log-probabilities of a sequence of two or more tokens, see `Sampler.score`.
 
-    Args:
-        answer: The response to a prompt of all tokens but the last, which is scored as the next
-            token.
-        sequence: Token ids, two or more.
-
-    Returns:
-        float32 (len(sequence),) in nats; see `Sampler.score`.
+    `answer` is the response to a prompt of all tokens but the last, which is scored as the next.
 
     Raises:
         UserError: The response lacks log-probabilities.

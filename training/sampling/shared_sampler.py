@@ -65,12 +65,9 @@ class SharedSampler:
 
 
 def exchange(completions: Sequence[Completion]) -> list[list[Completion]]:
-    """Send this process's completions to all processes.
+    """Send this process's completions to all processes, and return those of each.
 
     Tokens and log-probabilities are transferred exactly.
-
-    Returns:
-        The completions of each process.
     """
     lengths = [[len(one.token_ids), int(one.truncated)] for one in completions]
     shapes = [

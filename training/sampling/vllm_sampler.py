@@ -44,12 +44,9 @@ class VllmSampler:
     """A vLLM engine over one Hugging Face folder; `sync` replaces its weights."""
 
     def __init__(self, folder: Path, settings: Sampling, *, seed: int = 0) -> None:
-        """Start the engine.
+        """Start the engine from a folder whose config.json sets tie_word_embeddings to false.
 
-        Args:
-            folder: A model folder whose config.json sets tie_word_embeddings to false.
-            settings: The section `sampling`.
-            seed: Seed of the engine; requests have separate seeds.
+        The engine has this seed; requests have separate seeds.
 
         Raises:
             UserError: vLLM is not installed or can't start on this folder.
@@ -149,9 +146,7 @@ class VllmSampler:
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
         """Replace the engine's weights and drop its prefix cache.
 
-        Args:
-            tensors: Names and arrays, which may be sharded. They are converted to the engine's
-                dtype one by one.
+        Arrays may be sharded. They are converted to the dtype of the engine one by one.
 
         Raises:
             SyncError: Other weights arrived, or the prefix cache can't be dropped.

@@ -42,12 +42,7 @@ class VllmServer:
     """
 
     def __init__(self, address: str, process: ServerProcess | None = None) -> None:
-        """Create a client.
-
-        Args:
-            address: The server's address.
-            process: The server's process, if this run started it.
-        """
+        """Create a client; `process` is given if this run started the server."""
         self.address, self.process = address, process
 
     def wait_until_ready(self, seconds: float) -> None:

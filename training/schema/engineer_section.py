@@ -49,9 +49,6 @@ def known_engineer(kind: str) -> str:
 def own_engineer(name: str) -> Engineer:
     """Return the engineer that `package.module:NAME` creates when called without arguments.
 
-    Args:
-        name: The importable name of a class or function.
-
     Raises:
         UserError: The call fails, or the result lacks a method or property of an `Engineer`.
     """

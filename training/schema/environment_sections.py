@@ -19,10 +19,7 @@ ALLOWED = f"{LAKE}, and package.module:NAME of a UserEnvironment"
 
 
 def environment_class(kind: object) -> type[UserEnvironment[Any]]:
-    """Import the environment class named by `kind`; the current folder is searched, too.
-
-    Args:
-        kind: `package.module:NAME`.
+    """Import the class `package.module:NAME`; the current folder is searched, too.
 
     Raises:
         ValueError: It can't be imported, or is not a complete subclass of `UserEnvironment`.
@@ -119,10 +116,7 @@ class OtherValidation(Section):
 def read_configuration(where: str, tree: Any, space: KnobSpace) -> KnobConfiguration:
     """Read a configuration and order its groups and knobs as in the space.
 
-    Args:
-        where: Key of the configuration, for error messages.
-        tree: A mapping with `groups`, or a configuration, which is returned unchanged.
-        space: The environment's space.
+    `where` is the key for error messages. A configuration is returned unchanged.
 
     Raises:
         ValueError: Groups or knobs are missing or unknown, or a value is not allowed.

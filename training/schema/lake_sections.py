@@ -53,9 +53,6 @@ def read_template(value: str) -> str:
     A value without a brace is the path of a file. Its text is returned, so that a run's
     `config.yaml` contains the text itself.
 
-    Args:
-        value: One of `TEMPLATES`.
-
     Raises:
         ValueError: The file can't be read, the function can't be imported, or `check_template`
             rejects the text.

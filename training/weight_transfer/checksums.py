@@ -48,10 +48,7 @@ def with_checksums(
 ) -> Iterator[tuple[str, jax.Array]]:
     """Yield each tensor converted to `dtype`, and start computing its checksum.
 
-    Args:
-        tensors: Names and arrays.
-        dtype: The target dtype.
-        sums: Receives the checksum of each tensor by name.
+    `sums` receives the checksum of each tensor by name.
     """
     for name, tensor in tensors:
         array = jnp.asarray(tensor, dtype)

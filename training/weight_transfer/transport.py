@@ -29,15 +29,9 @@ _SHARED_MEMORY = Path("/dev/shm")
 
 
 def send_in_memory(engine: Any, tensors: Tensors, dtype: Any) -> str:
-    """Replace the weights of a `vllm.LLM` whose worker runs in this process.
+    """Replace the weights of a `vllm.LLM` in this process, and return their version.
 
-    Args:
-        engine: The engine, whose worker extends `WeightReceiver`.
-        tensors: All weights.
-        dtype: The engine's dtype; tensors are converted one by one.
-
-    Returns:
-        The version of the weights.
+    The worker extends `WeightReceiver`. Tensors are converted to `dtype` one by one.
     """
     sums: dict[str, jax.Array] = {}
     # Copies prevent the engine from holding views of memory that the next update overwrites.
@@ -47,19 +41,11 @@ def send_in_memory(engine: Any, tensors: Tensors, dtype: Any) -> str:
 
 
 def send_through_folder(engine: Any, tensors: Tensors, dtype: Any, folder: Path) -> str:
-    """Replace the weights of an engine whose workers can read `folder`.
+    """Replace the weights of workers that can read `folder`, and return their version.
 
     Each call writes to a new subfolder, because network file systems may cache the contents of an
-    old name, and removes it afterwards.
-
-    Args:
-        engine: The engine, whose workers extend `WeightReceiver`.
-        tensors: All weights.
-        dtype: The engine's dtype; tensors are converted one by one.
-        folder: A folder that this process and all workers share.
-
-    Returns:
-        The version of the weights.
+    old name, and removes it afterwards. The workers extend `WeightReceiver`. Tensors are converted
+    to `dtype` one by one.
 
     Raises:
         SyncError: The folder can't be written.

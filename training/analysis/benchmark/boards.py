@@ -76,11 +76,7 @@ def chosen_places(
 ) -> list[int]:
     """Return the indices of the selected boards.
 
-    Args:
-        boards: All boards.
-        agents: Allowed numbers of agents. None allows any.
-        sizes: Allowed sizes. None allows any.
-        limit: Maximum number of boards, evenly spread over the selection.
+    `agents` and `sizes` restrict the boards. At most `limit` boards are selected, evenly spread.
 
     Raises:
         UserError: No board has a given number of agents or size, or the combination.

@@ -93,19 +93,9 @@ def evaluate_benchmark(
     request: dict[str, Any],  # further fields of an endpoint's requests
     samples: int = 1,
 ) -> bool:
-    """Evaluate a model on a benchmark: complete its answers, and write and print all rates.
+    """Complete the answers of a model to a benchmark; write and print all rates.
 
-    Args:
-        config: Defines the prompt, the temperature and the seed.
-        folder: The benchmark.
-        places: Indices of the boards to answer.
-        answerer: Context manager that opens the model.
-        output: Folder of the evaluation. Existing answers are kept.
-        request: Additional fields of an endpoint's requests.
-        samples: Number of answers per board.
-
-    Returns:
-        Whether all answers are complete. Rates cover the existing answers.
+    Existing answers in `output` are kept. Returns whether all answers are complete.
 
     Raises:
         UserError: `output` contains another evaluation, or the model is unavailable.

@@ -50,11 +50,7 @@ def page_sources(style: Path, script: Path | None = None) -> dict[str, Any]:
     """Return the `style`, `script` and `policy` of a page.
 
     The policy allows this style sheet, this script and the style attributes of charts. It blocks
-    all other scripts and all network access.
-
-    Args:
-        style: Style sheet of the page, added to `page.css`.
-        script: Script of the page, if any.
+    all other scripts and all network access. `style` is added to `page.css`.
     """
     sheet = _text(_HERE / "page.css") + _text(style)
     code = "" if script is None else _text(script)

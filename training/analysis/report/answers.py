@@ -48,12 +48,7 @@ def answers_json(
     """Return the answers of a run as ASCII JSON that is safe inside a `<script>` element.
 
     To stay within the limit, the function first shortens texts, then omits the oldest validations,
-    and finally omits answers of the last one.
-
-    Args:
-        run: The run.
-        validation: Solved validation boards, see `build_report`.
-        most_characters: Maximum size of the JSON.
+    and finally omits answers of the last one. `validation` is explained in `build_report`.
     """
     stages = [stage for stage in run.stages if stage.episodes]
     plans = _plans_by_board(stages, validation)

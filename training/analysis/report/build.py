@@ -47,16 +47,10 @@ TEXT_LIMIT = 20_000
 
 
 def build_report(run_dir: Path, output: Path | None = None, *, validation: Any = None) -> Path:
-    """Write the report of a run, finished or not, as one self-contained page.
+    """Write the report of a run, finished or not, as one self-contained page; return its path.
 
-    Args:
-        run_dir: The run's directory.
-        output: The file to write. None selects `report.html` in the run's directory.
-        validation: The solved `InstanceSet` of the validation boards, if available. All other
-            answered boards are solved here.
-
-    Returns:
-        The path of the page.
+    `output` is `report.html` in the run's directory by default. `validation` is the solved
+    `InstanceSet` of the validation boards, if available; all other answered boards are solved here.
     """
     run = read_run(run_dir)
     target = RunDirectory(run_dir).report if output is None else output

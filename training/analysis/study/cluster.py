@@ -22,12 +22,7 @@ class Cluster:
     """A cluster to submit jobs to."""
 
     def __init__(self, name: str, folder: Path, parameters: Mapping[str, Any]) -> None:
-        """Open a cluster.
-
-        Args:
-            name: "slurm" or "local".
-            folder: Folder for submitit's files.
-            parameters: submitit's parameters.
+        """Open a cluster, "slurm" or "local"; `folder` and `parameters` are for submitit.
 
         Raises:
             UserError: submitit or SLURM is missing, or a parameter is unknown.

@@ -159,13 +159,7 @@ def load_study(
 ) -> Study:
     """Load a study and its base run, and validate the configuration of every run.
 
-    Args:
-        path: The study's YAML file.
-        seeds: Restrict the study to these seeds.
-        engineers: Restrict the study to these engineers.
-
-    Returns:
-        The study.
+    `seeds` and `engineers` restrict the study.
 
     Raises:
         UserError: The study or the configuration of a run is invalid.

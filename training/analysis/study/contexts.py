@@ -23,9 +23,6 @@ def require_equal_contexts(study: Study) -> None:
 
     Engineers with the same settings are truncated equally. With different settings, contexts must
     not be truncated at all, because a limit removes more from contexts with more blocks.
-
-    Raises:
-        UserError: A context would be truncated, and the engineers' settings differ.
     """
     count_tokens = token_counter(study.warm_start.model.pretrained)
     settings: dict[str, tuple[DesignSettings, StageView]] = {}

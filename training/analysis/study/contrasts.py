@@ -72,12 +72,10 @@ def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator
 
 
 def mean_interval(values: np.ndarray, resamples: int = RESAMPLES) -> Interval:
-    """Return a mean with its interval over seeds and boards.
+    """Return the mean of (S, B) values with its interval over seeds and boards.
 
-    Args:
-        values: (S, B), such as the validity of each answer, or its difference from another
-            engineer's answer with the same seed to the same board.
-        resamples: Number of resamples.
+    A value is, for example, the validity of an answer, or its difference from another engineer's
+    answer with the same seed to the same board.
     """
     means = resampled_means(values, resamples, np.random.default_rng(SEED))
     low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
@@ -146,9 +144,7 @@ def power(difference: float, seeds: int) -> float:
 def contrast(ours: Mapping[int, np.ndarray], theirs: Mapping[int, np.ndarray]) -> Contrast:
     """Return the paired difference between two engineers over their common seeds.
 
-    Args:
-        ours: bool (B,) outcomes by seed.
-        theirs: bool (B,) outcomes by seed.
+    The outcomes are bool (B,) by seed.
 
     Raises:
         ValueError: The engineers share no seed.

@@ -45,15 +45,9 @@ _SECTIONS = {
 
 
 def write_report(study: Study, directory: StudyDirectory, folder: Path | None = None) -> Path:
-    """Write the report of the finished runs.
+    """Write the report of the finished runs, and return the path of `report.html`.
 
-    Args:
-        study: The study.
-        directory: The study's directory.
-        folder: Folder to write to. None selects `report` in the study's directory.
-
-    Returns:
-        The path of `report.html`.
+    The default folder is `report` in the study's directory.
 
     Raises:
         UserError: No run is finished.

@@ -84,16 +84,9 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
 def run_study(
     study: Study, directory: StudyDirectory, *, jobs: int = 1, cluster: Cluster | None = None
 ) -> bool:
-    """Run or resume all runs of a study, and print progress.
+    """Run or resume all runs of a study, and return whether all are finished.
 
-    Args:
-        study: The study.
-        directory: The study's directory.
-        jobs: Number of simultaneous runs, each on its own part of the cores.
-        cluster: Cluster to submit the runs to. None runs them locally.
-
-    Returns:
-        Whether all runs are finished.
+    At most `jobs` runs are active, each on its own part of the cores, or all on the cluster.
 
     Raises:
         UserError: `jobs` exceeds the number of cores.
