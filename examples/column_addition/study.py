@@ -1,8 +1,8 @@
 """`python -m examples.column_addition.study`: engineers compared over many seeds, in minutes.
 
-The plan is benchmarks/results/plans/1_column_addition.md. The result file holds each answer's verdict, so that
-every number can be computed again; `--report` prints them from a file. Runs are added to a file
-only if it was begun with the same settings, engineers and example.
+The plan is benchmarks/results/plans/1_column_addition.md. The result file holds each answer's
+verdict, so that every number can be computed again; `--report` prints them from a file. Runs are
+added to a file only if it was begun with the same settings, engineers and example.
 """
 
 import argparse
