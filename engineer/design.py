@@ -34,26 +34,24 @@ SeedOfAttempt = Callable[[int], int]
 class DesignSettings(FrozenModel):
     """Settings of the design phase."""
 
-    attempts: int = Field(default=3, ge=1, le=20, description="answers asked for before giving up")
+    attempts: int = Field(default=3, ge=1, le=20)  # answers asked for before giving up
     blocks: tuple[BlockName, ...] = BLOCKS
     style: ContextStyle = "full"
-    max_context_tokens: int | None = Field(
-        default=None, ge=1, description="the prompt is cut to fit; None: any length"
-    )
+    max_context_tokens: int | None = Field(default=None, ge=1)
+    """The prompt is cut to fit; None: any length."""
     guard: Guard = Guard()
 
 
 class Attempt(FrozenModel):
     """One question with its unmodified answer: a line of `answers.jsonl`."""
 
-    attempt: Count = Field(description="from 0 in each design phase")
-    context: str = Field(description="the prompt that was answered, byte for byte")
-    cut: tuple[str, ...] = Field(default=(), description="what was left out to fit the prompt")
-    reasoning: str = Field(default="", description="what the engineer wrote before its answer")
-    text: str | None = Field(description="the raw answer; None if there was none")
-    kind: Literal["accepted", "repaired", "unchanged", "rejected", "failed"] = Field(
-        description="failed: the engineer gave no answer"
-    )
+    attempt: Count  # from 0 in each design phase
+    context: str  # the prompt that was answered, byte for byte
+    cut: tuple[str, ...] = ()  # what was left out to fit the prompt
+    reasoning: str = ""  # what the engineer wrote before its answer
+    text: str | None  # the raw answer; None if there was none
+    kind: Literal["accepted", "repaired", "unchanged", "rejected", "failed"]
+    """`failed`: the engineer gave no answer."""
     repairs: tuple[Repair, ...]
     reason: str
     seconds: Seconds
@@ -66,13 +64,12 @@ class DesignRecord(FrozenModel, Generic[C]):
     `decision.json` holds it without attempts and times, so that equal runs write equal files.
     """
 
-    stage: int = Field(description="the stage whose evidence was read")
+    stage: int  # the stage whose evidence was read
     engineer: str
-    kind: Literal["accepted", "repaired", "unchanged", "retried", "kept"] = Field(
-        description="unchanged: the answer is the configuration in force; retried: a later answer "
-        "was used, as written or repaired; kept: no answer was usable, the configuration stays"
-    )
-    configuration: SerializeAsAny[C] = Field(description="of the next stage")
+    kind: Literal["accepted", "repaired", "unchanged", "retried", "kept"]
+    """`unchanged`: the answer is the configuration in force; `retried`: a later answer was used, as
+    written or repaired; `kept`: no answer was usable, the configuration stays."""
+    configuration: SerializeAsAny[C]  # of the next stage
     diff: tuple[Change, ...]
     repairs: tuple[Repair, ...]
     reason: str

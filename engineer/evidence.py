@@ -15,12 +15,10 @@ class Tally(FrozenModel):
 
     count: Count
     valid: Count
-    scores: dict[str, Count] = Field(
-        default_factory=dict, description="valid answers that are also optimal, by kind of optimum"
-    )
-    failures: dict[str, Count] = Field(
-        default_factory=dict, description="invalid answers, by kind of the first failure"
-    )
+    scores: dict[str, Count] = Field(default_factory=dict)
+    """Valid answers that are also optimal, by kind of optimum."""
+    failures: dict[str, Count] = Field(default_factory=dict)
+    """Invalid answers, by kind of the first failure."""
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
@@ -45,46 +43,39 @@ class Tally(FrozenModel):
 class Signals(FrozenModel):
     """Surface statistics of the answers of one group, regardless of their content."""
 
-    readable: Ratio = Field(description="share of the answers that can be read")
-    truncated: Ratio = Field(description="share of the answers that the token limit cut off")
-    tokens: Finite = Field(description="mean length of an answer, tokens")
-    without_success: Ratio | None = Field(
-        default=None, description="share of the instances with several answers and none valid"
-    )
+    readable: Ratio  # share of the answers that can be read
+    truncated: Ratio  # share of the answers that the token limit cut off
+    tokens: Finite  # mean length of an answer, tokens
+    without_success: Ratio | None = None
+    """Share of the instances with several answers and none valid."""
 
 
 class GroupEvidence(Tally):
     """The validation answers of one group, in total and by slices."""
 
     signals: Signals | None = None
-    slices: dict[str, dict[str, Tally]] = Field(
-        default_factory=dict,
-        description='by factor and level, such as {"hole_ratio": {"0.2": ...}}',
-    )
+    slices: dict[str, dict[str, Tally]] = Field(default_factory=dict)
+    """By factor and level, such as {"hole_ratio": {"0.2": ...}}."""
 
 
 class TrainingEvidence(FrozenModel):
     """The training statistics of a stage."""
 
     updates: Count
-    instances: Count = Field(description="training instances used")
-    resampled: Count = Field(0, description="instances answered beyond these, to replace some")
-    reward_first: Finite = Field(description="mean reward over the first tenth of the updates")
-    reward_last: Finite = Field(description="mean reward over the last tenth of the updates")
-    groups_without_variance: Ratio = Field(description="share of groups whose gradient is zero")
-    clip_share: Ratio = Field(description="share of tokens whose probability ratio was clipped")
-    entropy: Finite = Field(description="mean entropy of the policy, nats per token")
-    completion_length: Finite = Field(description="mean length, tokens")
-    learnability: dict[str, Annotated[float, Field(ge=0.0, le=0.25)]] = Field(
-        default_factory=dict,
-        description="by group: mean of p(1-p) over its prompts in an update, p the share of valid"
-        " rollouts; then the mean over the updates that had such prompts, however many",
-    )
-    rollouts: dict[str, Tally] = Field(
-        default_factory=dict,
-        description="by group: the stage's answers to its own instances",
-    )
-    signals: dict[str, Signals] = Field(default_factory=dict, description="by group, of these")
+    instances: Count  # training instances used
+    resampled: Count = 0  # instances answered beyond these, to replace some
+    reward_first: Finite  # mean reward over the first tenth of the updates
+    reward_last: Finite  # mean reward over the last tenth of the updates
+    groups_without_variance: Ratio  # share of groups whose gradient is zero
+    clip_share: Ratio  # share of tokens whose probability ratio was clipped
+    entropy: Finite  # mean entropy of the policy, nats per token
+    completion_length: Finite  # mean length, tokens
+    learnability: dict[str, Annotated[float, Field(ge=0.0, le=0.25)]] = Field(default_factory=dict)
+    """By group: mean of p(1-p) over its prompts in an update, p the share of valid rollouts;
+    then the mean over the updates that had such prompts, however many."""
+    rollouts: dict[str, Tally] = Field(default_factory=dict)
+    """By group: the stage's answers to its own instances."""
+    signals: dict[str, Signals] = Field(default_factory=dict)  # by group, of these
 
 
 class FailedCase(FrozenModel):
@@ -92,14 +83,12 @@ class FailedCase(FrozenModel):
 
     group: str
     failure: str
-    time: int | None = Field(default=None, description="0-based step of the failure")
-    instance: tuple[str, ...] = Field(default=(), description="the instance, in short lines")
+    time: int | None = None  # 0-based step of the failure
+    instance: tuple[str, ...] = ()  # the instance, in short lines
     completion: str
-    facts: tuple[str, ...] = Field(
-        default=(),
-        description="what the environment says of the answer, such as how it was read; shown in"
-        " place of the completion",
-    )
+    facts: tuple[str, ...] = ()
+    """What the environment says of the answer, such as how it was read; shown in place of the
+    completion."""
 
 
 class StageEvidence(FrozenModel):
@@ -108,9 +97,8 @@ class StageEvidence(FrozenModel):
     stage: Count
     validation: dict[str, GroupEvidence] = Field(min_length=1)
     training: TrainingEvidence | None = None
-    environment: dict[str, dict[str, Finite]] = Field(
-        default_factory=dict, description="by group: the generator's statistics of the instances"
-    )
+    environment: dict[str, dict[str, Finite]] = Field(default_factory=dict)
+    """By group: the generator's statistics of the instances."""
     failed_cases: tuple[FailedCase, ...] = ()
 
     def valid_rates(self) -> dict[str, float]:
@@ -131,15 +119,14 @@ HowDecided = Literal[
 class StageHistory(FrozenModel):
     """An earlier stage: its configuration and its results."""
 
-    stage: int = Field(description="0 or less: of the run that this one started from")
+    stage: int  # 0 or less: of the run that this one started from
     configuration: SerializeAsAny[Configuration]
-    decision: HowDecided = Field(description="how the configuration came about")
-    valid_before: dict[str, Ratio] = Field(description="valid rate before the stage")
-    valid_after: dict[str, Ratio] = Field(description="valid rate after the stage")
-    failures_before: dict[str, dict[str, Ratio]] = Field(
-        default_factory=dict, description="by group and kind: share of the answers before the stage"
-    )
-    summary: str = Field(default="", description="the engineer's notes after the stage")
+    decision: HowDecided  # how the configuration came about
+    valid_before: dict[str, Ratio]  # valid rate before the stage
+    valid_after: dict[str, Ratio]  # valid rate after the stage
+    failures_before: dict[str, dict[str, Ratio]] = Field(default_factory=dict)
+    """By group and kind: share of the answers before the stage."""
+    summary: str = ""  # the engineer's notes after the stage
 
     @classmethod
     def between(

@@ -25,12 +25,9 @@ class AtlasCell(FrozenModel):
     """The answers to the boards of one group at fixed levels of all knobs."""
 
     group: str
-    knobs: dict[str, Ratio] = Field(description="the level of every knob but the share")
-    boards: tuple[Boards, ...] = Field(
-        min_length=3,
-        description="boards of which 0, 1, ..., n of n answers were valid; all 0 if none could be"
-        " made",
-    )
+    knobs: dict[str, Ratio]  # the level of every knob but the share
+    boards: tuple[Boards, ...] = Field(min_length=3)
+    """Boards of which 0, 1, ..., n of n answers were valid; all 0 if none could be made."""
 
     @property
     def answers(self) -> int:
@@ -62,7 +59,7 @@ class DesignAtlas(FrozenModel):
     (`Slices.mixture`) with measured pure levels. It is constant beyond the outermost levels.
     """
 
-    cells: tuple[AtlasCell, ...] = Field(min_length=1, description="of every group a whole grid")
+    cells: tuple[AtlasCell, ...] = Field(min_length=1)  # of every group a whole grid
 
     @model_validator(mode="after")
     def _grids_are_whole(self) -> Self:

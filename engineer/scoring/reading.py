@@ -37,26 +37,23 @@ class FactReading(FrozenModel):
     """The effect of swapping one fact on a model."""
 
     fact: Fact
-    gap: float = Field(description="mean increase of the rule's answer's cost, nats")
-    gap_error: float = Field(
-        ge=0.0,
-        description="its standard error, as if contexts were independent; those of a run are few"
-        " and come repeatedly, so that it is too small for them",
-    )
-    turned: int = Field(ge=0, description="edits of the rule that change with the swap")
-    flips: Share | None = Field(
-        description="share of these at which the model's edit changes too; null: there are none"
-    )
+    gap: float  # mean increase of the rule's answer's cost, nats
+    gap_error: float = Field(ge=0.0)
+    """Its standard error, as if contexts were independent; those of a run are few and come
+    repeatedly, so that it is too small for them."""
+    turned: int = Field(ge=0)  # edits of the rule that change with the swap
+    flips: Share | None
+    """Share of these at which the model's edit changes too; null: there are none."""
 
 
 class Reading(FrozenModel):
     """The reading measurements of a model."""
 
-    contexts: int = Field(ge=1, description="contexts shown as they are")
-    nats: float = Field(ge=0.0, description="mean cost of the rule's answer to these")
-    well_formed: Share = Field(description="share of answers that hold edits, sums included")
-    right: Share = Field(description="share of the edits that equal the rule's")
-    unedited: Share = Field(description="the same for no edits at all")
+    contexts: int = Field(ge=1)  # contexts shown as they are
+    nats: float = Field(ge=0.0)  # mean cost of the rule's answer to these
+    well_formed: Share  # share of answers that hold edits, sums included
+    right: Share  # share of the edits that equal the rule's
+    unedited: Share  # the same for no edits at all
     facts: tuple[FactReading, ...]
 
     @property

@@ -41,36 +41,33 @@ StoredConfiguration = Annotated[SerializeAsAny[Configuration], WrapValidator(_re
 class LakeAnswer(Record):
     """The lake's part of an answer's record: facts about the board and the plan."""
 
-    needs_wait: bool = Field(description="whether every plan with the optimal sum of costs waits")
-    optimum: int = Field(description="optimal sum of costs of the board")
-    plan: tuple[tuple[str, ...], ...] | None = Field(
-        description="action names per agent; None if unreadable"
-    )
-    arrived: Rate = Field(description="fraction of the agents that end at their goals")
-    agent: int | None = Field(description="lowest agent involved in the failure, if any")
-    sum_of_costs: int | None = Field(description="sum of costs of the plan; None unless valid")
+    needs_wait: bool  # whether every plan with the optimal sum of costs waits
+    optimum: int  # optimal sum of costs of the board
+    plan: tuple[tuple[str, ...], ...] | None  # action names per agent; None if unreadable
+    arrived: Rate  # fraction of the agents that end at their goals
+    agent: int | None  # lowest agent involved in the failure, if any
+    sum_of_costs: int | None  # sum of costs of the plan; None unless valid
 
 
 class EpisodeRecord(Record):
     """One line of `episodes.jsonl`: a validation instance, the answer to it and its score."""
 
-    id: Count = Field(description="the instance's number in the validation set")
+    id: Count  # the instance's number in the validation set
     group: str
-    lines: tuple[str, ...] = Field(description="the instance in short lines, such as a grid")
-    instance: Any = Field(None, description="the instance as JSON, unless `lines` are complete")
-    slices: dict[str, str] = Field(description="the instance's level of each factor")
-    text: str = Field(description="the whole answer")
-    tokens: Count = Field(0, description="length of the answer")
-    truncated: bool = Field(False, description="whether the token limit cut the answer off")
+    lines: tuple[str, ...]  # the instance in short lines, such as a grid
+    instance: Any = None  # the instance as JSON, unless `lines` are complete
+    slices: dict[str, str]  # the instance's level of each factor
+    text: str  # the whole answer
+    tokens: Count = 0  # length of the answer
+    truncated: bool = False  # whether the token limit cut the answer off
     reward: float
     valid: bool
-    scores: dict[str, bool] = Field(
-        description="by key of `Domain.scores`: whether the answer is valid and best in this score"
-    )
+    scores: dict[str, bool]
+    """By key of `Domain.scores`: whether the answer is valid and best in this score."""
     parsed: bool
-    failure: str | None = Field(description="key of the first failure; None for a valid answer")
-    time: int | None = Field(description="time step of the failure, if known")
-    reason: str | None = Field(description="comment, such as the reason why it is unreadable")
+    failure: str | None  # key of the first failure; None for a valid answer
+    time: int | None  # time step of the failure, if known
+    reason: str | None  # comment, such as the reason why it is unreadable
     lake: LakeAnswer | None = None
 
     @model_validator(mode="after")
@@ -94,10 +91,8 @@ class EpisodeRecord(Record):
 class Rates(Tally):
     """Counts over the answers to the instances of a group."""
 
-    isr: Rate | None = Field(
-        None,
-        description="lake only: individual success rate, the mean fraction of agents at goals",
-    )
+    isr: Rate | None = None
+    """Lake only: individual success rate, the mean fraction of agents at goals."""
 
     @property
     def best(self) -> int:

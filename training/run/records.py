@@ -28,10 +28,10 @@ class RequestOutcome(Record):
     hole_ratio: Rate
     wait_ratio: Rate
     num_agents: int
-    count: Count = Field(description="requested boards")
-    missing_wait: Count = Field(description="missing boards that need a wait")
-    missing_no_wait: Count = Field(description="missing boards that don't need a wait")
-    candidates: Count = Field(description="drawn boards, not counting substitutes")
+    count: Count  # requested boards
+    missing_wait: Count  # missing boards that need a wait
+    missing_no_wait: Count  # missing boards that don't need a wait
+    candidates: Count  # drawn boards, not counting substitutes
 
     @property
     def missing(self) -> int:
@@ -50,12 +50,10 @@ class RequestOutcome(Record):
 class GateRecord(Record):
     """`gate.json`: the comparison of a stage with its starting point, and any rollback."""
 
-    reference: Count = Field(description="stage whose weights this stage started from")
+    reference: Count  # stage whose weights this stage started from
     comparison: PairedComparison
     restored: Literal["configuration", "checkpoint"] | None
-    configuration: StoredConfiguration = Field(
-        description="configuration in force in the Design phase"
-    )
+    configuration: StoredConfiguration  # configuration in force in the Design phase
     notice: str
 
 
@@ -72,40 +70,37 @@ class StoredHistory(StageHistory):
 class StartRecord(Record):
     """`start.json` of stage 0: the engineer's knowledge of the run that this run started from."""
 
-    history: tuple[StoredHistory, ...] = Field(
-        description="stages of the earlier run, oldest first; the last one has number 0"
-    )
-    decision: HowDecided = Field(description="origin of the first stage's configuration")
-    designed_from: StoredConfiguration | None = Field(
-        description="configuration from which that one was designed; None: it was not designed, "
-        "or the earlier configuration is not allowed in this run"
-    )
+    history: tuple[StoredHistory, ...]
+    """Stages of the earlier run, oldest first; the last one has number 0."""
+    decision: HowDecided  # origin of the first stage's configuration
+    designed_from: StoredConfiguration | None
+    """Configuration from which that one was designed; None: it was not designed, or the earlier
+    configuration is not allowed in this run."""
 
 
 class DesignUpdateRecord(Record):
     """One line of `design_learning.jsonl`: an update on the policy's designs and their scores."""
 
-    stage: Count = Field(description="the stage that just ended")
+    stage: Count  # the stage that just ended
     update: Count
-    designs: Count = Field(description="answers to the stage's context")
-    usable: Count = Field(description="designs that passed the review")
-    reward_mean: Reward = Field(
-        description="mean of the atlas's estimate of 4 p(1-p), which may exceed 1; 0 if unusable"
-    )
+    designs: Count  # answers to the stage's context
+    usable: Count  # designs that passed the review
+    reward_mean: Reward
+    """Mean of the atlas's estimate of 4 p(1-p), which may exceed 1; 0 if unusable."""
     reward_best: Reward
-    tokens: Count = Field(description="generated tokens")
-    atlas_rollouts: Count = Field(description="answers drawn for the atlas in the first update")
-    rehearsed_designs: Count = Field(description="rule designs imitated in the same update")
-    rehearsal_loss: float | None = Field(description="loss on rule designs, nats per token")
+    tokens: Count  # generated tokens
+    atlas_rollouts: Count  # answers drawn for the atlas in the first update
+    rehearsed_designs: Count  # rule designs imitated in the same update
+    rehearsal_loss: float | None  # loss on rule designs, nats per token
     grad_norm: float
-    sampler_gap: float = Field(description="mean |engine - trainer| log-probability, nats")
+    sampler_gap: float  # mean |engine - trainer| log-probability, nats
 
 
 class AtlasRecord(Record):
     """`atlas.json`: estimates of p(1-p) per cell from the policy's answers to new boards."""
 
-    stage: Count = Field(description="the stage that just ended")
-    weights: Count = Field(description="stage of the weights that answered")
+    stage: Count  # the stage that just ended
+    weights: Count  # stage of the weights that answered
     atlas: DesignAtlas
 
 
@@ -123,8 +118,8 @@ class WarmStartMetrics(Record):
 
     phase: Literal["warm_start"] = "warm_start"
     step: Count
-    loss: float | None = Field(None, description="mean nats per token of plans")
-    engineer_loss: float | None = Field(None, description="mean nats per token of designs")
+    loss: float | None = None  # mean nats per token of plans
+    engineer_loss: float | None = None  # mean nats per token of designs
 
     @property
     def stage(self) -> int:
@@ -135,23 +130,22 @@ class WarmStartMetrics(Record):
 class GroupMetrics(Tally):
     """Metrics of an update's rollouts on the instances of one group."""
 
-    reward: float = Field(allow_inf_nan=False, description="mean reward")
-    learnability: float = Field(
-        ge=0.0, le=0.25, description="mean over prompts of p(1-p), where p is the valid rate"
-    )
-    readable: Count = Field(description="readable answers")
-    truncated: Count = Field(description="answers that the token limit cut off")
-    tokens: Bounded = Field(description="mean length of an answer, tokens")
-    prompts: Count = Field(description="answered prompts")
-    without_success: Count = Field(description="prompts without a valid answer")
+    reward: float = Field(allow_inf_nan=False)  # mean reward
+    learnability: float = Field(ge=0.0, le=0.25)
+    """Mean over prompts of p(1-p), where p is the valid rate."""
+    readable: Count  # readable answers
+    truncated: Count  # answers that the token limit cut off
+    tokens: Bounded  # mean length of an answer, tokens
+    prompts: Count  # answered prompts
+    without_success: Count  # prompts without a valid answer
 
 
 class PicksRecord(Record):
     """`picks.json`: the policy's results on the pool from which a stage's boards were picked."""
 
     stage: Count
-    answers: Annotated[Count, Field(ge=1)] = Field(description="answers per board")
-    valid: tuple[Count, ...] = Field(description="valid answers per board, in the pool's order")
+    answers: Annotated[Count, Field(ge=1)]  # answers per board
+    valid: tuple[Count, ...]  # valid answers per board, in the pool's order
 
 
 class UpdateMetrics(Record):
@@ -159,47 +153,35 @@ class UpdateMetrics(Record):
 
     phase: Literal["train"] = "train"
     stage: Count
-    update: Count = Field(description="from 1 in each stage")
+    update: Count  # from 1 in each stage
     step: Count
     reward_mean: float
     valid_rate: Rate
     optimal_rate: Rate
     parsed_rate: Rate
-    zero_variance_share: Rate = Field(description="fraction of prompts with equal rewards")
-    completion_length: Bounded = Field(description="mean length, tokens")
-    entropy: Bounded = Field(description="mean negative log-probability of sampled tokens, nats")
+    zero_variance_share: Rate  # fraction of prompts with equal rewards
+    completion_length: Bounded  # mean length, tokens
+    entropy: Bounded  # mean negative log-probability of sampled tokens, nats
     truncated_share: Rate
     by_group: dict[str, GroupMetrics]
     clip_share: Rate
     grad_norm: float
     importance_ratio_mean: float
     loss: float
-    sampler_gap: float = Field(description="mean |engine - trainer| log-probability, nats")
-    kl: float | None = Field(
-        None,
-        description="mean KL divergence to the reference, nats per token, if the loss includes it",
-    )
-    overlong_penalty: Reward | None = Field(
-        None, description="mean length penalty, with reward.overlong_buffer"
-    )
-    resampled_boards: Count | None = Field(
-        None, description="additional instances answered as replacements, with grpo.resamples"
-    )
-    replaced_boards: Count | None = Field(
-        None, description="replaced instances with equal rewards, with grpo.resamples"
-    )
-    weight_version: Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")] | None = Field(
-        None, description="version (checksum) of the weights that drew the completions"
-    )
-    rollout_lag: Count | None = Field(
-        None, description="updates between those weights and the updated ones, with grpo.prefetch"
-    )
-    rehearsal_loss: float | None = Field(
-        None, description="loss on rehearsed designs, nats per token"
-    )
-    board_valid: tuple[Count, ...] | None = Field(
-        None, description="valid answers per board, with engineer.picking"
-    )
+    sampler_gap: float  # mean |engine - trainer| log-probability, nats
+    kl: float | None = None
+    """Mean KL divergence to the reference, nats per token, if the loss includes it."""
+    overlong_penalty: Reward | None = None  # mean length penalty, with reward.overlong_buffer
+    resampled_boards: Count | None = None
+    """Additional instances answered as replacements, with grpo.resamples."""
+    replaced_boards: Count | None = None
+    """Replaced instances with equal rewards, with grpo.resamples."""
+    weight_version: Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")] | None = None
+    """Version (checksum) of the weights that drew the completions."""
+    rollout_lag: Count | None = None
+    """Updates between those weights and the updated ones, with grpo.prefetch."""
+    rehearsal_loss: float | None = None  # loss on rehearsed designs, nats per token
+    board_valid: tuple[Count, ...] | None = None  # valid answers per board, with engineer.picking
 
 
 Metrics = Annotated[WarmStartMetrics | UpdateMetrics, Field(discriminator="phase")]
@@ -215,22 +197,16 @@ class TimingRecord(Record):
         "warm_start", "pool", "train", "validate", "learn_to_design", "design", "reading"
     ]
     stage: Count
-    update: Count | None = Field(None, description="phase train only: number of the update")
+    update: Count | None = None  # phase train only: number of the update
     step: Count
     seconds: dict[str, Seconds]
-    generated_tokens: Count | None = Field(None, description="tokens generated in its rollouts")
-    tokens_per_second: NonNegative | None = Field(
-        None, description="generated tokens per second of sampling; None with grpo.prefetch"
-    )
-    mfu: NonNegative | None = Field(
-        None, description="model FLOP/s utilization of loss and gradient; None if unknown"
-    )
-    device_gib: NonNegative | None = Field(
-        None, description="peak memory of the trainer per device, GiB; None if unknown"
-    )
-    host_gib: NonNegative | None = Field(
-        None, description="peak resident memory of the process, GiB"
-    )
+    generated_tokens: Count | None = None  # tokens generated in its rollouts
+    tokens_per_second: NonNegative | None = None
+    """Generated tokens per second of sampling; None with grpo.prefetch."""
+    mfu: NonNegative | None = None  # model FLOP/s utilization of loss and gradient; None if unknown
+    device_gib: NonNegative | None = None
+    """Peak memory of the trainer per device, GiB; None if unknown."""
+    host_gib: NonNegative | None = None  # peak resident memory of the process, GiB
 
 
 class SummaryRecord(Record):
@@ -250,10 +226,9 @@ class StageDigests(Record):
     """`digests.json`: SHA-256 of a stage's inputs and results."""
 
     stage: Count
-    config: Digest = Field(description="digest of the run's config.yaml")
-    instances: Digest | None = Field(description="digest of the training instances in order")
+    config: Digest  # digest of the run's config.yaml
+    instances: Digest | None  # digest of the training instances in order
     validation_set: Digest
-    metrics: Digest = Field(description="digest of the stage's records in metrics.jsonl")
-    files: dict[str, Digest] = Field(
-        description="digests of the stage's files, such as gate.json and policy/config.json"
-    )
+    metrics: Digest  # digest of the stage's records in metrics.jsonl
+    files: dict[str, Digest]
+    """Digests of the stage's files, such as gate.json and policy/config.json."""

@@ -8,7 +8,6 @@ from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import Field
 
 from engineer import EngineerError
 from jaxlake import parse_grid
@@ -42,15 +41,13 @@ Asked = tuple[int, int]
 class BenchmarkAnswer(Record):
     """One line of `answers.jsonl`: a model's answer to one board."""
 
-    config: str = Field(description="of the board, such as benchmark_wr0.25; empty: none")
+    config: str  # of the board, such as benchmark_wr0.25; empty: none
     sample_id: str
-    sample: Count = Field(0, description="the number of the answer to this board, from 0")
-    text: str = Field(
-        description="the whole answer, with the mark of a thinking block that its prompt begins"
-    )
-    reasoning: str = Field("", description="what an endpoint kept apart from it; not judged")
-    tokens: Count = Field(description="generated for it, those of requests that timed out included")
-    truncated: bool = Field(False, description="the token limit cut it off")
+    sample: Count = 0  # the number of the answer to this board, from 0
+    text: str  # the whole answer, with the mark of a thinking block that its prompt begins
+    reasoning: str = ""  # what an endpoint kept apart from it; not judged
+    tokens: Count  # generated for it, those of requests that timed out included
+    truncated: bool = False  # the token limit cut it off
 
 
 class SamplerAnswerer:

@@ -33,14 +33,14 @@ class EvaluationRecord(Record):
     The selection of boards and the number of answers may change between calls.
     """
 
-    model: str = Field(description="the endpoint's name of the model, or `weights` and a digest")
-    files: dict[str, Digest] = Field(description="the boards' files, by name in their folder")
+    model: str  # the endpoint's name of the model, or `weights` and a digest
+    files: dict[str, Digest]  # the boards' files, by name in their folder
     prompt: Prompt
-    temperature: float = Field(ge=0.0, description="of sampling; 0: greedy")
-    top_p: float = Field(1.0, description="of sampling")
-    top_k: int = Field(0, description="of sampling")
-    seed: int = Field(description="of sampling")
-    request: dict[str, Any] = Field(description="further fields of an endpoint's requests")
+    temperature: float = Field(ge=0.0)  # of sampling; 0: greedy
+    top_p: float = 1.0  # of sampling
+    top_k: int = 0  # of sampling
+    seed: int  # of sampling
+    request: dict[str, Any]  # further fields of an endpoint's requests
 
 
 class EvaluationDirectory:
