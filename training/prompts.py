@@ -11,11 +11,7 @@ from training.schema.lake_sections import TEMPLATES
 
 
 def board_prompt(board: Instance, prompt: Prompt) -> str:
-    """Return the prompt of one unbatched board, without a chat template.
-
-    Raises:
-        UserError: The function of `prompt.template` does not return text.
-    """
+    """Return the prompt of one unbatched board, without a chat template."""
     template = prompt.template
     if not names_code(template):
         return render(board, prompt.style, template=template)

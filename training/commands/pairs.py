@@ -8,11 +8,7 @@ from training.errors import UserError
 
 
 def read_pairs(option: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Return the values of KEY=VALUE arguments by key; values are YAML that JSON can represent.
-
-    Raises:
-        UserError: An argument is malformed, or a key occurs twice.
-    """
+    """Return the values of KEY=VALUE arguments by key; values are YAML that JSON can represent."""
     from training.schema import parse_yaml
 
     pairs: dict[str, Any] = {}

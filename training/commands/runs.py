@@ -17,11 +17,7 @@ def known_run(path: Path) -> RunDirectory:
 
 
 def known_stage(path: Path, stage: int | None) -> int:
-    """Return a validated stage of a run, from 1; None selects the last one.
-
-    Raises:
-        UserError: The run or the stage does not exist; the message lists the valid stages.
-    """
+    """Return a validated stage of a run, from 1, by default the last one."""
     directory = known_run(path)
     known = [
         number

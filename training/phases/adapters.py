@@ -28,11 +28,7 @@ def export_stage(run: ActiveRun, params: Any, stage: int) -> None:
 
 
 def stage_adapters(directory: RunDirectory, params: Any, stage: int) -> Any:
-    """Return the adapters of a stage, in the shapes and placement of `params`.
-
-    Raises:
-        UserError: The adapters are unreadable, or belong to other frozen weights.
-    """
+    """Return the adapters of a stage; raise a `UserError` if they are for other frozen weights."""
     folder = directory.stage(stage).adapters
     adapters, base = load_adapters(folder, trainable(params))
     if base != (ours := base_version(params)):

@@ -131,11 +131,7 @@ def measure_last_atlas(run: ActiveRun, sampler: Sampler, results: Sequence[Stage
 
 
 def known_atlas(directory: RunDirectory, config: RunConfig, stage: int) -> AtlasRecord:
-    """Read the atlas of a stage from disk.
-
-    Raises:
-        UserError: The atlas is missing, or belongs to another stage or other cells.
-    """
+    """Read the atlas of a stage; raise a `UserError` if it is missing or another one."""
     file = directory.stage(stage).atlas
     if not file.exists():
         file = directory.later_atlas(stage)

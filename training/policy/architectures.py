@@ -89,11 +89,7 @@ class Llama3Rope:
 
     @classmethod
     def from_hf(cls, name: str, rope: Mapping[str, Any]) -> Self:
-        """Parse the rotary scaling in the field `name` of a config.json.
-
-        Raises:
-            ValueError: A required key is missing or a value is invalid.
-        """
+        """Parse a rotary scaling in a config.json; raise a `ValueError` if it is invalid."""
         names = [one.name for one in dataclasses.fields(cls)]
         if missing := [one for one in names if rope.get(one) is None]:
             raise ValueError(f"{name} of type 'llama3': {', '.join(missing)}: missing")

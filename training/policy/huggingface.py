@@ -127,11 +127,7 @@ def check_weights(folder: str | Path) -> None:
 
 
 def read_config(folder: str | Path) -> DecoderConfig:
-    """Return the shape of the model in a folder.
-
-    Raises:
-        ModelFolderError: config.json is missing, malformed, or describes an unsupported model.
-    """
+    """Return the shape of a model; raise a `ModelFolderError` if it is missing or unsupported."""
     file = Path(folder) / CONFIG_FILE
     fields = read_json(file)
     try:

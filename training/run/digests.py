@@ -15,11 +15,7 @@ HASHES = "SHA256SUMS"
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file.
-
-    Raises:
-        OSError: The file can't be read; `filename` names it.
-    """
+    """Return the SHA-256 of a file; errors name the file in `filename`."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -31,7 +31,6 @@ class OtherModels(AbstractContextManager["OtherModels"]):
     """
 
     def __init__(self, settings: Sampling, choice: EngineerChoice) -> None:
-        """Store the settings of engines and answers without starting a server."""
         devices = settings.devices and settings.devices[: settings.tensor_parallel_size]
         # Questions are asked one by one, so replicas are useless.
         update = {"data_parallel_size": 1, "devices": devices}

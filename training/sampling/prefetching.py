@@ -63,11 +63,7 @@ class PrefetchingSampler:
         self._expected = question
 
     def sample(self, question: Question) -> list[list[Completion]]:
-        """Return the prefetched answers, or draw them; see `Sampler.sample`.
-
-        Raises:
-            UserError: `take_back` read answers to another question.
-        """
+        """Return the prefetched answers, or draw them; see `Sampler.sample`."""
         drawn = self._wait()
         if drawn is None or drawn.question != question:
             if self._kept_in is not None:

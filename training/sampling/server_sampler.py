@@ -52,11 +52,7 @@ class ServerSampler:
             raise
 
     def sample(self, question: Question) -> list[list[Completion]]:
-        """Draw `n` completions for each prompt; see `Sampler.sample`.
-
-        Raises:
-            SyncError: The server held other weights before or afterwards.
-        """
+        """Draw completions; raise a `SyncError` if the server holds other weights."""
         question.require_room(self._settings.max_model_len)
         seeds = sampling_seeds(question.seed, len(question.prompts), question.n)
         common: dict[str, Any] = {
@@ -111,11 +107,7 @@ class ServerSampler:
         return answers
 
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
-        """Replace the server's weights; see `Sampler.sync`.
-
-        Raises:
-            SyncError: The server did not take the weights, or other weights arrived.
-        """
+        """Replace the weights; raise a `SyncError` if the server does not take them."""
         self._version = None  # invalid until all checksums are compared
         try:
             version = send_through_folder(self._server, tensors, self._dtype, self._transfer)
@@ -167,11 +159,7 @@ def _open_server(folder: Path, settings: Sampling) -> VllmServer:
 
 
 def read_completions(answer: Any, prompt: Tokens, n: int) -> list[Completion]:
-    """Parse a response of /v1/completions, with `return_token_ids` and `logprobs` 0, to one prompt.
-
-    Raises:
-        UserError: The response does not contain n complete answers to this prompt.
-    """
+    """Parse the response of /v1/completions to one prompt; raise a `UserError` if it is invalid."""
     try:
         choices = sorted(answer["choices"], key=lambda choice: int(choice["index"]))
         completions = [_read_choice(choice, prompt) for choice in choices]

@@ -22,15 +22,10 @@ class SharedSampler:
     """A `Sampler` that all processes call together with the same arguments."""
 
     def __init__(self, engine: Sampler) -> None:
-        """Share the work with the engines of the other processes."""
         self._engine = engine
 
     def sample(self, question: Question) -> list[list[Completion]]:
-        """Draw `n` completions for each prompt; see `Sampler.sample`.
-
-        Raises:
-            PeerError: Another process has a different question, or has ended.
-        """
+        """Draw completions; raise a `PeerError` if a process has another question."""
         require_same("the prompts of a rollout", json.dumps(asdict(question)))
         places = question.places
         mine = places[jax.process_index() :: jax.process_count()]

@@ -26,11 +26,7 @@ DECIDED = frozenset(
 
 
 def check_url(base_url: str) -> str:
-    """Return `base_url` unchanged if it is valid and contains no secrets.
-
-    Raises:
-        ValueError: It is not an http(s) URL, or contains a user, a password or a key.
-    """
+    """Return an http(s) URL without user, password and key; raise a `ValueError` for others."""
     try:
         parts = urlsplit(base_url)
         valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -49,11 +45,7 @@ def check_url(base_url: str) -> str:
 
 
 def check_variable(name: str) -> str:
-    """Return `name` unchanged if it is a valid name of an environment variable.
-
-    Raises:
-        ValueError: It is not a valid name.
-    """
+    """Return the name of an environment variable; raise a `ValueError` if it is invalid."""
     if not (name.isascii() and name.isidentifier()):
         raise ValueError(
             "api_key_env must be the name of an environment variable, of letters, digits and _;"
@@ -63,11 +55,7 @@ def check_variable(name: str) -> str:
 
 
 def check_request(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return additional request fields unchanged if they are allowed.
-
-    Raises:
-        ValueError: A field is in `DECIDED`, or a value is not valid JSON.
-    """
+    """Return further request fields; raise a `ValueError` for `DECIDED` ones and invalid JSON."""
     if decided := sorted(DECIDED & set(fields)):
         raise ValueError(
             f"got {decided[0]}, which other keys decide; allowed are fields besides "

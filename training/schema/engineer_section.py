@@ -31,11 +31,7 @@ _ALLOWED = (
 
 
 def known_engineer(kind: str) -> str:
-    """Return `kind` unchanged if it is a valid `engineer.kind`.
-
-    Raises:
-        ValueError: It names neither a known engineer nor an importable one.
-    """
+    """Return an `engineer.kind` unchanged; raise a `ValueError` if it is unknown."""
     asked = split_control(kind)[1]
     if names_code(asked) and split_control(asked)[0] is None:
         check_function(asked, _ALLOWED)
@@ -47,11 +43,7 @@ def known_engineer(kind: str) -> str:
 
 
 def own_engineer(name: str) -> Engineer:
-    """Return the engineer that `package.module:NAME` creates when called without arguments.
-
-    Raises:
-        UserError: The call fails, or the result lacks a method or property of an `Engineer`.
-    """
+    """Return what `package.module:NAME` creates; raise a `UserError` unless it is an engineer."""
     try:
         made: Engineer = import_function(name, _ALLOWED)()
     except Exception as error:

@@ -19,11 +19,7 @@ ALLOWED = f"{LAKE}, and package.module:NAME of a UserEnvironment"
 
 
 def environment_class(kind: object) -> type[UserEnvironment[Any]]:
-    """Import the class `package.module:NAME`; the current folder is searched, too.
-
-    Raises:
-        ValueError: It can't be imported, or is not a complete subclass of `UserEnvironment`.
-    """
+    """Import the class `package.module:NAME`; raise a `ValueError` for others."""
     if not names_code(kind):
         meant = did_you_mean(kind, [LAKE])
         raise ValueError(f"kind: got {shortened(kind)}, allowed are {ALLOWED}{meant}")
@@ -39,11 +35,7 @@ def environment_class(kind: object) -> type[UserEnvironment[Any]]:
 
 
 def make_environment(kind: object, settings: object) -> UserEnvironment[Any]:
-    """Return the environment named by `kind` with these settings.
-
-    Raises:
-        ValueError: The class can't be imported, or a setting is invalid.
-    """
+    """Return the environment with these settings; raise a `ValueError` if they are invalid."""
     wanted = environment_class(kind)
     if isinstance(settings, wanted):
         return settings
@@ -101,11 +93,7 @@ class OtherValidation(Section):
 
     @classmethod
     def read(cls, tree: Any, space: KnobSpace) -> OtherValidation:
-        """Read the section for an environment with this space.
-
-        Raises:
-            ValueError: A key is unknown or missing, or a value is not allowed.
-        """
+        """Read the section for a space; raise a `ValueError` if it is invalid."""
         if isinstance(tree, cls):
             return tree
         _refuse_unknown(tree, cls)

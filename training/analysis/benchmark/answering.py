@@ -118,11 +118,7 @@ class EndpointAnswerer:
         return self._client.model
 
     def answer(self, asked: Sequence[Asked]) -> Iterator[BenchmarkAnswer]:
-        """Yield answers in any order, without those to failed questions.
-
-        Raises:
-            UserError: The endpoint fails repeatedly.
-        """
+        """Yield answers in any order; raise a `UserError` if many questions fail in a row."""
         failed = in_a_row = 0
         seeds = {
             sample: sampling_seeds(_seed(self._config, sample), len(self._boards))

@@ -47,7 +47,6 @@ class EvaluationDirectory:
     """The files of one evaluation."""
 
     def __init__(self, path: Path) -> None:
-        """Set the paths of the evaluation's files, without reading or writing."""
         self.path = path
         self.evaluation = JsonFile(path / "evaluation.json", TypeAdapter(EvaluationRecord))
         self.answers = JsonLog(path / "answers.jsonl", TypeAdapter(BenchmarkAnswer))

@@ -66,11 +66,7 @@ def benchmark_tasks(study: Study, directory: StudyDirectory, folder: BenchmarkFo
 
 
 def write_tables(study: Study, directory: StudyDirectory, folder: BenchmarkFolder) -> Path:
-    """Compare the arms on the boards, print the tables, and return the path of `results.json`.
-
-    Raises:
-        UserError: No run has answered all boards.
-    """
+    """Compare the arms that have answered all boards, print tables, and return `results.json`."""
     runs = [
         _read(study, directory, folder, run)
         for run in study.runs

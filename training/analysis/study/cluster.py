@@ -22,11 +22,7 @@ class Cluster:
     """A cluster to submit jobs to."""
 
     def __init__(self, name: str, folder: Path, parameters: Mapping[str, Any]) -> None:
-        """Open a cluster, "slurm" or "local"; `folder` and `parameters` are for submitit.
-
-        Raises:
-            UserError: submitit or SLURM is missing, or a parameter is unknown.
-        """
+        """Open a cluster, "slurm" or "local"; `folder` and `parameters` are for submitit."""
         try:
             import submitit
         except ImportError as error:
@@ -85,7 +81,6 @@ class ClusterJob:
     """A job with the methods of a `subprocess.Popen` that a study uses."""
 
     def __init__(self, job: Any, log: Path) -> None:
-        """Follow a submitted job of submitit."""
         self._job, self._log = job, log
         self._cancelled: float | None = None
 

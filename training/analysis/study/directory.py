@@ -38,7 +38,6 @@ class StudyDirectory:
     """The files of one study."""
 
     def __init__(self, path: Path) -> None:
-        """Set the paths of the study's files, without reading or writing."""
         self.path = path
         self.warm_start = RunDirectory(path / "warm_start")
         self.policy = self.warm_start.stage(0).policy.absolute()
@@ -66,11 +65,7 @@ class StudyDirectory:
         return run.path.with_name(f"{run.path.name}.log")
 
     def check(self, study: Study) -> None:
-        """Check that existing runs have the study's configurations.
-
-        Raises:
-            UserError: The directory contains other files, or a run belongs to another study.
-        """
+        """Raise a `UserError` if a run has another configuration, or other files are there."""
         if self.path.is_dir() and not {child.name for child in self.path.iterdir()} <= _PARTS:
             raise UserError(
                 f"{self.path}: holds no study, but other files; choose another --study-dir"
