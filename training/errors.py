@@ -1,7 +1,5 @@
 """Errors that users can correct, and messages for invalid values."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -18,7 +16,7 @@ Location = tuple[int | str, ...]
 
 
 def problems_of(
-    error: ValidationError, allowed: Callable[[Location], str] | None = None
+    error: "ValidationError", allowed: Callable[[Location], str] | None = None
 ) -> Iterator[str]:
     """Yield one message per problem, with the key, the value and the allowed values.
 

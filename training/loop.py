@@ -4,8 +4,6 @@ Each phase reads its result from disk if it exists, and computes and writes it o
 therefore be resumed at any point.
 """
 
-from __future__ import annotations
-
 import shutil
 from contextlib import closing
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Clear errors for missing memory, before the work starts if possible."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

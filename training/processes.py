@@ -4,8 +4,6 @@ All processes execute the same program on the same values, and exchange messages
 coordination service. Process 0 writes the files. A single process never waits.
 """
 
-from __future__ import annotations
-
 import base64
 import functools
 import hashlib

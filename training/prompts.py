@@ -1,7 +1,5 @@
 """The prompt of a board, in the format of the section `prompt` of the configuration."""
 
-from __future__ import annotations
-
 from jaxlake import Instance
 from jaxlake.language.prompts import render
 from jaxlake.user_code import import_function, names_code

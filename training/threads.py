@@ -1,7 +1,5 @@
 """Daemon threads, and lower priorities for existing threads."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

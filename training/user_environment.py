@@ -1,7 +1,5 @@
 """Base class of user-defined environments, which implement six methods."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

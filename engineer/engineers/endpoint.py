@@ -4,8 +4,6 @@ The `openai` client retries after 408, 409, 429, 5xx, timeouts and broken connec
 exponential backoff or the server's Retry-After. Importing it takes about a second.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

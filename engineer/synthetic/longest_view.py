@@ -1,7 +1,5 @@
 """The longest possible context, to check token limits before a run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from engineer.context.blocks import CASE_LIMIT, SUMMARY_LIMIT

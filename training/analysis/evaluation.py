@@ -1,7 +1,5 @@
 """Measure a policy's valid and optimal rates on a validation set, without a run."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """pass@k: rates over several answers per board, with intervals over the boards."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterable
 

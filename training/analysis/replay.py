@@ -1,7 +1,5 @@
 """Replay a stage's design with other engineers, without training."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

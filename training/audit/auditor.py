@@ -1,7 +1,5 @@
 """Audit a run: verify the digests of its files, and recompute its boards, scores and reviews."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -3,8 +3,6 @@
 Equal runs have equal digests, which don't depend on times and paths.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

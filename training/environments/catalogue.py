@@ -1,7 +1,5 @@
 """Select the environment of a run."""
 
-from __future__ import annotations
-
 from engineer import Domain
 from training.environments.lake import Lake
 from training.environments.one_by_one import one_by_one

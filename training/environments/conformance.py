@@ -1,7 +1,5 @@
 """Conformance checks of training environments."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence

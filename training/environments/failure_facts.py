@@ -1,7 +1,5 @@
 """Describe failed answers: the plan as parsed, and the agents' cells at the failure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from jaxlake.board.dynamics import Action

@@ -1,7 +1,5 @@
 """MAPF-FrozenLake as a training environment, with batched verification on the device."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Adapter of a user's environment: process instances one by one, and validate results."""
 
-from __future__ import annotations
-
 import json
 import math
 import numbers
@@ -41,11 +39,11 @@ class InstanceList(Instances):
     def __iter__(self) -> Iterator[Any]:
         return iter(self.values)
 
-    def take(self, rows: Sequence[int] | np.ndarray) -> InstanceList:
+    def take(self, rows: Sequence[int] | np.ndarray) -> "InstanceList":
         """Return the instances at `rows`, in that order."""
         return InstanceList(tuple(self.values[row] for row in rows))
 
-    def joined(self, other: InstanceList) -> InstanceList:
+    def joined(self, other: "InstanceList") -> "InstanceList":
         """Return these instances followed by those of `other`."""
         return InstanceList((*self.values, *other.values))
 
@@ -56,7 +54,7 @@ class DrawnStage:
 
     boards: InstanceList
     environment: dict[str, dict[str, float]]
-    shortfalls: list[RequestOutcome] = field(default_factory=list)  # always empty
+    shortfalls: "list[RequestOutcome]" = field(default_factory=list)  # always empty
 
 
 @dataclass(frozen=True)
@@ -239,7 +237,7 @@ _known: dict[tuple[Any, ...], OneByOne] = {}
 """Cached environments by their configuration; domains and validation sets are used often."""
 
 
-def one_by_one(config: RunConfig) -> OneByOne:
+def one_by_one(config: "RunConfig") -> OneByOne:
     """Return the user's environment of a run's configuration."""
     from training.schema.environment_sections import OtherEnvironment, OtherValidation
 

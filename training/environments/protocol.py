@@ -1,7 +1,5 @@
 """The interface between the loop and environments, which `Lake` and `OneByOne` implement."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -52,7 +50,7 @@ class StageInstances(Protocol):
         """Statistics of the instances for the engineer, by group; may be empty."""
 
     @property
-    def shortfalls(self) -> list[RequestOutcome]:
+    def shortfalls(self) -> "list[RequestOutcome]":
         """Requests that the generator could not fulfil; often empty."""
 
 
@@ -109,7 +107,7 @@ class TrainingEnvironment(Protocol):
 
     def episodes(
         self, instances: Any, texts: Sequence[str], judged: Judged
-    ) -> tuple[EpisodeRecord, ...]:
+    ) -> "tuple[EpisodeRecord, ...]":
         """Return the records of judged answers."""
 
     def digest_lines(self, instances: Any) -> Iterable[Any]:

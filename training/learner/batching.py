@@ -1,7 +1,5 @@
 """Padded arrays of token sequences, with bucketed lengths to limit recompilation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Count the floating-point operations of an update's loss and gradient."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 

@@ -1,7 +1,5 @@
 """Compile gradient computations with the fastest options for CPUs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from importlib.metadata import version

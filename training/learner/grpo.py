@@ -4,8 +4,6 @@ Shao et al. 2024 (DeepSeekMath), eq. 3; Liu et al. 2025 (Dr. GRPO); Yu et al. 20
 al. 2025 (GSPO). Truncated importance weights between engine and trainer: Yao et al. 2025.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

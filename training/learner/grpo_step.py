@@ -1,7 +1,5 @@
 """The compiled optimizer step of GRPO."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

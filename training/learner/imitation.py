@@ -1,7 +1,5 @@
 """Imitation learning: batches of plans and designs with similar lengths, and their loss."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The learner's state, its optimizer (AdamW), and one optimizer step on a mean loss."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial

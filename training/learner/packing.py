@@ -3,8 +3,6 @@
 A bundle contains the prompts of a few groups, each once, and rows of the maximum completion length.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 Weights, gradients and the optimizer's moments have the same sharding. All else is replicated.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

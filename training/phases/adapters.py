@@ -1,7 +1,5 @@
 """Write and read the adapters of a run with `model.lora`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

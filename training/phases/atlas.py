@@ -3,8 +3,6 @@
 The boards depend on the run's seed and the stage. Validation boards are excluded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import jax

@@ -1,7 +1,5 @@
 """Design: the engineer reads the policy's failures and proposes the next configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple

@@ -4,8 +4,6 @@ In style compact, simultaneous imitation of the rule preserves the format of des
 learn from their whole text, including reasoning, by rewards alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

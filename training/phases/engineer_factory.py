@@ -1,7 +1,5 @@
 """Create engineers by name, for a run in progress or to replay one of its stages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """One GRPO update: roll out, train on the answers, and sync the weights to the engine."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Create engineers outside a run: a user's class, an endpoint, or a model in JAX or vLLM."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

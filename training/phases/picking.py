@@ -4,8 +4,6 @@ The methods `sfl` (Rutherford et al. 2024) and `plr` (Jiang et al. 2021) select 
 boards.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

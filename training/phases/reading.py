@@ -1,7 +1,5 @@
 """Reading: measure how a policy reads compact contexts, with the generating engine."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Rehearsal: imitate the rule's edits of contexts while training on boards."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from engineer.synthetic import DesignExample, contrast, design_example, synthetic_readouts

@@ -1,7 +1,5 @@
 """Resume a run from its newest checkpoint, and remove later results."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from training.learner.grpo_step import grpo_optimizer

@@ -4,8 +4,6 @@ The loop keeps a list of `StageResult`, in which `results[S]` is stage S. Stage 
 before the first stage.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Start a run from another one: its weights in force, its last design and its history."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The final result of a run, as a record and as tables in the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Train: draw the stage's instances from its configuration, and take GRPO updates on them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Validate: answer the fixed validation set, and roll back a stage whose rate has dropped."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple

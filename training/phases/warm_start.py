@@ -1,7 +1,5 @@
 """Warm start: imitate demonstrations and the rule's edits of compact contexts."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Check that the engine and the trainer compute the same log-probabilities."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from training.run.active_run import ActiveRun

@@ -1,7 +1,5 @@
 """Supported families of dense decoders with RMSNorm, RoPE, grouped queries and SwiGLU."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

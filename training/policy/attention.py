@@ -4,8 +4,6 @@ Axis letters: B sequences or bundles, L tokens of each, H query heads, K key/val
 head_dim; in a bundle G prompts of P tokens and R rows of W tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias

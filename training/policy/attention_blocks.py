@@ -3,8 +3,6 @@
 Pairs in which no query may attend to any key are skipped. Axis letters are defined in `blockwise`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple

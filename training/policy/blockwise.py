@@ -6,8 +6,6 @@ Axis letters: B sequences, L queries, M keys, H query heads, K key/value heads, 
 head_dim.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

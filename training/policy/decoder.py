@@ -4,8 +4,6 @@ Axis letters: B sequences, L tokens, V vocabulary, D hidden_size, N layers, H qu
 key/value heads, hd head_dim; in bundles G prompts of P tokens and R rows of W tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

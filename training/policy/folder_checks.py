@@ -4,8 +4,6 @@ The libraries that load these files wait for pipes, allocate as much memory as a
 requests, and run chat templates without a time limit.
 """
 
-from __future__ import annotations
-
 import stat
 import threading
 import time

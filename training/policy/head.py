@@ -9,8 +9,6 @@ Axis letters: B sequences, T positions, V vocabulary, D hidden_size. On a mesh e
 its own sequences. It gathers the embedding and reduces its gradient once, not once per chunk.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

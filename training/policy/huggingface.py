@@ -1,7 +1,5 @@
 """Read and write Hugging Face model folders: config.json, safetensors and tokenizer files."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

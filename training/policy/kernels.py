@@ -1,7 +1,5 @@
 """Choice of the attention implementation: exact XLA on any device, or a kernel on NVIDIA GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Axis letters: B sequences, L tokens, D hidden_size, H query heads, K key/value heads, hd head_dim.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Log-probabilities of tokens under a decoder, with bounded memory for logits."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 

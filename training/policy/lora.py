@@ -4,8 +4,6 @@ A kernel W, (in, out), acts as W + alpha / rank * A B, with A (in, rank) and B (
 of adapters have the format of Hugging Face's PEFT.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

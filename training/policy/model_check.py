@@ -1,7 +1,5 @@
 """Check that a model folder's tokenizer, chat template, end tokens and weights fit together."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

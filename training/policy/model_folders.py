@@ -1,7 +1,5 @@
 """Locate model folders, locally or on the hub, and replace them atomically."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

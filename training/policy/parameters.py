@@ -4,8 +4,6 @@ Axis letters: V vocabulary, D hidden_size, N layers, H query heads, K key/value 
 F intermediate_size, r rank of adapters.
 """
 
-from __future__ import annotations
-
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 

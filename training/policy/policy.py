@@ -1,7 +1,5 @@
 """The policy: a decoder, its tokenizer, prompts and answers."""
 
-from __future__ import annotations
-
 import functools
 import tempfile
 from collections.abc import Iterable, Sequence

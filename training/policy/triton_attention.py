@@ -7,8 +7,6 @@ sums the gradients of queries from the gradients of scores, part by part, in a f
 softmax are float32. Axis letters are defined in `training.policy.blockwise`.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from functools import partial

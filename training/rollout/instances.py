@@ -1,7 +1,5 @@
 """Sets of solved boards for training, imitation and validation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
@@ -47,11 +45,11 @@ class InstanceSet(Instances):
         """Yield the boards one by one, unbatched."""
         return (_rows(self.instances, row) for row in range(len(self)))
 
-    def take(self, rows: Sequence[int] | np.ndarray) -> InstanceSet:
+    def take(self, rows: Sequence[int] | np.ndarray) -> "InstanceSet":
         """Return the boards at `rows`, in that order; a row may come several times."""
         return InstanceSet(*_rows((self.instances, self.solutions), np.asarray(rows, np.int64)))
 
-    def joined(self, other: InstanceSet) -> InstanceSet:
+    def joined(self, other: "InstanceSet") -> "InstanceSet":
         """Return these boards followed by `other`'s; both must be padded to the same side."""
         return join_boards([self, other])
 

@@ -1,7 +1,5 @@
 """Rollouts: scored completions for a batch of instances."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +28,7 @@ class Rollout:
     overlong: np.ndarray  # float32 (P, n), length penalties already subtracted from `rewards`
     groups: np.ndarray  # int or str (P,), group of each instance
 
-    def with_groups(self, places: np.ndarray, other: Rollout, groups: np.ndarray) -> Rollout:
+    def with_groups(self, places: np.ndarray, other: "Rollout", groups: np.ndarray) -> "Rollout":
         """Return this rollout with some groups replaced by groups of another rollout.
 
         Args:

@@ -1,7 +1,5 @@
 """`ActiveRun`: the state that all phases of a run share."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager

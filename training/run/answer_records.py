@@ -3,8 +3,6 @@
 Only the answers are stored. Rates and the engineer's evidence are computed from them.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Self

@@ -1,7 +1,5 @@
 """Orbax checkpoints of weights, optimizer state and progress, with digests."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

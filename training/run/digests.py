@@ -1,7 +1,5 @@
 """Digests of records, files and folders; lists are compatible with `sha256sum --check`."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A run's directory: plain files, each with one data model, one reader and one writer."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping, Sequence

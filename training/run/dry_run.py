@@ -1,7 +1,5 @@
 """A preview of a run: its stages, its tokens and its memory per device."""
 
-from __future__ import annotations
-
 from math import prod
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Fork a run: start it with a copy of another run's first round, before any design."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

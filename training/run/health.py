@@ -1,7 +1,5 @@
 """Diagnosis of a run's problems from its records, for the terminal and the report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Exclusive locks on folders."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

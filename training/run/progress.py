@@ -1,7 +1,5 @@
 """Terminal output: results and tables on standard output, progress on standard error."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

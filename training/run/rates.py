@@ -1,7 +1,5 @@
 """Formatting of success rates for the terminal."""
 
-from __future__ import annotations
-
 from jaxlake.statistics.intervals import wilson_interval
 from training.run.answer_records import Rates
 

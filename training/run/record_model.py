@@ -1,7 +1,5 @@
 """The base class of all records in a run's files, and their number types."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (

@@ -3,8 +3,6 @@
 A step counts all warm-start steps and all updates since the beginning of the run.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError

@@ -3,8 +3,6 @@
 No draw depends on an earlier one, so a resumed run draws the same numbers as an uninterrupted one.
 """
 
-from __future__ import annotations
-
 import jax
 
 from jaxlake.runtime.random_keys import threefry_key

@@ -4,8 +4,6 @@ The first process writes the run's files; the others work on copies. All process
 folders of weights.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ The format is compatible with `sha256sum --check SHA256SUMS`. A digest is writte
 and removed after it, so after a kill only the last file in the list may be missing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Throughput and memory of updates for `timings.jsonl`; these numbers are not reproducible."""
 
-from __future__ import annotations
-
 import resource
 import sys
 from collections.abc import Mapping

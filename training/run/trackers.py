@@ -1,7 +1,5 @@
 """Logging of a run's numbers to TensorBoard and Weights & Biases."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import secrets

@@ -4,8 +4,6 @@ Files are written atomically, except logs, which grow line by line. Errors are r
 `UserError` and name the file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

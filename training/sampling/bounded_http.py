@@ -1,7 +1,5 @@
 """HTTP transports that limit the size of a response."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 

@@ -3,8 +3,6 @@
 vLLM's synchronous client waits forever if the engine's process was killed.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, Pipe, wait

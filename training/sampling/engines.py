@@ -1,7 +1,5 @@
 """Start a run's sampling engine: vLLM in process, a vLLM server or the trainer's decoder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Completions from the trainer's own decoder in JAX, for small models and any device."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -131,7 +129,7 @@ class JaxSampler:
             full = min(1 << (len(places) - 1).bit_length(), size)
             yield places + places[-1:] * (full - len(places))
 
-    def _constraint(self, form: AnswerForm, rows: int, stops: np.ndarray) -> _Constraint:
+    def _constraint(self, form: AnswerForm, rows: int, stops: np.ndarray) -> "_Constraint":
         """Return a constraint to the form for `rows` sequences, by the library that vLLM uses."""
         xgrammar, compiler = _xgrammar(), self._compiler(tuple(stops.tolist()))
         if isinstance(form, str):

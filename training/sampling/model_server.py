@@ -1,7 +1,5 @@
 """Models other than the policy, each served by vLLM's server (`server_process.py`)."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from typing import Any
 

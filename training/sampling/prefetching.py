@@ -4,8 +4,6 @@ The importance weights of the loss correct for the lag. Prefetched rollouts are 
 checkpoint.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future

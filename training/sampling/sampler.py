@@ -3,8 +3,6 @@
 Inputs and outputs are token ids, so the trainer learns from exactly the sampled tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias

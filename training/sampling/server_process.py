@@ -3,8 +3,6 @@
 The server ends when its standard input closes, and so when its parent process ends.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

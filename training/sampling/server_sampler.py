@@ -1,7 +1,5 @@
 """Completions from a local or remote vLLM server that receives the trainer's weights."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path

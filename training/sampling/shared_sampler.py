@@ -1,7 +1,5 @@
 """A sampler for several processes: each answers its share of the prompts with its own engine."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace

@@ -3,8 +3,6 @@
 The engine holds an untied copy, because vLLM on CPU keeps a stale packed LM head of tied weights.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -3,8 +3,6 @@
 The server needs VLLM_SERVER_DEV_MODE=1. vLLM balances the load of replicas itself.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Checks of an endpoint's address, API key and request fields before the first request."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -68,7 +66,7 @@ def check_request(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def check_key(choice: EngineerChoice) -> None:
+def check_key(choice: "EngineerChoice") -> None:
     """Raise a `UserError` if the environment variable of an endpoint's key is not set."""
     name = choice.api_key_env
     if choice.asked == "endpoint" and name and not os.environ.get(name, "").strip():

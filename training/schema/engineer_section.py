@@ -1,7 +1,5 @@
 """The section `engineer`: who writes the next configuration, and within which limits."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -59,7 +57,7 @@ def own_engineer(name: str) -> Engineer:
     return made
 
 
-def check_engineer(choice: EngineerChoice) -> None:
+def check_engineer(choice: "EngineerChoice") -> None:
     """Raise a `UserError` if the engineer can't be used: its key is missing or its code fails."""
     check_key(choice)
     if names_code(choice.asked):
@@ -185,7 +183,7 @@ class EngineerChoice(Section):
         return self.max_tokens if answer else NOTE_TOKENS
 
     @model_validator(mode="after")
-    def _complete(self) -> EngineerChoice:
+    def _complete(self) -> "EngineerChoice":
         if self.asked in ("model", "endpoint") and not self.model:
             raise ValueError(f"model: kind {self.asked!r} needs a model's name")
         if self.asked == "endpoint" and not self.base_url:

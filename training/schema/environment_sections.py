@@ -1,7 +1,5 @@
 """The sections `environment` and `validation` for environments other than the lake."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from typing import Any
@@ -92,7 +90,7 @@ class OtherValidation(Section):
     top_k: Count = Field(0, description="sample from this many likeliest tokens; 0: from all")
 
     @classmethod
-    def read(cls, tree: Any, space: KnobSpace) -> OtherValidation:
+    def read(cls, tree: Any, space: KnobSpace) -> "OtherValidation":
         """Read the section for a space; raise a `ValueError` if it is invalid."""
         if isinstance(tree, cls):
             return tree

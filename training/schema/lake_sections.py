@@ -1,7 +1,5 @@
 """The sections `environment`, `prompt` and `validation` of runs on the lake."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

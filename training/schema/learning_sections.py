@@ -1,7 +1,5 @@
 """The sections on learning: `warm_start`, `grpo`, `rehearsal` and `reward`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -136,7 +134,7 @@ class Reward(Section):
     )
 
     @model_validator(mode="after")
-    def _ordered(self) -> Reward:
+    def _ordered(self) -> "Reward":
         if not self.optimal > self.valid > self.parsed >= 0:
             raise ValueError(
                 f"optimal {self.optimal}, valid {self.valid}, parsed {self.parsed}: "

@@ -1,7 +1,5 @@
 """Conversion between YAML files and configurations; errors name the file, key and value."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """The section `model`: the policy, its precision and its devices."""
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 from pydantic import Field, field_validator

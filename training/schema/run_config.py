@@ -1,7 +1,5 @@
 """`RunConfig`: the complete configuration of a run, and checks across its sections."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import product
 from operator import attrgetter
@@ -218,7 +216,7 @@ class RunConfig(Section):
         return tree if isinstance(tree, Validation) else Validation.model_validate(tree)
 
     @model_validator(mode="after")
-    def _the_environment_can_be_trained_on(self) -> RunConfig:
+    def _the_environment_can_be_trained_on(self) -> "RunConfig":
         if not isinstance(self.environment, OtherEnvironment):
             return self
         kind, environment = self.environment.kind, self.environment.settings
@@ -241,7 +239,7 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _boards_can_be_made(self) -> RunConfig:
+    def _boards_can_be_made(self) -> "RunConfig":
         if isinstance(self.environment, OtherEnvironment):
             return self
         bounds, initial = self.environment.bounds, self.environment.initial
@@ -256,14 +254,14 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _scratch_needs_a_warm_start(self) -> RunConfig:
+    def _scratch_needs_a_warm_start(self) -> "RunConfig":
         begins = (self.warm_start, self.model.pretrained, self.started_from)
         if all(one is None for one in begins):
             raise ValueError("warm_start: a model made from scratch needs one; null is not allowed")
         return self
 
     @model_validator(mode="after")
-    def _batches_can_be_split(self) -> RunConfig:
+    def _batches_can_be_split(self) -> "RunConfig":
         grpo, fsdp = self.grpo, self.model.mesh.fsdp
         batch = grpo.prompts_per_update * grpo.completions
         if batch % (grpo.minibatches * grpo.micro_batch_size):
@@ -303,7 +301,7 @@ class RunConfig(Section):
         return rows
 
     @model_validator(mode="after")
-    def _options_of_grpo_fit(self) -> RunConfig:
+    def _options_of_grpo_fit(self) -> "RunConfig":
         buffer, limit = self.reward.overlong_buffer, self.prompt.max_tokens
         if buffer >= limit:
             raise ValueError(
@@ -325,7 +323,7 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _prompts_leave_room_for_answers(self) -> RunConfig:
+    def _prompts_leave_room_for_answers(self) -> "RunConfig":
         if self.prompt.max_tokens >= self.sampling.max_model_len:
             raise ValueError(
                 f"prompt.max_tokens: got {self.prompt.max_tokens}, allowed is less than "

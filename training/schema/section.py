@@ -1,7 +1,5 @@
 """The base class of all configuration sections, and the number types of their keys."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, get_args

@@ -3,8 +3,6 @@
 vLLM's workers compare them as tensors arrive (`receiver.py`).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

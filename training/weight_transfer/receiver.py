@@ -3,8 +3,6 @@
 vLLM's workers import this module, so it must not import JAX.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Both functions return after the workers have copied the tensors, so the next upd
 the trainer's memory.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

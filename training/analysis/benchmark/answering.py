@@ -1,7 +1,5 @@
 """Answer benchmark boards with a policy in a local engine or a model behind an endpoint."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from multiprocessing.pool import ThreadPool
@@ -103,7 +101,7 @@ class EndpointAnswerer:
     def __init__(
         self,
         config: RunConfig,
-        client: ChatClient,
+        client: "ChatClient",
         boards: Sequence[BenchmarkBoard],
         *,
         concurrency: int,

@@ -1,7 +1,5 @@
 """Read benchmark boards from a folder, either ours or rows of the published data set."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter

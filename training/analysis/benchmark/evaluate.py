@@ -1,7 +1,5 @@
 """Run or resume a model's evaluation on a benchmark, and compare it with published rates."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager

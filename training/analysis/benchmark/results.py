@@ -1,7 +1,5 @@
 """Verify and count answers to the benchmark, for `results.json` and tables."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

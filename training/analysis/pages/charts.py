@@ -3,8 +3,6 @@
 Colours are variables of the page's style sheet. Titles are texts for screen readers.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Mapping, Sequence

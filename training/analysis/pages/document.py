@@ -1,7 +1,5 @@
 """Self-contained HTML pages: template, styles, script and content security policy."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """The validation answers of a run as JSON for report.js, which lists and plays them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Build report.html from a run directory."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

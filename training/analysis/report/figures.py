@@ -1,7 +1,5 @@
 """The figures of a run's report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any

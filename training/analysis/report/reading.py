@@ -1,7 +1,5 @@
 """Read the data of a run, finished or not, for its report, and list missing parts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -175,7 +173,7 @@ def _metrics_of(files: StageDirectory) -> str | None:
     return files.digests.read().metrics if files.digests.exists() else None
 
 
-def _stage(number: int, files: StageDirectory, reader: _Reader) -> ReportedStage:
+def _stage(number: int, files: StageDirectory, reader: "_Reader") -> ReportedStage:
     if not files.path.is_dir():
         reader.missing.append(f"{files.path.relative_to(reader.root)}: is not there yet")
         return ReportedStage(number)
@@ -198,7 +196,7 @@ def _stage(number: int, files: StageDirectory, reader: _Reader) -> ReportedStage
     )
 
 
-def _atlas(number: int, files: StageDirectory, reader: _Reader) -> records.AtlasRecord | None:
+def _atlas(number: int, files: StageDirectory, reader: "_Reader") -> records.AtlasRecord | None:
     """Return the atlas of a stage, which is optional."""
     for file in (files.atlas, RunDirectory(reader.root).later_atlas(number)):
         if reader.value(file.exists):

@@ -1,7 +1,5 @@
 """Compare the arms of a study by the answers of their final policies to the benchmark."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

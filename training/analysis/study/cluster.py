@@ -1,7 +1,5 @@
 """Run a study as jobs of a cluster: with submitit on SLURM, or locally in tests."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time
@@ -36,7 +34,7 @@ class Cluster:
         nodes, tasks = (int(parameters.get(key) or 1) for key in ("nodes", "tasks_per_node"))
         self._several_tasks = nodes * tasks > 1
 
-    def submit(self, name: str, command: Sequence[str], log: Path) -> ClusterJob:
+    def submit(self, name: str, command: Sequence[str], log: Path) -> "ClusterJob":
         """Submit a command line, and append its output to `log`.
 
         A job with several tasks runs the command in each task, as the processes of one run.

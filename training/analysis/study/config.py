@@ -1,7 +1,5 @@
 """The schema of `configs/study_*.yaml`: engineers and seeds to compare, and the base run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,7 +49,7 @@ class StudyConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _consistent(self) -> StudyConfig:
+    def _consistent(self) -> "StudyConfig":
         names = [engineer.name for engineer in self.engineers]
         for field, values in (("engineers", names), ("seeds", list(self.seeds))):
             if len(set(values)) < len(values):

@@ -1,7 +1,5 @@
 """Check that the context limit truncates all engineers of a study equally."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from engineer import DesignSettings, StageView

@@ -11,8 +11,6 @@ drawn seeds to the drawn boards (the pigeonhole bootstrap: Owen 2007, Annals of 
 1(2), 386-411).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

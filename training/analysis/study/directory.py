@@ -13,8 +13,6 @@ report/                  report.html, results.json and outcomes.json.gz
 ```
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from training.analysis.study.config import Study, StudyRun

@@ -1,7 +1,5 @@
 """The figures of a study, drawn from `results.json` alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any

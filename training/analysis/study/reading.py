@@ -1,7 +1,5 @@
 """Read the finished runs of a study as arrays; damaged or inconsistent files are errors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

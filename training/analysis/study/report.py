@@ -1,7 +1,5 @@
 """Write a study's report: `report.html`, `results.json` and all outcomes."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Mapping, Sequence

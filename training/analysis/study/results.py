@@ -3,8 +3,6 @@
 Shapes: S seeds, M metrics, T validations, B boards. Rates lie in 0..1.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Run a study: the warm start, shared first rounds, then all runs, each in a separate process."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
