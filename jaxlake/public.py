@@ -15,6 +15,8 @@ from jaxlake.board.limits import infeasibility as infeasibility
 from jaxlake.board.verification import Failure as Failure
 from jaxlake.board.verification import Outcome as Outcome
 from jaxlake.board.verification import verify as verify
+from jaxlake.datasets.board_files import load as load
+from jaxlake.datasets.board_files import save as save
 from jaxlake.generator import Generated as Generated
 from jaxlake.generator import LakeParams as LakeParams
 from jaxlake.generator import generate as generate

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board.instance import Instance, check_instance
+from jaxlake.board.instance import Instance, check_board
 
 
 class Action(IntEnum):
@@ -39,6 +39,19 @@ def as_actions(actions: Any) -> jax.Array:
             least = ends.min if actions.dtype.kind == "i" else 0
             actions = np.clip(actions, least, ends.max).astype(np.int32)
     return jnp.asarray(actions)
+
+
+def checked_actions(actions: Any, slots: int) -> jax.Array:
+    """Return integer actions of shape (slots,) as int8, with 5 for values other than 0 to 4."""
+    actions = jnp.asarray(actions)
+    if actions.shape != (slots,) or not jnp.issubdtype(actions.dtype, jnp.integer):
+        raise ValueError(
+            f"actions: got {actions.dtype} {actions.shape}, whole numbers of shape "
+            f"({slots},) are needed: one action per agent"
+        )
+    if actions.dtype.itemsize > 1 or not jnp.issubdtype(actions.dtype, jnp.signedinteger):
+        actions = jnp.where((actions < 0) | (actions >= len(Action)), len(Action), actions)
+    return actions.astype(jnp.int8)
 
 
 @jax.tree_util.register_dataclass
@@ -70,8 +83,9 @@ def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
 
     Raises:
         TypeError: `instance` is not an `Instance`, or one of its leaves has the wrong dtype.
+        ValueError: `instance` is a batch, or the shapes of its leaves do not fit together.
     """
-    check_instance(instance)
+    check_board(instance, "step")
     # One number per cell instead of pairs vectorises, also under vmap.
     rows, columns = positions[:, 0], positions[:, 1]
     to_row, to_column, on_board = target_cells(

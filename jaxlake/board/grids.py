@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from jaxlake.board.instance import Instance, check_instance, numpy_instance
+from jaxlake.board.limits import MAX_SIZE
 
 START_SYMBOLS = "SsABC"
 GOAL_SYMBOLS = "Ggabc"
 FROZEN_SYMBOL = "F"
 HOLE_SYMBOL = "H"
-_MOST_ROWS = 128  # places are int8 numbers
 SYMBOLS = FROZEN_SYMBOL + HOLE_SYMBOL + START_SYMBOLS + GOAL_SYMBOLS
 
 
@@ -31,7 +31,7 @@ def parse_grid(
     Args:
         rows: One string per row, one letter per cell, cells separated by spaces. `F` is frozen,
             `H` a hole; agents 0 to 4 start at `S s A B C` and have their goals at `G g a b c`.
-        max_size: N, the side of the padded board. Defaults to the side of the grid.
+        max_size: N, the side of the padded board, at most 32. Defaults to the side of the grid.
         max_agents: K, the number of agent slots. Defaults to the number of agents in the grid,
             but at least two. Slots without an agent are ignored.
 
@@ -54,8 +54,8 @@ def parse_grid(
     max_size = size if max_size is None else max_size
     if size > max_size:
         raise GridError(f"grid: got {size} rows, 1 to {max_size} are allowed")
-    if max_size > _MOST_ROWS:
-        raise GridError(f"grid: got {max_size} rows, at most {_MOST_ROWS} are allowed")
+    if max_size > MAX_SIZE:
+        raise GridError(f"grid: got {max_size} rows, at most {MAX_SIZE} are allowed")
     holes = np.ones((max_size, max_size), dtype=bool)
     cells: dict[str, tuple[int, int]] = {}
     for r, row in enumerate(rows):

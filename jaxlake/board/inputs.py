@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from jaxlake.board.grids import parse_grid
-from jaxlake.board.instance import Instance, pad_instance, stack_instances
+from jaxlake.board.instance import Instance, check_instance, pad_instance, stack_instances
 
 Board = Instance | Sequence[str] | str
 """An unbatched instance, the rows of a grid in the published symbols, or one multi-line string."""
@@ -18,12 +18,14 @@ def as_instance(board: Board) -> Instance:
     """Return a board as an unbatched instance with NumPy leaves and one slot per agent.
 
     Raises:
+        TypeError: A leaf of the board has the wrong dtype.
         ValueError: The board is invalid or a batch. Invalid grids raise `GridError`, a subclass.
     """
     if isinstance(board, str):
         board = [row for row in board.splitlines() if row.strip()]
     if not isinstance(board, Instance):
         board = parse_grid(list(board))
+    check_instance(board)
     if np.ndim(board.size):
         raise ValueError(f"got a batch of shape {np.shape(board.size)}, one board is needed")
     mask = np.asarray(board.agent_mask)

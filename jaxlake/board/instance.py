@@ -28,14 +28,16 @@ class Instance:
 
 
 _BOOL = ("holes", "agent_mask")
+_SHAPES = "holes (N, N), size (), starts and goals (K, 2) and agent_mask (K,)"
 
 
 def check_instance(given: object) -> None:
-    """Check that an object is an `Instance` with valid dtypes; works on tracers too.
+    """Check that an object is an `Instance` of arrays that fit together; works on tracers too.
 
     Raises:
         TypeError: The object is not an `Instance`, `holes` or `agent_mask` is not bool, or `size`,
             `starts` or `goals` has a non-integer dtype.
+        ValueError: The shapes of the leaves do not fit together.
     """
     if not isinstance(given, Instance):
         raise TypeError(
@@ -44,9 +46,28 @@ def check_instance(given: object) -> None:
         )
     for name, leaf in vars(given).items():
         kind, needed = (np.bool_, "bool") if name in _BOOL else (np.integer, "an integer type")
-        dtype = leaf.dtype if hasattr(leaf, "dtype") else jnp.result_type(leaf)
+        dtype = getattr(leaf, "dtype", type(leaf))
         if not np.issubdtype(dtype, kind):
-            raise TypeError(f"instance: got {name} of type {dtype}, {needed} is needed")
+            got = getattr(dtype, "__name__", dtype)
+            raise TypeError(f"instance: got {name} of type {got}, {needed} is needed")
+    shapes = {name: np.shape(leaf) for name, leaf in vars(given).items()}
+    batch, N, K = shapes["size"], shapes["holes"][-1:], shapes["agent_mask"][-1:]
+    own = {"holes": N * 2, "agent_mask": K, "starts": (*K, 2), "goals": (*K, 2)}
+    if not (N and K) or any(shapes[name] != batch + shape for name, shape in own.items()):
+        raise ValueError(
+            f"instance: got leaves of the shapes {shapes}; {_SHAPES} are needed, all with the same "
+            "leading axes"
+        )
+
+
+def check_board(given: object, function: str) -> None:
+    """Check as `check_instance` does, and raise `ValueError` for a batch."""
+    check_instance(given)
+    if shape := np.shape(given.size):  # type: ignore[attr-defined]
+        raise ValueError(
+            f"instance: got a batch of shape {shape}, one board is needed; "
+            f"jax.vmap(jaxlake.{function}) takes a batch"
+        )
 
 
 def check_boards(given: Instance) -> None:

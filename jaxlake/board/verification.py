@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.board.dynamics import Action, as_actions, moves
-from jaxlake.board.instance import Instance, check_instance
+from jaxlake.board.instance import Instance, check_board
 from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.runtime.cpu_devices import called_apart
 from jaxlake.solver import Solution, Status
@@ -90,7 +90,7 @@ def verify(
             slots, or T * K exceeds 32,767, the largest sum of costs that int16 holds. Outside jit
             and vmap also if an agent has an action other than 0 to 4 before step `length`.
     """
-    check_instance(instance)
+    check_board(instance, "verify")
     slots = np.shape(instance.agent_mask)[-1]
     if slots > _MAX_SLOTS:
         raise ValueError(

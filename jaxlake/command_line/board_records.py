@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -25,6 +25,7 @@ from jaxlake import (
     Status,
     stack_instances,
 )
+from jaxlake.board.limits import MAX_SIZE, MIN_SIZE
 from jaxlake.command_line.json_lines import Answers, Record, RecordError, clipped_json, read_records
 from jaxlake.datasets.solution_fields import solution_fields
 from jaxlake.language.answers import Answer, parse_answer
@@ -32,30 +33,22 @@ from jaxlake.language.judging import judge_answers
 from jaxlake.language.prompts import MAX_AGENTS
 from jaxlake.render import Picture
 from jaxlake.render.playback import play
-from jaxlake.solver import solve_batch
+from jaxlake.solver import HORIZONS, solve_batch
 from jaxlake.solver.solution import unknown_solution
 
 ACTIONS = tuple(Action.__members__)
 """The names of actions, in numerical order."""
 
-MAX_SIZE = 32
-"""Largest side of a board."""
-
 MAX_STEPS = 4096
 """Longest plan that can be checked: the sum of costs of five agents fits into int16."""
 
 
-class _Effort(NamedTuple):
-    """The limits of the solver for boards of one padded size."""
+_BATCHES = dict(zip(HORIZONS, (512, 128, 16), strict=True))
+"""Largest batch per padded size N; memory per board grows with the sixth power of N."""
 
-    horizon: int  # maximum length of plans, steps
-    batch_size: int  # maximum batch size; memory per board grows with the sixth power of N
-
-
-_EFFORTS = {10: _Effort(64, 512), 16: _Effort(96, 128), MAX_SIZE: _Effort(160, 16)}
 # For the rare boards of two agents that need longer plans, at about 2 MB per board of size 10.
 # With more agents the search budget is usually exhausted first, and a longer horizon does not help.
-_LONG_EFFORT = _Effort(1024, 16)
+_LONG_HORIZON, _LONG_BATCH = 1024, 16
 _FEW_AGENTS = 2
 _PADDED_AGENTS = (_FEW_AGENTS, MAX_AGENTS)
 _BATCH_SIZES = (32, 512)
@@ -68,7 +61,7 @@ class _Task:
     """One record to answer."""
 
     id: Any
-    board: Instance  # padded to a size of _EFFORTS and to MAX_AGENTS
+    board: Instance  # padded to a size of HORIZONS and to MAX_AGENTS
     grid: list[str]  # the original rows
     answer: Answer = _NO_ANSWER  # the parsed plan
 
@@ -171,10 +164,10 @@ def _read_task(record: Record) -> _Task:
     grid = record["grid"]
     if not isinstance(grid, list) or not all(isinstance(row, str) for row in grid):
         raise RecordError(f"grid: got {clipped_json(grid)}, a list of strings is needed")
-    if not 2 <= len(grid) <= MAX_SIZE:
-        raise RecordError(f"grid: got {len(grid)} rows, 2 to {MAX_SIZE} are allowed")
+    if not MIN_SIZE <= len(grid) <= MAX_SIZE:
+        raise RecordError(f"grid: got {len(grid)} rows, {MIN_SIZE} to {MAX_SIZE} are allowed")
     try:
-        size = min(limit for limit in _EFFORTS if limit >= len(grid))
+        size = min(limit for limit in HORIZONS if limit >= len(grid))
         board = jaxlake.parse_grid(grid, max_size=size, max_agents=MAX_AGENTS)
         return _Task(record["id"], board, grid)
     except GridError as error:
@@ -258,14 +251,14 @@ def _solve(tasks: Sequence[_Task], batch_size: int) -> list[Solution]:
         for number, task in enumerate(tasks)
         if solutions[number].status == Status.UNKNOWN and task.num_agents <= _FEW_AGENTS
     ]
-    longer = _solve_all([tasks[number] for number in again], batch_size, _LONG_EFFORT)
+    longer = _solve_all([tasks[number] for number in again], batch_size, _LONG_HORIZON)
     for number, solution in zip(again, longer, strict=True):
         solutions[number] = solution
     return solutions
 
 
 def _solve_all(
-    tasks: Sequence[_Task], batch_size: int, effort: _Effort | None = None
+    tasks: Sequence[_Task], batch_size: int, horizon: int | None = None
 ) -> list[Solution]:
     """Solve boards in batches of equal padding, and return the solutions in order."""
     groups: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -274,8 +267,7 @@ def _solve_all(
         groups[np.shape(task.board.holes)[-1], slots].append(number)
     solutions: dict[int, Solution] = {}
     for (size, slots), group in groups.items():
-        chosen = effort or _EFFORTS[size]
-        count = min(batch_size, chosen.batch_size)
+        count = min(batch_size, _LONG_BATCH if horizon else _BATCHES[size])
         boards = {number: _with_slots(tasks[number].board, slots) for number in group}
         # Boards without agents pad the last batch at no cost.
         filler = replace(boards[group[0]], agent_mask=np.zeros(slots, bool))  # type: ignore[arg-type]
@@ -283,7 +275,7 @@ def _solve_all(
             chunk = group[start : start + count]
             filled = [boards[number] for number in chunk] + [filler] * (count - len(chunk))
             batch = stack_instances(filled)
-            solved = jax.device_get(solve_batch(batch, horizon=chosen.horizon))
+            solved = jax.device_get(solve_batch(batch, horizon=horizon or HORIZONS[size]))
             for row, number in enumerate(chunk):
                 solutions[number] = jax.tree.map(lambda leaf, row=row: leaf[row], solved)
     return [solutions[number] for number in range(len(tasks))]

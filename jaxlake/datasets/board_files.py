@@ -1,5 +1,6 @@
 """Read and write the output of `generate` as `.npz` files."""
 
+import os
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -14,13 +15,50 @@ from jaxlake.board.instance import Instance
 from jaxlake.datasets.source_files import DatasetError
 from jaxlake.files import open_whole
 from jaxlake.generator import Generated
-from jaxlake.remote_files import AnyPath
+from jaxlake.remote_files import AnyPath, as_path
 from jaxlake.solver import Solution
 
 _NESTED = {"instances": Instance, "solutions": Solution}
 _BY_BOARD = (*_NESTED, "filled", "cell")
 COUNTS = tuple(one.name for one in fields(Generated) if one.name not in _BY_BOARD)
 _UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error)
+
+
+def save(lakes: Generated, path: str | os.PathLike[str]) -> None:
+    """Save a set of boards with their solutions to one file; `load` reads it.
+
+    Args:
+        lakes: The output of `generate`. Missing boards are left out; the counts per cell are kept.
+        path: The file, whatever its extension, or the URL of one in an object store.
+
+    Raises:
+        TypeError: `lakes` is not a `Generated`.
+        ValueError: `lakes` holds several sets.
+        OSError: The file cannot be written.
+    """
+    if not isinstance(lakes, Generated):
+        raise TypeError(f"lakes: got {type(lakes).__name__}, the output of generate is needed")
+    if len(shape := np.shape(lakes.filled)) != 1:
+        raise ValueError(
+            f"lakes: got filled of shape {shape}, one set is needed; "
+            "jax.tree.map(lambda leaf: leaf[i], lakes) takes one of them"
+        )
+    write_boards(as_path(path), lakes)
+
+
+def load(path: str | os.PathLike[str]) -> Generated:
+    """Return a set of boards that `save` wrote.
+
+    Args:
+        path: The file, or its URL.
+
+    Returns:
+        The set, all slots filled, with NumPy leaves.
+
+    Raises:
+        DatasetError: The file is missing, damaged, or not a file of boards.
+    """
+    return read_boards(as_path(path))
 
 
 def write_boards(path: AnyPath, made: Generated, **texts: str) -> None:

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.datasets.board_files import (
@@ -22,10 +21,11 @@ from jaxlake.datasets.board_files import (
 )
 from jaxlake.datasets.source_files import DatasetError, read_text
 from jaxlake.files import load_json, make_room, remove_unfinished, write_text_first
-from jaxlake.generator import Generated, LakeParams, generate
+from jaxlake.generator import Generated, LakeParams
 from jaxlake.generator.board_parts import MAX_PARTS
+from jaxlake.generator.generation import generate_quietly
 from jaxlake.remote_files import AnyPath, as_path
-from jaxlake.runtime.random_keys import check_kind
+from jaxlake.runtime.random_keys import check_key
 from jaxlake.solver import DEFAULT_HORIZON
 
 MANIFEST = "manifest.json"
@@ -113,6 +113,7 @@ def make_set(
         The manifest of the set.
 
     Raises:
+        TypeError: `key` is not a typed key.
         ValueError: an argument is out of range.
         DatasetError: the folder holds other files, or a set with other arguments.
         OSError: a file can't be written.
@@ -227,9 +228,7 @@ def _check(
         raise ValueError(f"count: got {count}, 1 to {most} are allowed with part_size {part_size}")
     if not 0 <= worker[0] < worker[1]:
         raise ValueError(f"worker: got {worker}, (i, W) with 0 <= i < W is needed")
-    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.shape:
-        raise ValueError(f"key: got {key.dtype} {key.shape}, one typed key is needed")
-    check_kind(key)
+    check_key(key)
     for name, leaf in vars(params).items():
         if not np.isfinite(leaf).all():
             raise ValueError(f"params.{name}: got {np.asarray(leaf)}, finite numbers are needed")
@@ -270,7 +269,7 @@ def _make_part(key: jax.Array, params: LakeParams, part: int, manifest: Manifest
     own_key = jax.random.fold_in(jax.random.fold_in(key, part), 0)
     # Fix the random bits to JAX's default since 0.5, whatever the process has set.
     with jax.threefry_partitionable(True):
-        made = generate(
+        made = generate_quietly(
             own_key,
             params,
             manifest.part_count(part),

@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxlake.board.distance_fields import UNREACHABLE, distances
 from jaxlake.board.instance import Instance, agent_tasks, numpy_instance
+from jaxlake.board.limits import MAX_SIZE
 from jaxlake.datasets.source_files import DatasetError, read_text
 from jaxlake.files import write_text_whole
 
@@ -22,9 +23,6 @@ PASSABLE = ".GS"
 
 BLOCKED = "@OTW"
 """Blocked letters: out of bounds (two letters), trees, and water, which is impassable from land."""
-
-LARGEST_SIDE = 127
-"""Largest side of a map, because positions of an `Instance` are int8."""
 
 _HEADER = re.compile(r"type octile height ([1-9][0-9]{0,3}) width ([1-9][0-9]{0,3}) map")
 _FIELDS = (
@@ -149,9 +147,9 @@ def instance_from_scenarios(
     side = max(height, width)
     if not 1 <= num_agents <= len(scenarios):
         raise DatasetError(f"num_agents: got {num_agents}, the scenario has {len(scenarios)} rows")
-    if side > LARGEST_SIDE:
+    if side > MAX_SIZE:
         got = f"{height}x{width}"
-        raise DatasetError(f"map: got {got} cells, at most {LARGEST_SIDE} rows are allowed")
+        raise DatasetError(f"map: got {got} cells, at most {MAX_SIZE}x{MAX_SIZE} are allowed")
     taken: dict[tuple[int, int], str] = {}
     for agent, row in enumerate(scenarios[:num_agents]):
         place = f"scenario row {agent}"

@@ -9,6 +9,7 @@ from jaxlake.environment.lake_environment import Info, LakeEnvironment
 from jaxlake.environment.observations import NUM_ACTIONS
 from jaxlake.environment.params import EnvParams, EnvState
 from jaxlake.environment.spaces import Box, Discrete, Space
+from jaxlake.runtime.random_keys import typed_key
 
 ByAgent = dict[str, Any]
 """One value for each name in `AgentDictionaryLake.agents`."""
@@ -52,7 +53,7 @@ class AgentDictionaryLake:
 
     def reset(self, key: jax.Array) -> tuple[ByAgent, EnvState]:
         """Start an episode and return (observations, state)."""
-        seen, state = self.environment.reset(key, self.params)
+        seen, state = self.environment.reset(typed_key(key), self.params)
         return self._observations(seen), state
 
     def step(
@@ -70,7 +71,7 @@ class AgentDictionaryLake:
             (observations, state, rewards, dones, info), with `info` from `LakeEnvironment.step`.
         """
         seen, following, reward, terminated, truncated, info = self.environment.step(
-            key, state, self._joint(actions), self.params
+            typed_key(key), state, self._joint(actions), self.params
         )
         done = terminated | truncated
         if reset_state is not None:

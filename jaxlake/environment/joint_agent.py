@@ -12,6 +12,7 @@ from jaxlake.environment.lake_environment import LakeEnvironment
 from jaxlake.environment.observations import NUM_ACTIONS
 from jaxlake.environment.params import EnvParams, EnvState
 from jaxlake.environment.spaces import Discrete, Space
+from jaxlake.runtime.random_keys import typed_key
 
 MOST_JOINT_AGENTS = 5
 """Largest number of agents; there are 5**5 = 3,125 joint actions of five agents."""
@@ -58,7 +59,7 @@ class JointAgentLake:
 
     def reset(self, key: jax.Array, params: EnvParams | None = None) -> tuple[Any, EnvState]:
         """Start an episode; see `LakeEnvironment.reset`."""
-        return self.environment.reset(key, self._given(params))
+        return self.environment.reset(typed_key(key), self._given(params))
 
     reset_env = reset
 
@@ -148,5 +149,7 @@ def _step_jointly(
     params: EnvParams,
 ) -> tuple[Any, ...]:
     actions = split_joint_action(action, state.positions.shape[-2])
-    seen, state, reward, *rest = getattr(environment, method)(key, state, actions, params)
+    seen, state, reward, *rest = getattr(environment, method)(
+        typed_key(key), state, actions, params
+    )
     return seen, state, jnp.sum(reward), *rest

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxlake.board.dynamics import Action
+from jaxlake.board.dynamics import Action, checked_actions
 from jaxlake.board.instance import Instance
 from jaxlake.environment.conflict_policies import (
     ConflictPolicy,
@@ -40,6 +40,7 @@ class LakeEnvironment:
 
     Raises:
         ValueError: `conflict` is neither a `ConflictPolicy` nor the name of one.
+        TypeError: `observation` is not an `Observation`, or `reward` is not a function.
     """
 
     name: ClassVar[str] = "MAPF-FrozenLake"
@@ -50,6 +51,13 @@ class LakeEnvironment:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "conflict", conflict_policy(self.conflict))
+        for name, needed, method in (
+            ("observation", "an Observation such as Planes()", "space"),
+            ("reward", "a function such as team_reward", "__call__"),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, type) or not callable(value) or not hasattr(value, method):
+                raise TypeError(f"{name}: got {value!r}, {needed} is needed")
 
     @partial(jax.jit, static_argnames="self")
     def reset(self, key: jax.Array, params: EnvParams) -> tuple[Any, EnvState]:
@@ -150,10 +158,13 @@ class LakeEnvironment:
     def _advance(
         self, state: EnvState, actions: jax.Array, params: EnvParams
     ) -> tuple[EnvState, jax.Array, Info]:
+        if not isinstance(state, EnvState):
+            got = type(state).__name__
+            raise TypeError(f"state: got {got}, the EnvState that reset returned is needed")
         instance = self.board(state, params)
         mask = instance.agent_mask
         over = state.terminated | state.truncated
-        actions = _checked_actions(actions, mask.shape[-1])
+        actions = checked_actions(actions, mask.shape[-1])
         # All agents wait in a finished state, so it does not change.
         actions = jnp.where(mask & ~over, actions, jnp.int8(Action.WAIT))
         resolved = resolve(self.conflict, instance, state.positions, actions)
@@ -190,18 +201,6 @@ class LakeEnvironment:
             "solved": solved,
         }
         return stepped, jnp.where(over, jnp.zeros_like(reward), reward), info
-
-
-def _checked_actions(actions: Any, num_agents: int) -> jax.Array:
-    actions = jnp.asarray(actions)
-    if actions.shape != (num_agents,) or not jnp.issubdtype(actions.dtype, jnp.integer):
-        raise ValueError(
-            f"actions: got {actions.dtype} {actions.shape}, whole numbers of shape "
-            f"({num_agents},) are needed: one action per agent"
-        )
-    if actions.dtype.itemsize > 1 or not jnp.issubdtype(actions.dtype, jnp.signedinteger):
-        actions = jnp.where((actions < 0) | (actions >= NUM_ACTIONS), NUM_ACTIONS, actions)
-    return actions.astype(jnp.int8)
 
 
 def _where_done(observe: Callable[[EnvState, EnvParams], Any], depth: tuple[Any, ...]) -> Callable:

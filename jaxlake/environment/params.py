@@ -9,11 +9,10 @@ import numpy as np
 
 from jaxlake.board.dynamics import ACTION_BITS, Action, open_moves
 from jaxlake.board.instance import Instance, check_instance
+from jaxlake.board.limits import MAX_SIZE
 from jaxlake.runtime.cpu_devices import called_apart
+from jaxlake.runtime.random_keys import check_typed
 from jaxlake.solver import DEFAULT_HORIZON
-
-MAX_SIZE = 32
-"""Largest board side N: a row of a board is packed into one 32-bit word."""
 
 
 @jax.tree_util.register_dataclass
@@ -146,6 +145,12 @@ class EnvState:
 
 def initial_state(key: jax.Array, params: EnvParams) -> EnvState:
     """Return the initial state on a board drawn uniformly from the pool (bias: count / 2**32)."""
+    check_typed(key)
+    if not isinstance(params, EnvParams):
+        raise TypeError(
+            f"params: got {type(params).__name__}, an EnvParams is needed; "
+            "jaxlake.environment.env_params(boards) makes one"
+        )
     index = _below(_mixed(key), params.count.astype(jnp.uint32)).astype(jnp.int32)
     no = jnp.bool_(False)
     return EnvState(index, params.instances.starts[index], jnp.int32(0), no, no)

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jaxlake.environment.lake_environment import LakeEnvironment
 from jaxlake.environment.params import EnvParams, env_params
 from jaxlake.errors import did_you_mean
-from jaxlake.generator import generate, lake_params
+from jaxlake.generator import lake_params
+from jaxlake.generator.generation import generate_quietly
 from jaxlake.runtime.random_keys import threefry_key
 from jaxlake.solver import DEFAULT_HORIZON
 
@@ -97,7 +98,8 @@ def make(
     _announce(id)
     key = threefry_key(0) if key is None else key
     params = lake_params(kind.size, kind.hole_ratio, kind.wait_ratio, kind.num_agents)
-    pool = generate(key, params, num_instances, max_size=kind.size, max_agents=kind.num_agents)
+    # A fixed horizon: an id always names the same boards.
+    pool = generate_quietly(key, params, num_instances, horizon=DEFAULT_HORIZON)
     if not bool(jnp.any(pool.filled)):
         raise ValueError(f"num_instances: none of {num_instances} boards of {id} could be made")
     return environment, env_params(pool.instances, max_steps=limit, filled=pool.filled)

@@ -19,7 +19,7 @@ import numpy as np
 
 from jaxlake.generator import mixture
 from jaxlake.generator.candidates import decode, draw_codes
-from jaxlake.runtime.random_keys import check_kind
+from jaxlake.runtime.random_keys import check_key
 from jaxlake.solver import DEFAULT_HORIZON, Status, solve_batch
 from jaxlake.solver.many_slots import candidate_budgets
 from jaxlake.statistics.tables import wilson_interval
@@ -86,11 +86,12 @@ def survey(
         One `KindSurvey` per kind, in the order of `strata`.
 
     Raises:
+        TypeError: `key` is not a typed key.
         ValueError: An argument is out of range, or the key has kind `rbg` or `unsafe_rbg`.
     """
     if not 1 <= candidates <= 1 << 20:
         raise ValueError(f"candidates: got {candidates}, 1 to {1 << 20} are allowed")
-    check_kind(key)
+    check_key(key)
     found: dict[tuple[int, int, int], KindSurvey] = {}
     for agents in sorted({kind[0] for kind in strata}):
         kinds = list(dict.fromkeys(kind for kind in strata if kind[0] == agents))

@@ -1,12 +1,17 @@
 """Sets of distinct solved boards for a mixture of kinds, by rejection sampling on the device."""
 
+import warnings
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, partial, wraps
+from inspect import unwrap
+from typing import ParamSpec
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxlake.board.limits import checked_mixture
 from jaxlake.generator import mixture
 from jaxlake.generator.board_parts import ALL_BOARDS, Part, checked_part
 from jaxlake.generator.mixture import LakeParams
@@ -15,22 +20,45 @@ from jaxlake.generator.pool import PoolOptions, batch_size_for
 from jaxlake.generator.rounds import Pool, fill_by_parts, fill_pool
 from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.runtime.cpu_devices import called_apart, jit_search
-from jaxlake.runtime.random_keys import check_kind
-from jaxlake.solver import DEFAULT_HORIZON, Widths, widths_for
+from jaxlake.runtime.random_keys import check_key
+from jaxlake.solver import Widths, default_horizon, widths_for
 from jaxlake.solver.chunks import default_platform
+
+P = ParamSpec("P")
 
 MAX_CANDIDATES = 1 << 18
 """Default number of candidates of a stream after which `generate` gives up."""
 
+_MAX_SIZE, _MAX_AGENTS = 10, 2  # defaults under jit and vmap, where the parameters have no values
 
+
+def _warns(generate: Callable[P, Generated]) -> Callable[P, Generated]:
+    """Make a function warn if a set that it returns outside jit misses boards."""
+
+    @wraps(generate)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Generated:
+        made = generate(*args, **kwargs)
+        if called_apart(made.filled) and (missing := int(np.sum(~np.asarray(made.filled)))):
+            warnings.warn(
+                f"{generate.__name__}: {missing} of {made.filled.size} boards could not be made; "
+                "their solutions are UNKNOWN with costs of -1, so use `filled` as the mask of "
+                "statistics; `shortfall_wait` and `shortfall_no_wait` count them by cell",
+                stacklevel=2,
+            )
+        return made
+
+    return call
+
+
+@_warns
 def generate(
     key: jax.Array,
     params: LakeParams,
     n: int,
     *,
-    max_size: int = 10,
-    max_agents: int = 2,
-    horizon: int = DEFAULT_HORIZON,
+    max_size: int | None = None,
+    max_agents: int | None = None,
+    horizon: int | None = None,
     batch_size: int | None = None,
     max_candidates: int | None = None,
     widths: Widths | None = None,
@@ -42,7 +70,7 @@ def generate(
     wait_ratio (rounded, halves up) need a wait. Candidates have exactly `hole_count` holes, uniform
     over all such sets of cells, and starts and goals uniform over distinct free cells. Boards that
     are unsolvable, UNKNOWN or duplicates are counted and discarded. Missing boards are reported by
-    cell.
+    cell, and outside jit and vmap also by a warning; `filled` is the mask of the others.
 
     The function works under jit; outside of jit, similar values of n share a program. `jax.vmap`
     over keys, parameters or both matches single calls. `jax.shard_map` distributes configurations
@@ -52,11 +80,16 @@ def generate(
     Args:
         key: Typed PRNG key. It alone decides among the boards of the same parameters.
         params: Leaves (S,), see `lake_params`. Infeasible cells cost nothing and are reported as
-            shortfall, as are cells beyond `max_size` or `max_agents` under jit and vmap.
+            shortfall, as are invalid cells, and those beyond `max_size` or `max_agents`, under jit
+            and vmap.
         n: Number of boards (static), 1 to 2**24.
-        max_size: N, the padded side of the boards (static), 2 to 32.
-        max_agents: K, the number of agent slots (static), 1 to 5.
-        horizon: Longest plan in steps, see `solve` (static).
+        max_size: N, the padded side of the boards (static), 2 to 32. Defaults to the largest `size`
+            with a positive share, and under jit and vmap to 10. Calls with the same `max_size`,
+            `max_agents` and `horizon` share a compiled program.
+        max_agents: K, the number of agent slots (static), 1 to 5. Defaults to the largest
+            `num_agents` with a positive share, and under jit and vmap to 2.
+        horizon: Longest plan in steps, see `solve` (static). Defaults to 64 up to a `max_size`
+            of 10, 96 up to 16 and 160 beyond.
         batch_size: Candidates examined at once (static). It does not change the result. The default
             depends on n and the device.
         max_candidates: Candidates of one stream before giving up (static), at most 2**30. Defaults
@@ -69,13 +102,16 @@ def generate(
         The boards, their solutions and the counts per cell.
 
     Raises:
-        TypeError: `key` is not a typed key, or a number is not an integer.
+        TypeError: `key` is not a typed key, `params` is not a `LakeParams`, or a number is not an
+            integer.
         ValueError: `key` has kind `rbg` or `unsafe_rbg` or holds several keys, a static argument is
             out of range, or the parameters are not (S,) arrays. Outside jit and vmap also if a
-            cell with a positive share exceeds `max_size` or `max_agents`.
+            value is one that `lake_params` rejects, or a cell with a positive share exceeds
+            `max_size` or `max_agents`.
     """
-    n = _check(n, max_size, max_agents, batch_size, max_candidates)
-    _check_padding(params, max_size, max_agents)
+    n = _check(key, params, n, max_size, max_agents, batch_size, max_candidates)
+    max_size, max_agents = _padding(params, max_size, max_agents)
+    horizon = default_horizon(max_size) if horizon is None else horizon
     index, parts = checked_part(part)
     options = PoolOptions(
         *(_slots(n), max_size, max_agents, horizon, batch_size, widths or widths_for(), parts)
@@ -86,6 +122,11 @@ def generate(
     return _of_one(pool, key, params, n, max_candidates, index)
 
 
+generate_quietly = unwrap(generate)
+"""`generate` without the warning, for callers that report missing boards."""
+
+
+@_warns
 def generate_sharded(
     key: jax.Array,
     params: LakeParams,
@@ -93,9 +134,9 @@ def generate_sharded(
     *,
     devices: tuple[jax.Device, ...] | None = None,
     batch_size: int | None = None,
-    max_size: int = 10,
-    max_agents: int = 2,
-    horizon: int = DEFAULT_HORIZON,
+    max_size: int | None = None,
+    max_agents: int | None = None,
+    horizon: int | None = None,
     max_candidates: int | None = None,
     widths: Widths | None = None,
     part: Part = ALL_BOARDS,
@@ -125,8 +166,9 @@ def generate_sharded(
     chosen = tuple(jax.devices() if devices is None else devices)
     if not chosen:
         raise ValueError("devices: got none, at least one is needed")
-    n = _check(n, max_size, max_agents, batch_size, max_candidates)
-    _check_padding(params, max_size, max_agents)
+    n = _check(key, params, n, max_size, max_agents, batch_size, max_candidates)
+    max_size, max_agents = _padding(params, max_size, max_agents)
+    horizon = default_horizon(max_size) if horizon is None else horizon
     widths = widths or widths_for(chosen[0].platform)
     batch_size = _shared_batch_size(batch_size, n, len(chosen), widths)
     index, parts = checked_part(part)
@@ -134,10 +176,27 @@ def generate_sharded(
     return _of_one(_pool_on(options, chosen), key, params, n, max_candidates, index)
 
 
-def _check(
-    n: int, max_size: int, max_agents: int, batch_size: int | None, max_candidates: int | None
-) -> int:
-    """Check the static arguments and return n as a Python integer."""
+def _check(key: jax.Array, params: LakeParams, n: int, *limits: int | None) -> int:
+    """Check the arguments, and return n as a Python integer."""
+    check_key(key)
+    if not isinstance(params, LakeParams):
+        raise TypeError(
+            f"params: got {type(params).__name__}, a LakeParams is needed; "
+            "jaxlake.lake_params(size, hole_ratio) makes one"
+        )
+    shapes = {name: np.shape(leaf) for name, leaf in vars(params).items()}
+    for name, shape in shapes.items():
+        if len(shape) != 1 or shape != shapes["size"] or not shape[0]:
+            raise ValueError(
+                f"params.{name}: got shape {shape}, (S,) is needed, the same for all leaves "
+                "(jax.vmap maps over further axes)"
+            )
+    if called_apart(params):
+        try:
+            checked_mixture(**vars(params))
+        except ValueError as error:
+            raise ValueError(f"params.{error}") from None
+    max_size, max_agents, batch_size, max_candidates = limits
     for name, value, least, most in (
         ("n", n, 1, 1 << 24),
         ("max_size", max_size, mixture.MIN_SIZE, mixture.MAX_SIZE),
@@ -154,21 +213,24 @@ def _check(
     return int(n)
 
 
-def _check_padding(params: LakeParams, max_size: int, max_agents: int) -> None:
-    """Raise `ValueError` if a cell with a positive share exceeds the padding of concrete params."""
-    shapes = {np.shape(leaf) for leaf in vars(params).values()}
-    if any(len(shape) != 1 for shape in shapes) or len(shapes) > 1 or not called_apart(params):
-        return  # other shapes raise later, and traced values cannot be inspected
-    for field, padding, most in (
-        ("size", "max_size", max_size),
-        ("num_agents", "max_agents", max_agents),
+def _padding(params: LakeParams, max_size: int | None, max_agents: int | None) -> tuple[int, int]:
+    """Return N and K; raise `ValueError` if a concrete cell with a positive share exceeds them."""
+    if not called_apart(params):
+        return max_size or _MAX_SIZE, max_agents or _MAX_AGENTS
+    shared = np.asarray(params.data_ratio) > 0
+    largest_size, largest_agents = (
+        int(np.asarray(leaf)[shared].max()) for leaf in (params.size, params.num_agents)
+    )
+    for field, largest, padding, most in (
+        ("size", largest_size, "max_size", max_size),
+        ("num_agents", largest_agents, "max_agents", max_agents),
     ):
-        values = np.where(np.asarray(params.data_ratio) > 0, np.asarray(getattr(params, field)), 0)
-        if (largest := int(values.max(initial=0))) > most:
+        if most is not None and largest > most:
             raise ValueError(
                 f"params.{field}: got {largest}, but {padding} is {most}; "
                 f"pass {padding}={largest} or more"
             )
+    return max_size or largest_size, max_agents or largest_agents
 
 
 def _slots(n: int) -> int:
@@ -180,18 +242,6 @@ def _slots(n: int) -> int:
 def _of_one(
     pool: Pool, key: jax.Array, params: LakeParams, n: int, max_candidates: int | None, part: int
 ) -> Generated:
-    shapes = {name: np.shape(leaf) for name, leaf in vars(params).items()}
-    for name, shape in shapes.items():
-        if len(shape) != 1 or shape != shapes["size"] or not shape[0]:
-            raise ValueError(
-                f"params.{name}: got shape {shape}, (S,) is needed, the same for all leaves "
-                "(jax.vmap maps over further axes)"
-            )
-    if not jax.dtypes.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key):
-        raise TypeError("key: a typed key is needed, such as jax.random.key(0)")
-    check_kind(key)
-    if key.shape:
-        raise ValueError(f"key: got shape {key.shape}, one key is needed (jax.vmap maps over more)")
     most = max(MAX_CANDIDATES, 8 * n) if max_candidates is None else max_candidates
     one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params)
     return _first(pool(key[None], one, *np.array([[n], [most], [part]], np.int32)), n)

@@ -90,8 +90,10 @@ def lake_params(
 
 def _is_traced(field: object) -> bool:
     """Return whether the values of a field are traced and cannot be read."""
-    traced = isinstance(field, jax.core.Tracer)
-    return traced or not getattr(field, "is_fully_addressable", True)
+    return any(
+        isinstance(leaf, jax.core.Tracer) or not getattr(leaf, "is_fully_addressable", True)
+        for leaf in jax.tree.leaves(field)
+    )
 
 
 _VALID = {"size": 2, "hole_ratio": 0, "wait_ratio": 0, "num_agents": 2, "data_ratio": 1}

@@ -25,8 +25,9 @@ KINDS = 2  # boards that need no wait, boards that need one
 class Generated:
     """n boards by cell, in the order of their candidates within a cell, unfilled slots last.
 
-    Unfilled slots hold zeros. The last five counts cover the cell's stream up to the candidate that
-    completed it, so cells that share a stream report the same counts.
+    Unfilled slots have no agents; their solutions are UNKNOWN, with -1 for costs and actions. The
+    last five counts cover the cell's stream up to the candidate that completed it, so cells that
+    share a stream report the same counts.
     """
 
     instances: Instance  # leaves (n, ...)
@@ -129,7 +130,7 @@ def _nothing(total: int, G: int, options: PoolOptions) -> Kept:
         seen=jnp.zeros((G, 2 + len(Status)), jnp.int32),
         number=jnp.full(total, _UNFILLED),
         codes=jnp.zeros((total, code_words(options.max_size, options.max_agents) + 1), jnp.uint32),
-        solutions=jax.tree.map(lambda x: jnp.zeros((total, *x.shape), x.dtype), blank),
+        solutions=jax.tree.map(lambda x: jnp.broadcast_to(x, (total, *x.shape)), blank),
         table=empty_table(total),
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxlake.board.instance import Instance
 from jaxlake.generator.board_digests import DigestSet, board_digests
-from jaxlake.generator.generation import Generated, generate
+from jaxlake.generator.generation import Generated, generate_quietly
 from jaxlake.generator.mixture import LakeParams
 from jaxlake.solver import Solution
 
@@ -67,7 +67,7 @@ class DrawOptions:
         """Call `generate` with JAX's default random bits, regardless of the process settings."""
         settings = dict(vars(self))
         with jax.threefry_partitionable(True):
-            made = generate(key, params, settings.pop("capacity"), **settings)
+            made = generate_quietly(key, params, settings.pop("capacity"), **settings)
             host: Generated = jax.device_get(made)
         return host
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from jaxlake.errors import did_you_mean
-from jaxlake.policies.joint_rollout import JointPolicy
+from jaxlake.policies.joint_rollout import JointPolicy, check_policy
 from jaxlake.policies.plan_following import optimal_policy, prioritised_policy
 from jaxlake.policies.reactive import RandomPolicy, ShortestPathPolicy
 from jaxlake.solver import DEFAULT_HORIZON
@@ -47,16 +47,3 @@ def policy_of(name: str, *, horizon: int = DEFAULT_HORIZON) -> JointPolicy:
             ) from error
     check_policy(name, policy)
     return policy
-
-
-def check_policy(name: str, policy: object) -> None:
-    """Raise `ValueError` if an object lacks a method of `JointPolicy` or is not hashable."""
-    for method in ("start", "act"):
-        if not callable(getattr(policy, method, None)):
-            raise ValueError(f"got {name}, which is not a JointPolicy: it has no method {method}")
-    try:
-        hash(policy)
-    except TypeError:
-        raise ValueError(
-            f"got {name}, which can't be hashed; a frozen dataclass is needed"
-        ) from None

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board.dynamics import Action
-from jaxlake.board.instance import Instance
+from jaxlake.board.dynamics import Action, checked_actions
+from jaxlake.board.instance import Instance, check_instance
 from jaxlake.board.verification import Outcome, verify
 from jaxlake.environment.conflict_policies import ConflictPolicy, conflict_policy, resolve
 from jaxlake.runtime.batch_axes import merge_batch_axes
-from jaxlake.runtime.random_keys import check_kind
+from jaxlake.runtime.random_keys import check_key
 from jaxlake.solver import DEFAULT_HORIZON, Solution
 from jaxlake.solver.materialize import materialize
 from jaxlake.statistics.tables import Statistics, tabulate
@@ -47,6 +47,21 @@ class JointPolicy(Protocol):
         Returns:
             (actions, memory): int8 (K,), and memory of the same structure, shapes and dtypes.
         """
+
+
+def check_policy(name: str, policy: object) -> None:
+    """Raise `ValueError` if an object lacks a method of `JointPolicy` or is not hashable."""
+    if isinstance(policy, type):
+        raise ValueError(f"got the class {name}, an object of it is needed")
+    for method in ("start", "act"):
+        if not callable(getattr(policy, method, None)):
+            raise ValueError(f"got {name}, which is not a JointPolicy: it has no method {method}")
+    try:
+        hash(policy)
+    except TypeError:
+        raise ValueError(
+            f"got {name}, which can't be hashed; a frozen dataclass is needed"
+        ) from None
 
 
 @jax.tree_util.register_dataclass
@@ -85,15 +100,14 @@ def roll_out(
         The `JointRollout`.
 
     Raises:
-        ValueError: `key` is of kind `rbg` or `unsafe_rbg`, `max_steps` is below 1, the boards don't
-            have one leading axis, or the conflict policy is unknown.
+        TypeError: `key` is not a typed key, or `instances` is not an `Instance`.
+        ValueError: `key` is of kind `rbg` or `unsafe_rbg`, `policy` is not a policy or returns
+            actions of another shape than (K,), `max_steps` is below 1, the boards don't have one
+            leading axis, or the conflict policy is unknown.
     """
+    check_key(key)
+    _check(instances, 1, [policy], max_steps)
     conflict = conflict_policy(conflict)
-    if max_steps < 1:
-        raise ValueError(f"max_steps: got {max_steps}, at least 1 is allowed")
-    if len(shape := np.shape(instances.size)) != 1:
-        raise ValueError(f"instances: got size of shape {shape}, one leading axis is needed")
-    check_kind(key)
     instances = jax.tree.map(jnp.asarray, instances)
     keys = _numbered_keys(key, jnp.arange(instances.size.shape[0]))
     return play_boards(keys, policy, instances, max_steps, solutions, conflict)
@@ -151,17 +165,21 @@ def sweep(
         number of devices.
 
     Raises:
-        ValueError: `key` is of kind `rbg` or `unsafe_rbg`, `policies` or `devices` is empty, the
-            conflict policy is unknown, or the boards don't have two leading axes.
+        TypeError: `key` is not a typed key, `policies` is not a list, or `instances` is not an
+            `Instance`.
+        ValueError: `key` is of kind `rbg` or `unsafe_rbg`, `policies` or `devices` is empty, an
+            element is not a policy, the conflict policy is unknown, or the boards don't have two
+            leading axes.
     """
+    check_key(key)
+    if isinstance(policies, str) or not isinstance(policies, Sequence):
+        raise TypeError(f"policies: got {policies!r:.100}, a list of policies is needed")
     conflict = conflict_policy(conflict)
     if not policies:
         raise ValueError("policies: got none, at least one is needed")
     if devices is not None and not devices:
         raise ValueError("devices: got none, at least one is needed")
-    if len(shape := np.shape(instances.size)) != 2:
-        raise ValueError(f"instances: got size of shape {shape}, two leading axes are needed")
-    check_kind(key)
+    _check(instances, 2, policies, max_steps)
     instances, solutions = jax.tree.map(jnp.asarray, (instances, solutions))
     C, B = instances.size.shape
     counted = jnp.ones((C, B), bool) if mask is None else jnp.asarray(mask, bool)
@@ -175,6 +193,21 @@ def sweep(
     own = [device for device in devices if device.process_index == jax.process_index()]
     with jax.default_device(own[0] if own else None):
         return _tables_on(options, tuple(devices))(keys, instances, solutions, counted)
+
+
+def _check(instances: Instance, axes: int, policies: Sequence[JointPolicy], max_steps: int) -> None:
+    for policy in policies:
+        try:
+            check_policy(f"{policy!r:.100}", policy)
+        except ValueError as error:
+            hint = "; policy_of(name) returns a policy" if isinstance(policy, str) else ""
+            raise ValueError(f"policy: {error}{hint}") from None
+    if max_steps < 1:
+        raise ValueError(f"max_steps: got {max_steps}, at least 1 is allowed")
+    check_instance(instances)
+    if len(shape := np.shape(instances.size)) != axes:
+        needed = "one leading axis is" if axes == 1 else "two leading axes are"
+        raise ValueError(f"instances: got size of shape {shape}, {needed} needed")
 
 
 class _SweepOptions(NamedTuple):
@@ -264,7 +297,12 @@ def _play_batch(
     """Play one episode per board; return actions, int8 (B, T, K), and lengths, int32 (B,)."""
     mask, goals = instances.agent_mask, instances.goals
     key_start, key_act = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
-    start, act = jax.vmap(policy.start), jax.vmap(policy.act, (0, 0, 0, None, 0))
+
+    def choose(*inputs: Any) -> tuple[jax.Array, Any]:
+        actions, memory = policy.act(*inputs)
+        return checked_actions(actions, mask.shape[1]), memory
+
+    start, act = jax.vmap(policy.start), jax.vmap(choose, (0, 0, 0, None, 0))
     fold_in = jax.vmap(jax.random.fold_in, (0, None))
 
     def step(_: Any, episodes: _Episodes) -> _Episodes:

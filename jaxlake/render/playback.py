@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxlake.board.dynamics import ACTION_DELTAS, Action
-from jaxlake.board.instance import Instance
+from jaxlake.board.instance import Instance, check_instance
 from jaxlake.errors import did_you_mean
 from jaxlake.render.palette import AGENT_COLOURS
 
@@ -59,6 +59,7 @@ class Playback:
 
 def board_of_instance(instance: Instance) -> Board:
     """Return the board of an instance; raise `ValueError` unless 1 to 5 agents come first."""
+    check_instance(instance)
     mask = np.asarray(instance.agent_mask)
     if mask.ndim != 1:
         raise ValueError(f"instance: got a batch of shape {mask.shape[:-1]}, one is needed")

@@ -1,16 +1,18 @@
 """Exact solver: optimal sum of costs and makespan, a plan for each, and `needs_wait`."""
 
 from jaxlake.solver.chunks import Kernels, Widths, widths_for
-from jaxlake.solver.solution import DEFAULT_HORIZON, Solution, Status
+from jaxlake.solver.solution import DEFAULT_HORIZON, HORIZONS, Solution, Status, default_horizon
 from jaxlake.solver.tiers import DEFAULT_MAX_EXPANSIONS, solve, solve_batch
 
 __all__ = [
     "DEFAULT_HORIZON",
     "DEFAULT_MAX_EXPANSIONS",
+    "HORIZONS",
     "Kernels",
     "Solution",
     "Status",
     "Widths",
+    "default_horizon",
     "solve",
     "solve_batch",
     "widths_for",

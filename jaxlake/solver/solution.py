@@ -9,6 +9,14 @@ import jax.numpy as jnp
 DEFAULT_HORIZON = 64
 """Default length limit of plans, in steps."""
 
+HORIZONS = {10: 64, 16: 96, 32: 160}
+"""Length limits of plans that leave few boards UNKNOWN, in steps, by the largest size of boards."""
+
+
+def default_horizon(size: int) -> int:
+    """Return the length limit of plans for boards of at most this size, in steps."""
+    return next(horizon for limit, horizon in HORIZONS.items() if size <= limit)
+
 
 class Status(IntEnum):
     """Outcome of `solve` for an instance."""

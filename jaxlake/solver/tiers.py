@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board.instance import Instance, are_boards, check_boards, check_instance
+from jaxlake.board.instance import Instance, are_boards, check_board, check_boards, check_instance
 from jaxlake.board.limits import MAX_AGENTS, MAX_SIZE, MIN_AGENTS
 from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.runtime.cpu_devices import called_apart, jit_search
@@ -61,11 +61,12 @@ def solve(
 
     Raises:
         TypeError: `instance` is not an `Instance`, or one of its leaves has the wrong dtype.
-        ValueError: `horizon`, N or the number of slots is out of range, or `max_expansions` is not
-            a scalar. Outside of jit and vmap also if the board is invalid, see `Instance`; inside,
-            invalid boards return UNKNOWN.
+        ValueError: `instance` is a batch, the shapes of its leaves do not fit together, `horizon`,
+            N or the number of slots is out of range, or `max_expansions` is not a scalar. Outside
+            jit and vmap also if the board is invalid, see `Instance`; inside, invalid boards return
+            UNKNOWN.
     """
-    check_instance(instance)
+    check_board(instance, "solve")
     _check(instance, horizon)
     _check_budgets(max_expansions, ())
     return _solve(instance, horizon, max_expansions, widths, single=True)

@@ -13,7 +13,7 @@ from jaxlake.environment.conflict_policies import ConflictPolicy
 from jaxlake.generator import Generated, LakeParams, generate, hole_count
 from jaxlake.policies.joint_rollout import JointPolicy, play_boards
 from jaxlake.runtime.cpu_devices import jit_search
-from jaxlake.runtime.random_keys import check_kind
+from jaxlake.runtime.random_keys import check_key
 from jaxlake.solver.chunks import widths_for
 from jaxlake.statistics.summaries import Summary, summarize
 from jaxlake.statistics.tables import Statistics, tabulate
@@ -92,7 +92,7 @@ def chunk_program(
     own = [device for device in devices if device.process_index == jax.process_index()]
 
     def call(key: jax.Array, params: LakeParams, numbers: jax.Array) -> ChunkResult:
-        check_kind(key)
+        check_key(key)
         # Policies that call the solver choose its widths by the default device.
         with jax.default_device(own[0] if own else None):
             return program(key, params, numbers)

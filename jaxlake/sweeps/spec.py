@@ -13,8 +13,8 @@ import numpy as np
 
 from jaxlake.environment.conflict_policies import ConflictPolicy, conflict_policy
 from jaxlake.errors import did_you_mean, shortened
-from jaxlake.policies.catalogue import check_policy, policy_of
-from jaxlake.policies.joint_rollout import JointPolicy
+from jaxlake.policies.catalogue import policy_of
+from jaxlake.policies.joint_rollout import JointPolicy, check_policy
 from jaxlake.solver import DEFAULT_HORIZON
 from jaxlake.sweeps.knobs import KNOBS, Choice, Range, SweepError, grid_axis, sample_axis
 

@@ -26,7 +26,6 @@ both kinds, or --max-candidates have been drawn. Missing boards are reported on 
 exit status: 0 all boards were made, 1 some are missing, 2 the request is impossible
 """
 
-_MAX_SIZE = 10
 _CHUNK = 2048
 _MAX_CANDIDATES = 1 << 18
 
@@ -36,15 +35,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     describe(parser, run, _HELP)
     ratio = number(float, 0, 1)
     add = partial(parser.add_argument, required=True)
-    add("--size", metavar="N", type=number(int, 2, _MAX_SIZE), help="side of the board, 2 to 10")
+    add("--size", metavar="N", type=number(int, 2, 32), help="side of the board, 2 to 32")
     add("--hole-ratio", metavar="H", type=ratio, help="share of all cells, 0 to 1")
     add("--wait-ratio", metavar="W", type=ratio, help="share of boards that need a wait, 0 to 1")
-    add("--count", metavar="C", type=number(int, 1, 1_000_000), help="number of boards")
+    add("--count", metavar="C", type=number(int, 1, 1 << 24), help="number of boards")
     add_seed(parser)
     agents = "agents on each board, 1 to 5 (default: 2)"
     parser.add_argument("--agents", metavar="K", type=number(int, 1, 5), default=2, help=agents)
     tries = f"boards to draw for every {_CHUNK:,} before giving up (default: {_MAX_CANDIDATES:,})"
-    most = number(int, 1, 1 << 30)
+    most = number(int, 0, 1 << 30)
     parser.add_argument(
         "--max-candidates", metavar="M", type=most, default=_MAX_CANDIDATES, help=tries
     )
@@ -91,14 +90,17 @@ def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[s
     from jaxlake import format_grid, lake_params
     from jaxlake.datasets.solution_fields import optimum_fields
     from jaxlake.generator.board_digests import DigestSet
-    from jaxlake.generator.quotas import BATCH_SIZE, CAPACITY, HORIZON, DrawOptions, fill_quotas
+    from jaxlake.generator.quotas import BATCH_SIZE, CAPACITY, DrawOptions, fill_quotas
     from jaxlake.runtime.random_keys import threefry_key
+    from jaxlake.solver import HORIZONS
 
     agents = "" if args.agents == 2 else f"_k{args.agents}"
     kind = f"{args.size}x{args.size}{agents}_hr{args.hole_ratio:g}_wr{args.wait_ratio:g}"
     params = lake_params(args.size, args.hole_ratio, num_agents=args.agents)
-    limits = (HORIZON, args.max_candidates, BATCH_SIZE)
-    options = DrawOptions(CAPACITY, _MAX_SIZE, args.agents, *limits)
+    # Boards are padded to one of three sizes, so that few programs are compiled.
+    padded = min(limit for limit in HORIZONS if limit >= args.size)
+    limits = (HORIZONS[padded], args.max_candidates, BATCH_SIZE)
+    options = DrawOptions(CAPACITY, padded, args.agents, *limits)
     left, chunks, made = Counter(wanted), itertools.count(), itertools.count()
     seen = DigestSet()
     first_key = threefry_key(args.seed)

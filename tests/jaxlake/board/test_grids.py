@@ -67,7 +67,7 @@ def test_format_grid_rejects_batches_and_empty_boards():
         jaxlake.stack_instances([one, jaxlake.stack_instances([one, one])])
 
 
-def test_boards_whose_places_int8_cannot_hold_are_refused():
-    rows = [" ".join("F" * 129)] * 129
-    with pytest.raises(GridError, match="grid: got 129 rows, at most 128 are allowed"):
+def test_parse_grid_rejects_sizes_that_solve_rejects():
+    rows = [" ".join("F" * 33)] * 33
+    with pytest.raises(GridError, match="grid: got 33 rows, at most 32 are allowed"):
         jaxlake.parse_grid(rows)

@@ -77,6 +77,41 @@ def test_leaves_of_other_types_are_refused_within_programs_too(
             call()
 
 
+@pytest.mark.parametrize(
+    ("name", "leaf"),
+    [
+        ("holes", BOARD.holes[:, :2]),
+        ("holes", np.bool_(True)),
+        ("starts", BOARD.starts[:2]),
+        ("goals", BOARD.goals[0]),
+        ("size", np.array([3])),
+        ("agent_mask", np.ones(2, bool)),
+    ],
+)
+def test_instances_of_other_shapes_are_rejected(name, leaf):
+    board = replace(BOARD, **{name: leaf})
+    plan = np.zeros((4, 3), np.int8)
+    for call in (
+        lambda: jaxlake.solve(board),
+        lambda: jaxlake.verify(board, plan),
+        lambda: jaxlake.step(board, BOARD.starts, plan[0]),
+        lambda: env_params(board),
+        lambda: jaxlake.show(board),
+    ):
+        with pytest.raises(ValueError, match=r"^instance: got leaves of the shapes .* are needed"):
+            call()
+
+
+def test_solve_of_a_batch_names_vmap():
+    batch = stack_instances([BOARD, BOARD])
+    for call, name in (
+        (lambda: jaxlake.solve(batch), "solve"),
+        (lambda: jaxlake.verify(batch, np.zeros((4, 3), np.int8)), "verify"),
+    ):
+        with pytest.raises(ValueError, match=rf"batch of shape \(2,\).*jax.vmap\(jaxlake.{name}\)"):
+            call()
+
+
 @pytest.mark.slow
 def test_jit_returns_unknown_for_invalid_boards():
     """If an agent starts at its goal, the search would return a suboptimal plan as OPTIMAL."""

@@ -60,7 +60,7 @@ def test_feasibility_map_lists_every_kind(cli):
             generate(agents=1),
             "--wait-ratio: got 0.5, a single agent never needs a wait: only 0 is allowed",
         ),
-        (generate(size=11), "--size: got 11, 2 to 10 are allowed"),
+        (generate(size=33), "--size: got 33, 2 to 32 are allowed"),
         (generate(wait_ratio="nan"), "--wait-ratio: got nan, 0 to 1 are allowed"),
     ],
 )

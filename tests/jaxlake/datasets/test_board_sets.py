@@ -7,12 +7,15 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
 import jax
+import numpy as np
 import pytest
 
+import jaxlake
 from benchmarks.oracles import check, least_makespan, least_sum_of_costs
 from jaxlake import format_grid
 from jaxlake.datasets import (
@@ -62,6 +65,24 @@ def test_set_of_one_part_loads_as_generate_returns_it(tmp_path):
     assert_same((loaded.instances, loaded.solutions), (made.instances, made.solutions))
     assert loaded.cell.tolist() == made.cell.tolist()
     assert read_counts(tmp_path)["candidates"].tolist() == made.candidates.tolist()
+
+
+def test_load_returns_the_filled_boards_of_save(finished, tmp_path):
+    lakes = load_set(finished)
+    filled = np.arange(len(lakes.cell)) % 3 > 0
+    jaxlake.save(replace(lakes, filled=filled), tmp_path / "lakes")
+    loaded = jaxlake.load(tmp_path / "lakes")
+    assert_same(
+        (loaded.instances, loaded.solutions, loaded.cell),
+        jax.tree.map(lambda leaf: leaf[filled], (lakes.instances, lakes.solutions, lakes.cell)),
+    )
+    assert loaded.filled.all()
+    assert_same(loaded.candidates, lakes.candidates)
+    with pytest.raises(TypeError, match="lakes: got Instance, the output of generate is needed"):
+        jaxlake.save(lakes.instances, tmp_path / "boards")
+    several = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), lakes)
+    with pytest.raises(ValueError, match=r"lakes: got filled of shape \(2, .*one set is needed"):
+        jaxlake.save(several, tmp_path / "boards")
 
 
 def test_boards_are_distinct_and_each_belongs_to_its_part(finished):

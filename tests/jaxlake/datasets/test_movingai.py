@@ -111,3 +111,9 @@ def test_non_lake_tasks_are_rejected(tmp_path, rows, agents, said):
     scenarios = [Scenario("a.map", (3, 4), (b, a), (d, c)) for a, b, c, d in rows]
     with pytest.raises(DatasetError, match=said):
         movingai.instance_from_scenarios(grid_map, scenarios, agents)
+
+
+def test_maps_larger_than_boards_are_rejected():
+    scenarios = [Scenario("a.map", (2, 33), (0, 0), (1, 1))]
+    with pytest.raises(DatasetError, match="map: got 2x33 cells, at most 32x32 are allowed"):
+        movingai.instance_from_scenarios(np.ones((2, 33), bool), scenarios, 1)

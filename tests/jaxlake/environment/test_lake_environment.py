@@ -11,7 +11,8 @@ import pytest
 
 import jaxlake
 from jaxlake import Failure
-from jaxlake.environment import LakeEnvironment
+from jaxlake.board.instance import pad_instance
+from jaxlake.environment import JointAgentLake, LakeEnvironment, Planes
 from jaxlake.environment.params import EnvState, env_params
 from jaxlake.environment.step_rewards import agent_reward, sparse_reward
 from jaxlake.policies import ShortestPathPolicy, roll_out
@@ -195,6 +196,30 @@ def test_vmapped_params_equal_single_ones_without_retracing():
         assert_same(row_of(together, i), expected)
 
 
+def test_wrong_arguments_raise_errors_that_name_them():
+    for options, problem in (
+        ({"observation": "planes"}, "observation: got 'planes', an Observation such as Planes"),
+        ({"observation": Planes}, "observation: got <class .*Planes'>, an Observation such as"),
+        ({"reward": "team"}, "reward: got 'team', a function such as team_reward is needed"),
+    ):
+        with pytest.raises(TypeError, match=problem):
+            LakeEnvironment(**options)
+    environment, params = LakeEnvironment(), env_params(jaxlake.parse_grid(["S G", "s g"]))
+    key, raw, none = jax.random.key(0), jax.random.PRNGKey(0), jnp.zeros(2, jnp.int8)
+    _, state = environment.reset(key, params)
+    for call, problem in (
+        (lambda: environment.reset(raw, params), r"key: got uint32 \(2,\), a typed key is needed"),
+        (lambda: environment.step(raw, state, none, params), "key: got uint32"),
+        (lambda: environment.reset(params, key), "key: got EnvParams, a typed key is needed"),
+        (lambda: environment.reset(key, params.instances), "params: got Instance, an EnvParams"),
+        (lambda: environment.step(key, params, none, state), "state: got EnvParams, the EnvState"),
+    ):
+        with pytest.raises(TypeError, match=problem):
+            call()
+    # Scripts for gymnax pass raw keys to the adapter.
+    assert_same(JointAgentLake(environment, params).reset(raw)[1], state)
+
+
 def test_wrong_pools_are_refused_by_name():
     _, boards = pool_of(4, 3, [3], [2], 4, 2)
     with pytest.raises(ValueError, match="max_steps: got 0"):
@@ -210,6 +235,6 @@ def test_wrong_pools_are_refused_by_name():
         env_params(empty, filled=np.array([True, True, False]))
     assert int(env_params(empty, filled=np.array([True, False, True])).count) == 2
     with pytest.raises(ValueError, match="at most 32x32"):
-        env_params(jaxlake.parse_grid(["S G", "F F"], max_size=33))
+        env_params(pad_instance(jaxlake.parse_grid(["S G", "F F"]), 33, 2))
     with pytest.raises(ValueError, match="empty pool"):
         env_params(jax.tree.map(lambda leaf: leaf[:0], boards))

@@ -18,7 +18,8 @@ from jaxlake import Status, lake_params
 from jaxlake.generator import generate, generate_sharded
 from jaxlake.generator.candidates import decode, draw_codes
 from jaxlake.generator.generation import _shared_batch_size
-from jaxlake.solver import widths_for
+from jaxlake.solver import default_horizon, widths_for
+from jaxlake.solver.solution import unknown_solution
 from tests.jaxlake.solver.boards import assert_same, row_of
 
 N, HORIZON, LIMIT, BOARDS = 6, 8, 600, 60
@@ -110,8 +111,10 @@ def test_requests_are_split_by_share_and_slots_lie_by_cell(made, number):
         assert (np.diff(filled.astype(int)) <= 0).all()
         missing = result.shortfall_wait[cell] + result.shortfall_no_wait[cell]
         assert filled.sum() == requested[cell] - missing
-    for leaf in jax.tree.leaves((result.instances, result.solutions)):
+    for leaf in jax.tree.leaves(result.instances):
         assert not leaf[~result.filled].any()
+    missing = row_of(result.solutions, ~result.filled)
+    assert_same(missing, jax.vmap(lambda _: unknown_solution(HORIZON, 2))(missing.status))
 
 
 def test_infeasible_boards_are_missing(made):
@@ -277,6 +280,11 @@ def test_devices_share_a_batch_equally(devices):
     assert _shared_batch_size(2 * devices + 1, 8, devices, widths_for("cpu")) == 3 * devices
 
 
+def _changed(**fields):
+    """Parameters with values that did not pass `lake_params`."""
+    return replace(lake_params(3), **{name: jnp.array([value]) for name, value in fields.items()})
+
+
 @pytest.mark.parametrize(
     ("number", "error", "said"),
     [
@@ -288,6 +296,11 @@ def test_devices_share_a_batch_equally(devices):
         ({"batch_size": 0}, ValueError, "batch_size: got 0"),
         ({"max_candidates": -1}, ValueError, "max_candidates: got -1"),
         ({"params": STACKED}, ValueError, r"params.size: got shape \(3, 5\)"),
+        ({"key": MIXTURES[0]}, TypeError, "key: got LakeParams, a typed key is needed"),
+        ({"params": jax.random.key(0)}, TypeError, "params: got .*Array.*, a LakeParams is needed"),
+        ({"params": _changed(hole_ratio=np.nan)}, ValueError, "params.hole_ratio: got nan, 0 to 1"),
+        ({"params": _changed(wait_ratio=2.0)}, ValueError, "params.wait_ratio: got 2.0, 0 to 1"),
+        ({"params": _changed(num_agents=-1)}, ValueError, "params.num_agents: got -1, 1 to 5"),
         ({"key": jax.random.PRNGKey(0)}, TypeError, "typed key"),
         ({"max_candidates": 1.5}, TypeError, "max_candidates: got 1.5, a whole number"),
         ({"part": (0.5, 2)}, TypeError, "part: got 0.5 of 2, whole numbers are needed"),
@@ -300,11 +313,21 @@ def test_generate_names_invalid_numbers(number, error, said):
         jaxlake.generate(**(given | number))
 
 
-def test_generate_takes_numpy_numbers_and_rejects_nan():
-    key, params = jax.random.key(0), jaxlake.lake_params(3, hole_ratio=[0.2] * 4)
-    wrong = replace(params, hole_ratio=np.float32([0.2, np.nan, np.inf, 3e8]))
+def test_generate_infers_padding_and_warns_of_missing_boards():
+    params = lake_params([3, 3, 9], hole_ratio=[0.2, 1.0, 0.0], data_ratio=[1, 1, 0])
     # The solver is compiled for these shapes in test_compilations.py, too.
-    options = {"max_size": 3, "horizon": 8, "batch_size": 32, "max_candidates": 64, "part": [0, 1]}
-    made = jaxlake.generate(key, wrong, np.int64(8), **options)
-    assert made.shortfall_no_wait.tolist() == [0, 2, 2, 2]
-    assert made.candidates.tolist()[1:] == [0, 0, 0]
+    options = {"horizon": 8, "batch_size": 32, "max_candidates": 64, "part": [0, 1]}
+    with pytest.warns(UserWarning, match="^generate: 4 of 8 boards could not be made") as caught:
+        made = jaxlake.generate(jax.random.key(0), params, np.int64(8), **options)
+    assert len(caught) == 1
+    assert made.instances.holes.shape == (8, 3, 3)
+    assert made.instances.agent_mask.shape == (8, 2)
+    assert made.shortfall_no_wait.tolist() == [0, 4, 0]
+    assert (np.asarray(made.solutions.status) == np.where(made.filled, 0, Status.UNKNOWN)).all()
+    assert ((np.asarray(made.solutions.sum_of_costs) < 0) == ~np.asarray(made.filled)).all()
+
+
+def test_default_horizon_follows_the_size():
+    assert [default_horizon(size) for size in (2, 10, 11, 16, 17, 32)] == [64, 64, 96, 96, 160, 160]
+    make = partial(generate, params=lake_params(3), n=2, max_size=11)
+    assert jax.eval_shape(make, jax.random.key(0)).solutions.plan.shape == (2, 96, 2)

@@ -78,6 +78,8 @@ def test_lake_params_take_traced_ratios_and_check_the_rest():
     expected = make(np.array([[4], [5]]), np.array([[0.25], [0.5]]))
     assert_same(jax.jit(make, static_argnums=0)(((4,), (5,)), np.array([[0.25], [0.5]])), expected)
     assert_same(jax.vmap(make)(np.array([4, 5]), np.array([0.25, 0.5])), expected)
+    cells = jax.jit(lambda low, high: make(4, [low, high]))(0.25, 0.5)
+    assert_same(cells, make(4, [0.25, 0.5]))
     with pytest.raises(ValueError, match="size: got 40, 2 to 32 are allowed"):
         jax.jit(make, static_argnums=0)(40, 0.5)
     with pytest.raises(ValueError, match="an integer or a sequence of them is needed"):

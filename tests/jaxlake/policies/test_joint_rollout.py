@@ -1,7 +1,9 @@
 """Scripted policies and their rollouts against plain-Python searches and walks."""
 
 import random
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -185,7 +187,41 @@ def test_sweep_equals_single_rollouts_and_traces_once(solved):
         assert np.array_equal(table.failures[1, c].sum(axis=(0, 1, 2, 3)), kinds)
 
 
+@dataclass(frozen=True)
+class _Constant:
+    """A policy that returns the same actions always."""
+
+    actions: tuple[int, ...] | int
+    dtype: Any = np.int8
+
+    def start(self, key, instance):
+        return ()
+
+    def act(self, key, instance, positions, time, memory):
+        return np.array(self.actions, self.dtype), memory
+
+
+def test_roll_out_checks_the_actions_of_a_policy():
+    boards = _boards([["S F G", "s F g", "F F F"]] * 2)
+    for actions, dtype in ((4, np.int8), ((4,), np.int8), ((4,) * 2, np.int8), ((4.0,) * K, float)):
+        with pytest.raises(ValueError, match=r"actions: got .* whole numbers of shape \(3,\)"):
+            roll_out(jax.random.key(0), _Constant(actions, dtype), boards, max_steps=4)
+    played = roll_out(jax.random.key(0), _Constant((4, 4, 0), np.int32), boards, max_steps=4)
+    assert played.outcome.valid.all()
+
+
 def test_wrong_arguments_are_refused_by_name():
+    key, policy, cells = jax.random.key(0), RandomPolicy(), _boards(_grids(7, 2, 2))
+    for call, error, problem in (
+        (lambda: sweep(key, policy, cells, None), TypeError, "policies: got RandomPolicy"),
+        (lambda: sweep(key, ["random"], cells, None), ValueError, "policy: got 'random', which is"),
+        (lambda: roll_out(key, RandomPolicy, cells), ValueError, "policy: got the class"),
+        (lambda: roll_out(policy, key, cells), TypeError, "key: got RandomPolicy, a typed key"),
+        (lambda: roll_out(jax.random.PRNGKey(0), policy, cells), TypeError, "key: got uint32"),
+        (lambda: roll_out(key, policy, None), TypeError, "instance: got NoneType"),
+    ):
+        with pytest.raises(error, match=problem):
+            call()
     boards = _boards(_grids(7, 2, 2))
     unknown = "conflict: got 'failing', allowed are"
     with pytest.raises(ValueError, match=unknown):

@@ -14,6 +14,7 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake import Status
+from jaxlake.board.instance import pad_instance
 from jaxlake.solver import Widths, solve_batch, widths_for
 from jaxlake.solver.solution import unknown_solution
 from tests.jaxlake.solver.boards import (
@@ -209,7 +210,7 @@ def test_arguments_out_of_range_are_named():
     with pytest.raises(ValueError, match="agent_mask: got 6 slots for agents, 1 to 5 are allowed"):
         jaxlake.solve(jaxlake.parse_grid(["S G", "F F"], max_agents=6))
     with pytest.raises(ValueError, match="holes"):
-        jaxlake.solve(jaxlake.parse_grid(["S G", "F F"], max_size=33))
+        jaxlake.solve(pad_instance(jaxlake.parse_grid(["S G", "F F"]), 33, 2))
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 4, 5])
