@@ -16,7 +16,7 @@ from jaxlake.solver.materialize import materialize
 from jaxlake.solver.space_time import NEVER, NOBODY, Blocked, PathBits, SearchBuffers
 
 T = TypeVar("T")
-Turned = TypeVar("Turned", "PreparedBoards", "PrioritisedPlans")
+AgentArrays = TypeVar("AgentArrays", "PreparedBoards", "PrioritisedPlans")
 
 
 class PreparedBoards(NamedTuple):
@@ -96,13 +96,13 @@ def plan_in_order(
         )
         absent = goals[rank] == NOBODY
         last = jnp.where(failed | absent, jnp.int16(-1), latest[rank])
-        found = space_time.reach_goal(
+        reachable = space_time.reach_goal(
             start, goal, (blocked,), waits=True, earliest=0, latest=last, layers=buffers.layers
         )
         traced, cells = space_time.trace_back(
-            goal, found, (blocked,), waits=True, buffer=buffers.cells, upwards=upwards
+            goal, reachable, (blocked,), waits=True, buffer=buffers.cells, upwards=upwards
         )
-        arrival = jnp.where(absent, jnp.int16(0), found.arrival)
+        arrival = jnp.where(absent, jnp.int16(0), reachable.arrival)
         failed |= arrival == NEVER
         path = materialize(jnp.where(absent, jnp.int16(NOBODY), traced.cells), true)
         bits = materialize(
@@ -113,7 +113,7 @@ def plan_in_order(
         )
         new = space_time.blocked_by(bits, rows, jnp.ones((1, B), bool))
         used = (cells_shut | new.cells, across | new.right, along | new.down)
-        return plans, used, SearchBuffers(found.layers, cells), failed
+        return plans, used, SearchBuffers(reachable.layers, cells), failed
 
     unplanned = PrioritisedPlans(
         arrival=jnp.zeros((K, B), jnp.int16), paths=jnp.full((K, T + 1, B), NOBODY, jnp.int16)
@@ -127,57 +127,58 @@ def plan_in_order(
 
 
 def prioritise(
-    boards: PreparedBoards, wanted: jax.Array, horizon: int, widths: Widths
+    boards: PreparedBoards, active: jax.Array, horizon: int, widths: Widths
 ) -> BestPlans:
-    """Plan the connected boards in `wanted` in two agent orders; return the better plans."""
-    never = jnp.full(wanted.shape, NEVER, jnp.int16)
-    nowhere = jnp.zeros((boards.starts.shape[0], horizon + 1, *wanted.shape), jnp.int16)
+    """Plan the connected boards in `active` in two agent orders; return the better plans."""
+    never = jnp.full(active.shape, NEVER, jnp.int16)
+    nowhere = jnp.zeros((boards.starts.shape[0], horizon + 1, *active.shape), jnp.int16)
     blank = _Plan(never, never, nowhere)
-    one, other = _plan_in_two_orders(
-        boards, wanted, horizon, widths, blank, lambda _, plan: plan, _as_if_alone
+    forward, backward = _plan_in_two_orders(
+        boards, active, horizon, widths, blank, lambda _, plan: plan, _is_delay_free
     )
-    sooner, cheaper = one.makespan <= other.makespan, one.sum_of_costs <= other.sum_of_costs
+    sooner = forward.makespan <= backward.makespan
+    cheaper = forward.sum_of_costs <= backward.sum_of_costs
     return BestPlans(
-        sum_of_costs=jnp.minimum(one.sum_of_costs, other.sum_of_costs),
-        makespan=jnp.minimum(one.makespan, other.makespan),
-        paths=jnp.where(cheaper, one.paths, other.paths),
-        makespan_paths=jnp.where(sooner, one.paths, other.paths),
+        sum_of_costs=jnp.minimum(forward.sum_of_costs, backward.sum_of_costs),
+        makespan=jnp.minimum(forward.makespan, backward.makespan),
+        paths=jnp.where(cheaper, forward.paths, backward.paths),
+        makespan_paths=jnp.where(sooner, forward.paths, backward.paths),
     )
 
 
-def plans_as_if_alone(
-    boards: PreparedBoards, wanted: jax.Array, horizon: int, widths: Widths
+def delay_free_plans(
+    boards: PreparedBoards, active: jax.Array, horizon: int, widths: Widths
 ) -> tuple[jax.Array, jax.Array]:
-    """Find plans of connected boards in `wanted` in which every agent arrives as if alone.
+    """Find plans of connected boards in `active` in which every agent arrives as if alone.
 
     Two agent orders are planned.
 
     Returns:
         bool (B,), whether one of the orders gives such a plan, and the plans, int8 (B, T, K).
     """
-    B, K = wanted.shape[0], len(boards.starts)
-    blank = _AsIfAlone(jnp.zeros(B, bool), Rows(jnp.zeros((B, horizon * K), jnp.int8)))
+    B, K = active.shape[0], len(boards.starts)
+    blank = _DelayFreePlan(jnp.zeros(B, bool), Rows(jnp.zeros((B, horizon * K), jnp.int8)))
 
-    def keep(chunk: PreparedBoards, plan: _Plan) -> _AsIfAlone:
+    def keep(chunk: PreparedBoards, plan: _Plan) -> _DelayFreePlan:
         rows = space_time.by_board(space_time.actions_of(plan.paths))
-        return _AsIfAlone(_as_if_alone(chunk, plan), Rows(rows.reshape(len(rows), -1)))
+        return _DelayFreePlan(_is_delay_free(chunk, plan), Rows(rows.reshape(len(rows), -1)))
 
-    one, other = _plan_in_two_orders(
-        boards, wanted, horizon, widths, blank, keep, lambda _, kept: kept.found
+    forward, backward = _plan_in_two_orders(
+        boards, active, horizon, widths, blank, keep, lambda _, result: result.exists
     )
-    plan = jnp.where(one.found[:, None], one.plan.values, other.plan.values)
-    return wanted & (one.found | other.found), plan.reshape(B, horizon, K)
+    plan = jnp.where(forward.exists[:, None], forward.plan.values, backward.plan.values)
+    return active & (forward.exists | backward.exists), plan.reshape(B, horizon, K)
 
 
-def undisturbed(
-    pairs: PreparedBoards, wanted: jax.Array, horizon: int, widths: Widths
+def delay_free_pairs(
+    pairs: PreparedBoards, active: jax.Array, horizon: int, widths: Widths
 ) -> jax.Array:
-    """Return the wanted pairs that prioritised planning routes without any delay, bool (B,)."""
-    nothing = jnp.zeros(wanted.shape, bool)
-    one, other = _plan_in_two_orders(
-        pairs, wanted, horizon, widths, nothing, _as_if_alone, lambda _, found: found
+    """Return the active pairs that prioritised planning routes without any delay, bool (B,)."""
+    nothing = jnp.zeros(active.shape, bool)
+    forward, backward = _plan_in_two_orders(
+        pairs, active, horizon, widths, nothing, _is_delay_free, lambda _, result: result
     )
-    return wanted & (one | other)
+    return active & (forward | backward)
 
 
 class _Plan(NamedTuple):
@@ -188,31 +189,31 @@ class _Plan(NamedTuple):
     paths: jax.Array  # int16 (K, T + 1, B), cells
 
 
-class _AsIfAlone(NamedTuple):
+class _DelayFreePlan(NamedTuple):
     """Plan that is useful only if all agents arrive as if alone."""
 
-    found: jax.Array  # bool (B,)
+    exists: jax.Array  # bool (B,)
     plan: Rows  # int8 (B, T * K)
 
 
-def _as_if_alone(boards: PreparedBoards, plan: _Plan) -> jax.Array:
+def _is_delay_free(boards: PreparedBoards, plan: _Plan) -> jax.Array:
     return plan.sum_of_costs == jnp.sum(boards.alone, axis=0, dtype=jnp.int16)
 
 
 def _plan_in_two_orders(
     boards: PreparedBoards,
-    wanted: jax.Array,
+    active: jax.Array,
     horizon: int,
     widths: Widths,
     blank: T,
     keep: Callable[[PreparedBoards, _Plan], T],
     optimal: Callable[[PreparedBoards, T], jax.Array],
 ) -> tuple[T, T]:
-    """Apply `keep` to the plan of each of two agent orders; unwanted boards get `blank`."""
+    """Apply `keep` to the plan of each of two agent orders; inactive boards get `blank`."""
     # CPUs plan the second order only for boards that are not `optimal` in the first.
     # Eight sets: two buffers, three blocked sets, and three more while those are built.
     sets = 8 * (horizon + 1) * boards.free.shape[0] * boards.free.dtype.itemsize
-    width = min(wanted.shape[0], widths.fitting(widths.planned_boards, sets))
+    width = min(active.shape[0], widths.fitting(widths.planned_boards, sets))
     length = jnp.max(boards.alone, axis=0)
     kernels = planning.serves(widths.kernels, len(boards.free), len(boards.starts), horizon)
     if kernels is not None:
@@ -220,32 +221,35 @@ def _plan_in_two_orders(
         def plan_both(chunk: PreparedBoards, _: None) -> tuple[tuple[T, T], None]:
             in_order = partial(planning.plan_in_order, horizon=horizon, machine=kernels)
             forward = PrioritisedPlans(*in_order(*_agents(chunk, horizon)))
-            turned = in_order(*_agents(_turned(chunk), horizon), upwards=True)
-            flipped = PrioritisedPlans(*turned)
-            return (keep(chunk, _costed(forward)), keep(chunk, _costed(_turned(flipped)))), None
+            backward_plans = in_order(*_agents(_reverse_agents(chunk), horizon), upwards=True)
+            backward = PrioritisedPlans(*backward_plans)
+            return (
+                keep(chunk, _with_costs(forward)),
+                keep(chunk, _with_costs(_reverse_agents(backward))),
+            ), None
 
-        return in_chunks(plan_both, boards, wanted, length, (blank, blank), width, None)[0]
+        return in_chunks(plan_both, boards, active, length, (blank, blank), width, None)[0]
 
     def plan_all(
-        state: tuple[jax.Array, SearchBuffers], again: jax.Array
+        state: tuple[jax.Array, SearchBuffers], is_second: jax.Array
     ) -> tuple[tuple[jax.Array, SearchBuffers], T]:
         def plan(chunk: PreparedBoards, buffers: SearchBuffers) -> tuple[T, SearchBuffers]:
-            order = jax.tree.map(partial(jnp.where, again), _turned(chunk), chunk)
-            plans, buffers = plan_in_order(*_agents(order, horizon), buffers, upwards=again)
-            plans = jax.tree.map(partial(jnp.where, again), _turned(plans), plans)
-            return keep(chunk, _costed(plans)), buffers
+            order = jax.tree.map(partial(jnp.where, is_second), _reverse_agents(chunk), chunk)
+            plans, buffers = plan_in_order(*_agents(order, horizon), buffers, upwards=is_second)
+            plans = jax.tree.map(partial(jnp.where, is_second), _reverse_agents(plans), plans)
+            return keep(chunk, _with_costs(plans)), buffers
 
-        left, buffers = state
-        kept, buffers = in_chunks(
-            plan, boards, left, length, blank, width, buffers, most_wanted=True
+        remaining, buffers = state
+        results, buffers = in_chunks(
+            plan, boards, remaining, length, blank, width, buffers, mostly_active=True
         )
-        return (left & ~optimal(boards, kept), buffers), kept
+        return (remaining & ~optimal(boards, results), buffers), results
 
     # Loop over the two orders so that planning is compiled once.
     buffers = space_time.search_buffers(horizon, boards.free.shape[0], width, levels=1)
-    _, both = jax.lax.scan(plan_all, (wanted, buffers), jnp.array([False, True]))
-    one, other = (jax.tree.map(lambda leaf, i=i: leaf[i], both) for i in (0, 1))
-    return one, other
+    _, by_order = jax.lax.scan(plan_all, (active, buffers), jnp.array([False, True]))
+    first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], by_order) for i in (0, 1))
+    return first, second
 
 
 def _agents(
@@ -260,7 +264,7 @@ def _agents(
     return boards.free, boards.starts, boards.goals, latest
 
 
-def _turned(of_agents: Turned) -> Turned:
+def _reverse_agents(of_agents: AgentArrays) -> AgentArrays:
     """Reverse the order of the agents, the first axis of all leaves except the free cells."""
     if isinstance(of_agents, PreparedBoards):
         free, *rest = of_agents
@@ -268,7 +272,7 @@ def _turned(of_agents: Turned) -> Turned:
     return PrioritisedPlans(*(leaf[::-1] for leaf in of_agents))
 
 
-def _costed(plans: PrioritisedPlans) -> _Plan:
+def _with_costs(plans: PrioritisedPlans) -> _Plan:
     complete = jnp.all(plans.arrival < NEVER, axis=0)
     arrival = jnp.where(complete, plans.arrival, 0)
     total = jnp.sum(arrival, axis=0, dtype=jnp.int16)

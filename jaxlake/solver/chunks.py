@@ -59,18 +59,18 @@ class Widths:
         if wrong := [name for name, value in numbers.items() if value < 1]:
             raise ValueError(f"{wrong[0]}: got {vars(self)[wrong[0]]}, at least 1 is allowed")
 
-    def fitting(self, most: int, bytes_each: int) -> int:
-        """Return how many sets of `bytes_each` fit into a loop: at least one, at most `most`."""
-        return max(1, min(most, self.loop_bytes // bytes_each))
+    def fitting(self, limit: int, bytes_each: int) -> int:
+        """Return how many sets of `bytes_each` fit into a loop: at least one, at most `limit`."""
+        return max(1, min(limit, self.loop_bytes // bytes_each))
 
 
 def default_platform() -> str:
     """Return the platform of JAX's default device."""
     # The user may set it globally or by `with jax.default_device(...)`.
-    chosen = jax.config.jax_default_device  # type: ignore[attr-defined]
-    if chosen is None:
+    device = jax.config.jax_default_device  # type: ignore[attr-defined]
+    if device is None:
         return jax.default_backend()
-    return chosen if isinstance(chosen, str) else str(chosen.platform)
+    return device if isinstance(device, str) else str(device.platform)
 
 
 def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Widths:
@@ -100,15 +100,15 @@ class Rows(NamedTuple):
 def in_chunks(
     work: Callable[[T, V], tuple[U, V]],
     operands: T,
-    wanted: jax.Array,
+    active: jax.Array,
     length: jax.Array,
     blank: U,
     width: int,
     buffers: V,
     *,
-    most_wanted: bool = False,
+    mostly_active: bool = False,
 ) -> tuple[U, V]:
-    """Apply `work` to the wanted lanes, `width` at a time; other lanes cost nothing.
+    """Apply `work` to the active lanes, `width` at a time; other lanes cost nothing.
 
     Any leaf may be `Rows`.
 
@@ -116,21 +116,21 @@ def in_chunks(
         work: Maps operands, leaves (..., width), and buffers to results, leaves (..., width), and
             the buffers for the next chunk.
         operands: Leaves (..., B).
-        wanted: bool (B,), lanes to process.
+        active: bool (B,), lanes to process.
         length: integers (B,). Lanes of similar length share a chunk; the last chunk is padded with
-            unwanted lanes.
+            inactive lanes.
         blank: Leaves (..., B), results of the lanes that are not processed.
         width: Lanes per chunk (static).
         buffers: Memory for the first chunk.
-        most_wanted: If True, most lanes are wanted (static), and results are written chunk by
+        mostly_active: If True, most lanes are active (static), and results are written chunk by
             chunk and put in order at the end.
 
     Returns:
-        Leaves (..., B), with the results of at least all wanted lanes, and the buffers.
+        Leaves (..., B), with the results of at least all active lanes, and the buffers.
     """
-    B = wanted.shape[0]
-    order = _by_length(wanted, length)
-    chunks = -(-jnp.sum(wanted, dtype=jnp.int32) // width)
+    B = active.shape[0]
+    order = _by_length(active, length)
+    chunks = -(-jnp.sum(active, dtype=jnp.int32) // width)
 
     def do_chunk(i: jax.Array, state: tuple[U, V]) -> tuple[U, V]:
         results, buffers = state
@@ -138,9 +138,9 @@ def in_chunks(
         lanes = jax.lax.dynamic_slice_in_dim(order, begin, width)
         new, buffers = work(_of_lanes(operands, lanes), buffers)
 
-        def put(leaf: jax.Array | Rows, done: jax.Array | Rows) -> jax.Array | Rows:
-            axis, values, new = _lane_axis(leaf), _values(leaf), _values(done)
-            if most_wanted:
+        def write(leaf: jax.Array | Rows, update: jax.Array | Rows) -> jax.Array | Rows:
+            axis, values, new = _lane_axis(leaf), _values(leaf), _values(update)
+            if mostly_active:
                 values = jax.lax.dynamic_update_slice_in_dim(values, new, begin, axis)
             elif axis == 0:
                 values = values.at[lanes].set(new, mode="promise_in_bounds")
@@ -148,18 +148,18 @@ def in_chunks(
                 values = values.at[..., lanes].set(new, mode="promise_in_bounds")
             return _like(leaf, values)
 
-        return _map(put, results, new), buffers
+        return _map(write, results, new), buffers
 
-    begun = jax.tree.map(jnp.zeros_like, blank) if most_wanted else blank
-    results, buffers = jax.lax.fori_loop(0, chunks, do_chunk, (begun, buffers))
-    if not most_wanted:
+    initial = jax.tree.map(jnp.zeros_like, blank) if mostly_active else blank
+    results, buffers = jax.lax.fori_loop(0, chunks, do_chunk, (initial, buffers))
+    if not mostly_active:
         return results, buffers
     lane = jnp.arange(B, dtype=jnp.int32)
     place = jnp.zeros(B, jnp.int32).at[order].set(lane, unique_indices=True)
-    done = place < chunks * width
+    processed = place < chunks * width
 
     def fill(leaf: jax.Array | Rows, none: jax.Array | Rows) -> jax.Array | Rows:
-        where = done[:, None] if isinstance(leaf, Rows) else done
+        where = processed[:, None] if isinstance(leaf, Rows) else processed
         return _like(leaf, jnp.where(where, _values(leaf), _values(none)))
 
     return _map(fill, _of_lanes(results, place), blank), buffers
@@ -186,25 +186,25 @@ def _of_lanes(tree: T, lanes: jax.Array) -> T:
 
     def take(leaf: jax.Array | Rows) -> jax.Array | Rows:
         places = _values(leaf).at
-        chosen = places[lanes] if isinstance(leaf, Rows) else places[..., lanes]
-        return _like(leaf, chosen.get(mode="promise_in_bounds"))
+        selection = places[lanes] if isinstance(leaf, Rows) else places[..., lanes]
+        return _like(leaf, selection.get(mode="promise_in_bounds"))
 
     return _map(take, tree)
 
 
-def wanted_first(wanted: jax.Array) -> jax.Array:
-    """Return `argsort(~wanted, stable=True)`, int32 (B,), by sums, which is faster on CPUs."""
-    B = wanted.shape[0]
+def active_first(active: jax.Array) -> jax.Array:
+    """Return `argsort(~active, stable=True)`, int32 (B,), by sums, which is faster on CPUs."""
+    B = active.shape[0]
     lane = jnp.arange(B, dtype=jnp.int32)
-    upto = jnp.cumsum(wanted, dtype=jnp.int32)
-    place = jnp.where(wanted, upto - 1, upto[-1:] + lane - upto)
+    upto = jnp.cumsum(active, dtype=jnp.int32)
+    place = jnp.where(active, upto - 1, upto[-1:] + lane - upto)
     return jnp.zeros(B, jnp.int32).at[place].set(lane, unique_indices=True)
 
 
-def _by_length(wanted: jax.Array, length: jax.Array) -> jax.Array:
-    """Return the lanes, int32 (B,): wanted ones first and sorted by length."""
+def _by_length(active: jax.Array, length: jax.Array) -> jax.Array:
+    """Return the lanes, int32 (B,): active ones first and sorted by length."""
     # Single numbers that encode length and lane: CPUs sort them faster than pairs.
-    B = wanted.shape[0]
+    B = active.shape[0]
     last = np.iinfo(np.int32).max // max(B, 1) - 1
-    rank = jnp.where(wanted, jnp.clip(length.astype(jnp.int32), 0, last - 1), last)
+    rank = jnp.where(active, jnp.clip(length.astype(jnp.int32), 0, last - 1), last)
     return jnp.sort(rank * B + jnp.arange(B, dtype=jnp.int32)) % B

@@ -13,7 +13,13 @@ from jaxlake.solver.certificates import BestPlans, PreparedBoards, prepare_board
 from jaxlake.solver.chunks import Widths
 from jaxlake.solver.dense import tier as dense_tier
 from jaxlake.solver.dense.components import component_sizes
-from jaxlake.solver.dense.tier import DENSE_BUDGETS, DENSE_RADIXES, Searched, Shortest, by_size
+from jaxlake.solver.dense.tier import (
+    DENSE_BUDGETS,
+    DENSE_RADIXES,
+    ShortestPlans,
+    TreeResults,
+    by_size,
+)
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs.bounds import (
     matching_bound,
@@ -54,26 +60,26 @@ def solve_many_slots(
     """Solve a batch, leaves (B, ...), with budgets from `budgets`; tests disable `dense`."""
     planned = _plan_boards(batch, horizon, widths)
     bounded = _bound_boards(batch, planned, budget, horizon, widths, dense=dense)
-    searched = _search_boards(batch, planned, bounded, horizon, widths)
-    for which in range(len(searched.left)) if dense else ():
-        searched = dense_tier.solve_left(batch, searched, which, horizon, widths)
-    return searched.solution
+    results = _search_boards(batch, planned, bounded, horizon, widths)
+    for radix_index in range(len(results.remaining)) if dense else ():
+        results = dense_tier.solve_remaining(batch, results, radix_index, horizon, widths)
+    return results.solution
 
 
-class _Planned(NamedTuple):
+class _PlannedBoards(NamedTuple):
     """Boards after tiers 1 and 2."""
 
     boards: PreparedBoards
     best: BestPlans
 
 
-def _plan_boards(batch: Instance, horizon: int, widths: Widths) -> _Planned:
+def _plan_boards(batch: Instance, horizon: int, widths: Widths) -> _PlannedBoards:
     boards = prepare_boards(batch, widths)
     connected = jnp.all(boards.alone < NEVER, axis=0)
-    return _Planned(boards, prioritise(boards, connected, horizon, widths))
+    return _PlannedBoards(boards, prioritise(boards, connected, horizon, widths))
 
 
-class _Bounded(NamedTuple):
+class _BoundedBoards(NamedTuple):
     """Boards after tiers 3 and 4: proved bounds, and the questions for the constraint trees."""
 
     undecided: jax.Array  # bool (B,)
@@ -91,13 +97,13 @@ class _Bounded(NamedTuple):
 
 def _bound_boards(
     batch: Instance,
-    planned: _Planned,
+    planned: _PlannedBoards,
     max_expansions: jax.Array | None,
     horizon: int,
     widths: Widths,
     *,
     dense: bool = True,
-) -> _Bounded:
+) -> _BoundedBoards:
     """Return the bounds that pairs of agents prove."""
     budget = budgets(batch, max_expansions)
     B, K = batch.agent_mask.shape
@@ -119,8 +125,8 @@ def _bound_boards(
     if dense:
         sizes = component_sizes(boards, undecided, widths)
         limits, expansions = zip(*DENSE_BUDGETS[K], strict=True)
-        for most, fits in zip(expansions, by_size(sizes, limits), strict=True):
-            budget = jnp.where(undecided & fits, jnp.minimum(budget, most), budget)
+        for expansion_limit, fits in zip(expansions, by_size(sizes, limits), strict=True):
+            budget = jnp.where(undecided & fits, jnp.minimum(budget, expansion_limit), budget)
 
     # Only plans better than the best known one matter.
     known_cost = best.sum_of_costs
@@ -129,7 +135,7 @@ def _bound_boards(
     may_be_shorter = undecided & (least_makespan < best.makespan)
     stairs = pair_staircases(batch, boards, pairs.costs, cheaper | may_be_shorter, widths)
 
-    return _Bounded(
+    return _BoundedBoards(
         undecided=undecided,
         blocked=blocked,
         least_cost=least_cost,
@@ -152,8 +158,8 @@ def _alone(boards: PreparedBoards) -> tuple[jax.Array, jax.Array, jax.Array, jax
 
 
 def _search_boards(
-    batch: Instance, planned: _Planned, bounded: _Bounded, horizon: int, widths: Widths
-) -> Searched:
+    batch: Instance, planned: _PlannedBoards, bounded: _BoundedBoards, horizon: int, widths: Widths
+) -> TreeResults:
     """Search constraint trees, and mark the boards left for the dense tier."""
     B, K = batch.agent_mask.shape
     boards, best = planned
@@ -162,8 +168,8 @@ def _search_boards(
     last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
     least_cost, least_makespan = bounded.least_cost, bounded.least_makespan
 
-    def ask(
-        total: bool, waits: bool, first: jax.Array, last: jax.Array, wanted: jax.Array
+    def make_queries(
+        total: bool, waits: bool, first: jax.Array, last: jax.Array, active: jax.Array
     ) -> TreeQueries:
         return TreeQueries(
             *boards[:3],
@@ -175,19 +181,19 @@ def _search_boards(
             first=first.astype(jnp.int16),
             last=last.astype(jnp.int16),
             budget=bounded.budget,
-            wanted=wanted,
+            active=active,
         )
 
-    for_cost = ask(True, True, least_cost, last_cost, bounded.cheaper)
-    first_queries = _concatenate(for_cost, for_cost._replace(wanted=jnp.zeros(B, bool)))
+    for_cost = make_queries(True, True, least_cost, last_cost, bounded.cheaper)
+    first_queries = _concatenate(for_cost, for_cost._replace(active=jnp.zeros(B, bool)))
 
     def best_after(costs: TreeAnswers) -> BestPlans:
         """Return the best known plans after the search for the sum of costs."""
         length = length_of(costs.paths)
-        shorter = costs.found & (length < best.makespan)
+        shorter = costs.solved & (length < best.makespan)
         return BestPlans(
-            sum_of_costs=jnp.where(costs.found, costs.bound, known_cost),
-            paths=jnp.where(costs.found, costs.paths, best.paths),
+            sum_of_costs=jnp.where(costs.solved, costs.bound, known_cost),
+            paths=jnp.where(costs.solved, costs.paths, best.paths),
             makespan=jnp.where(shorter, length, best.makespan),
             makespan_paths=jnp.where(shorter, costs.paths, best.makespan_paths),
         )
@@ -200,19 +206,23 @@ def _search_boards(
         even = (cost > floor) & ((cost - floor) % 2 == 0)
         return even & (bounded.least_waitless_cost <= cost) & waits_in(plans.paths)
 
-    def ask_for_the_rest(costs: TreeAnswers) -> TreeQueries:
-        so_far = best_after(costs)
-        cost = so_far.sum_of_costs
+    def remaining_queries(costs: TreeAnswers) -> TreeQueries:
+        best_plans = best_after(costs)
+        cost = best_plans.sum_of_costs
         # Without the optimal cost a board stays UNKNOWN, whatever else is found.
-        known = undecided & (cost < NEVER) & ~costs.gave_up
-        waitless = ask(True, False, cost, cost, known & may_need_no_wait(so_far))
-        last_makespan = jnp.where(so_far.makespan < NEVER, so_far.makespan - 1, horizon)
-        shorter = known & (least_makespan <= last_makespan)
-        return _concatenate(ask(False, True, least_makespan, last_makespan, shorter), waitless)
+        has_cost = undecided & (cost < NEVER) & ~costs.gave_up
+        waitless = make_queries(True, False, cost, cost, has_cost & may_need_no_wait(best_plans))
+        last_makespan = jnp.where(best_plans.makespan < NEVER, best_plans.makespan - 1, horizon)
+        shorter = has_cost & (least_makespan <= last_makespan)
+        return _concatenate(
+            make_queries(False, True, least_makespan, last_makespan, shorter), waitless
+        )
 
     def search(before: TreeAnswers, first: jax.Array) -> tuple[TreeAnswers, TreeAnswers]:
         queries = jax.tree.map(
-            lambda x, y: jnp.where(first, x, y), first_queries, ask_for_the_rest(_halves(before)[0])
+            lambda x, y: jnp.where(first, x, y),
+            first_queries,
+            remaining_queries(_halves(before)[0]),
         )
         answers = search_with_teams(queries, horizon, widths)
         return answers, answers
@@ -224,49 +234,49 @@ def _search_boards(
     makespans, waitless = _halves(jax.tree.map(lambda leaf: leaf[1], answers))
     plans = best_after(costs)
     cost = plans.sum_of_costs
-    makespan = jnp.where(makespans.found, makespans.bound, plans.makespan)
-    shortest_paths = jnp.where(makespans.found, makespans.paths, plans.makespan_paths)
-    known = connected & ~blocked & (cost < NEVER) & (makespan < NEVER)
-    known &= ~costs.gave_up & ~makespans.gave_up
+    makespan = jnp.where(makespans.solved, makespans.bound, plans.makespan)
+    shortest_paths = jnp.where(makespans.solved, makespans.paths, plans.makespan_paths)
+    optimal = connected & ~blocked & (cost < NEVER) & (makespan < NEVER)
+    optimal &= ~costs.gave_up & ~makespans.gave_up
     # These searches only consider arrivals up to the horizon. A plan with a later arrival costs at
     # least horizon + 1 for that agent plus the distances of the others. So cheaper plans are
     # excluded if the cost is at most that bound, and longer plans of equal cost, which may have no
     # waits, if it is below the bound.
     least_late_cost = horizon + 1 + floor - longest
-    known &= (cost == least_cost) | (cost <= least_late_cost)
-    known &= waitless.found | ~may_need_no_wait(plans) | (cost < least_late_cost)
-    known &= ~waitless.gave_up
+    optimal &= (cost == least_cost) | (cost <= least_late_cost)
+    optimal &= waitless.solved | ~may_need_no_wait(plans) | (cost < least_late_cost)
+    optimal &= ~waitless.gave_up
     unproved = jnp.where(~connected | blocked, Status.UNSOLVABLE, Status.UNKNOWN)
-    status = jnp.where(known, Status.OPTIMAL, unproved)
+    status = jnp.where(optimal, Status.OPTIMAL, unproved)
 
     def plan(paths: jax.Array) -> jax.Array:
         actions = by_board(actions_of(paths))
-        return jnp.where(known[:, None, None], actions, jnp.int8(-1))
+        return jnp.where(optimal[:, None, None], actions, jnp.int8(-1))
 
     by_trees = Solution(
         status=status.astype(jnp.int8),
-        sum_of_costs=jnp.where(known, cost, jnp.int16(-1)),
-        makespan=jnp.where(known, makespan, jnp.int16(-1)),
-        needs_wait=known & (cost > floor) & ~waitless.found & waits_in(plans.paths),
+        sum_of_costs=jnp.where(optimal, cost, jnp.int16(-1)),
+        makespan=jnp.where(optimal, makespan, jnp.int16(-1)),
+        needs_wait=optimal & (cost > floor) & ~waitless.solved & waits_in(plans.paths),
         plan=plan(plans.paths),
         makespan_plan=plan(shortest_paths),
         expansions=costs.expansions + makespans.expansions + waitless.expansions,
     )
     room = [radix - 2 for radix in DENSE_RADIXES[K]]
-    left = [undecided & ~known & fits for fits in by_size(bounded.sizes, room)]
+    remaining = [undecided & ~optimal & fits for fits in by_size(bounded.sizes, room)]
     proved = (plans.makespan == least_makespan) | (undecided & ~costs.gave_up & ~makespans.gave_up)
-    shortest = Shortest(
+    shortest = ShortestPlans(
         proved=proved & (makespan < NEVER),
         makespan=makespan,
         plan=by_board(actions_of(shortest_paths)),
     )
     by_trees, shortest = materialize((by_trees, shortest), jnp.any(boards.alone <= NEVER))
     bounds = jnp.array([[makespans.bound, makespan], [costs.bound, cost]], jnp.int32)
-    return Searched(by_trees, shortest, bounds, jnp.stack(left))
+    return TreeResults(by_trees, shortest, bounds, jnp.stack(remaining))
 
 
 def _halves(answers: TreeAnswers) -> tuple[TreeAnswers, TreeAnswers]:
-    B = answers.found.shape[0] // 2
+    B = answers.solved.shape[0] // 2
     return (
         jax.tree.map(lambda leaf: leaf[..., :B], answers),
         jax.tree.map(lambda leaf: leaf[..., B:], answers),
@@ -289,26 +299,28 @@ def solve_in_stages(
     """Solve a batch, or a `single` board, with programs that run only if boards remain."""
     if not single and len(instances.agent_mask) == 0:
         return no_solutions(horizon, instances.agent_mask.shape[-1])
-    plan, bound, search, solve_left = _stages(lightly)
+    plan, bound, search, solve_remaining = _stages(lightly)
     batch, planned, solutions, undecided = plan(
         instances, horizon=horizon, widths=widths, single=single
     )
     if undecided:
         bounded = bound(batch, planned, max_expansions, horizon=horizon, widths=widths)
-        searched = search(batch, planned, bounded, horizon=horizon, widths=widths)
-        left = np.any(searched.left, axis=1)
-        for which in np.flatnonzero(left).tolist():
-            searched = solve_left(batch, searched, horizon=horizon, widths=widths, which=which)
-        solutions = searched.solution
+        results = search(batch, planned, bounded, horizon=horizon, widths=widths)
+        has_boards = np.any(results.remaining, axis=1)
+        for radix_index in np.flatnonzero(has_boards).tolist():
+            results = solve_remaining(
+                batch, results, horizon=horizon, widths=widths, radix_index=radix_index
+            )
+        solutions = results.solution
         if single:
-            solutions = _only_one(solutions)
+            solutions = _first_solution(solutions)
     return solutions
 
 
 @partial(jit_search, static_argnames=("horizon", "widths", "single"))
 def _first_stage(
     instances: Instance, *, horizon: int, widths: Widths, single: bool
-) -> tuple[Instance, _Planned, Solution, jax.Array]:
+) -> tuple[Instance, _PlannedBoards, Solution, jax.Array]:
     """Return the batch, its plans, and solutions, which are final unless a board is undecided."""
     batch = jax.tree.map(lambda leaf: leaf[None], instances) if single else instances
     planned = _plan_boards(batch, horizon, widths)
@@ -337,7 +349,9 @@ def _first_stage(
 
 _pair_stage = jit_search(_bound_boards, static_argnames=("horizon", "widths"))
 _tree_stage = jit_search(_search_boards, static_argnames=("horizon", "widths"))
-_dense_stage = jit_search(dense_tier.solve_left, static_argnames=("horizon", "widths", "which"))
+_dense_stage = jit_search(
+    dense_tier.solve_remaining, static_argnames=("horizon", "widths", "radix_index")
+)
 
 
 def _stages(lightly: bool) -> tuple[Any, ...]:
@@ -347,5 +361,5 @@ def _stages(lightly: bool) -> tuple[Any, ...]:
 
 
 @jax.jit
-def _only_one(solutions: Solution) -> Solution:
+def _first_solution(solutions: Solution) -> Solution:
     return jax.tree.map(lambda leaf: leaf[0], solutions)

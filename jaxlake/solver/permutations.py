@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxlake.board.distance_fields import UNREACHABLE, flood
 from jaxlake.board.dynamics import ACTION_DELTAS, Action
-from jaxlake.solver.chunks import OCCUPANCY_BLOCK, wanted_first
+from jaxlake.solver.chunks import OCCUPANCY_BLOCK, active_first
 
 MAX_TOGETHER = 5
 """Maximum number of agents examined together: six agents would also need cycles of six as moves."""
@@ -32,11 +32,11 @@ def proved_unsolvable(
     starts: jax.Array,
     goals: jax.Array,
     mask: jax.Array,
-    wanted: jax.Array,
+    active: jax.Array,
     *,
     together: int = 1,
 ) -> jax.Array:
-    """Return which wanted boards are proved unsolvable by plans of any length, bool (B,).
+    """Return which active boards are proved unsolvable by plans of any length, bool (B,).
 
     The proof is complete for components with at most five agents and `MAX_SETS` sets of cells. In
     larger components every subset of agents that fits is examined. False proves nothing.
@@ -46,28 +46,30 @@ def proved_unsolvable(
         starts: int8 (B, K, 2), (row, column), distinct free cells where `mask` is True.
         goals: int8 (B, K, 2), likewise.
         mask: bool (B, K), whether the agent exists.
-        wanted: bool (B,), boards to examine.
+        active: bool (B,), boards to examine.
         together: Number of boards examined at once (static).
     """
-    free, starts, goals, mask, wanted = map(jnp.asarray, (free, starts, goals, mask, wanted))
+    free, starts, goals, mask, active = map(jnp.asarray, (free, starts, goals, mask, active))
     cells, slots = free.shape[-1] ** 2, min(starts.shape[1], MAX_TOGETHER)
     # Small boards have fewer sets, and every board clears one entry per set.
     capacity = min(MAX_SETS, max(comb(cells, m) for m in range(slots + 1)))
-    count = jnp.sum(wanted, dtype=jnp.int32)
-    order = _same_cells_together(free, wanted)
+    count = jnp.sum(active, dtype=jnp.int32)
+    order = _same_cells_together(free, active)
     last = _no_search(free.shape[-1], slots, capacity)
     if together > 1:
         last = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (together, *leaf.shape)), last)
 
-    def look(i: jax.Array, state: tuple[jax.Array, _Searched]) -> tuple[jax.Array, _Searched]:
+    def examine(
+        i: jax.Array, state: tuple[jax.Array, _CachedSearch]
+    ) -> tuple[jax.Array, _CachedSearch]:
         proved, last = state
         b = order[i]
         unsolvable, last = _board_unsolvable(free[b], starts[b], goals[b], mask[b], last)
         return proved.at[b].set(unsolvable), last
 
-    def look_at_many(
-        i: jax.Array, state: tuple[jax.Array, _Searched]
-    ) -> tuple[jax.Array, _Searched]:
+    def examine_many(
+        i: jax.Array, state: tuple[jax.Array, _CachedSearch]
+    ) -> tuple[jax.Array, _CachedSearch]:
         proved, last = state
         place = i * together + jnp.arange(together)
         real = place < count
@@ -75,20 +77,20 @@ def proved_unsolvable(
         # Without agents no proof is needed.
         present = mask[b] & real[:, None]
         unsolvable, last = jax.vmap(_board_unsolvable)(free[b], starts[b], goals[b], present, last)
-        return proved.at[jnp.where(real, b, len(wanted))].set(unsolvable, mode="drop"), last
+        return proved.at[jnp.where(real, b, len(active))].set(unsolvable, mode="drop"), last
 
-    nothing = jnp.zeros(wanted.shape, bool)
-    work = look if together == 1 else look_at_many
+    nothing = jnp.zeros(active.shape, bool)
+    work = examine if together == 1 else examine_many
     return jax.lax.fori_loop(0, -(-count // together), work, (nothing, last))[0]
 
 
-def _same_cells_together(free: jax.Array, wanted: jax.Array) -> jax.Array:
-    """Return the boards, int32 (B,), wanted ones first, small ones with equal cells together."""
+def _same_cells_together(free: jax.Array, active: jax.Array) -> jax.Array:
+    """Return the boards, int32 (B,), active ones first, small ones with equal cells together."""
     if free.shape[-1] > REPEATING_SIZE:
-        return wanted_first(wanted)
+        return active_first(active)
     cells = free.reshape(len(free), -1)
     pattern = jnp.sum(jnp.where(cells, 1 << np.arange(cells.shape[1]), 0), axis=1, dtype=jnp.int32)
-    return jnp.argsort(jnp.where(wanted, pattern, 1 << cells.shape[1]))
+    return jnp.argsort(jnp.where(active, pattern, 1 << cells.shape[1]))
 
 
 class _SymmetricGroup(NamedTuple):
@@ -112,12 +114,12 @@ def _symmetric_group(K: int) -> _SymmetricGroup:
 
 
 @cache
-def _binomials(cells: int, K: int, most: int) -> np.ndarray:
-    """Return int32 (cells + 1, K + 1) binomial coefficients, clipped to `most`."""
+def _binomials(cells: int, K: int, limit: int) -> np.ndarray:
+    """Return int32 (cells + 1, K + 1) binomial coefficients, clipped to `limit`."""
     table = np.zeros((cells + 1, K + 1), np.int64)
     table[:, 0] = 1
     for n in range(1, cells + 1):
-        table[n, 1:] = np.minimum(table[n - 1, 1:] + table[n - 1, :-1], most)
+        table[n, 1:] = np.minimum(table[n - 1, 1:] + table[n - 1, :-1], limit)
     return table.astype(np.int32)
 
 
@@ -128,12 +130,12 @@ class _SpanningSearch(NamedTuple):
     block: jax.Array  # int16 (block, K), the sets to expand next
     arrangement: jax.Array  # uint8 (capacity + 1,), w(S) by rank of S; K! for unseen S
     finder: jax.Array  # int32 (capacity + 1,), by rank: number within its block of a move to it
-    done: jax.Array  # int32 (), number of expanded sets
-    found: jax.Array  # int32 ()
+    num_expanded: jax.Array  # int32 (), number of expanded sets
+    num_sets: jax.Array  # int32 ()
     group: jax.Array  # bool (K!,), the group generated by the permutations g found so far
 
 
-class _Searched(NamedTuple):
+class _CachedSearch(NamedTuple):
     """State and subject of a search, kept for reuse; its arrays are never cleared."""
 
     component: jax.Array  # bool (N, N), connected cells
@@ -143,8 +145,8 @@ class _Searched(NamedTuple):
     search: _SpanningSearch
 
 
-def _no_search(N: int, K: int, capacity: int) -> _Searched:
-    return _Searched(
+def _no_search(N: int, K: int, capacity: int) -> _CachedSearch:
+    return _CachedSearch(
         component=jnp.zeros((N, N), bool),
         agents=jnp.int32(0),
         ids=jnp.zeros(N * N, jnp.int32),
@@ -154,16 +156,16 @@ def _no_search(N: int, K: int, capacity: int) -> _Searched:
             block=jnp.zeros((OCCUPANCY_BLOCK, K), jnp.int16),
             arrangement=jnp.zeros(capacity + 1, jnp.uint8),
             finder=jnp.zeros(capacity + 1, jnp.int32),
-            done=jnp.int32(0),
-            found=jnp.int32(0),
+            num_expanded=jnp.int32(0),
+            num_sets=jnp.int32(0),
             group=jnp.zeros(factorial(K), bool),
         ),
     )
 
 
 def _board_unsolvable(
-    free: jax.Array, starts: jax.Array, goals: jax.Array, mask: jax.Array, last: _Searched
-) -> tuple[jax.Array, _Searched]:
+    free: jax.Array, starts: jax.Array, goals: jax.Array, mask: jax.Array, last: _CachedSearch
+) -> tuple[jax.Array, _CachedSearch]:
     """Return whether one board is proved unsolvable, bool (), and the last search for reuse."""
     capacity = last.search.finder.shape[0] - 1
     N, K = free.shape[-1], starts.shape[0]
@@ -196,25 +198,25 @@ def _board_unsolvable(
     slots = np.argsort(~members, axis=1, kind="stable")[:, :S]
     inside = jnp.all(~members | together[first], axis=1)
     relevant = inside & (np.sum(members, axis=1) == largest[first])
-    State = tuple[jax.Array, jax.Array, _Searched]
+    State = tuple[jax.Array, jax.Array, _CachedSearch]
 
-    def look(state: State) -> State:
-        left, _, last = state
-        i = jnp.argmax(left)
+    def examine(state: State) -> State:
+        remaining, _, last = state
+        i = jnp.argmax(remaining)
         own = jnp.asarray(slots)[i]
         count = jnp.sum(jnp.asarray(members)[i], dtype=jnp.int32)
         unsolvable, last = _unreachable(reach[..., own[0]], starts[own], goals[own], count, last)
-        return left & (np.arange(len(subsets)) != i), unsolvable, last
+        return remaining & (np.arange(len(subsets)) != i), unsolvable, last
 
     _, proved, last = jax.lax.while_loop(
-        lambda state: ~state[1] & jnp.any(state[0]), look, (relevant, jnp.any(apart), last)
+        lambda state: ~state[1] & jnp.any(state[0]), examine, (relevant, jnp.any(apart), last)
     )
     return proved, last
 
 
 def _unreachable(
-    component: jax.Array, starts: jax.Array, goals: jax.Array, m: jax.Array, last: _Searched
-) -> tuple[jax.Array, _Searched]:
+    component: jax.Array, starts: jax.Array, goals: jax.Array, m: jax.Array, last: _CachedSearch
+) -> tuple[jax.Array, _CachedSearch]:
     """Return whether the first m of K agents cannot reach their goals together, as bool ()."""
     N, K = component.shape[-1], starts.shape[0]
     capacity = last.search.finder.shape[0] - 1
@@ -241,9 +243,9 @@ def _unreachable(
         images_of = jnp.sum(jnp.where(at, who[..., None, :], 0), axis=-1, dtype=jnp.int32)
         return ordered, rank, number[jnp.sum(images_of * K**slot, axis=-1, dtype=jnp.int32)]
 
-    Begun = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
+    SearchStart = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 
-    def begin() -> Begun:
+    def start() -> SearchStart:
         # Consecutive cell numbers give consecutive set ranks.
         flat = component.reshape(-1)
         ids = jnp.where(flat, jnp.cumsum(flat, dtype=jnp.int32) - 1, nowhere).astype(jnp.int32)
@@ -265,15 +267,23 @@ def _unreachable(
             jnp.arange(unknown) == 0,
         )
 
-    def go_on() -> Begun:
+    def resume() -> SearchStart:
         search = last.search
-        places = (search.block, search.arrangement, search.done, search.found, search.group)
+        places = (
+            search.block,
+            search.arrangement,
+            search.num_expanded,
+            search.num_sets,
+            search.group,
+        )
         return last.ids, last.beside, *places
 
     same = jnp.all(component == last.component) & (m == last.agents)
-    ids, beside, block, arrangement, done, found, group = jax.lax.cond(same, go_on, begin)
-    begun = _SpanningSearch(
-        last.search.sets, block, arrangement, last.search.finder, done, found, group
+    ids, beside, block, arrangement, num_expanded, num_sets, group = jax.lax.cond(
+        same, resume, start
+    )
+    initial = _SpanningSearch(
+        last.search.sets, block, arrangement, last.search.finder, num_expanded, num_sets, group
     )
 
     def of_agents(places: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -289,15 +299,15 @@ def _unreachable(
         # The search carries tokens from a set of its choice. Once it reaches the starts, `tokens`
         # maps agents to tokens. The agents at their goals are then h w(T), where T is the set of
         # the goals and h = tokens * goal_arrangement * w(T)^-1.
-        here, there = state.arrangement[start_rank], state.arrangement[goal_rank]
-        known = (here < unknown) & (there < unknown)
-        tokens = compose[jnp.where(known, here, 0), inverse[start_arrangement]]
-        h = compose[tokens, compose[goal_arrangement, inverse[jnp.where(known, there, 0)]]]
-        return (known & state.group[h]) | (jnp.sum(state.group, dtype=jnp.int32) == orders)
+        start_entry, goal_entry = state.arrangement[start_rank], state.arrangement[goal_rank]
+        reached = (start_entry < unknown) & (goal_entry < unknown)
+        tokens = compose[jnp.where(reached, start_entry, 0), inverse[start_arrangement]]
+        h = compose[tokens, compose[goal_arrangement, inverse[jnp.where(reached, goal_entry, 0)]]]
+        return (reached & state.group[h]) | (jnp.sum(state.group, dtype=jnp.int32) == orders)
 
     def advance(state: _SpanningSearch) -> _SpanningSearch:
         cells = state.block.astype(jnp.int32)
-        live = state.done + jnp.arange(OCCUPANCY_BLOCK) < state.found
+        live = state.num_expanded + jnp.arange(OCCUPANCY_BLOCK) < state.num_sets
         cells = jnp.where(live[:, None] & playing, cells, nowhere)
         _, rank, _ = canonical(cells, jnp.broadcast_to(slot, cells.shape))
         who = images[jnp.where(live, state.arrangement[jnp.where(live, rank, 0)], 0)]
@@ -337,31 +347,31 @@ def _unreachable(
         finder = state.finder.at[find].set(move)
         finds = unseen & (finder[find] == move)
         place = jnp.where(
-            finds, state.found + jnp.cumsum(finds, dtype=jnp.int32) - 1, state.sets.shape[0]
+            finds, state.num_sets + jnp.cumsum(finds, dtype=jnp.int32) - 1, state.sets.shape[0]
         )
 
         # A loop at T gives g = (arrangement moved from S) * w(T)^-1, the identity for moves of the
         # tree.
         tree = arrangement[target_rank].astype(jnp.int32)
         loop = jnp.where(legal, compose[new_arrangements, inverse[jnp.where(legal, tree, 0)]], 0)
-        done = jnp.minimum(state.done + OCCUPANCY_BLOCK, state.found)
+        num_expanded = jnp.minimum(state.num_expanded + OCCUPANCY_BLOCK, state.num_sets)
         # Read the next block here: in the next step, the compiler would copy all sets before it
         # changes them.
         sets = state.sets.at[place].set(new_sets, mode="drop")
         return _SpanningSearch(
             sets=sets,
-            block=jax.lax.dynamic_slice_in_dim(sets, done, OCCUPANCY_BLOCK),
+            block=jax.lax.dynamic_slice_in_dim(sets, num_expanded, OCCUPANCY_BLOCK),
             arrangement=arrangement,
             finder=finder,
-            done=done,
-            found=state.found + jnp.sum(finds, dtype=jnp.int32),
+            num_expanded=num_expanded,
+            num_sets=state.num_sets + jnp.sum(finds, dtype=jnp.int32),
             group=_generated_group(state.group.at[loop].set(True), state.group, table),
         )
 
     state = jax.lax.while_loop(
-        lambda state: (state.done < state.found) & ~solvable(state), advance, begun
+        lambda state: (state.num_expanded < state.num_sets) & ~solvable(state), advance, initial
     )
-    return ~solvable(state), _Searched(component, m, ids, beside, state)
+    return ~solvable(state), _CachedSearch(component, m, ids, beside, state)
 
 
 def _roomiest_cells(component: jax.Array, count: int) -> jax.Array:

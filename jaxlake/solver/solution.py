@@ -52,5 +52,5 @@ def unknown_solution(horizon: int, num_agents: int) -> Solution:
 
 def no_solutions(horizon: int, num_agents: int) -> Solution:
     """Return an empty batch of solutions, leaves (0, ...)."""
-    one = unknown_solution(horizon, num_agents)
-    return jax.tree.map(lambda leaf: jnp.zeros((0, *leaf.shape), leaf.dtype), one)
+    solution = unknown_solution(horizon, num_agents)
+    return jax.tree.map(lambda leaf: jnp.zeros((0, *leaf.shape), leaf.dtype), solution)

@@ -99,8 +99,8 @@ def distances_alone(free: jax.Array, starts: jax.Array, goals: jax.Array) -> jax
 
     def spread(state: State) -> State:
         t, boards, steps, _ = state
-        there = bitboard.any_cell(boards & ends)
-        steps = jnp.where(there, jnp.minimum(steps, t), steps)
+        at_goal = bitboard.any_cell(boards & ends)
+        steps = jnp.where(at_goal, jnp.minimum(steps, t), steps)
         wider = boards | (bitboard.dilate(boards) & free)
         return t + 1, wider, steps, jnp.any(bitboard.any_cell(wider ^ boards) & (steps == NEVER))
 
@@ -156,16 +156,16 @@ def reach_goal(
         shut_goal = bitboard.any_cell(shut.cells & goal)
         return jnp.maximum(_max_over_times(jnp.where(shut_goal, after, jnp.int16(0))), earliest)
 
-    asked = blocked[: 1 if patient is None else 2]
-    first = [first_stay(shut) for shut in asked]
+    levels = blocked[: 1 if patient is None else 2]
+    first = [first_stay(shut) for shut in levels]
 
     def arrive(
         now: jax.Array, boards: tuple[jax.Array, ...], arrivals: tuple[jax.Array, ...]
     ) -> tuple[jax.Array, ...]:
         new = []
         for board, arrival, least in zip(boards, arrivals, first, strict=False):
-            there = bitboard.any_cell(board & goal) & (now >= least) & (now <= latest)
-            new.append(jnp.where(there, jnp.minimum(arrival, now), arrival))
+            at_goal = bitboard.any_cell(board & goal) & (now >= least) & (now <= latest)
+            new.append(jnp.where(at_goal, jnp.minimum(arrival, now), arrival))
         return tuple(new)
 
     def advance(state: _Forward) -> _Forward:
@@ -175,8 +175,8 @@ def reach_goal(
             layers.append(jax.lax.dynamic_update_index_in_dim(layer, board, t, 0))
             wider = (board & may_stay) | bitboard.dilate(board, shut.moves(t), t >= 0)
             boards.append(wider & ~_at_time(shut.cells, t + 1))
-        now, there = (t + 1).astype(jnp.int16), tuple(boards)
-        return _Forward(t + 1, there, arrive(now, there, state.arrivals), tuple(layers))
+        now, reached = (t + 1).astype(jnp.int16), tuple(boards)
+        return _Forward(t + 1, reached, arrive(now, reached, state.arrivals), tuple(layers))
 
     def unfinished(state: _Forward) -> jax.Array:
         waiting = state.arrivals[0] == never
@@ -185,7 +185,7 @@ def reach_goal(
         return jnp.any((state.time.astype(jnp.int16) < latest) & waiting)
 
     boards = tuple(start & ~shut.cells[0] for shut in blocked)
-    arrivals = arrive(jnp.int16(0), boards, (jnp.full(B, never),) * len(asked))
+    arrivals = arrive(jnp.int16(0), boards, (jnp.full(B, never),) * len(levels))
     state = _Forward(jnp.int32(0), boards, arrivals, layers)
     state = jax.lax.while_loop(unfinished, advance, state)
     arrival = state.arrivals[0]
@@ -203,7 +203,7 @@ class _Backward(NamedTuple):
 
 def trace_back(
     goal: jax.Array,
-    found: Reachable,
+    reachable: Reachable,
     blocked: tuple[Blocked, ...],
     *,
     waits: jax.Array | bool,
@@ -217,8 +217,8 @@ def trace_back(
     above to steps from below (reversed with `upwards`). Without an arrival the path stays at the
     goal. The buffer has words (T + 1, R, B).
     """
-    times, R, B = found.layers[0].shape
-    arrival = jnp.where(found.arrival == NEVER, jnp.int16(0), found.arrival)
+    times, R, B = reachable.layers[0].shape
+    arrival = jnp.where(reachable.arrival == NEVER, jnp.int16(0), reachable.arrival)
     last = jnp.max(arrival).astype(jnp.int32)
     may_stay = _lane_mask(waits, goal)
     number = np.arange(R, dtype=goal.dtype)[:, None]
@@ -228,7 +228,7 @@ def trace_back(
 
     def step_back(i: jax.Array, state: _Backward) -> _Backward:
         t = last - 1 - i
-        cell, layer = state.cell, _at_time(found.layers[0], t)
+        cell, layer = state.cell, _at_time(reachable.layers[0], t)
         origins = blocked[0].moves(t).reversed()
         walking = _lane_mask(t.astype(jnp.int16) < arrival, goal)
         # From most to least preferred: predecessor sets, and whether waiting is equally good.
@@ -238,7 +238,7 @@ def trace_back(
             room = layer & ~_at_time(blocked[1].cells, t)
             polite = bitboard.dilate(cell, blocked[1].moves(t).reversed()) & room
             still = cell & may_stay & room
-            clean = _at_time(found.layers[1], t)
+            clean = _at_time(reachable.layers[1], t)
             moves = [polite & clean, polite, *moves]
             waiting = [
                 *(_lane_mask(bitboard.any_cell(stay), goal) for stay in (still & clean, still)),
@@ -249,11 +249,11 @@ def trace_back(
         rows = barrier(rows)
         # Start with the least preferred choice, so that better ones replace it. `move & -move` is
         # the lowest bit of a row: the leftmost of its cells.
-        chosen = cell
+        predecessor = cell
         for move, row, still in reversed(list(zip(moves, rows, waiting, strict=True))):
             step = jnp.where(rank == row, move & -move, 0)
-            chosen = jnp.where(row != none, step, (cell & still) | (chosen & ~still))
-        cell = barrier((chosen & walking) | (cell & ~walking))
+            predecessor = jnp.where(row != none, step, (cell & still) | (predecessor & ~still))
+        cell = barrier((predecessor & walking) | (cell & ~walking))
         cells = jax.lax.dynamic_update_index_in_dim(state.cells, cell, t, 0)
         if len(blocked) == 1:
             return state._replace(cell=cell, cells=cells)
@@ -263,11 +263,11 @@ def trace_back(
         forced = jax.lax.dynamic_update_index_in_dim(state.forced, alone, t, 0)
         return _Backward(cell, sets, cells, forced)
 
-    begun = _Backward(goal, goal, buffer, jnp.ones((times, B), bool))
-    ended = jax.lax.fori_loop(0, last, step_back, begun)
+    initial = _Backward(goal, goal, buffer, jnp.ones((times, B), bool))
+    final = jax.lax.fori_loop(0, last, step_back, initial)
     at_goal = np.arange(times, dtype=np.int16)[:, None] >= arrival
-    path = jnp.where(at_goal, bitboard.only_cell(goal), bitboard.only_cell(ended.cells))
-    return TracedPath(path, ended.forced), ended.cells
+    path = jnp.where(at_goal, bitboard.only_cell(goal), bitboard.only_cell(final.cells))
+    return TracedPath(path, final.forced), final.cells
 
 
 def path_bits(cells: jax.Array, rows: int) -> PathBits:

@@ -12,7 +12,7 @@ from jaxlake.board.instance import Instance, are_boards, check_board, check_boar
 from jaxlake.board.limits import MAX_AGENTS, MAX_SIZE, MIN_AGENTS
 from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.runtime.cpu_devices import called_apart, jit_search
-from jaxlake.solver.certificates import plans_as_if_alone, prepare_boards
+from jaxlake.solver.certificates import delay_free_plans, prepare_boards
 from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.many_slots import DEFAULT_MAX_EXPANSIONS as DEFAULT_MAX_EXPANSIONS
 from jaxlake.solver.many_slots import budgets, solve_in_stages, solve_many_slots
@@ -113,12 +113,12 @@ def _solve(
     # Resolve the widths here: a compiled function would not look up the platform again.
     widths = widths or widths_for()
     # A fixed dtype avoids recompilation.
-    most = None if max_expansions is None else jnp.asarray(max_expansions, jnp.int32)
-    apart = called_apart(instances, most)
+    limit = None if max_expansions is None else jnp.asarray(max_expansions, jnp.int32)
+    apart = called_apart(instances, limit)
     if apart:
         check_boards(instances)
     return solve_boards(
-        instances, most, horizon, widths, apart=apart, single=single, lightly=single
+        instances, limit, horizon, widths, apart=apart, single=single, lightly=single
     )
 
 
@@ -158,9 +158,9 @@ def _check(instance: Instance, horizon: int) -> None:
 
 
 def _check_budgets(max_expansions: int | jax.Array | None, *shapes: tuple[int, ...]) -> None:
-    if max_expansions is not None and (given := np.shape(max_expansions)) not in shapes:
+    if max_expansions is not None and (shape := np.shape(max_expansions)) not in shapes:
         needed = " or ".join(map(str, shapes))
-        raise ValueError(f"max_expansions: got an array of shape {given}, {needed} is needed")
+        raise ValueError(f"max_expansions: got an array of shape {shape}, {needed} is needed")
 
 
 def _slots(instance: Instance) -> int:
@@ -217,7 +217,7 @@ def _solve_few_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
     """Solve one or two slots. A lone agent's shortest path attains both optima without waits."""
     boards = prepare_boards(batch, widths)
     connected = jnp.all(boards.alone < NEVER, axis=0)
-    settled, plan = plans_as_if_alone(boards, connected, horizon, widths)
+    settled, plan = delay_free_plans(boards, connected, horizon, widths)
     floor = jnp.sum(jnp.where(connected, boards.alone, 0), axis=0, dtype=jnp.int16)
     optimal = jnp.full(settled.shape, Status.OPTIMAL, jnp.int8)
     makespan = jnp.max(boards.alone, axis=0)

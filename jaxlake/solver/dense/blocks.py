@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.solver.chunks import wanted_first
+from jaxlake.solver.chunks import active_first
 from jaxlake.solver.dense.components import Components
 from jaxlake.solver.dense.step import (
     Halfway,
@@ -48,9 +48,9 @@ class BlockSearch(NamedTuple):
 
     cost: jax.Array  # int32 (), c of the last step
     half: jax.Array  # bool (), one colour of the next step is done; only without waits
-    found: jax.Array  # bool ()
+    solved: jax.Array  # bool ()
     stuck: jax.Array  # bool (), no state is left to expand
-    known: jax.Array  # bool (P,), blocks of `reached` and `planes` that were written
+    valid: jax.Array  # bool (P,), blocks of `reached` and `planes` that were written
     due: jax.Array  # bool (K + 1, P), blocks of `waiting` that hold states
     buffers: BlockBuffers
 
@@ -78,7 +78,7 @@ class _Outer(NamedTuple):
     legal_edges: jax.Array  # bool (P,), likewise for edges
     colours: jax.Array  # bool (2, P), all are on cells of the colour, or retired
     active: jax.Array  # int32 (P,), number of agents that have not retired
-    left: jax.Array  # int32 (P,), the sum of their distances, or the largest for the makespan
+    remaining: jax.Array  # int32 (P,), the sum of their distances, or the largest for the makespan
     sources: jax.Array  # int32 (2 ** O, P), predecessor blocks of each block of edges
     targets: jax.Array  # int32 (3 ** O, P), successor blocks
     cells: jax.Array  # bool (2, P, radix), free cells of the agents on axes
@@ -95,7 +95,7 @@ class _Inner(NamedTuple):
     between: Halfway
     colours: jax.Array  # uint32 (2, W, radix, radix), all are on cells of the colour, or retired
     active: jax.Array  # uint32 (4, W, radix, radix), states in which so many have not retired
-    left: jax.Array  # int32 (radix, radix), as in `_Outer`, for the agents on axes
+    remaining: jax.Array  # int32 (radix, radix), as in `_Outer`, for the agents on axes
     within: jax.Array  # uint32 (W, D + 1), cells of the last agent with a distance below d
 
 
@@ -129,7 +129,7 @@ def _outer_agents(
     home = jnp.where(at_goal, 0, nothing)
     options = [ends[..., 0], ends[..., 1], home]
 
-    def chosen(sides: int) -> jax.Array:
+    def neighbours(sides: int) -> jax.Array:
         numbers = [
             jnp.broadcast_to(_number([options[c][i] for i, c in enumerate(choice)], radix), (P,))
             for choice in product(range(sides), repeat=count)
@@ -155,9 +155,9 @@ def _outer_agents(
         legal_edges=distinct(edge),
         colours=jnp.stack(agrees),
         active=jnp.sum(jnp.broadcast_to(digits > 0, (count, P)), axis=0, dtype=jnp.int32),
-        left=_together(of_outer(distances), total),
-        sources=chosen(2),
-        targets=chosen(3),
+        remaining=_together(of_outer(distances), total),
+        sources=neighbours(2),
+        targets=neighbours(3),
         cells=jnp.stack([free_of(components.place[i], place) for i in on_axes]),
         edges=jnp.stack([free_of(components.edge[i], edge) for i in on_axes]),
         last_cells=not_blocked(last.blocked_cells),
@@ -178,11 +178,11 @@ def _inner_agents(
     number = np.arange(radix)
     retired = number == 0
     pair = (components.colour[np.array([first, second])] == np.arange(2)[:, None, None]) | retired
-    both = pair[:, 0, :, None] & pair[:, 1, None]
+    same_colour = pair[:, 0, :, None] & pair[:, 1, None]
     cells = last.colours.T[..., None, None]
-    colours = jnp.where(both[:, None], cells, jnp.uint32(0))
+    colours = jnp.where(same_colour[:, None], cells, jnp.uint32(0))
     on_axes = (~retired)[:, None].astype(int) + ~retired
-    one, other = distances[first][:, None], distances[second]
+    first_distance, second_distance = distances[first][:, None], distances[second]
     first_bit = np.where(np.arange(words_of(radix)) == 0, 1, 0).astype(np.uint32)[:, None, None]
     active = [
         np.where(on_axes == a, first_bit, np.uint32(0))
@@ -194,7 +194,9 @@ def _inner_agents(
         between=halfway(components, last, [second, first]),
         colours=colours,
         active=jnp.asarray(np.stack(active)),
-        left=jnp.where(total, one + other, jnp.maximum(one, other)),
+        remaining=jnp.where(
+            total, first_distance + second_distance, jnp.maximum(first_distance, second_distance)
+        ),
         within=bit_masks(distances[-1] < np.arange(farthest + 1)[:, None]),
     )
 
@@ -211,11 +213,11 @@ def search_blocks(
     distances: jax.Array,
     total: jax.Array,
     waits: jax.Array,
-    most: jax.Array,
+    max_cost: jax.Array,
     within: jax.Array,
     buffers: BlockBuffers,
 ) -> BlockSearch:
-    """Take steps until the goal is reached, no state is left, or c is `most`.
+    """Take steps until the goal is reached, no state is left, or c is `max_cost`.
 
     `distances` to the goal, int32 (K, radix), are by cell, and 0 for retired and absent agents.
     Plans that exceed `within`, in cost or in makespan, are not found.
@@ -254,10 +256,10 @@ def search_blocks(
             q = steps[i]
 
             def origins(waiting: jax.Array, due: jax.Array) -> jax.Array:
-                found = [
+                sets = [
                     jnp.where(due[p], waiting[slot, p], jnp.uint32(0)) for p in outer.sources[:, q]
                 ]
-                return reduce(jnp.bitwise_or, found) & of_colour
+                return reduce(jnp.bitwise_or, sets) & of_colour
 
             # There, the axes are in the opposite order.
             apart = outer.edges[1, q][:, None] & outer.edges[0, q]
@@ -279,14 +281,14 @@ def search_blocks(
                 def unite(moved: jax.Array, touched: jax.Array) -> jax.Array:
                     return states | jnp.where(touched[p], moved[p], jnp.uint32(0))
 
-                both = computed_apart(unite, true, moved, touched)
-                moved = jax.lax.dynamic_update_index_in_dim(moved, both, p, 0)
+                merged = computed_apart(unite, true, moved, touched)
+                moved = jax.lax.dynamic_update_index_in_dim(moved, merged, p, 0)
                 return moved, touched.at[p].set(True)
 
             return jax.lax.fori_loop(0, len(outer.targets), bring, moving)
 
         some = outer.legal_edges & jnp.any(due[outer.sources], axis=0)
-        steps, count = wanted_first(some), jnp.sum(some, dtype=jnp.int32)
+        steps, count = active_first(some), jnp.sum(some, dtype=jnp.int32)
         moved, touched = jax.lax.fori_loop(0, count, take_step, (buffers.moved, jnp.zeros(P, bool)))
         noted = ((c + 1) >> np.arange(PLANES)) & 1 != 0
 
@@ -294,28 +296,30 @@ def search_blocks(
             buffers = state.buffers
             p = blocks[i]
             # The cost that the last three agents may still incur.
-            room = within - c - jnp.where(total, outer.left[p], 0)
+            room = within - c - jnp.where(total, outer.remaining[p], 0)
 
             def unite(
-                moved: jax.Array, reached: jax.Array, known: jax.Array
+                moved: jax.Array, reached: jax.Array, valid: jax.Array
             ) -> tuple[jax.Array, jax.Array]:
                 apart = outer.cells[0, p][:, None] & outer.cells[1, p]
                 legal = inner.legal & outer.last_cells[p] & to_colour
-                rest = jnp.where(total, room - inner.left, jnp.where(inner.left <= room, room, -1))
+                rest = jnp.where(
+                    total, room - inner.remaining, jnp.where(inner.remaining <= room, room, -1)
+                )
                 near = inner.within[:, jnp.clip(rest + 1, 0, farthest)]
                 states = jnp.where(apart, moved[p] & legal & near, jnp.uint32(0))
-                before = jnp.where(known[p] & waits, reached[p], jnp.uint32(0))
+                before = jnp.where(valid[p] & waits, reached[p], jnp.uint32(0))
                 return states & ~before, states | before
 
-            new, reached = computed_apart(unite, true, moved, buffers.reached, state.known)
+            new, reached = computed_apart(unite, true, moved, buffers.reached, state.valid)
 
-            def note(planes: jax.Array, known: jax.Array, new: jax.Array) -> jax.Array:
-                before = jnp.where(known[p], planes[p], jnp.uint32(0))
+            def note(planes: jax.Array, valid: jax.Array, new: jax.Array) -> jax.Array:
+                before = jnp.where(valid[p], planes[p], jnp.uint32(0))
                 return before | jnp.where(noted[:, None, None, None], new, jnp.uint32(0))
 
-            planes = computed_apart(note, true, buffers.planes, state.known, new)
+            planes = computed_apart(note, true, buffers.planes, state.valid, new)
 
-            def put(
+            def queue_states(
                 a: jax.Array, queue: tuple[jax.Array, jax.Array]
             ) -> tuple[jax.Array, jax.Array]:
                 """Queue the states in which `a` of the last three agents have not retired."""
@@ -324,19 +328,21 @@ def search_blocks(
 
                 def unite(waiting: jax.Array, due: jax.Array) -> tuple[jax.Array, jax.Array]:
                     before = jnp.where(due[then, p], waiting[then, p], jnp.uint32(0))
-                    both = before | (new & inner.active[a])
-                    return both, jnp.any(both != 0)
+                    merged = before | (new & inner.active[a])
+                    return merged, jnp.any(merged != 0)
 
-                both, some = computed_apart(unite, true, waiting, due)
+                merged, some = computed_apart(unite, true, waiting, due)
                 place = (then, p, *[jnp.int32(0)] * 3)
-                waiting = jax.lax.dynamic_update_slice(waiting, both[None, None], place)
+                waiting = jax.lax.dynamic_update_slice(waiting, merged[None, None], place)
                 return waiting, due.at[then, p].set(some)
 
-            waiting, due = jax.lax.fori_loop(0, INNER + 1, put, (buffers.waiting, state.due))
+            waiting, due = jax.lax.fori_loop(
+                0, INNER + 1, queue_states, (buffers.waiting, state.due)
+            )
             arrived = (p == end_block) & jnp.any(new & end_states != 0)
             return state._replace(
-                found=state.found | arrived,
-                known=state.known.at[p].set(True),
+                solved=state.solved | arrived,
+                valid=state.valid.at[p].set(True),
                 due=due,
                 buffers=buffers._replace(
                     reached=jax.lax.dynamic_update_index_in_dim(buffers.reached, reached, p, 0),
@@ -346,15 +352,15 @@ def search_blocks(
             )
 
         to_outer = waits | outer.colours[1 - colour]
-        near = c + outer.left <= within
+        near = c + outer.remaining <= within
         some = touched & outer.legal & to_outer & near
-        blocks, count = wanted_first(some), jnp.sum(some, dtype=jnp.int32)
+        blocks, count = active_first(some), jnp.sum(some, dtype=jnp.int32)
         state = state._replace(buffers=buffers._replace(moved=moved))
         state = jax.lax.fori_loop(0, count, arrive, state)
         due = state.due.at[slot].set(state.due[slot] & ~complete)
         stuck = complete & ~jnp.any(due)
         # All sets after the last states would be empty.
-        ended = jnp.where(stuck & total & ~state.found, most, c)
+        ended = jnp.where(stuck & total & ~state.solved, max_cost, c)
         return state._replace(
             cost=jnp.where(complete, ended, state.cost),
             half=~complete,
@@ -365,8 +371,8 @@ def search_blocks(
     begin, block = states_at(components.start), block_of(components.start)
     at = jnp.arange(P) == block
     # At cost 0, states are queued as at any cost, for as many agents as exist.
-    there = jnp.sum(components.start > 0, dtype=jnp.int32)
-    slot = jnp.where(total, there, 1) % (K + 1)
+    num_agents = jnp.sum(components.start > 0, dtype=jnp.int32)
+    slot = jnp.where(total, num_agents, 1) % (K + 1)
     planes = jnp.zeros((PLANES, *begin.shape), jnp.uint32).at[0].set(begin)
     buffers = buffers._replace(
         reached=jax.lax.dynamic_update_index_in_dim(buffers.reached, begin, block, 0),
@@ -379,7 +385,7 @@ def search_blocks(
     due = (jnp.arange(K + 1) == slot)[:, None] & at
     start = BlockSearch(jnp.int32(0), no, no, no, at, due, buffers)
     return jax.lax.while_loop(
-        lambda state: (state.cost < most) & (~state.found | state.half) & ~state.stuck,
+        lambda state: (state.cost < max_cost) & (~state.solved | state.half) & ~state.stuck,
         advance,
         start,
     )
@@ -393,4 +399,4 @@ def least_costs(search: BlockSearch, states: jax.Array) -> jax.Array:
     word, bit = last // 32, (last % 32).astype(jnp.uint32)
     plane = np.arange(PLANES)[:, None]
     bits = (search.buffers.planes[block, plane, word, first, second] >> bit) & 1
-    return jnp.where(search.known[block], costs_of_bits(bits), -1)
+    return jnp.where(search.valid[block], costs_of_bits(bits), -1)

@@ -38,7 +38,7 @@ class Components(NamedTuple):
     fits: jax.Array  # bool (), all cells and edges have a number
 
 
-def component_sizes(boards: PreparedBoards, wanted: jax.Array, widths: Widths) -> jax.Array:
+def component_sizes(boards: PreparedBoards, active: jax.Array, widths: Widths) -> jax.Array:
     """Return the largest number of cells or edges of an agent's component, int32 (B,)."""
     R, B = boards.free.shape
 
@@ -56,7 +56,7 @@ def component_sizes(boards: PreparedBoards, wanted: jax.Array, widths: Widths) -
     blank = jnp.zeros(B, jnp.int32)
     chunk = (boards.free, boards.starts)
     length = jnp.max(boards.alone, axis=0)
-    return in_chunks(measure, chunk, wanted, length, blank, min(B, widths.planned_boards), None)[0]
+    return in_chunks(measure, chunk, active, length, blank, min(B, widths.planned_boards), None)[0]
 
 
 def number_components(board: DenseBoards, radix: int) -> Components:

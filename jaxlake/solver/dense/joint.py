@@ -61,18 +61,18 @@ def bytes_per_board(agents: int, radix: int, kernels: Kernels | None = None) -> 
 
 
 def solve_dense(
-    boards: DenseBoards, wanted: jax.Array, horizon: int, radix: int, widths: Widths
+    boards: DenseBoards, active: jax.Array, horizon: int, radix: int, widths: Widths
 ) -> DenseAnswers:
-    """Solve the wanted boards whose components have at most `radix` - 2 cells and as many edges.
+    """Solve the active boards whose components have at most `radix` - 2 cells and as many edges.
 
     Larger boards, and boards with plans longer than `horizon` steps (static), are neither optimal
     nor unsolvable.
     """
     K, _, B = boards.starts.shape
     # Sets of this size keep a core busy; more of them would leave its cache.
-    most = max(1, widths.joint_boards // 32)
-    width = min(B, widths.fitting(most, bytes_per_board(K, radix, widths.kernels)))
-    by_blocks = most == 1
+    boards_at_once = max(1, widths.joint_boards // 32)
+    width = min(B, widths.fitting(boards_at_once, bytes_per_board(K, radix, widths.kernels)))
+    by_blocks = boards_at_once == 1
 
     Buffers = BlockBuffers | None
 
@@ -94,15 +94,15 @@ def solve_dense(
 
     def solve_all() -> DenseAnswers:
         buffers = block_buffers(K, radix) if by_blocks else None
-        answers, _ = in_chunks(solve_chunk, boards, wanted, length, blank, width, buffers)
+        answers, _ = in_chunks(solve_chunk, boards, active, length, blank, width, buffers)
         # A chunk may be padded with other boards.
-        return jax.tree.map(lambda leaf, none: jnp.where(wanted, leaf, none), answers, blank)
+        return jax.tree.map(lambda leaf, none: jnp.where(active, leaf, none), answers, blank)
 
-    # Without wanted boards, skip the allocation of the sets.
-    return jax.lax.cond(jnp.any(wanted), solve_all, lambda: blank)
+    # Without active boards, skip the allocation of the sets.
+    return jax.lax.cond(jnp.any(active), solve_all, lambda: blank)
 
 
-class _Known(NamedTuple):
+class _Results(NamedTuple):
     """Results of the attempts made so far."""
 
     makespan: jax.Array  # int32 (), 0 if it was not requested or not found
@@ -127,22 +127,22 @@ def _solve_board(
 ) -> tuple[DenseAnswers, BlockBuffers | None]:
     """Find the makespan, the cost, and a waitless plan of it; by blocks if given `buffers`."""
     components = number_components(board, radix)
-    left = _distances(board, components)
-    K, N = len(left), board.free.shape[0]
-    distances = jnp.sum(left[np.arange(K), components.start], dtype=jnp.int32)
+    goal_distances = _distances(board, components)
+    K, N = len(goal_distances), board.free.shape[0]
+    distances = jnp.sum(goal_distances[np.arange(K), components.start], dtype=jnp.int32)
 
-    def attempt(known: _Known, task: tuple[jax.Array, ...]) -> tuple[_Known, None]:
+    def attempt(results: _Results, task: tuple[jax.Array, ...]) -> tuple[_Results, None]:
         question, slack = task
         total, waits = question != _MAKESPAN, question != _WAITLESS
-        makespan, cost, buffers = known.makespan, known.cost, known.buffers
+        makespan, cost, buffers = results.makespan, results.cost, results.buffers
         excess = cost - distances
         even = (cost > 0) & (excess > 0) & (excess % 2 == 0)
-        for_makespan = ~board.timed & (makespan == 0) & ~known.stuck
+        for_makespan = ~board.timed & (makespan == 0) & ~results.stuck
         for_cost = (board.timed | (makespan > 0)) & (cost == 0)
-        asked = jnp.where(total, jnp.where(waits, for_cost, even), for_makespan)
-        asked &= components.fits
+        active = jnp.where(total, jnp.where(waits, for_cost, even), for_makespan)
+        active &= components.fits
         last = jnp.where(total, MAX_COST, min(horizon, MAX_COST))
-        last = jnp.where(asked, jnp.where(waits, last, cost), 0)
+        last = jnp.where(active, jnp.where(waits, last, cost), 0)
         lower, upper = jnp.where(total, board.costs, board.makespans)
         within = jnp.where(waits, jnp.minimum(lower + slack, upper), cost)
         least: Callable[[jax.Array], jax.Array]
@@ -151,46 +151,48 @@ def _solve_board(
             state = _search(components, N, total, waits, last)
             least = partial(_least_costs, state.planes)
         else:
-            state = search_blocks(components, N, left, total, waits, last, within, buffers)
+            state = search_blocks(
+                components, N, goal_distances, total, waits, last, within, buffers
+            )
             least, buffers = partial(least_costs, state), state.buffers
-        found = jnp.where(state.found, state.cost, 0)
-        plan, length = _plan(components, least, N, total, found * waits, horizon)
+        value = jnp.where(state.solved, state.cost, 0)
+        plan, length = _plan(components, least, N, total, value * waits, horizon)
         # No state was excluded.
-        stuck = asked & ~total & (within >= NEVER) & state.stuck
-        answered = asked & (state.found | (slack == NEVER))
+        stuck = active & ~total & (within >= NEVER) & state.stuck
+        answered = active & (state.solved | (slack == NEVER))
 
-        def noted(which: int, new: jax.Array, old: jax.Array) -> jax.Array:
-            return jnp.where(asked & state.found & (question == which), new, old)
+        def update(target: int, new: jax.Array, old: jax.Array) -> jax.Array:
+            return jnp.where(active & state.solved & (question == target), new, old)
 
-        return _Known(
-            makespan=noted(_MAKESPAN, found, makespan),
-            makespan_plan=noted(_MAKESPAN, plan, known.makespan_plan),
-            cost=noted(_COST, found, cost),
-            plan=noted(_COST, plan, known.plan),
-            length=noted(_COST, length, known.length),
-            waitless=(question == _WAITLESS) & state.found & (state.cost == cost),
-            stuck=known.stuck | stuck,
-            layers=known.layers + jnp.where(answered, state.cost, 0),
+        return _Results(
+            makespan=update(_MAKESPAN, value, makespan),
+            makespan_plan=update(_MAKESPAN, plan, results.makespan_plan),
+            cost=update(_COST, value, cost),
+            plan=update(_COST, plan, results.plan),
+            length=update(_COST, length, results.length),
+            waitless=(question == _WAITLESS) & state.solved & (state.cost == cost),
+            stuck=results.stuck | stuck,
+            layers=results.layers + jnp.where(answered, state.cost, 0),
             buffers=buffers,
         ), None
 
     attempts = np.array(_WHOLE_SETS if buffers is None else _BY_BLOCKS, np.int32).T
     zero, no = jnp.int32(0), jnp.bool_(False)
     plan = jnp.zeros((horizon, K), jnp.int8)
-    nothing = _Known(zero, plan, zero, plan, zero, no, no, zero, buffers)
-    known, _ = jax.lax.scan(attempt, nothing, tuple(jnp.asarray(x) for x in attempts))
-    makespan, cost = known.makespan, known.cost
-    optimal = (board.timed | (makespan > 0)) & (cost > 0) & (known.length <= horizon)
+    nothing = _Results(zero, plan, zero, plan, zero, no, no, zero, buffers)
+    results, _ = jax.lax.scan(attempt, nothing, tuple(jnp.asarray(x) for x in attempts))
+    makespan, cost = results.makespan, results.cost
+    optimal = (board.timed | (makespan > 0)) & (cost > 0) & (results.length <= horizon)
     return DenseAnswers(
         optimal=optimal,
-        unsolvable=known.stuck,
+        unsolvable=results.stuck,
         sum_of_costs=cost.astype(jnp.int16),
         makespan=makespan.astype(jnp.int16),
-        needs_wait=optimal & (cost > distances) & ~known.waitless,
-        plan=known.plan,
-        makespan_plan=known.makespan_plan,
-        layers=known.layers,
-    ), known.buffers
+        needs_wait=optimal & (cost > distances) & ~results.waitless,
+        plan=results.plan,
+        makespan_plan=results.makespan_plan,
+        layers=results.layers,
+    ), results.buffers
 
 
 def _distances(board: DenseBoards, components: Components) -> jax.Array:
@@ -200,8 +202,8 @@ def _distances(board: DenseBoards, components: Components) -> jax.Array:
     at_goal = jnp.all(grid == board.goals.T[:, None, None], axis=0)
     steps = flood(jnp.broadcast_to(board.free[..., None], (N, N, K)), at_goal).reshape(N * N, K)
     place = components.place
-    there = steps[jnp.maximum(place, 0), np.arange(K)[:, None]].astype(jnp.int32)
-    return jnp.where(place >= 0, there, 0).at[:, 0].set(0)
+    distance = steps[jnp.maximum(place, 0), np.arange(K)[:, None]].astype(jnp.int32)
+    return jnp.where(place >= 0, distance, 0).at[:, 0].set(0)
 
 
 class _Search(NamedTuple):
@@ -209,7 +211,7 @@ class _Search(NamedTuple):
     half: jax.Array  # bool (), one colour of the next set is done; only without waits
     recent: jax.Array  # uint32 (K + 1, W, radix, ...), D_c at c % (K + 1)
     planes: jax.Array  # uint32 (8, W, radix, ...), bits of 1 + the least cost of each state
-    found: jax.Array  # bool ()
+    solved: jax.Array  # bool ()
     stuck: jax.Array  # bool (), the sets stopped growing
 
 
@@ -221,16 +223,16 @@ def _origins(recent: jax.Array, c: jax.Array) -> jax.Array:
     on_axes = sum(along(jnp.arange(radix) > 0, i, K).astype(jnp.int32) for i in range(K - 1))
     origins = jnp.zeros(recent.shape[1:], recent.dtype)
     for active in range(1, K + 1):
-        here = jnp.where(on_axes == active, first, jnp.uint32(0))
-        here |= jnp.where(on_axes == active - 1, ~first, jnp.uint32(0))
-        origins |= recent[(c - active) % (K + 1)] & here
+        mask = jnp.where(on_axes == active, first, jnp.uint32(0))
+        mask |= jnp.where(on_axes == active - 1, ~first, jnp.uint32(0))
+        origins |= recent[(c - active) % (K + 1)] & mask
     return origins
 
 
 def _search(
-    components: Components, N: int, total: jax.Array, waits: jax.Array, most: jax.Array
+    components: Components, N: int, total: jax.Array, waits: jax.Array, max_cost: jax.Array
 ) -> _Search:
-    """Compute set after set until one holds the goal, none grows any more, or c is `most`."""
+    """Compute set after set until one holds the goal, none grows any more, or c is `max_cost`."""
     K, radix = components.place.shape
     last = last_agent(components, N)
     sets = (words_of(radix), *(radix,) * (K - 1))
@@ -280,13 +282,13 @@ def _search(
 
         # One plane for each bit of c + 1.
         noted = jnp.where(waits, c + 1, 0)
-        _, planes = jax.lax.while_loop(lambda left: left[0] > 0, note, (noted, state.planes))
+        _, planes = jax.lax.while_loop(lambda state: state[0] > 0, note, (noted, state.planes))
         return _Search(
             cost=jnp.where(complete, c, state.cost),
             half=~complete,
             recent=state.recent.at[c % (K + 1)].set(states),
             planes=planes,
-            found=complete & jnp.any(states & goal != 0),
+            solved=complete & jnp.any(states & goal != 0),
             stuck=~total & waits & ~jnp.any(new != 0),
         )
 
@@ -295,7 +297,7 @@ def _search(
     no = jnp.bool_(False)
     start = _Search(jnp.int32(0), no, recent, planes, no, no)
     return jax.lax.while_loop(
-        lambda state: (state.cost < most) & ~state.found & ~state.stuck, advance, start
+        lambda state: (state.cost < max_cost) & ~state.solved & ~state.stuck, advance, start
     )
 
 
@@ -325,42 +327,42 @@ def _plan(
     numbers = np.arange(radix, dtype=np.int32)
     at = jnp.broadcast_to(numbers, (K, radix)).at[:, 0].set(components.goal)
     edges = components.edges_at[:, :4]
-    there = jnp.take_along_axis(components.ends[:, :1], edges, axis=2)
-    there += jnp.take_along_axis(components.ends[:, 1:], edges, axis=2) - at[:, None]
-    there = jnp.where(edges == nothing, nothing, there)
+    neighbours = jnp.take_along_axis(components.ends[:, :1], edges, axis=2)
+    neighbours += jnp.take_along_axis(components.ends[:, 1:], edges, axis=2) - at[:, None]
+    neighbours = jnp.where(edges == nothing, nothing, neighbours)
     retired = jnp.broadcast_to(np.where(numbers == 0, np.int32(0), nothing), (K, 1, radix))
-    origins = jnp.concatenate([there, at[:, None], retired], axis=1)
+    origins = jnp.concatenate([neighbours, at[:, None], retired], axis=1)
     choices = np.indices((6,) * K).reshape(K, -1)
     choices = choices[:, np.argsort(np.sum(choices == 4, axis=0), kind="stable")]
 
     State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
     def step_back(state: State) -> State:
-        cost, steps, here, actions = state
-        before = origins[k[:, None], choices, here[:, None]]
+        cost, steps, position, actions = state
+        before = origins[k[:, None], choices, position[:, None]]
         legal = jnp.all(before != nothing, axis=0)
-        now = components.place[k, here]
+        now = components.place[k, position]
         then = components.place[k[:, None], before]
         for i in range(K):
             for j in range(i):
                 # Absent agents have place -1.
                 legal &= (then[i] != now[j]) | (then[j] != now[i]) | (now[i] < 0)
         least = least_costs(before)
-        paid = jnp.where(total, jnp.sum(before > 0, axis=0, dtype=jnp.int32), 1)
-        chosen = jnp.argmax(legal & (least == cost - paid))
-        change = now - then[:, chosen]
+        step_cost = jnp.where(total, jnp.sum(before > 0, axis=0, dtype=jnp.int32), 1)
+        choice = jnp.argmax(legal & (least == cost - step_cost))
+        change = now - then[:, choice]
         deltas = ACTION_DELTAS @ np.array([N, 1])
         action = jnp.argmax(change[:, None] == deltas, axis=1).astype(jnp.int8)
         return (
-            cost - paid[chosen],
+            cost - step_cost[choice],
             steps + 1,
-            before[:, chosen],
+            before[:, choice],
             actions.at[steps].set(action, mode="drop"),
         )
 
     end = jnp.where(total, jnp.zeros(K, jnp.int32), components.goal)
-    begun = (cost, jnp.int32(0), end, jnp.zeros((horizon, K), jnp.int8))
-    _, length, _, actions = jax.lax.while_loop(lambda state: state[0] > 0, step_back, begun)
+    initial = (cost, jnp.int32(0), end, jnp.zeros((horizon, K), jnp.int8))
+    _, length, _, actions = jax.lax.while_loop(lambda state: state[0] > 0, step_back, initial)
     back = length - 1 - np.arange(horizon)
     plan = jnp.where((back >= 0)[:, None], actions[jnp.maximum(back, 0)], jnp.int8(0))
     return plan, length

@@ -49,9 +49,9 @@ def single_state(numbers: jax.Array, radix: int) -> jax.Array:
     """Return the set of the one joint state with agents at cell numbers int32 (K,)."""
     *axes, last = numbers
     K, number = len(numbers), np.arange(radix)
-    here = [along(number == agent, i, K) for i, agent in enumerate(axes)]
+    masks = [along(number == agent, i, K) for i, agent in enumerate(axes)]
     bit = by_word(bit_masks(number == last), K - 1)
-    return jnp.where(reduce(jnp.logical_and, here), bit, jnp.uint32(0))
+    return jnp.where(reduce(jnp.logical_and, masks), bit, jnp.uint32(0))
 
 
 def costs_of_bits(bits: jax.Array) -> jax.Array:
@@ -102,14 +102,14 @@ def last_agent(components: Components, N: int) -> LastAgent:
     number_of = number_of.at[jnp.where(real, place, N * N)].set(number, mode="drop")
 
     def neighbour(by: int, inside: jax.Array) -> jax.Array:
-        there = number_of[jnp.minimum(place + by, N * N - 1)]
-        return jnp.where(real & inside, there, nothing)
+        neighbours = number_of[jnp.minimum(place + by, N * N - 1)]
+        return jnp.where(real & inside, neighbours, nothing)
 
     beside = neighbour(1, place % N < N - 1)
     below = neighbour(N, place < N * (N - 1))
     step = jnp.where(below < nothing, below - number, 0)
     steps = np.arange(1, N + 1)[:, None]
-    others = components.edge[:-1]
+    other_edges = components.edge[:-1]
 
     def same(theirs: jax.Array, ours: jax.Array) -> jax.Array:
         return (theirs[..., None] == ours) & (theirs >= 0)[..., None] & real
@@ -122,8 +122,8 @@ def last_agent(components: Components, N: int) -> LastAgent:
         cells=bit_masks(home),
         colours=bit_masks((real & (colour == np.arange(2)[:, None])) | (number == 0)),
         home=bit_masks(number == components.goal[-1]),
-        blocked_across=bit_masks(same(others, place)),
-        blocked_along=bit_masks(same(others - N * N, place)),
+        blocked_across=bit_masks(same(other_edges, place)),
+        blocked_along=bit_masks(same(other_edges - N * N, place)),
         blocked_cells=bit_masks(cells_met & home),
     )
 
@@ -138,20 +138,20 @@ class Halfway(NamedTuple):
 
 def halfway(components: Components, last: LastAgent, agents: Sequence[int]) -> Halfway:
     """Return the edges open to the last agent, with axes for `agents` in the given order."""
-    chosen = np.array(agents)
-    apart = _all_apart(components.edge[chosen])
+    indices = np.array(agents)
+    apart = _all_apart(components.edge[indices])
 
     def left_free(blocked: jax.Array) -> jax.Array:
-        return jnp.where(apart, ~_any_of(blocked[:, chosen]), jnp.uint32(0))
+        return jnp.where(apart, ~_any_of(blocked[:, indices]), jnp.uint32(0))
 
     return Halfway(apart, left_free(last.blocked_across), left_free(last.blocked_along))
 
 
 def legal_states(components: Components, last: LastAgent, agents: Sequence[int]) -> jax.Array:
     """Return the states (W, radix, ...) of `agents` and the last agent in distinct cells."""
-    chosen = np.array(agents)
-    free = by_word(last.cells, len(agents)) & ~_any_of(last.blocked_cells[:, chosen])
-    return jnp.where(_all_apart(components.place[chosen]), free, jnp.uint32(0))
+    indices = np.array(agents)
+    free = by_word(last.cells, len(agents)) & ~_any_of(last.blocked_cells[:, indices])
+    return jnp.where(_all_apart(components.place[indices]), free, jnp.uint32(0))
 
 
 def step(states: jax.Array, components: Components, last: LastAgent, total: jax.Array) -> jax.Array:
@@ -213,8 +213,8 @@ def _all_apart(places: jax.Array) -> jax.Array:
     apart = jnp.ones((1,) * (K - 1), bool)
     for i in range(K - 1):
         for j in range(i):
-            one, other = along(places[i], i, K), along(places[j], j, K)
-            apart &= (one != other) | (one < 0)
+            first, second = along(places[i], i, K), along(places[j], j, K)
+            apart &= (first != second) | (first < 0)
     return apart
 
 

@@ -33,7 +33,7 @@ def by_size(sizes: jax.Array, limits: Sequence[int]) -> list[jax.Array]:
     ]
 
 
-class Shortest(NamedTuple):
+class ShortestPlans(NamedTuple):
     """Plans of least makespan, including boards whose optimal sum of costs is unknown."""
 
     proved: jax.Array  # bool (B,)
@@ -41,20 +41,20 @@ class Shortest(NamedTuple):
     plan: jax.Array  # int8 (B, T, K)
 
 
-class Searched(NamedTuple):
+class TreeResults(NamedTuple):
     """Boards after the search of constraint trees, in batch order."""
 
     solution: Solution  # leaves (B, ...)
-    shortest: Shortest
+    shortest: ShortestPlans
     bounds: jax.Array  # int32 (2, 2, B), bounds on the least makespan and on the least cost
-    left: jax.Array  # bool (C, B), boards left for each of the C `DENSE_RADIXES`
+    remaining: jax.Array  # bool (C, B), boards left for each of the C `DENSE_RADIXES`
 
 
-def solve_left(
-    batch: Instance, searched: Searched, which: int, horizon: int, widths: Widths
-) -> Searched:
+def solve_remaining(
+    batch: Instance, results: TreeResults, radix_index: int, horizon: int, widths: Widths
+) -> TreeResults:
     """Solve the boards that the trees left for one of the radixes (static)."""
-    solution, shortest, bounds, left = searched
+    solution, shortest, bounds, remaining = results
     boards = DenseBoards(
         free=jnp.moveaxis(~batch.holes, 0, -1),
         starts=jnp.moveaxis(batch.starts.astype(jnp.int32), 0, -1),
@@ -64,12 +64,14 @@ def solve_left(
         makespans=bounds[0],
         costs=bounds[1],
     )
-    radix = DENSE_RADIXES[batch.agent_mask.shape[1]][which]
-    answers = joint.solve_dense(boards, left[which], horizon, radix, widths)
-    return searched._replace(solution=_with_dense_answers(solution, shortest, answers))
+    radix = DENSE_RADIXES[batch.agent_mask.shape[1]][radix_index]
+    answers = joint.solve_dense(boards, remaining[radix_index], horizon, radix, widths)
+    return results._replace(solution=_with_dense_answers(solution, shortest, answers))
 
 
-def _with_dense_answers(known: Solution, shortest: Shortest, answers: DenseAnswers) -> Solution:
+def _with_dense_answers(
+    solution: Solution, shortest: ShortestPlans, answers: DenseAnswers
+) -> Solution:
     optimal, proved = answers.optimal, answers.optimal | answers.unsolvable
     status = jnp.where(optimal, jnp.int8(Status.OPTIMAL), jnp.int8(Status.UNSOLVABLE))
 
@@ -81,11 +83,11 @@ def _with_dense_answers(known: Solution, shortest: Shortest, answers: DenseAnswe
         return jnp.where(optimal.reshape(-1, *(1,) * (old.ndim - 1)), new, old)
 
     return Solution(
-        status=jnp.where(proved, status, known.status),
-        sum_of_costs=merge(answers.sum_of_costs, known.sum_of_costs),
-        makespan=merge(makespan, known.makespan),
-        needs_wait=merge(answers.needs_wait, known.needs_wait),
-        plan=merge(plan, known.plan),
-        makespan_plan=merge(jnp.where(timed, shortest.plan, makespan_plan), known.makespan_plan),
-        expansions=known.expansions + answers.layers,
+        status=jnp.where(proved, status, solution.status),
+        sum_of_costs=merge(answers.sum_of_costs, solution.sum_of_costs),
+        makespan=merge(makespan, solution.makespan),
+        needs_wait=merge(answers.needs_wait, solution.needs_wait),
+        plan=merge(plan, solution.plan),
+        makespan_plan=merge(jnp.where(timed, shortest.plan, makespan_plan), solution.makespan_plan),
+        expansions=solution.expansions + answers.layers,
     )

@@ -48,8 +48,8 @@ def search_costs(
     waitless_cost: jax.Array | None = None,
 ) -> JointOptima:
     """Search without plans in one launch; arguments as in `joint_search`."""
-    found, _ = _search(boards, running, horizon, board, machine, waitless_cost, plans=False)
-    return _optima(found)
+    numbers, _ = _search(boards, running, horizon, board, machine, waitless_cost, plans=False)
+    return _optima(numbers)
 
 
 def search_pairs(
@@ -62,25 +62,29 @@ def search_pairs(
 ) -> PairPlans:
     """Search and find plans in one launch; given `waitless_cost`, only plans without waits."""
     T, B = horizon, len(running)
-    found, by_row = _search(boards, running, horizon, board, machine, waitless_cost, plans=True)
+    numbers, by_row = _search(boards, running, horizon, board, machine, waitless_cost, plans=True)
     actions, heads = jnp.split(by_row, [output_rows(T, by_row.shape[1]).actions])
     actions = actions.reshape(-1, B)
     pairs = heads.reshape(2, -1, B)[:, :T]
     both_act = jnp.stack([pairs // 5, pairs % 5], axis=2)  # (plans, T, agents, B)
-    length = found.spent - found.retirement
+    length = numbers.spent - numbers.retirement
     # Action c of the agent that walks alone leads from cost c - 1 to c, one step each.
     step = np.arange(T)[:, None]
-    alone = (step >= found.retirement) & (step < length)
-    on_foot = jnp.take_along_axis(actions, jnp.where(alone, step + 1 + found.retirement, 0), axis=0)
-    walker = np.arange(2)[:, None] == found.walker
+    alone = (step >= numbers.retirement) & (step < length)
+    on_foot = jnp.take_along_axis(
+        actions, jnp.where(alone, step + 1 + numbers.retirement, 0), axis=0
+    )
+    walker = np.arange(2)[:, None] == numbers.walker
     tail = jnp.where(walker & alone[:, None], on_foot[:, None], 0)
     plan = (tail + both_act[0]).astype(jnp.int8)
-    makespan_plan = jnp.where(found.head > 0, both_act[1].astype(jnp.int8), plan)
-    return PairPlans(_optima(found), length, plan, makespan_plan)
+    makespan_plan = jnp.where(numbers.head > 0, both_act[1].astype(jnp.int8), plan)
+    return PairPlans(_optima(numbers), length, plan, makespan_plan)
 
 
-def _optima(found: Numbers) -> JointOptima:
-    return JointOptima(found.sum_of_costs, found.makespan, found.stuck != 0, found.expansions)
+def _optima(numbers: Numbers) -> JointOptima:
+    return JointOptima(
+        numbers.sum_of_costs, numbers.makespan, numbers.stuck != 0, numbers.expansions
+    )
 
 
 def _search(
@@ -103,8 +107,7 @@ def _search(
         "plans": plans,
     }
     kernel = partial(_search_program, **settings, machine=machine)
-    kept = horizon if plans else None
-    output = run_pairs(kernel, boards, [running, cost], kept, board, machine)
+    output = run_pairs(kernel, boards, [running, cost], horizon if plans else None, board, machine)
     by_row = output.transpose(0, 2, 1)  # (rows, lanes, B)
     return Numbers(*by_row[0, : len(Numbers._fields)]), by_row[1:]
 
@@ -134,7 +137,7 @@ def _search_program(
     """Write `Numbers` and, for plans, the actions of the lone walker and of both agents."""
     program = _Search(columns, outputs, memory, horizon, board, waiting, plans, machine)
     state = program.search()
-    arrivals = [program.least(program.where_at(goal, state.cost, FAR)) for goal in program.goals]
+    arrivals = [program.min(program.where_at(goal, state.cost, FAR)) for goal in program.goals]
     cost = jnp.minimum(*arrivals)
     if not plans:
         none = 0 * cost
@@ -142,12 +145,12 @@ def _search_program(
         numbers = Numbers(cost, state.makespan, state.stuck, state.expansions, **unset)
         program.write_numbers(numbers)
         return
-    found = (state.makespan if waiting else cost) < FAR
-    spent = jnp.where(found, cost, 0)
+    has_plan = (state.makespan if waiting else cost) < FAR
+    spent = jnp.where(has_plan, cost, 0)
     walker = flag(arrivals[0] != cost)
-    walk = _walk_back_alone(program, walker, found, spent)
-    retirement = walk.left >> 1
-    too_long = found & (spent - retirement > state.makespan)
+    walk = _walk_back_alone(program, walker, has_plan, spent)
+    retirement = walk.retirement_cost >> 1
+    too_long = has_plan & (spent - retirement > state.makespan)
     head = jnp.where(too_long, state.makespan, 0) if waiting else 0 * spent
     numbers = Numbers(
         sum_of_costs=cost,
@@ -180,7 +183,7 @@ class _Search(PairLanes):
         super().__init__(columns, memory, board, machine)
         self.horizon, self.waiting, self.plans = horizon, waiting, plans
         self.outputs, self.rows = outputs, output_rows(horizon if plans else None, self.lanes)
-        (self.asked,) = self.more  # cost of the requested plan without waits
+        (self.waitless_cost,) = self.more  # cost of the requested plan without waits
 
     def slot(self, t: jax.Array) -> jax.Array:
         """Return the memory slot of a time's sets."""
@@ -198,8 +201,8 @@ class _Search(PairLanes):
     def put(self, first: jax.Array | int, rows: int, i: jax.Array, value: jax.Array) -> None:
         """Write value i of some rows of the output."""
         row = first if rows == 1 else first + (i >> (self.lanes.bit_length() - 1))
-        here = self.lane == (i & (self.lanes - 1))
-        self.outputs[row] = jnp.where(here, value, self.outputs[row])
+        mask = self.lane == (i & (self.lanes - 1))
+        self.outputs[row] = jnp.where(mask, value, self.outputs[row])
 
     def search(self) -> _State:
         """Expand layer after layer, as `joint_search` does."""
@@ -219,12 +222,12 @@ class _Search(PairLanes):
             stuck=zero,
             expansions=zero,
         )
-        begun = self._end(state, self._progress(layer, layer))
+        initial = self._end(state, self._progress(layer, layer))
 
         def unfinished(state: _State) -> jax.Array:
             return (state.time < self.horizon) & any_lane(state.running != 0)
 
-        return self._retire(jax.lax.while_loop(unfinished, self._advance, begun))
+        return self._retire(jax.lax.while_loop(unfinished, self._advance, initial))
 
     def _advance(self, state: _State) -> _State:
         """Compute L_{t+1}, S_{2t} and S_{2t+1} from L_t, whose lanes are read together."""
@@ -262,7 +265,7 @@ class _Search(PairLanes):
             least = jnp.minimum(state.makespan, jnp.where(ended, t, jnp.int32(FAR)))
             state = state._replace(makespan=least)
         else:
-            ended = 2 * t + 1 >= self.asked
+            ended = 2 * t + 1 >= self.waitless_cost
         return state._replace(running=jnp.where(ended, 0, state.running))
 
     def _retire(self, state: _State) -> _State:
@@ -283,9 +286,9 @@ class _Search(PairLanes):
             arrived = jnp.where(even_arrived, 2 * t, arrived)
             cost = jnp.minimum(state.cost, arrived)
         else:
-            hit = even_arrived & (self.asked == 2 * t)
-            hit = hit | (odd_arrived & (self.asked == 2 * t + 1))
-            cost = jnp.where(hit & (self.running != 0), self.asked, state.cost)
+            hit = even_arrived & (self.waitless_cost == 2 * t)
+            hit = hit | (odd_arrived & (self.waitless_cost == 2 * t + 1))
+            cost = jnp.where(hit & (self.running != 0), self.waitless_cost, state.cost)
         return state._replace(walk=odd, cost=cost)
 
     def _step(self, walk: jax.Array, t: jax.Array, part: int) -> jax.Array:
@@ -300,11 +303,11 @@ class _Walk(NamedTuple):
     cost: jax.Array  # int32 (), cost paid up to this point
     place: jax.Array  # int32 (boards, 1), as are the following
     walking: jax.Array
-    left: jax.Array  # cost paid when the other agent retired
+    retirement_cost: jax.Array  # cost paid when the other agent retired
 
 
 def _walk_back_alone(
-    lanes: _Search, walker: jax.Array, found: jax.Array, spent: jax.Array
+    lanes: _Search, walker: jax.Array, has_plan: jax.Array, spent: jax.Array
 ) -> _Walk:
     """Walk the last-arriving agent back from its goal until the other one has retired."""
     W, rows = lanes.board.words, lanes.rows.actions
@@ -324,7 +327,7 @@ def _walk_back_alone(
         # The other agent retires in the layer of this cost, if both can be there.
         joins = (lanes.memory[cost >> 1, W] >> (_JOINED + own)) & as_word(cost & 1 == 0)
         rank = jnp.where((lanes.lane == walk.place) & (joins != 0), -1, rank)
-        first = lanes.least(rank)
+        first = lanes.min(rank)
         met = due * flag(first < 0)
         due = due - met
         action = due * jnp.where(first < 4, first + 1, 0)
@@ -333,12 +336,12 @@ def _walk_back_alone(
             cost=cost - 1,
             place=walk.place - lanes.delta_of(action),
             walking=walk.walking - met,
-            left=jnp.where(met != 0, cost, walk.left),
+            retirement_cost=jnp.where(met != 0, cost, walk.retirement_cost),
         )
 
     lanes.clear_rows(lanes.rows.numbers, rows)
     zero = jnp.zeros_like(walker)
-    start = _Walk(jnp.max(spent), jnp.where(walker == 0, *lanes.goals), flag(found), zero)
+    start = _Walk(jnp.max(spent), jnp.where(walker == 0, *lanes.goals), flag(has_plan), zero)
     return jax.lax.while_loop(
         lambda walk: (walk.cost >= 0) & any_lane(walk.walking != 0), step_back, start
     )
@@ -348,8 +351,8 @@ def _walk_back_together(
     lanes: _Search, walker: jax.Array, place: jax.Array, retirement: jax.Array, head: jax.Array
 ) -> None:
     """Write the steps up to the retirement, and those of a separate makespan plan."""
-    other = jnp.where(walker == 0, *lanes.goals[::-1])
-    joint = jnp.where(walker == 0, place, other), jnp.where(walker == 0, other, place)
+    retired = jnp.where(walker == 0, *lanes.goals[::-1])
+    joint = jnp.where(walker == 0, place, retired), jnp.where(walker == 0, retired, place)
     first, rows = lanes.rows.numbers + lanes.rows.actions, lanes.rows.heads
     lanes.clear_rows(first, 2 * rows)
 
@@ -363,10 +366,11 @@ def _walk_back_together(
             pair = jnp.where(t <= steps, _last_step(lanes, t, *places), 0)
             lanes.put(first + plan * rows, rows, t - 1, pair)
             # Divides a number below 25 by 5 without a division.
-            one = (pair * 13) >> 6
-            chosen = one, pair - 5 * one
+            first_action = (pair * 13) >> 6
+            actions = first_action, pair - 5 * first_action
             return tuple(
-                place - lanes.delta_of(action) for place, action in zip(places, chosen, strict=True)
+                place - lanes.delta_of(action)
+                for place, action in zip(places, actions, strict=True)
             )
 
         jax.lax.fori_loop(0, last, step_back, tuple(end))
@@ -374,26 +378,26 @@ def _walk_back_together(
     jax.lax.fori_loop(0, 2 if lanes.waiting else 1, trace, None)
 
 
-def _last_step(lanes: _Search, t: jax.Array, one: jax.Array, two: jax.Array) -> jax.Array:
+def _last_step(lanes: _Search, t: jax.Array, cell_0: jax.Array, cell_1: jax.Array) -> jax.Array:
     """Return 5 times the action of agent 0 plus that of agent 1 for the step that ends at t."""
     # Choose a legal predecessor in which as few agents as possible wait: both move (ranks 0 to
     # 15), only agent 1 moves (16 to 19), only agent 0 moves (20 to 23), or neither.
     W = lanes.board.words
-    swapped = where(lanes.lane == two, single(one, W))
+    swapped = where(lanes.lane == cell_1, single(cell_0, W))
     before = without([lanes.memory[t - 1, w] for w in range(W)], swapped)
-    came = [meet(before, single(two - delta, W)) for delta in lanes.deltas]
+    came = [meet(before, single(cell_1 - delta, W)) for delta in lanes.deltas]
     rank = jnp.zeros_like(lanes.lane) + _NOT
     for number, legal in reversed(list(enumerate(came[1:]))):
         rank = jnp.where(legal, number, rank)
     first = jnp.zeros_like(lanes.lane) + _NOT
     for action in range(1, 5):
-        first = lanes.where_from(one, action, 4 * (action - 1), first)
+        first = lanes.where_from(cell_0, action, 4 * (action - 1), first)
     if not lanes.waiting:
-        return _pair_of(lanes.least(first + rank), waiting=lanes.waiting)
-    first = lanes.where_from(one, 0, 16, first)
+        return _pair_of(lanes.min(first + rank), waiting=lanes.waiting)
+    first = lanes.where_from(cell_0, 0, 16, first)
     alone = jnp.where(first < 16, 20 + (first >> 2), first + 8)
     rank = jnp.minimum(first + rank, jnp.where(came[0], alone, _NOT))
-    return _pair_of(lanes.least(rank), waiting=lanes.waiting)
+    return _pair_of(lanes.min(rank), waiting=lanes.waiting)
 
 
 def _pair_of(rank: jax.Array, *, waiting: bool) -> jax.Array:

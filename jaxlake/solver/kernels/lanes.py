@@ -95,7 +95,7 @@ def run_programs(
     from jax.experimental.pallas import triton
 
     options: dict[str, Any] = {}
-    written = list(outputs)
+    all_outputs = list(outputs)
     if machine is Kernels.TPU:
         options["compiler_params"] = pltpu.CompilerParams(vmem_limit_bytes=_VMEM_BYTES)
         options["scratch_shapes"] = [pltpu.VMEM(rows, dtype) for rows, dtype in memory]
@@ -104,7 +104,7 @@ def run_programs(
         def own(rows: Row) -> Any:
             return pl.BlockSpec((None, *rows), lambda i: (i, *(0,) * len(rows)))
 
-        written += [
+        all_outputs += [
             (jax.ShapeDtypeStruct((programs, *rows), dtype), own(rows)) for rows, dtype in memory
         ]
     if machine is Kernels.GPU:
@@ -115,8 +115,8 @@ def run_programs(
         kernel,
         grid=(programs,),
         in_specs=[spec for _, spec in inputs],
-        out_specs=[spec for _, spec in written],
-        out_shape=[shape for shape, _ in written],
+        out_specs=[spec for _, spec in all_outputs],
+        out_shape=[shape for shape, _ in all_outputs],
         **options,
     )(*(array for array, _ in inputs))
     return list(results[: len(outputs)])
@@ -157,9 +157,9 @@ def single(cell: jax.Array, words: int) -> Words:
     return [jnp.where(word == w, inside, NOTHING) for w in range(words)]
 
 
-def both(one: Sequence[jax.Array], other: Sequence[jax.Array]) -> Words:
+def both(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> Words:
     """Return the intersection of two sets."""
-    return [x & y for x, y in zip(one, other, strict=True)]
+    return [x & y for x, y in zip(a, b, strict=True)]
 
 
 def either(*sets: Sequence[jax.Array]) -> Words:
@@ -167,9 +167,9 @@ def either(*sets: Sequence[jax.Array]) -> Words:
     return [union(words) for words in zip(*sets, strict=True)]
 
 
-def without(one: Sequence[jax.Array], other: Sequence[jax.Array]) -> Words:
+def without(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> Words:
     """Return the difference of two sets."""
-    return [x & ~y for x, y in zip(one, other, strict=True)]
+    return [x & ~y for x, y in zip(a, b, strict=True)]
 
 
 def where(condition: jax.Array, cells: Sequence[jax.Array]) -> Words:
@@ -177,9 +177,9 @@ def where(condition: jax.Array, cells: Sequence[jax.Array]) -> Words:
     return [jnp.where(condition, word, NOTHING) for word in cells]
 
 
-def meet(one: Sequence[jax.Array], other: Sequence[jax.Array]) -> jax.Array:
+def meet(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> jax.Array:
     """Return whether two sets intersect, as bool (lanes)."""
-    return union(both(one, other)) != 0
+    return union(both(a, b)) != 0
 
 
 def shift(cells: Sequence[jax.Array], delta: int) -> Words:

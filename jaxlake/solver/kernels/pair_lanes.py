@@ -111,25 +111,25 @@ def run_pairs(
     from jax.experimental import pallas as pl  # as slow to import as all of JAX
 
     words = (*pack_cells(boards.free, board), *boards.starts, *boards.goals, *columns)
-    told = jnp.stack([word.astype(jnp.int32) for word in words], axis=1)
+    table = jnp.stack([word.astype(jnp.int32) for word in words], axis=1)
     at_once, lanes = BOARDS[machine], lanes_of(machine, board)
-    B, rows = len(told), output_rows(horizon, lanes).total
+    B, rows = len(table), output_rows(horizon, lanes).total
     programs = -(-B // at_once)
-    told = jnp.pad(told, [(0, programs * at_once - B), (0, 0)])
+    table = jnp.pad(table, [(0, programs * at_once - B), (0, 0)])
     output = (
         jax.ShapeDtypeStruct((rows, programs * at_once, lanes), jnp.int32),
         pl.BlockSpec((rows, at_once, lanes), lambda i: (0, i, 0)),
     )
-    (written,) = run_programs(
+    (results,) = run_programs(
         kernel,
         machine,
         programs,
-        [(told, pl.BlockSpec((at_once, told.shape[1]), lambda i: (i, 0)))],
+        [(table, pl.BlockSpec((at_once, table.shape[1]), lambda i: (i, 0)))],
         [output],
         [((*memory_rows(horizon, board), at_once, lanes), jnp.uint32)],
         warps=lanes // WARP,
     )
-    return written[:, :B]
+    return results[:, :B]
 
 
 class PairLanes:
@@ -148,9 +148,9 @@ class PairLanes:
         free = [word.astype(jnp.uint32) for word in numbers[:W]]
         start_0, start_1, goal_0, goal_1, self.running, *self.more = numbers[W:]
         self.starts, self.goals = (start_0, start_1), (goal_0, goal_1)
-        self.here = single(self.lane, W)
-        is_free = meet(free, self.here)
-        self.allowed = where(is_free, without(free, self.here))  # joint cells on the ice
+        self.own_cell = single(self.lane, W)
+        is_free = meet(free, self.own_cell)
+        self.allowed = where(is_free, without(free, self.own_cell))  # joint cells on the ice
         at_goal = [jnp.where(self.lane == goal, np.uint32(1), NOTHING) for goal in self.goals]
         self.home = at_goal[0] | (at_goal[1] << 1)
         # Neither agent may pass through the goal where the other has retired.
@@ -168,17 +168,17 @@ class PairLanes:
         deltas, words = self.board.deltas, range(self.board.words)
         moved = {delta: [self.moved(t, w, delta) for w in words] for delta in deltas}
         beside = either(*moved.values(), *([layer] if waiting else []))
-        beside = without(beside, self.here)
+        beside = without(beside, self.own_cell)
         onto = {
-            delta: jnp.where(meet(cells, self.here), ~NOTHING, NOTHING)
+            delta: jnp.where(meet(cells, self.own_cell), ~NOTHING, NOTHING)
             for delta, cells in moved.items()
         }
         rows = [beside] if waiting else []
         for away in deltas:
             # If agent 0 steps onto agent 1, agent 1 leaves by any move but the swapping one.
             leaves = union([onto[delta] for delta in deltas if delta != -away])
-            left = [x | (here & leaves) for x, here in zip(beside, self.here, strict=True)]
-            rows.append(shift(left, away))
+            origins = [x | (cell & leaves) for x, cell in zip(beside, self.own_cell, strict=True)]
+            rows.append(shift(origins, away))
         row = both(either(*rows), self.allowed)
         return either(row, layer) if waiting else row
 
@@ -197,7 +197,7 @@ class PairLanes:
         """Return the values in the lane of a cell, and `otherwise` in the other lanes."""
         return jnp.where(self.lane == cell, values, otherwise)
 
-    def least(self, values: jax.Array) -> jax.Array:
+    def min(self, values: jax.Array) -> jax.Array:
         """Return the minimum over the lanes of each board, (boards, 1)."""
         return jnp.min(values, axis=1, keepdims=True)
 
@@ -230,7 +230,7 @@ class PairLanes:
         if self.machine is Kernels.TPU:
             at_goal = [self.where_at(self.goals[0], word.astype(jnp.int32), 0) for word in layer]
             row = [jnp.sum(word, axis=1, keepdims=True).astype(jnp.uint32) for word in at_goal]
-            return as_word(meet(row, self.here))
+            return as_word(meet(row, self.own_cell))
         last = self.board.words - 1  # lanes beyond the last cell have no word and may read any
         word = self.memory[t, jnp.minimum(self.lane >> 5, last), self.number, self.goals[0]]
         return (word >> (self.lane & 31).astype(jnp.uint32)) & 1

@@ -97,15 +97,15 @@ def _distances(free: Any, starts: Any, goals: Any, steps: Any, *, agents: int) -
         start, goal = starts[k], _rows_of(goals[k], R)
 
         def spread(state: Any) -> Any:
-            t, rows, found, _ = state
-            found = jnp.where(meet(rows, goal), jnp.minimum(found, t), found)
+            t, rows, distance, _ = state
+            distance = jnp.where(meet(rows, goal), jnp.minimum(distance, t), distance)
             wider = [x | (y & z) for x, y, z in zip(rows, _spread(rows), open_cells, strict=True)]
             grown = union([x ^ y for x, y in zip(rows, wider, strict=True)]) != 0
-            return t + 1, tuple(wider), found, any_lane(grown & (found == NEVER))
+            return t + 1, tuple(wider), distance, any_lane(grown & (distance == NEVER))
 
-        found = jnp.where(start == NOBODY, jnp.int32(0), jnp.int32(NEVER))
-        begun = (jnp.int32(0), tuple(_rows_of(start, R)), found, jnp.bool_(True))
-        steps[k] = jax.lax.while_loop(lambda state: state[3], spread, begun)[2]
+        distance = jnp.where(start == NOBODY, jnp.int32(0), jnp.int32(NEVER))
+        initial = (jnp.int32(0), tuple(_rows_of(start, R)), distance, jnp.bool_(True))
+        steps[k] = jax.lax.while_loop(lambda state: state[3], spread, initial)[2]
 
     jax.lax.fori_loop(0, agents, measure, None)
 
@@ -123,7 +123,7 @@ def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
 
     jax.lax.fori_loop(0, T + 1, clear, None)
 
-    def taken(t: jax.Array) -> Words:
+    def occupied(t: jax.Array) -> Words:
         """Return the cells that other agents occupy at t."""
         places = [_rows_of(paths[k, t], R) for k in range(K)]
         return [union([place[r] for place in places]) for r in range(R)]
@@ -150,28 +150,28 @@ def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
         home = _rows_of(goal, R)
 
         def disturb(t: jax.Array, first: jax.Array) -> jax.Array:
-            there = union([flag(paths[k, t] == goal) for k in range(K)])
-            return jnp.where(there != 0, t + 1, first)
+            at_goal = union([flag(paths[k, t] == goal) for k in range(K)])
+            return jnp.where(at_goal != 0, t + 1, first)
 
         # The agent can only stay after the last time at which another agent was at its goal.
         first = jax.lax.fori_loop(0, T + 1, disturb, jnp.zeros_like(start))
 
         def arrive(now: jax.Array, rows: Words, arrival: jax.Array) -> jax.Array:
-            there = meet(rows, home) & (now >= first) & (now <= last)
-            return jnp.where(there, jnp.minimum(arrival, now), arrival)
+            at_goal = meet(rows, home) & (now >= first) & (now <= last)
+            return jnp.where(at_goal, jnp.minimum(arrival, now), arrival)
 
         def advance(state: Any) -> Any:
             t, rows, arrival = state
             for r in range(R):
                 layers[t, r] = rows[r]
-            wider, shut = _spread(list(rows), *edges(t)), taken(t + 1)
+            wider, shut = _spread(list(rows), *edges(t)), occupied(t + 1)
             rows = [x & ~y & z for x, y, z in zip(wider, shut, open_cells, strict=True)]
             return t + 1, tuple(rows), arrive(t + 1, rows, arrival)
 
         def unfinished(state: Any) -> jax.Array:
             return any_lane((state[0] < last) & (state[2] == NEVER))
 
-        shut = taken(jnp.int32(0))
+        shut = occupied(jnp.int32(0))
         begin = [x & ~y & z for x, y, z in zip(_rows_of(start, R), shut, open_cells, strict=True)]
         arrival = arrive(jnp.int32(0), begin, jnp.zeros_like(start) + NEVER)
         state = (jnp.int32(0), tuple(begin), arrival)
@@ -213,8 +213,8 @@ def _trace(
         layer = [layers[t, r] for r in range(rows)]
 
         def reached(at: jax.Array, where: jax.Array) -> jax.Array:
-            here = union([jnp.where(at == r, layer[r], NOTHING) for r in range(rows)])
-            return (here & where) != 0
+            row_word = union([jnp.where(at == r, layer[r], NOTHING) for r in range(rows)])
+            return (row_word & where) != 0
 
         def swaps(origin: jax.Array) -> jax.Array:
             met: Callable[[int], jax.Array] = lambda k: flag(  # noqa: E731
@@ -226,10 +226,10 @@ def _trace(
         below = (reached(row + 1, word), cell + PITCH)
         beside = [(reached(row, word >> 1), cell - 1), (reached(row, word << 1), cell + 1)]
         order = [below, *beside, above] if upwards else [above, *beside, below]
-        chosen = cell
-        for there, origin in reversed(order):
-            chosen = jnp.where(there & ~swaps(origin), origin, chosen)
-        cell = jnp.where(t < end, chosen, cell)
+        predecessor = cell
+        for is_reachable, origin in reversed(order):
+            predecessor = jnp.where(is_reachable & ~swaps(origin), origin, predecessor)
+        cell = jnp.where(t < end, predecessor, cell)
         paths[rank, t] = cell
         return cell
 

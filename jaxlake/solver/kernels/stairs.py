@@ -20,7 +20,7 @@ EXCESSES = 16
 BITS = 4
 """Bits of a delay; two words of 32 bits hold all delays of a pair."""
 
-MOST = EXCESSES - 1
+MAX_DELAY = EXCESSES - 1
 PER_WORD = 32 // BITS
 
 
@@ -31,13 +31,13 @@ def climb(
 
     Returns:
         int32 (2, EXCESSES, B). Entry e is the minimum delay of the second agent if the first one
-        arrives at most e steps later than alone; MOST if the search did not get that far.
+        arrives at most e steps later than alone; MAX_DELAY if the search did not get that far.
     """
     kernel = partial(_climb, board=board, machine=machine)
     (output,) = run_pairs(kernel, pairs, [running, *pairs.alone], None, board, machine)
     packed = output[:, :4].astype(jnp.uint32).T.reshape(2, 2, 1, -1)  # (agents, words, 1, B)
     shifts = (BITS * np.arange(PER_WORD)).astype(np.uint32)[:, None]
-    delays = (packed >> shifts) & np.uint32(MOST)
+    delays = (packed >> shifts) & np.uint32(MAX_DELAY)
     return delays.reshape(2, EXCESSES, -1).astype(jnp.int32)
 
 
@@ -60,25 +60,25 @@ class _Climb(PairLanes):
 
     def delays(self) -> tuple[jax.Array, ...]:
         """Return the words of agent 0, then those of agent 1."""
-        left = self._distances()
+        distances = self._distances()
         layer = self.first_layer()
         self.write_layer(jnp.int32(0), layer)
         self.meet_lanes()
-        most = jnp.int32(MOST) + 0 * self.running
-        unknown = ~(most ^ most).astype(jnp.uint32)
-        state = _State(jnp.int32(0), tuple(layer), (unknown,) * 4, (most,) * 2, self.running)
+        max_delay = jnp.int32(MAX_DELAY) + 0 * self.running
+        unknown = ~(max_delay ^ max_delay).astype(jnp.uint32)
+        state = _State(jnp.int32(0), tuple(layer), (unknown,) * 4, (max_delay,) * 2, self.running)
 
         def advance(state: _State) -> _State:
             layer = self.expand(state.time & 1, state.layer, waiting=True)
             time = state.time + 1
             self.write_layer(time & 1, layer)
             self.meet_lanes()
-            return self._examine(state._replace(time=time, layer=tuple(layer)), left)
+            return self._examine(state._replace(time=time, layer=tuple(layer)), distances)
 
         def unfinished(state: _State) -> jax.Array:
             return any_lane(state.running != 0)
 
-        return jax.lax.while_loop(unfinished, advance, self._examine(state, left)).delays
+        return jax.lax.while_loop(unfinished, advance, self._examine(state, distances)).delays
 
     def _distances(self) -> list[jax.Array]:
         """Return distances from a lane's cell to each agent's goal around the other's goal."""
@@ -95,30 +95,30 @@ class _Climb(PairLanes):
             steps = tuple(jnp.where(_has(new, a), d + 1, steps[a]) for a in (0, 1))
             return d + 1, wider, steps, any_lane(new != 0)
 
-        begun = (jnp.int32(0), nearest, steps, jnp.bool_(True))
-        return list(jax.lax.while_loop(lambda state: state[3], spread, begun)[2])
+        initial = (jnp.int32(0), nearest, steps, jnp.bool_(True))
+        return list(jax.lax.while_loop(lambda state: state[3], spread, initial)[2])
 
-    def _examine(self, state: _State, left: Sequence[jax.Array]) -> _State:
+    def _examine(self, state: _State, distances: Sequence[jax.Array]) -> _State:
         """Record which agents can arrive first now (`more` are distances alone), and the delay."""
         t = state.time
         # Cells of agent 1 with agent 0 at its goal, and vice versa.
         beside = self.column_of_goal_0(t & 1, state.layer) != 0, meet(state.layer, self.goal_1)
         words, least = list(state.delays), list(state.least)
-        for first, other in ((0, 1), (1, 0)):
-            distance = self.least(jnp.where(beside[first], left[other], UNREACHABLE))
-            delay = jnp.clip(t + distance - self.more[other], 0, MOST)
+        for first, second in ((0, 1), (1, 0)):
+            distance = self.min(jnp.where(beside[first], distances[second], UNREACHABLE))
+            delay = jnp.clip(t + distance - self.more[second], 0, MAX_DELAY)
             late = t - self.more[first]
-            known = (late >= 0) & (late < EXCESSES)
-            least[first] = jnp.where(known, jnp.minimum(least[first], delay), least[first])
+            in_range = (late >= 0) & (late < EXCESSES)
+            least[first] = jnp.where(in_range, jnp.minimum(least[first], delay), least[first])
             place = (late * BITS) & 31
             for half in (0, 1):
-                here = known & (late * BITS >> 5 == half)
+                mask = in_range & (late * BITS >> 5 == half)
                 word = words[2 * first + half]
-                cleared = word & ~(np.uint32(MOST) << place.astype(jnp.uint32))
-                put = cleared | (least[first].astype(jnp.uint32) << place.astype(jnp.uint32))
-                words[2 * first + half] = jnp.where(here, put, word)
+                cleared = word & ~(np.uint32(MAX_DELAY) << place.astype(jnp.uint32))
+                updated = cleared | (least[first].astype(jnp.uint32) << place.astype(jnp.uint32))
+                words[2 * first + half] = jnp.where(mask, updated, word)
         ended = (least[0] == 0) & (least[1] == 0)
-        ended = ended | (t >= jnp.maximum(*self.more) + MOST)
+        ended = ended | (t >= jnp.maximum(*self.more) + MAX_DELAY)
         running = jnp.where(ended, 0, state.running)
         return state._replace(delays=tuple(words), least=tuple(least), running=running)
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.solver.bitboard import PITCH, ROW_SHIFT
-from jaxlake.solver.chunks import TEAM_LANES, Kernels, Widths, wanted_first
+from jaxlake.solver.chunks import TEAM_LANES, Kernels, Widths, active_first
 from jaxlake.solver.kernels.lanes import run_programs
 from jaxlake.solver.pairs.joint_search import Geometry, geometry, pack_cells
 from jaxlake.solver.trees.node import TreeAnswers, TreeQueries, no_answers
@@ -49,13 +49,13 @@ def search_trees(
     memory = memory_rows(T, K, board, helpers)
     program_bytes = 4 * nodes * sum(int(np.prod(rows)) for rows in memory)
     programs = widths.fitting(-(-Q // (nodes // TEAM_LANES)), program_bytes)
-    order = wanted_first(queries.wanted)
-    count = jnp.sum(queries.wanted, dtype=jnp.int32)
+    order = active_first(queries.active)
+    count = jnp.sum(queries.active, dtype=jnp.int32)
     numbers = jnp.stack([jnp.asarray(x, jnp.int32) for x in (count, team, split)])
     tasks = [getattr(queries, name).astype(jnp.int32) for name in NUMBERS]
     ends = [_flat(cells, board) for cells in (queries.starts, queries.goals)]
-    known = [leaf.astype(jnp.int32) for leaf in (queries.alone, queries.pair_costs)]
-    inputs = [_pack(queries.free, board), *ends, *known, queries.stairs, jnp.stack(tasks)]
+    bounds = [leaf.astype(jnp.int32) for leaf in (queries.alone, queries.pair_costs)]
+    inputs = [_pack(queries.free, board), *ends, *bounds, queries.stairs, jnp.stack(tasks)]
     padding = -Q % LANES
     inputs = [jnp.pad(x[..., order], [*[(0, 0)] * (x.ndim - 1), (0, padding)]) for x in inputs]
 
@@ -68,7 +68,7 @@ def search_trees(
         jax.ShapeDtypeStruct((K, T + 1, places), jnp.int16),
     ]
     words = [jnp.int32] * (len(memory) - 2) + [jnp.uint32] * 2
-    given, paths = run_programs(
+    results, paths = run_programs(
         partial(tree_program.search, board=board, helpers=helpers, barrier=machine is Kernels.GPU),
         machine,
         programs,
@@ -77,14 +77,14 @@ def search_trees(
         [((*rows, nodes), dtype) for rows, dtype in zip(memory, words, strict=True)],
     )
     place, nothing = jnp.argsort(order), no_answers(queries, T)
-    found, gave_up, bound, expansions = given[:, place]
-    found = queries.wanted & (found != 0)
+    solved, gave_up, bound, expansions = results[:, place]
+    solved = queries.active & (solved != 0)
     return TreeAnswers(
-        found=found,
-        gave_up=queries.wanted & (gave_up != 0),
-        bound=jnp.where(queries.wanted, bound.astype(jnp.int16), nothing.bound),
-        expansions=jnp.where(queries.wanted, expansions, 0),
-        paths=jnp.where(found, _cells(paths[..., place], board), nothing.paths),
+        solved=solved,
+        gave_up=queries.active & (gave_up != 0),
+        bound=jnp.where(queries.active, bound.astype(jnp.int16), nothing.bound),
+        expansions=jnp.where(queries.active, expansions, 0),
+        paths=jnp.where(solved, _cells(paths[..., place], board), nothing.paths),
     )
 
 
@@ -103,5 +103,5 @@ def _flat(cells: jax.Array, board: Geometry) -> jax.Array:
 
 def _cells(flat: jax.Array, board: Geometry) -> jax.Array:
     """Return cells of a geometry in the int16 numbering; absent agents are unchanged."""
-    there = (flat // board.pitch << ROW_SHIFT) + flat % board.pitch
-    return jnp.where(flat < board.cells, there, flat).astype(jnp.int16)
+    cell = (flat // board.pitch << ROW_SHIFT) + flat % board.pitch
+    return jnp.where(flat < board.cells, cell, flat).astype(jnp.int16)

@@ -64,7 +64,7 @@ class Level(NamedTuple):
 def limited_agent(level: Level) -> jax.Array:
     """Return the agent whose arrival the current child limits, if any."""
     arrival = level.conflict.kind == ARRIVAL
-    return jnp.where(arrival, constrained_agent(level), level.conflict.other)
+    return jnp.where(arrival, constrained_agent(level), level.conflict.second)
 
 
 class Levels:
@@ -91,14 +91,14 @@ class Levels:
         conflict, now, then, cost, limit = (self.memory[i, depth, self.node] for i in range(5))
         return Level(
             conflict=PathConflict(
-                one=conflict & 7,
-                other=(conflict >> 3) & 7,
+                first=conflict & 7,
+                second=(conflict >> 3) & 7,
                 kind=(conflict >> 6) & 7,
                 time=conflict >> _TIME,
-                one_here=now & CELL,
-                other_here=now >> _WIDE,
-                one_there=then & CELL,
-                other_there=then >> _WIDE,
+                first_cell=now & CELL,
+                second_cell=now >> _WIDE,
+                first_next_cell=then & CELL,
+                second_next_cell=then >> _WIDE,
             ),
             side=(conflict >> _SIDE) & 3,
             conflicts=cost & CELL,
@@ -107,18 +107,20 @@ class Levels:
             heads=((limit >> _WIDE) & 255, limit >> (_WIDE + 8)),
         )
 
-    def write(self, depth: jax.Array, level: Level, where: jax.Array, anew: bool = True) -> None:
-        """Write a level; its conflict changes only if `anew`."""
+    def write(
+        self, depth: jax.Array, level: Level, where: jax.Array, with_conflict: bool = True
+    ) -> None:
+        """Write a level; its conflict changes only if `with_conflict`."""
         conflict = level.conflict
-        top = conflict.one | (conflict.other << 3) | (conflict.kind << 6)
+        top = conflict.first | (conflict.second << 3) | (conflict.kind << 6)
         words = [
             top | (level.side << _SIDE) | (conflict.time << _TIME),
-            conflict.one_here | (conflict.other_here << _WIDE),
-            conflict.one_there | (conflict.other_there << _WIDE),
+            conflict.first_cell | (conflict.second_cell << _WIDE),
+            conflict.first_next_cell | (conflict.second_next_cell << _WIDE),
             level.conflicts | (level.cost << _WIDE),
             level.limit | ((level.heads[0] | (level.heads[1] << 8)) << _WIDE),
         ]
-        for i in (0, 1, 2, 3) if anew else (0, 3, 4):
+        for i in (0, 1, 2, 3) if with_conflict else (0, 3, 4):
             put(self.memory, (i, depth, self.node), words[i], where)
 
     def turn(self, depth: jax.Array, side: jax.Array, where: jax.Array) -> None:
@@ -155,8 +157,10 @@ class Note(NamedTuple):
 
     def closes(self, cell: jax.Array, agent: jax.Array) -> jax.Array:
         """Return whether the note bars an agent from a cell."""
-        own, here = self.agent == agent, self.cell == cell
-        return ((self.kind == CLOSED) & own & here) | ((self.kind == FIXED) & (own ^ here))
+        own, same_cell = self.agent == agent, self.cell == cell
+        return ((self.kind == CLOSED) & own & same_cell) | (
+            (self.kind == FIXED) & (own ^ same_cell)
+        )
 
 
 def notes_of(
@@ -167,20 +171,20 @@ def notes_of(
     One child bans the first agent from a cell or move, the other forces the agent to be there.
     """
     first, vertex, swap = side == 0, conflict.kind == VERTEX, conflict.kind == SWAP
-    here = jnp.where(first, conflict.one_here, conflict.other_here)
-    there = jnp.where(first, conflict.one_there, conflict.other_there)
-    step = there - here
+    cell = jnp.where(first, conflict.first_cell, conflict.second_cell)
+    next_cell = jnp.where(first, conflict.first_next_cell, conflict.second_next_cell)
+    step = next_cell - cell
     move = jnp.where(step > 0, _DOWN, _UP)
     move = jnp.where(step == 1, _RIGHT, jnp.where(step == -1, _LEFT, move))
     fixes = ~first & (vertex | swap)
     now = jnp.where(vertex & first, CLOSED, jnp.where(fixes, FIXED, _UNUSED))
     moves = jnp.where(swap, move, _UNUSED)
     then = jnp.where(fixes & swap, FIXED, _UNUSED)
-    mover = jnp.where(first, conflict.one, conflict.other)
+    mover = jnp.where(first, conflict.first, conflict.second)
     return [
-        Note(conflict.one_here, conflict.one, now, following[0]),
-        Note(jnp.minimum(here, there), mover, moves, following[1]),
-        Note(conflict.one_there, conflict.one, then, following[2]),
+        Note(conflict.first_cell, conflict.first, now, following[0]),
+        Note(jnp.minimum(cell, next_cell), mover, moves, following[1]),
+        Note(conflict.first_next_cell, conflict.first, then, following[2]),
     ]
 
 
@@ -219,8 +223,8 @@ class PathCopies:
         def write(i: jax.Array, _: None) -> None:
             t = jnp.minimum(self.helpers.own(i), self.horizon)
             place = (agent, t, self.node)
-            kept = jnp.where(same_time, self.memory.saved[depth, t, self.node] & FORCED, 0)
-            put(self.memory.paths, place, (self.memory.paths[place] & CELL) | kept, t < end)
+            flags = jnp.where(same_time, self.memory.saved[depth, t, self.node] & FORCED, 0)
+            put(self.memory.paths, place, (self.memory.paths[place] & CELL) | flags, t < end)
 
         jax.lax.fori_loop(0, self.helpers.rounds(jnp.max(end)), write, None)
         self.helpers.meet()
@@ -242,18 +246,18 @@ class PathCopies:
         """Call `write` for all times below the largest `end`, and maybe a few more up to T."""
         if self.helpers.count > 1:
 
-            def one(i: jax.Array, _: None) -> None:
+            def write_own(i: jax.Array, _: None) -> None:
                 write([jnp.minimum(self.helpers.own(i), self.horizon)])
 
-            jax.lax.fori_loop(0, self.helpers.rounds(jnp.max(end)), one, None)
+            jax.lax.fori_loop(0, self.helpers.rounds(jnp.max(end)), write_own, None)
             self.helpers.meet()
             return
 
-        def some(i: jax.Array, _: None) -> None:
+        def write_group(i: jax.Array, _: None) -> None:
             write([jnp.minimum(_TOGETHER * i + j, self.horizon) for j in range(_TOGETHER)])
 
         rounds = jax.lax.div(jnp.max(end) + (_TOGETHER - 1), _TOGETHER)
-        jax.lax.fori_loop(0, rounds, some, None)
+        jax.lax.fori_loop(0, rounds, write_group, None)
 
     def keep_roots(
         self,
@@ -273,8 +277,8 @@ class PathCopies:
             put(self.memory.roots, (k, t, self.node), path, rooted)
             goal = of_agent(self.task.goals, k) | FORCED
             # The saved part may end where the path does.
-            kept = self.helpers.read(self.memory.roots, k, t)
-            root = jnp.where(t < of_agent(root_costs, k), kept, goal)
+            saved = self.helpers.read(self.memory.roots, k, t)
+            root = jnp.where(t < of_agent(root_costs, k), saved, goal)
             exists = of_agent(self.task.goals, k) >= 0
             put(self.memory.paths, (k, t, self.node), root, restored & exists & (t <= longest))
 

@@ -58,9 +58,11 @@ class Route(NamedTuple):
     start: jax.Array
     goal: jax.Array
     latest: tuple[jax.Array, ...]  # of all agents: later, others must avoid their goals
-    free_again: jax.Array  # no constraint closes the goal at this time or later
+    stay_from: jax.Array  # no constraint closes the goal at this time or later
     patient: jax.Array  # bool, the agent accepts a later arrival that avoids all conflicts
-    deserted: jax.Array  # no other agent is at the goal at this time or later; only if patient
+    clean_stay_from: (
+        jax.Array
+    )  # no other agent is at the goal at this time or later; only if patient
 
 
 def largest(values: Sequence[jax.Array]) -> jax.Array:
@@ -113,11 +115,11 @@ class Helpers:
         """Return the time that a lane handles in round i: a scalar if `count` is 1."""
         return i if self.count == 1 else i * self.count + self.rank
 
-    def most(self, values: jax.Array) -> jax.Array:
+    def max(self, values: jax.Array) -> jax.Array:
         """Return the maximum over the lanes of a node."""
         return self._reduce(values, jnp.max)
 
-    def least(self, values: jax.Array) -> jax.Array:
+    def min(self, values: jax.Array) -> jax.Array:
         """Return the minimum over the lanes of a node."""
         return self._reduce(values, jnp.min)
 
@@ -146,7 +148,7 @@ class Teams(NamedTuple):
         """Return the sum over a team's nodes."""
         return self._reduce(self._once(values), jnp.sum, values)
 
-    def least(self, values: jax.Array) -> jax.Array:
+    def min(self, values: jax.Array) -> jax.Array:
         """Return the minimum over a team."""
         return self._reduce(values, jnp.min)
 
@@ -154,7 +156,7 @@ class Teams(NamedTuple):
         """Return the number of flagged nodes that come earlier in the same team."""
         before = jnp.cumsum(self._once(flags)) - flags
         # The count never falls, so the minimum belongs to the team's first node.
-        return before - self.least(before)
+        return before - self.min(before)
 
     def _once(self, values: jax.Array) -> jax.Array:
         """Keep the value of one lane per node, and 0 in the others."""

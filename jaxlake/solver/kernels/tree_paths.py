@@ -53,30 +53,30 @@ class Paths:
         For `patient` agents, that is the earliest arrival without conflicts, if there is one.
         Arrivals count from `earliest` to `latest`, which is negative for idle lanes.
         """
-        first = jnp.maximum(route.free_again, earliest)
-        first_clean = jnp.maximum(first, route.deserted)
+        first = jnp.maximum(route.stay_from, earliest)
+        first_clean = jnp.maximum(first, route.clean_stay_from)
         home = single(route.goal, self.board.words)
         holes = [~word for word in self.task.free]
 
         def look(state: Any) -> Any:
-            t, plain, clean, here, arrival, clean_arrival = state
+            t, plain, clean, others, arrival, clean_arrival = state
             closed, bans = self._constraints(route, t)
             shut = either(holes, closed, self._resting(route, t))
-            plain, clean = without(plain, shut), without(clean, either(shut, self._cells(here)))
+            plain, clean = without(plain, shut), without(clean, either(shut, self._cells(others)))
             in_time = t <= latest
-            there = meet(plain, home) & (t >= first) & in_time
-            arrival = jnp.where(there, jnp.minimum(arrival, t), arrival)
-            there = route.patient & meet(clean, home) & (t >= first_clean) & in_time
-            clean_arrival = jnp.where(there, jnp.minimum(clean_arrival, t), clean_arrival)
+            at_goal = meet(plain, home) & (t >= first) & in_time
+            arrival = jnp.where(at_goal, jnp.minimum(arrival, t), arrival)
+            at_goal = route.patient & meet(clean, home) & (t >= first_clean) & in_time
+            clean_arrival = jnp.where(at_goal, jnp.minimum(clean_arrival, t), clean_arrival)
             for w in self.words:
                 self.memory.layers[0, t, w] = plain[w]
                 self.memory.layers[1, t, w] = clean[w]
-            after = self._others(route, jnp.minimum(t + 1, self.horizon))
-            across, along = self._edges(here, after)
+            next_others = self._others(route, jnp.minimum(t + 1, self.horizon))
+            across, along = self._edges(others, next_others)
             edges = (across, across, along, along)
-            both = [either(ban, edge) for ban, edge in zip(bans, edges, strict=True)]
-            plain, clean = self._step(plain, bans), self._step(clean, both)
-            return t + 1, tuple(plain), tuple(clean), after, arrival, clean_arrival
+            clean_bans = [either(ban, edge) for ban, edge in zip(bans, edges, strict=True)]
+            plain, clean = self._step(plain, bans), self._step(clean, clean_bans)
+            return t + 1, tuple(plain), tuple(clean), next_others, arrival, clean_arrival
 
         def unfinished(state: Any) -> jax.Array:
             t, *_, arrival, clean_arrival = state
@@ -89,26 +89,26 @@ class Paths:
         *_, arrival, clean_arrival = jax.lax.while_loop(unfinished, look, state)
         return jnp.where(clean_arrival != NEVER, clean_arrival, arrival)
 
-    def trace(self, route: Route, arrival: jax.Array, wanted: jax.Array) -> None:
-        """Write an earliest path where `wanted`, preferring steps as `space_time.trace_back`."""
-        end = jnp.where(wanted, arrival, 0)
+    def trace(self, route: Route, arrival: jax.Array, active: jax.Array) -> None:
+        """Write an earliest path where `active`, preferring steps as `space_time.trace_back`."""
+        end = jnp.where(active, arrival, 0)
         last = jnp.max(end)
 
         def step_back(i: jax.Array, state: Any) -> Any:
             t = last - i
-            cell, places, after = state
+            cell, places, next_others = state
             plain = [self.memory.layers[0, t, w] for w in self.words]
             clean = [self.memory.layers[1, t, w] for w in self.words]
-            here, (_, bans) = self._others(route, t), self._constraints(route, t)
-            chosen = self._step_back(cell, here, after, bans, plain, clean)
+            others, (_, bans) = self._others(route, t), self._constraints(route, t)
+            previous = self._step_back(cell, others, next_others, bans, plain, clean)
             walking = t < end
-            cell = jnp.where(walking, chosen, cell)
+            cell = jnp.where(walking, previous, cell)
             before = self._places_before(places, bans, plain)
             places = [jnp.where(walking, x, y) for x, y in zip(before, places, strict=True)]
             alone = ~(union(without(places, single(cell, self.board.words))) != 0)
             entry = cell | jnp.where(alone, jnp.int32(FORCED), 0)
             put(self.memory.paths, (route.agent, t, self.node), entry, walking)
-            return cell, tuple(places), here
+            return cell, tuple(places), others
 
         home = single(route.goal, self.board.words)
         # The first round only looks up the other agents' cells.
@@ -116,44 +116,46 @@ class Paths:
         jax.lax.fori_loop(0, last + 1, step_back, (route.goal, tuple(home), nobody))
 
     def choose_conflict(
-        self, costs: tuple[jax.Array, ...], tight: list[jax.Array], wanted: jax.Array
+        self, costs: tuple[jax.Array, ...], tight: list[jax.Array], active: jax.Array
     ) -> tuple[PathConflict, jax.Array]:
         """Return the conflict to split on and the number of conflicts, as in `trees.conflicts`."""
         T, pairs = self.horizon, agent_pairs(self.agents)
         # After the last arrival all agents are at their goals, which usually differ.
         length = jnp.where(self.shared_goal, T, largest(costs))
-        last = jnp.max(jnp.where(wanted, length, 0))
+        last = jnp.max(jnp.where(active, length, 0))
 
         def entries(t: jax.Array) -> tuple[jax.Array, ...]:
             return tuple(self.helpers.read(self.memory.paths, k, t) for k in range(self.agents))
 
         def look(i: jax.Array, state: Any) -> Any:
-            best, count, here = state
+            best, count, current = state
             t = jnp.minimum(self.helpers.own(i), T - 1)
             inside = self.helpers.own(i) < last
-            here = entries(t) if shared else here
-            there = entries(t + 1)
-            now, then = [[entry & CELL for entry in side] for side in (here, there)]
-            forced = [flag(x) * ((entry >> 14) & 1) for x, entry in zip(tight, here, strict=True)]
-            move = [x * ((entry >> 14) & 1) for x, entry in zip(forced, there, strict=True)]
+            current = entries(t) if shared else current
+            following = entries(t + 1)
+            now, then = [[entry & CELL for entry in side] for side in (current, following)]
+            forced = [
+                flag(x) * ((entry >> 14) & 1) for x, entry in zip(tight, current, strict=True)
+            ]
+            move = [x * ((entry >> 14) & 1) for x, entry in zip(forced, following, strict=True)]
             stuck = [x | flag(t >= cost) for x, cost in zip(forced, costs, strict=True)]
             for p, (a, b) in enumerate(pairs):
                 meets = now[a] == now[b]
                 swap = (now[a] == then[b]) & (then[a] == now[b]) & ~meets
                 rank = 1 + jnp.where(meets, stuck[a] + stuck[b], move[a] + move[b])
-                which = 2 * p + flag(swap)
-                key = (rank << (5 + _CLOCK_BITS)) | ((T - t) << 5) | which
+                pair_code = 2 * p + flag(swap)
+                key = (rank << (5 + _CLOCK_BITS)) | ((T - t) << 5) | pair_code
                 conflict = (meets | swap) & inside
                 best = jnp.maximum(best, jnp.where(conflict, key, 0))
                 count += flag(conflict)
-            return best, count, () if shared else there
+            return best, count, () if shared else following
 
         shared = self.helpers.count > 1
         self.helpers.meet()
         nothing = jnp.zeros_like(costs[0])
         state = (nothing, nothing, () if shared else entries(jnp.int32(0)))
         best, count, _ = jax.lax.fori_loop(0, self.helpers.rounds(last), look, state)
-        best, count = self.helpers.most(best), self.helpers.sum(count)
+        best, count = self.helpers.max(best), self.helpers.sum(count)
         return self._read_conflict(best, costs, tight), count
 
     def _read_conflict(
@@ -162,9 +164,9 @@ class Paths:
         T, pairs = self.horizon, agent_pairs(self.agents)
         time = jnp.clip(T - ((best >> 5) & ((1 << _CLOCK_BITS) - 1)), 0, T - 1)
         pair = jnp.clip((best >> 1) & 15, 0, len(pairs) - 1)
-        one, other = (jnp.zeros_like(best) for _ in range(2))
+        first, second = (jnp.zeros_like(best) for _ in range(2))
         for p, (i, j) in enumerate(pairs):
-            one, other = jnp.where(pair == p, i, one), jnp.where(pair == p, j, other)
+            first, second = jnp.where(pair == p, i, first), jnp.where(pair == p, j, second)
         sure = tuple(map(flag, tight))
 
         def entry(agent: jax.Array, t: jax.Array) -> jax.Array:
@@ -173,21 +175,21 @@ class Paths:
         def is_forced(agent: jax.Array) -> jax.Array:
             return (of_agent(sure, agent) != 0) & ((entry(agent, time) & FORCED) != 0)
 
-        rests, other_rests = time >= of_agent(costs, one), time >= of_agent(costs, other)
-        kind = jnp.where(rests | other_rests, TARGET, VERTEX)
+        first_rests, second_rests = time >= of_agent(costs, first), time >= of_agent(costs, second)
+        kind = jnp.where(first_rests | second_rests, TARGET, VERTEX)
         kind = jnp.where((best & 1) != 0, SWAP, kind)
-        turned = flag(is_forced(one) & ~is_forced(other))
-        turned = jnp.where(kind == TARGET, flag(rests), turned) != 0
-        one, other = jnp.where(turned, other, one), jnp.where(turned, one, other)
+        flip = flag(is_forced(first) & ~is_forced(second))
+        flip = jnp.where(kind == TARGET, flag(first_rests), flip) != 0
+        first, second = jnp.where(flip, second, first), jnp.where(flip, first, second)
         return PathConflict(
-            one=one,
-            other=other,
+            first=first,
+            second=second,
             kind=jnp.where(best > 0, kind, NONE),
             time=time,
-            one_here=entry(one, time) & CELL,
-            other_here=entry(other, time) & CELL,
-            one_there=entry(one, time + 1) & CELL,
-            other_there=entry(other, time + 1) & CELL,
+            first_cell=entry(first, time) & CELL,
+            second_cell=entry(second, time) & CELL,
+            first_next_cell=entry(first, time + 1) & CELL,
+            second_next_cell=entry(second, time + 1) & CELL,
         )
 
     def _others(self, route: Route, t: jax.Array) -> tuple[jax.Array, ...]:
@@ -204,11 +206,11 @@ class Paths:
         return either(*(single(cell, self.board.words) for cell in cells))
 
     def _edges(
-        self, here: tuple[jax.Array, ...], there: tuple[jax.Array, ...]
+        self, cells: tuple[jax.Array, ...], next_cells: tuple[jax.Array, ...]
     ) -> tuple[Words, Words]:
         """Return the edges that others use, in rows and in columns, by left or upper cell."""
         across, along = [], []
-        for cell, next_cell in zip(here, there, strict=True):
+        for cell, next_cell in zip(cells, next_cells, strict=True):
             lower = single(jnp.minimum(cell, next_cell), self.board.words)
             length = jnp.abs(next_cell - cell)
             across.append(where(length == 1, lower))
@@ -218,7 +220,7 @@ class Paths:
     def _constraints(self, route: Route, t: jax.Array) -> tuple[Words, list[Words]]:
         """Return the cells that constraints close at t, and the moves to t + 1 by direction."""
 
-        def read(state: Any) -> Any:
+        def read_note(state: Any) -> Any:
             number, closed, bans = state
             note = Note.unpack(self.memory.notes[jnp.maximum(number - 1, 0), self.node])
             cell = single(note.cell, self.board.words)
@@ -235,9 +237,11 @@ class Paths:
             return jnp.where(some, note.next, 0), tuple(closed), bans
 
         none = tuple(self.none)
-        begun = (self.helpers.read(self.memory.heads, t), none, (none,) * len(MOVES))
-        found = jax.lax.while_loop(lambda state: any_lane(state[0] > 0), read, begun)
-        return list(found[1]), [list(ban) for ban in found[2]]
+        initial = (self.helpers.read(self.memory.heads, t), none, (none,) * len(MOVES))
+        _, closed, bans = jax.lax.while_loop(
+            lambda state: any_lane(state[0] > 0), read_note, initial
+        )
+        return list(closed), [list(ban) for ban in bans]
 
     def _resting(self, route: Route, t: jax.Array) -> Words:
         """Return the goals of other agents that must rest there by time t."""
@@ -250,7 +254,7 @@ class Paths:
         some = union([flag(rest) for rest in rests]) != 0
         return jax.lax.cond(any_lane(some), goals, lambda: self.none)
 
-    def free_again(
+    def stay_from(
         self,
         agent: jax.Array,
         goal: jax.Array,
@@ -272,28 +276,28 @@ class Paths:
             return first
 
         rounds = self.helpers.rounds(jnp.max(levels))
-        first = self.helpers.most(jax.lax.fori_loop(0, rounds, look, jnp.zeros_like(goal)))
+        first = self.helpers.max(jax.lax.fori_loop(0, rounds, look, jnp.zeros_like(goal)))
         closed = flag(~meet(self.task.free, single(goal, self.board.words)))
-        for k, (limit, other) in enumerate(zip(latest, self.task.goals, strict=True)):
-            closed |= flag((agent != k) & (other == goal) & (limit <= self.horizon))
+        for k, (limit, other_goal) in enumerate(zip(latest, self.task.goals, strict=True)):
+            closed |= flag((agent != k) & (other_goal == goal) & (limit <= self.horizon))
         return jnp.where(closed != 0, self.horizon + 1, first)
 
-    def deserted(
-        self, agent: jax.Array, goal: jax.Array, costs: tuple[jax.Array, ...], asked: jax.Array
+    def clean_stay_from(
+        self, agent: jax.Array, goal: jax.Array, costs: tuple[jax.Array, ...], active: jax.Array
     ) -> jax.Array:
         """Return the first time, up to T + 1, after which no other agent passes a goal."""
-        last = jnp.max(jnp.where(asked, largest(costs) + 1, 0))
+        last = jnp.max(jnp.where(active, largest(costs) + 1, 0))
 
         def look(i: jax.Array, first: jax.Array) -> jax.Array:
             t = jnp.minimum(self.helpers.own(i), self.horizon)
             for k in range(self.agents):
-                there = (agent != k) & (self._cell_at(k, t) == goal) & (t < last)
-                first = jnp.where(asked & there, t + 1, first)
+                at_goal = (agent != k) & (self._cell_at(k, t) == goal) & (t < last)
+                first = jnp.where(active & at_goal, t + 1, first)
             return first
 
         last = jnp.minimum(last, self.horizon + 1)
         rounds = self.helpers.rounds(last)
-        return self.helpers.most(jax.lax.fori_loop(0, rounds, look, jnp.zeros_like(goal)))
+        return self.helpers.max(jax.lax.fori_loop(0, rounds, look, jnp.zeros_like(goal)))
 
     def _step(self, cells: Words, bans: list[Words]) -> Words:
         """Return the cells reachable by a step or a wait, holes included."""
@@ -316,8 +320,8 @@ class Paths:
     def _step_back(
         self,
         cell: jax.Array,
-        here: tuple[jax.Array, ...],
-        there: tuple[jax.Array, ...],
+        others: tuple[jax.Array, ...],
+        next_others: tuple[jax.Array, ...],
         bans: list[Words],
         plain: Words,
         clean: Words,
@@ -330,7 +334,7 @@ class Paths:
         # cell: either its origin or its target.
         ways = [(-pitch, down, True), (-1, right, True), (1, left, False), (pitch, up, False)]
         plain_way = polite_way = clean_way = cell
-        polite_found = clean_found = jnp.zeros_like(cell)
+        has_polite = has_clean = jnp.zeros_like(cell)
         for delta, ban, comes_from_lesser in reversed(ways):
             origin = cell + delta
             source = single(origin, self.board.words)
@@ -338,7 +342,7 @@ class Paths:
             disturbed = union(
                 [
                     flag((now == origin) | ((now == cell) & (then == origin)))
-                    for now, then in zip(here, there, strict=True)
+                    for now, then in zip(others, next_others, strict=True)
                 ]
             )
             open_way = meet(plain, source) & ~banned
@@ -347,11 +351,11 @@ class Paths:
             plain_way = jnp.where(open_way, origin, plain_way)
             polite_way = jnp.where(polite, origin, polite_way)
             clean_way = jnp.where(spotless, origin, clean_way)
-            polite_found |= flag(polite)
-            clean_found |= flag(spotless)
-        occupied = union([flag(now == cell) for now in here])
+            has_polite |= flag(polite)
+            has_clean |= flag(spotless)
+        occupied = union([flag(now == cell) for now in others])
         polite_wait = self.task.waits & meet(plain, place) & (occupied == 0)
         clean_wait = polite_wait & meet(clean, place)
         # Impossible ways hold the cell itself. The least preferred way comes first.
-        chosen = jnp.where((polite_found != 0) | polite_wait, polite_way, plain_way)
-        return jnp.where((clean_found != 0) | clean_wait, clean_way, chosen)
+        predecessor = jnp.where((has_polite != 0) | polite_wait, polite_way, plain_way)
+        return jnp.where((has_clean != 0) | clean_wait, clean_way, predecessor)

@@ -59,13 +59,13 @@ class _Lanes(NamedTuple):
     depth: jax.Array
     expansions: jax.Array
     done: jax.Array  # the query is answered, or there is none
-    found: jax.Array
+    solved: jax.Array
     gave_up: jax.Array
     costs: tuple[jax.Array, ...]
     earliest: tuple[jax.Array, ...]
     latest: tuple[jax.Array, ...]
     root_costs: tuple[jax.Array, ...]  # `costs` of the root
-    strayed: jax.Array  # a bypass has changed a path since the lane left the root
+    bypassed: jax.Array  # a bypass has changed a path since the lane left the root
 
 
 def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
@@ -76,7 +76,7 @@ def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
     """
     search, free, starts, goals, alone, pair_costs, stairs, tasks, answers, paths, *memory = refs
     lane = jax.lax.broadcasted_iota(jnp.int32, (LANES,), 0)
-    wanted, size, split = search[0], search[1], search[2]
+    count, size, split = search[0], search[1], search[2]
     at_once = jax.lax.div(jnp.int32(LANES // helpers), size)
     sizes = jnp.zeros_like(lane) + size
     mates = Helpers.of(lane, helpers, barrier)
@@ -101,11 +101,11 @@ def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
             budget=budget,
         )
         program = _Program(task, Memory(*memory), board, lane, teams)
-        lanes = program.run(place < wanted)
-        program.write_answers(lanes, place, place < wanted, answers, paths)
+        lanes = program.run(place < count)
+        program.write_answers(lanes, place, place < count, answers, paths)
         return first + pl.num_programs(0)
 
-    jax.lax.while_loop(lambda first: first * at_once < wanted, serve, pl.program_id(0))
+    jax.lax.while_loop(lambda first: first * at_once < count, serve, pl.program_id(0))
 
 
 class _Program:
@@ -134,7 +134,7 @@ class _Program:
         """Search until all teams have their answers."""
         self._clear()
         nothing = jnp.zeros_like(self.lane)
-        begun = _Lanes(
+        initial = _Lanes(
             bound=self.task.first,
             cut=nothing + NEVER,
             prefix=self.teams.rank,
@@ -144,36 +144,36 @@ class _Program:
             depth=nothing,
             expansions=nothing,
             done=flag(~busy),
-            found=nothing,
+            solved=nothing,
             gave_up=nothing,
             costs=(nothing,) * self.agents,
             earliest=(nothing,) * self.agents,
             latest=(nothing + NEVER,) * self.agents,
             root_costs=(nothing,) * self.agents,
-            strayed=nothing,
+            bypassed=nothing,
         )
-        return jax.lax.while_loop(lambda lanes: any_lane(lanes.done == 0), self._expand, begun)
+        return jax.lax.while_loop(lambda lanes: any_lane(lanes.done == 0), self._expand, initial)
 
     def write_answers(
         self, lanes: _Lanes, place: jax.Array, busy: jax.Array, answers: Any, paths: Any
     ) -> None:
         """Write the answers of each team's first lane with a plan, or else its first lane."""
         expansions = self.teams.sum(lanes.expansions)
-        given = (lanes.found, lanes.gave_up, lanes.bound, expansions)  # as in `TreeAnswers`
-        some = self.teams.any(lanes.found)
-        earlier = self.teams.count_before(lanes.found)
-        first = jnp.where(some, (lanes.found != 0) & (earlier == 0), self.teams.rank == 0)
+        fields = (lanes.solved, lanes.gave_up, lanes.bound, expansions)  # as in `TreeAnswers`
+        some = self.teams.any(lanes.solved)
+        earlier = self.teams.count_before(lanes.solved)
+        first = jnp.where(some, (lanes.solved != 0) & (earlier == 0), self.teams.rank == 0)
         speaks = busy & first
         # In interpreted mode, silent lanes write old values as well, each to its own place.
         place = jnp.where(speaks, place, answers.shape[1] - LANES + self.lane)
-        for i, number in enumerate(given):
+        for i, number in enumerate(fields):
             put(answers, (i, place), number, speaks)
-        shown = speaks & (lanes.found != 0)
+        writes_path = speaks & (lanes.solved != 0)
 
         def write(i: jax.Array, _: None) -> None:
             k, t = jax.lax.div(i, self.times), jax.lax.rem(i, self.times)
             cell = (self.helpers.read(self.memory.paths, k, t) & CELL).astype(jnp.int16)
-            put(paths, (k, t, place), cell, shown)
+            put(paths, (k, t, place), cell, writes_path)
 
         jax.lax.fori_loop(0, self.agents * self.times, write, None)
 
@@ -202,8 +202,8 @@ class _Program:
         goal = of_agent(self.task.goals, agent)
         absent = goal < 0
         old_cost = of_agent(lanes.costs, agent)
-        others = sum(lanes.costs) - old_cost
-        ceiling = jnp.where(self.total, lanes.bound - others, lanes.bound)
+        other_costs = sum(lanes.costs) - old_cost
+        ceiling = jnp.where(self.total, lanes.bound - other_costs, lanes.bound)
         own_latest = of_agent(lanes.latest, agent)
         latest = jnp.minimum(jnp.minimum(own_latest, ceiling), T)
         route = Route(
@@ -211,7 +211,7 @@ class _Program:
             start=of_agent(self.task.starts, agent),
             goal=goal,
             latest=lanes.latest,
-            free_again=self.paths.free_again(
+            stay_from=self.paths.stay_from(
                 agent,
                 goal,
                 lanes.latest,
@@ -219,7 +219,9 @@ class _Program:
                 self.levels.time_of,
             ),
             patient=~self.total,
-            deserted=self.paths.deserted(agent, goal, lanes.costs, active & ~absent & ~self.total),
+            clean_stay_from=self.paths.clean_stay_from(
+                agent, goal, lanes.costs, active & ~absent & ~self.total
+            ),
         )
         allowed = jnp.where(active & ~absent, latest, -1)
         arrival = self.paths.arrive(route, of_agent(lanes.earliest, agent), allowed)
@@ -238,8 +240,8 @@ class _Program:
         self.paths.trace(route, arrival, fits & ~absent)
         rooted = rooting & fits & (lanes.planned == K - 1)
         tight = [self.total | (cost == lanes.bound) for cost in costs]
-        asked = rooted | (splitting & fits)
-        conflict, conflicts = self.paths.choose_conflict(costs, tight, asked)
+        examined = rooted | (splitting & fits)
+        conflict, conflicts = self.paths.choose_conflict(costs, tight, examined)
         of_arrivals = arrival_conflict(stairs, excesses, task.alone)
         late = self.total & (of_arrivals.kind != NONE) & (conflict.kind != NONE)
         conflict = jax.tree.map(lambda x, y: jnp.where(late, x, y), of_arrivals, conflict)
@@ -269,8 +271,8 @@ class _Program:
         new = Level(conflict, side, conflicts, nothing, nothing, (nothing, nothing))
         self.levels.write(depth, new, arrived)
 
-        found = arrived & (conflict.kind == NONE)
-        spent = active & ~found & too_deep
+        solved = arrived & (conflict.kind == NONE)
+        spent = active & ~solved & too_deep
         # A root without a path within the bound is retried with the next bound.
         unrooted = rooting & refused
         hopeless_root = unrooted & (cut > task.last)
@@ -280,11 +282,11 @@ class _Program:
             planned=lanes.planned + flag(rooting & fits),
             depth=depth,
             expansions=lanes.expansions + flag(active),
-            done=lanes.done | flag(found | spent | hopeless_root),
-            found=lanes.found | flag(found),
+            done=lanes.done | flag(solved | spent | hopeless_root),
+            solved=lanes.solved | flag(solved),
             gave_up=lanes.gave_up | flag(spent),
             costs=_choose(fits, costs, lanes.costs),
-            strayed=lanes.strayed | flag(bypass),
+            bypassed=lanes.bypassed | flag(bypass),
         )
         lanes = self._backtrack(lanes, splitting & refused & ~spent)
         return self._coordinate_teams(lanes, rooted)
@@ -314,15 +316,15 @@ class _Program:
             return lanes, exhausted(lanes)
 
         # Loop conditions must not read memory: in interpreted mode they would see old values.
-        begun = lanes, exhausted(lanes)
-        return jax.lax.while_loop(lambda state: any_lane(state[1] != 0), leave, begun)[0]
+        initial = lanes, exhausted(lanes)
+        return jax.lax.while_loop(lambda state: any_lane(state[1] != 0), leave, initial)[0]
 
     def _coordinate_teams(self, lanes: _Lanes, rooted: jax.Array) -> _Lanes:
         """Let the teams hand out prefixes, raise their bounds and finish."""
         prefixes = jnp.int32(1) << self.teams.split
-        over = self.teams.any(lanes.found | lanes.gave_up | lanes.done)
+        over = self.teams.any(lanes.solved | lanes.gave_up | lanes.done)
         spent = ~over & (self.teams.sum(lanes.expansions) >= self.task.budget)
-        gave_up = (self.teams.any(lanes.gave_up) & ~self.teams.any(lanes.found)) | spent
+        gave_up = (self.teams.any(lanes.gave_up) & ~self.teams.any(lanes.solved)) | spent
         open_teams = ~over & ~spent
 
         # A lane without a prefix is through as soon as the root is planned.
@@ -330,31 +332,31 @@ class _Program:
         idle = flag(open_teams & through)
         offered = lanes.next_prefix + self.teams.count_before(idle)
         refuted = open_teams & ~self.teams.any(1 - idle) & (lanes.next_prefix >= prefixes)
-        cut = self.teams.least(lanes.cut)
+        cut = self.teams.min(lanes.cut)
         again = refuted & (cut <= self.task.last)
         offered = jnp.where(again, self.teams.rank, offered)
-        taken = (idle != 0) & (offered < prefixes)
-        prefix = jnp.where(taken, offered, lanes.prefix)
+        starting = (idle != 0) & (offered < prefixes)
+        prefix = jnp.where(starting, offered, lanes.prefix)
         handed_out = jnp.where(again, self.teams.size, lanes.next_prefix + self.teams.sum(idle))
         shares = self.teams.split > 0
         # Below a shared split every prefix starts with the paths of the root.
-        restart = taken & shares
-        restored = restart & (lanes.strayed != 0)
+        restart = starting & shares
+        restored = restart & (lanes.bypassed != 0)
         root_costs = _choose(rooted, lanes.costs, lanes.root_costs)
         lanes = lanes._replace(root_costs=root_costs)
         self.copies.keep_roots(lanes.costs, root_costs, rooted & shares, restored)
-        self.levels.turn(jnp.zeros_like(prefix), jnp.where(shares, prefix & 1, 0), taken)
+        self.levels.turn(jnp.zeros_like(prefix), jnp.where(shares, prefix & 1, 0), starting)
         next_prefix = jnp.minimum(handed_out, prefixes)
         return lanes._replace(
             prefix=prefix,
             next_prefix=jnp.where(open_teams, next_prefix, lanes.next_prefix),
-            through=flag(through & ~taken),
+            through=flag(through & ~starting),
             bound=jnp.where(again, cut, lanes.bound),
             cut=jnp.where(again, NEVER, lanes.cut),
             done=lanes.done | flag(over | spent | (refuted & ~again)),
             gave_up=flag(gave_up),
             costs=_choose(restored, root_costs, lanes.costs),
-            strayed=jnp.where(restart, 0, lanes.strayed),
+            bypassed=jnp.where(restart, 0, lanes.bypassed),
         )
 
     def _constrain(self, lanes: _Lanes, level: Level, where: jax.Array) -> tuple[_Lanes, Level]:
@@ -373,7 +375,7 @@ class _Program:
         arrival = conflict.kind == ARRIVAL
         own = of_agent(lanes.latest, limited), of_agent(lanes.earliest, limited)
         limit = jnp.where(first & ~arrival, *own)
-        least = jnp.where(first, conflict.one_here, conflict.other_here)
+        least = jnp.where(first, conflict.first_cell, conflict.second_cell)
         least = jnp.where(arrival, least, conflict.time + 1)
         limits = jnp.minimum(limit, conflict.time), jnp.maximum(limit, least)
         lanes = self._set_limits(lanes, level, limits, where)

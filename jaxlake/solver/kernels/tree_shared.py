@@ -43,8 +43,8 @@ class SharedPaths(Paths):
         """Return the earliest arrival to stay, or NEVER, and write `layers` up to it."""
         side = self.helpers.rank & 1
         clean = side != 0
-        first = jnp.maximum(route.free_again, earliest)
-        first = jnp.where(clean, jnp.maximum(first, route.deserted), first)
+        first = jnp.maximum(route.stay_from, earliest)
+        first = jnp.where(clean, jnp.maximum(first, route.clean_stay_from), first)
         counts = ~clean | route.patient
         home = single(route.goal, self.board.words)
 
@@ -55,8 +55,8 @@ class SharedPaths(Paths):
             t, cells, arrival = state
             cells_open, *moves = self._masks(side, t)
             cells = both(cells, cells_open)
-            there = counts & meet(cells, home) & (t >= first) & (t <= latest)
-            arrival = jnp.where(there, jnp.minimum(arrival, t), arrival)
+            at_goal = counts & meet(cells, home) & (t >= first) & (t <= latest)
+            arrival = jnp.where(at_goal, jnp.minimum(arrival, t), arrival)
             for w in self.words:
                 put(self.memory.layers, (side, t, w, self.node), cells[w])
             return t + 1, tuple(self._move(cells, moves)), arrival
@@ -74,8 +74,8 @@ class SharedPaths(Paths):
         *_, arrival = jax.lax.while_loop(
             lambda state: unfinished(state[0], state[2]), look_at_some, state
         )
-        plain_arrival = self.helpers.least(jnp.where(clean, NEVER, arrival))
-        clean_arrival = self.helpers.least(jnp.where(clean, arrival, NEVER))
+        plain_arrival = self.helpers.min(jnp.where(clean, NEVER, arrival))
+        clean_arrival = self.helpers.min(jnp.where(clean, arrival, NEVER))
         return jnp.where(clean_arrival != NEVER, clean_arrival, plain_arrival)
 
     def _write_masks(self, route: Route, times: jax.Array) -> None:
@@ -83,11 +83,11 @@ class SharedPaths(Paths):
         t = jnp.minimum(times, self.horizon)
         closed, bans = self._constraints(route, t)
         shut = either([~word for word in self.task.free], closed, self._resting(route, t))
-        here = self._others(route, t)
-        across, along = self._edges(here, self._others(route, jnp.minimum(t + 1, self.horizon)))
+        others = self._others(route, t)
+        across, along = self._edges(others, self._others(route, jnp.minimum(t + 1, self.horizon)))
         edges = (across, across, along, along)
         polite = [either(ban, edge) for ban, edge in zip(bans, edges, strict=True)]
-        plain, clean = [shut, *bans], [either(shut, self._cells(here)), *polite]
+        plain, clean = [shut, *bans], [either(shut, self._cells(others)), *polite]
         for side, masks in enumerate((plain, clean)):
             for i, words in enumerate(masks):
                 for w, word in enumerate(words):
@@ -100,10 +100,10 @@ class SharedPaths(Paths):
             for i in range(1 + _MOVES)
         ]
 
-    def trace(self, route: Route, arrival: jax.Array, wanted: jax.Array) -> None:
-        """Write an earliest path where `wanted`; its end at the goal is already written."""
+    def trace(self, route: Route, arrival: jax.Array, active: jax.Array) -> None:
+        """Write an earliest path where `active`; its end at the goal is already written."""
         self.helpers.meet()
-        end = jnp.where(wanted, arrival, 0)
+        end = jnp.where(active, arrival, 0)
         last = jnp.max(end)
         # From above, from the left, from the right, from below, and a wait.
         deltas = tuple(map(jnp.int32, (-self.board.pitch, -1, 1, self.board.pitch, 0)))
@@ -164,7 +164,7 @@ class SharedPaths(Paths):
         # If no step leads here, the agent stays; among equally good steps the first one wins.
         key = jnp.where(good > 0, (good << _RANK) | (_MOVES - way), 0)
         key = jnp.where(waits, jnp.maximum(key, _OPEN << _RANK), key)
-        return _MOVES - (self.helpers.most(key) & ((1 << _RANK) - 1))
+        return _MOVES - (self.helpers.max(key) & ((1 << _RANK) - 1))
 
     def _place_of(self, cell: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return the word and the bit of a cell in a set; arbitrary for cells off the board."""

@@ -12,7 +12,7 @@ from jaxlake.board.distance_fields import UNREACHABLE, flood
 from jaxlake.solver.chunks import Widths, in_chunks
 from jaxlake.solver.kernels import stairs
 from jaxlake.solver.kernels.pair_lanes import pairs_at_once, serves
-from jaxlake.solver.kernels.stairs import BITS, EXCESSES, MOST, PER_WORD
+from jaxlake.solver.kernels.stairs import BITS, EXCESSES, MAX_DELAY, PER_WORD
 from jaxlake.solver.pairs import joint_search
 from jaxlake.solver.pairs.joint_search import Geometry, TwoAgentBoards, TwoAgentLanes
 
@@ -25,23 +25,25 @@ class Stair(NamedTuple):
     top: jax.Array  # int (B,), minimum delay of the second agent if the first is earlier than that
 
 
-def look_up(words: list[jax.Array], one: jax.Array, other: jax.Array) -> Stair:
+def look_up(words: list[jax.Array], first: jax.Array, second: jax.Array) -> Stair:
     """Look up delays of two agents, int (..., B), in a staircase of two words, uint32 (..., B).
 
-    If the foot is above the delay `one`, the pair cannot arrive so early together.
+    If the foot is above the first delay, the pair cannot arrive so early together.
     """
-    foot = jnp.zeros_like(one)
-    top = jnp.zeros_like(one)
-    least = jnp.full_like(one, EXCESSES) + other
+    foot = jnp.zeros_like(first)
+    top = jnp.zeros_like(first)
+    least = jnp.full_like(first, EXCESSES) + second
     for e in range(EXCESSES):
         word, place = divmod(e, PER_WORD)
-        delay = ((words[word] >> np.uint32(BITS * place)) & np.uint32(MOST)).astype(one.dtype)
-        late = delay > other
-        foot = jnp.where(late, e + 1, foot).astype(one.dtype)
+        delay = ((words[word] >> np.uint32(BITS * place)) & np.uint32(MAX_DELAY)).astype(
+            first.dtype
+        )
+        late = delay > second
+        foot = jnp.where(late, e + 1, foot).astype(first.dtype)
         top = jnp.where(late, delay, top)
-        both = e + jnp.maximum(delay, other)
-        least = jnp.where(one <= e, jnp.minimum(least, both), least).astype(one.dtype)
-    gain = jnp.where(one < EXCESSES, least - one - other, 0).astype(one.dtype)
+        excess = e + jnp.maximum(delay, second)
+        least = jnp.where(first <= e, jnp.minimum(least, excess), least).astype(first.dtype)
+    gain = jnp.where(first < EXCESSES, least - first - second, 0).astype(first.dtype)
     return Stair(gain, foot, top)
 
 
@@ -57,11 +59,11 @@ def look_up_pairs(
 
 def look_up_all_pairs(words: jax.Array, excesses: Sequence[jax.Array]) -> Stair:
     """Look up all pairs at once, with words uint32 (2, P, B); return leaves int (P, B)."""
-    one, other = (
+    first, second = (
         jnp.stack([excesses[pair[side]] for pair in combinations(range(len(excesses)), 2)])
         for side in (0, 1)
     )
-    return look_up([words[0], words[1]], one, other)
+    return look_up([words[0], words[1]], first, second)
 
 
 class _Climb(NamedTuple):
@@ -76,10 +78,10 @@ def staircases(
     starts: jax.Array,
     goals: jax.Array,
     alone: jax.Array,
-    wanted: jax.Array,
+    active: jax.Array,
     widths: Widths,
 ) -> jax.Array:
-    """Return the staircases of the wanted pairs, uint32 (2, B), and 0 for other pairs.
+    """Return the staircases of the active pairs, uint32 (2, B), and 0 for other pairs.
 
     Entry e has four bits, starting with the lowest bits of word 0.
 
@@ -88,16 +90,16 @@ def staircases(
         starts: int8 (B, 2, 2), (row, column) of both agents.
         goals: int8 (B, 2, 2), likewise; each agent can reach its goal alone.
         alone: int16 (2, B), distances.
-        wanted: bool (B,).
+        active: bool (B,).
         widths: Number of pairs to process at once.
     """
-    B = wanted.shape[0]
+    B = active.shape[0]
     if B == 0:
         return jnp.zeros((2, B), jnp.uint32)
     board = joint_search.geometry(free.shape[-1])
     machine = serves(widths.kernels, None, board)
     width = min(B, pairs_at_once(machine, None, board, widths))
-    pairs = joint_search.two_agent_lanes(free, starts, goals, wanted, board, alone)
+    pairs = joint_search.two_agent_lanes(free, starts, goals, active, board, alone)
 
     def climb(chunk: TwoAgentLanes, _: None) -> tuple[jax.Array, None]:
         boards, running = chunk.on(free, board), chunk.connected
@@ -116,27 +118,27 @@ def _climb(boards: TwoAgentBoards, running: jax.Array, board: Geometry) -> jax.A
     """Equivalent of the kernel `stairs.climb`; `_words` fills in entries that were skipped."""
     B = boards.free.shape[-1]
     alone = boards.alone
-    left = _distances_around(boards, board)
+    distances = _distances_around(boards, board)
     layer, allowed = joint_search.first_layer(boards, board)
 
     def examine(time: jax.Array, layer: jax.Array, state: _Climb) -> _Climb:
         beside = _beside(layer, boards.goals, board)
         # Distances of the agent that is not at its goal.
-        distance = jnp.min(jnp.where(beside, left, UNREACHABLE), axis=1)
-        delay = jnp.clip(time + distance - alone[::-1], 0, MOST)
-        here = np.arange(EXCESSES)[:, None] == (time - alone)[:, None]
-        delays = jnp.where(here, delay[:, None], state.delays)
+        distance = jnp.min(jnp.where(beside, distances, UNREACHABLE), axis=1)
+        delay = jnp.clip(time + distance - alone[::-1], 0, MAX_DELAY)
+        mask = np.arange(EXCESSES)[:, None] == (time - alone)[:, None]
+        delays = jnp.where(mask, delay[:, None], state.delays)
         ended = jnp.all(jnp.any(delays == 0, axis=1), axis=0)
-        ended |= time >= jnp.max(alone, axis=0) + MOST
+        ended |= time >= jnp.max(alone, axis=0) + MAX_DELAY
         return _Climb(time, layer, delays, state.running & ~ended)
 
     def advance(state: _Climb) -> _Climb:
         wider = joint_search.expand(state.layer, board, waiting=True) & allowed
         return examine(state.time + 1, wider | state.layer, state)
 
-    delays = jnp.full((2, EXCESSES, B), MOST)
-    begun = examine(jnp.int32(0), layer, _Climb(jnp.int32(0), layer, delays, running))
-    return jax.lax.while_loop(lambda state: jnp.any(state.running), advance, begun).delays
+    delays = jnp.full((2, EXCESSES, B), MAX_DELAY)
+    initial = examine(jnp.int32(0), layer, _Climb(jnp.int32(0), layer, delays, running))
+    return jax.lax.while_loop(lambda state: jnp.any(state.running), advance, initial).delays
 
 
 def _words(delays: jax.Array) -> jax.Array:
@@ -146,8 +148,8 @@ def _words(delays: jax.Array) -> jax.Array:
     # If agent 1 arrives first: its least excess that lets agent 0 arrive in time.
     e = np.arange(EXCESSES)[:, None, None]
     in_time = second[None] <= e
-    other = jnp.where(jnp.any(in_time, axis=1), jnp.argmax(in_time, axis=1), MOST)
-    least = jnp.minimum(first, other).astype(jnp.uint32)
+    inverse = jnp.where(jnp.any(in_time, axis=1), jnp.argmax(in_time, axis=1), MAX_DELAY)
+    least = jnp.minimum(first, inverse).astype(jnp.uint32)
     shifts = (BITS * (np.arange(EXCESSES) % PER_WORD)).astype(np.uint32)
     return jnp.sum((least << shifts[:, None]).reshape(2, PER_WORD, B), axis=1, dtype=jnp.uint32)
 

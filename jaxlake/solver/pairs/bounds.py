@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.board.instance import Instance
-from jaxlake.solver.certificates import PreparedBoards, undisturbed
+from jaxlake.solver.certificates import PreparedBoards, delay_free_pairs
 from jaxlake.solver.chunks import Widths, in_chunks
 from jaxlake.solver.kernels import joint
 from jaxlake.solver.kernels.pair_lanes import pairs_at_once, serves
@@ -34,31 +34,31 @@ def pair_optima(
     starts: jax.Array,
     goals: jax.Array,
     alone: jax.Array,
-    wanted: jax.Array,
+    active: jax.Array,
     horizon: int,
     widths: Widths,
 ) -> PairOptima:
-    """Return exact costs of the wanted pairs of agents, using `joint_search`.
+    """Return exact costs of the active pairs of agents, using `joint_search`.
 
-    The optima of unwanted pairs, and of pairs with a makespan above `horizon`, are unknown.
+    The optima of inactive pairs, and of pairs with a makespan above `horizon`, are unknown.
 
     Args:
         free: bool (F, N, N), cells that can be entered; pair i is on board i % F.
         starts: int8 (B, 2, 2), (row, column) of both agents.
         goals: int8 (B, 2, 2), likewise.
         alone: int16 (2, B), distances.
-        wanted: bool (B,).
+        active: bool (B,).
         horizon: Longest plan in steps (static).
         widths: Number of pairs to process at once.
     """
-    B = wanted.shape[0]
+    B = active.shape[0]
     if B == 0:
         nothing, none = jnp.zeros(0, bool), jnp.zeros(0, jnp.int32)
         return PairOptima(none, none, nothing, nothing)
     board = joint_search.geometry(free.shape[-1])
     machine = serves(widths.kernels, horizon, board)
     width = min(B, pairs_at_once(machine, None, board, widths))
-    pairs = joint_search.two_agent_lanes(free, starts, goals, wanted, board, alone)
+    pairs = joint_search.two_agent_lanes(free, starts, goals, active, board, alone)
     far = jnp.full(B, FAR, jnp.int32)
 
     def search(
@@ -73,10 +73,10 @@ def pair_optima(
 
     shortest = jnp.max(pairs.alone, axis=0)
 
-    def find(found: PairOptima, waiting: jax.Array | bool) -> tuple[PairOptima, None]:
+    def find(optima: PairOptima, waiting: jax.Array | bool) -> tuple[PairOptima, None]:
         """Find the optima, or, if not `waiting`, whether plans without waits exist."""
-        known, sum_of_costs = found.makespan < FAR, found.sum_of_costs
-        undecided = joint_search.worth_searching_without_waits(pairs.alone, known, sum_of_costs)
+        solved, sum_of_costs = optima.makespan < FAR, optima.sum_of_costs
+        undecided = joint_search.needs_waitless_search(pairs.alone, solved, sum_of_costs)
         searched = jnp.where(waiting, pairs.connected, undecided)
         length = jnp.where(waiting, shortest, sum_of_costs)
 
@@ -84,27 +84,29 @@ def pair_optima(
             chunk: tuple[TwoAgentLanes, PairOptima, jax.Array], _: None
         ) -> tuple[PairOptima, None]:
             lanes, before, searched = chunk
-            found = search(lanes.on(free, board), searched, before.sum_of_costs, waiting)
-            first = PairOptima(found.sum_of_costs, found.makespan, found.stuck, before.waitless)
-            then = before._replace(waitless=found.sum_of_costs < FAR)
+            results = search(lanes.on(free, board), searched, before.sum_of_costs, waiting)
+            first = PairOptima(
+                results.sum_of_costs, results.makespan, results.stuck, before.waitless
+            )
+            then = before._replace(waitless=results.sum_of_costs < FAR)
             return jax.tree.map(lambda x, y: jnp.where(waiting, x, y), first, then), None
 
-        operands = (pairs, found, searched)
-        return in_chunks(find_chunk, operands, searched, length, found, width, None)[0], None
+        operands = (pairs, optima, searched)
+        return in_chunks(find_chunk, operands, searched, length, optima, width, None)[0], None
 
     no = jnp.zeros(B, bool)
-    begun = PairOptima(far, far, no, no)
+    initial = PairOptima(far, far, no, no)
     if machine is None:  # a single loop for both, so that it compiles once
-        found, _ = jax.lax.scan(find, begun, jnp.array([True, False]))
+        optima, _ = jax.lax.scan(find, initial, jnp.array([True, False]))
     else:
-        found, _ = find(find(begun, True)[0], False)
-    known = found.makespan < FAR
-    excess = found.sum_of_costs - jnp.sum(pairs.alone, axis=0, dtype=jnp.int32)
+        optima, _ = find(find(initial, True)[0], False)
+    solved = optima.makespan < FAR
+    excess = optima.sum_of_costs - jnp.sum(pairs.alone, axis=0, dtype=jnp.int32)
     return PairOptima(
-        sum_of_costs=jnp.where(known, found.sum_of_costs, FAR),
-        makespan=found.makespan,
-        unsolvable=found.unsolvable | (wanted & ~pairs.connected),
-        waitless=known & ((excess == 0) | found.waitless),
+        sum_of_costs=jnp.where(solved, optima.sum_of_costs, FAR),
+        makespan=optima.makespan,
+        unsolvable=optima.unsolvable | (active & ~pairs.connected),
+        waitless=solved & ((excess == 0) | optima.waitless),
     )
 
 
@@ -118,13 +120,13 @@ class PairBounds(NamedTuple):
 
 
 def pair_bounds(
-    batch: Instance, boards: PreparedBoards, wanted: jax.Array, horizon: int, widths: Widths
+    batch: Instance, boards: PreparedBoards, active: jax.Array, horizon: int, widths: Widths
 ) -> PairBounds:
-    """Return the bounds from solving all pairs of agents of the wanted boards."""
+    """Return the bounds from solving all pairs of agents of the active boards."""
     B, K = batch.agent_mask.shape
     i, j = (np.array(side) for side in zip(*agent_pairs(K), strict=True))
     P = len(i)
-    exist = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & wanted[:, None]).T
+    exist = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & active[:, None]).T
 
     def of_both(leaf: jax.Array) -> jax.Array:
         return jnp.stack([leaf[i], leaf[j]]).reshape(2, P * B)
@@ -132,32 +134,32 @@ def pair_bounds(
     pairs = PreparedBoards(
         jnp.tile(boards.free, P), *map(of_both, (boards.starts, boards.goals, boards.alone))
     )
-    settled = undisturbed(pairs, exist.reshape(-1), horizon, widths).reshape(P, B)
+    settled = delay_free_pairs(pairs, exist.reshape(-1), horizon, widths).reshape(P, B)
     searched = exist & ~settled
     optima = pair_optima(*_places(batch), pairs.alone, searched.reshape(-1), horizon, widths)
     optima = jax.tree.map(lambda leaf: leaf.reshape(P, B), optima)
-    known = searched & (optima.makespan < FAR) & ~optima.unsolvable
-    one, other = pairs.alone.reshape(2, P, B)
-    cost = jnp.where(settled, one + other, jnp.where(known, optima.sum_of_costs, 0))
-    makespan = jnp.where(settled, jnp.maximum(one, other), jnp.where(known, optima.makespan, 0))
+    solved = searched & (optima.makespan < FAR) & ~optima.unsolvable
+    first, second = pairs.alone.reshape(2, P, B)
+    cost = jnp.where(settled, first + second, jnp.where(solved, optima.sum_of_costs, 0))
+    makespan = jnp.where(settled, jnp.maximum(first, second), jnp.where(solved, optima.makespan, 0))
     return PairBounds(
         costs=cost.astype(jnp.int16),
         makespan=jnp.max(makespan, axis=0).astype(jnp.int16),
-        waitless=optima.waitless | ~known,
+        waitless=optima.waitless | ~solved,
         blocked=jnp.any(searched & optima.unsolvable, axis=0),
     )
 
 
 def pair_staircases(
-    batch: Instance, boards: PreparedBoards, costs: jax.Array, wanted: jax.Array, widths: Widths
+    batch: Instance, boards: PreparedBoards, costs: jax.Array, active: jax.Array, widths: Widths
 ) -> jax.Array:
     """Return the staircases of interfering pairs, uint32 (2, P, B), and 0 for other pairs.
 
-    `costs`, int16 (P, B), are those in `PairBounds`; `wanted` is bool (B,).
+    `costs`, int16 (P, B), are those in `PairBounds`; `active` is bool (B,).
     """
     B, K = batch.agent_mask.shape
     i, j = (np.array(side) for side in zip(*agent_pairs(K), strict=True))
-    exist = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & wanted[:, None]).T
+    exist = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & active[:, None]).T
     searched = exist & (costs > boards.alone[i] + boards.alone[j])
     alone = jnp.stack([boards.alone[i], boards.alone[j]]).reshape(2, -1)
     words = arrivals.staircases(*_places(batch), alone, searched.reshape(-1), widths)
@@ -169,8 +171,8 @@ def _places(batch: Instance) -> tuple[jax.Array, jax.Array, jax.Array]:
     i, j = (np.array(side) for side in zip(*agent_pairs(batch.agent_mask.shape[1]), strict=True))
 
     def of_pairs(leaf: jax.Array) -> jax.Array:
-        both = jnp.stack([leaf[:, i], leaf[:, j]], axis=2)
-        return both.swapaxes(0, 1).reshape(-1, *both.shape[2:])
+        stacked = jnp.stack([leaf[:, i], leaf[:, j]], axis=2)
+        return stacked.swapaxes(0, 1).reshape(-1, *stacked.shape[2:])
 
     return ~batch.holes, of_pairs(batch.starts), of_pairs(batch.goals)
 
@@ -210,10 +212,10 @@ def pair_gains(
 def best_matching(gains: Sequence[jax.Array], agents: int) -> jax.Array:
     """Return the largest total gain of one pair, or of two pairs without a common agent."""
     pairs = agent_pairs(agents)
-    both = [
+    sums = [
         gains[p] + gains[q]
         for p, first in enumerate(pairs)
         for q in range(p)
         if not set(first) & set(pairs[q])
     ]
-    return reduce(jnp.maximum, [*gains, *both])
+    return reduce(jnp.maximum, [*gains, *sums])

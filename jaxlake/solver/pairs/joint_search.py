@@ -179,11 +179,11 @@ def joint_search(
         walks, halves = _retire(state.layer, state.walks, boards, board, waiting=waiting)
         even, odd = (_arrived(half, boards.goals) for half in halves)
         cell, bit = boards.goals
-        both = has_cells(state.layer[bit // 32, cell, jnp.arange(B)], bit)
+        at_goals = has_cells(state.layer[bit // 32, cell, jnp.arange(B)], bit)
         cost = jnp.where(even, 2 * t, jnp.where(odd, 2 * t + 1, FAR))
         hit = (even & (waitless_cost == 2 * t)) | (odd & (waitless_cost == 2 * t + 1))
-        found = jnp.where(waiting, cost, jnp.where(state.running & hit, waitless_cost, FAR))
-        ended = jnp.where(waiting, both, hit | (2 * t + 1 >= waitless_cost))
+        new_cost = jnp.where(waiting, cost, jnp.where(state.running & hit, waitless_cost, FAR))
+        ended = jnp.where(waiting, at_goals, hit | (2 * t + 1 >= waitless_cost))
         history = state.history
         if history is not None:
             history = JointHistory(
@@ -194,8 +194,8 @@ def joint_search(
             walks=walks,
             running=state.running & ~ended,
             optima=optima._replace(
-                sum_of_costs=jnp.minimum(optima.sum_of_costs, found),
-                makespan=jnp.minimum(optima.makespan, jnp.where(both & waiting, t, FAR)),
+                sum_of_costs=jnp.minimum(optima.sum_of_costs, new_cost),
+                makespan=jnp.minimum(optima.makespan, jnp.where(at_goals & waiting, t, FAR)),
             ),
             history=history,
         )
@@ -275,15 +275,15 @@ def expand(layer: jax.Array, board: Geometry, *, waiting: jax.Array | bool) -> j
     return reduce(jnp.bitwise_or, stepped)
 
 
-def worth_searching_without_waits(
-    alone: jax.Array, known: jax.Array, sum_of_costs: jax.Array
+def needs_waitless_search(
+    alone: jax.Array, solved: jax.Array, sum_of_costs: jax.Array
 ) -> jax.Array:
     """Return where only a search can decide whether an optimal plan needs a wait, as bool (B,).
 
     On a bipartite grid an odd excess over the distances `alone`, int32 (2, B), requires a wait.
     """
     excess = sum_of_costs - jnp.sum(alone, axis=0, dtype=jnp.int32)
-    return known & (excess > 0) & (excess % 2 == 0)
+    return solved & (excess > 0) & (excess % 2 == 0)
 
 
 def pack_cells(cells: jax.Array, board: Geometry) -> jax.Array:

@@ -35,23 +35,23 @@ class _TwoAgentOptima(NamedTuple):
 
 
 def solve_two(
-    batch: Instance, alone: jax.Array, wanted: jax.Array, horizon: int, widths: Widths
+    batch: Instance, alone: jax.Array, active: jax.Array, horizon: int, widths: Widths
 ) -> Solution:
     """Solve a batch of two slots, leaves (B, ...), exactly where two agents play.
 
-    Unwanted boards and boards with fewer agents are UNKNOWN and cost next to nothing. Other boards
+    Inactive boards and boards with fewer agents are UNKNOWN and cost next to nothing. Other boards
     are UNKNOWN if their makespan, or the plan with the optimal sum of costs that the search finds,
     exceeds `horizon`.
 
     Args:
         batch: Leaves (B, ...), with two slots.
         alone: int16 (2, B), distances.
-        wanted: bool (B,).
+        active: bool (B,).
         horizon: Longest plan in steps (static).
         widths: Number of boards to process at once.
     """
-    B = len(wanted)
-    playing = wanted & batch.agent_mask[:, 0] & batch.agent_mask[:, 1]
+    B = len(active)
+    playing = active & batch.agent_mask[:, 0] & batch.agent_mask[:, 1]
     board = joint_search.geometry(batch.holes.shape[-1])
     free = ~batch.holes
     lanes = joint_search.two_agent_lanes(free, batch.starts, batch.goals, playing, board, alone)
@@ -86,10 +86,10 @@ def solve_two(
         state: tuple[_TwoAgentOptima, JointHistory | None], waiting: jax.Array | bool
     ) -> tuple[tuple[_TwoAgentOptima, JointHistory | None], None]:
         """Find the optima and a plan for each, or, if not `waiting`, plans without waits."""
-        found, history = state
-        known, cost = found.optima.makespan < FAR, found.optima.sum_of_costs
-        undecided = joint_search.worth_searching_without_waits(lanes.alone, known, cost)
-        found = found._replace(undecided=undecided & ~jnp.asarray(waiting))
+        results, history = state
+        solved, cost = results.optima.makespan < FAR, results.optima.sum_of_costs
+        undecided = joint_search.needs_waitless_search(lanes.alone, solved, cost)
+        results = results._replace(undecided=undecided & ~jnp.asarray(waiting))
         searched = jnp.where(waiting, lanes.connected, undecided)
         length = jnp.where(waiting, shortest, cost)
         Chunk = tuple[TwoAgentLanes, _TwoAgentOptima, jax.Array]
@@ -97,60 +97,60 @@ def solve_two(
         def search_chunk(
             chunk: Chunk, history: JointHistory | None
         ) -> tuple[_TwoAgentOptima, JointHistory | None]:
-            lanes, before, wanted = chunk
+            lanes, before, active = chunk
             cost = before.optima.sum_of_costs
-            plans, history = search(lanes.on(free, board), wanted, history, cost, waiting)
-            return _with_plans(before, plans, wanted, waiting), history
+            plans, history = search(lanes.on(free, board), active, history, cost, waiting)
+            return _with_plans(before, plans, active, waiting), history
 
-        operands = (lanes, found, searched)
-        return in_chunks(search_chunk, operands, searched, length, found, width, history), None
+        operands = (lanes, results, searched)
+        return in_chunks(search_chunk, operands, searched, length, results, width, history), None
 
-    begun = (blank, history)
+    initial = (blank, history)
     if machine is None:  # a single loop for both, so that it compiles once
-        (found, _), _ = jax.lax.scan(solve_stage, begun, jnp.array([True, False]))
+        (results, _), _ = jax.lax.scan(solve_stage, initial, jnp.array([True, False]))
     else:
-        found, _ = solve_stage(solve_stage(begun, True)[0], False)[0]
+        results, _ = solve_stage(solve_stage(initial, True)[0], False)[0]
 
-    optima = found.optima
+    optima = results.optima
     excess = optima.sum_of_costs - jnp.sum(lanes.alone, axis=0, dtype=jnp.int32)
-    optimal = (optima.makespan < FAR) & (found.length <= horizon)
+    optimal = (optima.makespan < FAR) & (results.length <= horizon)
     unsolvable = optima.stuck | (playing & ~lanes.connected)
     unproved = jnp.where(unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
     status = jnp.where(optimal, Status.OPTIMAL, unproved)
 
     def where_optimal(plan: Rows) -> jax.Array:
-        known = jnp.where(optimal[:, None], plan.values, jnp.int8(-1))
-        return known.reshape(B, horizon, 2)
+        values = jnp.where(optimal[:, None], plan.values, jnp.int8(-1))
+        return values.reshape(B, horizon, 2)
 
     return Solution(
         status=status.astype(jnp.int8),
         sum_of_costs=jnp.where(optimal, optima.sum_of_costs.astype(jnp.int16), jnp.int16(-1)),
         makespan=jnp.where(optimal, optima.makespan.astype(jnp.int16), jnp.int16(-1)),
-        needs_wait=optimal & ((excess % 2 == 1) | found.undecided),
-        plan=where_optimal(found.plan),
-        makespan_plan=where_optimal(found.makespan_plan),
+        needs_wait=optimal & ((excess % 2 == 1) | results.undecided),
+        plan=where_optimal(results.plan),
+        makespan_plan=where_optimal(results.makespan_plan),
         expansions=optima.expansions,
     )
 
 
 def _with_plans(
-    known: _TwoAgentOptima, found: PairPlans, wanted: jax.Array, waiting: jax.Array | bool
+    results: _TwoAgentOptima, plans: PairPlans, active: jax.Array, waiting: jax.Array | bool
 ) -> _TwoAgentOptima:
     """Merge the results of a search; a plan without waits replaces the known plan."""
-    optima = found.optima
+    optima = plans.optima
     plan, makespan_plan = (
-        Rows(by_board(each.swapaxes(0, 1)).reshape(len(wanted), -1))
-        for each in (found.plan, found.makespan_plan)
+        Rows(by_board(actions.swapaxes(0, 1)).reshape(len(active), -1))
+        for actions in (plans.plan, plans.makespan_plan)
     )
     no = jnp.zeros_like(optima.stuck)
-    first = _TwoAgentOptima(optima, found.length, plan, makespan_plan, undecided=no)
-    waitless = wanted & (optima.sum_of_costs < FAR)
-    expansions = known.optima.expansions + optima.expansions
-    then = known._replace(
-        optima=known.optima._replace(expansions=expansions),
-        length=jnp.where(waitless, found.length, known.length),
-        plan=Rows(jnp.where(waitless[:, None], plan.values, known.plan.values)),
-        undecided=known.undecided & ~waitless,
+    first = _TwoAgentOptima(optima, plans.length, plan, makespan_plan, undecided=no)
+    waitless = active & (optima.sum_of_costs < FAR)
+    expansions = results.optima.expansions + optima.expansions
+    then = results._replace(
+        optima=results.optima._replace(expansions=expansions),
+        length=jnp.where(waitless, plans.length, results.length),
+        plan=Rows(jnp.where(waitless[:, None], plan.values, results.plan.values)),
+        undecided=results.undecided & ~waitless,
     )
     return jax.tree.map(lambda x, y: jnp.where(waiting, x, y), first, then)
 
@@ -170,11 +170,11 @@ def search_by_loops(
     )
     assert history is not None
     layers = history.layers
-    found = jnp.where(waiting, ended.makespan, ended.sum_of_costs) < FAR
+    has_plan = jnp.where(waiting, ended.makespan, ended.sum_of_costs) < FAR
     cost = jnp.where(waiting, ended.sum_of_costs, waitless_cost)
-    walk, places = _walk_back(boards, cost, found, history, horizon, board, waiting)
+    walk, places = _walk_back(boards, cost, has_plan, history, horizon, board, waiting)
     # If the cheapest plan also has the least makespan, it answers both objectives.
-    too_long = found & (walk.length > ended.makespan) & waiting
+    too_long = has_plan & (walk.length > ended.makespan) & waiting
 
     def fill(
         plan: jax.Array, task: tuple[jax.Array, jax.Array, jax.Array]
@@ -199,7 +199,7 @@ class _WalkBack(NamedTuple):
 
     steps: jax.Array  # int32 (), steps walked back
     place: jax.Array  # int32 (B,), cell of the walker
-    left: jax.Array  # int32 (B,), cost paid up to this point
+    remaining: jax.Array  # int32 (B,), cost paid up to this point
     walking: jax.Array  # bool (B,), the other agent has not retired at this point
     actions: jax.Array  # int8 (2 * horizon + 2, B), last action first
 
@@ -215,7 +215,7 @@ class _CheapestPlan(NamedTuple):
 def _walk_back(
     boards: TwoAgentBoards,
     cost: jax.Array,
-    wanted: jax.Array,
+    active: jax.Array,
     history: JointHistory,
     horizon: int,
     board: Geometry,
@@ -224,7 +224,7 @@ def _walk_back(
     """Walk back from the goal through S_c until the joint cell, int32 (2, B), is in a layer."""
     deltas = jnp.asarray((0, *board.deltas), jnp.int32)
     goals, lane = boards.goals, jnp.arange(cost.shape[0])
-    spent = jnp.where(wanted, cost, 0)
+    spent = jnp.where(active, cost, 0)
     home = history.walks[spent, goals[0] // 32, 0, lane]
     walker = jnp.where(joint_search.has_cells(home, goals[0]), 0, 1)
     retired = jnp.where(walker == 0, goals[1], goals[0])
@@ -232,16 +232,16 @@ def _walk_back(
     def joint_cell(place: jax.Array) -> jax.Array:
         return jnp.where(walker == 0, jnp.stack([place, retired]), jnp.stack([retired, place]))
 
-    def is_walking(place: jax.Array, left: jax.Array) -> jax.Array:
+    def is_walking(place: jax.Array, remaining: jax.Array) -> jax.Array:
         cell, bit = joint_cell(place)
-        met = joint_search.has_cells(history.layers[left // 2, bit // 32, cell, lane], bit)
-        return wanted & ~((left % 2 == 0) & met)
+        met = joint_search.has_cells(history.layers[remaining // 2, bit // 32, cell, lane], bit)
+        return active & ~((remaining % 2 == 0) & met)
 
     def step_back(state: _WalkBack) -> _WalkBack:
         before = state.place - deltas[:, None]
         inside = (before >= 0) & (before < board.cells)
         cells = jnp.where(inside, before, 0)
-        sets = history.walks[jnp.maximum(state.left - 1, 0), cells // 32, walker, lane]
+        sets = history.walks[jnp.maximum(state.remaining - 1, 0), cells // 32, walker, lane]
         may_wait = jnp.asarray(waiting) | (np.arange(len(deltas)) > 0)
         legal = inside & joint_search.has_cells(sets, cells) & may_wait[:, None]
         # WAIT comes last, so that moves are preferred.
@@ -249,21 +249,21 @@ def _walk_back(
         action = jnp.asarray(order)[_first_of(legal[order])]
         action = jnp.where(state.walking, action, 0)
         place = state.place - deltas[action]
-        left = state.left - state.walking
+        remaining = state.remaining - state.walking
         return _WalkBack(
             steps=state.steps + 1,
             place=place,
-            left=left,
-            walking=state.walking & is_walking(place, left),
+            remaining=remaining,
+            walking=state.walking & is_walking(place, remaining),
             actions=state.actions.at[state.steps].set(action.astype(jnp.int8)),
         )
 
     goal = jnp.where(walker == 0, goals[0], goals[1])
     no_actions = jnp.zeros((2 * horizon + 2, cost.shape[0]), jnp.int8)
-    begun = _WalkBack(jnp.int32(0), goal, spent, is_walking(goal, spent), no_actions)
-    walk = jax.lax.while_loop(lambda state: jnp.any(state.walking), step_back, begun)
+    initial = _WalkBack(jnp.int32(0), goal, spent, is_walking(goal, spent), no_actions)
+    walk = jax.lax.while_loop(lambda state: jnp.any(state.walking), step_back, initial)
     # Until the retirement a step costs 2, afterwards 1.
-    retirement = walk.left // 2
+    retirement = walk.remaining // 2
     length = spent - retirement
     # The walk recorded its actions in reverse.
     back = length - 1 - np.arange(horizon)[:, None]

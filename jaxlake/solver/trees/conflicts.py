@@ -19,15 +19,15 @@ NONE, VERTEX, SWAP, TARGET, ARRIVAL = range(5)
 class PathConflict(NamedTuple):
     """Two agents that meet, swap, pass a resting agent or arrive too early, int16 (B,) each."""
 
-    one: jax.Array  # the agent that the first child constrains and replans
-    other: jax.Array  # the agent of the second child; for TARGET the agent at rest
+    first: jax.Array  # the agent that the first child constrains and replans
+    second: jax.Array  # the agent of the second child; for TARGET the agent at rest
     kind: jax.Array  # NONE, VERTEX, SWAP, TARGET or ARRIVAL
     time: jax.Array
-    one_here: jax.Array  # cells of both at `time`; for ARRIVAL the earliest arrivals that the
+    first_cell: jax.Array  # cells of both at `time`; for ARRIVAL the earliest arrivals that the
     #   children allow
-    other_here: jax.Array
-    one_there: jax.Array  # cells of both at `time` + 1
-    other_there: jax.Array
+    second_cell: jax.Array
+    first_next_cell: jax.Array  # cells of both at `time` + 1
+    second_next_cell: jax.Array
 
 
 def choose_conflict(
@@ -69,8 +69,8 @@ def choose_conflict(
         ).astype(width)
         swap_rank = forced_move[i].astype(width) + forced_move[j].astype(width)
         rank = 1 + jnp.where(meets, vertex_rank, swap_rank)
-        which = width(2 * p) | swap.astype(width)
-        key = (rank << (5 + clock)) | ((T - t).astype(width) << 5) | which
+        pair_code = width(2 * p) | swap.astype(width)
+        key = (rank << (5 + clock)) | ((T - t).astype(width) << 5) | pair_code
         keys = jnp.maximum(keys, jnp.where(meets | swap, key, width(0)))
         conflicts += meets | swap
     best = jnp.max(keys, axis=0)
@@ -79,25 +79,27 @@ def choose_conflict(
     b = jnp.arange(B)
     time = jnp.clip(T - ((best >> 5) & ((1 << clock) - 1)), 0, T - 1).astype(jnp.int16)
     pair = jnp.clip((best >> 1) & 15, 0, len(pairs) - 1)
-    one, other = (jnp.asarray(np.array(side, np.int16))[pair] for side in zip(*pairs, strict=True))
-    rests = time >= costs[one, b]
-    other_rests = time >= costs[other, b]
+    first, second = (
+        jnp.asarray(np.array(side, np.int16))[pair] for side in zip(*pairs, strict=True)
+    )
+    first_rests = time >= costs[first, b]
+    second_rests = time >= costs[second, b]
     is_swap = (best & 1) != 0
-    kind = jnp.where(is_swap, SWAP, jnp.where(rests | other_rests, TARGET, VERTEX))
+    kind = jnp.where(is_swap, SWAP, jnp.where(first_rests | second_rests, TARGET, VERTEX))
     # First comes the child that probably costs nothing: the one that replans a moving agent, or an
     # agent whose cell is not forced.
-    choice = forced[one, time, b] & ~forced[other, time, b]
-    turned = jnp.where(kind == TARGET, rests, choice)
-    one, other = jnp.where(turned, other, one), jnp.where(turned, one, other)
+    choice = forced[first, time, b] & ~forced[second, time, b]
+    flip = jnp.where(kind == TARGET, first_rests, choice)
+    first, second = jnp.where(flip, second, first), jnp.where(flip, first, second)
     conflict = PathConflict(
-        one=one,
-        other=other,
+        first=first,
+        second=second,
         kind=jnp.where(best > 0, kind, NONE).astype(jnp.int16),
         time=time,
-        one_here=cells[one, time, b],
-        other_here=cells[other, time, b],
-        one_there=cells[one, time + 1, b],
-        other_there=cells[other, time + 1, b],
+        first_cell=cells[first, time, b],
+        second_cell=cells[second, time, b],
+        first_next_cell=cells[first, time + 1, b],
+        second_next_cell=cells[second, time + 1, b],
     )
     return conflict, count
 
@@ -111,18 +113,18 @@ def arrival_conflict(
     (B,) each: the delay of each agent relative to `alone`.
     """
     nothing = jnp.zeros_like(excesses[0])
-    best, one, other, early, late = (nothing,) * 5
+    best, first, second, early, late = (nothing,) * 5
     for stair, (i, j) in zip(stairs, agent_pairs(len(excesses)), strict=True):
         rise, other_rise = stair.foot - excesses[i], stair.top - excesses[j]
         least = jnp.where(rise > 0, jnp.minimum(rise, other_rise), 0)
         better = least > best
-        turned = rise > other_rise
+        flip = rise > other_rise
         best = jnp.where(better, least, best)
-        for_one, for_other = stair.foot + alone[i], stair.top + alone[j]
-        one = jnp.where(better, jnp.where(turned, j, i), one)
-        other = jnp.where(better, jnp.where(turned, i, j), other)
-        early = jnp.where(better, jnp.where(turned, for_other, for_one), early)
-        late = jnp.where(better, jnp.where(turned, for_one, for_other), late)
+        first_arrival, second_arrival = stair.foot + alone[i], stair.top + alone[j]
+        first = jnp.where(better, jnp.where(flip, j, i), first)
+        second = jnp.where(better, jnp.where(flip, i, j), second)
+        early = jnp.where(better, jnp.where(flip, second_arrival, first_arrival), early)
+        late = jnp.where(better, jnp.where(flip, first_arrival, second_arrival), late)
     kind = jnp.where(best > 0, ARRIVAL, NONE)
-    fields = (one, other, kind, nothing, early, late, nothing, nothing)
+    fields = (first, second, kind, nothing, early, late, nothing, nothing)
     return PathConflict(*(field.astype(nothing.dtype) for field in fields))

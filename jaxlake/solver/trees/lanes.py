@@ -41,7 +41,7 @@ class TreeLanes(NamedTuple):
     agent: jax.Array  # int16 (B,), next agent to plan
     expansions: jax.Array  # int32 (B,)
     done: jax.Array  # bool (B,), the query is answered
-    found: jax.Array  # bool (B,)
+    solved: jax.Array  # bool (B,)
     gave_up: jax.Array  # bool (B,)
     node: TreeNode
     last_time: jax.Array  # int16 (B,), `node.forbidden` is empty after this time
@@ -78,7 +78,7 @@ def new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: Teams
         agent=zeros(),
         expansions=number,
         done=no,
-        found=no,
+        solved=no,
         gave_up=no,
         node=TreeNode(
             paths=paths,
@@ -100,13 +100,13 @@ def new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: Teams
 
 
 def start_queries(
-    lanes: TreeLanes, queries: TreeQueries, query: jax.Array, taken: jax.Array, teams: Teams
+    lanes: TreeLanes, queries: TreeQueries, query: jax.Array, starting: jax.Array, teams: Teams
 ) -> TreeLanes:
-    """Start queries (B,) in the lanes marked by `taken`, bool (B,)."""
+    """Start queries (B,) in the lanes marked by `starting`, bool (B,)."""
     # A search writes the other arrays before it reads them, so they are passed through unchanged.
     new = new_lanes(queries, query, lanes.node.paths.shape[1] - 1, teams)
-    last = jnp.max(jnp.where(taken, lanes.last_time, jnp.int16(0)))
-    forbidden = _without_constraints(lanes.node.forbidden, taken, last)
+    last = jnp.max(jnp.where(starting, lanes.last_time, jnp.int16(0)))
+    forbidden = _without_constraints(lanes.node.forbidden, starting, last)
     lanes = lanes._replace(node=lanes.node._replace(forbidden=forbidden))
     new = new._replace(
         node=new.node._replace(forbidden=forbidden),
@@ -116,16 +116,16 @@ def start_queries(
         level=lanes.level,
         buffers=lanes.buffers,
     )
-    return jax.tree.map(lambda x, y: y if x is y else jnp.where(taken, x, y), new, lanes)
+    return jax.tree.map(lambda x, y: y if x is y else jnp.where(starting, x, y), new, lanes)
 
 
-def _without_constraints(forbidden: jax.Array, taken: jax.Array, last: jax.Array) -> jax.Array:
-    """Clear the sets (5, K, T + 1, R, B) of the lanes in `taken`, bool (B,), up to time `last`."""
+def _without_constraints(forbidden: jax.Array, starting: jax.Array, last: jax.Array) -> jax.Array:
+    """Clear the sets (5, K, T + 1, R, B) of lanes in `starting`, bool (B,), up to time `last`."""
     # By bit masks, since XLA selects lane by lane on CPUs.
-    kept = taken.astype(forbidden.dtype) - 1
+    keep_mask = starting.astype(forbidden.dtype) - 1
 
     def together(forbidden: jax.Array) -> jax.Array:
-        return forbidden & kept
+        return forbidden & keep_mask
 
     def time_by_time(forbidden: jax.Array) -> jax.Array:
         def clear(t: jax.Array, forbidden: jax.Array) -> jax.Array:

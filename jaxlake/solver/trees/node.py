@@ -28,17 +28,17 @@ class TreeQueries(NamedTuple):
     first: jax.Array  # int16 (Q,), first bound to search
     last: jax.Array  # int16 (Q,), last bound to search
     budget: jax.Array  # int32 (Q,), number of replanned agents before the search gives up
-    wanted: jax.Array  # bool (Q,)
+    active: jax.Array  # bool (Q,)
 
 
 class TreeAnswers(NamedTuple):
     """Answers of a search, one per query."""
 
-    found: jax.Array  # bool (Q,), a plan within `bound`, which is the least possible
+    solved: jax.Array  # bool (Q,), a plan within `bound`, which is the least possible
     gave_up: jax.Array  # bool (Q,), neither a plan nor a proof that none exists up to `last`
     bound: jax.Array  # int16 (Q,), least bound that is not refuted
     expansions: jax.Array  # int32 (Q,), agents replanned
-    paths: jax.Array  # int16 (K, T + 1, Q), cells, where `found`
+    paths: jax.Array  # int16 (K, T + 1, Q), cells, where `solved`
 
 
 def no_answers(queries: TreeQueries, horizon: int) -> TreeAnswers:
@@ -84,17 +84,17 @@ class TreeNode(NamedTuple):
 
 def of_agent(values: jax.Array | Sequence[jax.Array], agent: jax.Array) -> jax.Array:
     """Return the entry of agent (B,): (K, ..., B) to (..., B)."""
-    chosen = values[0]
+    result = values[0]
     for k in range(1, len(values)):
-        chosen = jnp.where(agent == k, values[k], chosen)
-    return chosen
+        result = jnp.where(agent == k, values[k], result)
+    return result
 
 
 def with_agent(values: jax.Array, agent: jax.Array, new: jax.Array, where: jax.Array) -> jax.Array:
     """Replace the entry of agent (B,) in (K, ..., B) with `new` (..., B) where `where` is True."""
     K, B = values.shape[0], values.shape[-1]
-    here = where & (agent == np.arange(K, dtype=np.int16)[:, None])
-    return jnp.where(here.reshape(K, *(1,) * (values.ndim - 2), B), new, values)
+    mask = where & (agent == np.arange(K, dtype=np.int16)[:, None])
+    return jnp.where(mask.reshape(K, *(1,) * (values.ndim - 2), B), new, values)
 
 
 def read_level(branch: TreeBranch, depth: jax.Array) -> TreeLevel:
@@ -112,7 +112,7 @@ def write_level(branch: TreeBranch, depth: jax.Array, level: TreeLevel) -> TreeB
 
 def constrained_agent(level: Any) -> jax.Array:
     """Return the agent that the current child constrains and replans, (B,)."""
-    return jnp.where(level.side == 0, level.conflict.one, level.conflict.other)
+    return jnp.where(level.side == 0, level.conflict.first, level.conflict.second)
 
 
 def toggle_constraint(
@@ -128,17 +128,17 @@ def toggle_constraint(
     conflict = level.conflict
     word = node.forbidden.dtype.type
     R = node.forbidden.shape[3]
-    first = level.side == 0
+    first_child = level.side == 0
     agent = constrained_agent(level)
-    here = jnp.where(first, conflict.one_here, conflict.other_here)
-    there = jnp.where(first, conflict.one_there, conflict.other_there)
+    cell = jnp.where(first_child, conflict.first_cell, conflict.second_cell)
+    next_cell = jnp.where(first_child, conflict.first_next_cell, conflict.second_next_cell)
     vertex = where & (conflict.kind == VERTEX)
     swap = where & (conflict.kind == SWAP)
     b = jnp.arange(agent.shape[0])
-    lower = jnp.where(swap, jnp.minimum(here, there), here)
+    lower = jnp.where(swap, jnp.minimum(cell, next_cell), cell)
     bit = word(1) << (lower & (PITCH - 1)).astype(word)
     bit = jnp.where(vertex | swap, bit, jnp.zeros_like(bit))
-    field = jnp.where(vertex | ~swap, 0, _field_of_move(here, there))
+    field = jnp.where(vertex | ~swap, 0, _field_of_move(cell, next_cell))
     at = (field, agent, conflict.time, jnp.clip(lower >> ROW_SHIFT, 0, R - 1), b)
     # Paths obey the branch, so no bit is set twice, and the same exclusive or undoes a constraint.
     forbidden = node.forbidden.at[at].set(node.forbidden[at] ^ bit)
@@ -146,13 +146,13 @@ def toggle_constraint(
     # In a TARGET conflict the second agent rests. Side 0: it is at rest by then, and no other agent
     # may enter; side 1: it arrives later. In an ARRIVAL conflict one of the two is late.
     target, arrival = where & (conflict.kind == TARGET), where & (conflict.kind == ARRIVAL)
-    rests, delayed = target & first, (target & ~first) | arrival
-    limited = jnp.where(arrival, agent, conflict.other)
+    rests, delayed = target & first_child, (target & ~first_child) | arrival
+    limited = jnp.where(arrival, agent, conflict.second)
     latest, earliest = node.latest[limited, b], node.earliest[limited, b]
     limit = jnp.where(rests, latest, earliest)
     # Disjoint splitting: the second child requires the first agent to do what the first forbids.
-    now = (conflict.one, conflict.time, b)
-    then = (conflict.one, jnp.minimum(conflict.time + 1, node.fixed.shape[2] - 1), b)
+    now = (conflict.first, conflict.time, b)
+    then = (conflict.first, jnp.minimum(conflict.time + 1, node.fixed.shape[2] - 1), b)
     before, after = node.fixed[:, *now], node.fixed[:, *then]
     if undo:
         new_earliest = new_latest = level.limit
@@ -160,14 +160,14 @@ def toggle_constraint(
         before = jnp.where(fixed & 1 != 0, word(0), before)
         after = jnp.where(fixed & 2 != 0, word(0), after)
     else:
-        new_earliest = jnp.maximum(limit, jnp.where(arrival, here, conflict.time + 1))
+        new_earliest = jnp.maximum(limit, jnp.where(arrival, cell, conflict.time + 1))
         new_latest = jnp.minimum(limit, conflict.time)
         # A cell that is already fixed remains so when this constraint is undone.
-        fix_now = (vertex | swap) & ~first & (before[1] == 0)
-        fix_then = swap & ~first & (after[1] == 0)
+        fix_now = (vertex | swap) & ~first_child & (before[1] == 0)
+        fix_then = swap & ~first_child & (after[1] == 0)
         fixed = fix_now + jnp.int16(2) * fix_then
-        before = jnp.where(fix_now, jnp.stack(row_and_bit(conflict.one_here, R)), before)
-        after = jnp.where(fix_then, jnp.stack(row_and_bit(conflict.one_there, R)), after)
+        before = jnp.where(fix_now, jnp.stack(row_and_bit(conflict.first_cell, R)), before)
+        after = jnp.where(fix_then, jnp.stack(row_and_bit(conflict.first_next_cell, R)), after)
     at_rest = (limited, b)
     node = node._replace(
         forbidden=forbidden,
@@ -178,9 +178,9 @@ def toggle_constraint(
     return node, (limit, fixed)
 
 
-def _field_of_move(here: jax.Array, there: jax.Array) -> jax.Array:
+def _field_of_move(cell: jax.Array, next_cell: jax.Array) -> jax.Array:
     """Return the `Blocked` field, int32 (B,), of a move between neighbours, int16 (B,) each."""
-    step = there - here
+    step = next_cell - cell
     downwards = jnp.where(step > 0, 3, 4)
     return jnp.where(step == 1, 1, jnp.where(step == -1, 2, downwards))
 
@@ -206,7 +206,7 @@ def replan_agent(
     start, goal = materialize(
         tuple(bitboard_of(of_agent(side, agent), R) for side in (task.starts, task.goals)), true
     )
-    found = space_time.reach_goal(
+    reachable = space_time.reach_goal(
         start,
         goal,
         blocked,
@@ -217,10 +217,10 @@ def replan_agent(
         patient=~task.total,
     )
     path, layers = space_time.trace_back(
-        goal, found, blocked, waits=task.waits, buffer=buffers.cells
+        goal, reachable, blocked, waits=task.waits, buffer=buffers.cells
     )
     forced = jnp.where(path.forced, jnp.int16(FORCED), jnp.int16(0))
-    return path.cells | forced, found.arrival, SearchBuffers(found.layers, layers)
+    return path.cells | forced, reachable.arrival, SearchBuffers(reachable.layers, layers)
 
 
 def _forbidden_to(

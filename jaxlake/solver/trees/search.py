@@ -13,7 +13,7 @@ from jaxlake.solver.chunks import (
     SHARED_SPLITS,
     TEAM_LANES,
     Widths,
-    wanted_first,
+    active_first,
 )
 from jaxlake.solver.kernels import tree
 from jaxlake.solver.materialize import materialize
@@ -47,32 +47,32 @@ def search_with_teams(queries: TreeQueries, horizon: int, widths: Widths) -> Tre
     else:
         # Two queries per board; the number of lanes is a power of two, so that teams divide it.
         sets = 8 * len(queries.starts) * (horizon + 1) * R * queries.free.dtype.itemsize
-        most = widths.fitting(widths.tree_lanes, sets)
-        lanes = min(1 << (most.bit_length() - 1), 1 << (Q // 2 - 1).bit_length())
+        max_lanes = widths.fitting(widths.tree_lanes, sets)
+        lanes = min(1 << (max_lanes.bit_length() - 1), 1 << (Q // 2 - 1).bit_length())
         lanes = max(TEAM_LANES, lanes)
         search = partial(search_trees, horizon=horizon, lanes=lanes)
 
-    def go_on(
-        so_far: TreeAnswers, effort: tuple[jax.Array | int, ...], **options: Any
+    def run_stage(
+        previous: TreeAnswers, effort: tuple[jax.Array | int, ...], **options: Any
     ) -> tuple[TreeAnswers, None]:
-        team, split, most = effort
-        wanted = so_far.gave_up
-        budget = jnp.minimum(queries.budget, most)
-        left = queries._replace(first=so_far.bound, budget=budget, wanted=wanted)
-        answers = search(left, team=team, split=split, **options)
+        team, split, max_expansions = effort
+        active = previous.gave_up
+        budget = jnp.minimum(queries.budget, max_expansions)
+        open_queries = queries._replace(first=previous.bound, budget=budget, active=active)
+        answers = search(open_queries, team=team, split=split, **options)
         return answers._replace(
-            found=so_far.found | answers.found,
-            bound=jnp.where(wanted, answers.bound, so_far.bound),
-            expansions=so_far.expansions + answers.expansions,
-            paths=jnp.where(wanted, answers.paths, so_far.paths),
+            solved=previous.solved | answers.solved,
+            bound=jnp.where(active, answers.bound, previous.bound),
+            expansions=previous.expansions + answers.expansions,
+            paths=jnp.where(active, answers.paths, previous.paths),
         ), None
 
-    nothing = no_answers(queries, horizon)._replace(gave_up=queries.wanted)
+    nothing = no_answers(queries, horizon)._replace(gave_up=queries.active)
     if machine is not None:
-        by_one, by_team = _EFFORTS
-        return go_on(go_on(nothing, by_one)[0], by_team, helpers=NODE_LANES)[0]
+        lane_effort, team_effort = _EFFORTS
+        return run_stage(run_stage(nothing, lane_effort)[0], team_effort, helpers=NODE_LANES)[0]
     # One loop for both stages, so that the search compiles once.
-    return jax.lax.scan(go_on, nothing, tuple(map(jnp.array, zip(*_EFFORTS, strict=True))))[0]
+    return jax.lax.scan(run_stage, nothing, tuple(map(jnp.array, zip(*_EFFORTS, strict=True))))[0]
 
 
 def search_trees(
@@ -83,7 +83,7 @@ def search_trees(
     team: jax.Array | int = 1,
     split: jax.Array | int = 0,
 ) -> TreeAnswers:
-    """Answer every wanted query; the others get empty answers.
+    """Answer every active query; the others get empty answers.
 
     A bound that starts below the true lower bound costs only time.
 
@@ -95,8 +95,8 @@ def search_trees(
         split: Number of splits at the top of a tree that a team divides, at most 14.
     """
     teams = Teams(*(jnp.asarray(x, jnp.int32) for x in (team, split)))
-    order = wanted_first(queries.wanted)
-    number_wanted = jnp.sum(queries.wanted, dtype=jnp.int32)
+    order = active_first(queries.active)
+    num_active = jnp.sum(queries.active, dtype=jnp.int32)
     B = lanes
 
     def refill(state: _SearchState) -> _SearchState:
@@ -105,14 +105,14 @@ def search_trees(
         leads = empty & (jnp.arange(B, dtype=jnp.int32) % teams.size == 0)
         # A leader and the lanes after it get the same position in the query order.
         place = state.served + jnp.cumsum(leads, dtype=jnp.int32) - 1
-        taken = empty & (place < number_wanted)
-        query = order[jnp.where(taken, place, 0)]
-        served = state.served + jnp.sum(taken & leads, dtype=jnp.int32)
-        return _SearchState(start_queries(lanes, queries, query, taken, teams), answers, served)
+        starting = empty & (place < num_active)
+        query = order[jnp.where(starting, place, 0)]
+        served = state.served + jnp.sum(starting & leads, dtype=jnp.int32)
+        return _SearchState(start_queries(lanes, queries, query, starting, teams), answers, served)
 
     def step(state: _SearchState) -> _SearchState:
         finished = state.lanes.done | (state.lanes.query < 0)
-        waiting = number_wanted - state.served
+        waiting = num_active - state.served
         # A refill touches all lanes, so wait until an eighth of them is free.
         due = jnp.sum(finished, dtype=jnp.int32) >= jnp.maximum(teams.size, B // 8)
         state = jax.lax.cond(
@@ -122,7 +122,7 @@ def search_trees(
 
     def unfinished(state: _SearchState) -> jax.Array:
         busy = jnp.any((state.lanes.query >= 0) & ~state.lanes.done)
-        return busy | (state.served < number_wanted)
+        return busy | (state.served < num_active)
 
     idle = new_lanes(queries, jnp.zeros(B, jnp.int32), horizon, teams)
     idle = idle._replace(query=idle.query - 1)
@@ -135,22 +135,22 @@ def _hand_in_answers(
     lanes: TreeLanes, answers: TreeAnswers, teams: Teams
 ) -> tuple[TreeLanes, TreeAnswers]:
     """Write the answers of the teams that are done, and free their lanes."""
-    Q = answers.found.shape[0]
+    Q = answers.solved.shape[0]
     # The first lane with a plan answers for its team, or else the first lane.
-    mates, before = _teammates(lanes.found.shape[0], teams)
-    silent = jnp.any(mates & before & lanes.found, axis=1) | (
-        jnp.any(mates & (lanes.found | before), axis=1) & ~lanes.found
+    mates, before = _teammates(lanes.solved.shape[0], teams)
+    silent = jnp.any(mates & before & lanes.solved, axis=1) | (
+        jnp.any(mates & (lanes.solved | before), axis=1) & ~lanes.solved
     )
     target = jnp.where(lanes.done & (lanes.query >= 0) & ~silent, lanes.query, Q)
-    given = TreeAnswers(
-        found=lanes.found,
+    lane_answers = TreeAnswers(
+        solved=lanes.solved,
         gave_up=lanes.gave_up,
         bound=lanes.bound,
         expansions=_sum_over(lanes.expansions, mates),
         paths=lanes.node.paths & (FORCED - 1),
     )
     answers = jax.tree.map(
-        lambda old, new: old.at[..., target].set(new, mode="drop"), answers, given
+        lambda old, new: old.at[..., target].set(new, mode="drop"), answers, lane_answers
     )
     freed = jnp.where(lanes.done, -1, lanes.query)
     return lanes._replace(query=freed, done=jnp.zeros_like(lanes.done)), answers
@@ -190,8 +190,8 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
     absent = tree_node.of_agent(task.goals, agent) == NOBODY
     old_cost = tree_node.of_agent(node.costs, agent)
     old_path = tree_node.of_agent(node.paths, agent)
-    others = jnp.sum(node.costs, axis=0, dtype=jnp.int16) - old_cost
-    ceiling = jnp.where(task.total, lanes.bound - others, lanes.bound)
+    other_costs = jnp.sum(node.costs, axis=0, dtype=jnp.int16) - old_cost
+    ceiling = jnp.where(task.total, lanes.bound - other_costs, lanes.bound)
     own_latest = tree_node.of_agent(node.latest, agent)
     latest = jnp.minimum(jnp.minimum(own_latest, ceiling), T)
     path, arrival, buffers = tree_node.replan_agent(
@@ -262,8 +262,8 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
     )
     branch = tree_node.write_level(branch, depth, new)
 
-    found = arrived & (next_conflict.kind == NONE)
-    spent = active & ~found & too_deep
+    solved = arrived & (next_conflict.kind == NONE)
+    spent = active & ~solved & too_deep
     # A root without a path within the bound is retried with the next bound.
     unrooted = rooting & refused
     next_bound = jnp.where(unrooted, cut, lanes.bound)
@@ -274,8 +274,8 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
         planned=jnp.where(rooting & fits, lanes.planned + 1, lanes.planned),
         depth=depth,
         expansions=lanes.expansions + active,
-        done=lanes.done | found | spent | hopeless_root,
-        found=lanes.found | found,
+        done=lanes.done | solved | spent | hopeless_root,
+        solved=lanes.solved | solved,
         gave_up=lanes.gave_up | spent,
         node=node,
         last_time=jnp.maximum(lanes.last_time, constrained),
@@ -332,9 +332,9 @@ def _coordinate_teams(lanes: TreeLanes, rooted: jax.Array, teams: Teams) -> Tree
         return jnp.any(mates & marked, axis=1)
 
     busy = lanes.query >= 0
-    over = any_mate(busy & (lanes.found | lanes.gave_up | lanes.done))
+    over = any_mate(busy & (lanes.solved | lanes.gave_up | lanes.done))
     spent = busy & ~over & (_sum_over(lanes.expansions, mates) >= lanes.task.budget)
-    gave_up = (any_mate(lanes.gave_up) & ~any_mate(lanes.found)) | spent
+    gave_up = (any_mate(lanes.gave_up) & ~any_mate(lanes.solved)) | spent
     open_teams = busy & ~over & ~spent
 
     # A lane without a prefix is through as soon as the root is planned.
@@ -347,22 +347,22 @@ def _coordinate_teams(lanes: TreeLanes, rooted: jax.Array, teams: Teams) -> Tree
     cut = jnp.min(jnp.where(mates, lanes.cut, jnp.int16(NEVER)), axis=1)
     again = refuted & (cut <= lanes.task.last)
     offered = jnp.where(again, jnp.arange(B, dtype=jnp.int32) % teams.size, offered)
-    taken = idle & (offered < prefixes)
-    prefix = jnp.where(taken, offered, lanes.prefix)
+    starting = idle & (offered < prefixes)
+    prefix = jnp.where(starting, offered, lanes.prefix)
     handed_out = jnp.where(again, teams.size, lanes.next_prefix + _sum_over(idle, mates))
 
     # Below a shared split every prefix starts with the paths of the root.
     node = lanes.node
     root = jnp.where(rooted, node.paths, lanes.root)
     root_costs = jnp.where(rooted, node.costs, lanes.root_costs)
-    restart = taken & (teams.split > 0)
+    restart = starting & (teams.split > 0)
     levels = lanes.branch.levels
     side = jnp.where(restart, prefix & 1, 0).astype(jnp.int16)
-    at_top = jnp.where(taken, side, levels[tree_node.SIDE, 0])
+    at_top = jnp.where(starting, side, levels[tree_node.SIDE, 0])
     return lanes._replace(
         prefix=prefix,
         next_prefix=jnp.where(open_teams, jnp.minimum(handed_out, prefixes), lanes.next_prefix),
-        through=through & ~taken,
+        through=through & ~starting,
         root=root,
         root_costs=root_costs,
         node=node._replace(

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxlake.solver.chunks import wanted_first, widths_for
+from jaxlake.solver.chunks import active_first, widths_for
 
 RANDOM = np.random.default_rng(20261126)
 
@@ -15,7 +15,7 @@ RANDOM = np.random.default_rng(20261126)
 def test_wanted_lanes_come_first_and_all_keep_their_order(count, share):
     wanted = RANDOM.random(count) < share
     expected = np.argsort(~wanted, kind="stable")
-    np.testing.assert_array_equal(jax.jit(wanted_first)(jnp.asarray(wanted)), expected)
+    np.testing.assert_array_equal(jax.jit(active_first)(jnp.asarray(wanted)), expected)
 
 
 def test_default_widths_follow_the_default_device(monkeypatch):

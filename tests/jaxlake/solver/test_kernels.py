@@ -192,7 +192,7 @@ def _tree_queries(seed, count, size, agents):
         first=first,
         last=jnp.where(total, last, jnp.minimum(last, HORIZON)),
         budget=jnp.where(number % 4 == 0, 64, 600),
-        wanted=connected & (number % 9 > 0),
+        active=connected & (number % 9 > 0),
     )
 
 
@@ -215,9 +215,9 @@ def _compare_searches_of_trees(queries):
         for helpers in (1, NODE_LANES) if team > 1 else (1,):
             found = kernel(queries, team, split, helpers=helpers)
             case = (team, split, helpers)
-            for name in ("found", "gave_up", "bound", "expansions"):
+            for name in ("solved", "gave_up", "bound", "expansions"):
                 assert (getattr(found, name) == getattr(expected, name)).all(), (name, *case)
-            assert ((found.paths == expected.paths) | ~expected.found).all(), case
+            assert ((found.paths == expected.paths) | ~expected.solved).all(), case
         answers.append(expected)
     return answers
 
@@ -227,8 +227,8 @@ def test_searches_of_trees_are_those_of_the_loops():
     queries = _tree_queries(5, 300, 4, 3)
     answers = _compare_searches_of_trees(queries)
     alone, *_ = answers
-    refuted = queries.wanted & ~alone.found & ~alone.gave_up
-    assert jnp.sum(alone.found & (alone.bound > queries.first)) >= 20
+    refuted = queries.active & ~alone.solved & ~alone.gave_up
+    assert jnp.sum(alone.solved & (alone.bound > queries.first)) >= 20
     assert jnp.sum(refuted) >= 5
     assert all(jnp.sum(answer.gave_up) >= 3 for answer in answers)
 
@@ -237,7 +237,7 @@ def test_searches_of_trees_are_those_of_the_loops():
 @pytest.mark.parametrize(("size", "agents", "count"), [(6, 4, 4000), (5, 5, 4000)])
 def test_searches_of_many_trees_are_those_of_the_loops(size, agents, count):
     answers = _compare_searches_of_trees(_tree_queries(6, count, size, agents))
-    assert all(jnp.sum(answer.found) >= 1000 for answer in answers)
+    assert all(jnp.sum(answer.solved) >= 1000 for answer in answers)
 
 
 @pytest.mark.slow
