@@ -61,11 +61,11 @@ def load(path: str | os.PathLike[str]) -> Generated:
     return read_boards(as_path(path))
 
 
-def write_boards(path: AnyPath, made: Generated, **texts: str) -> None:
+def write_boards(path: AnyPath, boards: Generated, **texts: str) -> None:
     """Write the filled slots of a set, and texts by name; equal values give equal bytes."""
     arrays: dict[str, np.ndarray] = {name: np.array(text) for name, text in texts.items()}
-    filled = np.asarray(made.filled)
-    for name, leaf in vars(made).items():
+    filled = np.asarray(boards.filled)
+    for name, leaf in vars(boards).items():
         if name in _NESTED:
             arrays |= {f"{name}.{inner}": np.asarray(x)[filled] for inner, x in vars(leaf).items()}
         else:
@@ -78,7 +78,7 @@ def read_boards(path: AnyPath) -> Generated:
     """Read a file of `write_boards`, with NumPy leaves; raise `DatasetError` if it is damaged."""
     with open_boards(path) as arrays:
         leaves: dict[str, Any] = {
-            name: kind(**{one.name: arrays[f"{name}.{one.name}"] for one in fields(kind)})
+            name: kind(**{field.name: arrays[f"{name}.{field.name}"] for field in fields(kind)})
             for name, kind in _NESTED.items()
         }
         for name in ("filled", "cell", *COUNTS):

@@ -134,15 +134,15 @@ def make_set(
     directory = as_path(directory)
     _begin(directory, manifest)
     own = range(worker[0], manifest.num_parts, worker[1])
-    left = [part for part in own if not _is_made(directory, part, manifest)]
+    remaining = [part for part in own if not _has_part(directory, part, manifest)]
     report = progress or (lambda *_: None)
-    report(len(own) - len(left), len(own))
-    for done, part in enumerate(left, start=len(own) - len(left) + 1):
+    report(len(own) - len(remaining), len(own))
+    for parts_on_disk, part in enumerate(remaining, start=len(own) - len(remaining) + 1):
         path = part_path(directory, part)
         remove_unfinished(path)
-        made = _make_part(key, params, part, manifest)
-        write_boards(path, made, **{_REQUEST: manifest.text})
-        report(done, len(own))
+        boards = _make_part(key, params, part, manifest)
+        write_boards(path, boards, **{_REQUEST: manifest.text})
+        report(parts_on_disk, len(own))
     return manifest
 
 
@@ -178,7 +178,7 @@ def read_counts(directory: str | AnyPath) -> dict[str, np.ndarray]:
     manifest = read_manifest(directory)
     totals = {name: np.zeros(len(manifest.params["size"]), np.int64) for name in COUNTS}
     for part in range(manifest.num_parts):
-        if _is_made(as_path(directory), part, manifest):
+        if _has_part(as_path(directory), part, manifest):
             with open_boards(part_path(directory, part)) as arrays:
                 for name, total in totals.items():
                     total += arrays[name]
@@ -199,7 +199,7 @@ def read_parts(directory: str | AnyPath) -> Iterator[Generated]:
             f"{part_path(directory, missing[0]).name}; make the set again with the same arguments"
         )
     for part in range(manifest.num_parts):
-        _is_made(as_path(directory), part, manifest)
+        _has_part(as_path(directory), part, manifest)
         yield read_boards(part_path(directory, part))
 
 
@@ -223,9 +223,9 @@ def _check(
 ) -> None:
     if not 1 <= part_size <= MAX_PART_SIZE:
         raise ValueError(f"part_size: got {part_size}, 1 to {MAX_PART_SIZE} are allowed")
-    most = MAX_PARTS * part_size
-    if not 1 <= count <= most:
-        raise ValueError(f"count: got {count}, 1 to {most} are allowed with part_size {part_size}")
+    limit = MAX_PARTS * part_size
+    if not 1 <= count <= limit:
+        raise ValueError(f"count: got {count}, 1 to {limit} are allowed with part_size {part_size}")
     if not 0 <= worker[0] < worker[1]:
         raise ValueError(f"worker: got {worker}, (i, W) with 0 <= i < W is needed")
     check_key(key)
@@ -238,21 +238,21 @@ def _begin(directory: AnyPath, manifest: Manifest) -> None:
     """Write the manifest, or raise `DatasetError` if the folder holds anything but this set."""
     path = directory / MANIFEST
     if not path.exists() and not make_room(path):
-        others = {file.name for file in directory.iterdir()}
+        names = {file.name for file in directory.iterdir()}
         raise DatasetError(
-            f"{directory}: has {min(others)!r} but no {MANIFEST}; an empty folder is needed"
+            f"{directory}: has {min(names)!r} but no {MANIFEST}; an empty folder is needed"
         )
     if write_text_first(path, manifest.text):
         return
-    found, wanted = asdict(read_manifest(directory)), asdict(manifest)
-    for name, value in wanted.items():
-        if found[name] != value:
+    stored, own = asdict(read_manifest(directory)), asdict(manifest)
+    for name, value in own.items():
+        if stored[name] != value:
             raise DatasetError(
-                f"{path}: belongs to another set: {name}: it has {found[name]}, got {value}"
+                f"{path}: belongs to another set: {name}: it has {stored[name]}, got {value}"
             )
 
 
-def _is_made(directory: AnyPath, part: int, manifest: Manifest) -> bool:
+def _has_part(directory: AnyPath, part: int, manifest: Manifest) -> bool:
     """Return whether a part is on disk; raise `DatasetError` if it belongs to another set."""
     path = part_path(directory, part)
     if not path.exists():
@@ -269,7 +269,7 @@ def _make_part(key: jax.Array, params: LakeParams, part: int, manifest: Manifest
     own_key = jax.random.fold_in(jax.random.fold_in(key, part), 0)
     # Fix the random bits to JAX's default since 0.5, whatever the process has set.
     with jax.threefry_partitionable(True):
-        made = generate_quietly(
+        boards = generate_quietly(
             own_key,
             params,
             manifest.part_count(part),
@@ -279,4 +279,4 @@ def _make_part(key: jax.Array, params: LakeParams, part: int, manifest: Manifest
             horizon=manifest.horizon,
             max_candidates=manifest.max_candidates,
         )
-        return jax.device_get(made)
+        return jax.device_get(boards)

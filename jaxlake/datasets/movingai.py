@@ -150,7 +150,7 @@ def instance_from_scenarios(
     if side > MAX_SIZE:
         got = f"{height}x{width}"
         raise DatasetError(f"map: got {got} cells, at most {MAX_SIZE}x{MAX_SIZE} are allowed")
-    taken: dict[tuple[int, int], str] = {}
+    owners: dict[tuple[int, int], str] = {}
     for agent, row in enumerate(scenarios[:num_agents]):
         place = f"scenario row {agent}"
         if row.map_shape != (height, width):
@@ -158,19 +158,19 @@ def instance_from_scenarios(
                 f"{place}: for a map of {row.map_shape[0]}x{row.map_shape[1]} cells, "
                 f"got {height}x{width}; scaling is not supported"
             )
-        for what, (r, c) in (("start", row.start), ("goal", row.goal)):
-            name = f"the {what} of agent {agent}"
+        for role, (r, c) in (("start", row.start), ("goal", row.goal)):
+            name = f"the {role} of agent {agent}"
             if not (r < height and c < width and passable[r, c]):
                 raise DatasetError(f"{place}: {name}, ({r}, {c}), is not passable")
-            if (r, c) in taken:
+            if (r, c) in owners:
                 raise DatasetError(
-                    f"{place}: {name}, ({r}, {c}), is also {taken[r, c]}; starts and goals of a "
+                    f"{place}: {name}, ({r}, {c}), is also {owners[r, c]}; starts and goals of a "
                     "lake are distinct"
                 )
-            taken[r, c] = name
+            owners[r, c] = name
     holes = np.ones((side, side), bool)
     holes[:height, :width] = ~passable
-    places = np.array(list(taken), np.int8)  # alternating starts and goals
+    places = np.array(list(owners), np.int8)  # alternating starts and goals
     return numpy_instance(holes, side, places[::2], places[1::2], num_agents)
 
 

@@ -89,13 +89,13 @@ def make_cell(benchmark: Benchmark, agents: int, size: int) -> Rows:
     """
     key = jax.random.key(benchmark.seed, impl="threefry2x32")
     key = jax.random.fold_in(jax.random.fold_in(key, agents), size)
-    seen = DigestSet()
+    digests = DigestSet()
     rows: Rows = {name: [] for name in benchmark.configurations}
     for number, hole_ratio in enumerate(benchmark.hole_ratios):
         place = jax.random.fold_in(key, number)
-        boards = _boards(benchmark, place, agents, size, hole_ratio, seen)
-        dealt = zip(rows, benchmark.wait_ratios, _deal(boards, benchmark), strict=True)
-        for config, wait_ratio, places in dealt:
+        boards = _boards(benchmark, place, agents, size, hole_ratio, digests)
+        assignments = zip(rows, benchmark.wait_ratios, _deal(boards, benchmark), strict=True)
+        for config, wait_ratio, places in assignments:
             for index, (board, needs_wait) in enumerate(places):
                 single = boards.take(np.asarray(board))
                 row = {
@@ -146,14 +146,14 @@ def write_benchmark(
 def _make_cells(benchmark: Benchmark, report: Callable[[str, int, int], None]) -> list[Rows]:
     """Make all cells in threads, and return them in benchmark order."""
     # The first cell compiles the shared program; then the slowest cells start first.
-    first, *others = benchmark.cells
+    first, *rest = benchmark.cells
     cells = {first: make_cell(benchmark, *first)}
     report(cell_name(*first), 1, len(benchmark.cells))
     threads = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
     try:
-        places = sorted(others, reverse=True)
-        made = threads.map(lambda place: make_cell(benchmark, *place), places)
-        for place, cell in zip(places, made, strict=True):
+        places = sorted(rest, reverse=True)
+        results = threads.map(lambda place: make_cell(benchmark, *place), places)
+        for place, cell in zip(places, results, strict=True):
             cells[place] = cell
             report(cell_name(*place), len(cells), len(benchmark.cells))
     finally:
@@ -212,27 +212,32 @@ def record_differences(record: Mapping[str, Any], expected: Mapping[str, Any]) -
 
 
 def _boards(
-    benchmark: Benchmark, key: jax.Array, agents: int, size: int, hole_ratio: float, seen: DigestSet
+    benchmark: Benchmark,
+    key: jax.Array,
+    agents: int,
+    size: int,
+    hole_ratio: float,
+    digests: DigestSet,
 ) -> SolvedBoards:
     """Make the boards of one hole ratio; the other kind or fewer holes fill shortfalls."""
-    wanted = benchmark.quota.sum(axis=0)
+    counts = benchmark.quota.sum(axis=0)
     names = ("max_size", "max_agents", "horizon", "max_candidates")
-    options = DrawOptions(int(wanted.sum()), **{name: getattr(benchmark, name) for name in names})
+    options = DrawOptions(int(counts.sum()), **{name: getattr(benchmark, name) for name in names})
     parts: list[SolvedBoards] = []
     holes = min(int(hole_count(size, hole_ratio)), size * size - 2 * agents)
-    missing = wanted.copy()
+    missing = counts.copy()
     while missing.any():
         if holes < 0:
             raise DatasetError(
                 f"{cell_name(agents, size)}, hole_ratio {hole_ratio:g}: {missing.sum()} of "
-                f"{wanted.sum()} boards are missing, and there are none with fewer holes"
+                f"{counts.sum()} boards are missing, and there are none with fewer holes"
             )
         params = lake_params(size, hole_ratio=holes / size**2, num_agents=agents)
         for turn in range(2):
             place = jax.random.fold_in(jax.random.fold_in(key, holes), turn)
-            made = fill_quotas(place, params, missing[None], seen, options, oversample=True)
-            parts.append(made.boards)
-            missing = missing - made.made[0]
+            result = fill_quotas(place, params, missing[None], digests, options, oversample=True)
+            parts.append(result.boards)
+            missing = missing - result.made[0]
             # In the second turn, the other kind makes up for a shortfall.
             missing = missing[::-1] if missing.any() else missing
         holes -= 1
@@ -245,11 +250,11 @@ def _deal(boards: SolvedBoards, benchmark: Benchmark) -> list[list[tuple[int, bo
     Boards that substitute for another kind come last and fill the remaining places.
     """
     kinds = np.asarray(boards.solutions.needs_wait).astype(int)
-    left = benchmark.quota.copy()
-    dealt: list[list[tuple[int, bool]]] = [[] for _ in benchmark.configurations]
+    remaining = benchmark.quota.copy()
+    assignments: list[list[tuple[int, bool]]] = [[] for _ in benchmark.configurations]
     for board, kind in enumerate(kinds.tolist()):
-        place = kind if left[:, kind].any() else 1 - kind
-        config = int(np.argmax(left[:, place] > 0))
-        left[config, place] -= 1
-        dealt[config].append((board, bool(place)))
-    return dealt
+        place = kind if remaining[:, kind].any() else 1 - kind
+        config = int(np.argmax(remaining[:, place] > 0))
+        remaining[config, place] -= 1
+        assignments[config].append((board, bool(place)))
+    return assignments

@@ -82,21 +82,21 @@ def find_board(text: str, *, num_agents: int | None = None, size: int | None = N
         DatasetError: there is no such board.
     """
     boards = find_boards(text)
-    suited = [
+    candidates = [
         board
         for board in boards
         if num_agents in (None, int(np.sum(board.agent_mask))) and size in (None, int(board.size))
     ]
-    if not suited:
-        seen = ", ".join(
+    if not candidates:
+        kinds = ", ".join(
             f"{int(b.size)}x{int(b.size)} with {int(np.sum(b.agent_mask))} agents" for b in boards
         )
         raise DatasetError(
             f"text: no board{'' if num_agents is None else f' of {num_agents} agents'}"
-            f"{'' if size is None else f' of side {size}'} in it; found {seen or 'none at all'}"
+            f"{'' if size is None else f' of side {size}'} in it; found {kinds or 'none at all'}"
         )
     tasks = {tuple(map(int, match)) for match in _TASK.findall(text)}
-    return max(reversed(suited), key=lambda board: len(tasks.intersection(agent_tasks(board))))
+    return max(reversed(candidates), key=lambda board: len(tasks.intersection(agent_tasks(board))))
 
 
 def find_boards(text: str) -> list[Instance]:
@@ -131,10 +131,10 @@ def _row(record: Mapping[str, Any], place: str, config: str | None) -> Published
         raise DatasetError(
             f"{place}: num_agents: got {num_agents!r:.60}, 1 to {MAX_AGENTS} are allowed"
         )
-    named = _SAMPLE_ID.fullmatch(sample_id)
-    if named and int(named[1]) != num_agents:
-        raise DatasetError(f"{place}: num_agents: got {num_agents}, the id says {named[1]}")
-    size = int(named[2]) if named else None
+    match = _SAMPLE_ID.fullmatch(sample_id)
+    if match and int(match[1]) != num_agents:
+        raise DatasetError(f"{place}: num_agents: got {num_agents}, the id says {match[1]}")
+    size = int(match[2]) if match else None
     text = record.get("text") or ""
     try:
         if not isinstance(text, str):
@@ -180,8 +180,8 @@ def published_files(source: str | Path) -> list[Path]:
 
 
 def _configuration(path: Path) -> str | None:
-    found = filter(None, map(_CONFIGURATION.search, reversed(path.parts)))
-    return next((match[0] for match in found), None)
+    matches = filter(None, map(_CONFIGURATION.search, reversed(path.parts)))
+    return next((match[0] for match in matches), None)
 
 
 def _records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

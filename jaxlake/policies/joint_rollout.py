@@ -323,7 +323,7 @@ def _play_batch(
 
     starts = instances.starts.astype(jnp.int8)
     B, K = mask.shape
-    begun = _Episodes(
+    initial = _Episodes(
         time=jnp.int32(0),
         positions=starts,
         length=jnp.zeros(B, jnp.int32),
@@ -331,5 +331,5 @@ def _play_batch(
         memory=start(key_start, instances),
         actions=jnp.zeros((-(-max_steps // _STEPS_PER_TEST) * _STEPS_PER_TEST, B, K), jnp.int8),
     )
-    ended = jax.lax.while_loop(lambda episodes: ~jnp.all(episodes.over), several, begun)
-    return jnp.moveaxis(ended.actions[:max_steps], 0, 1), ended.length
+    final = jax.lax.while_loop(lambda episodes: ~jnp.all(episodes.over), several, initial)
+    return jnp.moveaxis(final.actions[:max_steps], 0, 1), final.length

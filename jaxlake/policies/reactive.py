@@ -19,14 +19,14 @@ def choose_move(key: jax.Array, moves: jax.Array) -> jax.Array:
     """Draw one action per agent, int8 (K,), from bit sets, uint8 (K,); WAIT if a set is empty."""
     words = jax.random.bits(key, moves.shape, jnp.uint32) >> 16
     count = jax.lax.population_count(moves).astype(jnp.uint32)
-    left = ((words * count) >> 16).astype(jnp.int8)
-    chosen = jnp.zeros(moves.shape, jnp.int8)
+    remaining = ((words * count) >> 16).astype(jnp.int8)
+    actions = jnp.zeros(moves.shape, jnp.int8)
     # An axis of actions would prevent vectorisation on CPUs.
     for action, bit in enumerate(ACTION_BITS):
         allowed = (moves & bit) != 0
-        chosen = jnp.where(allowed & (left == 0), jnp.int8(action), chosen)
-        left = left - allowed.astype(jnp.int8)
-    return chosen
+        actions = jnp.where(allowed & (remaining == 0), jnp.int8(action), actions)
+        remaining = remaining - allowed.astype(jnp.int8)
+    return actions
 
 
 @dataclass(frozen=True)

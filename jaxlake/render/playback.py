@@ -114,25 +114,25 @@ def play(
     agents = len(board.starts)
     lowest = None if agent is None or agent < 0 else int(agent)
     step = None if time is None or time < 0 else int(time)
-    shown = None if actions is None else np.asarray(actions, np.int64)
+    visible = None if actions is None else np.asarray(actions, np.int64)
     breaks = failure not in (None, "parse_error", "goal_not_reached") and step is not None
-    if shown is not None and breaks and step is not None:
-        shown = shown[: step + 1]
+    if visible is not None and breaks and step is not None:
+        visible = visible[: step + 1]
     moves = np.zeros((0, agents, 2), np.int64)
-    if shown is not None:
-        known = (shown >= 0) & (shown < len(ACTION_DELTAS))
-        moves = ACTION_DELTAS[np.where(known, shown, Action.WAIT)].astype(np.int64)
+    if visible is not None:
+        valid = (visible >= 0) & (visible < len(ACTION_DELTAS))
+        moves = ACTION_DELTAS[np.where(valid, visible, Action.WAIT)].astype(np.int64)
     moments = np.concatenate([board.starts[None], board.starts + np.cumsum(moves, axis=0)])
     fault = None
     if failure is not None:
         groups: tuple[tuple[int, ...], ...] = ()
-        if shown is not None and lowest is not None and (breaks or failure == "goal_not_reached"):
-            groups = _groups(failure, board, moments, shown, lowest)
-        named = tuple(sorted({k for group in groups for k in group}))
+        if visible is not None and lowest is not None and (breaks or failure == "goal_not_reached"):
+            groups = _groups(failure, board, moments, visible, lowest)
+        faulty = tuple(sorted({k for group in groups for k in group}))
         places = moments[-2 if groups and failure == "off_board" else -1].tolist()
         cells = tuple((places[k][0], places[k][1]) for group in groups for k in group)
-        fault = Fault(failure, step, named, groups, cells)
-    return Playback(board, shown, moments, fault)
+        fault = Fault(failure, step, faulty, groups, cells)
+    return Playback(board, visible, moments, fault)
 
 
 def caption(playback: Playback) -> str | None:

@@ -136,10 +136,10 @@ def _lines(parts: Sequence[Sequence[Point]], paint: str) -> str:
 
 
 def _group(elements: Sequence[str], role: str = "", place: Point | None = None) -> str:
-    named = f' class="{role}"' if role else ""
+    attributes = f' class="{role}"' if role else ""
     if place is not None:
-        named += f' transform="translate({number(place[0])} {number(place[1])})"'
-    return f"<g{named}>{''.join(elements)}</g>"
+        attributes += f' transform="translate({number(place[0])} {number(place[1])})"'
+    return f"<g{attributes}>{''.join(elements)}</g>"
 
 
 @dataclass(frozen=True)
@@ -224,8 +224,8 @@ class _Layout:
 
     def letters(self, share: float, characters: int) -> float:
         """Return a font size: a fraction of a cell, but readable and narrower than the picture."""
-        wanted = max(share * self.cell, _SMALLEST_TEXT)
-        return min(wanted, 0.96 * self.width / (0.64 * max(characters, 1)))
+        size = max(share * self.cell, _SMALLEST_TEXT)
+        return min(size, 0.96 * self.width / (0.64 * max(characters, 1)))
 
 
 def _ice(board: Board, layout: _Layout) -> str:

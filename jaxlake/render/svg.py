@@ -80,10 +80,10 @@ def _animations(picture: scene.Scene, name: str) -> str:
     def keyframes(path: Sequence[scene.Point]) -> str:
         """Return keyframes through one point per step, without entries for waits."""
         stops = [("0%", path[0])]
-        for t, (here, there) in enumerate(pairwise(path)):
-            if here != there:
-                stops.append((percent(scene.LEAD_IN + t), here))
-                stops.append((percent(scene.LEAD_IN + t + scene.MOTION), there))
+        for t, (point, next_point) in enumerate(pairwise(path)):
+            if point != next_point:
+                stops.append((percent(scene.LEAD_IN + t), point))
+                stops.append((percent(scene.LEAD_IN + t + scene.MOTION), next_point))
         stops.append(("100%", path[-1]))
         return "".join(
             f"{at}{{transform:translate({number(x)}px,{number(y)}px)}}" for at, (x, y) in stops
@@ -98,9 +98,9 @@ def _animations(picture: scene.Scene, name: str) -> str:
 
     rules = [rule(role, keyframes(path)) for role, path in picture.paths.items()]
     if picture.marked:
-        struck = percent(scene.LEAD_IN + steps - 1 + scene.MOTION)
-        shown = percent(scene.LEAD_IN + steps)
-        rules.append(rule("mark", f"0%,{struck}{{opacity:0}}{shown},100%{{opacity:1}}"))
+        start = percent(scene.LEAD_IN + steps - 1 + scene.MOTION)
+        end = percent(scene.LEAD_IN + steps)
+        rules.append(rule("mark", f"0%,{start}{{opacity:0}}{end},100%{{opacity:1}}"))
     fade = f"0%,100%{{opacity:0}}{percent(_FADE)},{percent(cycle - _FADE)}{{opacity:1}}"
     rules.append(rule("cast", fade, "linear"))
     return "".join(rules)

@@ -53,10 +53,10 @@ def episode_text(playback: Playback, *, width: int = 100) -> str:
         if fault is not None and fault.in_a_step and t == len(actions) > 0:
             struck, places = fault.cells, playback.moments[t - 1]
         stand = [(int(r), int(c)) for r, c in places]
-        made = [f"t = {t}", _moves(actions[t - 1]) if t else ""]
+        heading = [f"t = {t}", _moves(actions[t - 1]) if t else ""]
         lines = _letters(board, stand, struck)
-        side = max(map(len, [*made, *lines]))
-        frames.append([line.ljust(side) for line in [*made, *lines]])
+        side = max(map(len, [*heading, *lines]))
+        frames.append([line.ljust(side) for line in [*heading, *lines]])
     bands = [
         "\n".join(_GAP.join(parts).rstrip() for parts in zip_longest(*band, fillvalue=""))
         for band in _fill(frames, width)

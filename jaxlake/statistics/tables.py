@@ -256,14 +256,14 @@ def statistics_rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> li
     # Sum over plans of the share of agents at their goal; agents are the second axis.
     agents = np.maximum(np.arange(statistics.failures.shape[1]), 1)[:, None, None]
     shares = (join_words(statistics.agents_at_goal) / agents).sum(axis=away)
-    kept = [name for name in AXES if name in by]
+    axes = [name for name in AXES if name in by]
     table = []
     for group in np.ndindex(failures.shape[:-1]):
         kinds = failures[group]
         plans, valid = int(kinds.sum()), int(kinds[Failure.NONE])
         if plans == 0:
             continue
-        values = dict(zip(kept, group, strict=True))
+        values = dict(zip(axes, group, strict=True))
         row: dict[str, Any] = {
             name: bool(values[name]) if name == "needs_wait" else int(values[name]) for name in by
         }

@@ -67,12 +67,14 @@ def run(
     own = own_chunks(spec, part)
     folder = SweepFolder(as_path(path), spec)
     folder.begin()
-    left = [chunk for chunk in own if not folder.is_made(chunk)]
+    remaining = [chunk for chunk in own if not folder.has_chunk(chunk)]
     report, clock = progress or (lambda _: None), _Clock(spec, len(own))
-    report(clock.read(len(own) - len(left)))
-    for done, (chunk, result) in enumerate(_results(spec, left, devices), len(own) - len(left) + 1):
+    report(clock.read(len(own) - len(remaining)))
+    for count, (chunk, result) in enumerate(
+        _results(spec, remaining, devices), len(own) - len(remaining) + 1
+    ):
         folder.write(chunk, result)
-        report(clock.read(done))
+        report(clock.read(count))
     _wait_for_processes()
     return folder.complete()
 
@@ -152,15 +154,16 @@ class _Clock:
         self._boards, self._chunks = spec.chunk_size * spec.boards, chunks
         self._readings: list[tuple[float, int]] = []
 
-    def read(self, done: int) -> Progress:
-        """Return the progress after `done` chunks of this process are on disk."""
-        self._readings = [*self._readings[:2], (time.monotonic(), done)]
-        rate = left = None
+    def read(self, count: int) -> Progress:
+        """Return the progress after `count` chunks of this process are on disk."""
+        self._readings = [*self._readings[:2], (time.monotonic(), count)]
+        rate = seconds_left = None
         if len(self._readings) == 3:
             (since, before), (now, _) = self._readings[1:]
-            each = max(now - since, 1e-9) / (done - before)
-            rate, left = self._boards / each, each * (self._chunks - done)
-        return Progress(done, self._chunks, rate, left)
+            seconds_per_chunk = max(now - since, 1e-9) / (count - before)
+            rate = self._boards / seconds_per_chunk
+            seconds_left = seconds_per_chunk * (self._chunks - count)
+        return Progress(count, self._chunks, rate, seconds_left)
 
 
 def _wait_for_processes() -> None:

@@ -71,12 +71,12 @@ def estimate(
     if result.tables is not None:
         size += len(tables_bytes(spec, spread, result.tables, spec.digest))
     memory = runner.devices[0].memory_stats() or {}
-    asked = spec.chunk_size * spec.boards * len(spec.joint_policies)
+    chunk_boards = spec.chunk_size * spec.boards * len(spec.joint_policies)
     return Estimate(
         configurations=spec.configurations,
         rows=spec.configurations * len(spec.joint_policies),
         boards=spec.configurations * spec.boards,
-        missing=float(columns["missing"].sum()) / asked,
+        missing=float(columns["missing"].sum()) / chunk_boards,
         chunks=chunks,
         chunk_bytes=size,
         host_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,  # Linux has kilobytes

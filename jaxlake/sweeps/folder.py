@@ -64,21 +64,21 @@ class SweepFolder:
         Raises:
             SweepError: The folder contains other files or another sweep.
         """
-        path, wanted = self.path / MANIFEST, self._manifest({})
+        path, manifest = self.path / MANIFEST, self._manifest({})
         # Other processes may start concurrently; their files appear only after the manifest.
         names = [file.name for file in self.path.iterdir()] if self.path.exists() else []
-        others = [name for name in names if not name.startswith(f".{MANIFEST}.")]
-        if others and not path.exists():
-            problem = f"has {min(others)!r} but no {MANIFEST}; use an empty folder"
+        foreign_names = [name for name in names if not name.startswith(f".{MANIFEST}.")]
+        if foreign_names and not path.exists():
+            problem = f"has {min(foreign_names)!r} but no {MANIFEST}; use an empty folder"
             raise SweepError(f"{self.path}: {problem}")
-        is_new = _retried(lambda: write_text_first(path, _json_text(wanted)))
-        if not is_new and (differences := _differences(read_manifest(self.path), wanted)):
+        is_new = _retry(lambda: write_text_first(path, _json_text(manifest)))
+        if not is_new and (differences := _differences(read_manifest(self.path), manifest)):
             raise SweepError(f"{path}: belongs to another sweep: {'; '.join(differences)}")
         for folder in (ROWS, TABLES) if self.spec.tables else (ROWS,):
             if isinstance(self.path, Path):  # object stores have no folders
                 (self.path / folder).mkdir(exist_ok=True)
 
-    def is_made(self, chunk: int) -> bool:
+    def has_chunk(self, chunk: int) -> bool:
         """Return whether the files of a chunk exist and are intact.
 
         Raises:
@@ -111,7 +111,7 @@ class SweepFolder:
                 digests[name] = digest
         path, text = self.path / MANIFEST, _json_text(self._manifest(digests))
         if path.read_text(encoding="utf-8") != text:
-            _retried(lambda: write_text_whole(path, text))
+            _retry(lambda: write_text_whole(path, text))
         remove_unfinished(path)
         return True
 
@@ -176,12 +176,10 @@ def _digest(path: AnyPath, read_owner: Callable[[bytes], str], owner: str) -> st
     return hashlib.sha256(content).hexdigest()
 
 
-def _differences(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+def _differences(stored: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
     """Return descriptions of the values that differ between two manifests, except the files."""
     names = ("jaxlake", "spec")
-    pairs = (
-        {name: record[name] for name in names if name in record} for record in (present, wanted)
-    )
+    pairs = ({name: record[name] for name in names if name in record} for record in (stored, own))
     theirs, ours = (dict(_flat("", record)) for record in pairs)
     return [
         f"{name.removeprefix('spec.')}: it has {shortened(theirs.get(name))}, got "
@@ -204,7 +202,7 @@ def _json_text(value: Mapping[str, Any]) -> str:
     return json.dumps(value, indent=1) + "\n"
 
 
-def _retried(write: Callable[[], T]) -> T:
+def _retry(write: Callable[[], T]) -> T:
     """Write the manifest; retry if another process removes the temporary file as a leftover."""
     for _ in range(_TRIES - 1):
         with suppress(FileNotFoundError):

@@ -188,15 +188,15 @@ def _panels(rows: Rows, x: _Axis, y: _Axis, value: str) -> tuple[list[str], np.n
     knobs = [name for name in _PANELS if name not in (x.knob, y.knob)]
     uniques = [np.unique(rows[name], return_inverse=True) for name in knobs]
     values, places = zip(*uniques, strict=True)
-    counts = [len(one) for one in values]
+    counts = list(map(len, values))
     if (panels := math.prod(counts)) > _MAX_PANELS:
         raise SweepError(
             f"x, y: {x.knob} and {y.knob} leave {panels} panels for {', '.join(knobs)}, at most "
             f"{_MAX_PANELS} are allowed"
         )
     varying = [knob for knob, count in zip(knobs, counts, strict=True) if count > 1]
-    settings = [dict(zip(knobs, one, strict=True)) for one in itertools.product(*values)]
-    names = [", ".join(_words(knob, one[knob]) for knob in varying) for one in settings]
+    settings = [dict(zip(knobs, setting, strict=True)) for setting in itertools.product(*values)]
+    names = [", ".join(_words(knob, setting[knob]) for knob in varying) for setting in settings]
     shape = (*counts, len(y.values), len(x.values))
     cells = np.ravel_multi_index((*places, y.places, x.places), shape)
 
@@ -239,14 +239,14 @@ def _inches(shape: tuple[int, ...], x: _Axis, y: _Axis) -> tuple[float, float]:
 
 def _draw(axes: "Axes", rates: np.ndarray, limits: tuple[float, float]) -> "AxesImage":
     """Draw one panel, with colours for rates within the limits."""
-    least, most = limits
+    low, high = limits
     axes.set_facecolor("0.85")  # visible in empty cells
-    image = axes.imshow(rates, origin="lower", aspect="auto", cmap="viridis", vmin=least, vmax=most)
+    image = axes.imshow(rates, origin="lower", aspect="auto", cmap="viridis", vmin=low, vmax=high)
     if rates.size <= _MAX_NUMBERS:
-        digits = 0 if most >= 20 else 1
+        digits = 0 if high >= 20 else 1
         for (line, column), rate in np.ndenumerate(rates):
             if not np.isnan(rate):
-                colour = "black" if rate > least + 0.6 * (most - least) else "white"
+                colour = "black" if rate > low + 0.6 * (high - low) else "white"
                 text = f"{rate:.{digits}f}"
                 axes.text(column, line, text, color=colour, ha="center", va="center", fontsize=7)
     return image

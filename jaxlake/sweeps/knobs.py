@@ -22,8 +22,8 @@ class Knob(NamedTuple):
     """Limits of a knob of `LakeParams`."""
 
     whole: bool
-    least: float
-    most: float
+    low: float
+    high: float
     default: float | None  # None: required
 
 
@@ -49,12 +49,12 @@ class Choice:
         return len(self.values)
 
     @property
-    def least(self) -> float:
+    def low(self) -> float:
         """The smallest value."""
         return float(self.values.min())
 
     @property
-    def most(self) -> float:
+    def high(self) -> float:
         """The largest value."""
         return float(self.values.max())
 
@@ -68,21 +68,21 @@ class Choice:
 class Range:
     """Interval of numbers, including both ends."""
 
-    least: float
-    most: float
+    low: float
+    high: float
     whole: bool
 
     @property
     def record(self) -> dict[str, float]:
         """The range in JSON types."""
-        return {"from": self.least, "to": self.most}
+        return {"from": self.low, "to": self.high}
 
     def draw(self, uniform: np.ndarray) -> np.ndarray:
         """Return one number for each number in [0, 1); ratios have float32 precision."""
         if self.whole:
-            span = self.most - self.least + 1
-            return (self.least + np.floor(uniform * span)).astype(np.int32)
-        ratios = self.least + uniform * (self.most - self.least)
+            span = self.high - self.low + 1
+            return (self.low + np.floor(uniform * span)).astype(np.int32)
+        ratios = self.low + uniform * (self.high - self.low)
         return ratios.astype(np.float32).astype(np.float64)
 
 
@@ -91,19 +91,19 @@ def grid_axis(field: str, name: str, value: Any) -> Choice:
     knob = KNOBS[name]
     if not isinstance(value, Mapping):
         return _choice(field, knob, value, distinct=True)
-    least, most = _ends(field, knob, value, ("from", "to", "count"))
+    low, high = _ends(field, knob, value, ("from", "to", "count"))
     count = value.get("count")
     if count is None and knob.whole:
-        count = int(most - least) + 1
-    most_values = min(MAX_VALUES, most - least + 1) if knob.whole else MAX_VALUES
-    if type(count) is not int or not 2 <= count <= most_values:
+        count = int(high - low) + 1
+    max_count = min(MAX_VALUES, high - low + 1) if knob.whole else MAX_VALUES
+    if type(count) is not int or not 2 <= count <= max_count:
         raise SweepError(
             f"{field}.count: got {shortened(count)}, allowed are whole numbers from 2 to "
-            f"{most_values:,.0f}"
+            f"{max_count:,.0f}"
         )
     # Rounded, so that three tenths are exactly 0.3.
-    values = np.linspace(least, most, count).round(0 if knob.whole else 12)
-    return Choice(_array(knob, values), {"from": least, "to": most, "count": count})
+    values = np.linspace(low, high, count).round(0 if knob.whole else 12)
+    return Choice(_array(knob, values), {"from": low, "to": high, "count": count})
 
 
 def sample_axis(field: str, name: str, value: Any) -> Choice | Range:
@@ -125,7 +125,7 @@ def _choice(field: str, knob: Knob, value: Any, *, distinct: bool) -> Choice:
         value = [value]
     if not value or len(value) > MAX_VALUES:
         raise SweepError(f"{field}: got {len(value):,} values, allowed are 1 to {MAX_VALUES:,}")
-    numbers = [_number(field, knob, one) for one in value]
+    numbers = [_number(field, knob, item) for item in value]
     if distinct and len(set(numbers)) < len(numbers):
         repeated = Counter(numbers).most_common(1)[0][0]
         raise SweepError(f"{field}: got {repeated:g} twice, distinct values are needed")
@@ -141,10 +141,10 @@ def _ends(
                 f"{field}.{key!s:.100}: unknown key, allowed are {', '.join(allowed)}"
                 f"{did_you_mean(key, allowed)}"
             )
-    least, most = (_number(f"{field}.{end}", knob, value.get(end)) for end in ("from", "to"))
-    if not least < most:
-        raise SweepError(f"{field}: got from {least:g} to {most:g}; `from` must be below `to`")
-    return least, most
+    low, high = (_number(f"{field}.{end}", knob, value.get(end)) for end in ("from", "to"))
+    if not low < high:
+        raise SweepError(f"{field}: got from {low:g} to {high:g}; `from` must be below `to`")
+    return low, high
 
 
 def _number(field: str, knob: Knob, value: Any) -> float:
@@ -152,13 +152,13 @@ def _number(field: str, knob: Knob, value: Any) -> float:
     if isinstance(value, np.generic):
         value = value.item()
     number = isinstance(value, int if knob.whole else int | float) and not isinstance(value, bool)
-    if not number or not knob.least <= value <= knob.most:
+    if not number or not knob.low <= value <= knob.high:
         raise SweepError(f"{field}: got {shortened(value)}, allowed are {_allowed(knob)}")
     return value if knob.whole else float(value)
 
 
 def _allowed(knob: Knob) -> str:
-    return f"{'whole ' if knob.whole else ''}numbers from {knob.least:g} to {knob.most:g}"
+    return f"{'whole ' if knob.whole else ''}numbers from {knob.low:g} to {knob.high:g}"
 
 
 def _array(knob: Knob, values: Any) -> np.ndarray:

@@ -114,10 +114,10 @@ def _run_configurations(
         max_candidates=options.max_candidates,
         widths=widths_for(platform),
     )
-    made = jax.vmap(make)(_numbered_keys(boards_key, numbers), params)
+    generated = jax.vmap(make)(_numbered_keys(boards_key, numbers), params)
     of_boards = jnp.arange(options.boards, dtype=jnp.uint32)
     play_keys = jax.vmap(_numbered_keys, (0, None))(_numbered_keys(play_key, numbers), of_boards)
-    counts = [_play(options, policy, play_keys, made, params) for policy in options.policies]
+    counts = [_play(options, policy, play_keys, generated, params) for policy in options.policies]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), *counts)
 
 
@@ -125,7 +125,7 @@ def _play(
     options: ChunkOptions,
     policy: JointPolicy,
     keys: jax.Array,
-    made: Generated,
+    generated: Generated,
     params: LakeParams,
 ) -> ChunkResult:
     """Let a policy play boards with keys (C, B); return leaves (C, ...)."""
@@ -133,26 +133,30 @@ def _play(
         lambda keys, boards, optima: play_boards(
             keys, policy, boards, options.max_steps, optima, options.conflict
         )
-    )(keys, made.instances, made.solutions)
-    candidates, unknown = _drawn(made, params)
+    )(keys, generated.instances, generated.solutions)
+    candidates, unknown = _candidate_counts(generated, params)
     summaries = jax.vmap(summarize)(
-        made.instances,
+        generated.instances,
         rollouts.outcome,
-        made.solutions,
-        made.filled,
+        generated.solutions,
+        generated.filled,
         candidates=candidates,
         unknown=unknown,
-        missing=options.boards - jnp.sum(made.filled, axis=1, dtype=jnp.int32),
+        missing=options.boards - jnp.sum(generated.filled, axis=1, dtype=jnp.int32),
     )
     tables = None
     if options.tables:
         tables = jax.vmap(tabulate)(
-            made.instances, made.solutions.needs_wait, rollouts.outcome, made.filled, made.solutions
+            generated.instances,
+            generated.solutions.needs_wait,
+            rollouts.outcome,
+            generated.filled,
+            generated.solutions,
         )
     return ChunkResult(summaries, tables)
 
 
-def _drawn(made: Generated, params: LakeParams) -> tuple[jax.Array, jax.Array]:
+def _candidate_counts(generated: Generated, params: LakeParams) -> tuple[jax.Array, jax.Array]:
     """Return the numbers of candidates and of UNKNOWN ones per configuration, int32 (C,) each.
 
     Cells with the same kind of boards share a stream of candidates, which counts once.
@@ -163,7 +167,7 @@ def _drawn(made: Generated, params: LakeParams) -> tuple[jax.Array, jax.Array]:
     first = jnp.argmax(alike, axis=-1) == np.arange(kinds.shape[1])
     candidates, unknown = (
         jnp.sum(jnp.where(first, counts, 0), axis=1, dtype=jnp.int32)
-        for counts in (made.candidates, made.unknown)
+        for counts in (generated.candidates, generated.unknown)
     )
     return candidates, unknown
 

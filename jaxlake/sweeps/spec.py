@@ -59,13 +59,13 @@ class SweepSpec:
     tables: bool = False  # whether to also store the full `Statistics`
 
     def __post_init__(self) -> None:
-        for name, least, most in (
+        for name, low, high in (
             ("boards", 1, MAX_BOARDS),
             ("seed", 0, 2**32 - 1),
             ("max_steps", 1, 4096),
             ("horizon", 1, 4096),
         ):
-            _check_count(name, getattr(self, name), least, most)
+            _check_count(name, getattr(self, name), low, high)
         if self.max_candidates is not None:
             _check_count("max_candidates", self.max_candidates, 1, 1 << 30)
         if not isinstance(self.tables, bool):
@@ -81,9 +81,9 @@ class SweepSpec:
                 f"{MAX_CONFIGURATIONS:,} are allowed"
             )
         agents, waits = self.axes["num_agents"], self.axes["wait_ratio"]
-        if agents.least == 1 and waits.most > 0:
+        if agents.low == 1 and waits.high > 0:
             raise SweepError(
-                f"{section}.wait_ratio: got {waits.most:g} where num_agents may be 1; a single "
+                f"{section}.wait_ratio: got {waits.high:g} where num_agents may be 1; a single "
                 "agent never waits, so it must be 0"
             )
         if section == "samples":
@@ -116,24 +116,28 @@ class SweepSpec:
     @cached_property
     def joint_policies(self) -> dict[str, JointPolicy]:
         """The policies by name, in the order of the rows of a configuration."""
-        given = self.policies
-        if isinstance(given, str) or not isinstance(given, Mapping | Sequence) or not given:
-            raise SweepError(f"policies: got {shortened(given)}, a list of names is needed")
-        if len(set(map(str, given))) < len(given):
-            raise SweepError(f"policies: got {shortened(given)}, distinct names are needed")
-        made = {}
-        for name in given:
+        policies = self.policies
+        if (
+            isinstance(policies, str)
+            or not isinstance(policies, Mapping | Sequence)
+            or not policies
+        ):
+            raise SweepError(f"policies: got {shortened(policies)}, a list of names is needed")
+        if len(set(map(str, policies))) < len(policies):
+            raise SweepError(f"policies: got {shortened(policies)}, distinct names are needed")
+        by_name = {}
+        for name in policies:
             if not isinstance(name, str) or not name:
                 raise SweepError(f"policies: got {shortened(name)}, allowed are names")
             try:
-                if isinstance(given, Mapping):
-                    check_policy(name, given[name])
-                    made[name] = given[name]
+                if isinstance(policies, Mapping):
+                    check_policy(name, policies[name])
+                    by_name[name] = policies[name]
                 else:
-                    made[name] = policy_of(name, horizon=self.horizon)
+                    by_name[name] = policy_of(name, horizon=self.horizon)
             except ValueError as error:
                 raise SweepError(f"policies: {error}") from None
-        return made
+        return by_name
 
     @cached_property
     def chunk_size(self) -> int:
@@ -141,9 +145,9 @@ class SweepSpec:
         if self.chunk is not None:
             return min(int(self.chunk), self.configurations)
         size = _BOARDS_PER_CHUNK // self.boards // 4 ** max(0, self.max_agents - 2)
-        most = _MAX_TABLES // len(self.policies) if self.tables else _MAX_DEFAULT_CHUNK
+        limit = _MAX_TABLES // len(self.policies) if self.tables else _MAX_DEFAULT_CHUNK
         fewest = -(-self.configurations // MAX_CHUNKS)
-        return max(1, fewest, min(size, most, self.configurations))
+        return max(1, fewest, min(size, limit, self.configurations))
 
     @property
     def chunks(self) -> int:
@@ -158,12 +162,12 @@ class SweepSpec:
     @property
     def max_size(self) -> int:
         """The padded side of all boards."""
-        return int(self.axes["size"].most)
+        return int(self.axes["size"].high)
 
     @property
     def max_agents(self) -> int:
         """The number of agent slots of all boards."""
-        return int(self.axes["num_agents"].most)
+        return int(self.axes["num_agents"].high)
 
     @property
     def record(self) -> dict[str, Any]:
@@ -265,15 +269,15 @@ def _check_keys(section: str, tree: Mapping[Any, Any], allowed: Sequence[str]) -
     for key in tree:
         if key not in allowed:
             where = f"{section}." if section else ""
-            meant = did_you_mean(key, allowed)
+            suggestion = did_you_mean(key, allowed)
             raise SweepError(
-                f"{where}{key!s:.100}: unknown key, allowed are {', '.join(allowed)}{meant}"
+                f"{where}{key!s:.100}: unknown key, allowed are {', '.join(allowed)}{suggestion}"
             )
 
 
-def _check_count(name: str, value: Any, least: int, most: int) -> None:
+def _check_count(name: str, value: Any, low: int, high: int) -> None:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or not least <= value <= most:
+    if not whole or not low <= value <= high:
         raise SweepError(
-            f"{name}: got {shortened(value)}, allowed are whole numbers from {least:,} to {most:,}"
+            f"{name}: got {shortened(value)}, allowed are whole numbers from {low:,} to {high:,}"
         )
