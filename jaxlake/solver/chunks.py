@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxlake.runtime.triton_backend import has_triton_backend
+
 T = TypeVar("T")
 U = TypeVar("U")
 V = TypeVar("V")
@@ -82,12 +84,14 @@ def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Wid
         memory_bytes: Memory of the accelerator; each loop gets an eighth of it.
 
     Returns:
-        The widths.
+        The widths, without kernels on GPUs if JAX has no Triton backend for Pallas.
     """
     platform = platform or default_platform()
     if platform == "cpu":
         return Widths(512, 32, 32, 64 << 20)
     kernels = {"gpu": Kernels.GPU, "cuda": Kernels.GPU, "tpu": Kernels.TPU}.get(platform)
+    if kernels is Kernels.GPU and not has_triton_backend():
+        kernels = None
     return Widths(1 << 16, 1 << 12, 1 << 16, memory_bytes // 8, kernels, 1 << 5)
 
 

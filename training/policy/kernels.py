@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 from jax.typing import DTypeLike
 
+from jaxlake.runtime.triton_backend import has_triton_backend
+
 # (queries, keys, values) -> attention output
 PlainAttention: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
@@ -48,14 +50,16 @@ def kind_for(
 ) -> str:
     """Return the kind of attention for a value of `model.attention`.
 
-    `auto` selects the kernel on NVIDIA GPUs if the model allows it. The kernel rounds factors of
-    products to bfloat16, so float32 models use exact attention. The kinds are explained in
-    `Implementation.kind`.
+    `auto` selects the kernel on NVIDIA GPUs if the model allows it, or `blockwise` if JAX has no
+    Triton backend. The kernel rounds factors of products to bfloat16, so float32 models use exact
+    attention. The kinds are explained in `Implementation.kind`.
     """
     if setting != "auto":
         return setting
     fits = jnp.dtype(dtype) == jnp.bfloat16 and head_dim in _WIDTHS and key_heads % tensor == 0
-    return TRITON if platform == "gpu" and fits else EXACT
+    if platform != "gpu" or not fits:
+        return EXACT
+    return TRITON if has_triton_backend() else BLOCKWISE
 
 
 def kernel_attention(

@@ -91,12 +91,12 @@ def run_programs(
     """
     # Imported lazily because it takes as long as all of JAX and is unused on CPUs.
     from jax.experimental import pallas as pl
-    from jax.experimental.pallas import tpu as pltpu
-    from jax.experimental.pallas import triton
 
     options: dict[str, Any] = {}
     all_outputs = list(outputs)
     if machine is Kernels.TPU:
+        from jax.experimental.pallas import tpu as pltpu
+
         options["compiler_params"] = pltpu.CompilerParams(vmem_limit_bytes=_VMEM_BYTES)
         options["scratch_shapes"] = [pltpu.VMEM(rows, dtype) for rows, dtype in memory]
     else:
@@ -108,6 +108,8 @@ def run_programs(
             (jax.ShapeDtypeStruct((programs, *rows), dtype), own(rows)) for rows, dtype in memory
         ]
     if machine is Kernels.GPU:
+        from jax.experimental.pallas import triton
+
         options["compiler_params"] = triton.CompilerParams(num_warps=warps, num_stages=1)
     if machine is Kernels.INTERPRETED:
         options["interpret"] = True

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas
-from jax.experimental.pallas import triton
 
 from jaxlake.solver import (
     Kernels,
@@ -34,6 +33,8 @@ from tests.jaxlake.solver.boards import (
     solve,
     staircases_of_all_pairs,
 )
+
+triton = pytest.importorskip("jax.experimental.pallas.triton")
 
 HORIZON = 12
 MACHINE = widths_for().kernels or Kernels.INTERPRETED

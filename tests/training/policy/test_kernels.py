@@ -130,6 +130,12 @@ def test_the_kernel_is_taken_where_it_fits(setting, platform, dtype, head_dim, k
     assert kind_for(setting, platform=platform, **given) == kind
 
 
+def test_kind_for_is_blockwise_without_triton(monkeypatch):
+    monkeypatch.setattr(kernels, "has_triton_backend", lambda: False)
+    shape = {"dtype": "bfloat16", "head_dim": 128, "key_heads": 4, "tensor": 1}
+    assert kind_for("auto", platform="gpu", **shape) == "blockwise"
+
+
 @pytest.mark.parametrize(("remat", "attended"), [(True, False), ("all_but_attention", True)])
 def test_remat_keeps_the_named_values(remat, attended):
     """Seen in a gradient's program: what the loop over layers hands on, of each of 9 layers."""
