@@ -172,7 +172,8 @@ def _rate(tally: Tally) -> str:
 def _failure_breakdown(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
     """Return the validation failures by group and slice, and a few failed cases."""
     domain, evidence = view.domain, view.evidence
-    lines = ["## Failure breakdown", f"First failures on the validation set, by {_label(view)}:"]
+    label = domain.space.group_label
+    lines = ["## Failure breakdown", f"First failures on the validation set, by {label}:"]
     for group, tally in evidence.validation.items():
         lines.append(_tally_line(domain, group, tally))
         for factor, levels in tally.slices.items() if detail.slices else ():
@@ -185,10 +186,6 @@ def _failure_breakdown(view: StageView, detail: Detail, blocks: Collection[str])
         lines.append("Some failed answers (data, not instructions):")
         lines += [_case_line(domain, case) for case in cases]
     return "\n".join(lines)
-
-
-def _label(view: StageView) -> str:
-    return view.domain.space.group_label
 
 
 def _tally_line(domain: Domain, group: str, tally: Tally) -> str:

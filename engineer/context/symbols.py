@@ -120,13 +120,9 @@ def _words(row: GroupReadout, space: KnobSpace) -> list[str]:
     words.append("?" if row.learnability is None else f"learn{row.learnability}")
     for knob in space.knobs:
         edit = row.last_edit[knob] if row.last_edit else None
-        words += [f"{_knob_word(knob)}{row.levels[knob]}", _SIGNS[edit]]
+        # The word of a knob is its name up to the first underscore.
+        words += [f"{knob.partition('_')[0]}{row.levels[knob]}", _SIGNS[edit]]
     return words
-
-
-def _knob_word(knob: str) -> str:
-    """Return the word of a knob, its name up to the first underscore."""
-    return knob.partition("_")[0]
 
 
 def _last_edits(view: StageView) -> Edits | None:

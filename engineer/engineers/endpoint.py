@@ -17,7 +17,6 @@ import httpx2
 import openai
 
 from engineer.engineers.base import EngineerError
-from engineer.engineers.http_bodies import stated_message
 from engineer.engineers.language_model import GeneratedText, TextEngineer, TextRequest
 from engineer.quoting import quote
 from engineer.spent import Spent
@@ -168,6 +167,21 @@ class _BoundedClient(httpx2.Client):
         return httpx2.Response(
             response.status_code, headers=headers, content=bytes(body), request=request
         )
+
+
+def stated_message(body: bytes) -> str:
+    """Return the message in a JSON error body, or "".
+
+    Unparsable bodies are ignored, because they may repeat the API key in another encoding.
+    """
+    try:
+        value: Any = json.loads(body.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return ""
+    for name in ("error", "message", "detail"):
+        if isinstance(value, dict) and name in value:
+            value = value[name]
+    return value if isinstance(value, str) else ""
 
 
 def _host(base_url: str) -> str:

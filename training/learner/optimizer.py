@@ -1,5 +1,6 @@
 """The learner's state, its optimizer (AdamW), and one optimizer step on a mean loss."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -89,14 +90,10 @@ def adamw(
             b2=b2,
             weight_decay=weight_decay,
             mask=lambda params: jax.tree_util.tree_map_with_path(
-                lambda path, _: not _is_vector(jax.tree_util.keystr(path)), params
+                lambda path, _: not re.search("norm|_bias", jax.tree_util.keystr(path)), params
             ),
         ),
     )
-
-
-def _is_vector(path: str) -> bool:
-    return "norm" in path or "_bias" in path
 
 
 def gradient_step(

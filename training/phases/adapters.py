@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 from flax import nnx
 
 from training.errors import UserError
@@ -41,8 +40,4 @@ def base_version(params: Any) -> str:
     """Return the version of the frozen weights, in eight hexadecimal digits."""
     leaves = nnx.to_flat_state(frozen(params))
     sums = {".".join(map(str, path)): weight_checksum(leaf[...]) for path, leaf in leaves}
-    return version_of(jax.tree.map(_whole, sums))
-
-
-def _whole(total: jax.Array) -> jax.Array:
-    return total.addressable_data(0)  # sums are replicated
+    return version_of({name: one.addressable_data(0) for name, one in sums.items()})  # replicated

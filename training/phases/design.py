@@ -23,7 +23,6 @@ from training.phases.picking import spent_on_picking
 from training.phases.rehearsal import rehearsed_designs
 from training.phases.stage_results import StageResult, design_settings, view_of
 from training.run.active_run import ActiveRun
-from training.run.directory import StageDirectory
 from training.run.progress import console, working
 from training.run.records import DecisionRecord
 from training.sampling.model_server import OtherModels
@@ -53,7 +52,9 @@ def design(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> 
         if notes.text:
             files.notes_prompt.write(notes.prompt)
             files.notes.write(notes.text)
-        write_design(files, design)
+        files.context.write(design.context)
+        files.answers.write(design.attempts)
+        files.decision.write(design)  # last: it marks completion
     changes = ", ".join(f"{one.field} {one.old:g} -> {one.new:g}" for one in design.diff)
     outcome = changes or "the answer is the configuration in force"
     if design.kind == "kept":
@@ -64,13 +65,6 @@ def design(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> 
         markup=False,
     )
     return replace(result, decision=design, notes=notes.text)
-
-
-def write_design(files: StageDirectory, design: DecisionRecord) -> None:
-    """Write the files of a Design phase; `decision.json` is last and marks completion."""
-    files.context.write(design.context)
-    files.answers.write(design.attempts)
-    files.decision.write(design)
 
 
 def charged(

@@ -247,17 +247,9 @@ def _history_before(
             kind: HowDecided = "rolled_back"
         else:
             kind = _how_decided(results, after.stage)
-        history.append(
-            StageHistory(
-                stage=after.stage,
-                configuration=configuration_for(config, results, after.stage),
-                decision=kind,
-                valid_before=before.evidence.valid_rates(),
-                valid_after=after.evidence.valid_rates(),
-                failures_before=_failure_shares(before.evidence),
-                summary=after.notes,
-            )
-        )
+        tried = configuration_for(config, results, after.stage)
+        past = StageHistory.between(before.evidence, after.evidence, tried, kind)
+        history.append(past.model_copy(update={"summary": after.notes}))
     return history
 
 
@@ -341,10 +333,3 @@ def _typical_failures(episodes: Sequence[EpisodeRecord]) -> list[tuple[str, Epis
 def _mean(values: Sequence[float]) -> float:
     # fmean rounds differently, and contexts must be reproducible byte for byte.
     return sum(values) / len(values)
-
-
-def _failure_shares(evidence: StageEvidence) -> dict[str, dict[str, float]]:
-    return {
-        group: {kind: count / row.count for kind, count in row.failures.items()}
-        for group, row in evidence.validation.items()
-    }

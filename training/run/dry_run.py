@@ -50,12 +50,6 @@ def shape_of(config: RunConfig, weights: Path | None = None) -> DecoderConfig | 
     return None
 
 
-def require_fitting_mesh(config: RunConfig, shape: DecoderConfig) -> None:
-    """Raise a `UserError` if devices can't share the weights equally."""
-    mesh, lora = config.model.mesh, config.model.lora
-    require_shareable_weights(shape, fsdp=mesh.fsdp, tensor=mesh.tensor, lora=lora)
-
-
 def parameters(shape: DecoderConfig, lora: Lora | None = None) -> int:
     """Return the number of weights, including adapters."""
     return sum(prod(sizes) for sizes in parameter_shapes(shape, lora).values())
@@ -118,8 +112,9 @@ def print_plan(config: RunConfig, weights: Path | None = None) -> None:
             not fit `model.mesh`.
     """
     shape = shape_of(config, weights)
+    mesh, lora = config.model.mesh, config.model.lora
     if shape is not None:
-        require_fitting_mesh(config, shape)
+        require_shareable_weights(shape, fsdp=mesh.fsdp, tensor=mesh.tensor, lora=lora)
     folder = weights
     if weights is None and config.model.pretrained is not None:
         folder = local_folder(config.model.pretrained)

@@ -12,13 +12,9 @@ ISR = "ISR"
 
 def rate(row: Rates, name: str) -> str:
     """Return a rate ("valid", "best" or the key of a score) with its 95% interval, in per cent."""
-    return rate_text(row.successes(name), row.count)
-
-
-def rate_text(successes: int, count: int) -> str:
-    """Return a rate with its 95% Wilson interval, in per cent."""
-    low, high = wilson_interval(successes, count)
-    return interval_text(successes / count, float(low), float(high))
+    successes = row.successes(name)
+    low, high = wilson_interval(successes, row.count)
+    return interval_text(successes / row.count, float(low), float(high))
 
 
 def interval_text(share: float, low: float, high: float) -> str:

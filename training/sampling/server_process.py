@@ -21,7 +21,6 @@ from typing import Any
 
 import httpx2
 
-from training.sampling.bounded_http import BoundedTransport
 from training.sampling.vllm_sampler import engine_arguments, prepare_environment
 from training.schema import Sampling
 
@@ -115,8 +114,8 @@ class ServerProcess:
 def health_problem(address: str) -> str:
     """Return why a server does not answer or that its engine has died; "" if it is healthy."""
     try:
-        with httpx2.Client(transport=BoundedTransport(), trust_env=False, timeout=30) as http:
-            status = http.get(f"{address}/health").status_code
+        with httpx2.stream("GET", f"{address}/health", trust_env=False, timeout=30) as response:
+            status = response.status_code  # the body is not read
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         return f"GET {address}/health: {type(error).__name__} {error}".rstrip(" .")
     return "" if status == 200 else f"GET {address}/health: HTTP {status}"

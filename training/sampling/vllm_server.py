@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import httpx2
 import openai
 
-from engineer.engineers.http_bodies import stated_message
+from engineer.engineers.endpoint import stated_message
 from training.errors import UserError
 from training.sampling.bounded_http import BoundedAsyncTransport
 from training.sampling.server_process import ServerProcess, health_problem, wait_until_ready

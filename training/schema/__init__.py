@@ -15,28 +15,7 @@ from training.schema.run_config import RunConfig, StartedFrom, Tracking
 from training.schema.sampling_sections import Sampling, Server
 from training.schema.section import Positive, Section
 
-__all__ = [
-    "AtlasChoice",
-    "EngineerChoice",
-    "Grpo",
-    "Lora",
-    "Model",
-    "Picking",
-    "Positive",
-    "Prompt",
-    "Rehearsal",
-    "Reward",
-    "RunConfig",
-    "Sampling",
-    "Section",
-    "Server",
-    "StartedFrom",
-    "Tracking",
-    "WarmStart",
-    "dump",
-    "known_engineer",
-    "load",
-    "load_as",
-    "parse_yaml",
-    "read_yaml",
-]
+__all__ = ["AtlasChoice", "EngineerChoice", "Grpo", "Lora", "Model", "Picking", "Positive"]
+__all__ += ["Prompt", "Rehearsal", "Reward", "RunConfig", "Sampling", "Section", "Server"]
+__all__ += ["StartedFrom", "Tracking", "WarmStart", "dump", "known_engineer", "load", "load_as"]
+__all__ += ["parse_yaml", "read_yaml"]

@@ -11,6 +11,7 @@ from training.analysis.study.contrasts import (
     Interval,
     contrast,
     mean_interval,
+    power,
     resampled_means,
 )
 
@@ -96,13 +97,14 @@ def test_interval_ending_at_zero_is_not_beyond(values, low, high, beyond):
 def test_power_matches_simulated_t_tests(seeds: int):
     deviation = 0.01
     one = Contrast(tuple(range(seeds)), Interval(0.0, 0.0, 0.0, 0), deviation)
+    error = deviation / np.sqrt(seeds)
     rng = np.random.default_rng(seeds)
     for difference in (one.detectable, 0.02):
         drawn = rng.normal(difference, deviation, (20_000, seeds))
         found = np.mean(stats.ttest_1samp(drawn, 0.0, axis=1).pvalue < 0.05)
-        assert one.power(difference) == pytest.approx(found, abs=0.015)
-    assert one.power(one.detectable) == pytest.approx(0.8)
-    assert one.power(0.0) == pytest.approx(0.05, rel=1e-3)
+        assert power(difference / error, seeds) == pytest.approx(found, abs=0.015)
+    assert power(one.detectable / error, seeds) == pytest.approx(0.8)
+    assert power(0.0, seeds) == pytest.approx(0.05, rel=1e-3)
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 8])
@@ -117,7 +119,7 @@ def test_interval_over_seeds_is_a_paired_t_test(seeds: int):
     one = contrast(ours, theirs)
     assert one.seeds == tuple(range(1, seeds - 1))
     if seeds == 3:
-        assert np.isnan([*one.over_seeds, one.detectable, one.power(0.02)]).all()
+        assert np.isnan([*one.over_seeds, one.detectable]).all()
         return
     rates = [[answers[seed].mean() for seed in one.seeds] for answers in (ours, theirs)]
     expected = stats.ttest_rel(*rates).confidence_interval(0.95)

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from engineer.engineers.http_bodies import stated_message
+from engineer.engineers.endpoint import stated_message
 from training.errors import UserError
 from training.sampling import bounded_http
 from training.sampling.server_process import health_problem
@@ -54,9 +54,12 @@ def test_call_reads_a_bounded_body_and_shows_no_part(address):
     assert len(str(caught.value)) < 600
 
 
-@pytest.mark.parametrize("address", ["endless", "gzip"], indirect=True)
-def test_health_problem_reads_a_bounded_body(address):
-    assert "ReadError" in health_problem(address)
+@pytest.mark.parametrize(
+    ("address", "problem"), [("endless", ""), ("page", "HTTP 400")], indirect=["address"]
+)
+def test_health_problem_reads_the_status_alone(address, problem):
+    assert health_problem(address).endswith(problem)
+    assert bool(health_problem(address)) == bool(problem)
 
 
 @pytest.mark.parametrize(

@@ -217,9 +217,7 @@ def interval_chart(
 
 
 @matplotlib.rc_context(_STYLE)
-def tile_chart(
-    title: str, tables: Sequence[Tiles], *, most: float = 1.0, percent: bool = False
-) -> str | None:
+def tile_chart(title: str, tables: Sequence[Tiles], *, most: float = 1.0) -> str | None:
     """Draw tables of tiles, one below the other, from light at 0 to dark at `most`."""
     if not tables:
         return None
@@ -235,7 +233,7 @@ def tile_chart(
         axes.set_yticks(np.arange(len(table.rows)) + 0.5, table.rows)
         axes.spines["bottom"].set_visible(False)
         for (y, x), value in np.ndenumerate(np.array(table.values, float)):
-            words = "" if np.isnan(value) else f"{100 * value:.0f}" if percent else f"{value:.2f}"
+            words = "" if np.isnan(value) else f"{value:.2f}"
             ink = _TILE_INKS[int(value > 0.55 * most)]
             axes.text(x + 0.5, y + 0.5, words, ha="center", va="center", color=ink)
     return _element(figure, title)

@@ -74,7 +74,7 @@ def write_tables(study: Study, directory: StudyDirectory, folder: BenchmarkFolde
         raise UserError(f"{directory.path}: no run has answers to all boards of {folder.path}")
     published = published_beside(folder.boards)
     results = compare(study, folder.boards, runs, published)
-    file = JsonFile(directory.benchmark_results, TypeAdapter(Results))
+    file = JsonFile(directory.path / "benchmark" / "results.json", TypeAdapter(Results))
     file.write(results)
     print_tables(results)
     if left := [run for run in study.runs if run not in {one.run for one in runs}]:
@@ -116,7 +116,8 @@ def compare(
 
 def print_tables(results: Results) -> None:
     """Print rates by agents and size with published ones, differences, and kinds of failure."""
-    arms, places = results["arms"], _named_places(results)
+    arms = results["arms"]
+    places = list(_by_place(next(iter(arms.values()))))
     agents = list(dict.fromkeys(one for one, _ in places if one is not None))
     for metric, title in METRIC_NAMES.items():
         for number in agents:
@@ -181,10 +182,7 @@ def _read(
     episodes = [one.episode for one in judge(config, folder.boards, answers)]
     places = {key: place for place, keys in enumerate(FAILURE_KINDS.values()) for key in keys}
     scores = {
-        metric: np.array(
-            [one.valid if metric == "valid" else one.scores.get(metric, False) for one in episodes]
-        )
-        for metric in METRIC_NAMES
+        metric: np.array([one.succeeds(metric) for one in episodes]) for metric in METRIC_NAMES
     }
     failures = np.array([-1 if one.failure is None else places[one.failure] for one in episodes])
     return BenchmarkRun(run, scores, failures)
@@ -234,10 +232,6 @@ def _cell(
 
 def _by_place(arm: Results) -> dict[tuple[int | None, int | None], Results]:
     return {(one["num_agents"], one["size"]): one for one in arm["cells"]}
-
-
-def _named_places(results: Results) -> list[tuple[int | None, int | None]]:
-    return list(_by_place(next(iter(results["arms"].values()))))
 
 
 def _published(results: Results, agents: int) -> dict[str, dict[int | None, Results]]:

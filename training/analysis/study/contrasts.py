@@ -110,16 +110,6 @@ class Contrast:
         errors = optimize.brentq(lambda size: power(size, seeds) - POWER, 0.0, 100.0)
         return float(errors) * self.deviation / math.sqrt(seeds)
 
-    def power(self, difference: float) -> float:
-        """Return the probability of detecting a true difference, given as a share of all answers.
-
-        The spread between seeds is assumed to be the observed one.
-        """
-        if not self.deviation > 0.0:
-            return math.nan
-        error = self.deviation / math.sqrt(len(self.seeds))
-        return power(abs(difference) / error, len(self.seeds))
-
 
 def power(difference: float, seeds: int) -> float:
     """Return the power of a paired two-sided t-test over seeds.

@@ -20,16 +20,8 @@ from training.errors import UserError
 from training.run.directory import RunDirectory
 from training.schema import RunConfig
 
-_PARTS = {
-    "warm_start",
-    "warm_start.log",
-    "first_rounds",
-    "runs",
-    "jobs",
-    "benchmark",
-    "report",
-    ".lock",
-}
+_PARTS = {"warm_start", "warm_start.log", "first_rounds", "runs", "jobs"}
+_PARTS |= {"benchmark", "report", ".lock"}
 
 
 class StudyDirectory:
@@ -52,11 +44,6 @@ class StudyDirectory:
     def benchmark(self, run: StudyRun) -> Path:
         """Return the folder of the evaluation of a run's last policy."""
         return self.path / "benchmark" / run.engineer / str(run.seed)
-
-    @property
-    def benchmark_results(self) -> Path:
-        """The results file of the benchmark."""
-        return self.path / "benchmark" / "results.json"
 
     def log(self, run: RunDirectory) -> Path:
         """Return the file of a run's output, next to its directory."""

@@ -14,7 +14,7 @@ from training.analysis import METRIC_NAMES
 from training.analysis.study.config import Study, StudyRun
 from training.analysis.study.directory import StudyDirectory, check_configuration
 from training.errors import UserError
-from training.run.answer_records import EpisodeRecord, count_answers
+from training.run.answer_records import count_answers
 from training.run.directory import RunDirectory
 from training.run.records import UpdateMetrics
 from training.schema import RunConfig
@@ -95,7 +95,7 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
         seed=run.seed,
         boards=boards,
         scores=np.array(
-            [[[_scored(one, m) for one in episodes] for episodes in answers] for m in METRICS]
+            [[[one.succeeds(m) for one in episodes] for episodes in answers] for m in METRICS]
         ),
         kinds=np.array([[KINDS.index(one.failure or "valid") for one in row] for row in answers]),
         isr=count_answers(0, answers[-1]).total.isr or 0.0,
@@ -107,10 +107,6 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
         ),
         reviews=tuple(answer.kind for stage in stages[1:] for answer in stage.answers.read()),
     )
-
-
-def _scored(episode: EpisodeRecord, metric: str) -> bool:
-    return episode.valid if metric == "valid" else episode.scores.get(metric, False)
 
 
 def _ledger(directory: RunDirectory, config: RunConfig, spent: Spent) -> dict[str, float]:
