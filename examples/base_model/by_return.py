@@ -1,0 +1,252 @@
+"""Train the designs of `jaxlake-base` by GRPO on the final valid rate of simulated runs.
+
+    python -m examples.base_model.by_return examples/base_model/by_return.yaml
+
+In each update, simulated learners train for all their stages. After every stage the policy samples
+`grpo.completions` designs for the compact context of each learner. Every design is played to the
+end of the run with the learner's own random numbers and with `rule` as the designer of the later
+stages. Its reward is the final valid rate, in points. The first design leads to the next stage.
+An optimizer step follows the designs of all stages and imitates plans of solved boards, which keeps
+the policy's plans. The same command resumes an interrupted training.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from engineer import Domain, scripted_engineer
+from engineer.bench import Learners, Prior, draw_learners, play, take
+from engineer.bench.version import SIZES, STAGES
+from engineer.context.build import answer_form
+from engineer.engineers.base import Engineer, Proposal, Task
+from engineer.engineers.catalogue import RunSettings
+from engineer.lake import lake_domain
+from examples.base_model.boards import draw_held_out, draw_plans
+from examples.base_model.recipe import Recipe
+from training.errors import UserError
+from training.learner.batching import pad_sequences, split_rows
+from training.learner.grpo import has_reward_variance
+from training.learner.grpo_step import compiled_step, grpo_optimizer
+from training.learner.optimizer import initial_state
+from training.phases.grpo_update import grpo_batch, refuse_what_is_not_finite
+from training.policy import huggingface
+from training.policy.policy import load_policy
+from training.run.active_run import ActiveRun
+from training.run.checkpoints import Checkpoints, RunProgress
+from training.run.directory import RunDirectory
+from training.run.progress import console
+from training.run.records import six_digits
+from training.sampling.engines import start_sampler
+from training.sampling.sampler import Completion, Question, Sampler
+from training.schema import RunConfig, load, load_as
+
+DESIGNS = STAGES - 1
+"""Designs of a simulated run."""
+LAKES = tuple((SIZES[groups], steps) for groups in (4, 2, 4) for steps in (3, 6))
+"""Sizes and edit steps of the updates in turn; configs/study_transfer.yaml has 6 edit steps."""
+HELD_OUT, EVALUATE_EVERY = 64, 10
+"""Learners that measure the progress, and the updates between two measurements."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Engineer that gives recorded answers in the first stages, and then asks another engineer."""
+
+    texts: Sequence[str]
+    rest: Engineer
+    contexts: list[str] = field(default_factory=list)  # the first prompt of each stage
+    name: str = "replay"
+
+    def propose(self, task: Task) -> Proposal:
+        """Return the recorded answer of the stage, or ask the other engineer."""
+        if task.attempt == 0:
+            self.contexts.append(task.context.text)
+        stage = len(self.contexts)
+        recorded = stage <= len(self.texts)
+        return Proposal(self.texts[stage - 1], 0.0) if recorded else self.rest.propose(task)
+
+
+class Branches(NamedTuple):
+    """Results of N simulated runs that follow recorded answers."""
+
+    final: np.ndarray  # float (N,), final valid rate in points
+    contexts: list[str]  # the context after the last recorded answer; empty after the last stage
+
+
+def play_on(texts: Sequence[Sequence[str]], learners: Learners, domain: Domain) -> Branches:
+    """Play N learners with recorded answers, and with `rule` in the stages after them."""
+    engineers: list[Replay] = []
+
+    def make(run: RunSettings) -> Replay:
+        engineers.append(Replay(texts[run.seed], scripted_engineer("rule", run)))
+        return engineers[-1]
+
+    final = 100.0 * play(make, learners, domain).final
+    return Branches(final, [[*one.contexts, ""][len(one.texts)] for one in engineers])
+
+
+class Rollout(NamedTuple):
+    """The designs of N learners: P = DESIGNS * N contexts, stage by stage, with n designs each."""
+
+    prompts: list[list[int]]
+    completions: list[Completion]  # P * n
+    rewards: np.ndarray  # float32 (P, n), points
+
+
+def roll_out(
+    run: ActiveRun,
+    sampler: Sampler,
+    learners: Learners,
+    domain: Domain,
+    *,
+    n: int,
+    temperature: float,
+    update: int,
+) -> Rollout:
+    """Sample n designs for each of N learners after every stage, and play each one to the end."""
+    count, form = len(learners.skill), answer_form(domain, "compact")
+    rows = np.repeat(np.arange(count), n).tolist()
+    texts: list[list[str]] = [[] for _ in range(count)]
+    contexts = play_on(texts, learners, domain).contexts
+    prompts: list[list[int]] = []
+    completions, rewards = [], []
+    for stage in range(1, DESIGNS + 1):
+        question = Question(
+            prompts=[run.policy.encode_prompt(context) for context in contexts],
+            n=n,
+            temperature=temperature,
+            max_tokens=run.config.engineer.max_tokens,
+            stop_token_ids=run.policy.stop_ids,
+            seed=run.seed("design_learning", stage, update),
+            form=form,
+        )
+        drawn = [completion for group in sampler.sample(question) for completion in group]
+        answers = [run.policy.decode(completion.token_ids) for completion in drawn]
+        branches = list(zip(rows, answers, strict=True))
+        distinct = {branch: place for place, branch in enumerate(dict.fromkeys(branches))}
+        played = play_on(
+            [[*texts[row], answer] for row, answer in distinct],
+            take(learners, [row for row, _ in distinct]),
+            domain,
+        )
+        places = [distinct[branch] for branch in branches]
+        prompts += map(list, question.prompts)
+        completions += drawn
+        rewards.append(played.final[places].reshape(count, n))
+        texts = [[*past, answer] for past, answer in zip(texts, answers[::n], strict=True)]
+        contexts = [played.contexts[place] for place in places[::n]]
+    return Rollout(prompts, completions, np.concatenate(rewards).astype(np.float32))
+
+
+def learners_of(run: ActiveRun, update: int, count: int) -> tuple[Learners, Domain]:
+    """Return new learners for an update, and their lake."""
+    sizes, edit_steps = LAKES[update % len(LAKES)]
+    change = {"sizes": sizes, "edit_steps": edit_steps}
+    domain = lake_domain(run.config.lake.bounds.model_copy(update=change), acceptance=None)
+    return draw_learners(Prior(), domain, count, STAGES, (run.config.seed, update)), domain
+
+
+def held_out_rates(run: ActiveRun, sampler: Sampler) -> dict[str, float]:
+    """Return the final valid rates of greedy designs and of `rule` on 4 groups, in points."""
+    learners, domain = learners_of(run, len(LAKES) * 10**6, HELD_OUT)
+    greedy = roll_out(run, sampler, learners, domain, n=1, temperature=0.0, update=0)
+    rule = play_on([[]] * HELD_OUT, learners, domain).final
+    return {
+        "greedy": six_digits(greedy.rewards[-HELD_OUT:].mean()),
+        "rule": six_digits(rule.mean()),
+    }
+
+
+def train(config: RunConfig, path: Path) -> Path:
+    """Train in the directory `path`, or resume there, and return the folder of the model."""
+    folder = huggingface.resolve(config.model.pretrained or "jaxlake-base")
+    policy, params = load_policy(folder, config)
+    recipe = load_as(Recipe, Path(__file__).with_name("recipe.yaml"), ["boards.count=4096"])
+    plans = policy.encode_examples(draw_plans(recipe, draw_held_out(recipe, 32)))
+    directory = RunDirectory(path)
+    with closing(Checkpoints(directory.checkpoints)) as checkpoints:
+        run = ActiveRun(config, directory, checkpoints, policy, validation=None)
+        state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
+        progress = checkpoints.progress()
+        state = checkpoints.restore(state) if progress else state
+        with closing(start_sampler(policy, state.params, config.sampling, path)) as sampler:
+            for update in range(progress.update if progress else 0, config.updates_per_stage):
+                record: dict[str, Any] = {"update": update}
+                if update % EVALUATE_EVERY == 0:
+                    checkpoints.save(state, RunProgress("train", 1, update, update))
+                    record |= held_out_rates(run, sampler)
+                state, metrics = _take_update(run, sampler, state, plans, update)
+                _log(directory, record | metrics)
+            _log(directory, {"update": config.updates_per_stage} | held_out_rates(run, sampler))
+        policy.export(state.params, path / "model")
+    return path / "model"
+
+
+def _take_update(
+    run: ActiveRun, sampler: Sampler, state: Any, plans: Sequence[Any], update: int
+) -> tuple[Any, dict[str, Any]]:
+    began, config, grpo = time.process_time(), run.config, run.config.grpo
+    rehearsal, temperature = config.rehearsal, config.sampling.temperature
+    learners, domain = learners_of(run, update, grpo.prompts_per_update // DESIGNS)
+    prompts, completions, rewards = roll_out(
+        run, sampler, learners, domain, n=grpo.completions, temperature=temperature, update=update
+    )
+    parts, width = config.micro_batches, config.engineer.max_tokens
+    batch = grpo_batch(
+        run, state.params, prompts, completions, rewards, width=width, bundles=parts, minibatches=1
+    )
+    rng = np.random.default_rng([config.seed, update])
+    rows = rng.choice(len(plans), rehearsal.contexts if rehearsal else 1, replace=False)
+    length = max(len(prompt) + len(answer) for prompt, answer in plans)
+    imitated = pad_sequences(
+        *zip(*(plans[row] for row in rows), strict=True), bucket=length, pad_id=run.policy.pad_id
+    )
+    learn = compiled_step(run.policy.graphdef, grpo, rehearsal, temperature, config.grpo_steps)
+    state, metrics = learn(state, split_rows(batch, parts), imitated, np.int32(update))
+    metrics = {name: six_digits(value) for name, value in jax.device_get(metrics).items()}
+    refuse_what_is_not_finite(metrics)
+    sampler.sync(run.policy.tensors(state.params))
+    return state, {
+        "reward": six_digits(rewards.mean()),
+        "spread": six_digits(rewards.std(axis=1).mean()),
+        "best": six_digits((rewards.max(axis=1) - rewards.mean(axis=1)).mean()),
+        "varied": six_digits(has_reward_variance(rewards).mean()),
+        "nats": six_digits(-np.concatenate([one.logprobs for one in completions]).mean()),
+        "grad_norm": metrics["grad_norm"],
+        "rehearsal_loss": metrics["rehearsal_loss"],
+        "seconds": six_digits(time.process_time() - began),
+    }
+
+
+def _log(directory: RunDirectory, record: dict[str, Any]) -> None:
+    with (directory.path / "by_return.jsonl").open("a") as lines:
+        print(json.dumps(record), file=lines)
+    console.print("  ".join(f"{name} {value:.5g}" for name, value in record.items()))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Train the policy of a configuration, or resume its training."""
+    parser = argparse.ArgumentParser(prog="python -m examples.base_model.by_return")
+    parser.add_argument("config", type=Path)
+    parser.add_argument("--set", metavar="KEY=VALUE", nargs="+", default=[])
+    parser.add_argument("--run-dir", metavar="DIR", type=Path, help="default: runs/NAME")
+    args = parser.parse_args(arguments)
+    try:
+        config = load(args.config, args.set)
+        console.print(f"{train(config, args.run_dir or Path('runs') / config.name)}: the model")
+    except UserError as error:
+        parser.error(str(error))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
