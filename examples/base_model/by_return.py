@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -46,7 +46,7 @@ from training.run.directory import RunDirectory
 from training.run.progress import console
 from training.run.records import six_digits
 from training.sampling.engines import start_sampler
-from training.sampling.sampler import Completion, Question, Sampler
+from training.sampling.sampler import Completion, Question, Sampler, Tokens
 from training.schema import RunConfig, load, load_as
 
 DESIGNS = STAGES - 1
@@ -75,15 +75,15 @@ class Replay:
         return Proposal(self.texts[stage - 1], 0.0) if recorded else self.rest.propose(task)
 
 
-class Branches(NamedTuple):
-    """Results of N simulated runs that follow recorded answers."""
+def play_on(
+    texts: Sequence[Sequence[str]], learners: Learners, domain: Domain
+) -> tuple[np.ndarray, list[str]]:
+    """Play N learners with recorded answers, and with `rule` in the stages after them.
 
-    final: np.ndarray  # float (N,), final valid rate in points
-    contexts: list[str]  # the context after the last recorded answer; empty after the last stage
-
-
-def play_on(texts: Sequence[Sequence[str]], learners: Learners, domain: Domain) -> Branches:
-    """Play N learners with recorded answers, and with `rule` in the stages after them."""
+    Returns:
+        The final valid rates in points, float (N,), and the contexts after the last recorded
+        answers, which are empty after the last stage.
+    """
     engineers: list[Replay] = []
 
     def make(run: RunSettings) -> Replay:
@@ -91,15 +91,7 @@ def play_on(texts: Sequence[Sequence[str]], learners: Learners, domain: Domain) 
         return engineers[-1]
 
     final = 100.0 * play(make, learners, domain).final
-    return Branches(final, [[*one.contexts, ""][len(one.texts)] for one in engineers])
-
-
-class Rollout(NamedTuple):
-    """The designs of N learners: P = DESIGNS * N contexts, stage by stage, with n designs each."""
-
-    prompts: list[list[int]]
-    completions: list[Completion]  # P * n
-    rewards: np.ndarray  # float32 (P, n), points
+    return final, [[*one.contexts, ""][len(one.texts)] for one in engineers]
 
 
 def roll_out(
@@ -111,14 +103,18 @@ def roll_out(
     n: int,
     temperature: float,
     update: int,
-) -> Rollout:
-    """Sample n designs for each of N learners after every stage, and play each one to the end."""
+) -> tuple[list[Tokens], list[Completion], np.ndarray]:
+    """Sample n designs for each of N learners after every stage, and play each one to the end.
+
+    Returns:
+        P = DESIGNS * N prompts, stage by stage, their P * n designs, and the final valid rates in
+        points, float32 (P, n).
+    """
     count, form = len(learners.skill), answer_form(domain, "compact")
     rows = np.repeat(np.arange(count), n).tolist()
     texts: list[list[str]] = [[] for _ in range(count)]
-    contexts = play_on(texts, learners, domain).contexts
-    prompts: list[list[int]] = []
-    completions, rewards = [], []
+    _, contexts = play_on(texts, learners, domain)
+    prompts, completions, rewards = [], [], []
     for stage in range(1, DESIGNS + 1):
         question = Question(
             prompts=[run.policy.encode_prompt(context) for context in contexts],
@@ -133,18 +129,18 @@ def roll_out(
         answers = [run.policy.decode(completion.token_ids) for completion in drawn]
         branches = list(zip(rows, answers, strict=True))
         distinct = {branch: place for place, branch in enumerate(dict.fromkeys(branches))}
-        played = play_on(
+        final, after = play_on(
             [[*texts[row], answer] for row, answer in distinct],
             take(learners, [row for row, _ in distinct]),
             domain,
         )
         places = [distinct[branch] for branch in branches]
-        prompts += map(list, question.prompts)
+        prompts += question.prompts
         completions += drawn
-        rewards.append(played.final[places].reshape(count, n))
+        rewards.append(final[places].reshape(count, n))
         texts = [[*past, answer] for past, answer in zip(texts, answers[::n], strict=True)]
-        contexts = [played.contexts[place] for place in places[::n]]
-    return Rollout(prompts, completions, np.concatenate(rewards).astype(np.float32))
+        contexts = [after[place] for place in places[::n]]
+    return prompts, completions, np.concatenate(rewards).astype(np.float32)
 
 
 def learners_of(run: ActiveRun, update: int, count: int) -> tuple[Learners, Domain]:
@@ -158,10 +154,10 @@ def learners_of(run: ActiveRun, update: int, count: int) -> tuple[Learners, Doma
 def held_out_rates(run: ActiveRun, sampler: Sampler) -> dict[str, float]:
     """Return the final valid rates of greedy designs and of `rule` on 4 groups, in points."""
     learners, domain = learners_of(run, len(LAKES) * 10**6, HELD_OUT)
-    greedy = roll_out(run, sampler, learners, domain, n=1, temperature=0.0, update=0)
-    rule = play_on([[]] * HELD_OUT, learners, domain).final
+    *_, greedy = roll_out(run, sampler, learners, domain, n=1, temperature=0.0, update=0)
+    rule = play_on([[]] * HELD_OUT, learners, domain)[0]
     return {
-        "greedy": six_digits(greedy.rewards[-HELD_OUT:].mean()),
+        "greedy": six_digits(greedy[-HELD_OUT:].mean()),
         "rule": six_digits(rule.mean()),
     }
 
@@ -212,24 +208,22 @@ def _take_update(
     )
     learn = compiled_step(run.policy.graphdef, grpo, rehearsal, temperature, config.grpo_steps)
     state, metrics = learn(state, split_rows(batch, parts), imitated, np.int32(update))
-    metrics = {name: six_digits(value) for name, value in jax.device_get(metrics).items()}
-    refuse_what_is_not_finite(metrics)
+    refuse_what_is_not_finite(jax.device_get(metrics))
     sampler.sync(run.policy.tensors(state.params))
     return state, {
-        "reward": six_digits(rewards.mean()),
-        "spread": six_digits(rewards.std(axis=1).mean()),
-        "best": six_digits((rewards.max(axis=1) - rewards.mean(axis=1)).mean()),
-        "varied": six_digits(has_reward_variance(rewards).mean()),
-        "nats": six_digits(-np.concatenate([one.logprobs for one in completions]).mean()),
+        "reward": rewards.mean(),
+        "spread": rewards.std(axis=1).mean(),
+        "varied": has_reward_variance(rewards).mean(),
+        "nats": -np.concatenate([one.logprobs for one in completions]).mean(),
         "grad_norm": metrics["grad_norm"],
         "rehearsal_loss": metrics["rehearsal_loss"],
-        "seconds": six_digits(time.process_time() - began),
+        "seconds": time.process_time() - began,
     }
 
 
 def _log(directory: RunDirectory, record: dict[str, Any]) -> None:
     with (directory.path / "by_return.jsonl").open("a") as lines:
-        print(json.dumps(record), file=lines)
+        print(json.dumps({name: six_digits(value) for name, value in record.items()}), file=lines)
     console.print("  ".join(f"{name} {value:.5g}" for name, value in record.items()))
 
 

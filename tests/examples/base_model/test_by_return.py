@@ -1,0 +1,83 @@
+"""Rewards of designs equal the final valid rates of whole simulated runs."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from engineer import scripted_engineer
+from engineer.bench import Prior, draw_learners, play, take
+from engineer.bench.version import STAGES, track
+from examples.base_model.by_return import DESIGNS, main, play_on, roll_out
+from training.sampling.sampler import Completion, Question
+
+DOMAIN = track(2).domain
+LEARNERS = draw_learners(Prior(), DOMAIN, 3, STAGES, (9,))
+KEEP, HARDER = ("\n".join(f"n{size} = {sign} {sign}" for size in (4, 6)) for sign in "=+")
+
+
+def final_of(name: str) -> np.ndarray:
+    return 100 * play(lambda run: scripted_engineer(name, run), LEARNERS, DOMAIN).final
+
+
+class _Scripted:
+    """A policy and sampler whose answers are bytes: keep, harder, harder, nonsense."""
+
+    def encode_prompt(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, tokens: tuple[int, ...]) -> str:
+        return bytes(tokens).decode()
+
+    stop_ids = ()
+
+    def sample(self, question: Question) -> list[list[Completion]]:
+        texts = (KEEP, HARDER, HARDER, "nonsense")[: question.n]
+        each = [Completion(tuple(text.encode()), np.zeros(1), False) for text in texts]
+        return [each for _ in question.prompts]
+
+
+def test_play_on_without_answers_is_the_rule():
+    final, contexts = play_on([[]] * 3, LEARNERS, DOMAIN)
+    np.testing.assert_array_equal(final, final_of("rule"))
+    assert all(context.startswith("stage first\nn4 ") for context in contexts)
+
+
+def test_play_on_replays_answers_then_asks_the_rule():
+    kept, contexts = play_on([[KEEP] * DESIGNS] * 3, LEARNERS, DOMAIN)
+    np.testing.assert_array_equal(kept, final_of("fixed"))
+    assert contexts == [""] * 3
+    final, contexts = play_on([[KEEP], [HARDER, HARDER], []], LEARNERS, DOMAIN)
+    assert final[2] == final_of("rule")[2]
+    assert (final[:2] != final_of("rule")[:2]).all()
+    assert "stage next" in contexts[0] or "stage rolled" in contexts[0]
+
+
+def test_roll_out_rewards_each_design_by_its_own_run():
+    policy = _Scripted()
+    run = SimpleNamespace(
+        policy=policy,
+        config=SimpleNamespace(engineer=SimpleNamespace(max_tokens=24)),
+        seed=lambda *place: 0,
+    )
+    prompts, designs, rewards = roll_out(
+        run, policy, LEARNERS, DOMAIN, n=4, temperature=1.0, update=0
+    )
+    assert len(prompts) == DESIGNS * 3
+    assert len(designs) == DESIGNS * 3 * 4
+    assert rewards.shape == (DESIGNS * 3, 4)
+    for stage in range(DESIGNS):
+        for i in range(3):
+            own = take(LEARNERS, [i, i])
+            texts = [[*[KEEP] * stage, answer] for answer in (KEEP, HARDER)]
+            expected, _ = play_on(texts, own, DOMAIN)
+            row = rewards[3 * stage + i]
+            np.testing.assert_allclose(row, expected[[0, 1, 1, 0]], rtol=1e-6)
+    np.testing.assert_allclose(rewards[-3:, 0], final_of("fixed"), rtol=1e-6)
+
+
+def test_command_names_an_unknown_key(tmp_path, capsys: pytest.CaptureFixture[str]):
+    config = "examples/base_model/by_return.yaml"
+    with pytest.raises(SystemExit):
+        main([config, "--set", "grpo.rate=1", "--run-dir", str(tmp_path)])
+    assert "grpo.rate: unknown key" in capsys.readouterr().err
