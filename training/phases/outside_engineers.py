@@ -38,7 +38,7 @@ def outside_engineer(
         with OtherModels(Sampling(max_model_len=CONTEXT_TOKENS), choice) as models:
 
             def generate(request: TextRequest) -> GeneratedText:
-                return models.ask(name, request, chat=False if choice.style == "compact" else None)
+                return models.ask(name, request)
 
             yield LanguageModelEngineer(generate, name)
 

@@ -44,7 +44,8 @@ class OtherModels(AbstractContextManager["OtherModels"]):
     def ask(self, model: str, request: TextRequest, *, chat: bool | None = None) -> GeneratedText:
         """Return a model's answer; load the model unless it also answered the last question.
 
-        `chat` is whether to apply the chat template of the tokenizer; None: if it has one.
+        `chat` is whether to apply the chat template of the tokenizer; None: if it has one and the
+        context is not compact.
 
         Raises:
             EngineerError: The model can't be loaded, or did not answer in time. In the latter case
@@ -84,7 +85,8 @@ class OtherModels(AbstractContextManager["OtherModels"]):
         from engineer.engineers.endpoint import ChatClient  # imports openai
 
         assert self._server is not None
-        chat = bool(self._tokenizer.chat_template) if chat is None else chat
+        if chat is None:  # compact contexts are plain in pretraining
+            chat = bool(self._tokenizer.chat_template) and self._choice.style != "compact"
         limit = request.max_tokens or self._choice.token_limit(request.form is not None)
         try:
             prompt = prompt_text(

@@ -142,6 +142,17 @@ def test_one_server_answers_all_requests_for_a_model(
     assert not stand_in.alive
 
 
+@pytest.mark.parametrize("style", ["full", "compact"])
+def test_ask_sends_compact_contexts_without_chat_template(
+    style: str, stand_in: StandIn, model: str
+) -> None:
+    stand_in.does(ECHO)
+    choice = EngineerChoice(kind="model", model=model, style=style, blocks=["history"])
+    with OtherModels(load(TINY).sampling, choice) as models:
+        asked = json.loads(models.ask(model, TextRequest("# board\n")).text.partition(" é ")[2])
+    assert asked["prompt"].startswith("<|im_start|>") == (style == "full")
+
+
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
