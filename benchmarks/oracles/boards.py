@@ -19,8 +19,14 @@ class GridBoard:
     goals: tuple[GridCell, ...]
 
 
-def read(grid: list[str]) -> GridBoard:
-    """Read a grid with one letter per cell, separated by spaces."""
+Board = list[str] | GridBoard
+"""A board in letters, or one whose agents start on the goals of others, for which letters fail."""
+
+
+def read(grid: Board) -> GridBoard:
+    """Read a grid with one letter per cell, separated by spaces; return other boards as given."""
+    if isinstance(grid, GridBoard):
+        return grid
     letters = {(r, c): x for r, row in enumerate(grid) for c, x in enumerate(row.split(" "))}
     at = {x: cell for cell, x in letters.items() if x not in "FH"}
     k = len(at) // 2
@@ -60,7 +66,7 @@ def distances_alone(board: GridBoard) -> list[int] | None:
     return known if len(known) == len(steps) else None
 
 
-def sum_of_distances(grid: list[str]) -> int | None:
+def sum_of_distances(grid: Board) -> int | None:
     """Add up the steps each agent needs alone; None if one of them can't get to its goal."""
     steps = distances_alone(read(grid))
     return None if steps is None else sum(steps)

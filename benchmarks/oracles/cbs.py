@@ -1,9 +1,9 @@
 """Least sum of costs by Conflict-Based Search in C++ (w9-pathfinding)."""
 
-from benchmarks.oracles.boards import read
+from benchmarks.oracles.boards import Board, read
 
 
-def cbs_sum_of_costs(grid: list[str], seconds: float = 10.0) -> int | None:
+def cbs_sum_of_costs(grid: Board, seconds: float = 10.0) -> int | None:
     """Compute the least sum of costs by Conflict-Based Search.
 
     Ask only for solvable boards: CBS never ends on the others. None means that CBS gave up, which

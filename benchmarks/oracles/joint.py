@@ -4,12 +4,12 @@ import heapq
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from benchmarks.oracles.boards import GridCell, distances_to, neighbours, read
+from benchmarks.oracles.boards import Board, GridCell, distances_to, neighbours, read
 
 Joint = tuple[GridCell, ...]
 
 
-def least_makespan(grid: list[str]) -> int | None:
+def least_makespan(grid: Board) -> int | None:
     """Search breadth first over joint cells; None if the goals can't be reached together."""
     board = read(grid)
     choices = {cell: [cell, *neighbours(board, cell)] for cell in board.free}
@@ -30,7 +30,7 @@ def least_makespan(grid: list[str]) -> int | None:
     return None
 
 
-def least_sum_of_costs(grid: list[str]) -> tuple[int, bool] | None:
+def least_sum_of_costs(grid: Board) -> tuple[int, bool] | None:
     """Compute the least sum of costs and whether every plan that attains it has a wait.
 
     This is A* over (cells, retired agents), ordered by cost, then by the number of waits. An agent
@@ -74,7 +74,7 @@ def least_sum_of_costs(grid: list[str]) -> tuple[int, bool] | None:
     return None
 
 
-def arrival_times(grid: list[str], last: int) -> set[tuple[int, ...]]:
+def arrival_times(grid: Board, last: int) -> set[tuple[int, ...]]:
     """List the arrivals of all agents that plans of at most `last` steps have.
 
     This is a breadth-first search over (cells, times at which agents retired). An agent that

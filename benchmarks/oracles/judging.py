@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
-from benchmarks.oracles.boards import read, sum_of_distances
+from benchmarks.oracles.boards import Board, read, sum_of_distances
 from benchmarks.oracles.cbs import cbs_sum_of_costs
 from benchmarks.oracles.joint import least_makespan, least_sum_of_costs
 from benchmarks.oracles.sat import GaveUpError, SatOptimum, sat_makespan, sat_sum_of_costs
@@ -52,7 +52,7 @@ class SolverAnswer:
     makespan_plan: list[list[int]]
 
 
-def judge(grid: list[str]) -> Truth:
+def judge(grid: Board) -> Truth:
     """Ask every oracle for which the board is not too large, and compare what they say.
 
     Raises:
@@ -119,7 +119,7 @@ def judging_pool(workers: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
 
 
-def mistakes(grid: list[str], truth: Truth, answer: SolverAnswer) -> list[str]:
+def mistakes(grid: Board, truth: Truth, answer: SolverAnswer) -> list[str]:
     """List what is wrong in an answer; UNKNOWN is never wrong, and undecided fields are skipped."""
     if answer.status == "UNKNOWN":
         return []
@@ -141,7 +141,7 @@ def mistakes(grid: list[str], truth: Truth, answer: SolverAnswer) -> list[str]:
     return found
 
 
-def kind_of_board(grid: list[str], truth: Truth) -> str:
+def kind_of_board(grid: Board, truth: Truth) -> str:
     """Say in words what makes a board interesting; tests require that every kind occurs."""
     alone = sum_of_distances(grid)
     if alone is None:
@@ -153,7 +153,7 @@ def kind_of_board(grid: list[str], truth: Truth) -> str:
     return f"needs_wait={truth.needs_wait}, excess {min(truth.sum_of_costs - alone, 2)}"
 
 
-def _check_witnesses(grid: list[str], makespan: SatOptimum | None, cost: SatOptimum | None) -> None:
+def _check_witnesses(grid: Board, makespan: SatOptimum | None, cost: SatOptimum | None) -> None:
     if makespan is not None:
         verdict = check(grid, makespan.plan)
         attained = (verdict.failure, verdict.makespan)
@@ -166,6 +166,6 @@ def _check_witnesses(grid: list[str], makespan: SatOptimum | None, cost: SatOpti
         _agree(grid, "waits of the plan", waits, cost.needs_wait)
 
 
-def _agree(grid: list[str], what: str, one: object, other: object) -> None:
+def _agree(grid: Board, what: str, one: object, other: object) -> None:
     if one != other:
         raise OracleError(f"{what}: {one} against {other} on {grid}")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pysat.solvers import Solver
 
 from benchmarks.oracles.boards import (
+    Board,
     GridBoard,
     GridCell,
     distances_alone,
@@ -50,7 +51,7 @@ class SatOptimum:
 
 
 def sat_makespan(
-    grid: list[str], limit: int = LONGEST, conflicts: int = CONFLICTS
+    grid: Board, limit: int = LONGEST, conflicts: int = CONFLICTS
 ) -> SatOptimum | None:
     """Compute the least makespan: the first satisfiable horizon, from the longest distance on.
 
@@ -72,7 +73,7 @@ def sat_makespan(
 
 
 def sat_sum_of_costs(
-    grid: list[str], limit: int = LONGEST, conflicts: int = CONFLICTS
+    grid: Board, limit: int = LONGEST, conflicts: int = CONFLICTS
 ) -> SatOptimum | None:
     """Compute the least sum of costs, and whether every plan that attains it has a wait.
 

@@ -12,7 +12,14 @@ goals are occupied by anyone lies in that group.
 from collections import deque
 from collections.abc import Iterator
 
-from benchmarks.oracles.boards import GridBoard, GridCell, distances_to, neighbours, read
+from benchmarks.oracles.boards import (
+    Board,
+    GridBoard,
+    GridCell,
+    distances_to,
+    neighbours,
+    read,
+)
 
 MAX_AGENTS = 5
 
@@ -20,7 +27,7 @@ _Joint = tuple[GridCell, ...]
 _Permutation = tuple[int, ...]
 
 
-def solvable(grid: list[str]) -> bool:
+def solvable(grid: Board) -> bool:
     """Tell whether there is a plan at all; exact for up to five agents.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from benchmarks.oracles.boards import MOVES, read
+from benchmarks.oracles.boards import MOVES, Board, read
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class PlanVerdict:
     makespan: int | None
 
 
-def check(grid: list[str], plan: list[list[int]]) -> PlanVerdict:
+def check(grid: Board, plan: list[list[int]]) -> PlanVerdict:
     """Walk a plan and name its first failure, or its costs."""
     board = read(grid)
     agents = range(len(board.starts))
@@ -51,7 +51,7 @@ def check(grid: list[str], plan: list[list[int]]) -> PlanVerdict:
     return PlanVerdict(None, None, None, sum(costs), max(costs))
 
 
-def waits_before_arrival(grid: list[str], plan: list[list[int]]) -> int:
+def waits_before_arrival(grid: Board, plan: list[list[int]]) -> int:
     """Count the WAIT actions of a valid plan before the last arrival of the agent that waits."""
     board = read(grid)
     waits = 0

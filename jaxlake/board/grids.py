@@ -125,7 +125,8 @@ def format_grid(instance: Instance) -> list[str]:
 
     Raises:
         TypeError: `instance` is not an `Instance`.
-        GridError: The instance is a batch, or has an agent beyond the five published symbols.
+        GridError: The instance is a batch, has an agent beyond the five published symbols, or an
+            agent starts on another agent's goal: a grid has one symbol per cell.
     """
     check_instance(instance)
     if np.ndim(instance.size) != 0:
@@ -139,6 +140,13 @@ def format_grid(instance: Instance) -> list[str]:
                 "have symbols"
             )
         cells += [(START_SYMBOLS[agent], starts[agent]), (GOAL_SYMBOLS[agent], goals[agent])]
+    letters: dict[tuple[int, ...], str] = {}
+    for letter, cell in cells:
+        if (first := letters.setdefault(tuple(map(int, cell)), letter)) != letter:
+            raise GridError(
+                f"instance: got {first} and {letter} at row {cell[0]}, column {cell[1]}; a grid "
+                "has one symbol per cell, so boards with starts on goals exist only as arrays"
+            )
     return write_rows(np.asarray(instance.holes)[:size, :size], cells)
 
 

@@ -16,8 +16,9 @@ class Instance:
     """One MAPF-FrozenLake board. N is the padded side, K the number of agent slots.
 
     Leaves may be NumPy or JAX arrays. A batch of instances is the same struct with leading axes.
-    Starts and goals of all agents in `agent_mask` are distinct free cells on the board. Agents
-    outside the mask have position (0, 0) and are ignored.
+    Agents in `agent_mask` start on distinct free cells and have distinct free cells as goals. A
+    start may be the goal of another agent, but not the agent's own. Agents outside the mask have
+    position (0, 0) and are ignored.
     """
 
     holes: jax.Array  # bool (N, N), True on holes and on every cell outside the board
@@ -74,8 +75,9 @@ def check_boards(given: Instance) -> None:
     """Check the values of one concrete board or of a concrete batch.
 
     Raises:
-        ValueError: A size is out of range, a cell outside the board is not a hole, or the starts
-            and goals of a board's agents are not distinct free cells on the board.
+        ValueError: A size is out of range, a cell outside the board is not a hole, a start or goal
+            is not a free cell on the board, two starts or two goals are equal, or an agent starts
+            at its goal.
     """
     leaves: dict[str, Any] = {name: np.asarray(leaf) for name, leaf in vars(given).items()}
     wrong = _are_wrong(Instance(**leaves), np)
@@ -107,7 +109,10 @@ def _are_wrong(boards: Instance, xp: Any) -> Any:
     cells = xp.clip(places[..., 0] * N + places[..., 1], 0, N * N - 1)
     in_hole = xp.take_along_axis(holes.reshape(*size.shape, N * N), cells, axis=-1)
     twice = xp.zeros_like(open_edge)
-    for i, j in combinations(range(there.shape[-1]), 2):
+    K = there.shape[-1] // 2
+    for i, j in combinations(range(2 * K), 2):
+        if i < K <= j != i + K:  # a start and the goal of another agent
+            continue
         twice |= there[..., i] & there[..., j] & (cells[..., i] == cells[..., j])
     misplaced = (there & (off | in_hole)).any(axis=-1)
     return (size < 1) | (size > N) | open_edge | misplaced | twice
@@ -120,7 +125,7 @@ def _what_is_wrong(board: Instance) -> str:
         return f"size {size}, 1 to {len(holes)} are allowed"
     if not (holes[size:].all() and holes[:, size:].all()):
         return f"a free cell outside of its {size} rows and columns; all cells there must be holes"
-    seen: dict[tuple[int, ...], str] = {}
+    seen: dict[tuple[str | int, tuple[int, ...]], str] = {}
     for number, cell in enumerate(np.concatenate([board.starts, board.goals]).tolist()):
         kind, agent = "goal" if number >= K else "start", number % K
         if not board.agent_mask[agent]:
@@ -130,10 +135,14 @@ def _what_is_wrong(board: Instance) -> str:
         if outside or holes[at]:
             what = "outside of the board" if outside else "a hole"
             return f"{at}, {what}, as {place}; a free cell is needed"
-        if at in seen:
+        earlier = seen.get((kind, at)) or seen.get((agent, at))
+        if earlier:
             break
-        seen[at] = place
-    return f"{at} as {seen[at]} and as {place}; starts and goals of all agents are distinct cells"
+        seen[kind, at] = seen[agent, at] = place
+    return (
+        f"{at} as {earlier} and as {place}; starts are distinct cells, goals are distinct cells, "
+        "and no agent starts at its goal"
+    )
 
 
 def numpy_instance(

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jaxlake.board.distance_fields import UNREACHABLE, distances
-from jaxlake.board.instance import Instance, agent_tasks, numpy_instance
+from jaxlake.board.instance import Instance, agent_tasks, check_boards, numpy_instance
 from jaxlake.board.limits import MAX_SIZE
 from jaxlake.datasets.source_files import DatasetError, read_text
 from jaxlake.files import write_text_whole
@@ -140,8 +140,8 @@ def instance_from_scenarios(
 
     Raises:
         DatasetError: the map is too large, there are too few rows, a row is for a map of another
-            shape, or the starts and goals are not distinct passable cells. (In some published
-            scenarios the start of one agent is the goal of another, which lakes do not allow.)
+            shape, a start or goal is not passable, two starts or two goals are equal, or an agent
+            starts at its goal.
     """
     height, width = passable.shape
     side = max(height, width)
@@ -150,7 +150,6 @@ def instance_from_scenarios(
     if side > MAX_SIZE:
         got = f"{height}x{width}"
         raise DatasetError(f"map: got {got} cells, at most {MAX_SIZE}x{MAX_SIZE} are allowed")
-    owners: dict[tuple[int, int], str] = {}
     for agent, row in enumerate(scenarios[:num_agents]):
         place = f"scenario row {agent}"
         if row.map_shape != (height, width):
@@ -159,19 +158,19 @@ def instance_from_scenarios(
                 f"got {height}x{width}; scaling is not supported"
             )
         for role, (r, c) in (("start", row.start), ("goal", row.goal)):
-            name = f"the {role} of agent {agent}"
             if not (r < height and c < width and passable[r, c]):
+                name = f"the {role} of agent {agent}"
                 raise DatasetError(f"{place}: {name}, ({r}, {c}), is not passable")
-            if (r, c) in owners:
-                raise DatasetError(
-                    f"{place}: {name}, ({r}, {c}), is also {owners[r, c]}; starts and goals of a "
-                    "lake are distinct"
-                )
-            owners[r, c] = name
     holes = np.ones((side, side), bool)
     holes[:height, :width] = ~passable
-    places = np.array(list(owners), np.int8)  # alternating starts and goals
-    return numpy_instance(holes, side, places[::2], places[1::2], num_agents)
+    tasks = scenarios[:num_agents]
+    starts, goals = (np.array([getattr(row, role) for row in tasks]) for role in ("start", "goal"))
+    board = numpy_instance(holes, side, starts.astype(np.int8), goals.astype(np.int8), num_agents)
+    try:
+        check_boards(board)
+    except ValueError as error:
+        raise DatasetError(str(error).replace("instance", "scenario", 1)) from None
+    return board
 
 
 def write_movingai(directory: str | Path, name: str, instance: Instance) -> None:

@@ -255,6 +255,7 @@ def _ice(board: Board, layout: _Layout) -> str:
 def _goals_and_starts(board: Board, layout: _Layout) -> str:
     cell = layout.cell
     half = 0.385 * cell
+    goals = board.goals.tolist()
     parts = []
     for k, (start, goal) in enumerate(zip(board.starts, board.goals, strict=True)):
         colour = palette.AGENT_COLOURS[k][0]
@@ -265,7 +266,8 @@ def _goals_and_starts(board: Board, layout: _Layout) -> str:
         parts.append(_text(x, y + 0.12 * cell, 0.34 * cell, str(k), _INK, 600))
         x, y = layout.x(int(start[1])), layout.y(int(start[0]))
         parts.append(_element("circle", ring, cx=x, cy=y, r=0.36 * cell))
-        parts.append(_text(x, y + 0.1 * cell, 0.28 * cell, str(k), _QUIET))
+        if start.tolist() not in goals:  # the goal's number would be unreadable
+            parts.append(_text(x, y + 0.1 * cell, 0.28 * cell, str(k), _QUIET))
     return _group(parts)
 
 

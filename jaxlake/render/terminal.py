@@ -21,7 +21,8 @@ def board_text(instance: Instance, positions: object = None) -> str:
     Args:
         instance: an unbatched board with 1 to 5 agents.
         positions: int (K, 2), positions of the agents, such as `dynamics.Step.positions`. If None,
-            the agents are at their starts, and the text equals the rows of `format_grid`.
+            the agents are at their starts, and the text equals the rows of `format_grid`, which
+            rejects boards with starts on goals.
 
     Raises:
         ValueError: the instance is a batch, has too many agents, or a position is off the board.

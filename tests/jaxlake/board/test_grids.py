@@ -1,6 +1,7 @@
 """Reading and writing boards in the published symbols."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,6 +66,13 @@ def test_format_grid_rejects_batches_and_empty_boards():
         jaxlake.stack_instances([])
     with pytest.raises(ValueError, match=r"number 1 is a batch of shape \(2,\)"):
         jaxlake.stack_instances([one, jaxlake.stack_instances([one, one])])
+
+
+def test_format_grid_rejects_starts_on_goals():
+    board = jaxlake.parse_grid(["S g", "G s"])
+    board = replace(board, goals=board.starts[::-1])
+    with pytest.raises(GridError, match="got G and s at row 1, column 1; a grid has one symbol"):
+        jaxlake.format_grid(board)
 
 
 def test_parse_grid_rejects_sizes_that_solve_rejects():

@@ -28,7 +28,6 @@ WRONG = [
     (with_agent({0: (2, 2)}, {}), r"\(2, 2\) as start of agent 0 and as goal of agent 0"),
     (with_agent({1: (0, 0)}, {}), r"\(0, 0\) as start of agent 0 and as start of agent 1"),
     (with_agent({}, {1: (2, 2)}), r"\(2, 2\) as goal of agent 0 and as goal of agent 1"),
-    (with_agent({}, {1: (0, 0)}), r"\(0, 0\) as start of agent 0 and as goal of agent 1"),
     (with_agent({0: (1, 1)}, {}), r"\(1, 1\), a hole, as start of agent 0"),
     (with_agent({}, {1: (3, 0)}), r"\(3, 0\), outside of the board, as goal of agent 1"),
     (with_agent({}, {0: (0, -1)}), r"\(0, -1\), outside of the board, as goal of agent 0"),

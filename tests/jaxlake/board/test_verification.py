@@ -9,6 +9,7 @@ import pytest
 
 import jaxlake
 from benchmarks import oracles
+from benchmarks.oracles.boards import GridBoard
 from jaxlake import Failure, Solution, Status
 from jaxlake.board.dynamics import as_actions
 from jaxlake.board.instance import pad_instance
@@ -19,7 +20,7 @@ AGENTS, UNKNOWN = 4, (-3, 5, 99)
 """Slots of the boards below, and numbers that name no action."""
 
 
-def _walked(rng: random.Random, size: int, agents: int) -> tuple[list[str], list[list[int]]]:
+def _walked(rng: random.Random, size: int, agents: int) -> tuple[GridBoard, list[list[int]]]:
     """A board whose goals are where a random walk that keeps the rules leads, and that walk."""
     while True:
         free = [(r, c) for r in range(size) for c in range(size) if rng.random() < 0.8]
@@ -38,14 +39,8 @@ def _walked(rng: random.Random, size: int, agents: int) -> tuple[list[str], list
                 actions, there = [0] * agents, here
             plan.append(actions)
             here = there
-        if not set(here) & set(starts):
-            places = zip([*starts, *here], "SsABC"[:agents] + "Ggabc"[:agents], strict=True)
-            letters = dict(places)
-            grid = [
-                " ".join(letters.get((r, c), "F" if (r, c) in free else "H") for c in range(size))
-                for r in range(size)
-            ]
-            return grid, plan
+        if all(start != goal for start, goal in zip(starts, here, strict=True)):
+            return GridBoard(size, frozenset(free), tuple(starts), tuple(here)), plan
 
 
 def _spoiled(rng: random.Random, plan: list[list[int]]) -> list[list[int]]:
@@ -58,8 +53,7 @@ def _spoiled(rng: random.Random, plan: list[list[int]]) -> list[list[int]]:
     return plan[: rng.choice([len(plan)] * 3 + [rng.randrange(len(plan) + 1)])]
 
 
-def _at_goal(grid: list[str], plan: list[list[int]], end: int) -> list[bool]:
-    board = oracles.read(grid)
+def _at_goal(board: GridBoard, plan: list[list[int]], end: int) -> list[bool]:
     standing = []
     for i, (r, c) in enumerate(board.starts):
         for actions in plan[:end]:

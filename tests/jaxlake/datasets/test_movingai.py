@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.oracles import distances_to, random_grid, read
-from jaxlake import format_grid, parse_grid
+from benchmarks.oracles import distances_to
+from jaxlake import format_grid
 from jaxlake.datasets import DatasetError, Scenario, movingai
+from tests.jaxlake.solver.boards import assert_same, instances, row_of, with_starts_on_goals
 
 MAP = "type octile\nheight 3\nwidth 4\nmap\n.G@T\nSO.W\n....\n"
 SCEN = (
@@ -54,16 +55,14 @@ def test_a_board_has_x_as_column_and_holes_where_the_map_ends(tmp_path):
 
 def test_boards_come_back_from_their_files(tmp_path):
     rng = random.Random(1)
-    for _ in range(40):
+    for number in range(40):
         agents = rng.randint(2, 5)
-        grid = random_grid(rng, rng.randint(4, 8), rng.choice([0.0, 0.3]), agents)
-        board = parse_grid(grid, max_agents=5)
+        (known,) = with_starts_on_goals(number, 1, sizes=(rng.randint(4, 8),), agents=(agents,))
+        board = row_of(instances([known], known.size, agents), 0)
         movingai.write_movingai(tmp_path, "b", board)
         scenarios = movingai.read_scen(tmp_path / "b.scen")
         grid_map = movingai.read_map(tmp_path / "b.map")
-        back = movingai.instance_from_scenarios(grid_map, scenarios, agents)
-        assert format_grid(back) == grid
-        known = read(grid)
+        assert_same(movingai.instance_from_scenarios(grid_map, scenarios, agents), board)
         rows = (tmp_path / "b.scen").read_text().splitlines()[1:]
         for row, start, goal in zip(rows, known.starts, known.goals, strict=True):
             steps = distances_to(known, goal).get(start, math.inf)
@@ -100,9 +99,9 @@ def test_a_wrong_file_is_named_with_its_line_and_field(tmp_path, old, new, said)
         ([(0, 0, 2, 0)], 1, r"row 0: the goal of agent 0, \(0, 2\), is not passable"),
         ([(0, 0, 0, 3)], 1, r"row 0: the goal of agent 0, \(3, 0\), is not passable"),
         (
-            [(0, 0, 2, 1), (2, 1, 0, 1)],
+            [(0, 0, 2, 1), (0, 0, 0, 1)],
             2,
-            r"row 1: the start of agent 1, \(1, 2\), is also the goal of agent 0",
+            r"scenario: got \(0, 0\) as start of agent 0 and as start of agent 1",
         ),
     ],
 )

@@ -1,5 +1,9 @@
 """Boards and episodes as text."""
 
+from dataclasses import replace
+
+import numpy as np
+
 from jaxlake import format_grid, parse_grid
 from jaxlake.render import board_text, show
 
@@ -14,6 +18,14 @@ def test_a_board_at_the_start_is_its_grid() -> None:
 def test_rendered_agents_cover_goals() -> None:
     text = board_text(BOARD, [[2, 0], [0, 0], [0, 2], [0, 0]])
     assert text.splitlines() == ["s F A", "F H F", "S g a"]
+
+
+def test_show_draws_starts_on_goals() -> None:
+    swap = replace(parse_grid(["S g", "G s"]), goals=np.array([[1, 1], [0, 0]]))
+    picture = show(swap, [[2, 1], [4, 3]])
+    frames = ["t = 0   t = 1     t = 2", "        S:D s:U   S:R s:L", "S F     g s       s F"]
+    assert picture.text.splitlines()[:3] == frames
+    assert picture.svg.count(">0<") == picture.svg.count(">1<") == 4
 
 
 def test_frames_show_every_step_with_its_actions() -> None:

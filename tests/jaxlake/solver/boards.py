@@ -1,7 +1,9 @@
 """Boards for tests, and comparisons of the solver with the oracles."""
 
+import operator
 import random
 from collections import Counter
+from dataclasses import replace
 from functools import cache, partial
 from itertools import cycle, islice
 
@@ -11,7 +13,9 @@ import numpy as np
 
 import jaxlake
 from benchmarks import oracles
+from benchmarks.oracles.boards import Board, GridBoard
 from jaxlake import Status
+from jaxlake.board.instance import numpy_instance
 from jaxlake.solver import DEFAULT_HORIZON, many_slots, widths_for
 from jaxlake.solver.certificates import PreparedBoards
 from jaxlake.solver.pairs.bounds import pair_staircases
@@ -40,10 +44,30 @@ def random_grids(
     ]
 
 
-def instances(grids: list[list[str]], max_size: int, max_agents: int) -> jaxlake.Instance:
-    return jaxlake.stack_instances(
-        [jaxlake.parse_grid(grid, max_size=max_size, max_agents=max_agents) for grid in grids]
-    )
+def with_starts_on_goals(seed: int, count: int, **kinds) -> list[GridBoard]:
+    """Boards of `random_grids` with other goals: some are the starts of other agents."""
+    rng = random.Random(seed)
+    boards = []
+    for board in map(oracles.read, random_grids(seed, count, **kinds)):
+        starts, goals = board.starts, board.starts
+        while not set(starts) & set(goals) or any(map(operator.eq, starts, goals)):
+            goals = tuple(rng.sample(starts + board.goals, len(starts)))
+        boards.append(replace(board, goals=goals))
+    return boards
+
+
+def instances(grids: list[Board], max_size: int, max_agents: int) -> jaxlake.Instance:
+    return jaxlake.stack_instances([_instance(grid, max_size, max_agents) for grid in grids])
+
+
+def _instance(grid: Board, max_size: int, max_agents: int) -> jaxlake.Instance:
+    if not isinstance(grid, GridBoard):
+        return jaxlake.parse_grid(grid, max_size=max_size, max_agents=max_agents)
+    holes, places = np.ones((max_size, max_size), bool), np.zeros((2, max_agents, 2), np.int8)
+    holes[tuple(np.transpose(list(grid.free)))] = False
+    agents = len(grid.starts)
+    places[:, :agents] = grid.starts, grid.goals
+    return numpy_instance(holes, grid.size, *places, agents)
 
 
 def pool_of(
@@ -125,7 +149,7 @@ def assert_same(ours, theirs) -> None:
 
 
 def compare(
-    grids: list[list[str]],
+    grids: list[Board],
     solutions: jaxlake.Solution,
     truths: list[oracles.Truth],
     slots: np.ndarray | None = None,

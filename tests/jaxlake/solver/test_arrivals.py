@@ -8,14 +8,15 @@ from benchmarks import oracles
 from jaxlake.solver import widths_for
 from jaxlake.solver.certificates import prepare_boards
 from jaxlake.solver.pairs.arrivals import EXCESSES, staircases
-from tests.jaxlake.solver.boards import instances, random_grids
+from tests.jaxlake.solver.boards import instances, random_grids, with_starts_on_goals
 
 COUNT, SIZE, CHECKED = 120, 4, 5
 
 
 @pytest.fixture(scope="module")
 def grids():
-    grids = random_grids(3, 3 * COUNT, sizes=(3, SIZE), agents=(2,), holes=0.6)
+    kinds = {"sizes": (3, SIZE), "agents": (2,), "holes": 0.6}
+    grids = random_grids(3, 3 * COUNT // 2, **kinds) + with_starts_on_goals(4, COUNT, **kinds)
     solvable = [grid for grid in grids if oracles.least_sum_of_costs(grid) is not None]
     return solvable[:COUNT]
 

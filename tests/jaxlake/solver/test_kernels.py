@@ -32,6 +32,7 @@ from tests.jaxlake.solver.boards import (
     random_grids,
     solve,
     staircases_of_all_pairs,
+    with_starts_on_goals,
 )
 
 triton = pytest.importorskip("jax.experimental.pallas.triton")
@@ -244,8 +245,9 @@ def test_searches_of_many_trees_are_those_of_the_loops(size, agents, count):
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "agents", "count"), [(6, 2, 20_000), (4, 3, 128), (5, 4, 64)])
 def test_the_solver_gives_the_same_with_kernels_and_without(size, agents, count):
-    sizes = tuple(range(2, size + 1))
-    boards = instances(random_grids(3, count, sizes, agents=(2, agents)), size, agents)
+    kinds = {"sizes": tuple(range(2, size + 1)), "agents": (2, agents)}
+    grids = random_grids(3, count // 2, **kinds) + with_starts_on_goals(3, count // 2, **kinds)
+    boards = instances(grids, size, agents)
     widths = Widths(1 << 13, 1 << 7, 1 << 13, 1 << 30)
     expected = solve(boards, count, widths=widths)
     assert_same(solve(boards, count, widths=replace(widths, kernels=MACHINE)), expected)

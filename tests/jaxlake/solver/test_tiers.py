@@ -27,6 +27,7 @@ from tests.jaxlake.solver.boards import (
     row_of,
     solve,
     solve_by_trees,
+    with_starts_on_goals,
 )
 
 BOARDS = int(os.environ.get("JAXLAKE_ORACLE_BOARDS", "1000"))
@@ -78,6 +79,26 @@ def test_boards_for_two_agents_agree_with_all_oracles():
     kinds = compare(grids, solutions, list(truths))
     assert kinds.keys() >= ALL_KINDS
     assert kinds["UNKNOWN"] == 0
+
+
+def test_two_agents_with_starts_on_goals_agree_with_all_oracles():
+    boards = with_starts_on_goals(SEED, FULL_BATCH, sizes=(3, 4, 5), agents=(2,))
+    truths = oracles.judge_all(boards)
+    kinds = compare(boards, solve(instances(boards, 10, 2), FULL_BATCH), list(truths))
+    assert kinds.keys() >= ALL_KINDS
+    assert kinds["UNKNOWN"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("agents", "shape", "batch"), [((3,), SMALL, SMALL_BATCH), ((3, 4, 5), FULL, FULL_BATCH)]
+)
+def test_more_agents_with_starts_on_goals_agree_with_all_oracles(agents, shape, batch):
+    boards = with_starts_on_goals(SEED, BOARDS // 2, sizes=(3, 4, 5), agents=agents)
+    truths = oracles.judge_all(boards)
+    kinds = compare(boards, solve(instances(boards, **shape), batch), list(truths))
+    assert kinds.keys() >= ALL_KINDS
+    assert kinds["UNKNOWN"] <= 0.01 * BOARDS
 
 
 @pytest.mark.slow

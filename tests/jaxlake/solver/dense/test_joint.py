@@ -12,7 +12,7 @@ from jaxlake.solver.certificates import prepare_boards
 from jaxlake.solver.dense import joint
 from jaxlake.solver.dense.components import DenseBoards, component_sizes
 from jaxlake.solver.space_time import NEVER
-from tests.jaxlake.solver.boards import instances, random_grids
+from tests.jaxlake.solver.boards import instances, random_grids, with_starts_on_goals
 
 HORIZON = 24
 RADIX = 32
@@ -33,7 +33,8 @@ SNAKE = [
 @pytest.fixture(scope="module")
 def solved():
     """Boards of one to three agents in three slots, and what the search says about them."""
-    grids = random_grids(5, 150, sizes=(3, 4, 5), agents=(1, 2, 3))
+    grids = random_grids(5, 100, sizes=(3, 4, 5), agents=(1, 2, 3))
+    grids += with_starts_on_goals(5, 50, sizes=(3, 4, 5), agents=(2, 3))
     return grids, *_solve(grids, 5, 3)
 
 
