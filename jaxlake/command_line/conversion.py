@@ -40,16 +40,23 @@ def check_source(args: argparse.Namespace) -> None:
         raise UserError(f"{source}: no such file or folder")
 
 
-def write_boards(args: argparse.Namespace) -> int:
-    """Write the boards of a source to a target, and return their number."""
-    write = _write_lines if args.target.suffix == ".jsonl" else _write_movingai
-    return write(args.target, _boards(args))
+def write_boards(args: argparse.Namespace) -> tuple[int, list[str]]:
+    """Write the boards of a source to a target.
+
+    Returns:
+        The number of boards, and one sentence per board that cannot be converted.
+    """
+    skipped: list[str] = []
+    boards = _boards(args, skipped)
+    if args.target.suffix == ".jsonl":
+        return _write_lines(args.target, boards, skipped), skipped
+    return _write_movingai(args.target, boards), skipped
 
 
-def _boards(args: argparse.Namespace) -> Boards:
+def _boards(args: argparse.Namespace, skipped: list[str]) -> Boards:
     source = args.source
     if source.suffix == ".scen":
-        return _boards_of_scenarios(source, args.map, args.agents)
+        return _boards_of_scenarios(source, args.map, args.agents, skipped)
     if (source / "manifest.json").exists():
         return _boards_of_set(source)
     if source.suffix == ".jsonl" and source.is_file():
@@ -59,7 +66,7 @@ def _boards(args: argparse.Namespace) -> Boards:
     return _published_boards(source)
 
 
-def _boards_of_scenarios(source: Path, map_file: Path, K: int) -> Boards:
+def _boards_of_scenarios(source: Path, map_file: Path, K: int, skipped: list[str]) -> Boards:
     from jaxlake import datasets
 
     passable, scenarios = datasets.read_map(map_file), datasets.read_scen(source)
@@ -69,13 +76,13 @@ def _boards_of_scenarios(source: Path, map_file: Path, K: int) -> Boards:
     if rest := rows % K:
         print(f"jaxlake: {source}: no board of the last {rest} rows", file=sys.stderr)
     for number in range(rows // K):
-        tasks = scenarios[number * K : (number + 1) * K]
+        name, tasks = f"{source.stem}-{number:05d}", scenarios[number * K : (number + 1) * K]
         try:
             board = datasets.instance_from_scenarios(passable, tasks, K)
         except datasets.DatasetError as error:
-            place = f"{source}: board {number}, of the {K} rows from row {number * K} on"
-            raise UserError(f"{place}: {error}") from None
-        yield f"{source.stem}-{number:05d}", board
+            skipped.append(f"{name}, of the {K} rows from row {number * K} on: {error}")
+        else:
+            yield name, board
 
 
 def _boards_of_set(source: AnyPath) -> Boards:
@@ -110,13 +117,18 @@ def _published_boards(source: Path) -> Boards:
         yield row.sample_id if row.config is None else f"{row.config}_{row.sample_id}", row.instance
 
 
-def _write_lines(target: Path, boards: Boards) -> int:
-    from jaxlake import format_grid
+def _write_lines(target: Path, boards: Boards, skipped: list[str]) -> int:
+    from jaxlake import GridError, format_grid
 
     count = 0
     with open_output(str(target)) as out:
         for name, board in boards:
-            out.write(json.dumps({"id": name, "grid": format_grid(board)}) + "\n")
+            try:
+                grid = format_grid(board)
+            except GridError as error:
+                skipped.append(f"{name}: {error}")
+                continue
+            out.write(json.dumps({"id": name, "grid": grid}) + "\n")
             count += 1
     return count
 

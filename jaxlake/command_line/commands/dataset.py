@@ -58,7 +58,10 @@ SOURCE  a set; a MovingAI .scen file with --map and --agents; FILE.jsonl of the 
 TARGET  FILE.jsonl: {"id", "grid"} lines for `jaxlake solve`; any other name: a folder, which gets
         a MovingAI .map and .scen for each board
 
-exit status: 0 written, 2 invalid input or configuration
+Boards that a lake or the target cannot hold are skipped and counted. Lines of boards have one
+symbol per cell, so boards whose agents start on the goals of others can only become MovingAI files.
+
+exit status: 0 all were written, 1 some were skipped, 2 invalid input or configuration
 """
 
 
@@ -219,6 +222,9 @@ def _convert(args: argparse.Namespace) -> int:
     from jaxlake.datasets import DatasetError
 
     with user_errors(DatasetError, GridError):
-        count = write_boards(args)
+        count, skipped = write_boards(args)
     print(f"{args.target}: {count:,} boards")
-    return 0
+    if skipped:
+        number = f"{len(skipped):,} of {count + len(skipped):,} boards"
+        print(f"jaxlake: skipped {number}, such as {skipped[0]}", file=sys.stderr)
+    return 1 if skipped else 0

@@ -88,6 +88,23 @@ def test_movingai_files_and_board_lines_convert_to_and_fro(cli, tmp_path):
         assert made.read_bytes() == Path(f"{stem}.map").read_bytes()
 
 
+def test_convert_skips_and_counts_boards(cli, tmp_path):
+    (tmp_path / "a.map").write_text("type octile\nheight 3\nwidth 3\nmap\n...\n...\n...\n")
+    # A plain board, one with a start on the other agent's goal, and one with equal starts.
+    tasks = ["0 0 2 0", "0 1 2 1", "0 0 2 0", "2 0 2 1", "0 0 2 0", "0 0 2 1"]
+    lines = ["version 1", *(f"0 a.map 3 3 {task} 2.0" for task in tasks)]
+    (tmp_path / "a.scen").write_text("\n".join(lines))
+    folder, text = tmp_path / "maps", tmp_path / "a.jsonl"
+    options = ["--map", tmp_path / "a.map", "--agents", 2]
+    done = cli("dataset", "convert", tmp_path / "a.scen", folder, *options)
+    assert (done.status, done.out) == (1, f"{folder}: 2 boards\n")
+    assert "skipped 1 of 3 boards, such as a-00002, of the 2 rows from row 4 on" in done.err
+    done = cli("dataset", "convert", tmp_path / "a.scen", text, *options)
+    assert (done.status, done.out) == (1, f"{text}: 1 boards\n")
+    assert "skipped 2 of 3 boards, such as a-00001: instance: got G and s at row 0" in done.err
+    assert json.loads(text.read_text())["grid"] == ["S F G", "s F g", "F F F"]
+
+
 @pytest.mark.parametrize(
     ("second", "said"),
     [
