@@ -68,11 +68,11 @@ def read_edits(text: str, domain: Domain) -> dict[str, dict[str, int]] | None:
     rows = _last_rows(text)
     if not rows:
         return None
-    known = {group: group for group in space.groups}
-    known |= {domain.symbol(group): group for group in space.groups}
+    group_names = {group: group for group in space.groups}
+    group_names |= {domain.symbol(group): group for group in space.groups}
     edits: dict[str, dict[str, int]] = {}
     for name, signs in rows:
-        group = known.get(name)
+        group = group_names.get(name)
         if group is None:
             raise EditError(
                 f"{space.group_label} {quote(name, 24)} is not one of {', '.join(space.groups)}"
@@ -147,5 +147,5 @@ def _last_rows(text: str) -> list[tuple[str, list[str]]]:
 
 def _rows(text: str) -> Iterator[tuple[str, tuple[str, list[str]] | None]]:
     for line in text.split("\n"):
-        found = _ROW.fullmatch(line.rstrip("\r"))
-        yield line, (found[1], found[2].split()) if found else None
+        match = _ROW.fullmatch(line.rstrip("\r"))
+        yield line, (match[1], match[2].split()) if match else None

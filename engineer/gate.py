@@ -46,16 +46,16 @@ def rollback_notice(
         tried: The configuration of the stage that was rolled back.
         current: The restored configuration; equal to `tried` if there was none before.
     """
-    told = (
+    text = (
         f"The valid rate fell by {-100 * comparison.difference:.1f} points, more than its noise:"
         f" {comparison.lost} instances were lost, {comparison.gained} gained of {comparison.count}."
     )
     if restored == "checkpoint":
-        told += " The weights that the stage began with were restored;"
-        told += " the failures shown are theirs."
+        text += " The weights that the stage began with were restored;"
+        text += " the failures shown are theirs."
     if tried == current:
-        return f"{told} No other configuration was in force before."
+        return f"{text} No other configuration was in force before."
     return (
-        f"{told} The configuration before was restored. Write something else than what"
+        f"{text} The configuration before was restored. Write something else than what"
         f" was tried: {answer_text(tried)}"
     )

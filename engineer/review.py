@@ -132,7 +132,7 @@ def review_answer(
     space = domain.space
     repairs: list[Repair] = []
     try:
-        draft = _Draft(_asked(text, current, domain), space, repairs)
+        draft = _Draft(_read_answer(text, current, domain), space, repairs)
         for group, knob in product(space.groups, space.knobs):
             # Values above 1 are clamped, not interpreted as percentages.
             high = 1.0 if knob == space.share else space.maximum(knob)
@@ -167,7 +167,7 @@ def review_answer(
     )
 
 
-def _asked(text: str, current: Configuration, domain: Domain) -> KnobValues:
+def _read_answer(text: str, current: Configuration, domain: Domain) -> KnobValues:
     """Parse the requested knobs of an answer in either form."""
     answer, unfinished = after_thinking(text)
     if unfinished and not answer.strip():
@@ -186,7 +186,7 @@ def _asked(text: str, current: Configuration, domain: Domain) -> KnobValues:
 
 def _parse(answer: str, space: KnobSpace) -> tuple[_Members | None, str]:
     """Return the last object with groups as keys, or None with the reason."""
-    found: _Members | None = None
+    last: _Members | None = None
     names = "|".join(re.escape(group) for group in space.groups)
     if all(group.isdecimal() for group in space.groups):
         names = "[0-9]+"  # unknown numbers are reported by name
@@ -204,8 +204,8 @@ def _parse(answer: str, space: KnobSpace) -> tuple[_Members | None, str]:
                 problem = f"the answer's JSON can't be read: {message} in {quote(candidate, 80)}"
             continue
         if any(key.fullmatch(name) for name, _ in members):
-            found = members
-    return found, problem
+            last = members
+    return last, problem
 
 
 def _objects(text: str) -> Iterator[str]:
@@ -281,12 +281,12 @@ def _group_schema(
 
 
 def _unique(
-    members: _Members, known: tuple[str, ...], prefix: str, what: str, problems: list[str]
+    members: _Members, names: tuple[str, ...], prefix: str, what: str, problems: list[str]
 ) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for key, value in members:
-        if key not in known:
-            problems.append(f"{prefix}{quote(key, 24)} is not one of {', '.join(known)}")
+        if key not in names:
+            problems.append(f"{prefix}{quote(key, 24)} is not one of {', '.join(names)}")
         elif key in given:
             problems.append(f"{what} {key} is given more than once")
         else:
@@ -322,18 +322,18 @@ def _share(draft: _Draft) -> None:
 
 def _bound_steps(draft: _Draft, current: Configuration, max_step: float) -> None:
     space, before = draft.space, current.values()
-    most = max(1, math.floor(max_step * space.units + _SAME))
+    max_steps = max(1, math.floor(max_step * space.units + _SAME))
     for group, knob in product(space.groups, space.difficulty_knobs):
         if group in before:
             here = space.to_units(before[group][knob])
             # A knob above its maximum is lowered to it at once.
-            least = min(here - most, space.to_units(space.maximum(knob)))
-            steps = min(max(space.to_units(draft.values[group][knob]), least), here + most)
+            least = min(here - max_steps, space.to_units(space.maximum(knob)))
+            steps = min(max(space.to_units(draft.values[group][knob]), least), here + max_steps)
             draft.change("bounded_step", group, knob, space.from_units(steps))
-    _bound_shares(draft, before, most)
+    _bound_shares(draft, before, max_steps)
 
 
-def _bound_shares(draft: _Draft, before: KnobValues, most: int) -> None:
+def _bound_shares(draft: _Draft, before: KnobValues, max_steps: int) -> None:
     """Limit the change of each share to `most` steps, staying close to the requested shares."""
     space, knob = draft.space, draft.space.share
     held = [before.get(group, {}).get(knob, 0.0) for group in space.groups]
@@ -342,8 +342,8 @@ def _bound_shares(draft: _Draft, before: KnobValues, most: int) -> None:
     least = space.to_units(space.min_share)
     here = apportion(held, space.units, least)
     asked = [space.to_units(share) for share in draft.column(knob)]
-    low = [max(n - most, least) for n in here]
-    high = [n + most for n in here]
+    low = [max(n - max_steps, least) for n in here]
+    high = [n + max_steps for n in here]
     shares = [min(max(n, a), b) for n, a, b in zip(asked, low, high, strict=True)]
     # Terminates, because the current shares lie within the limits and have the right sum.
     while (missing := space.units - sum(shares)) != 0:

@@ -15,7 +15,7 @@ from training.audit import record_digests, require_sealed_weights, require_start
 from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.learner.optimizer import LearnerState
-from training.memory import full_memory_told, require_memory
+from training.memory import report_out_of_memory, require_memory
 from training.phases import warm_start
 from training.phases.adapters import export_stage, stage_adapters
 from training.phases.atlas import measure_last_atlas
@@ -70,12 +70,12 @@ def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None
         elif config.started_from is None:
             require_memory("model.scratch", DecoderConfig(**config.model.scratch.model_dump()))
     from_first("the start from another run", lambda: make_start(config, path))
-    with open_run(config, path) as (directory, known), full_memory_told(_LESS_MEMORY):
-        _run(config, directory, stop_after, known=known)
+    with open_run(config, path) as (directory, existed), report_out_of_memory(_LESS_MEMORY):
+        _run(config, directory, stop_after, existed=existed)
 
 
 def _run(
-    config: RunConfig, directory: RunDirectory, stop_after: int | None, *, known: bool
+    config: RunConfig, directory: RunDirectory, stop_after: int | None, *, existed: bool
 ) -> None:
     """Run or resume a run, and print its result if it is finished."""
     validation = None
@@ -83,7 +83,7 @@ def _run(
         summary = directory.summary.read()
         console.print(f"{directory.path} holds this run, finished; remove it to start again.")
     else:
-        verb = "Resuming" if known else "Starting"
+        verb = "Resuming" if existed else "Starting"
         console.print(f"{verb} {config.name} in {directory.path}.")
         stages = config.stages.count
         last = stages if stop_after is None else min(stop_after, stages)
@@ -171,7 +171,7 @@ def _stages_with(
                 sampler.sync(run.policy.tensors(state.params))
         del trained  # free memory: after a rollback it holds another learner
         if not learned:
-            state = _learned_to_design(run, sampler, state, results)
+            state = _learn_to_design(run, sampler, state, results)
         results[stage] = design(run, sampler, results)
         read(run, sampler, results)
         _close_stage(run, stage, boards)
@@ -181,7 +181,7 @@ def _stages_with(
     return results
 
 
-def _learned_to_design(
+def _learn_to_design(
     run: ActiveRun, sampler: Sampler, state: LearnerState, results: list[StageResult]
 ) -> LearnerState:
     """Let the policy learn to design, if enabled, and save it before the Design phase."""
@@ -212,8 +212,8 @@ def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, An
     else:
         folder = directory.initial_policy
         from_first("the weights of another run", lambda: require_started_weights(config, directory))
-        made = directory.sums.knows_folder(folder) or config.started_from is not None
-        if not from_first("a look for the first policy", lambda: made and folder.exists()):
+        exists = directory.sums.knows_folder(folder) or config.started_from is not None
+        if not from_first("a look for the first policy", lambda: exists and folder.exists()):
             texts = warm_start.texts_for_tokenizer(config)
             length = config.sampling.max_model_len
             if is_first():

@@ -16,7 +16,7 @@ _FULL = "RESOURCE_EXHAUSTED"  # prefix of XLA's messages on all devices
 
 
 @contextmanager
-def full_memory_told(advice: str) -> Iterator[None]:
+def report_out_of_memory(advice: str) -> Iterator[None]:
     """Convert out-of-memory errors to a `UserError` that ends with `advice`."""
     try:
         yield
@@ -30,9 +30,9 @@ def full_memory_told(advice: str) -> Iterator[None]:
 def require_memory(name: str, shape: DecoderConfig) -> None:
     """Raise a `UserError` if a model's weights, in float32, exceed this machine's memory."""
     needed = 4 * sum(prod(sizes) for sizes in parameter_shapes(shape).values())
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > there:
+    available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > available:
         raise UserError(
             f"{name}: got a model of {needed // 4:,} weights, allowed is what this machine's "
-            f"memory holds: they take {needed / _GIB:,.1f} GiB, {there / _GIB:,.1f} are there"
+            f"memory holds: they take {needed / _GIB:,.1f} GiB, {available / _GIB:,.1f} are there"
         )

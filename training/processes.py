@@ -110,14 +110,14 @@ def gather(what: str, value: str = "") -> list[str]:
         return [value]
     client, place = _state().client, next(_rounds)
     client.key_value_set(f"jaxlake/{place}/{jax.process_index()}", f"{what}\n{value}")
-    told = [_await(f"jaxlake/{place}/{index}", what) for index in range(jax.process_count())]
+    messages = [_await(f"jaxlake/{place}/{index}", what) for index in range(jax.process_count())]
     # Every process in this round has read all values of the last one, so older ones can be deleted.
     with suppress(jax.errors.JaxRuntimeError):
         client.key_value_delete(f"jaxlake/{place - 1}/{jax.process_index()}")
-    for index, one in enumerate(told):
+    for index, one in enumerate(messages):
         if (theirs := one.partition("\n")[0]) != what:
             raise PeerError(f"process {index} is at {theirs!r}, and this one at {what!r}")
-    return [one.partition("\n")[2] for one in told]
+    return [one.partition("\n")[2] for one in messages]
 
 
 def wait_for_all(what: str) -> None:
@@ -240,7 +240,7 @@ def _leave(error: BaseException) -> NoReturn:
     elif ending.message is not None:
         print(f"jaxlake: error: {printable(ending.message)}", file=sys.stderr)
     if not isinstance(error, PeerError):
-        _tell_failure(error)
+        _publish_failure(error)
     end_children()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
@@ -248,7 +248,7 @@ def _leave(error: BaseException) -> NoReturn:
     os._exit(1 if ending is None else ending.status)
 
 
-def _tell_failure(error: BaseException) -> None:
+def _publish_failure(error: BaseException) -> None:
     """Publish the reason of a failure, which waiting processes check for."""
     if isinstance(error, SystemExit) and error.code == TERMINATED:
         what_happened = "was ended by SIGTERM"
@@ -269,8 +269,8 @@ def _await(key: str, what: str) -> str:
     client = _state().client
     while True:
         try:
-            told: str = client.blocking_key_value_get(key, _POLL_MS)
-            return told
+            value: str = client.blocking_key_value_get(key, _POLL_MS)
+            return value
         except jax.errors.JaxRuntimeError as error:
             if "DEADLINE_EXCEEDED" not in str(error):
                 raise PeerError(f"{what}: a process of this run is gone: {_line(error)}") from error

@@ -30,7 +30,7 @@ def in_thread(function: Callable[[], T], name: str) -> Future[T]:
     return future
 
 
-def let_others_go_first(names: str, niceness: int = 10) -> int:
+def lower_priority(names: str, niceness: int = 10) -> int:
     """Lower the priority of threads whose names start with `names`, and return their number.
 
     Only Linux has priorities per thread. On other systems this does nothing and returns 0.
@@ -38,12 +38,12 @@ def let_others_go_first(names: str, niceness: int = 10) -> int:
     if sys.platform != "linux":
         return 0
     lowered = min(os.getpriority(os.PRIO_PROCESS, 0) + niceness, _LOWEST)
-    found = 0
+    count = 0
     for task in Path("/proc/self/task").iterdir():
         try:
             if (task / "comm").read_text().startswith(names):
                 os.setpriority(os.PRIO_PROCESS, int(task.name), lowered)
-                found += 1
+                count += 1
         except OSError:  # the thread has ended, or its priority is lower already
             continue
-    return found
+    return count

@@ -22,7 +22,7 @@ from training.learner.packing import PackedGroups
 from training.policy.architectures import DecoderConfig
 from training.policy.decoder import Decoder
 from training.policy.kernels import kind_for
-from training.run.throughput import known_peak
+from training.run.throughput import peak_tflops
 from training.schema import Grpo
 
 MODELS = {
@@ -89,7 +89,7 @@ def measure_update(shape: DecoderConfig, work: Work, updates: int = UPDATES) -> 
         "grad_norm": float(metrics["grad_norm"]),
         **kernels_of(update),
     }
-    if (peak := known_peak(device, "bfloat16")) is not None:
+    if (peak := peak_tflops(device, "bfloat16")) is not None:
         answers = [[float(work.width)] * work.rows] * work.micro_batches
         flops = update_flops(shape, [float(work.prompt)] * work.micro_batches, answers)
         record["mfu"] = flops / (peak * 1e12 * seconds)

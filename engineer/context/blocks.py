@@ -117,12 +117,12 @@ def _validation_cells(domain: Domain, tally: GroupEvidence | None) -> dict[str, 
     names = ("valid now", "readable", "cut off", "most frequent failure")
     if tally is None or not tally.count:
         return dict.fromkeys(names, "?")
-    most = max(domain.failures, key=lambda term: tally.failures.get(term.key, 0))
-    count = tally.failures.get(most.key, 0)
+    top = max(domain.failures, key=lambda term: tally.failures.get(term.key, 0))
+    count = tally.failures.get(top.key, 0)
     cells = (
         _rate(tally),
         *_signal_cells(tally.signals),
-        f"{most.name} ({tally.percent(count)}%)" if count else "none",
+        f"{top.name} ({tally.percent(count)}%)" if count else "none",
     )
     return dict(zip(names, cells, strict=True))
 
@@ -219,11 +219,11 @@ def _case_line(domain: Domain, case: FailedCase) -> str:
 
 def _environment_statistics(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
     """Return the generator's statistics of the training instances."""
-    domain, known = view.domain, view.evidence.environment
-    if not detail.statistics or not known:
+    domain, statistics = view.domain, view.evidence.environment
+    if not detail.statistics or not statistics:
         return ""
     lines = ["## Environment statistics\nOf the stage's training instances:"]
-    for group, values in known.items():
+    for group, values in statistics.items():
         parts = [
             f"{term.name} {values[term.key]:.3g}"
             for term in domain.statistics

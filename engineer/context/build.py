@@ -71,7 +71,7 @@ def build_context(
     """
     text = _render(view, detail, blocks, style)
     tokens = count_tokens(text)
-    made: dict[str, None] = {}
+    cut_names: dict[str, None] = {}
     smaller = cuts(view, detail)
     while max_tokens is not None and tokens > max_tokens:
         step = next(smaller, None)
@@ -83,9 +83,9 @@ def build_context(
         name, detail = step  # later cuts build on this one, even if it changes nothing
         shorter = _render(view, detail, blocks, style)
         if shorter != text:
-            made[name] = None
+            cut_names[name] = None
             text, tokens = shorter, count_tokens(shorter)
-    return Context(text, tuple(made), tokens)
+    return Context(text, tuple(cut_names), tokens)
 
 
 def answer_form(domain: Domain, style: ContextStyle) -> AnswerForm:

@@ -78,8 +78,8 @@ class SecBanditEngineer(ComputedEngineer):
 
     def _configuration(self, task: Task) -> Configuration:
         values = self.values(task.view)
-        most = max(values.values())
-        weights = {group: math.exp((value - most) / self.tau) for group, value in values.items()}
+        largest = max(values.values())
+        weights = {group: math.exp((value - largest) / self.tau) for group, value in values.items()}
         return compose_configuration(task.view, split_data(weights, task.view))
 
 

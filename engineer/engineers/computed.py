@@ -45,8 +45,8 @@ def split_data(
     sum allows; a floor above 0 is at least one grid step.
     """
     space = view.domain.space
-    known = [weight for weight in weights.values() if weight is not None]
-    mean = math.fsum(known) / len(known) if known else 0.0
+    values = [weight for weight in weights.values() if weight is not None]
+    mean = math.fsum(values) / len(values) if values else 0.0
     wanted = [mean if (w := weights[group]) is None else w for group in space.groups]
     if not math.fsum(wanted) > 0.0:
         before = space.knobs_of(view.current)

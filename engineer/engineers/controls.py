@@ -57,7 +57,7 @@ def shuffle(view: StageView, seed: int) -> StageView:
     groups = list(dict.fromkeys(chain(view.domain.space.groups, *by_group)))
     order = np.random.default_rng([seed, _SHUFFLING]).permutation(len(groups)).tolist()
     cycle = zip(order, order[1:] + order[:1], strict=True)
-    shown_as = {groups[here]: groups[there] for here, there in cycle}
+    shown_as = {groups[source]: groups[target] for source, target in cycle}
 
     def renamed(values: Mapping[str, T]) -> dict[str, T]:
         moved = {shown_as[group]: value for group, value in values.items()}

@@ -92,13 +92,13 @@ def _knob_edits(row: GroupReadout, domain: Domain, *, rolled: bool) -> dict[str,
 def _transfer(readout: Readout, share: str) -> tuple[str | None, str | None]:
     """Return the groups that receive and give a step of data, or None for both."""
     worth = {group: _worth(row) for group, row in readout.groups.items()}
-    known = {group: value for group, value in worth.items() if value is not None}
-    spare = [group for group in known if readout.groups[group].levels[share] > 0]
+    worths = {group: value for group, value in worth.items() if value is not None}
+    spare = [group for group in worths if readout.groups[group].levels[share] > 0]
     if not spare:
         return None, None
-    takes = max(known, key=known.__getitem__)  # ties: the first
-    gives = min(reversed(spare), key=known.__getitem__)  # ties: the last
-    return (takes, gives) if known[takes] > known[gives] else (None, None)
+    takes = max(worths, key=worths.__getitem__)  # ties: the first
+    gives = min(reversed(spare), key=worths.__getitem__)  # ties: the last
+    return (takes, gives) if worths[takes] > worths[gives] else (None, None)
 
 
 def _worth(row: GroupReadout) -> int | None:

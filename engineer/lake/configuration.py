@@ -31,13 +31,13 @@ class LakeConfiguration(Configuration):
     def _each_size_once(
         cls, sizes: object, read: ValidatorFunctionWrapHandler
     ) -> dict[int, SizeKnobs]:
-        found: dict[int, SizeKnobs] = read(sizes)
-        if isinstance(sizes, Mapping) and len(found) < len(sizes):
+        knobs_by_size: dict[int, SizeKnobs] = read(sizes)
+        if isinstance(sizes, Mapping) and len(knobs_by_size) < len(sizes):
             # The same size can be written as 3, "03" or "3.0".
             read_as = [int(str(size).partition(".")[0]) for size in sizes]
-            twice = sorted(size for size in found if read_as.count(size) > 1)
+            twice = sorted(size for size in knobs_by_size if read_as.count(size) > 1)
             raise ValueError(f"map size {', '.join(map(str, twice))} is given more than once")
-        return dict(sorted(found.items()))
+        return dict(sorted(knobs_by_size.items()))
 
     def values(self) -> KnobValues:
         """Return the knobs as plain numbers, sizes ascending."""

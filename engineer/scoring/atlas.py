@@ -166,8 +166,8 @@ def atlas_grid(domain: Domain, levels: int) -> list[tuple[str, dict[str, float]]
         ]
         axes = dict(pure)
         for knob in even:
-            most = space.to_units(max(corner[knob] for corner in corners))
-            steps = np.unique(np.floor(np.linspace(0, most, levels) + 0.5))
+            largest = space.to_units(max(corner[knob] for corner in corners))
+            steps = np.unique(np.floor(np.linspace(0, largest, levels) + 0.5))
             axes[knob] = [space.from_units(int(n)) for n in steps]
         for point in itertools.product(*(axes[knob] for knob in space.difficulty_knobs)):
             cells.append((group, dict(zip(space.difficulty_knobs, point, strict=True))))

@@ -70,13 +70,13 @@ class Reading(FrozenModel):
 
     def sentence(self) -> str:
         """Return a sentence about the facts that the model reads."""
-        known = [one.flips for one in self.facts if one.flips is not None]
-        if not known:
+        rates = [one.flips for one in self.facts if one.flips is not None]
+        if not rates:
             return "Whether it reads can't be told: no swap changes the rule's edits."
         if not self.unread:
             gaps = [one.gap for one in self.facts]
             return (
-                f"It reads: for every fact at least {min(known):.1%} of its edits change where the"
+                f"It reads: for every fact at least {min(rates):.1%} of its edits change where the"
                 f" rule's do, and one swapped fact makes the rule's answer {min(gaps):.1f} to"
                 f" {max(gaps):.1f} nats less probable."
             )
@@ -105,7 +105,7 @@ def reading_set(domain: Domain, count: int, seed: int) -> ReadingSet:
     rng = np.random.default_rng(seed)
     drawn: list[Readout] = []
     while len(drawn) < 2 * count:
-        drawn += _shown_whole(synthetic_readouts(rng, domain))
+        drawn += _complete_readouts(synthetic_readouts(rng, domain))
     plain, others = drawn[:count], drawn[count : 2 * count]
     swapped = {
         fact: tuple(
@@ -156,7 +156,7 @@ def measure_reading(contexts: ReadingSet, reader: Reader) -> Reading:
     )
 
 
-def _shown_whole(readouts: Sequence[Readout]) -> list[Readout]:
+def _complete_readouts(readouts: Sequence[Readout]) -> list[Readout]:
     """Return the contexts without omitted blocks."""
 
     def whole(row: GroupReadout) -> bool:
@@ -186,10 +186,10 @@ def _ask_all(
 
 def _read_answer(text: str, domain: Domain) -> Edits:
     try:
-        found = read_edits(text, domain)
+        edits = read_edits(text, domain)
     except EditError:
-        found = None
-    return found if found is not None else _every(domain, _MALFORMED)
+        edits = None
+    return edits if edits is not None else _every(domain, _MALFORMED)
 
 
 def _costs(

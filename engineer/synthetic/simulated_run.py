@@ -75,7 +75,7 @@ def simulated_run(
     learner = _learner(rng, domain)
     count = int(rng.integers(counts[0], counts[1] + 1))
     before = _validate(rng, domain, learner, count)
-    current, designed_from = _anywhere(rng, space), None
+    current, designed_from = _random_configuration(rng, space), None
     decision: HowDecided = "initial"
     history: list[StageHistory] = []
     views = []
@@ -168,11 +168,11 @@ def _next_design(rng: np.random.Generator, view: StageView) -> Configuration:
     if draw < 0.4:
         return next_configuration(view)
     if draw < 0.8:
-        return _edited(rng, view)
-    return _anywhere(rng, view.domain.space)
+        return _random_edits(rng, view)
+    return _random_configuration(rng, view.domain.space)
 
 
-def _edited(rng: np.random.Generator, view: StageView) -> Configuration:
+def _random_edits(rng: np.random.Generator, view: StageView) -> Configuration:
     space = view.domain.space
     signs = rng.choice([-1, 0, 0, 1], (len(space.groups), len(space.knobs))).tolist()
     edits: Edits = {
@@ -189,7 +189,7 @@ def _edited(rng: np.random.Generator, view: StageView) -> Configuration:
     return space.make(asked)
 
 
-def _anywhere(rng: np.random.Generator, space: KnobSpace) -> Configuration:
+def _random_configuration(rng: np.random.Generator, space: KnobSpace) -> Configuration:
     """Draw a configuration on the grid, often with knobs and shares at their limits."""
     weights = rng.dirichlet([1.5] * len(space.groups)).tolist()
     if rng.random() < 0.15:  # the maximum share for one group
@@ -199,8 +199,8 @@ def _anywhere(rng: np.random.Generator, space: KnobSpace) -> Configuration:
     for group, share in zip(space.groups, shares, strict=True):
         values[group] = {space.share: space.from_units(share)}
         for knob in space.difficulty_knobs:
-            most = space.to_units(space.maximum(knob))
-            anywhere = int(rng.integers(0, most + 1))
-            steps = int(rng.choice([0, most, anywhere], p=[0.15, 0.15, 0.7]))
+            maximum = space.to_units(space.maximum(knob))
+            anywhere = int(rng.integers(0, maximum + 1))
+            steps = int(rng.choice([0, maximum, anywhere], p=[0.15, 0.15, 0.7]))
             values[group][knob] = space.from_units(steps)
     return space.make(values)

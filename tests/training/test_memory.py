@@ -8,7 +8,7 @@ import pytest
 from jaxlake.command_line.entry import main
 from tests.paths import TINY
 from training.errors import UserError
-from training.memory import full_memory_told
+from training.memory import report_out_of_memory
 
 LAYERS = 10**9
 
@@ -26,7 +26,7 @@ def test_model_beyond_memory_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_out_of_memory_message_suggests_smaller_settings():
     told = r"memory is full \(RESOURCE_EXHAUSTED.*\): smaller ones"
-    with pytest.raises(UserError, match=told), full_memory_told("smaller ones"):
+    with pytest.raises(UserError, match=told), report_out_of_memory("smaller ones"):
         jnp.zeros(2**50, jnp.int8).block_until_ready()
-    with pytest.raises(UserError, match="memory is full"), full_memory_told("smaller ones"):
+    with pytest.raises(UserError, match="memory is full"), report_out_of_memory("smaller ones"):
         raise MemoryError

@@ -36,11 +36,11 @@ BEHIND = """
 import os, sys
 from pathlib import Path
 import jax, jax.numpy as jnp
-from training.threads import let_others_go_first
+from training.threads import lower_priority
 
 jnp.ones((64, 64)).sum().block_until_ready()
 own = os.getpriority(os.PRIO_PROCESS, 0)
-found = [let_others_go_first(sys.argv[1], 3) for _ in range(2)]
+found = [lower_priority(sys.argv[1], 3) for _ in range(2)]
 tasks = Path("/proc/self/task").iterdir()
 nice = {task: os.getpriority(os.PRIO_PROCESS, int(task.name)) - own for task in tasks}
 names = {task: (task / "comm").read_text() for task in nice}

@@ -11,7 +11,7 @@ from training.analysis import METRIC_NAMES
 from training.analysis.pass_at_k import pass_rate, pass_sizes
 from training.environments.catalogue import domain_of
 from training.errors import UserError
-from training.memory import full_memory_told
+from training.memory import report_out_of_memory
 from training.phases.validate import answer, judge_answers, validation_set
 from training.policy import huggingface
 from training.policy.policy import Policy, load_policy
@@ -40,7 +40,7 @@ def frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Policy, Sam
     The engine has a copy of the weights, so the loaded ones are freed once it runs.
     """
     less = "more devices in model.mesh and a smaller sampling.max_num_seqs take less"
-    with full_memory_told(less), tempfile.TemporaryDirectory() as scratch:
+    with report_out_of_memory(less), tempfile.TemporaryDirectory() as scratch:
         policy, params = load_policy(folder, config)
         folder = Path(scratch) / "engine"
         sampler = start_sampler(policy, params, config.sampling, folder, seed=config.seed)

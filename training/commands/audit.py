@@ -27,9 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @reading
 def run(args: argparse.Namespace) -> int:
     """Audit a run, and print its problems and the result."""
-    from training.commands.runs import known_run
+    from training.commands.runs import require_run
 
-    directory, broken = known_run(args.run_dir), False
+    directory, broken = require_run(args.run_dir), False
     from training.audit import audit_run
 
     for audited in audit_run(args.run_dir, deep=not args.shallow):

@@ -163,10 +163,10 @@ def _read_answer(record: Record) -> Record:
 
 @reading
 def _context(args: argparse.Namespace) -> int:
-    from training.commands.runs import known_run, known_stage
+    from training.commands.runs import require_run, require_stage
 
-    stage = known_stage(args.run_dir, args.stage)
-    sys.stdout.write(known_run(args.run_dir).stage(stage).context.read())
+    stage = require_stage(args.run_dir, args.stage)
+    sys.stdout.write(require_run(args.run_dir).stage(stage).context.read())
     return 0
 
 
@@ -180,18 +180,18 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _replay_with(args: argparse.Namespace) -> int:
-    from training.commands.runs import known_stage
-    from training.schema import known_engineer
+    from training.commands.runs import require_stage
+    from training.schema import check_engineer_kind
 
     kinds = [name for kind in args.engineers.split(",") if (name := kind.strip())]
     if not kinds:
         raise UserError("--engineers: got none, names separated by commas are needed")
     for kind in kinds:
         try:
-            known_engineer(kind)
+            check_engineer_kind(kind)
         except ValueError as error:
             raise UserError(f"--engineers: {error}") from None
-    stage = known_stage(args.run_dir, args.stage)
+    stage = require_stage(args.run_dir, args.stage)
     require_writable(args.json)
     from training.analysis.replay import replay_stage
 

@@ -29,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @reading
 def run(args: argparse.Namespace) -> int:
     """Write the report and print its path."""
-    from training.commands.runs import known_run
+    from training.commands.runs import require_run
 
-    known_run(args.run_dir)
+    require_run(args.run_dir)
     require_writable(args.output, make_folders=True)
     from training.analysis.report import build_report
 

@@ -7,7 +7,7 @@ from training.run.directory import RunDirectory
 from training.run.sums import require_no_links_out
 
 
-def known_run(path: Path) -> RunDirectory:
+def require_run(path: Path) -> RunDirectory:
     """Return the directory of a run; raise a `UserError` if the run does not exist."""
     directory = RunDirectory(path)
     if not directory.config_file.exists():
@@ -16,19 +16,19 @@ def known_run(path: Path) -> RunDirectory:
     return directory
 
 
-def known_stage(path: Path, stage: int | None) -> int:
+def require_stage(path: Path, stage: int | None) -> int:
     """Return a validated stage of a run, from 1, by default the last one."""
-    directory = known_run(path)
-    known = [
+    directory = require_run(path)
+    stages = [
         number
         for number in directory.stage_numbers()
         if number and directory.stage(number).episodes.exists()
     ]
-    if stage is None and known:
-        return known[-1]
-    if stage is None or stage not in known:
+    if stage is None and stages:
+        return stages[-1]
+    if stage is None or stage not in stages:
         got = "none" if stage is None else stage
-        validated = ", ".join(map(str, known)) or "none yet"
+        validated = ", ".join(map(str, stages)) or "none yet"
         raise UserError(
             f"--stage: got {got}, allowed are the stages with a validation from 1 on: {validated}"
         )
@@ -37,7 +37,7 @@ def known_stage(path: Path, stage: int | None) -> int:
 
 def policy_folder(run_dir: Path, stage: int | None) -> Path:
     """Return the folder of a run's policy after a stage (None: the newest in force)."""
-    directory = known_run(run_dir)
+    directory = require_run(run_dir)
     stages = [one for one in directory.stage_numbers() if directory.stage(one).policy.is_dir()]
     if not stages:
         raise UserError(f"{run_dir}: holds no policy; is it a run that finished a stage?")

@@ -41,8 +41,8 @@ def check_run_environment(config: RunConfig, *, configurations: int = 3) -> None
             answer gets as much reward as a demonstration), evidence, slices, nearest.
     """
     environment = environment_of(config)
-    domain = _made("draw", lambda: environment.domain)
-    held_out: Instances = _made("draw", environment.validation_set)
+    domain = _call("draw", lambda: environment.domain)
+    held_out: Instances = _call("draw", environment.validation_set)
     _check_nearest(domain)
     drawn: Configuration = config.environment.initial
     rng = np.random.default_rng(0)
@@ -88,7 +88,7 @@ def _check_draw(
 
     def draw(seed: int) -> Any:
         key = jax.random.key(seed)
-        stage = _made("draw", lambda: environment.stage_set(key, configuration, count, held_out))
+        stage = _call("draw", lambda: environment.stage_set(key, configuration, count, held_out))
         return stage.boards
 
     boards, again, other = draw(number), draw(number), draw(number + 1000)
@@ -100,16 +100,16 @@ def _check_draw(
     _require(differs, "determinism", "every key draws the same instances in the same order")
     held = set(_lines(environment, held_out)) & set(lines)
     _require(not held, "draw", f"{len(held)} instances are held out for validation")
-    found = Counter(str(group) for group in environment.groups(boards).tolist())
+    counts = Counter(str(group) for group in environment.groups(boards).tolist())
     for group, knobs in configuration.values().items():
         asked = knobs[environment.domain.space.share] * count
         _require(
-            abs(found[group] - asked) < 1 + 1e-6,
+            abs(counts[group] - asked) < 1 + 1e-6,
             "shares",
-            f"{found[group]} instances of {group}, asked for were {asked:g}",
+            f"{counts[group]} instances of {group}, asked for were {asked:g}",
         )
-        del found[group]
-    _require(not found, "shares", f"groups that the configuration lacks: {', '.join(found)}")
+        del counts[group]
+    _require(not counts, "shares", f"groups that the configuration lacks: {', '.join(counts)}")
 
 
 def _check_prompts(environment: TrainingEnvironment, instances: Instances) -> None:
@@ -134,15 +134,15 @@ def _check_scores(environment: TrainingEnvironment, instances: Instances) -> Non
 
 
 def _check_demonstrations(environment: TrainingEnvironment, instances: Instances) -> None:
-    shown = _made("demonstrations", lambda: environment.demonstrations(instances))
+    shown = _call("demonstrations", lambda: environment.demonstrations(instances))
     scores = _judged(environment, instances, shown).scores
     for row in np.flatnonzero(~scores.valid)[:1]:
         _require(False, "demonstrations", f"{shown[row]!r:.100} is not valid")
     rows = np.repeat(np.arange(len(instances)), len(ANSWERS))
     other = _judged(environment, instances.take(rows), list(ANSWERS) * len(instances)).scores
     invalid = other.rewards[~other.valid]
-    if len(invalid) and (most := invalid.max()) >= (least := scores.rewards.min()):
-        _require(False, "pay", f"an invalid answer is paid {most}, a demonstration {least}")
+    if len(invalid) and (highest := invalid.max()) >= (lowest := scores.rewards.min()):
+        _require(False, "pay", f"an invalid answer is paid {highest}, a demonstration {lowest}")
 
 
 def _check_evidence(environment: TrainingEnvironment, instances: Instances) -> None:
@@ -150,7 +150,7 @@ def _check_evidence(environment: TrainingEnvironment, instances: Instances) -> N
     texts = [ANSWERS[row % len(ANSWERS)] for row in range(len(instances))]
     judged = _judged(environment, instances, texts)
 
-    episodes: tuple[EpisodeRecord, ...] = _made(
+    episodes: tuple[EpisodeRecord, ...] = _call(
         "evidence", lambda: environment.episodes(instances, texts, judged)
     )
     evidence, domain = evidence_of(0, episodes), environment.domain
@@ -172,10 +172,10 @@ def _check_evidence(environment: TrainingEnvironment, instances: Instances) -> N
 
 
 def _judged(environment: TrainingEnvironment, instances: Instances, texts: Sequence[str]) -> Any:
-    return _made("scores", lambda: environment.judge(instances, texts))
+    return _call("scores", lambda: environment.judge(instances, texts))
 
 
-def _made(reason: str, make: Callable[[], Any]) -> Any:
+def _call(reason: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
     except UserError as error:

@@ -131,8 +131,8 @@ class Lake:
         if paid.function is None:
             rewards = np.asarray(reward(outcomes, values))
         else:
-            known = np.asarray(instances.solutions.status) == Status.OPTIMAL
-            facts = scores_of(verdict, known, values)
+            has_optimum = np.asarray(instances.solutions.status) == Status.OPTIMAL
+            facts = scores_of(verdict, has_optimum, values)
             rewards = _paid_by_function(paid.function, texts, instances, facts)
         scores = Scores(
             rewards=rewards,
@@ -210,18 +210,18 @@ def _episode(
         scores={key: bool(getattr(outcomes, key)[row]) for key in _OPTIMA},
         parsed=bool(scores.parsed[row]),
         failure=scores.failures[row],
-        time=_known(outcomes.time[row]),
+        time=_optional(outcomes.time[row]),
         reason=answer.reason,
         lake=LakeAnswer(
             needs_wait=needs_wait,
             optimum=int(boards.solutions.sum_of_costs[row]),
             plan=plan,
             arrived=float(outcomes.at_goal[row].sum() / boards.instances.agent_mask[row].sum()),
-            agent=_known(outcomes.agent[row]),
-            sum_of_costs=_known(outcomes.sum_of_costs[row]),
+            agent=_optional(outcomes.agent[row]),
+            sum_of_costs=_optional(outcomes.sum_of_costs[row]),
         ),
     )
 
 
-def _known(value: Any) -> int | None:
+def _optional(value: Any) -> int | None:
     return None if value < 0 else int(value)

@@ -102,19 +102,19 @@ class OneByOne:
 
     def _statistics(self, instances: Sequence[Any]) -> dict[str, float]:
         """Return the statistics of one group's instances; raise `UserError` if one is invalid."""
-        found = self.user.statistics(instances)
-        known = [term.key for term in self.domain.statistics]
-        for name, value in found.items():
-            if name not in known:
-                allowed = ", ".join(known) or "none"
+        statistics = self.user.statistics(instances)
+        keys = [term.key for term in self.domain.statistics]
+        for name, value in statistics.items():
+            if name not in keys:
+                allowed = ", ".join(keys) or "none"
                 raise UserError(
                     f"{self.kind}: statistics: got {shortened(name)}, allowed are the domain's: "
-                    f"{allowed}{did_you_mean(name, known)}"
+                    f"{allowed}{did_you_mean(name, keys)}"
                 )
             if not (isinstance(value, numbers.Real) and math.isfinite(value)):
                 problem = f"got {shortened(value)}, allowed are finite numbers"
                 raise UserError(f"{self.kind}: statistics: {name}: {problem}")
-        return {name: six_digits(value) for name, value in found.items()}
+        return {name: six_digits(value) for name, value in statistics.items()}
 
     def groups(self, instances: InstanceList) -> np.ndarray:
         """Return the group of each instance, str (B,)."""
@@ -162,18 +162,18 @@ class OneByOne:
     ) -> InstanceList:
         """Return instances that the user's class draws; raise `UserError` if any is invalid."""
         kept = () if held_out is None else held_out.values
-        made = self.user.space.make(configuration.values())
-        drawn = InstanceList(tuple(self.user.draw(made, count, seed_of(key), kept)))
+        requested = self.user.space.make(configuration.values())
+        drawn = InstanceList(tuple(self.user.draw(requested, count, seed_of(key), kept)))
         asked = f"{count} instances of {json.dumps(configuration.values())}"
         if len(drawn) != count:
             raise UserError(
                 f"{self.kind}: draw made {len(drawn)} of {asked}; it has to make all of them, and "
                 "Domain.nearest has to say of which configurations there are so many"
             )
-        known = set(self.user.space.groups)
-        if unknown := sorted({self.user.group(one) for one in drawn} - known):
+        groups = set(self.user.space.groups)
+        if unknown := sorted({self.user.group(one) for one in drawn} - groups):
             allowed = ", ".join(self.user.space.groups)
-            allowed += did_you_mean(unknown[0], known)
+            allowed += did_you_mean(unknown[0], groups)
             raise UserError(f"{self.kind}: group: got {', '.join(unknown)}, allowed are {allowed}")
         held = {json.dumps(self._as_json(one), sort_keys=True) for one in kept}
         for one in drawn if held else ():

@@ -108,10 +108,10 @@ def pack_groups(
         used = round_up(-(-len(sizes) // capacity), micro_batch_bundles)
         unused = bundles // minibatches - used
         layout += _deal(sizes, used, capacity) + [[] for _ in range(unused)]
-    most = max(sum(len(rows[group]) for group in bundle) for bundle in layout)
+    max_rows = max(sum(len(rows[group]) for group in bundle) for bundle in layout)
     packed = _padding(
         (bundles, capacity, round_up(max(len(prompt) - 1 for prompt in prompts) or 1, bucket)),
-        (bundles, round_up(most or 1, capacity), width),
+        (bundles, round_up(max_rows or 1, capacity), width),
         pad_id,
     )
     for bundle, groups in enumerate(layout):

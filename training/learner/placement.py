@@ -34,10 +34,10 @@ class Placement:
 
         def sharding(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
             ends = (path[start:] for start in range(len(path)))
-            found = next((weights[end] for end in ends if end in weights), None)
-            if found is None or len(found.spec) > len(leaf.shape):
+            match = next((weights[end] for end in ends if end in weights), None)
+            if match is None or len(match.spec) > len(leaf.shape):
                 return self.everywhere
-            return found
+            return match
 
         return jax.tree_util.tree_map_with_path(sharding, tree)
 
@@ -68,10 +68,10 @@ def placement_of(graphdef: nnx.GraphDef, params: Any) -> Placement | None:
 def place_like(tree: Any, params: Any) -> Any:
     """Move a pytree that contains pytrees like the weights to the devices of the weights."""
     shardings = jax.tree.map(lambda leaf: getattr(leaf, "sharding", None), params)
-    found = jax.tree.leaves(shardings, is_leaf=lambda leaf: leaf is None)
-    if not found or not all(isinstance(one, NamedSharding) for one in found):
+    leaves = jax.tree.leaves(shardings, is_leaf=lambda leaf: leaf is None)
+    if not leaves or not all(isinstance(one, NamedSharding) for one in leaves):
         return tree
-    return Placement(shardings).place(tree) if found[0].mesh.size > 1 else tree
+    return Placement(shardings).place(tree) if leaves[0].mesh.size > 1 else tree
 
 
 def constrain(tree: Any, shardings: Any) -> Any:

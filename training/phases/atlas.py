@@ -69,8 +69,8 @@ def draw_cell_boards(
         max_candidates=lake.max_candidates,
         seen=seen,
     )
-    made = [outcome.count - outcome.missing for outcome in outcomes]
-    return boards, np.repeat(requested, made)
+    counts = [outcome.count - outcome.missing for outcome in outcomes]
+    return boards, np.repeat(requested, counts)
 
 
 def measure_atlas(
@@ -113,7 +113,7 @@ def measured_atlas(
         atlas = measure_atlas(run.config, run.policy, sampler, stage, run.validation)
         sampler.sync(run.policy.tensors(state.params))
         file.write(AtlasRecord(stage=stage, weights=reference_of(results, stage + 1), atlas=atlas))
-    return known_atlas(run.directory, run.config, stage)
+    return read_atlas(run.directory, run.config, stage)
 
 
 def measure_last_atlas(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> None:
@@ -128,7 +128,7 @@ def measure_last_atlas(run: ActiveRun, sampler: Sampler, results: Sequence[Stage
         file.write(AtlasRecord(stage=stage, weights=reference_of(results, stage + 1), atlas=atlas))
 
 
-def known_atlas(directory: RunDirectory, config: RunConfig, stage: int) -> AtlasRecord:
+def read_atlas(directory: RunDirectory, config: RunConfig, stage: int) -> AtlasRecord:
     """Read the atlas of a stage; raise a `UserError` if it is missing or another one."""
     file = directory.stage(stage).atlas
     if not file.exists():
@@ -136,8 +136,8 @@ def known_atlas(directory: RunDirectory, config: RunConfig, stage: int) -> Atlas
     record = file.read()
     if record.stage != stage:
         raise UserError(f"{file.path}: stage: got {record.stage}, it stands for stage {stage}")
-    found = [(cell.group, cell.knobs) for cell in record.atlas.cells]
-    if (found, record.atlas.answers) != (cells_of(config), config.engineer.atlas.answers):
+    cells = [(cell.group, cell.knobs) for cell in record.atlas.cells]
+    if (cells, record.atlas.answers) != (cells_of(config), config.engineer.atlas.answers):
         raise UserError(
             f"{file.path}: its cells differ from engineer.atlas; remove the file to measure again"
         )

@@ -18,7 +18,7 @@ from training.learner.batching import split_rows
 from training.learner.grpo_step import compiled_step, schedule_place
 from training.learner.optimizer import LearnerState
 from training.phases.atlas import measured_atlas
-from training.phases.grpo_update import NO_STEP, grpo_batch, refuse_what_is_not_finite
+from training.phases.grpo_update import NO_STEP, grpo_batch, require_finite_metrics
 from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, design_settings, view_of
 from training.phases.weight_sync import check_rollout
@@ -28,7 +28,7 @@ from training.run.records import DesignUpdateRecord, measured, six_digits
 from training.sampling.sampler import Question, Sampler
 from training.schema import Rehearsal as RehearsalSection
 
-MOST_LEARNABILITY = 0.25
+MAX_LEARNABILITY = 0.25
 """The maximum of p(1-p)."""
 
 
@@ -99,7 +99,7 @@ def learn_to_design(
                     "design_learning", stage, run.config.updates_per_stage + number
                 )
                 state, metrics = learn(state, split_rows(batch, 1), designs, place)
-            refuse_what_is_not_finite(jax.device_get(metrics))
+            require_finite_metrics(jax.device_get(metrics))
             sampler.sync(run.policy.tensors(state.params))
             check_rollout(run.config.sampling, float(metrics["sampler_gap"]))
             usable = [score for score in scores if score is not None]
@@ -151,7 +151,7 @@ def design_score(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -
     if review.configuration is None:
         return None
     expected = atlas.expected(review.configuration)
-    return None if expected is None else expected / MOST_LEARNABILITY
+    return None if expected is None else expected / MAX_LEARNABILITY
 
 
 def spent_on_learning(updates: Sequence[DesignUpdateRecord]) -> Spent:

@@ -41,20 +41,21 @@ def make_engineer(
     """
     control, inner = split_control(kind or config.engineer.kind)
     if inner == "checkpoint" and checkpoint is not None:
-        made: Engineer = LanguageModelEngineer(checkpoint, inner, config.engineer.reasoning_tokens)
+        reasoning = config.engineer.reasoning_tokens
+        engineer: Engineer = LanguageModelEngineer(checkpoint, inner, reasoning)
     elif inner in ("checkpoint", "base", "model"):
         weights = _weights(inner, config, directory, results)
-        made = asked_by_first(_language_model(inner, config, weights, models))
+        engineer = on_first_process(_language_model(inner, config, weights, models))
     elif inner == "endpoint":
-        made = asked_by_first(endpoint_engineer(config.engineer))
+        engineer = on_first_process(endpoint_engineer(config.engineer))
     elif names_code(inner):
-        made = asked_by_first(own_engineer(inner))
+        engineer = on_first_process(own_engineer(inner))
     else:
         initial, stages = config.environment.initial, config.stages.count
-        made = scripted_engineer(
+        engineer = scripted_engineer(
             inner, RunSettings(domain_of(config).space, initial, stages, config.seed)
         )
-    return control(made) if control else made
+    return control(engineer) if control else engineer
 
 
 def endpoint_engineer(choice: EngineerChoice) -> Engineer:
@@ -135,7 +136,7 @@ def checkpoint_in_use(policy: Policy, sampler: Sampler, choice: EngineerChoice) 
     return generate
 
 
-def asked_by_first(engineer: Engineer) -> Engineer:
+def on_first_process(engineer: Engineer) -> Engineer:
     """Return an engineer that only process 0 calls; the other processes get its answers."""
     if alone():
         return engineer
@@ -151,17 +152,17 @@ class _OfFirst:
         return self.inner.name
 
     def propose(self, task: Task) -> Proposal:
-        return _told(lambda: self.inner.propose(task))
+        return _share_proposal(lambda: self.inner.propose(task))
 
 
 class _NoteWriterOfFirst(_OfFirst):
     def write(self, prompt: str, seed: int) -> Proposal:
         assert isinstance(self.inner, NoteWriter)
         writer: NoteWriter = self.inner
-        return _told(lambda: writer.write(prompt, seed))
+        return _share_proposal(lambda: writer.write(prompt, seed))
 
 
-def _told(ask: Callable[[], Proposal]) -> Proposal:
+def _share_proposal(ask: Callable[[], Proposal]) -> Proposal:
     def answer() -> dict[str, Any]:
         try:
             return {"proposal": asdict(ask())}

@@ -100,7 +100,7 @@ def take_update(
                 steps.append(jax.tree.map(six_digits, jax.device_get(of_step)))
         steps = steps or [NO_STEP | ({"kl": 0.0} if settings.kl_coefficient else {})]
         learned = {name: six_digits(np.mean([one[name] for one in steps])) for name in steps[0]}
-        refuse_what_is_not_finite(learned)
+        require_finite_metrics(learned)
     with run.clock(seconds, "sync"):
         sampler.sync(run.policy.tensors(state.params))
     metrics |= learned
@@ -143,13 +143,13 @@ def resample(
         boards = spare.take(chosen)
         question = question_of(run, boards, seed=own_seed)
         other = roll_out(run, sampler, boards, question, seconds=seconds, work=work)
-        found = np.flatnonzero(grpo.has_reward_variance(other.rewards))
-        replaced += len(found)
-        rollout = rollout.with_groups(equal[: len(found)], other, found)
+        replacements = np.flatnonzero(grpo.has_reward_variance(other.rewards))
+        replaced += len(replacements)
+        rollout = rollout.with_groups(equal[: len(replacements)], other, replacements)
     return rollout, {"resampled_boards": answered, "replaced_boards": replaced}
 
 
-def refuse_what_is_not_finite(learned: Mapping[str, float]) -> None:
+def require_finite_metrics(learned: Mapping[str, float]) -> None:
     """Raise a `UserError` if a metric is not finite, before the update is written anywhere."""
     advice = "a smaller grpo.learning_rate, a smaller grpo.max_grad_norm or model.dtype=float32"
     require_finite("the update", learned, help=advice)
@@ -165,7 +165,7 @@ def _flops_of(model: Decoder, rollout: Rollout, settings: Grpo) -> float:
     return update_flops(model.config, prompts, answers, model.lora)
 
 
-def _learned_from(
+def _learning_mask(
     settings: Grpo, completions: Sequence[Completion], rewards: np.ndarray
 ) -> np.ndarray:
     """Return which of P * n completions to learn from, bool (P, n)."""
@@ -181,7 +181,7 @@ def _copies(settings: Grpo, completions: Sequence[Completion], rewards: np.ndarr
         (one.token_ids, one.logprobs.tobytes(), reward)
         for one, reward in zip(completions, np.ravel(rewards).tolist(), strict=True)
     ]
-    return count_copies(keys, _learned_from(settings, completions, rewards))
+    return count_copies(keys, _learning_mask(settings, completions, rewards))
 
 
 def rollout_batch(run: ActiveRun, params: Any, rollout: Rollout) -> GrpoBatch:

@@ -62,7 +62,7 @@ def stage_boards(
         )
     if choice.method == "sfl":
         pool = draw_pool(config, choice, stage, validation)
-        valid, answers = _answered(directory.stage(stage), len(pool))
+        valid, answers = _pool_answers(directory.stage(stage), len(pool))
         return _pick(config, choice, stage, pool, pool, valid, answers)
     earlier = list(known[: stage - 1])
     for before in range(len(earlier) + 1, stage):  # each stage replays those before it
@@ -124,7 +124,7 @@ def _pick(
     return StageBoards(both.take(order), distinct, outcomes)
 
 
-def _answered(files: StageDirectory, pool: int) -> tuple[np.ndarray, int]:
+def _pool_answers(files: StageDirectory, pool: int) -> tuple[np.ndarray, int]:
     """Return the valid answers to each board of the pool, int (pool,), and answers per board."""
     record = files.picks.read()
     if len(record.valid) != pool:

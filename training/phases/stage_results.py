@@ -289,7 +289,7 @@ def _by_group(config: RunConfig, updates: Sequence[UpdateMetrics]) -> dict[str, 
     rows = {
         group: [one.by_group[group] for one in updates if group in one.by_group] for group in groups
     }
-    return {group: found for group, found in rows.items() if found}
+    return {group: metrics for group, metrics in rows.items() if metrics}
 
 
 def _signals(rows: Sequence[GroupMetrics]) -> Signals:

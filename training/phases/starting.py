@@ -59,9 +59,9 @@ def started_config(config: RunConfig, source: Path, target: Path) -> RunConfig:
 
 def start_weights(start: StartedFrom, target: Path) -> Path:
     """Return the folder of the initial weights of a run in `target`; it may not exist yet."""
-    made, source = RunDirectory(target), RunDirectory(Path(start.run))
-    if made.config_file.exists():
-        return made.initial_policy
+    run, source = RunDirectory(target), RunDirectory(Path(start.run))
+    if run.config_file.exists():
+        return run.initial_policy
     return source.stage(source.weights_after(start.stage)).policy
 
 
@@ -86,11 +86,11 @@ def make_start(config: RunConfig, target: Path) -> None:
         record = record.model_copy(update={"designed_from": None})
     target.parent.mkdir(parents=True, exist_ok=True)
     with replaced(target) as partial:
-        made = RunDirectory(partial)
-        shutil.copytree(start_weights(start, target), made.initial_policy)
-        made.stage(0).start.write(record)
-        TextFile(made.config_file).write(dump(config))
-        made.make_sums()
+        run = RunDirectory(partial)
+        shutil.copytree(start_weights(start, target), run.initial_policy)
+        run.stage(0).start.write(record)
+        TextFile(run.config_file).write(dump(config))
+        run.make_sums()
     console.print(
         f"Took the weights, the design and the history of {source.path} after stage {start.stage}.",
         soft_wrap=True,

@@ -22,13 +22,13 @@ from training.policy.policy import load_policy
 from training.rollout.rollout import question_of
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import RunProgress
-from training.run.health import Finding, find_problems, tell
+from training.run.health import Finding, find_problems, print_findings
 from training.run.progress import console, track
 from training.run.records import TimingRecord, UpdateMetrics, measured
 from training.run.throughput import UpdateWork, timing_fields
 from training.sampling.prefetching import PrefetchingSampler
 from training.sampling.sampler import Question, Sampler
-from training.threads import XLA_WORKERS, let_others_go_first
+from training.threads import XLA_WORKERS, lower_priority
 
 
 @dataclass(frozen=True)
@@ -114,10 +114,11 @@ def train(
                 f"reward {record.reward_mean:.3f}  valid {record.valid_rate:.0%}  "
                 f"readable {record.parsed_rate:.0%}  entropy {record.entropy:.2f}",
             )
-            problems = tell(find_problems(run.config, updates), problems)
+            problems = print_findings(find_problems(run.config, updates), problems)
             if number % settings.checkpoint_every == 0 or number == count:
                 with run.clock(seconds, "checkpoint"):
-                    drawn = None if ahead is None else ahead.keep(run.directory.prefetched, step)
+                    folder = run.directory.prefetched
+                    drawn = None if ahead is None else ahead.save_rollout(folder, step)
                     run.directory.metrics.sync()  # log lines must be on disk before the checkpoint
                     learned = stage - 1 if run.config.engineer.learning else 0
                     logs = run.directory.log_digests(*([] if drawn is None else [drawn]))
@@ -145,10 +146,10 @@ def _prefetching(
     if run.config.sampling.runs_vllm_here and jax.default_backend() == "cpu":
         # Rollouts consist of short sequential steps, and updates use all cores. If they share
         # cores, both finish earlier when rollouts have priority.
-        let_others_go_first(XLA_WORKERS)
+        lower_priority(XLA_WORKERS)
     ahead = PrefetchingSampler(sampler)
     if 0 < done < count:
-        ahead.take_back(run.directory.prefetched, run.step(stage, done))
+        ahead.restore_rollout(run.directory.prefetched, run.step(stage, done))
     return ahead
 
 
@@ -176,10 +177,10 @@ def _logged_updates(run: ActiveRun, stage: int, done: int) -> list[UpdateMetrics
     if done == 0:
         return []
     metrics, updates = run.directory.metrics, run.directory.updates(stage)
-    found = [one.update for one in updates]
-    if found != (needed := list(range(1, done + 1))):
-        lost = sorted(set(needed) - set(found))
-        what = f"lacks updates {lost}" if lost else f"has updates {found}, not {needed}"
+    numbers = [one.update for one in updates]
+    if numbers != (needed := list(range(1, done + 1))):
+        lost = sorted(set(needed) - set(numbers))
+        what = f"lacks updates {lost}" if lost else f"has updates {numbers}, not {needed}"
         raise UserError(
             f"{metrics.path}: {what} of stage {stage}, which the checkpoint has: a line is "
             "damaged. Restore the file, or remove the directory to start again"

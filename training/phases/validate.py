@@ -11,7 +11,7 @@ from training.policy.policy import Policy
 from training.run.active_run import ActiveRun
 from training.run.answer_records import EpisodeRecord, count_answers
 from training.run.directory import RunDirectory
-from training.run.health import find_problems, tell
+from training.run.health import find_problems, print_findings
 from training.run.progress import console, track
 from training.run.rates import success_rates
 from training.sampling.sampler import Question, Sampler, Tokens
@@ -53,8 +53,8 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
         console.print(f"stage {stage}: {success_rates(rates.total)}", soft_wrap=True)
         run.trackers.validation(run.step(stage, run.config.updates_per_stage), rates)
         updates = () if trained is None else trained.updates
-        told = find_problems(run.config, updates)
-        tell(find_problems(run.config, updates, {stage: episodes}), told)
+        earlier = find_problems(run.config, updates)
+        print_findings(find_problems(run.config, updates, {stage: episodes}), earlier)
     if trained is None:
         result = validated_stage(run.config, stage, None, episodes, (), {})
         return replace(result, start=files.start.read() if files.start.exists() else None)
@@ -140,5 +140,5 @@ def gate(config: RunConfig, directory: RunDirectory, results: Sequence[StageResu
         return replace(result, gate=file.read())
     record = gate_record(config, results, result.stage)
     file.write(record)
-    tell(find_problems(config, gates={result.stage: record}))
+    print_findings(find_problems(config, gates={result.stage: record}))
     return replace(result, gate=record)

@@ -49,7 +49,7 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
     )
     examples = design_examples(run.config, EXAMPLES) if settings.engineer_batch_size else ()
     pool = ExamplePool(
-        run.policy.encode_examples(_shown_examples(run.environment, shown)),
+        run.policy.encode_examples(_demonstration_pairs(run.environment, shown)),
         run.policy.encode_examples(examples),
         pad_id=run.policy.pad_id,
     )
@@ -115,11 +115,14 @@ def texts_for_tokenizer(config: RunConfig) -> list[str]:
     if isinstance(config.environment, OtherEnvironment) and config.warm_start is not None:
         count = min(count, config.warm_start.instances)  # more are not needed
     shown = environment.warm_start_set(threefry_key(config.seed), count, None)
-    examples = [*_shown_examples(environment, shown), *design_examples(config, TOKENIZER_DESIGNS)]
+    examples = [
+        *_demonstration_pairs(environment, shown),
+        *design_examples(config, TOKENIZER_DESIGNS),
+    ]
     return [text for example in examples for text in example]
 
 
-def _shown_examples(environment: TrainingEnvironment, shown: Any) -> list[tuple[str, str]]:
+def _demonstration_pairs(environment: TrainingEnvironment, shown: Any) -> list[tuple[str, str]]:
     """Return pairs of each instance's prompt and the answer to imitate."""
     return list(zip(environment.prompts(shown), environment.demonstrations(shown), strict=True))
 

@@ -159,7 +159,7 @@ class DecoderConfig:
             raise ValueError(f"model_type is {family!r:.100}; allowed is {_families()}")
         architecture = ARCHITECTURES[family]
         fields = {**fields, "rope_parameters": _rope_parameters(fields)}
-        _refuse_what_is_not_done(architecture, fields)
+        _require_supported(architecture, fields)
         values = {
             one.name: fields[one.name]
             for one in dataclasses.fields(cls)
@@ -221,7 +221,7 @@ def _require_fit(name: str, kind: str, value: Any) -> None:
         raise ValueError(f"{name} is {value!r}; allowed is {allowed}")
 
 
-def _refuse_what_is_not_done(architecture: Architecture, fields: Mapping[str, Any]) -> None:
+def _require_supported(architecture: Architecture, fields: Mapping[str, Any]) -> None:
     for name, allowed in _PASSIVE.items():
         if name in fields and fields[name] not in allowed:
             raise ValueError(f"{name} is {fields[name]!r}; supported is only {allowed[-1]!r}")

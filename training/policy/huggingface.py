@@ -164,14 +164,14 @@ def save(
         raise ModelFolderError(
             f"model folder {folder} is a file; allowed is a folder or a new name"
         )
-    with replaced(folder) as made:
-        _write_weights(model, made, untied=untied, max_shard_bytes=max_shard_bytes)
+    with replaced(folder) as partial:
+        _write_weights(model, partial, untied=untied, max_shard_bytes=max_shard_bytes)
         config = model.config.to_hf()
         config["tie_word_embeddings"] = model.config.tie_word_embeddings and not untied
         config["dtype"] = str(model.embed_tokens[...].dtype)
         if tokenizer_from is not None:
-            config |= _copy_tokenizer(Path(tokenizer_from), made)
-        _write_json(made / CONFIG_FILE, config)
+            config |= _copy_tokenizer(Path(tokenizer_from), partial)
+        _write_json(partial / CONFIG_FILE, config)
     return folder
 
 
@@ -382,12 +382,12 @@ def _write_weights(model: Decoder, folder: Path, *, untied: bool, max_shard_byte
 
 def _copy_tokenizer(source: Path, target: Path) -> dict[str, Any]:
     """Copy the tokenizer's files, and return the special token ids for config.json."""
-    found = [name for name in TOKENIZER_FILES if (source / name).is_file()]
-    if "tokenizer.json" not in found and "tokenizer_config.json" not in found:
+    names = [name for name in TOKENIZER_FILES if (source / name).is_file()]
+    if "tokenizer.json" not in names and "tokenizer_config.json" not in names:
         raise ModelFolderError(
             f"tokenizer_from {source} has neither tokenizer.json nor tokenizer_config.json"
         )
-    for name in found:
+    for name in names:
         shutil.copyfile(source / name, target / name)
     if not (source / CONFIG_FILE).is_file():
         return {}

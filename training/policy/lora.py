@@ -164,17 +164,17 @@ def load_adapters(folder: Path, like: nnx.State) -> tuple[nnx.State, str]:
         names = [_name(str(path[-1]), layer) for layer in range(len(leaf[...]))]
         shape = leaf.shape[:0:-1]
         for name in names:
-            found = None if name not in tensors else tensors[name].shape
-            if found != shape:
-                raise UserError(f"{file}: {name} has shape {found}; allowed is {shape}")
+            actual = None if name not in tensors else tensors[name].shape
+            if actual != shape:
+                raise UserError(f"{file}: {name} has shape {actual}; allowed is {shape}")
         value = np.stack([tensors[name].T for name in names]).astype(np.float32)
         if not np.isfinite(value).all():
             raise UserError(f"{file}: {names[0]} or its other layers aren't finite numbers")
-        found_at = leaf[...].sharding
-        sharding = found_at if isinstance(found_at, NamedSharding) else None
+        placed = leaf[...].sharding
+        sharding = placed if isinstance(placed, NamedSharding) else None
         return leaf.replace(place(value, sharding))
 
-    found = nnx.map_state(read, like)
+    adapters = nnx.map_state(read, like)
     wanted = {
         _name(str(path[-1]), layer)
         for path, leaf in nnx.to_flat_state(like)
@@ -182,7 +182,7 @@ def load_adapters(folder: Path, like: nnx.State) -> tuple[nnx.State, str]:
     }
     if others := sorted(tensors.keys() - wanted):
         raise UserError(f"{file}: holds {others[0]}, which model.lora has no place for")
-    return found, base
+    return adapters, base
 
 
 def _name(factor: str, layer: int) -> str:

@@ -219,15 +219,15 @@ def _by_query_kernel(
         blocks = KeyBlocks(*(blocks_ref[row, n] for n in range(len(KeyBlocks._fields))))
 
         def add(column: jax.Array, by_query: jax.Array, masked: bool) -> jax.Array:
-            there = pl.ds(column * keys, keys)
-            by_score = by_score_ref[there, :]
+            columns = pl.ds(column * keys, keys)
+            by_score = by_score_ref[columns, :]
             if masked:
                 places = column * keys - prefix + jnp.arange(keys)
-                visible = visible_ref[there][:, None]
+                visible = visible_ref[columns][:, None]
                 allowed = _allowed(places[:, None], visible, numbers[None, :], starts[None, :])
                 # Masked entries are uninitialised.
                 by_score = jnp.where(allowed, by_score, 0)
-            return by_query + triton.dot(by_score.T, key_ref[there, :])
+            return by_query + triton.dot(by_score.T, key_ref[columns, :])
 
         width = key_ref.shape[1]
         by_query = jnp.zeros((queries, width), jnp.float32)

@@ -90,8 +90,8 @@ def draw_boards(
     Raises:
         UserError: No board could be generated.
     """
-    known = DigestSet() if seen is None else seen
-    draw = partial(_draw_boards, key, requests, max_size, max_candidates, known, substitute)
+    excluded = DigestSet() if seen is None else seen
+    draw = partial(_draw_boards, key, requests, max_size, max_candidates, excluded, substitute)
     if alone():
         return draw()
     sent = from_first("boards", lambda: _plain(*draw()))

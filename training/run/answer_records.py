@@ -28,8 +28,8 @@ def _read_configuration(value: Any, _: object) -> Any:
     if isinstance(value, Configuration):
         values = value.values()
         return KnobConfiguration(share=next(iter(next(iter(values.values())))), groups=values)
-    known = isinstance(value, Mapping) and "groups" in value
-    return (KnobConfiguration if known else LakeConfiguration).model_validate(value)
+    has_groups = isinstance(value, Mapping) and "groups" in value
+    return (KnobConfiguration if has_groups else LakeConfiguration).model_validate(value)
 
 
 StoredConfiguration = Annotated[SerializeAsAny[Configuration], WrapValidator(_read_configuration)]

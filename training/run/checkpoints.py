@@ -88,7 +88,7 @@ class Checkpoints:
             return
         self._saving = progress.number
         parts = ocp.args.Composite(
-            state=ocp.args.StandardSave(_learned(state)),
+            state=ocp.args.StandardSave(_trainable_state(state)),
             progress=ocp.args.JsonSave(asdict(progress)),
         )
         with self._naming_failures():
@@ -118,7 +118,7 @@ class Checkpoints:
         step = self._manager.latest_step()
         if step is None:
             raise UserError(f"{self._folder}: holds no checkpoint")
-        shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, _learned(like))
+        shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, _trainable_state(like))
         parts = ocp.args.Composite(state=ocp.args.StandardRestore(shapes))
         try:
             state: LearnerState = self._manager.restore(step, args=parts)["state"]
@@ -162,7 +162,7 @@ class Checkpoints:
         write_digests(checkpoint, left_out=_WITHOUT_DIGEST)
 
 
-def _learned(state: LearnerState) -> LearnerState:
+def _trainable_state(state: LearnerState) -> LearnerState:
     return replace(state, params=trainable(state.params))
 
 

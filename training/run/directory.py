@@ -271,10 +271,10 @@ class RunDirectory:
                 files += [*self.stage(number).records(), self.later_atlas(number)]
         if not designed:
             files.append(self.later_atlas(stage))
-        there = [file for file in files if file.exists()]
-        for file in there:
+        existing = [file for file in files if file.exists()]
+        for file in existing:
             file.remove()
-        return bool(there)
+        return bool(existing)
 
     def belongs_to(self, config: RunConfig) -> bool:
         """Return whether the directory holds a run of this configuration; False if it is empty.

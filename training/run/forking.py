@@ -45,19 +45,19 @@ def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> N
         _copy_first_round(source, RunDirectory(partial), config)
 
 
-def _copy_first_round(source: RunDirectory, made: RunDirectory, config: RunConfig) -> None:
-    made.stage(1).path.mkdir(parents=True)
+def _copy_first_round(source: RunDirectory, target: RunDirectory, config: RunConfig) -> None:
+    target.stage(1).path.mkdir(parents=True)
     trained = source.stage(1)
     folders = [source.checkpoints, source.stage(0).path, trained.policy, trained.adapters]
     for folder in (*folders, source.initial_policy):
         if folder.exists():
             without_digests = shutil.ignore_patterns("digests.json")  # they belong to the source
             shutil.copytree(
-                folder, made.path / folder.relative_to(source.path), ignore=without_digests
+                folder, target.path / folder.relative_to(source.path), ignore=without_digests
             )
     for file in filter(File.exists, source.stage(1).before_design()):
-        shutil.copyfile(file.path, made.stage(1).path / file.path.name)
-    made.metrics.write(source.metrics.read())
-    made.timings.write([one for one in source.timings.read() if one.phase in _SHARED_PHASES])
-    TextFile(made.config_file).write(dump(config))
-    made.make_sums()
+        shutil.copyfile(file.path, target.stage(1).path / file.path.name)
+    target.metrics.write(source.metrics.read())
+    target.timings.write([one for one in source.timings.read() if one.phase in _SHARED_PHASES])
+    TextFile(target.config_file).write(dump(config))
+    target.make_sums()

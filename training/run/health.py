@@ -63,13 +63,13 @@ def summarize(findings: Sequence[Finding]) -> list[str]:
     return lines
 
 
-def tell(findings: Sequence[Finding], told: Sequence[Finding] = ()) -> Sequence[Finding]:
-    """Print the findings whose stage and cause are not in `told`, and return `findings`."""
-    known = {(one.stage, one.cause) for one in told}
-    for one in findings:
-        if (one.stage, one.cause) not in known:
+def print_findings(new: Sequence[Finding], old: Sequence[Finding] = ()) -> Sequence[Finding]:
+    """Print the new findings whose stage and cause are not in `old`, and return all new ones."""
+    places = {(one.stage, one.cause) for one in old}
+    for one in new:
+        if (one.stage, one.cause) not in places:
             console.print(str(one), style="yellow", soft_wrap=True)
-    return findings
+    return new
 
 
 def _of_training(config: RunConfig, stage: int, updates: Sequence[UpdateMetrics]) -> list[Finding]:

@@ -44,25 +44,25 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
             directory = RunDirectory(path)
             if path.is_dir():
                 require_no_links_out(path)
-            known = directory.claim(config)
+            existed = directory.claim(config)
             stack.enter_context(hold(path))
             remove_temporary(path)
             if directory.sums.entries() is not None:
                 directory.require_intact()
-                return known
+                return existed
             directory.make_sums()
-            if known:
+            if existed:
                 console.print(
                     f"{directory.sums.file}: is missing; created from the run's current files.",
                     style="yellow",
                     soft_wrap=True,
                 )
-            return known
+            return existed
 
-        known: bool = from_first("the claim of the run's directory", claim)
+        existed: bool = from_first("the claim of the run's directory", claim)
         own = path if is_first() else _copy(path, stack)
         wait_for_all("the files of the run")  # they may change from here on
-        yield RunDirectory(own, path), known
+        yield RunDirectory(own, path), existed
 
 
 def require_shareable(config: RunConfig) -> None:

@@ -51,11 +51,11 @@ def timing_fields(
     fields: dict[str, Any] = {"generated_tokens": work.generated_tokens}
     if seconds.get("rollout") and not config.grpo.prefetch:
         fields["tokens_per_second"] = six_digits(work.generated_tokens / seconds["rollout"])
-    peak = known_peak(jax.devices()[0], config.model.dtype)
+    peak = peak_tflops(jax.devices()[0], config.model.dtype)
     if peak is not None and seconds.get("update"):
         mesh = config.model.mesh
-        most = peak * 1e12 * mesh.fsdp * mesh.tensor * seconds["update"]
-        fields["mfu"] = six_digits(work.model_flops / most)
+        peak_flops = peak * 1e12 * mesh.fsdp * mesh.tensor * seconds["update"]
+        fields["mfu"] = six_digits(work.model_flops / peak_flops)
     memory = [device.memory_stats() or {} for device in jax.local_devices()]
     if held := [one["peak_bytes_in_use"] for one in memory if "peak_bytes_in_use" in one]:
         fields["device_gib"] = six_digits(max(held) / _GIB)
@@ -65,7 +65,7 @@ def timing_fields(
     return fields
 
 
-def known_peak(device: jax.Device, dtype: str) -> float | None:
+def peak_tflops(device: jax.Device, dtype: str) -> float | None:
     """Return a device's peak in TFLOP/s, or None if it is unknown for this dtype."""
     if dtype != "bfloat16":
         return None

@@ -142,19 +142,19 @@ class JsonLinesFile(File, Generic[T]):
         damaged: dict[int, ValueError] = {}
         with self._naming("read"):
             lines = list(read_json_lines(self.path, damaged))
-        found: dict[int, str] = {}
+        messages: dict[int, str] = {}
         for number, problem in damaged.items():
             if isinstance(problem, RepeatedKeyError):  # a cut line can't have this error
-                found[number] = str(problem)
+                messages[number] = str(problem)
             elif not self.may_be_cut:
-                found[number] = f"{self.path}:{number}: not JSON"
+                messages[number] = f"{self.path}:{number}: not JSON"
         values = []
         for number, value in lines:
             try:
                 values.append(self.type.validate_python(value))
             except ValidationError as error:
-                found[number] = f"{self.path}:{number}: {'; '.join(problems_of(error))}"
-        problems += [found[number] for number in sorted(found)]
+                messages[number] = f"{self.path}:{number}: {'; '.join(problems_of(error))}"
+        problems += [messages[number] for number in sorted(messages)]
         return values
 
     def write(self, values: Iterable[T]) -> None:

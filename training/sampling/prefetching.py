@@ -130,7 +130,7 @@ class PrefetchingSampler:
         with suppress(Exception):  # its answers are not used
             self._wait()
 
-    def keep(self, folder: Path, step: int) -> Path | None:
+    def save_rollout(self, folder: Path, step: int) -> Path | None:
         """Save the prefetched rollout for the checkpoint of `step`; return the file, if any."""
         file = None
         if (drawn := self._wait()) is not None:
@@ -142,8 +142,8 @@ class PrefetchingSampler:
             path.unlink(missing_ok=True)
         return file
 
-    def take_back(self, folder: Path, step: int) -> None:
-        """Read the rollout that `keep` saved for the checkpoint of `step`.
+    def restore_rollout(self, folder: Path, step: int) -> None:
+        """Read the rollout that `save_rollout` wrote for the checkpoint of `step`.
 
         Raises:
             UserError: The file is missing or damaged. The answers can't be drawn again, because

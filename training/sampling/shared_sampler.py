@@ -66,8 +66,8 @@ def exchange(completions: Sequence[Completion]) -> list[list[Completion]]:
     shapes = [
         json.loads(text) for text in gather("the completions of a rollout", json.dumps(lengths))
     ]
-    most = max(sum(length for length, _ in shape) for shape in shapes)
-    sent = np.zeros((2, max(_LEAST, 1 << max(most - 1, 0).bit_length())), np.int32)
+    longest = max(sum(length for length, _ in shape) for shape in shapes)
+    sent = np.zeros((2, max(_LEAST, 1 << max(longest - 1, 0).bit_length())), np.int32)
     end = 0
     for one in completions:
         part = slice(end, end := end + len(one.token_ids))
@@ -79,9 +79,9 @@ def exchange(completions: Sequence[Completion]) -> list[list[Completion]]:
 
 def _completions(shape: Sequence[Sequence[int]], flat: np.ndarray) -> list[Completion]:
     """Split one process's array, int32 (2, ...), into completions."""
-    made, end = [], 0
+    completions, end = [], 0
     for length, truncated in shape:
         part = slice(end, end := end + length)
         logprobs = np.ascontiguousarray(flat[1, part]).view(np.float32)
-        made.append(Completion(tuple(flat[0, part].tolist()), logprobs, bool(truncated)))
-    return made
+        completions.append(Completion(tuple(flat[0, part].tolist()), logprobs, bool(truncated)))
+    return completions

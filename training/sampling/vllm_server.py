@@ -60,14 +60,14 @@ class VllmServer:
                 "later, started with VLLM_SERVER_DEV_MODE=1"
             ) from None
         dtype, mode = str(model.get("dtype")).removeprefix("torch."), model.get("logprobs_mode")
-        for name, found, needed, fits in (
+        for name, actual, needed, fits in (
             ("max-model-len", room, settings.max_model_len, room >= settings.max_model_len),
             ("dtype", dtype, settings.dtype, dtype == settings.dtype),
             ("logprobs-mode", mode, LOGPROBS_MODE, mode == LOGPROBS_MODE),
         ):
             if not fits:
                 raise UserError(
-                    f"{self.address}: has {name} {found}; start it with --{name} {needed}"
+                    f"{self.address}: has {name} {actual}; start it with --{name} {needed}"
                 )
 
     def answer(self, requests: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -91,10 +91,10 @@ class VllmServer:
 
     def require_version(self, expected: str) -> None:
         """Raise a `SyncError` if the server's weights have another version."""
-        found = str(self.call("GET", "/weight_info").get("weight_version"))
-        if found != expected:
+        version = str(self.call("GET", "/weight_info").get("weight_version"))
+        if version != expected:
             raise SyncError(
-                f"{self.address}: answers with the weights of version {found}, expected is "
+                f"{self.address}: answers with the weights of version {version}, expected is "
                 f"{expected}: the server was restarted, or another client replaced its weights. "
                 "The same command resumes the run from its last checkpoint"
             )

@@ -5,7 +5,7 @@ from training.schema.engineer_section import (
     AtlasChoice,
     EngineerChoice,
     Picking,
-    known_engineer,
+    check_engineer_kind,
 )
 from training.schema.lake_sections import Prompt
 from training.schema.learning_sections import Grpo, Rehearsal, Reward, WarmStart
@@ -17,5 +17,5 @@ from training.schema.section import Positive, Section
 
 __all__ = ["AtlasChoice", "EngineerChoice", "Grpo", "Lora", "Model", "Picking", "Positive"]
 __all__ += ["Prompt", "Rehearsal", "Reward", "RunConfig", "Sampling", "Section", "Server"]
-__all__ += ["StartedFrom", "Tracking", "WarmStart", "dump", "known_engineer", "load", "load_as"]
-__all__ += ["parse_yaml", "read_yaml"]
+__all__ += ["StartedFrom", "Tracking", "WarmStart", "check_engineer_kind", "dump", "load"]
+__all__ += ["load_as", "parse_yaml", "read_yaml"]

@@ -28,7 +28,7 @@ _ALLOWED = (
 )
 
 
-def known_engineer(kind: str) -> str:
+def check_engineer_kind(kind: str) -> str:
     """Return an `engineer.kind` unchanged; raise a `ValueError` if it is unknown."""
     asked = split_control(kind)[1]
     if names_code(asked) and split_control(asked)[0] is None:
@@ -43,18 +43,18 @@ def known_engineer(kind: str) -> str:
 def own_engineer(name: str) -> Engineer:
     """Return what `package.module:NAME` creates; raise a `UserError` unless it is an engineer."""
     try:
-        made: Engineer = import_function(name, _ALLOWED)()
+        engineer: Engineer = import_function(name, _ALLOWED)()
     except Exception as error:
         why = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(f"engineer.kind: {name}() can't be made ({why:.300})") from error
-    if not isinstance(getattr(made, "name", None), str) or not callable(
-        getattr(made, "propose", None)
+    if not isinstance(getattr(engineer, "name", None), str) or not callable(
+        getattr(engineer, "propose", None)
     ):
         raise UserError(
-            f"engineer.kind: {name}() made a {type(made).__name__}, an engineer with a name and a "
-            "method propose(task) is needed"
+            f"engineer.kind: {name}() made a {type(engineer).__name__}, an engineer with a name "
+            "and a method propose(task) is needed"
         )
-    return made
+    return engineer
 
 
 def check_engineer(choice: "EngineerChoice") -> None:
@@ -113,7 +113,7 @@ class Picking(Section):
 class EngineerChoice(Section):
     """The engineer that writes the next configuration, its context and its limits."""
 
-    kind: Annotated[str, AfterValidator(known_engineer)] = Field(
+    kind: Annotated[str, AfterValidator(check_engineer_kind)] = Field(
         "checkpoint",
         description=f"{', '.join(MODELS)}, a scripted one, package.module:NAME of your own "
         f"(docs/tutorials/your_engineer.md), or {CONTROL_NAMES}",

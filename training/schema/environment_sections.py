@@ -22,14 +22,14 @@ def environment_class(kind: object) -> type[UserEnvironment[Any]]:
         meant = did_you_mean(kind, [LAKE])
         raise ValueError(f"kind: got {shortened(kind)}, allowed are {ALLOWED}{meant}")
     try:
-        found = import_code(kind, ALLOWED)
+        candidate = import_code(kind, ALLOWED)
     except ValueError as error:
         raise ValueError(f"kind: {error}") from error
-    if not (inspect.isclass(found) and issubclass(found, UserEnvironment)):
+    if not (inspect.isclass(candidate) and issubclass(candidate, UserEnvironment)):
         raise ValueError(f"kind: got {kind}, which is not a subclass of UserEnvironment")
-    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+    if missing := sorted(getattr(candidate, "__abstractmethods__", ())):
         raise ValueError(f"kind: got {kind}, which lacks {', '.join(missing)}")
-    return found
+    return candidate
 
 
 def make_environment(kind: object, settings: object) -> UserEnvironment[Any]:
@@ -58,11 +58,11 @@ class OtherEnvironment(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_by_its_class(cls, tree: Any) -> Any:
+    def _validate_settings(cls, tree: Any) -> Any:
         if isinstance(tree, Mapping):
             # Check `kind` first: without its class, no key can be reported as unknown.
             environment_class(tree.get("kind"))
-        _refuse_unknown(tree, cls)
+        _require_known_keys(tree, cls)
         environment = make_environment(tree.get("kind"), tree.get("settings") or {})
         try:
             space = environment.space
@@ -94,7 +94,7 @@ class OtherValidation(Section):
         """Read the section for a space; raise a `ValueError` if it is invalid."""
         if isinstance(tree, cls):
             return tree
-        _refuse_unknown(tree, cls)
+        _require_known_keys(tree, cls)
         given = read_configuration("configuration", tree.get("configuration"), space)
         return cls.model_validate({**tree, "configuration": given})
 
@@ -109,8 +109,8 @@ def read_configuration(where: str, tree: Any, space: KnobSpace) -> KnobConfigura
     """
     if isinstance(tree, KnobConfiguration):
         return tree
-    known = isinstance(tree, Mapping) and set(tree) <= {"groups", "share"}
-    groups = tree.get("groups") if known else None
+    valid = isinstance(tree, Mapping) and set(tree) <= {"groups", "share"}
+    groups = tree.get("groups") if valid else None
     if not isinstance(groups, Mapping):
         raise ValueError(f"{where}: got {shortened(tree)}, allowed is a mapping with groups")
     if (share := tree.get("share", space.share)) != space.share:
@@ -126,13 +126,13 @@ def read_configuration(where: str, tree: Any, space: KnobSpace) -> KnobConfigura
         raise ValueError("; ".join(f"{where}.{one}" for one in problems_of(error))) from error
 
 
-def _same_names(where: str, found: Any, wanted: tuple[str, ...]) -> None:
-    if not isinstance(found, Mapping) or set(found) != set(wanted):
-        got = ", ".join(map(str, found)) if isinstance(found, Mapping) else shortened(found)
+def _same_names(where: str, mapping: Any, wanted: tuple[str, ...]) -> None:
+    if not isinstance(mapping, Mapping) or set(mapping) != set(wanted):
+        got = ", ".join(map(str, mapping)) if isinstance(mapping, Mapping) else shortened(mapping)
         raise ValueError(f"{where}: got {got or 'none'}, needed are {', '.join(wanted)}")
 
 
-def _refuse_unknown(tree: Any, section: type[Section]) -> None:
+def _require_known_keys(tree: Any, section: type[Section]) -> None:
     allowed = ", ".join(section.model_fields)
     if not isinstance(tree, Mapping):
         raise ValueError(f"got {shortened(tree)}, allowed is a mapping of {allowed}")

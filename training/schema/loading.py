@@ -34,7 +34,7 @@ def load_as(schema: type[Configuration], path: Path, overrides: Sequence[str]) -
         UserError: The file can't be read, is not YAML, or a key or value is not allowed.
     """
     tree = read_yaml(path)
-    refuse_other_kinds(schema.__name__, path, tree)
+    require_kind(schema.__name__, path, tree)
     for override in overrides:
         apply_override(override, tree)
     try:
@@ -51,7 +51,7 @@ _MARKS = {
 """By schema: the command that reads its files, and the keys that identify them."""
 
 
-def refuse_other_kinds(schema: str, path: Path, tree: Mapping[Any, Any]) -> None:
+def require_kind(schema: str, path: Path, tree: Mapping[Any, Any]) -> None:
     """Raise a `UserError` that names the right command if the file belongs to another schema."""
     wanted = _MARKS.get(schema)
     if wanted is None or wanted[1] <= set(tree):

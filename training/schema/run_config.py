@@ -93,7 +93,7 @@ class _Drawing(BaseModel):
         return LakeConfiguration.model_validate(drawn.model_dump())
 
 
-def _of_its_kind(tree: Any, _: object) -> Any:
+def _read_environment(tree: Any, _: object) -> Any:
     """Read the section as the lake's or as the one of the environment named by `kind`."""
     if isinstance(tree, Environment | OtherEnvironment):
         return tree
@@ -118,7 +118,7 @@ class RunConfig(Section):
         None, description="written by `jaxlake run --from`; null: start from `model`"
     )
     model: Model = Model()
-    environment: Annotated[Environment | OtherEnvironment, WrapValidator(_of_its_kind)]
+    environment: Annotated[Environment | OtherEnvironment, WrapValidator(_read_environment)]
     prompt: Prompt = Prompt()
     sampling: Sampling = Sampling()
     warm_start: WarmStart | None = Field(None, description="null: start from the model as it is")
@@ -206,7 +206,7 @@ class RunConfig(Section):
 
     @field_validator("validation", mode="wrap")
     @classmethod
-    def _validation_of_its_kind(cls, tree: Any, read: Any, info: ValidationInfo) -> Any:
+    def _read_validation(cls, tree: Any, read: Any, info: ValidationInfo) -> Any:
         """Read the section as required by the environment, a field that is validated earlier."""
         environment = info.data.get("environment")
         if isinstance(environment, OtherEnvironment):
@@ -216,7 +216,7 @@ class RunConfig(Section):
         return tree if isinstance(tree, Validation) else Validation.model_validate(tree)
 
     @model_validator(mode="after")
-    def _the_environment_can_be_trained_on(self) -> "RunConfig":
+    def _check_environment(self) -> "RunConfig":
         if not isinstance(self.environment, OtherEnvironment):
             return self
         kind, environment = self.environment.kind, self.environment.settings
@@ -239,7 +239,7 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _boards_can_be_made(self) -> "RunConfig":
+    def _check_boards(self) -> "RunConfig":
         if isinstance(self.environment, OtherEnvironment):
             return self
         bounds, initial = self.environment.bounds, self.environment.initial
@@ -254,14 +254,14 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _scratch_needs_a_warm_start(self) -> "RunConfig":
+    def _check_warm_start(self) -> "RunConfig":
         begins = (self.warm_start, self.model.pretrained, self.started_from)
         if all(one is None for one in begins):
             raise ValueError("warm_start: a model made from scratch needs one; null is not allowed")
         return self
 
     @model_validator(mode="after")
-    def _batches_can_be_split(self) -> "RunConfig":
+    def _check_batches(self) -> "RunConfig":
         grpo, fsdp = self.grpo, self.model.mesh.fsdp
         batch = grpo.prompts_per_update * grpo.completions
         if batch % (grpo.minibatches * grpo.micro_batch_size):
@@ -301,7 +301,7 @@ class RunConfig(Section):
         return rows
 
     @model_validator(mode="after")
-    def _options_of_grpo_fit(self) -> "RunConfig":
+    def _check_grpo(self) -> "RunConfig":
         buffer, limit = self.reward.overlong_buffer, self.prompt.max_tokens
         if buffer >= limit:
             raise ValueError(
@@ -323,7 +323,7 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _prompts_leave_room_for_answers(self) -> "RunConfig":
+    def _check_prompt_length(self) -> "RunConfig":
         if self.prompt.max_tokens >= self.sampling.max_model_len:
             raise ValueError(
                 f"prompt.max_tokens: got {self.prompt.max_tokens}, allowed is less than "

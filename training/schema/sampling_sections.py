@@ -87,7 +87,7 @@ class Sampling(Section):
         return self.engine == "vllm" or (self.engine == "server" and self.server.address is None)
 
     @model_validator(mode="after")
-    def _workers_can_be_reached(self) -> "Sampling":
+    def _check_workers(self) -> "Sampling":
         workers = self.accelerators
         if self.data_parallel_size > 1 and self.server.address is not None:
             raise ValueError(

@@ -25,7 +25,7 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _numbers_are_written_as_such(cls, tree: Any) -> Any:
+    def _require_numbers(cls, tree: Any) -> Any:
         """Reject booleans and non-ASCII digits as numbers."""
         if isinstance(tree, Mapping):
             for name in _number_keys(cls) & {key for key in tree if isinstance(key, str)}:

@@ -59,8 +59,8 @@ def send_through_folder(engine: Any, tensors: Tensors, dtype: Any, folder: Path)
             arrays = {name: np.ascontiguousarray(array) for name, array in bucket}
             save_file(arrays, files / f"{number:05d}.safetensors")
         expected = {name: int(one) for name, one in sums.items()}
-        told = {"weights": str(files), "expected": expected}
-        engine.collective_rpc("receive_weights", kwargs=told)
+        arguments = {"weights": str(files), "expected": expected}
+        engine.collective_rpc("receive_weights", kwargs=arguments)
     except (OSError, SafetensorError) as error:
         raise SyncError(f"the weights can't be written to {folder}: {error}") from error
     finally:

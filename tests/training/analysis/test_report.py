@@ -209,17 +209,17 @@ def test_replay_page_cuts_long_texts_and_old_stages(finished_run):
     run = read_run(finished_run)
     whole = answers_json(run)
     assert (whole.validations_left_out, whole.one_in) == (0, 1)
-    part = answers_json(run, most_characters=len(whole.text) // 2)
+    part = answers_json(run, max_characters=len(whole.text) // 2)
     count = part.validations_left_out
     assert 0 < count < 4
     assert len(part.text) <= len(whole.text) // 2
     assert len(json.loads(part.text)["stages"]) == 4 - count
-    least = answers_json(run, most_characters=len(whole.text) // 12)
+    least = answers_json(run, max_characters=len(whole.text) // 12)
     assert len(least.text) <= len(whole.text) // 12
     assert least.one_in > 1
     [stage] = json.loads(least.text)["stages"]
     assert len(stage["answers"]) == -(-120 // least.one_in)
-    assert answers_json(run, most_characters=100).text == ""
+    assert answers_json(run, max_characters=100).text == ""
 
 
 def test_replay_page_is_the_only_output(run_copy, tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from training.commands.runs import known_stage
+from training.commands.runs import require_stage
 from training.errors import UserError
 
 
@@ -18,18 +18,18 @@ def run_dir(tmp_path):
 
 
 def test_default_stage_is_the_last_validated_one(run_dir):
-    assert known_stage(run_dir, None) == 2
-    assert known_stage(run_dir, 1) == 1
+    assert require_stage(run_dir, None) == 2
+    assert require_stage(run_dir, 1) == 1
 
 
 @pytest.mark.parametrize("stage", [3, 0, -1])
 def test_another_stage_is_refused_with_those_there_are(stage, run_dir):
     said = f"got {stage}, allowed are the stages with a validation from 1 on: 1, 2$"
     with pytest.raises(UserError, match=said):
-        known_stage(run_dir, stage)
+        require_stage(run_dir, stage)
 
 
 def test_run_without_validation_has_no_last_stage(tmp_path):
     (tmp_path / "config.yaml").touch()
     with pytest.raises(UserError, match=r"got none, allowed are the .* on: none yet"):
-        known_stage(tmp_path, None)
+        require_stage(tmp_path, None)

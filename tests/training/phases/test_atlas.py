@@ -22,10 +22,10 @@ from training.phases import atlas as phase
 from training.phases.atlas import (
     cells_of,
     draw_atlas_boards,
-    known_atlas,
     measure_atlas,
     measure_last_atlas,
     measured_atlas,
+    read_atlas,
 )
 from training.phases.validate import validation_set
 from training.rollout.instances import InstanceSet
@@ -161,12 +161,12 @@ def test_atlas_is_measured_once_for_its_settings(run, config):
     assert policy.synced == 1
     other = config_of(atlas=CHOICE | {"levels": 3})
     with pytest.raises(UserError, match=r"stages/1/atlas.json: its cells differ from"):
-        known_atlas(directory, other, 1)
+        read_atlas(directory, other, 1)
     shutil.copytree(directory.stage(1).path, directory.stage(2).path)
     with pytest.raises(UserError, match="stage: got 1, it stands for stage 2"):
-        known_atlas(directory, config, 2)
+        read_atlas(directory, config, 2)
     with pytest.raises(UserError, match=r"atlases/3.json: is missing"):
-        known_atlas(directory, config, 3)
+        read_atlas(directory, config, 3)
 
 
 @pytest.mark.parametrize(
@@ -187,12 +187,12 @@ def test_last_atlas_is_measured_once_outside_the_stage(run, config):
     policy, directory = run.policy, run.directory
     results: Any = [None, None, SimpleNamespace(stage=2, gate=None)]
     measure_last_atlas(run, policy, results)
-    record = known_atlas(directory, config, 2)
+    record = read_atlas(directory, config, 2)
     assert (record.stage, record.weights) == (2, 2)
     assert record == directory.later_atlas(2).read()  # no part of what the stage left
     policy.solved = lambda cell: 0
     measure_last_atlas(run, policy, results)
-    assert known_atlas(directory, config, 2) == record
+    assert read_atlas(directory, config, 2) == record
     directory.stage(2).atlas.write(record)  # as learning to design would have
     directory.later_atlas(2).path.unlink()
     measure_last_atlas(run, policy, results)

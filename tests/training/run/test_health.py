@@ -8,7 +8,7 @@ from jaxlake.statistics.paired import PairedComparison
 from tests.paths import TINY
 from tests.training.update_records import update_record
 from training.run.answer_records import EpisodeRecord
-from training.run.health import Finding, find_problems, summarize, tell
+from training.run.health import Finding, find_problems, print_findings, summarize
 from training.run.records import GateRecord, UpdateMetrics
 from training.schema import load
 
@@ -130,5 +130,5 @@ def test_tell_prints_each_stage_and_cause_once(capsys: pytest.CaptureFixture[str
     told = find_problems(CONFIG, seen)
     for one in updates(20, parsed_rate=0.0):
         seen.append(one)
-        told = tell(find_problems(CONFIG, seen), told)
+        told = print_findings(find_problems(CONFIG, seen), told)
     assert capsys.readouterr().out.count("\n") == 1

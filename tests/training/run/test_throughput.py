@@ -10,7 +10,7 @@ from training.policy.architectures import DecoderConfig
 from training.run import throughput
 from training.run.dry_run import KNOWN_SHAPES
 from training.run.records import TimingRecord
-from training.run.throughput import UpdateWork, known_peak, timing_fields
+from training.run.throughput import UpdateWork, peak_tflops, timing_fields
 from training.schema import Lora, load
 
 
@@ -40,12 +40,12 @@ def test_flops_exclude_gradients_of_frozen_weights():
     ],
 )
 def test_peak_flops_use_the_longest_device_prefix(kind, dtype, peak):
-    assert known_peak(SimpleNamespace(device_kind=kind), dtype) == peak
+    assert peak_tflops(SimpleNamespace(device_kind=kind), dtype) == peak
 
 
 def test_an_update_s_speed_follows_from_its_work_and_seconds(monkeypatch):
     seconds = {"rollout": 2.0, "update": 0.5}
-    monkeypatch.setattr(throughput, "known_peak", lambda *_: 0.004)
+    monkeypatch.setattr(throughput, "peak_tflops", lambda *_: 0.004)
     config = load(TINY, ["model.mesh={fsdp: 2}"])
     fields = timing_fields(UpdateWork(1000, 1e9), seconds, config)
     assert fields["tokens_per_second"] == 500.0

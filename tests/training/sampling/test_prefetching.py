@@ -109,11 +109,11 @@ def test_prefetched_rollouts_round_trip_exactly(tmp_path: Path) -> None:
     sampler = PrefetchingSampler(engine)
     ask(sampler, 10, ahead=11)
     sampler.sync(())
-    sampler.keep(tmp_path / "kept", 4)
+    sampler.save_rollout(tmp_path / "kept", 4)
     expected = ask(sampler, 11)
     resumed = PrefetchingSampler(later := Engine())
     later.weight_version = "1"
-    resumed.take_back(tmp_path / "kept", 4)
+    resumed.restore_rollout(tmp_path / "kept", 4)
     found = ask(resumed, 11)
     assert found.token_ids == expected.token_ids
     np.testing.assert_array_equal(found.logprobs, expected.logprobs)
@@ -129,15 +129,15 @@ def test_missing_prefetched_rollout_is_named(text: str | None, tmp_path: Path) -
     with pytest.raises(
         UserError, match=r"000000004\.json: the prefetched rollout .* can't be read"
     ):
-        PrefetchingSampler(Engine()).take_back(tmp_path, 4)
+        PrefetchingSampler(Engine()).restore_rollout(tmp_path, 4)
 
 
 def test_kept_rollout_of_another_question_is_refused(tmp_path: Path) -> None:
     sampler = PrefetchingSampler(Engine())
     ask(sampler, 10, ahead=11)
-    sampler.keep(tmp_path, 4)
+    sampler.save_rollout(tmp_path, 4)
     resumed = PrefetchingSampler(later := Engine())
-    resumed.take_back(tmp_path, 4)
+    resumed.restore_rollout(tmp_path, 4)
     with pytest.raises(UserError, match="other prompts or settings") as caught:
         ask(resumed, 12)
     assert str(caught.value).startswith(str(tmp_path / "000000004.json"))

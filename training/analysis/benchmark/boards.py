@@ -79,12 +79,12 @@ def chosen_places(
     Raises:
         UserError: No board has a given number of agents or size, or the combination.
     """
-    for option, asked, known in (
+    for option, asked, available in (
         ("--agents", agents, {board.num_agents for board in boards}),
         ("--sizes", sizes, {board.size for board in boards}),
     ):
-        if unknown := [number for number in asked or () if number not in known]:
-            allowed = ", ".join(map(str, sorted(known)))
+        if unknown := [number for number in asked or () if number not in available]:
+            allowed = ", ".join(map(str, sorted(available)))
             raise UserError(f"{option}: got {unknown[0]}, the benchmark has boards of {allowed}")
     places = [
         place

@@ -242,11 +242,11 @@ def _instance_set(boards: Sequence[BenchmarkBoard]) -> InstanceSet:
     """Return the boards, all with the same number of agents, with optima and without plans."""
     agents, side = boards[0].num_agents, max(board.size for board in boards)
     instances = [parse_grid(one.grid, max_size=side, max_agents=agents) for one in boards]
-    known = [board.optimum is not None for board in boards]
+    has_optimum = [board.optimum is not None for board in boards]
     costs, makespans = np.array([one.optimum or (-1, -1) for one in boards], np.int16).T
     no_plan = np.zeros((len(boards), 0, agents), np.int8)
     solutions: dict[str, Any] = {
-        "status": np.where(known, Status.OPTIMAL, Status.UNKNOWN).astype(np.int8),
+        "status": np.where(has_optimum, Status.OPTIMAL, Status.UNKNOWN).astype(np.int8),
         "sum_of_costs": costs,
         "makespan": makespans,
         "needs_wait": np.zeros(len(boards), bool),  # unused by the verifier

@@ -17,7 +17,7 @@ from training.analysis.report.reading import ReportedRun, ReportedStage
 from training.rollout.instances import InstanceSet
 from training.run.records import EpisodeRecord, LakeAnswer
 
-MOST_CHARACTERS = 3_500_000
+MAX_CHARACTERS = 3_500_000
 """Maximum size of the JSON in characters."""
 
 TEXT_LIMITS = (4000, 1000, 250)
@@ -41,7 +41,7 @@ class EmbeddedAnswers:
 
 
 def answers_json(
-    run: ReportedRun, validation: Any = None, most_characters: int = MOST_CHARACTERS
+    run: ReportedRun, validation: Any = None, max_characters: int = MAX_CHARACTERS
 ) -> EmbeddedAnswers:
     """Return the answers of a run as ASCII JSON that is safe inside a `<script>` element.
 
@@ -56,7 +56,7 @@ def answers_json(
     for limit, left_out, one_in in choices if stages else ():
         chosen = [replace(one, episodes=one.episodes[::one_in]) for one in stages[left_out:]]
         text = escaped_json(answers(run, chosen, plans, limit))
-        if len(text) <= most_characters:
+        if len(text) <= max_characters:
             return EmbeddedAnswers(text, left_out, one_in)
     return EmbeddedAnswers()
 
@@ -122,15 +122,15 @@ def _result(episode: EpisodeRecord) -> str:
 
 
 def _result_words(run: ReportedRun, result: str) -> str:
-    known = {"best": "valid", "valid": "valid"}
+    labels = {"best": "valid", "valid": "valid"}
     if run.tells_best:
-        known = {"best": run.words.best, "valid": f"valid, not {run.words.best}"}
-    return known.get(result, result.replace("_", " "))
+        labels = {"best": run.words.best, "valid": f"valid, not {run.words.best}"}
+    return labels.get(result, result.replace("_", " "))
 
 
 def _plans_by_board(stages: Sequence[ReportedStage], validation: Any) -> PlansByBoard:
     """Return plans from a solved set of boards, and solve all other answered boards."""
-    plans = known_plans(validation) if isinstance(validation, InstanceSet) else {}
+    plans = solver_plans(validation) if isinstance(validation, InstanceSet) else {}
     others = {
         one.lines: None
         for stage in stages
@@ -142,7 +142,7 @@ def _plans_by_board(stages: Sequence[ReportedStage], validation: Any) -> PlansBy
     return plans | dict(zip(others, solved, strict=True))
 
 
-def known_plans(boards: InstanceSet) -> dict[Grid, list[list[str]] | None]:
+def solver_plans(boards: InstanceSet) -> dict[Grid, list[list[str]] | None]:
     """Return plans of solved boards with the minimum sum of costs, by the rows of the board."""
     status, moves = np.asarray(boards.solutions.status), np.asarray(boards.solutions.plan)
     plans: dict[Grid, list[list[str]] | None] = {}
@@ -206,7 +206,7 @@ def _failing_agents(episode: EpisodeRecord, lake: LakeAnswer) -> Sequence[int]:
     """Return all agents of the first failure."""
     if episode.failure is None:
         return ()
-    known = () if lake.agent is None else (lake.agent,)
+    fallback = () if lake.agent is None else (lake.agent,)
     try:
         board = board_of_instance(parse_grid(episode.lines))
         moves = None
@@ -215,5 +215,5 @@ def _failing_agents(episode: EpisodeRecord, lake: LakeAnswer) -> Sequence[int]:
         place = {"agent": lake.agent, "time": episode.time}
         fault = play(board, moves, failure=episode.failure, **place).fault
     except (ValueError, IndexError):  # the record is inconsistent
-        return known
-    return known if fault is None else fault.agents
+        return fallback
+    return fallback if fault is None else fault.agents

@@ -135,8 +135,8 @@ def training_figures(run: ReportedRun) -> list[PageFigure]:
 
 def speed_figures(run: ReportedRun) -> list[PageFigure]:
     """Draw the speed and memory of the updates, if measured."""
-    known = {(one.stage, one.update): one for one in run.timings if one.update is not None}
-    timings = [known.get((one.stage, one.update)) for one in run.updates]
+    by_update = {(one.stage, one.update): one for one in run.timings if one.update is not None}
+    timings = [by_update.get((one.stage, one.update)) for one in run.updates]
 
     def curve(name: str, field: str, colour: int = 0) -> Curve:
         values = [None if one is None else getattr(one, field) for one in timings]

@@ -221,10 +221,10 @@ class _Reader:
 
     def values(self, file: JsonLinesFile[T]) -> tuple[T, ...]:
         """Return the valid lines of a file, and report damaged lines or a missing file."""
-        there = self.value(file.exists)
-        if there is None:
+        exists = self.value(file.exists)
+        if exists is None:
             return ()
-        if not there:
+        if not exists:
             self.missing.append(f"{file.path.relative_to(self.root)}: is missing")
             return ()
         problems: list[str] = []

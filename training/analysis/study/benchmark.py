@@ -211,9 +211,9 @@ def _cell(
         ours, theirs = (
             {one.run.seed: one.scores[metric][chosen] for one in side} for side in (runs, others)
         )
-        found = contrast(ours, theirs)
-        low, high = found.over_seeds
-        return asdict(found.difference) | {"over_seeds": finite({"low": low, "high": high})}
+        comparison = contrast(ours, theirs)
+        low, high = comparison.over_seeds
+        return asdict(comparison.difference) | {"over_seeds": finite({"low": low, "high": high})}
 
     return {
         "count": len(chosen),

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 from training.errors import Location, UserError, did_you_mean, problems_of
 from training.run.forking import same_first_round
 from training.schema import RunConfig, Section, load, read_yaml
-from training.schema.loading import refuse_other_kinds
+from training.schema.loading import require_kind
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 Seed = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
@@ -175,9 +175,9 @@ def load_study(
 
     def loaded(field: str, overrides: tuple[str, ...]) -> RunConfig:
         try:
-            found = load(base, overrides)
-            _ = found.lake  # runs are compared board by board
-            return found
+            config = load(base, overrides)
+            _ = config.lake  # runs are compared board by board
+            return config
         except UserError as error:
             said = str(error).replace("--set ", "")  # the overrides come from the study's file
             raise UserError(f"{path}: {field}: {said}") from error
@@ -193,7 +193,7 @@ def load_study(
 def _with_base(path: Path) -> tuple[dict[Any, Any], Path]:
     """Return a study's keys, including those of base studies, and the path of the run's YAML."""
     tree, base, seen = read_yaml(path), path, {path.resolve()}
-    refuse_other_kinds(StudyConfig.__name__, path, tree)
+    require_kind(StudyConfig.__name__, path, tree)
     while isinstance(name := tree.get("base"), str):
         base = base.parent / name
         if not base.is_file() or "base" not in (below := read_yaml(base)):
@@ -210,10 +210,11 @@ def _with_base(path: Path) -> tuple[dict[Any, Any], Path]:
 
 def _only(config: StudyConfig, names: Sequence[str]) -> StudyConfig:
     """Restrict a study to some engineers; the first is the baseline if the study's is excluded."""
-    known = [engineer.name for engineer in config.engineers]
-    if unknown := [name for name in names if name not in known]:
-        meant = did_you_mean(unknown[0], known)
-        raise UserError(f"--engineers: got {unknown[0]!r}, allowed are {', '.join(known)}{meant}")
+    all_names = [engineer.name for engineer in config.engineers]
+    if unknown := [name for name in names if name not in all_names]:
+        meant = did_you_mean(unknown[0], all_names)
+        allowed = f"{', '.join(all_names)}{meant}"
+        raise UserError(f"--engineers: got {unknown[0]!r}, allowed are {allowed}")
     kept = [one for one in config.engineers if one.name in names]
     baseline = config.baseline if config.baseline in names else kept[0].name
     kept = [

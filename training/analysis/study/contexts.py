@@ -38,11 +38,11 @@ def require_equal_contexts(study: Study) -> None:
     for name, (one, view) in settings.items():
         limit = one.max_context_tokens
         if limit is not None and needed[name].tokens > limit:
-            most = max(context.tokens for context in needed.values())
+            longest = max(context.tokens for context in needed.values())
             raise UserError(
                 f"{study.config.name}: engineer.max_context_tokens: got {limit}, by which {name}"
                 f" would lose {_lost(view, one, count_tokens)}, and other engineers less or"
-                f" nothing; allowed is at least {most}, the longest context of all"
+                f" nothing; allowed is at least {longest}, the longest context of all"
             )
 
 

@@ -21,7 +21,7 @@ from scipy import optimize, stats
 SEED = 0
 """Seed of every interval, so that intervals are independent of each other's order."""
 
-_MOST_NUMBERS = 2**22
+_MAX_NUMBERS = 2**22
 """Maximum number of random numbers per batch, which bounds memory."""
 
 RESAMPLES = 10_000
@@ -61,7 +61,7 @@ def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator
     columns, times = np.unique(values, axis=1, return_counts=True)  # (S, C), (C,)
     table, shares = columns.T.astype(float), times / boards
     drawn_seeds = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples)
-    at_once = max(1, _MOST_NUMBERS // len(shares))
+    at_once = max(1, _MAX_NUMBERS // len(shares))
     sums = [
         np.sum(rng.multinomial(boards, shares, size=len(part)) @ table * part, axis=1)
         for part in np.split(drawn_seeds, range(at_once, resamples, at_once))
@@ -125,8 +125,8 @@ def power(difference: float, seeds: int) -> float:
     critical = stats.t.ppf((1 + CONFIDENCE) / 2, freedom)
     shares = (np.arange(_SPREADS) + 0.5) / _SPREADS
     needed = critical * np.sqrt(stats.chi2.ppf(shares, freedom) / freedom)
-    found = stats.norm.cdf(difference - needed) + stats.norm.cdf(-difference - needed)
-    return float(found.mean())
+    powers = stats.norm.cdf(difference - needed) + stats.norm.cdf(-difference - needed)
+    return float(powers.mean())
 
 
 def contrast(ours: Mapping[int, np.ndarray], theirs: Mapping[int, np.ndarray]) -> Contrast:

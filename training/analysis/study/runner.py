@@ -230,17 +230,17 @@ def _state(job: Job) -> str:
 def _report(task: Task, status: int, seconds: float) -> bool:
     """Print the outcome of a task, and return whether it succeeded."""
     if status == 0 and (result := task.result()) is not None:
-        _say(f"{task.title}: {duration(seconds)}, {result}")
+        _print(f"{task.title}: {duration(seconds)}, {result}")
         return True
     log = task.log
     how = f"signal {-status}" if status < 0 else f"exit status {status}"
-    _say(f"{task.title}: failed with {how} after {duration(seconds)}; the end of {log}:")
+    _print(f"{task.title}: failed with {how} after {duration(seconds)}; the end of {log}:")
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]:
-        _say(f"    {line}")
+        _print(f"    {line}")
     return False
 
 
-def _say(words: str) -> None:
+def _print(words: str) -> None:
     console.print(words, soft_wrap=True, markup=False)
 
 
