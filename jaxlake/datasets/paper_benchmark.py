@@ -237,7 +237,7 @@ def _boards(
             place = jax.random.fold_in(jax.random.fold_in(key, holes), turn)
             result = fill_quotas(place, params, missing[None], digests, options, oversample=True)
             parts.append(result.boards)
-            missing = missing - result.made[0]
+            missing = missing - result.counts[0]
             # In the second turn, the other kind makes up for a shortfall.
             missing = missing[::-1] if missing.any() else missing
         holes -= 1

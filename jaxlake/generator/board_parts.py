@@ -99,7 +99,7 @@ def draw_into_part(
     candidates = jax.vmap(jax.random.fold_in)(keys, numbers)
     plays = jnp.arange(max_agents)[:, None] < num_agents
     corners = codes[:, -max_agents:].T
-    others = jnp.where(plays, corners, 0).at[0].set(0)
+    other_corners = jnp.where(plays, corners, 0).at[0].set(0)
     free = free_cells(codes[:, :-max_agents].T, size, max_size)
     for agent in range(1, max_agents):
         for shift in (0, 16):
@@ -109,7 +109,7 @@ def draw_into_part(
 
     cells = jnp.sum(jax.lax.population_count(free), axis=0, dtype=jnp.int32)
     rest = jnp.maximum(cells - 1, 1)
-    shift = (_hash(others, plays) % parts).astype(jnp.int32)
+    shift = (_hash(other_corners, plays) % parts).astype(jnp.int32)
     first = (index - shift) % parts
     ways = jnp.maximum(cells * (cells - 1) - first + parts - 1, 0) // parts
     high, low = random_words(candidates, _WORDS, 2)

@@ -78,27 +78,27 @@ def _draw_holes(keys: jax.Array, size: jax.Array, holes: jax.Array, N: int) -> j
     """Return uint32 (W, B) in which bit row * N + column of each board marks a hole."""
     cells = size * size
     # If more than half of the cells are holes, draw the complement, which takes fewer words.
-    drawn = jnp.minimum(holes, cells - holes)
+    count = jnp.minimum(holes, cells - holes)
     inverse = jnp.float32(1) / size.astype(jnp.float32)
 
     def bit(index: jax.Array) -> jax.Array:
         row = ((index.astype(jnp.float32) + 0.5) * inverse).astype(jnp.int32)
         return cell_bit(index + row * (N - size), words)
 
-    def step(number: jax.Array, chosen: jax.Array) -> jax.Array:
+    def step(number: jax.Array, bits: jax.Array) -> jax.Array:
         draws = random_words(keys, _HOLES + number, _WORDS_PER_STEP)
         for place in range(_WORDS_PER_STEP):
-            taken = number * _WORDS_PER_STEP + place
-            last = cells - drawn + taken
+            i = number * _WORDS_PER_STEP + place
+            last = cells - count + i
             pick = bit(_scale(draws[place], last + 1))
-            already = jnp.any((chosen & pick) != 0, axis=0)
-            chosen |= jnp.where(taken < drawn, jnp.where(already, bit(last), pick), 0)
-        return chosen
+            is_repeat = jnp.any((bits & pick) != 0, axis=0)
+            bits |= jnp.where(i < count, jnp.where(is_repeat, bit(last), pick), 0)
+        return bits
 
     words = -(-N * N // 32)
-    steps = -(-jnp.max(drawn, initial=0) // _WORDS_PER_STEP)
-    chosen = jax.lax.fori_loop(0, steps, step, jnp.zeros((words, size.shape[0]), jnp.uint32))
-    return jnp.where(drawn < holes, _on_board(size, N) & ~chosen, chosen)
+    steps = -(-jnp.max(count, initial=0) // _WORDS_PER_STEP)
+    bits = jax.lax.fori_loop(0, steps, step, jnp.zeros((words, size.shape[0]), jnp.uint32))
+    return jnp.where(count < holes, _on_board(size, N) & ~bits, bits)
 
 
 def _draw_corners(
@@ -129,9 +129,9 @@ def cell_of_rank(free: jax.Array, rank: jax.Array) -> jax.Array:
     counts = jax.lax.population_count(free).astype(jnp.int32)
     upto = jnp.cumsum(counts, axis=0)
     word = jnp.sum(upto <= rank, axis=0, dtype=jnp.int32)
-    here = np.arange(free.shape[0])[:, None] == word
-    bits = jnp.sum(jnp.where(here, free, 0), axis=0, dtype=jnp.uint32)
-    rank -= jnp.sum(jnp.where(here, upto - counts, 0), axis=0, dtype=jnp.int32)
+    mask = np.arange(free.shape[0])[:, None] == word
+    bits = jnp.sum(jnp.where(mask, free, 0), axis=0, dtype=jnp.uint32)
+    rank -= jnp.sum(jnp.where(mask, upto - counts, 0), axis=0, dtype=jnp.int32)
     # Find the bit of that rank within its word by bisection.
     place = jnp.zeros_like(rank)
     for width in (16, 8, 4, 2, 1):
@@ -169,8 +169,8 @@ def multiply_high(first: jax.Array, second: jax.Array) -> jax.Array:
     """Return the high word of the product of two uint32 (B,)."""
     low = (first & 0xFFFF) * (second & 0xFFFF) >> 16
     middle = (first >> 16) * (second & 0xFFFF) + low
-    other = (first & 0xFFFF) * (second >> 16) + (middle & 0xFFFF)
-    return (first >> 16) * (second >> 16) + (middle >> 16) + (other >> 16)
+    cross = (first & 0xFFFF) * (second >> 16) + (middle & 0xFFFF)
+    return (first >> 16) * (second >> 16) + (middle >> 16) + (cross >> 16)
 
 
 def free_cells(hole_words: jax.Array, size: jax.Array, max_size: int) -> jax.Array:

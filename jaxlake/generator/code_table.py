@@ -23,11 +23,11 @@ def contains(table: jax.Array, stored: jax.Array, codes: jax.Array, active: jax.
     first, step = _hash(codes)
 
     def probe(state: _Search) -> _Search:
-        place, searching, found = state
+        place, searching, is_member = state
         row = table[place]
         equal = searching & (row != _EMPTY) & _equal(stored, row, codes)
         searching &= (row != _EMPTY) & ~equal
-        return (place + step) & (table.size - 1), searching, found | equal
+        return (place + step) & (table.size - 1), searching, is_member | equal
 
     state = (first & (table.size - 1), active, jnp.zeros_like(active))
     return jax.lax.while_loop(lambda state: jnp.any(state[1]), probe, state)[2]

@@ -63,8 +63,8 @@ class KindSurvey:
 
 
 def _acceptance_rate(wait_ratio: float, wait: float, no_wait: float) -> float:
-    asked = ((wait, wait_ratio), (no_wait, 1 - wait_ratio))
-    return min(1.0, *(share / ratio for share, ratio in asked if ratio))
+    pairs = ((wait, wait_ratio), (no_wait, 1 - wait_ratio))
+    return min(1.0, *(share / ratio for share, ratio in pairs if ratio))
 
 
 def survey(
@@ -92,19 +92,19 @@ def survey(
     if not 1 <= candidates <= 1 << 20:
         raise ValueError(f"candidates: got {candidates}, 1 to {1 << 20} are allowed")
     check_key(key)
-    found: dict[tuple[int, int, int], KindSurvey] = {}
+    surveys: dict[tuple[int, int, int], KindSurvey] = {}
     for agents in sorted({kind[0] for kind in strata}):
         kinds = list(dict.fromkeys(kind for kind in strata if kind[0] == agents))
         feasible = [kind for kind in kinds if kind[2] >= 0 and kind[2] + 2 * agents <= kind[1] ** 2]
-        found |= {kind: KindSurvey(*kind, 0, 0, 0, 0, 0) for kind in kinds}
+        surveys |= {kind: KindSurvey(*kind, 0, 0, 0, 0, 0) for kind in kinds}
         if feasible:
             sizes, holes = jnp.array(feasible, jnp.int32).T[1:]
             largest, batch = max(kind[1] for kind in feasible), len(feasible) * candidates
             limits = (agents, largest, candidates, horizon, min(_BATCH_SIZE, batch))
             counts = _survey(key, sizes, holes, *limits)
             for kind, row in zip(feasible, np.asarray(counts).tolist(), strict=True):
-                found[kind] = KindSurvey(*kind, candidates, *row)
-    return [found[kind] for kind in strata]
+                surveys[kind] = KindSurvey(*kind, candidates, *row)
+    return [surveys[kind] for kind in strata]
 
 
 @functools.partial(jax.jit, static_argnums=range(3, 8))
@@ -206,7 +206,7 @@ def feasibility_map(
 
 def _check(grid: Sequence[tuple[int, int, float]], waits: Sequence[float]) -> None:
     agents, sizes, holes = zip(*grid, strict=True) if grid else ((), (), ())
-    for name, values, least, most in (
+    for name, values, low, high in (
         ("num_agents", agents, mixture.MIN_AGENTS, mixture.MAX_AGENTS),
         ("sizes", sizes, mixture.MIN_SIZE, mixture.MAX_SIZE),
         ("hole_ratios", holes, 0, 1),
@@ -215,8 +215,8 @@ def _check(grid: Sequence[tuple[int, int, float]], waits: Sequence[float]) -> No
         if not values:
             raise ValueError(f"{name}: got none, at least one is needed")
         for value in values:
-            if not least <= value <= most:
-                raise ValueError(f"{name}: got {value}, {least} to {most} are allowed")
+            if not low <= value <= high:
+                raise ValueError(f"{name}: got {value}, {low} to {high} are allowed")
 
 
 def _row(stratum: KindSurvey, hole_ratio: float, wait_ratio: float) -> FeasibilityRow:
@@ -273,12 +273,12 @@ def acceptance(
         raise ValueError(f"wait_ratio: got {wait_ratio}, 0 to 1 are allowed")
     if mixture.infeasibility(size, hole_ratio, num_agents) is not None:
         return 0.0
-    known = _table().get((num_agents, size), ())
+    strata = _table().get((num_agents, size), ())
     holes = mixture.holes_on_board(size, hole_ratio)
-    for stratum in known:
+    for stratum in strata:
         if stratum.holes == holes:
             return stratum.acceptance(wait_ratio)
-    for below, above in itertools.pairwise(known):
+    for below, above in itertools.pairwise(strata):
         if below.holes < holes < above.holes and above.candidates:
             part = (holes - below.holes) / (above.holes - below.holes)
             wait, no_wait = (

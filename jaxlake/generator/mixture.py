@@ -149,9 +149,9 @@ def board_counts(params: LakeParams, n: jax.Array | int) -> jax.Array:
     missing = n - jnp.sum(counts)
     rank = jnp.argsort(jnp.argsort(-remainder, stable=True), stable=True)
     S = ratio.shape[0]
-    even, left = jnp.abs(missing) // S, jnp.abs(missing) % S
-    up = even + (rank < left)
-    down = even + (rank >= S - left)
+    even, extra = jnp.abs(missing) // S, jnp.abs(missing) % S
+    up = even + (rank < extra)
+    down = even + (rank >= S - extra)
     return counts + jnp.where(missing >= 0, up, -down).astype(jnp.int32)
 
 

@@ -59,8 +59,8 @@ class PoolOptions(NamedTuple):
 
 def batch_size_for(boards: int, widths: Widths) -> int:
     """Return enough lanes to use the device well, but few more than the number of boards."""
-    most = min(8 * widths.planned_boards, 1 << 16)
-    return min(max(1 << (2 * boards - 1).bit_length(), 64), most)
+    limit = min(8 * widths.planned_boards, 1 << 16)
+    return min(max(1 << (2 * boards - 1).bit_length(), 64), limit)
 
 
 class Plan(NamedTuple):
@@ -70,19 +70,19 @@ class Plan(NamedTuple):
     """
 
     counts: jax.Array  # int32 (G, 2), boards of each cell by kind
-    made_before: jax.Array  # int32 (G, 2), boards of the cell's stream that go to earlier cells
+    offset: jax.Array  # int32 (G, 2), boards of the cell's stream that go to earlier cells
     stream: jax.Array  # int32 (G,)
     slots: jax.Array  # int32 (G, 2), first slot of each stream
     room: jax.Array  # int32 (G, 2), boards to make per stream, 0 if infeasible
     cell_of_slot: jax.Array  # int32 (C * M,), G for unused slots
 
 
-class Kept(NamedTuple):
+class PoolState(NamedTuple):
     """Boards and counts kept from the rounds so far."""
 
-    drawn: jax.Array  # int32 (G,), the next candidate of each stream
+    num_drawn: jax.Array  # int32 (G,), the next candidate of each stream
     filled: jax.Array  # int32 (G, 2)
-    seen: jax.Array  # int32 (G, 5), candidates, then counts by Status, then duplicates
+    counters: jax.Array  # int32 (G, 5), candidates, then counts by Status, then duplicates
     number: jax.Array  # int32 (C * M,), candidate in each slot, _UNFILLED if none
     codes: jax.Array  # uint32 (C * M, V + 1), code and stream of the candidate in each slot
     solutions: Solution  # leaves (C * M, ...)
@@ -97,7 +97,7 @@ class Setting(NamedTuple):
     size: jax.Array  # int32 (G,)
     holes: jax.Array  # int32 (G,)
     num_agents: jax.Array  # int32 (G,)
-    most: jax.Array  # int32 (), candidates of a stream before giving up
+    max_candidates: jax.Array  # int32 (), candidates of a stream before giving up
     part: jax.Array  # int32 (), the part of all boards to generate
 
 
@@ -105,10 +105,10 @@ def set_up(
     keys: jax.Array,
     params: LakeParams,
     n: jax.Array,
-    most: jax.Array,
+    max_candidates: jax.Array,
     part: jax.Array,
     options: PoolOptions,
-) -> tuple[Setting, Kept]:
+) -> tuple[Setting, PoolState]:
     """Return the setting and the empty pool for keys (C,), params (C, S) and n, int32 (C,)."""
     G, S = params.size.size, params.size.shape[1]
     size = params.size.astype(jnp.int32).reshape(G)
@@ -118,16 +118,16 @@ def set_up(
     streams = jnp.repeat(keys, S)
     for numbers in (size, holes, num_agents):
         streams = jax.vmap(jax.random.fold_in)(streams, numbers)
-    setting = Setting(plan, streams, size, holes, num_agents, most[0], part[0])
+    setting = Setting(plan, streams, size, holes, num_agents, max_candidates[0], part[0])
     return setting, _nothing(plan.cell_of_slot.shape[0], G, options)
 
 
-def _nothing(total: int, G: int, options: PoolOptions) -> Kept:
+def _nothing(total: int, G: int, options: PoolOptions) -> PoolState:
     blank = unknown_solution(options.horizon, options.max_agents)
-    return Kept(
-        drawn=jnp.zeros(G, jnp.int32),
+    return PoolState(
+        num_drawn=jnp.zeros(G, jnp.int32),
         filled=jnp.zeros((G, KINDS), jnp.int32),
-        seen=jnp.zeros((G, 2 + len(Status)), jnp.int32),
+        counters=jnp.zeros((G, 2 + len(Status)), jnp.int32),
         number=jnp.full(total, _UNFILLED),
         codes=jnp.zeros((total, code_words(options.max_size, options.max_agents) + 1), jnp.uint32),
         solutions=jax.tree.map(lambda x: jnp.broadcast_to(x, (total, *x.shape)), blank),
@@ -157,8 +157,8 @@ def _plan(
     alike = jnp.all(kinds[:, :, None] == kinds[:, None], axis=-1)
     stream = (jnp.argmax(alike, axis=-1) + S * jnp.arange(C)[:, None]).reshape(G)
     stream = stream.astype(jnp.int32)
-    wanted = jax.ops.segment_sum(counts, stream, num_segments=G)
-    ends = jnp.cumsum(wanted.reshape(-1), dtype=jnp.int32).reshape(G, KINDS)
+    totals = jax.ops.segment_sum(counts, stream, num_segments=G)
+    ends = jnp.cumsum(totals.reshape(-1), dtype=jnp.int32).reshape(G, KINDS)
 
     # Runs of slots that belong to one cell, in slot order.
     kind_of_run = np.arange(KINDS)[:, None]
@@ -168,40 +168,42 @@ def _plan(
     slots = jnp.arange(C * options.slots, dtype=jnp.int32)
     run = jnp.searchsorted(run_ends, slots, side="right", method="sort")
     starts = jnp.zeros(KINDS * G, jnp.int32).at[order].set(run_ends - lengths)
-    first = ends - wanted
+    first = ends - totals
     return Plan(
         counts=counts,
-        made_before=starts.reshape(KINDS, G).T - first[stream],
+        offset=starts.reshape(KINDS, G).T - first[stream],
         stream=stream,
         slots=first,
-        room=jnp.where(feasible[:, None], wanted, 0),
+        room=jnp.where(feasible[:, None], totals, 0),
         cell_of_slot=jnp.where(slots < C * n, order[run] % G, G).astype(jnp.int32),
     )
 
 
-def put_in_order(setting: Setting, kept: Kept, n: jax.Array, options: PoolOptions) -> Generated:
+def put_in_order(
+    setting: Setting, state: PoolState, n: jax.Array, options: PoolOptions
+) -> Generated:
     """Return the finished sets, leaves (C, ...) of M slots, for the same `n` as in `set_up`."""
     plan, size, num_agents, C = setting.plan, setting.size, setting.num_agents, len(n)
     slots = jnp.arange(C * options.slots, dtype=jnp.int32)
-    ordered = jax.lax.sort((plan.cell_of_slot, kept.number, slots), num_keys=2)
+    ordered = jax.lax.sort((plan.cell_of_slot, state.number, slots), num_keys=2)
     if C > 1:  # each set gets its own n slots first
         rows = (jnp.arange(C)[:, None] * n[0] + jnp.arange(options.slots)).reshape(-1)
         ordered = tuple(leaf.at[rows].get(mode="clip") for leaf in ordered)
     cell, number, order = ordered
     filled = number != _UNFILLED
     shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
-    boards = decode(kept.codes[order, :-1], size[cell], num_agents[cell], **shapes)
+    boards = decode(state.codes[order, :-1], size[cell], num_agents[cell], **shapes)
 
     def unless_empty(leaf: jax.Array) -> jax.Array:
         where = filled.reshape(-1, *[1] * (leaf.ndim - 1))
         return jnp.where(where, leaf, jnp.zeros((), leaf.dtype))
 
-    made = jnp.clip(kept.filled[plan.stream] - plan.made_before, 0, plan.counts)
-    missing = plan.counts - made
-    candidates, solvable, unsolvable, unknown, duplicates = kept.seen[plan.stream].T
+    num_filled = jnp.clip(state.filled[plan.stream] - plan.offset, 0, plan.counts)
+    missing = plan.counts - num_filled
+    candidates, solvable, unsolvable, unknown, duplicates = state.counters[plan.stream].T
     generated = Generated(
         instances=jax.tree.map(unless_empty, boards),
-        solutions=jax.tree.map(lambda leaf: leaf[order], kept.solutions),
+        solutions=jax.tree.map(lambda leaf: leaf[order], state.solutions),
         filled=filled,
         cell=cell % (size.shape[0] // C),
         requested_wait=plan.counts[:, 1],

@@ -21,7 +21,7 @@ MAX_CAPACITY = 1 << 16
 CAPACITY, HORIZON, BATCH_SIZE = 512, 64, 256
 """Capacity for requests of a few thousand boards: one compilation serves every request."""
 
-_CALLS_IN_VAIN = 16
+_MAX_FAILED_CALLS = 16
 """Calls in a row without a new board after which calls request more boards."""
 
 _MIN_EXTRA = 8
@@ -42,14 +42,14 @@ class SolvedBoards:
 
     def take(self, rows: np.ndarray) -> "SolvedBoards":
         """Return the boards at `rows` (indices or a mask), in that order."""
-        taken: SolvedBoards = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], self)
-        return taken
+        selection: SolvedBoards = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], self)
+        return selection
 
     @staticmethod
     def concatenate(parts: "list[SolvedBoards]") -> "SolvedBoards":
         """Return batches of equal padding joined one after the other."""
-        joined: SolvedBoards = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
-        return joined
+        batch: SolvedBoards = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        return batch
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class DrawOptions:
         """Call `generate` with JAX's default random bits, regardless of the process settings."""
         settings = dict(vars(self))
         with jax.threefry_partitionable(True):
-            made = generate_quietly(key, params, settings.pop("capacity"), **settings)
-            host: Generated = jax.device_get(made)
+            generated = generate_quietly(key, params, settings.pop("capacity"), **settings)
+            host: Generated = jax.device_get(generated)
         return host
 
 
@@ -77,7 +77,7 @@ class FilledQuotas:
     """Result of `fill_quotas` for S cells. Kinds are 0 (needs no wait) and 1 (needs a wait)."""
 
     boards: SolvedBoards  # by cell, and in order of generation within a cell
-    made: np.ndarray  # int64 (S, 2)
+    counts: np.ndarray  # int64 (S, 2)
     counters: dict[str, np.ndarray]  # each of COUNTERS: int64 (S,)
 
 
@@ -85,12 +85,12 @@ def fill_quotas(
     key: jax.Array,
     params: LakeParams,
     quotas: np.ndarray,
-    seen: DigestSet,
+    digest_set: DigestSet,
     options: DrawOptions,
     *,
     oversample: bool = False,
 ) -> FilledQuotas:
-    """Generate boards to quotas, none of them in `seen`, and add them to `seen`.
+    """Generate boards to quotas, none of them in `digest_set`, and add them to it.
 
     Call a of `generate` has the key `fold_in(key, a)` and requests the missing boards. A kind of a
     cell is done when its quota is full or its budget of `max_candidates` is spent, either by one
@@ -102,7 +102,7 @@ def fill_quotas(
         params: Leaves (S,). `data_ratio` and `wait_ratio` are ignored.
         quotas: int (S, 2), boards of each cell and kind. With `oversample` their sum is at most
             `options.capacity`.
-        seen: Digests of known boards; the new boards are added.
+        digest_set: Digests of the boards of the set; the new boards are added.
         options: Static arguments of `generate`.
         oversample: Let call a > 0 request 2**a times the missing boards and take the first new
             ones. The first call is then not counted towards the budget.
@@ -115,41 +115,41 @@ def fill_quotas(
     counters = {name: np.zeros(S, np.int64) for name in COUNTERS}
     spent = np.zeros(S, np.int64)
     parts: list[SolvedBoards] = []
-    attempt = in_vain = 0
+    attempt = failed_calls = 0
     while missing.any() or not parts:
-        doublings = attempt if oversample else max(0, in_vain - _CALLS_IN_VAIN)
-        wanted = _with_extra(missing, doublings, options.capacity)
-        request = _request(params, wanted, options.capacity)
-        drawn = options.draw(jax.random.fold_in(key, attempt), request)
-        boards = SolvedBoards(drawn.instances, drawn.solutions, np.asarray(drawn.cell))
-        boards = boards.take(np.asarray(drawn.filled))
+        doublings = attempt if oversample else max(0, failed_calls - _MAX_FAILED_CALLS)
+        targets = _with_extra(missing, doublings, options.capacity)
+        request = _request(params, targets, options.capacity)
+        generated = options.draw(jax.random.fold_in(key, attempt), request)
+        boards = SolvedBoards(generated.instances, generated.solutions, np.asarray(generated.cell))
+        boards = boards.take(np.asarray(generated.filled))
         digests = board_digests(boards.instances)
-        new = ~seen.contains(digests)
-        taken = new & _within(boards, new, missing)
-        in_vain = 0 if taken.any() else in_vain + 1
-        seen.add(digests[taken])
-        parts.append(boards.take(taken))
+        new = ~digest_set.contains(digests)
+        accepted = new & _within(boards, new, missing)
+        failed_calls = 0 if accepted.any() else failed_calls + 1
+        digest_set.add(digests[accepted])
+        parts.append(boards.take(accepted))
         missing -= _count(parts[-1], S)
         for name in COUNTERS:
-            counters[name] += getattr(drawn, name)[:S]
+            counters[name] += getattr(generated, name)[:S]
         counters["duplicates"] += np.bincount(boards.cell[~new], minlength=S)
         if attempt or not oversample:
-            spent += drawn.candidates[:S]
+            spent += generated.candidates[:S]
         # A shortfall means that a whole budget was spent on this kind, or that it is infeasible.
-        short = np.stack([drawn.shortfall_no_wait, drawn.shortfall_wait], axis=1)[:S]
+        short = np.stack([generated.shortfall_no_wait, generated.shortfall_wait], axis=1)[:S]
         missing[(short > 0) | (spent >= options.max_candidates)[:, None]] = 0
         attempt += 1
-    found = SolvedBoards.concatenate(parts)
-    found = found.take(np.argsort(found.cell, kind="stable"))
-    return FilledQuotas(found, _count(found, S), counters)
+    result = SolvedBoards.concatenate(parts)
+    result = result.take(np.argsort(result.cell, kind="stable"))
+    return FilledQuotas(result, _count(result, S), counters)
 
 
-def _request(params: LakeParams, wanted: np.ndarray, capacity: int) -> LakeParams:
+def _request(params: LakeParams, targets: np.ndarray, capacity: int) -> LakeParams:
     """Return parameters that make `generate` aim at exactly these counts, as far as they fit."""
     # The counts are the data ratios, which float32 holds exactly. One extra cell, all holes, takes
     # the remaining capacity, so that a single program serves any counts.
-    cells = wanted.sum(axis=1)
-    waits = wanted[:, 1] / np.maximum(cells, 1)
+    cells = targets.sum(axis=1)
+    waits = targets[:, 1] / np.maximum(cells, 1)
     counts = np.clip(capacity - (np.cumsum(cells) - cells), 0, cells)
 
     def extended(leaf: Any, last: float, dtype: Any) -> np.ndarray:

@@ -16,8 +16,8 @@ from jaxlake.generator.mixture import LakeParams
 from jaxlake.generator.pool import (
     KINDS,
     Generated,
-    Kept,
     PoolOptions,
+    PoolState,
     Setting,
     batch_size_for,
     put_in_order,
@@ -53,7 +53,7 @@ class Candidates(NamedTuple):
     budgets: jax.Array  # int32 (B,), replanned agents allowed per search
 
 
-Examined = tuple[jax.Array, jax.Array, Solution]
+SolvedCandidates = tuple[jax.Array, jax.Array, Solution]
 """`codes` and `own` of a round's candidates, and their solutions, leaves (B, ...)."""
 
 
@@ -61,30 +61,30 @@ def fill_pool(
     keys: jax.Array,
     params: LakeParams,
     n: jax.Array,
-    most: jax.Array,
+    max_candidates: jax.Array,
     part: jax.Array,
     options: PoolOptions,
     axis_name: str | None = None,
 ) -> Generated:
     """Return a `Generated` with leaves (C, ...) of M slots for keys (C,) and params (C, S).
 
-    `n`, `part` and `most`, the candidates of a stream before giving up, are int32 (C,) with equal
-    entries. With a device axis `axis_name`, each device processes its share of the lanes.
+    `n`, `part` and `max_candidates`, the candidates of a stream before giving up, are int32 (C,)
+    with equal entries. With a device axis `axis_name`, each device processes a share of the lanes.
     """
-    setting, begun = set_up(keys, params, n, most, part, options)
+    setting, initial = set_up(keys, params, n, max_candidates, part, options)
     B = _lanes_of(setting, options)
 
-    def examine(stream: jax.Array, number: jax.Array) -> Examined:
-        drawn = _draw(setting, stream, number, options)
+    def examine(stream: jax.Array, number: jax.Array) -> SolvedCandidates:
+        candidates = _draw(setting, stream, number, options)
         solutions = solve_batch(
-            drawn.boards,
+            candidates.boards,
             horizon=options.horizon,
-            max_expansions=drawn.budgets,
+            max_expansions=candidates.budgets,
             widths=options.widths,
         )
-        return drawn.codes, drawn.own, solutions
+        return candidates.codes, candidates.own, solutions
 
-    def examine_all(stream: jax.Array, number: jax.Array) -> Examined:
+    def examine_all(stream: jax.Array, number: jax.Array) -> SolvedCandidates:
         """Examine all lanes; with a device axis, examine a share per device and gather."""
         if axis_name is None:
             return examine(stream, number)
@@ -93,12 +93,12 @@ def fill_pool(
         own = (jax.lax.dynamic_slice_in_dim(leaf, start, share) for leaf in (stream, number))
         return jax.lax.all_gather(examine(*own), axis_name, tiled=True)
 
-    def make_round(kept: Kept) -> Kept:
-        lanes = _next_lanes(B, setting, kept)
-        return _keep(setting, kept, lanes, examine_all(lanes.stream, lanes.number))
+    def run_round(state: PoolState) -> PoolState:
+        lanes = _next_lanes(B, setting, state)
+        return _store(setting, state, lanes, examine_all(lanes.stream, lanes.number))
 
-    kept = jax.lax.while_loop(lambda kept: jnp.any(_is_open(setting, kept)), make_round, begun)
-    return put_in_order(setting, kept, n, options)
+    state = jax.lax.while_loop(lambda state: jnp.any(_is_open(setting, state)), run_round, initial)
+    return put_in_order(setting, state, n, options)
 
 
 def fill_by_parts(options: PoolOptions) -> Pool:
@@ -106,22 +106,30 @@ def fill_by_parts(options: PoolOptions) -> Pool:
     # The code around the solver runs equally fast when compiled at a low optimisation level.
     begin = jit_search(partial(_begin, options=options)).lightly
     draw = jit_search(partial(_begin_round, options=options)).lightly
-    keep = jit_search(_end_round, donate_argnames="kept").lightly
+    store = jit_search(_end_round, donate_argnames="state").lightly
     order = jit_search(partial(put_in_order, options=options)).lightly
     lightly = options.slots <= SMALL_SET
 
     def fill(
-        keys: jax.Array, params: LakeParams, n: jax.Array, most: jax.Array, part: jax.Array
+        keys: jax.Array,
+        params: LakeParams,
+        n: jax.Array,
+        max_candidates: jax.Array,
+        part: jax.Array,
     ) -> Generated:
-        setting, kept, more = begin(keys, params, n, most, part)
+        setting, state, more = begin(keys, params, n, max_candidates, part)
         while more:
-            lanes, drawn = draw(setting, kept)
+            lanes, candidates = draw(setting, state)
             solutions = solve_boards(
-                drawn.boards, drawn.budgets, options.horizon, options.widths, lightly=lightly
+                candidates.boards,
+                candidates.budgets,
+                options.horizon,
+                options.widths,
+                lightly=lightly,
             )
-            examined = (drawn.codes, drawn.own, solutions)
-            kept, more = keep(setting, kept, lanes, examined)
-        return order(setting, kept, n)
+            results = (candidates.codes, candidates.own, solutions)
+            state, more = store(setting, state, lanes, results)
+        return order(setting, state, n)
 
     return fill
 
@@ -130,24 +138,26 @@ def _begin(
     keys: jax.Array,
     params: LakeParams,
     n: jax.Array,
-    most: jax.Array,
+    max_candidates: jax.Array,
     part: jax.Array,
     options: PoolOptions,
-) -> tuple[Setting, Kept, jax.Array]:
-    setting, kept = set_up(keys, params, n, most, part, options)
-    return setting, kept, jnp.any(_is_open(setting, kept))
+) -> tuple[Setting, PoolState, jax.Array]:
+    setting, state = set_up(keys, params, n, max_candidates, part, options)
+    return setting, state, jnp.any(_is_open(setting, state))
 
 
-def _begin_round(setting: Setting, kept: Kept, options: PoolOptions) -> tuple[Lanes, Candidates]:
-    lanes = _next_lanes(_lanes_of(setting, options), setting, kept)
+def _begin_round(
+    setting: Setting, state: PoolState, options: PoolOptions
+) -> tuple[Lanes, Candidates]:
+    lanes = _next_lanes(_lanes_of(setting, options), setting, state)
     return lanes, _draw(setting, lanes.stream, lanes.number, options)
 
 
 def _end_round(
-    setting: Setting, kept: Kept, lanes: Lanes, examined: Examined
-) -> tuple[Kept, jax.Array]:
-    kept = _keep(setting, kept, lanes, examined)
-    return kept, jnp.any(_is_open(setting, kept))
+    setting: Setting, state: PoolState, lanes: Lanes, results: SolvedCandidates
+) -> tuple[PoolState, jax.Array]:
+    state = _store(setting, state, lanes, results)
+    return state, jnp.any(_is_open(setting, state))
 
 
 def _lanes_of(setting: Setting, options: PoolOptions) -> int:
@@ -156,10 +166,10 @@ def _lanes_of(setting: Setting, options: PoolOptions) -> int:
     return options.batch_size or batch_size_for(total, options.widths)
 
 
-def _is_open(setting: Setting, kept: Kept) -> jax.Array:
+def _is_open(setting: Setting, state: PoolState) -> jax.Array:
     """Return which streams miss boards and have candidates left, bool (G,)."""
-    missing = jnp.any(kept.filled < setting.plan.room, axis=1)
-    return missing & (kept.drawn < setting.most)
+    missing = jnp.any(state.filled < setting.plan.room, axis=1)
+    return missing & (state.num_drawn < setting.max_candidates)
 
 
 def _draw(
@@ -177,69 +187,75 @@ def _draw(
     return Candidates(codes, own, boards, candidate_budgets(boards))
 
 
-def _next_lanes(B: int, setting: Setting, kept: Kept) -> Lanes:
+def _next_lanes(B: int, setting: Setting, state: PoolState) -> Lanes:
     """Distribute B lanes over the open streams."""
-    ends = _share_out(B, setting, kept)
+    ends = _share_out(B, setting, state)
     lane = jnp.arange(B, dtype=jnp.int32)
     stream = jnp.searchsorted(ends, lane, side="right").astype(jnp.int32)
     first = jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])[stream]
-    number = kept.drawn[stream] + lane - first
-    return Lanes(stream, number, number < setting.most, first, ends)
+    number = state.num_drawn[stream] + lane - first
+    return Lanes(stream, number, number < setting.max_candidates, first, ends)
 
 
-def _share_out(B: int, setting: Setting, kept: Kept) -> jax.Array:
+def _share_out(B: int, setting: Setting, state: PoolState) -> jax.Array:
     """Return the end of each stream's range of lanes, int32 (G,)."""
     # Expected number of candidates that a stream still needs (Laplace's rule of succession).
-    missing = (setting.plan.room - kept.filled).astype(jnp.float32)
-    rate = (kept.filled + 1) / (kept.drawn[:, None] + 2)
-    left = (setting.most - kept.drawn).astype(jnp.float32)
-    need = jnp.where(_is_open(setting, kept), jnp.minimum(jnp.max(missing / rate, axis=1), left), 0)
+    missing = (setting.plan.room - state.filled).astype(jnp.float32)
+    rate = (state.filled + 1) / (state.num_drawn[:, None] + 2)
+    remaining = (setting.max_candidates - state.num_drawn).astype(jnp.float32)
+    need = jnp.where(
+        _is_open(setting, state), jnp.minimum(jnp.max(missing / rate, axis=1), remaining), 0
+    )
     # Integer weights make the sums exact, so that a closed stream gets no lane.
     weight = jnp.ceil(need / jnp.sum(need) * (1 << 20)).astype(jnp.int32)
     upto = jnp.cumsum(weight, dtype=jnp.int32)
     return jnp.floor(upto / upto[-1] * B).astype(jnp.int32)
 
 
-def _keep(setting: Setting, kept: Kept, lanes: Lanes, examined: Examined) -> Kept:
+def _store(
+    setting: Setting, state: PoolState, lanes: Lanes, results: SolvedCandidates
+) -> PoolState:
     """Put fitting candidates into slots, in order, and count up to a stream's last one."""
-    codes, own, solutions = examined
+    codes, own, solutions = results
     plan, ends = setting.plan, lanes.ends
     lanes = lanes._replace(valid=lanes.valid & own)
-    G, total = plan.stream.shape[0], kept.number.shape[0]
+    G, total = plan.stream.shape[0], state.number.shape[0]
     lane = jnp.arange(lanes.stream.shape[0], dtype=jnp.int32)
-    named = jnp.concatenate([codes, lanes.stream[:, None].astype(jnp.uint32)], axis=1)
+    stream_codes = jnp.concatenate([codes, lanes.stream[:, None].astype(jnp.uint32)], axis=1)
     solvable = lanes.valid & (solutions.status == Status.OPTIMAL)
-    in_slot = contains(kept.table, kept.codes, named, solvable)
-    _, equal = insert(empty_table(lane.size), named, named, lane, solvable & ~in_slot)
+    in_slot = contains(state.table, state.codes, stream_codes, solvable)
+    _, equal = insert(empty_table(lane.size), stream_codes, stream_codes, lane, solvable & ~in_slot)
 
     kind = solutions.needs_wait.astype(jnp.int32)
     fits = (solvable & ~in_slot & (equal == lane))[:, None] & (kind[:, None] == np.arange(KINDS))
     before = jnp.cumsum(fits, axis=0, dtype=jnp.int32) - fits
     rank = jnp.take_along_axis(before - before[lanes.first], kind[:, None], axis=1)[:, 0]
-    place = kept.filled[lanes.stream, kind] + rank
-    taken = jnp.any(fits, axis=1) & (place < plan.room[lanes.stream, kind])
-    slot = jnp.where(taken, plan.slots[lanes.stream, kind] + place, total)
+    place = state.filled[lanes.stream, kind] + rank
+    accepted = jnp.any(fits, axis=1) & (place < plan.room[lanes.stream, kind])
+    slot = jnp.where(accepted, plan.slots[lanes.stream, kind] + place, total)
 
     by_stream = partial(jax.ops.segment_sum, num_segments=G, indices_are_sorted=True)
-    filled = kept.filled + by_stream((fits & taken[:, None]).astype(jnp.int32), lanes.stream)
+    filled = state.filled + by_stream((fits & accepted[:, None]).astype(jnp.int32), lanes.stream)
     complete = jnp.all(filled >= plan.room, axis=1)
-    last = jax.ops.segment_max(jnp.where(taken, lane, -1), lanes.stream, G, indices_are_sorted=True)
+    last = jax.ops.segment_max(
+        jnp.where(accepted, lane, -1), lanes.stream, G, indices_are_sorted=True
+    )
     counted = lanes.valid & ~(complete[lanes.stream] & (lane > last[lanes.stream]))
-    duplicate = solvable & (in_slot | ((equal != lane) & taken[equal]))
+    duplicate = solvable & (in_slot | ((equal != lane) & accepted[equal]))
     flags = [lanes.valid, *(solutions.status == status for status in Status), duplicate]
-    seen = jnp.stack(flags, axis=1) & counted[:, None]
+    events = jnp.stack(flags, axis=1) & counted[:, None]
 
-    def put(slots: jax.Array, values: jax.Array) -> jax.Array:
+    def write(slots: jax.Array, values: jax.Array) -> jax.Array:
         return slots.at[slot].set(values, mode="drop")
 
-    stored = put(kept.codes, named)
+    stored = write(state.codes, stream_codes)
     lanes_of_stream = ends - jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])
-    return Kept(
-        drawn=jnp.minimum(kept.drawn + lanes_of_stream, setting.most),
+    return PoolState(
+        num_drawn=jnp.minimum(state.num_drawn + lanes_of_stream, setting.max_candidates),
         filled=filled,
-        seen=kept.seen + by_stream(seen.astype(jnp.int32), lanes.stream),
-        number=put(kept.number, lanes.number),
+        counters=state.counters + by_stream(events.astype(jnp.int32), lanes.stream),
+        number=write(state.number, lanes.number),
         codes=stored,
-        solutions=jax.tree.map(put, kept.solutions, solutions),
-        table=insert(kept.table, stored, named, slot, taken)[0],
+        solutions=jax.tree.map(write, state.solutions, solutions),
+        table=insert(state.table, stored, stream_codes, slot, accepted)[0],
     )

@@ -133,7 +133,7 @@ def _draw_boards(
             DrawOptions(CAPACITY, max_size, agents, HORIZON, max_candidates, BATCH_SIZE),
         )
         parts.append(InstanceSet(filled.boards.instances, filled.boards.solutions))
-        missing = {waits: wanted[waits] - int(filled.made[0, int(waits)]) for waits in wanted}
+        missing = {waits: wanted[waits] - int(filled.counts[0, int(waits)]) for waits in wanted}
         return missing, int(filled.counters["candidates"][0])
 
     for number, request in enumerate(requests):

@@ -126,5 +126,5 @@ def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[s
             left[record["needs_wait"]] -= 1
             yield record
         for needs_wait in (True, False):
-            if drawn.made[0, int(needs_wait)] < quotas[0, int(needs_wait)]:
+            if drawn.counts[0, int(needs_wait)] < quotas[0, int(needs_wait)]:
                 left[needs_wait] = 0

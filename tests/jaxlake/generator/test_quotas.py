@@ -25,11 +25,11 @@ def filled(key, no_wait, wait, *known, oversample=False):
     seen = DigestSet(*known)
     before = len(seen)
     found = fill_quotas(jax.random.key(key), params, quotas, seen, OPTIONS, oversample=oversample)
-    assert len(seen) == before + len(found.boards) == before + found.made.sum()
+    assert len(seen) == before + len(found.boards) == before + found.counts.sum()
     counts = {name: values[0] for name, values in found.counters.items()}
     assert counts["candidates"] == counts["solvable"]
     assert counts["unsolvable"] == counts["unknown"] == 0
-    return found.boards.instances, found.made[0].tolist(), counts
+    return found.boards.instances, found.counts[0].tolist(), counts
 
 
 def test_draw_continues_while_half_of_the_boards_are_new():
