@@ -188,7 +188,7 @@ def _checked(proposal: Proposal, name: str) -> Proposal:
 
 def _ask(engineer: Engineer, task: Task, guard: Guard) -> tuple[Attempt, Review | None]:
     """Ask an engineer and review its answer, if any."""
-    seen = engineer.altered_task(task) if isinstance(engineer, ControlEngineer) else task
+    altered = engineer.altered_task(task) if isinstance(engineer, ControlEngineer) else task
     start = time.perf_counter()
     text, review, reasoning = None, None, ""
     try:
@@ -204,8 +204,8 @@ def _ask(engineer: Engineer, task: Task, guard: Guard) -> tuple[Attempt, Review 
         reason, tokens, seconds = review.reason, proposal.tokens, proposal.seconds
     attempt = Attempt(
         attempt=task.attempt,
-        context=seen.context.text,
-        cut=seen.context.cut,
+        context=altered.context.text,
+        cut=altered.context.cut,
         reasoning=reasoning,
         text=text,
         kind=review.kind if review else "failed",

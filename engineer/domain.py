@@ -100,8 +100,8 @@ class Domain:
         return next((term for term in self.failures if term.key == key), Term(key, key, key))
 
 
-def _among(name: str, given: Iterable[str], allowed: Iterable[str]) -> None:
-    if unknown := sorted(set(given) - set(allowed)):
+def _among(name: str, names: Iterable[str], allowed: Iterable[str]) -> None:
+    if unknown := sorted(set(names) - set(allowed)):
         raise ValueError(
             f"{name}: got {', '.join(unknown)}, allowed are {', '.join(allowed) or 'none'}"
             + did_you_mean(unknown[0], allowed)

@@ -62,12 +62,12 @@ def knob_domain(
         ValueError: A name is empty, contains blanks or is given twice, or the numbers do not fit.
     """
     names = (SHARE, *knobs)
-    for field, given in (("groups", tuple(groups)), ("knobs", names)):
-        if bad := [name for name in given if not name or name.split() != [name]]:
+    for field, entries in (("groups", tuple(groups)), ("knobs", names)):
+        if bad := [name for name in entries if not name or name.split() != [name]]:
             raise ValueError(f"{field} must be names without blanks, got {bad[0]!r}")
-        if len(set(given)) < len(given) or not given:
+        if len(set(entries)) < len(entries) or not entries:
             raise ValueError(
-                f"{field} must be one or more different names, got {', '.join(given) or 'none'}"
+                f"{field} must be one or more different names, got {', '.join(entries) or 'none'}"
             )
 
     class Space(KnobSpace):

@@ -236,14 +236,14 @@ def _schema(members: _Members, current: Configuration, space: KnobSpace) -> Knob
     """Return the requested knobs of an object with numbers or edits such as `+1`."""
     problems: list[str] = []
     label = space.group_label
-    given = _unique(members, space.groups, f"{label} ", label, problems)
+    fields = _unique(members, space.groups, f"{label} ", label, problems)
     values: KnobValues = {}
     edits: dict[str, dict[str, int]] = {}
     for group in space.groups:
-        if group not in given:
+        if group not in fields:
             problems.append(f"{label} {group} is missing")
             continue
-        values[group], edits[group] = _group_schema(group, given[group], space, problems)
+        values[group], edits[group] = _group_schema(group, fields[group], space, problems)
     if problems:
         more = len(problems) - _MAX_PROBLEMS
         tail = f" (and {more} more)" if more > 0 else ""
@@ -261,12 +261,12 @@ def _group_schema(
         problems.append(f"{space.group_label} {group} must be an object with {listed}")
         return {}, {}
     what = f"in {space.group_label} {group},"
-    given = _unique(value, space.knobs, f"{group}.", what, problems)
+    fields = _unique(value, space.knobs, f"{group}.", what, problems)
     numbers: dict[str, float] = {}
     edits = dict.fromkeys(space.knobs, 0)
     for knob in space.knobs:
-        number = given.get(knob)
-        if knob not in given:
+        number = fields.get(knob)
+        if knob not in fields:
             problems.append(f"{group}.{knob} is missing")
         elif isinstance(number, str) and number in SIGNED:
             edits[knob] = SIGNED[number]
@@ -283,15 +283,15 @@ def _group_schema(
 def _unique(
     members: _Members, names: tuple[str, ...], prefix: str, what: str, problems: list[str]
 ) -> dict[str, Any]:
-    given: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for key, value in members:
         if key not in names:
             problems.append(f"{prefix}{quote(key, 24)} is not one of {', '.join(names)}")
-        elif key in given:
+        elif key in fields:
             problems.append(f"{what} {key} is given more than once")
         else:
-            given[key] = value
-    return given
+            fields[key] = value
+    return fields
 
 
 def _described(value: object) -> str:
@@ -306,14 +306,14 @@ def _described(value: object) -> str:
 
 def _share(draft: _Draft) -> None:
     space, knob = draft.space, draft.space.share
-    asked = draft.column(knob)
-    total = math.fsum(asked)
+    targets = draft.column(knob)
+    total = math.fsum(targets)
     if total <= 0.0:
         raise _RejectedError(
             f"{knob} is 0 for every {space.group_label}, some {space.group_label} needs a share"
         )
-    plain = apportion(asked, space.units)
-    lifted = apportion(asked, space.units, space.to_units(space.min_share))
+    plain = apportion(targets, space.units)
+    lifted = apportion(targets, space.units, space.to_units(space.min_share))
     scaled: RepairName = "round" if abs(total - 1.0) <= _SAME else "normalise"
     for group, scaled_share, share in zip(space.groups, plain, lifted, strict=True):
         draft.change(scaled, group, knob, space.from_units(scaled_share))
@@ -325,10 +325,10 @@ def _bound_steps(draft: _Draft, current: Configuration, max_step: float) -> None
     max_steps = max(1, math.floor(max_step * space.units + _SAME))
     for group, knob in product(space.groups, space.difficulty_knobs):
         if group in before:
-            here = space.to_units(before[group][knob])
+            position = space.to_units(before[group][knob])
             # A knob above its maximum is lowered to it at once.
-            least = min(here - max_steps, space.to_units(space.maximum(knob)))
-            steps = min(max(space.to_units(draft.values[group][knob]), least), here + max_steps)
+            least = min(position - max_steps, space.to_units(space.maximum(knob)))
+            steps = min(max(space.to_units(draft.values[group][knob]), least), position + max_steps)
             draft.change("bounded_step", group, knob, space.from_units(steps))
     _bound_shares(draft, before, max_steps)
 
@@ -336,20 +336,20 @@ def _bound_steps(draft: _Draft, current: Configuration, max_step: float) -> None
 def _bound_shares(draft: _Draft, before: KnobValues, max_steps: int) -> None:
     """Limit the change of each share to `most` steps, staying close to the requested shares."""
     space, knob = draft.space, draft.space.share
-    held = [before.get(group, {}).get(knob, 0.0) for group in space.groups]
-    if not any(held):
+    current_shares = [before.get(group, {}).get(knob, 0.0) for group in space.groups]
+    if not any(current_shares):
         return  # the current configuration has none of these groups
     least = space.to_units(space.min_share)
-    here = apportion(held, space.units, least)
-    asked = [space.to_units(share) for share in draft.column(knob)]
-    low = [max(n - max_steps, least) for n in here]
-    high = [n + max_steps for n in here]
-    shares = [min(max(n, a), b) for n, a, b in zip(asked, low, high, strict=True)]
+    positions = apportion(current_shares, space.units, least)
+    targets = [space.to_units(share) for share in draft.column(knob)]
+    low = [max(n - max_steps, least) for n in positions]
+    high = [n + max_steps for n in positions]
+    shares = [min(max(n, a), b) for n, a, b in zip(targets, low, high, strict=True)]
     # Terminates, because the current shares lie within the limits and have the right sum.
     while (missing := space.units - sum(shares)) != 0:
         step, limit = (1, high) if missing > 0 else (-1, low)
         room = [i for i, share in enumerate(shares) if share != limit[i]]
-        place = max(room, key=lambda i: (step * (asked[i] - shares[i]), -i))
+        place = max(room, key=lambda i: (step * (targets[i] - shares[i]), -i))
         shares[place] += step
     for group, share in zip(space.groups, shares, strict=True):
         draft.change("bounded_step", group, knob, space.from_units(share))

@@ -158,8 +158,8 @@ class KnobSpace(FrozenModel, ABC):
 
     def knobs_of(self, configuration: Configuration) -> KnobValues:
         """Return the knobs of every group of this space, with zeros for missing groups."""
-        given = configuration.values()
-        return {group: given.get(group, dict.fromkeys(self.knobs, 0.0)) for group in self.groups}
+        values = configuration.values()
+        return {group: values.get(group, dict.fromkeys(self.knobs, 0.0)) for group in self.groups}
 
     def moved(self, knob: str, value: float, steps: int) -> float:
         """Return the value of a knob moved by a number of grid steps, clipped to its limits."""
@@ -220,11 +220,11 @@ def apportion(weights: Sequence[float], units: int, minimum: int | Sequence[int]
     lifted: set[int] = set()
     while True:
         free = [i for i in range(len(weights)) if i not in lifted]
-        left = units - sum(least[i] for i in lifted)
+        remainder = units - sum(least[i] for i in lifted)
         mass = math.fsum(weights[i] for i in free)
         parts = [float(part) for part in least]
         for i in free:
-            parts[i] = weights[i] / mass * left if mass > 0 else left / len(free)
+            parts[i] = weights[i] / mass * remainder if mass > 0 else remainder / len(free)
         below = {i for i in free if parts[i] < least[i] - 1e-9}
         if not below:
             break

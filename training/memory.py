@@ -29,10 +29,10 @@ def report_out_of_memory(advice: str) -> Iterator[None]:
 
 def require_memory(name: str, shape: DecoderConfig) -> None:
     """Raise a `UserError` if a model's weights, in float32, exceed this machine's memory."""
-    needed = 4 * sum(prod(sizes) for sizes in parameter_shapes(shape).values())
+    required = 4 * sum(prod(sizes) for sizes in parameter_shapes(shape).values())
     available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > available:
+    if required > available:
         raise UserError(
-            f"{name}: got a model of {needed // 4:,} weights, allowed is what this machine's "
-            f"memory holds: they take {needed / _GIB:,.1f} GiB, {available / _GIB:,.1f} are there"
+            f"{name}: got a model of {required // 4:,} weights, allowed is what this machine's "
+            f"memory holds: they take {required / _GIB:,.1f} GiB, {available / _GIB:,.1f} are there"
         )

@@ -114,5 +114,5 @@ class UserEnvironment(FrozenModel, ABC, Generic[Instance]):
     @property
     def demonstrates(self) -> bool:
         """Return whether the class overrides `demonstration`."""
-        own: Any = type(self).demonstration
-        return own is not UserEnvironment.demonstration
+        method: Any = type(self).demonstration
+        return method is not UserEnvironment.demonstration

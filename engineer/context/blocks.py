@@ -207,13 +207,13 @@ def _tally_line(domain: Domain, group: str, tally: Tally) -> str:
 
 def _case_line(domain: Domain, case: FailedCase) -> str:
     when = "" if case.time is None else f" at time {case.time}"
-    shown = quote(" / ".join(case.instance), CASE_LIMIT)
-    where = f" on {domain.instance} {shown}" if case.instance else ""
-    said = "; ".join(quote(fact, CASE_LIMIT)[1:-1] for fact in case.facts)
-    if not said:
-        said = f"the answer ends in {quote(case.completion, CASE_LIMIT, end=True)}"
+    instance = quote(" / ".join(case.instance), CASE_LIMIT)
+    where = f" on {domain.instance} {instance}" if case.instance else ""
+    text = "; ".join(quote(fact, CASE_LIMIT)[1:-1] for fact in case.facts)
+    if not text:
+        text = f"the answer ends in {quote(case.completion, CASE_LIMIT, end=True)}"
     return (
-        f"- {domain.called(case.group)}, {domain.failure(case.failure).name}{when}{where}: {said}."
+        f"- {domain.called(case.group)}, {domain.failure(case.failure).name}{when}{where}: {text}."
     )
 
 

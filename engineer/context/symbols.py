@@ -83,12 +83,12 @@ def read_out(view: StageView, blocks: Collection[str], detail: Detail = FULL_DET
     for group in space.groups:
         tally = view.evidence.validation.get(group)
         tally = tally if tally and tally.count else None
-        shown = tally if failures else None
+        visible = tally if failures else None
         moved = view.taken_back.get(group, tally)
         learnability = training.learnability.get(group) if training else None
         groups[group] = GroupReadout(
-            valid=_tenths(shown.valid / shown.count) if shown else None,
-            failures=_kinds(view.domain, shown) if shown else None,
+            valid=_tenths(visible.valid / visible.count) if visible else None,
+            failures=_kinds(view.domain, visible) if visible else None,
             trend=_trend(moved, view.valid_before.get(group)) if history and moved else None,
             learnability=None if learnability is None else _tenths(learnability / LEARNABILITY),
             levels=_levels(space, levels.get(group, {})),

@@ -47,14 +47,14 @@ def split_data(
     space = view.domain.space
     values = [weight for weight in weights.values() if weight is not None]
     mean = math.fsum(values) / len(values) if values else 0.0
-    wanted = [mean if (w := weights[group]) is None else w for group in space.groups]
-    if not math.fsum(wanted) > 0.0:
+    targets = [mean if (w := weights[group]) is None else w for group in space.groups]
+    if not math.fsum(targets) > 0.0:
         before = space.knobs_of(view.current)
-        wanted = [before[group][space.share] for group in space.groups]
+        targets = [before[group][space.share] for group in space.groups]
     least = space.to_units(space.min_share)
     if floor > 0.0:
         least = max(least, min(max(1, space.to_units(floor)), space.units // len(space.groups)))
-    return by_group(space, apportion(wanted, space.units, least))
+    return by_group(space, apportion(targets, space.units, least))
 
 
 def by_group(space: KnobSpace, steps: Sequence[int]) -> dict[str, float]:

@@ -25,7 +25,7 @@ def simulate(view: StageView, seed: int) -> StageView:
     counts = [tally.count for tally in view.evidence.validation.values() if tally.count]
     answers = (min(counts), max(counts)) if counts else (16, 256)
     rng = np.random.default_rng([seed, _SIMULATION])
-    seen = simulated_run(rng, view.domain, len(view.history) + 1, counts=answers)[-1]
+    simulated = simulated_run(rng, view.domain, len(view.history) + 1, counts=answers)[-1]
     changes = {"stage": view.evidence.stage, "environment": view.evidence.environment}
     if view.evidence.training is None:
         changes["training"] = None
@@ -33,13 +33,13 @@ def simulate(view: StageView, seed: int) -> StageView:
         past.model_copy(
             update={"summary": ""} | {field: getattr(other, field) for field in _BY_GROUP}
         )
-        for past, other in zip(view.history, seen.history, strict=True)
+        for past, other in zip(view.history, simulated.history, strict=True)
     )
     return replace(
         view,
-        evidence=seen.evidence.model_copy(update=changes),
+        evidence=simulated.evidence.model_copy(update=changes),
         history=history,
-        valid_before=seen.valid_before if view.valid_before else {},
+        valid_before=simulated.valid_before if view.valid_before else {},
         taken_back={},  # a simulated run has no rolled-back weights
     )
 

@@ -68,8 +68,8 @@ class ChatClient:
                 its response contains no text. The message contains neither the key nor the path of
                 the URL; `spent` holds the tokens.
         """
-        asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        question: dict[str, Any] = {"messages": asked} if chat else {"prompt": prompt}
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        question: dict[str, Any] = {"messages": messages} if chat else {"prompt": prompt}
         body = {"model": self.model, **question, "max_tokens": max_tokens, **(fields or {})}
         path = "/chat/completions" if chat else "/completions"
         key = _read_key(self.api_key_env)
@@ -82,8 +82,8 @@ class ChatClient:
         except openai.APITimeoutError:
             problem, tokens = f"no answer within {self.timeout:g} s", max_tokens
         except openai.APIStatusError as error:
-            said = stated_message(error.response.content)
-            problem = f"HTTP {error.status_code}" + (f": {said}" if said else "")
+            detail = stated_message(error.response.content)
+            problem = f"HTTP {error.status_code}" + (f": {detail}" if detail else "")
         except openai.APIConnectionError as error:
             problem = f"{type(error.__cause__).__name__}: {error.__cause__}"
         except (openai.OpenAIError, httpx2.InvalidURL, ValueError, OSError, ImportError) as error:

@@ -71,8 +71,8 @@ class TextEngineer:
     def _timed(self, request: TextRequest) -> Proposal:
         start = time.perf_counter()
         generated = self.generate(request)
-        apart = f"<think>\n{generated.reasoning}\n</think>\n\n" if generated.reasoning else ""
-        text = (apart if request.form is None else "") + generated.text
+        thinking = f"<think>\n{generated.reasoning}\n</think>\n\n" if generated.reasoning else ""
+        text = (thinking if request.form is None else "") + generated.text
         return Proposal(text, time.perf_counter() - start, generated.tokens)
 
 

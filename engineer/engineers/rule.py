@@ -114,14 +114,14 @@ def next_configuration(view: StageView) -> Configuration:
     """
     space = view.domain.space
     edits = teacher_edits(read_out(view, BLOCKS), view.domain)
-    asked = apply_edits(edits, view.current, space)
+    values = apply_edits(edits, view.current, space)
     shares = apportion(
-        [asked[group][space.share] for group in space.groups],
+        [values[group][space.share] for group in space.groups],
         space.units,
         space.to_units(space.min_share),
     )
     knobs = {
-        group: {knob: asked[group][knob] for knob in space.difficulty_knobs}
+        group: {knob: values[group][knob] for knob in space.difficulty_knobs}
         for group in space.groups
     }
     return compose_configuration(view, by_group(space, shares), knobs)

@@ -117,10 +117,10 @@ class DesignAtlas(FrozenModel):
         return {
             group: _Grid(
                 tuple(self.cells[0].knobs),
-                tuple(tuple(sorted(set(column))) for column in zip(*own, strict=True)),
-                own,
+                tuple(tuple(sorted(set(column))) for column in zip(*cells, strict=True)),
+                cells,
             )
-            for group, own in rows.items()
+            for group, cells in rows.items()
         }
 
     def weights(self, group: str, knobs: Knobs) -> np.ndarray | None:

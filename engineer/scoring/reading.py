@@ -103,10 +103,10 @@ class ReadingSet:
 def reading_set(domain: Domain, count: int, seed: int) -> ReadingSet:
     """Draw `count` stages of simulated runs with all blocks, and their variants."""
     rng = np.random.default_rng(seed)
-    drawn: list[Readout] = []
-    while len(drawn) < 2 * count:
-        drawn += _complete_readouts(synthetic_readouts(rng, domain))
-    plain, others = drawn[:count], drawn[count : 2 * count]
+    readouts: list[Readout] = []
+    while len(readouts) < 2 * count:
+        readouts += _complete_readouts(synthetic_readouts(rng, domain))
+    plain, others = readouts[:count], readouts[count : 2 * count]
     swapped = {
         fact: tuple(
             with_fact_of(one, other, fact) for one, other in zip(plain, others, strict=True)
@@ -121,10 +121,10 @@ def measure_reading(contexts: ReadingSet, reader: Reader) -> Reading:
     domain, space = contexts.domain, contexts.domain.space
     truth = [teacher_edits(one, domain) for one in contexts.plain]
     shown = [contexts.plain, *contexts.swapped.values()]
-    plain, *asked = _ask_all(reader, shown, domain)
+    plain, *edits_by_fact = _ask_all(reader, shown, domain)
     cost, *costs = _costs(reader, truth, shown, domain)
     facts = []
-    of_facts = zip(contexts.swapped.items(), asked, costs, strict=True)
+    of_facts = zip(contexts.swapped.items(), edits_by_fact, costs, strict=True)
     for (fact, swapped), moved, swapped_cost in of_facts:
         increase = swapped_cost - cost
         turned = [teacher_edits(one, domain) for one in swapped]
@@ -207,9 +207,9 @@ def _every(domain: Domain, edit: int) -> Edits:
 
 def _share_right(edits: Sequence[Edits], truth: Sequence[Edits]) -> float:
     right = [
-        own[group][knob] == edit
-        for own, true in zip(edits, truth, strict=True)
-        for group, knobs in true.items()
+        answer[group][knob] == edit
+        for answer, expected in zip(edits, truth, strict=True)
+        for group, knobs in expected.items()
         for knob, edit in knobs.items()
     ]
     return float(np.mean(right))

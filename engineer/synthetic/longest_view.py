@@ -49,7 +49,7 @@ def longest_view(
     """
     groups = domain.space.groups
     validated, trained = (_tally(domain, count) for count in answers)
-    seen = GroupEvidence(
+    evidence_of_group = GroupEvidence(
         **validated.model_dump(), signals=_signals(), slices=_slices(domain, validated)
     )
     case = FailedCase(
@@ -66,7 +66,7 @@ def longest_view(
     )
     evidence = StageEvidence(
         stage=stages,
-        validation=dict.fromkeys(groups, seen),
+        validation=dict.fromkeys(groups, evidence_of_group),
         training=_training(domain, trained),
         environment={group: {term.key: 0.123 for term in domain.statistics} for group in groups},
         failed_cases=(case,) * FULL_DETAIL.failed_cases,

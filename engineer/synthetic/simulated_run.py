@@ -179,14 +179,14 @@ def _random_edits(rng: np.random.Generator, view: StageView) -> Configuration:
         group: dict(zip(space.knobs, row, strict=True))
         for group, row in zip(space.groups, signs, strict=True)
     }
-    asked = apply_edits(edits, view.current, space)
-    shares = [max(asked[group][space.share], 0.0) for group in space.groups]
+    values = apply_edits(edits, view.current, space)
+    shares = [max(values[group][space.share], 0.0) for group in space.groups]
     if not math.fsum(shares) > 0.0:
         return view.current
     parts = apportion(shares, space.units, space.to_units(space.min_share))
     for group, part in zip(space.groups, parts, strict=True):
-        asked[group][space.share] = space.from_units(part)
-    return space.make(asked)
+        values[group][space.share] = space.from_units(part)
+    return space.make(values)
 
 
 def _random_configuration(rng: np.random.Generator, space: KnobSpace) -> Configuration:

@@ -79,11 +79,11 @@ def evaluate(
     plain = rates.model_dump(mode="json", exclude={"stage"})
 
     def add_row(name: str, group: str | None, row: Rates, entry: dict[str, Any]) -> None:
-        own = [one for one in episodes if group in (None, one.group)]
+        rows = [one for one in episodes if group in (None, one.group)]
         rates_of_it = [
-            pass_rate((one.id, one.succeeds(metric)) for one in own) for metric in metrics
+            pass_rate((one.id, one.succeeds(metric)) for one in rows) for metric in metrics
         ]
-        at_k = {k: pass_rate(((one.id, one.valid) for one in own), k) for k in sizes}
+        at_k = {k: pass_rate(((one.id, one.valid) for one in rows), k) for k in sizes}
         individual = isr_text(row)
         cells = [interval_text(*one) for one in rates_of_it]
         cells += [] if individual is None else [individual]

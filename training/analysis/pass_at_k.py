@@ -27,7 +27,7 @@ def pass_rate(outcomes: Iterable[tuple[Hashable, bool]], k: int = 1) -> tuple[fl
     boards: dict[Hashable, list[bool]] = {}
     for board, success in outcomes:
         boards.setdefault(board, []).append(success)
-    counts = [(len(own), sum(own)) for own in boards.values() if len(own) >= k]
+    counts = [(len(hits), sum(hits)) for hits in boards.values() if len(hits) >= k]
     if not counts:
         return math.nan, 0.0, 1.0
     shares = np.array([1.0 - math.comb(n - c, k) / math.comb(n, k) for n, c in counts])

@@ -133,11 +133,11 @@ def _check_options(args: argparse.Namespace) -> None:
     """Raise a `UserError` for options that would be ignored."""
     if args.stage is not None and args.run_dir is None:
         raise UserError(f"--stage: got {args.stage}, allowed with --run-dir only")
-    for names, needed in ((_OF_BENCHMARK, "benchmark"), (_OF_ENDPOINT, "endpoint")):
-        given = [name for name in names if getattr(args, name) is not None]
-        if given and getattr(args, needed) is None:
-            option, value = given[0].replace("_", "-"), getattr(args, given[0])
-            raise UserError(f"--{option}: got {value}, allowed with --{needed} only")
+    for names, parent in ((_OF_BENCHMARK, "benchmark"), (_OF_ENDPOINT, "endpoint")):
+        options = [name for name in names if getattr(args, name) is not None]
+        if options and getattr(args, parent) is None:
+            option, value = options[0].replace("_", "-"), getattr(args, options[0])
+            raise UserError(f"--{option}: got {value}, allowed with --{parent} only")
     if args.endpoint is not None and not args.name:
         raise UserError("--name: missing, --endpoint needs the model's name there")
 

@@ -155,13 +155,13 @@ def _peers(args: argparse.Namespace) -> "Peers | None":
 
     heartbeat = args.heartbeat or _HEARTBEAT
     numbers = {"--processes": args.processes, "--process": args.process}
-    given = [name for name, value in numbers.items() if value is not None]
+    options = [name for name, value in numbers.items() if value is not None]
     if args.coordinator in (None, "auto"):
-        if given:
+        if options:
             allowed = "allowed is one with --coordinator HOST:PORT"
-            raise UserError(f"{given[0]}: got a number, {allowed}")
+            raise UserError(f"{options[0]}: got a number, {allowed}")
         return Peers(None, None, None, heartbeat) if args.coordinator else None
-    if len(given) < 2:
+    if len(options) < 2:
         raise UserError("--coordinator HOST:PORT: needs --processes and --process, too")
     if args.process >= args.processes:
         allowed = f"allowed are 0 to {args.processes - 1} with --processes {args.processes}"

@@ -81,8 +81,8 @@ def _run(args: argparse.Namespace) -> int:
     from training.commands.pairs import read_pairs
     from training.run.directory import require_literal_path
 
-    given = read_pairs("--cluster-set", args.cluster_set)
-    if given and not args.cluster:
+    job_parameters = read_pairs("--cluster-set", args.cluster_set)
+    if job_parameters and not args.cluster:
         raise UserError("--cluster-set: got parameters of a job, allowed is that with --cluster")
     if args.trust_code and not args.report_only:
         raise UserError("--trust-code: allowed with --report-only only, running a study trusts it")
@@ -117,7 +117,7 @@ def _run(args: argparse.Namespace) -> int:
     if not args.report_only:
         console.print(f"{study.config.name} in {directory.path}: {len(study.runs)} runs.")
         if args.cluster:
-            parameters = {**study.config.cluster, **given}
+            parameters = {**study.config.cluster, **job_parameters}
             cluster = Cluster(args.cluster, directory.path / "jobs", parameters)
             jobs = args.jobs or len(study.runs)
         complete = run_study(study, directory, jobs=jobs, cluster=cluster)

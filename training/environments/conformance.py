@@ -44,18 +44,18 @@ def check_run_environment(config: RunConfig, *, configurations: int = 3) -> None
     domain = _call("draw", lambda: environment.domain)
     held_out: Instances = _call("draw", environment.validation_set)
     _check_nearest(domain)
-    drawn: Configuration = config.environment.initial
+    configuration: Configuration = config.environment.initial
     rng = np.random.default_rng(0)
     for number in range(configurations + 1):
-        _check_draw(environment, config, drawn, held_out, number)
+        _check_draw(environment, config, configuration, held_out, number)
         proposed = answer_text(random_configuration(rng, domain))
         review = review_answer(proposed, config.environment.initial, domain)
-        drawn = review.configuration or config.environment.initial
+        configuration = review.configuration or config.environment.initial
     _check_prompts(environment, held_out)
-    shown = held_out.take(range(min(SCORED, len(held_out))))
-    _check_scores(environment, shown)
+    sample = held_out.take(range(min(SCORED, len(held_out))))
+    _check_scores(environment, sample)
     if config.warm_start is not None:
-        _check_demonstrations(environment, shown)
+        _check_demonstrations(environment, sample)
     _check_evidence(environment, held_out)
 
 
@@ -98,15 +98,15 @@ def _check_draw(
     _require(same, "determinism", "one key draws different instances")
     differs = count == 1 or lines != _lines(environment, other)
     _require(differs, "determinism", "every key draws the same instances in the same order")
-    held = set(_lines(environment, held_out)) & set(lines)
-    _require(not held, "draw", f"{len(held)} instances are held out for validation")
+    overlap = set(_lines(environment, held_out)) & set(lines)
+    _require(not overlap, "draw", f"{len(overlap)} instances are held out for validation")
     counts = Counter(str(group) for group in environment.groups(boards).tolist())
     for group, knobs in configuration.values().items():
-        asked = knobs[environment.domain.space.share] * count
+        expected = knobs[environment.domain.space.share] * count
         _require(
-            abs(counts[group] - asked) < 1 + 1e-6,
+            abs(counts[group] - expected) < 1 + 1e-6,
             "shares",
-            f"{counts[group]} instances of {group}, asked for were {asked:g}",
+            f"{counts[group]} instances of {group}, asked for were {expected:g}",
         )
         del counts[group]
     _require(not counts, "shares", f"groups that the configuration lacks: {', '.join(counts)}")
@@ -134,10 +134,10 @@ def _check_scores(environment: TrainingEnvironment, instances: Instances) -> Non
 
 
 def _check_demonstrations(environment: TrainingEnvironment, instances: Instances) -> None:
-    shown = _call("demonstrations", lambda: environment.demonstrations(instances))
-    scores = _judged(environment, instances, shown).scores
+    demonstrations = _call("demonstrations", lambda: environment.demonstrations(instances))
+    scores = _judged(environment, instances, demonstrations).scores
     for row in np.flatnonzero(~scores.valid)[:1]:
-        _require(False, "demonstrations", f"{shown[row]!r:.100} is not valid")
+        _require(False, "demonstrations", f"{demonstrations[row]!r:.100} is not valid")
     rows = np.repeat(np.arange(len(instances)), len(ANSWERS))
     other = _judged(environment, instances.take(rows), list(ANSWERS) * len(instances)).scores
     invalid = other.rewards[~other.valid]

@@ -96,10 +96,10 @@ class Lake:
     ) -> StageBoards:
         """Return the boards of a stage; `fill_budget` replaces infeasible ones."""
         lake = self.config.lake
-        own = LakeConfiguration.model_validate(configuration.model_dump())
+        lake_configuration = LakeConfiguration.model_validate(configuration.model_dump())
         distinct, outcomes = draw_boards(
             key,
-            requests_for(own, count, num_agents=lake.num_agents),
+            requests_for(lake_configuration, count, num_agents=lake.num_agents),
             max_size=max(lake.bounds.sizes),
             max_candidates=lake.max_candidates,
             seen=DigestSet(held_out.instances),

@@ -92,13 +92,13 @@ class OneByOne:
         self, key: jax.Array, configuration: Configuration, count: int, held_out: InstanceList
     ) -> DrawnStage:
         """Return the training instances of a stage."""
-        drawn = self._draw(key, configuration, count, held_out)
+        instances = self._draw(key, configuration, count, held_out)
         by_group = defaultdict(list)
-        for one in drawn:
+        for one in instances:
             by_group[self.user.group(one)].append(one)
         groups = [group for group in self.user.space.groups if by_group[group]]
         statistics = {group: self._statistics(by_group[group]) for group in groups}
-        return DrawnStage(drawn, {group: row for group, row in statistics.items() if row})
+        return DrawnStage(instances, {group: row for group, row in statistics.items() if row})
 
     def _statistics(self, instances: Sequence[Any]) -> dict[str, float]:
         """Return the statistics of one group's instances; raise `UserError` if one is invalid."""
@@ -161,27 +161,27 @@ class OneByOne:
         held_out: InstanceList | None,
     ) -> InstanceList:
         """Return instances that the user's class draws; raise `UserError` if any is invalid."""
-        kept = () if held_out is None else held_out.values
+        excluded = () if held_out is None else held_out.values
         requested = self.user.space.make(configuration.values())
-        drawn = InstanceList(tuple(self.user.draw(requested, count, seed_of(key), kept)))
-        asked = f"{count} instances of {json.dumps(configuration.values())}"
-        if len(drawn) != count:
+        batch = InstanceList(tuple(self.user.draw(requested, count, seed_of(key), excluded)))
+        request = f"{count} instances of {json.dumps(configuration.values())}"
+        if len(batch) != count:
             raise UserError(
-                f"{self.kind}: draw made {len(drawn)} of {asked}; it has to make all of them, and "
-                "Domain.nearest has to say of which configurations there are so many"
+                f"{self.kind}: draw made {len(batch)} of {request}; it has to make all of them, "
+                "and Domain.nearest has to say of which configurations there are so many"
             )
         groups = set(self.user.space.groups)
-        if unknown := sorted({self.user.group(one) for one in drawn} - groups):
+        if unknown := sorted({self.user.group(one) for one in batch} - groups):
             allowed = ", ".join(self.user.space.groups)
             allowed += did_you_mean(unknown[0], groups)
             raise UserError(f"{self.kind}: group: got {', '.join(unknown)}, allowed are {allowed}")
-        held = {json.dumps(self._as_json(one), sort_keys=True) for one in kept}
-        for one in drawn if held else ():
-            if (text := json.dumps(self._as_json(one), sort_keys=True)) in held:
+        excluded_texts = {json.dumps(self._as_json(one), sort_keys=True) for one in excluded}
+        for one in batch if excluded_texts else ():
+            if (text := json.dumps(self._as_json(one), sort_keys=True)) in excluded_texts:
                 raise UserError(
                     f"{self.kind}: draw made {text:.200}, which is held out for validation"
                 )
-        return drawn
+        return batch
 
     def _score(self, instance: Any, text: str) -> Score:
         """Return the score of one answer; raise `UserError` if it would corrupt training."""

@@ -88,8 +88,8 @@ def measure_atlas(
     np.add.at(counts, (cell_of, valid), 1)
     atlas = DesignAtlas(
         cells=tuple(
-            AtlasCell(group=group, knobs=knobs, boards=tuple(own.tolist()))
-            for (group, knobs), own in zip(cells, counts, strict=True)
+            AtlasCell(group=group, knobs=knobs, boards=tuple(row.tolist()))
+            for (group, knobs), row in zip(cells, counts, strict=True)
         )
     )
     console.print(

@@ -44,8 +44,8 @@ def design(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> 
     if files.decision.exists():
         written = files.notes.read() if files.notes.exists() else ""
         return replace(result, decision=files.decision.read(), notes=written)
-    for left in (files.notes, files.notes_prompt):
-        left.remove()  # possibly left by a design phase that was killed
+    for file in (files.notes, files.notes_prompt):
+        file.remove()  # possibly left by a design phase that was killed
     with run.timed("design", stage):
         with working(f"stage {stage}: design"):
             design, notes = _ask(run, sampler, results)
@@ -95,7 +95,7 @@ def _ask(
     view = view_of(run.config, results, stage)
     settings = design_settings(run.config)
     with OtherModels(run.config.engine_sampling, run.config.engineer) as models:
-        asked = make_engineer(
+        writer = make_engineer(
             run.config,
             run.directory,
             results,
@@ -104,7 +104,7 @@ def _ask(
         )
         try:
             design = engineer.run_design(
-                asked,
+                writer,
                 view,
                 settings,
                 seed=lambda attempt: run.seed("design", stage, attempt),
@@ -112,24 +112,24 @@ def _ask(
             )
         except ContextTooLongError as error:
             raise UserError(f"engineer.max_context_tokens: {error}") from error
-        notes = _ask_for_notes(run, asked, view, design)
+        notes = _ask_for_notes(run, writer, view, design)
     learning = run.directory.stage(stage).design_learning
-    learned = spent_on_learning(learning.read() if learning.exists() else [])
-    picked = spent_on_picking(run.directory.stage(stage))
-    more = Spent(engineer_tokens=notes.tokens) + learned + picked
+    learning_cost = spent_on_learning(learning.read() if learning.exists() else [])
+    picking_cost = spent_on_picking(run.directory.stage(stage))
+    more = Spent(engineer_tokens=notes.tokens) + learning_cost + picking_cost
     return charged(run.config, design, view, more), notes
 
 
 def _ask_for_notes(
-    run: ActiveRun, asked: Engineer, view: StageView, design: DesignRecord[Configuration]
+    run: ActiveRun, writer: Engineer, view: StageView, design: DesignRecord[Configuration]
 ) -> _Notes:
     """Ask for notes, if the context includes them."""
-    if "summary" not in run.config.engineer.blocks or not isinstance(asked, NoteWriter):
+    if "summary" not in run.config.engineer.blocks or not isinstance(writer, NoteWriter):
         return _Notes()
     prompt = summary_question(view, design.configuration)
     seed = run.seed("summary", view.evidence.stage)
     try:
-        notes = asked.write(prompt, seed)
+        notes = writer.write(prompt, seed)
     except EngineerError as error:
         console.print(f"stage {view.evidence.stage}: no summary: {error}", style="yellow")
         return _Notes(tokens=error.spent.engineer_tokens)

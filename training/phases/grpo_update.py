@@ -73,12 +73,12 @@ def take_update(
     """
     settings, graphdef = run.config.grpo, run.policy.graphdef
     temperature = run.config.sampling.temperature
-    rollout = drawn = roll_out(run, sampler, boards, question, seconds=seconds, work=work)
-    metrics = rollout_metrics(run, drawn)
+    rollout = first_rollout = roll_out(run, sampler, boards, question, seconds=seconds, work=work)
+    metrics = rollout_metrics(run, first_rollout)
     metrics["weight_version"] = sampler.weight_version
     if settings.resamples and spare is not None:
         rollout, counts = resample(
-            run, sampler, drawn, spare, seed=question.seed, seconds=seconds, work=work
+            run, sampler, first_rollout, spare, seed=question.seed, seconds=seconds, work=work
         )
         metrics |= counts
     if work is not None:
@@ -99,14 +99,14 @@ def take_update(
                 state, of_step = learn(state, minibatch, rehearsed, place)
                 steps.append(jax.tree.map(six_digits, jax.device_get(of_step)))
         steps = steps or [NO_STEP | ({"kl": 0.0} if settings.kl_coefficient else {})]
-        learned = {name: six_digits(np.mean([one[name] for one in steps])) for name in steps[0]}
-        require_finite_metrics(learned)
+        means = {name: six_digits(np.mean([one[name] for one in steps])) for name in steps[0]}
+        require_finite_metrics(means)
     with run.clock(seconds, "sync"):
         sampler.sync(run.policy.tensors(state.params))
-    metrics |= learned
+    metrics |= means
     picking = run.config.engineer.picking
     if picking is not None and picking.method == "plr":
-        valid = np.reshape(drawn.scores.valid, drawn.rewards.shape)
+        valid = np.reshape(first_rollout.scores.valid, first_rollout.rewards.shape)
         metrics["board_valid"] = tuple(valid.sum(axis=1).tolist())
     return state, metrics
 
@@ -149,19 +149,19 @@ def resample(
     return rollout, {"resampled_boards": answered, "replaced_boards": replaced}
 
 
-def require_finite_metrics(learned: Mapping[str, float]) -> None:
+def require_finite_metrics(metrics: Mapping[str, float]) -> None:
     """Raise a `UserError` if a metric is not finite, before the update is written anywhere."""
     advice = "a smaller grpo.learning_rate, a smaller grpo.max_grad_norm or model.dtype=float32"
-    require_finite("the update", learned, help=advice)
+    require_finite("the update", metrics, help=advice)
 
 
 def _flops_of(model: Decoder, rollout: Rollout, settings: Grpo) -> float:
     """Return the operations of loss and gradient over distinct completions."""
-    learned = _copies(settings, rollout.completions, rollout.rewards) > 0
-    lengths = np.reshape([len(one.token_ids) for one in rollout.completions], learned.shape)
-    groups = np.flatnonzero(learned.any(axis=1))
+    mask = _copies(settings, rollout.completions, rollout.rewards) > 0
+    lengths = np.reshape([len(one.token_ids) for one in rollout.completions], mask.shape)
+    groups = np.flatnonzero(mask.any(axis=1))
     prompts = [len(rollout.prompts[group]) for group in groups]
-    answers = [lengths[group, learned[group]].tolist() for group in groups]
+    answers = [lengths[group, mask[group]].tolist() for group in groups]
     return update_flops(model.config, prompts, answers, model.lora)
 
 
@@ -169,10 +169,10 @@ def _learning_mask(
     settings: Grpo, completions: Sequence[Completion], rewards: np.ndarray
 ) -> np.ndarray:
     """Return which of P * n completions to learn from, bool (P, n)."""
-    learned = np.repeat(grpo.has_reward_variance(rewards)[:, None], rewards.shape[1], axis=1)
+    mask = np.repeat(grpo.has_reward_variance(rewards)[:, None], rewards.shape[1], axis=1)
     if settings.mask_truncated:
-        learned &= ~np.reshape([one.truncated for one in completions], learned.shape)
-    return learned
+        mask &= ~np.reshape([one.truncated for one in completions], mask.shape)
+    return mask
 
 
 def _copies(settings: Grpo, completions: Sequence[Completion], rewards: np.ndarray) -> np.ndarray:

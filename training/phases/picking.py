@@ -137,15 +137,15 @@ def _trained_on(
 ) -> tuple[InstanceSet, np.ndarray]:
     """Return the boards of earlier stages, and the latest valid answers to each, int (B,)."""
     updates = directory.updates()
-    used = config.updates_per_stage * config.grpo.prompts_per_update
+    per_stage = config.updates_per_stage * config.grpo.prompts_per_update
     valid: list[int] = []
     for stage in range(1, len(boards)):
         counts = [one.board_valid or () for one in updates if one.stage == stage]
         valid += [count for update in counts for count in update]
-        if len(valid) != stage * used:
+        if len(valid) != stage * per_stage:
             problem = f"board_valid: stages up to {stage} have {len(valid)} boards"
-            raise UserError(f"{directory.metrics.path}: {problem}, not {stage * used}")
-    every = join_boards([part.take(range(min(used, len(part)))) for part in boards])
+            raise UserError(f"{directory.metrics.path}: {problem}, not {stage * per_stage}")
+    every = join_boards([part.take(range(min(per_stage, len(part)))) for part in boards])
     newest = {_identity(every, row): row for row in range(len(every))}
     rows = sorted(newest.values())
     return every.take(rows), np.array(valid, np.int64)[rows]
@@ -168,10 +168,10 @@ def _outcomes(config: RunConfig, boards: InstanceSet) -> list[RequestOutcome]:
     sizes, holes = boards.instances.size, np.asarray(boards.instances.holes)
     outcomes = []
     for size in np.unique(sizes).tolist():
-        own = sizes == size
-        count = int(own.sum())
-        share = holes[own][:, :size, :size].mean()
-        waits = np.asarray(boards.solutions.needs_wait)[own].mean()
+        mask = sizes == size
+        count = int(mask.sum())
+        share = holes[mask][:, :size, :size].mean()
+        waits = np.asarray(boards.solutions.needs_wait)[mask].mean()
         outcomes.append(
             RequestOutcome(
                 size=size,

@@ -186,8 +186,8 @@ def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> St
     taken_back = evidence.validation if gate.restored == "checkpoint" else {}
     if gate.restored == "checkpoint":
         restored = results[gate.reference].evidence
-        shown = ("validation", "failed_cases")
-        evidence = evidence.model_copy(update={name: getattr(restored, name) for name in shown})
+        fields = ("validation", "failed_cases")
+        evidence = evidence.model_copy(update={name: getattr(restored, name) for name in fields})
     reference = results[reference_of(results, stage)] if stage else results[0]
     return StageView(
         domain=domain_of(config),

@@ -118,10 +118,10 @@ def train(
             if number % settings.checkpoint_every == 0 or number == count:
                 with run.clock(seconds, "checkpoint"):
                     folder = run.directory.prefetched
-                    drawn = None if ahead is None else ahead.save_rollout(folder, step)
+                    file = None if ahead is None else ahead.save_rollout(folder, step)
                     run.directory.metrics.sync()  # log lines must be on disk before the checkpoint
                     learned = stage - 1 if run.config.engineer.learning else 0
-                    logs = run.directory.log_digests(*([] if drawn is None else [drawn]))
+                    logs = run.directory.log_digests(*([] if file is None else [file]))
                     progress = RunProgress("train", stage, number, step, learned, logs)
                     run.checkpoints.save(state, progress)
             timing = TimingRecord(
@@ -178,9 +178,9 @@ def _logged_updates(run: ActiveRun, stage: int, done: int) -> list[UpdateMetrics
         return []
     metrics, updates = run.directory.metrics, run.directory.updates(stage)
     numbers = [one.update for one in updates]
-    if numbers != (needed := list(range(1, done + 1))):
-        lost = sorted(set(needed) - set(numbers))
-        what = f"lacks updates {lost}" if lost else f"has updates {numbers}, not {needed}"
+    if numbers != (expected := list(range(1, done + 1))):
+        lost = sorted(set(expected) - set(numbers))
+        what = f"lacks updates {lost}" if lost else f"has updates {numbers}, not {expected}"
         raise UserError(
             f"{metrics.path}: {what} of stage {stage}, which the checkpoint has: a line is "
             "damaged. Restore the file, or remove the directory to start again"
@@ -193,9 +193,9 @@ def _draw(run: ActiveRun, stage: int, configuration: Configuration) -> StageInst
     files = run.directory.stage(stage)
     if not files.configuration.exists():
         files.configuration.write(configuration)
-    drawn = stage_boards(run.config, run.directory, stage, configuration, run.validation)
-    for shortfall in drawn.shortfalls:
+    instances = stage_boards(run.config, run.directory, stage, configuration, run.validation)
+    for shortfall in instances.shortfalls:
         console.print(f"stage {stage}: {shortfall}", style="yellow")
-    files.shortfalls.write(drawn.shortfalls)
-    files.environment.write(drawn.environment)
-    return drawn
+    files.shortfalls.write(instances.shortfalls)
+    files.environment.write(instances.environment)
+    return instances

@@ -44,12 +44,12 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
     """Run or resume the warm start from its newest checkpoint, and return the final weights."""
     settings = run.config.warm_start
     assert settings is not None
-    shown = run.environment.warm_start_set(
+    instances = run.environment.warm_start_set(
         run.key("warm_start", 0), settings.instances, run.validation
     )
     examples = design_examples(run.config, EXAMPLES) if settings.engineer_batch_size else ()
     pool = ExamplePool(
-        run.policy.encode_examples(_demonstration_pairs(run.environment, shown)),
+        run.policy.encode_examples(_demonstration_pairs(run.environment, instances)),
         run.policy.encode_examples(examples),
         pad_id=run.policy.pad_id,
     )
@@ -114,17 +114,15 @@ def texts_for_tokenizer(config: RunConfig) -> list[str]:
     count = TOKENIZER_INSTANCES
     if isinstance(config.environment, OtherEnvironment) and config.warm_start is not None:
         count = min(count, config.warm_start.instances)  # more are not needed
-    shown = environment.warm_start_set(threefry_key(config.seed), count, None)
-    examples = [
-        *_demonstration_pairs(environment, shown),
-        *design_examples(config, TOKENIZER_DESIGNS),
-    ]
+    instances = environment.warm_start_set(threefry_key(config.seed), count, None)
+    examples: list[tuple[str, str]] = _demonstration_pairs(environment, instances)
+    examples += design_examples(config, TOKENIZER_DESIGNS)
     return [text for example in examples for text in example]
 
 
-def _demonstration_pairs(environment: TrainingEnvironment, shown: Any) -> list[tuple[str, str]]:
+def _demonstration_pairs(environment: TrainingEnvironment, batch: Any) -> list[tuple[str, str]]:
     """Return pairs of each instance's prompt and the answer to imitate."""
-    return list(zip(environment.prompts(shown), environment.demonstrations(shown), strict=True))
+    return list(zip(environment.prompts(batch), environment.demonstrations(batch), strict=True))
 
 
 def _compiled_step(policy: Policy, optimizer: optax.GradientTransformation) -> Any:

@@ -196,10 +196,10 @@ def params_of(
         KeyError: A tensor is missing.
     """
     config = nnx.merge(graphdef, like).config
-    given = dict(tensors)
+    arrays = dict(tensors)
     layers: dict[str, list[jax.Array]] = {}
     for tensor in _tensors(config, untied=False):
-        value = given[tensor.name]
+        value = arrays[tensor.name]
         layers.setdefault(tensor.path, []).append(value.T if tensor.transposed else value)
 
     def convert(path: tuple[Any, ...], leaf: nnx.Variable) -> nnx.Variable:

@@ -144,8 +144,8 @@ def _stretch(frequencies: jax.Array, scaling: Llama3Rope) -> jax.Array:
     """Return Llama 3.1's factor for each frequency, from 1 / factor (low frequencies) to 1."""
     turns = scaling.original_max_position_embeddings * frequencies / (2 * math.pi)
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
-    kept = jnp.clip((turns - low) / (high - low), 0, 1)
-    return kept + (1 - kept) / scaling.factor
+    ramp = jnp.clip((turns - low) / (high - low), 0, 1)
+    return ramp + (1 - ramp) / scaling.factor
 
 
 def _rotate(inputs: jax.Array, rotation: Rotation) -> jax.Array:

@@ -175,12 +175,12 @@ def load_adapters(folder: Path, like: nnx.State) -> tuple[nnx.State, str]:
         return leaf.replace(place(value, sharding))
 
     adapters = nnx.map_state(read, like)
-    wanted = {
+    expected = {
         _name(str(path[-1]), layer)
         for path, leaf in nnx.to_flat_state(like)
         for layer in range(len(leaf[...]))
     }
-    if others := sorted(tensors.keys() - wanted):
+    if others := sorted(tensors.keys() - expected):
         raise UserError(f"{file}: holds {others[0]}, which model.lora has no place for")
     return adapters, base
 

@@ -94,8 +94,8 @@ def decode_answer(tokenizer: Any, token_ids: Sequence[int]) -> str:
     hidden = _hidden_tokens(tokenizer)
     if hidden is None:
         return str(tokenizer.decode(token_ids, skip_special_tokens=True))
-    shown = [token for token in token_ids if token not in hidden]
-    return str(tokenizer.decode(shown, skip_special_tokens=False))
+    visible = [token for token in token_ids if token not in hidden]
+    return str(tokenizer.decode(visible, skip_special_tokens=False))
 
 
 def has_special_marks(tokenizer: Any) -> bool:

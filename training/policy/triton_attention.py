@@ -115,18 +115,18 @@ def _forward_kernel(
 
     def add(column: jax.Array, carry: Any, masked: bool) -> Any:
         attended, largest, total = carry
-        here = pl.ds(column * keys, keys)
-        scores = triton.dot(query, key_ref[here, :].T)
+        rows = pl.ds(column * keys, keys)
+        scores = triton.dot(query, key_ref[rows, :].T)
         if masked:
             places = column * keys - prefix + jnp.arange(keys)
-            visible = visible_ref[here]
+            visible = visible_ref[rows]
             allowed = _allowed(places[None, :], visible[None, :], numbers[:, None], starts[:, None])
             scores = jnp.where(allowed, scores, _NEVER)
         new = jnp.maximum(largest, scores.max(axis=1) * scale)
         weights = _weights(scores, scale, new[:, None], interpret)
         faded = jnp.exp2(largest - new)
         attended = attended * faded[:, None]
-        attended += triton.dot(weights.astype(query.dtype), value_ref[here, :])
+        attended += triton.dot(weights.astype(query.dtype), value_ref[rows, :])
         return attended, new, total * faded + weights.sum(axis=1)
 
     carry = (
@@ -169,19 +169,19 @@ def _by_key_kernel(
     def add(number: jax.Array, carry: Any, masked: bool) -> Any:
         by_key, by_value = carry
         row, head = jax.lax.div(number, group), jax.lax.rem(number, group)
-        here = pl.ds(row * queries, queries)
-        query, slope = query_ref[here, head, :], slope_ref[here, head, :]
+        rows = pl.ds(row * queries, queries)
+        query, slope = query_ref[rows, head, :], slope_ref[rows, head, :]
         scores = triton.dot(key, query.T)  # (keys, queries)
-        normaliser = normaliser_ref[head, here][None, :]
+        normaliser = normaliser_ref[head, rows][None, :]
         weights = _weights(scores, scale * _LOG2_E, normaliser, interpret)
         if masked:
             numbers = row * queries + jnp.arange(queries)
-            starts = starts_ref[here][None, :]
+            starts = starts_ref[rows][None, :]
             allowed = _allowed(places[:, None], visible[:, None], numbers[None, :], starts)
             weights = jnp.where(allowed, weights, 0.0)
         by_value += triton.dot(weights.astype(slope.dtype), slope)
         by_weight = triton.dot(value, slope.T)
-        by_score = weights * (by_weight - mean_ref[head, here][None, :])
+        by_score = weights * (by_weight - mean_ref[head, rows][None, :])
         by_score = by_score.astype(query.dtype)
         by_score_ref[head, :, pl.ds((row - first) * queries, queries)] = by_score
         return by_key + triton.dot(by_score, query), by_value
@@ -211,11 +211,11 @@ def _by_query_kernel(
     by_query_ref = results[-1]
     queries, keys = _BY_QUERIES
     row = (part_ref[...] + 1) * pl.num_programs(0) - 1 - pl.program_id(0)
-    here = pl.ds(row * queries, queries)
+    rows = pl.ds(row * queries, queries)
 
     @pl.when(row < by_query_ref.shape[0] // queries)  # the last part may be shorter
     def sum_up() -> None:
-        numbers, starts = row * queries + jnp.arange(queries), starts_ref[here]
+        numbers, starts = row * queries + jnp.arange(queries), starts_ref[rows]
         blocks = KeyBlocks(*(blocks_ref[row, n] for n in range(len(KeyBlocks._fields))))
 
         def add(column: jax.Array, by_query: jax.Array, masked: bool) -> jax.Array:
@@ -233,7 +233,7 @@ def _by_query_kernel(
         by_query = jnp.zeros((queries, width), jnp.float32)
         by_query = over(blocks.clear(), partial(add, masked=False), by_query)
         by_query = over(blocks.masked(), partial(add, masked=True), by_query)
-        by_query_ref[here, :] = (by_query * width**-0.5).astype(by_query_ref.dtype)
+        by_query_ref[rows, :] = (by_query * width**-0.5).astype(by_query_ref.dtype)
 
 
 def _forward(

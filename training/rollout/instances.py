@@ -121,10 +121,10 @@ def _draw_boards(
     outcomes = []
 
     def fill(
-        key: jax.Array, request: BoardRequest, wanted: dict[bool, int]
+        key: jax.Array, request: BoardRequest, quota: dict[bool, int]
     ) -> tuple[dict[bool, int], int]:
         """Draw boards with and without waits; return the missing counts and the candidates."""
-        agents, counts = request.num_agents, np.array([[wanted[False], wanted[True]]])
+        agents, counts = request.num_agents, np.array([[quota[False], quota[True]]])
         filled = fill_quotas(
             key,
             lake_params(request.size, request.hole_ratio, num_agents=agents),
@@ -133,7 +133,7 @@ def _draw_boards(
             DrawOptions(CAPACITY, max_size, agents, HORIZON, max_candidates, BATCH_SIZE),
         )
         parts.append(InstanceSet(filled.boards.instances, filled.boards.solutions))
-        missing = {waits: wanted[waits] - int(filled.counts[0, int(waits)]) for waits in wanted}
+        missing = {waits: quota[waits] - int(filled.counts[0, int(waits)]) for waits in quota}
         return missing, int(filled.counters["candidates"][0])
 
     for number, request in enumerate(requests):
@@ -210,10 +210,10 @@ class StageBoards:
                 "acceptance": (outcome.count - outcome.missing) / max(outcome.candidates, 1),
                 "missing": outcome.missing,
             }
-            own = sizes == outcome.size
-            if own.any():
-                values["mean_sum_of_costs"] = float(costs[own].mean())
-                values["conflict_density"] = float((costs > lower_bounds)[own].mean())
+            mask = sizes == outcome.size
+            if mask.any():
+                values["mean_sum_of_costs"] = float(costs[mask].mean())
+                values["conflict_density"] = float((costs > lower_bounds)[mask].mean())
             statistics[str(outcome.size)] = {
                 name: six_digits(value) for name, value in values.items()
             }
@@ -239,12 +239,12 @@ def fill_budget(
     every = np.arange(len(boards))
     rows, without_own = [every], 0
     for outcome in outcomes:
-        own = np.flatnonzero(boards.instances.size == outcome.size)
-        missing = outcome.count - len(own)
-        if not len(own):
+        same_size = np.flatnonzero(boards.instances.size == outcome.size)
+        missing = outcome.count - len(same_size)
+        if not len(same_size):
             without_own += missing
         elif missing:
-            rows.append(np.resize(rng.permutation(own), missing))
+            rows.append(np.resize(rng.permutation(same_size), missing))
     if without_own:
         rows.append(np.resize(rng.permutation(every), without_own))
     return np.concatenate(rows)

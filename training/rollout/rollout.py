@@ -98,8 +98,8 @@ def roll_out(
         lengths = np.reshape([len(one.token_ids) for one in completions], shape)
         overlong = overlong_penalty(lengths, run.config.prompt.max_tokens, run.config.reward)
         rewards = scores.rewards.reshape(shape) - overlong
-        own = run.environment.groups(boards)
-    return Rollout(boards, question.prompts, completions, scores, rewards, overlong, own)
+        labels = run.environment.groups(boards)
+    return Rollout(boards, question.prompts, completions, scores, rewards, overlong, labels)
 
 
 def overlong_penalty(lengths: np.ndarray, limit: int, settings: Reward) -> np.ndarray:

@@ -167,7 +167,7 @@ def _group_evidence(episodes: Sequence[EpisodeRecord]) -> GroupEvidence:
     slices = {}
     for factor in sorted({factor for one in episodes for factor in one.slices}):
         levels = _by((one for one in episodes if factor in one.slices), lambda e: e.slices[factor])  # noqa: B023
-        slices[factor] = {level: Tally(**_tally(own)) for level, own in sorted(levels.items())}
+        slices[factor] = {level: Tally(**_tally(rows)) for level, rows in sorted(levels.items())}
     count = len(episodes)
     signals = Signals(
         readable=sum(one.parsed for one in episodes) / count,

@@ -108,9 +108,9 @@ class StageDirectory:
 
     def designed(self) -> list[File]:
         """Return the files that depend on the weights used in the Design phase."""
-        asked: list[File] = [self.design_learning, self.context, self.answers]
-        noted: list[File] = [self.reading, self.notes, self.notes_prompt]
-        return [*asked, *noted, self.decision, self.digests]
+        exchange: list[File] = [self.design_learning, self.context, self.answers]
+        notes: list[File] = [self.reading, self.notes, self.notes_prompt]
+        return [*exchange, *notes, self.decision, self.digests]
 
 
 _PATTERN = "*?[\\"
@@ -118,10 +118,10 @@ _PATTERN = "*?[\\"
 
 def require_literal_path(path: Path) -> None:
     """Raise a `UserError` if Orbax would interpret a path as a pattern and lose checkpoints."""
-    used = [letter for letter in str(path.absolute()) if letter in _PATTERN]
-    if used:
+    special = [letter for letter in str(path.absolute()) if letter in _PATTERN]
+    if special:
         raise UserError(
-            f"{path.absolute()}: the path contains {used[0]!r}, which Orbax interprets as a "
+            f"{path.absolute()}: the path contains {special[0]!r}, which Orbax interprets as a "
             f"pattern; allowed are paths without {' '.join(_PATTERN)}"
         )
 

@@ -65,9 +65,9 @@ def trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> dict
     """
     mesh = config.model.mesh
     devices = mesh.fsdp * mesh.tensor
-    weights = learned = 4 * parameters(shape) // devices
+    weights = trainable = 4 * parameters(shape) // devices
     if config.model.lora is not None:
-        learned = 4 * (parameters(shape, config.model.lora) - parameters(shape)) // devices
+        trainable = 4 * (parameters(shape, config.model.lora) - parameters(shape)) // devices
     rows, answer = config.grpo.micro_batch_size // mesh.fsdp, config.prompt.max_tokens
     prompts = rows // config.grpo.completions
     tokens = prompts * prompt + rows * answer
@@ -76,22 +76,22 @@ def trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> dict
     pairs += rows * _scores_at_once(answer, prompt + answer)
     scores = pairs * shape.num_attention_heads // mesh.tensor * 4
     layer = tokens * (14 * shape.hidden_size + 3 * shape.intermediate_size) * width + 2 * scores
-    layers, kept = shape.num_hidden_layers, layer
+    layers, per_layer = shape.num_hidden_layers, layer
     if config.model.remat:
         attended = shape.num_attention_heads * shape.head_dim // mesh.tensor
         more = attended if config.model.remat == "all_but_attention" else 0
-        kept = tokens * (shape.hidden_size + more) * width
+        per_layer = tokens * (shape.hidden_size + more) * width
     kernels = config.model.dtype == "bfloat16"  # on devices that support them
     logits = LOGITS_BYTES_BESIDE_KERNELS if kernels else LOGITS_BYTES
     adapted = config.model.lora is not None
-    reference = learned if adapted else parameters(shape) * width // devices
+    reference = trainable if adapted else parameters(shape) * width // devices
     return {
         "weights": weights,
-        **({"adapters": learned} if adapted else {}),
+        **({"adapters": trainable} if adapted else {}),
         **({"reference for KL": reference} if config.grpo.kl_coefficient else {}),
-        "optimizer": 2 * learned,
-        "gradients": 2 * learned,
-        "activations": layers * kept + (layer if config.model.remat else 0),
+        "optimizer": 2 * trainable,
+        "gradients": 2 * trainable,
+        "activations": layers * per_layer + (layer if config.model.remat else 0),
         "output layer": shape.vocab_size * shape.hidden_size * (width + 4) // mesh.tensor,
         "logits": min(logits, rows * answer * shape.vocab_size * 4) * 3,
     }
@@ -136,12 +136,12 @@ def _print_stages(config: RunConfig) -> None:
     if warm_start is not None:
         batch = f"{warm_start.batch_size} demonstrations per step"
         table.add_row("warm start", f"{warm_start.instances}", f"{warm_start.steps}", batch)
-    used = f"{config.updates_per_stage * grpo.prompts_per_update} of {config.stages.instances}"
+    boards = f"{config.updates_per_stage * grpo.prompts_per_update} of {config.stages.instances}"
     completions = f"{grpo.prompts_per_update} x {grpo.completions}"
     each = f"1 per {domain_of(config).instance}"
     for stage in range(1, config.stages.count + 1):
         updates = f"{config.updates_per_stage} updates"
-        table.add_row(f"stage {stage}: train", used, updates, completions)
+        table.add_row(f"stage {stage}: train", boards, updates, completions)
         table.add_row(f"stage {stage}: validate", f"{validation_instances(config)}", "", each)
         table.add_row(f"stage {stage}: design", "", "", config.engineer.kind)
     print_table(table)

@@ -60,9 +60,9 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
             return existed
 
         existed: bool = from_first("the claim of the run's directory", claim)
-        own = path if is_first() else _copy(path, stack)
+        local_path = path if is_first() else _copy(path, stack)
         wait_for_all("the files of the run")  # they may change from here on
-        yield RunDirectory(own, path), existed
+        yield RunDirectory(local_path, path), existed
 
 
 def require_shareable(config: RunConfig) -> None:

@@ -57,8 +57,8 @@ def timing_fields(
         peak_flops = peak * 1e12 * mesh.fsdp * mesh.tensor * seconds["update"]
         fields["mfu"] = six_digits(work.model_flops / peak_flops)
     memory = [device.memory_stats() or {} for device in jax.local_devices()]
-    if held := [one["peak_bytes_in_use"] for one in memory if "peak_bytes_in_use" in one]:
-        fields["device_gib"] = six_digits(max(held) / _GIB)
+    if peaks := [one["peak_bytes_in_use"] for one in memory if "peak_bytes_in_use" in one]:
+        fields["device_gib"] = six_digits(max(peaks) / _GIB)
     peak_of_process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     kibibytes = peak_of_process // 1024 if sys.platform == "darwin" else peak_of_process
     fields["host_gib"] = six_digits(kibibytes / 2**20)

@@ -84,9 +84,9 @@ def open_trackers(config: RunConfig, directory: RunDirectory, step: int) -> Iter
 @contextmanager
 def profiled(config: RunConfig, directory: RunDirectory, update: int) -> Iterator[None]:
     """Trace the block to `profile/UPDATE` if `tracking.profile_updates` lists the update."""
-    asked = update in config.tracking.profile_updates and is_first()
+    enabled = update in config.tracking.profile_updates and is_first()
     folder = directory.profile / str(update)
-    with jax.profiler.trace(str(folder)) if asked else nullcontext():
+    with jax.profiler.trace(str(folder)) if enabled else nullcontext():
         yield
 
 

@@ -54,10 +54,10 @@ def _require_own_accelerators(settings: Sampling, params: Any) -> None:
         return
     taken = range(settings.accelerators)
     weights = jax.tree.leaves(params)[0]
-    own = sorted(device.local_hardware_id for device in weights.sharding.addressable_devices)
-    if not set(taken) <= set(own):
+    gpus = sorted(device.local_hardware_id for device in weights.sharding.addressable_devices)
+    if not set(taken) <= set(gpus):
         raise UserError(
             f"sampling.devices: got null, so vLLM would use GPUs {[*taken]}, but process "
-            f"{jax.process_index()} trains on {own}; allowed are separate GPUs for each process "
+            f"{jax.process_index()} trains on {gpus}; allowed are separate GPUs for each process "
             "of a host (CUDA_VISIBLE_DEVICES), or numbers of GPUs that no process trains on"
         )

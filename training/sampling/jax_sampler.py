@@ -70,15 +70,15 @@ class JaxSampler:
             keys = _keys(root, np.array(places, np.int32), n)
             batch = _Batch(padded.input_ids, padded.mask, keys, temperature, stops, nucleus)
             if question.form is None:
-                drawn = _draw(self._graphdef, self._params, batch, question.max_tokens)
+                arrays = _draw(self._graphdef, self._params, batch, question.max_tokens)
             else:
                 constraint = self._constraint(question.form, len(places) * n, stops)
-                drawn = _draw_constrained(
+                arrays = _draw_constrained(
                     self._graphdef, self._params, batch, question.max_tokens, constraint
                 )
             answers = [
                 Completion(tuple(tokens[:count].tolist()), logprobs[:count], not ended)
-                for tokens, logprobs, count, ended in zip(*map(np.asarray, drawn), strict=True)
+                for tokens, logprobs, count, ended in zip(*map(np.asarray, arrays), strict=True)
             ]
             for row, place in enumerate(places):  # the last place may repeat to fill the batch
                 completions[place] = answers[row * n : (row + 1) * n]
@@ -297,8 +297,8 @@ def _choose(
     if batch.nucleus is not None:
         logits = _within_nucleus(logits, *batch.nucleus)
     keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(batch.keys, progress.step)
-    drawn = jax.vmap(jax.random.categorical)(keys, logits)
-    token = jnp.where(greedy, jnp.argmax(logits, axis=-1), drawn).astype(jnp.int32)
+    sample = jax.vmap(jax.random.categorical)(keys, logits)
+    token = jnp.where(greedy, jnp.argmax(logits, axis=-1), sample).astype(jnp.int32)
     logprob = jnp.take_along_axis(jax.nn.log_softmax(logits), token[:, None], axis=1)
     place = (0, progress.step)
     return progress._replace(
@@ -320,8 +320,8 @@ def _within_nucleus(logits: jax.Array, top_p: jax.Array, top_k: jax.Array) -> ja
     ordered = jnp.where(within, ordered, -jnp.inf)
     probabilities = jax.nn.softmax(ordered)
     before = jnp.cumsum(probabilities, axis=-1) - probabilities
-    kept = (before < top_p) & (ordered > -jnp.inf)
-    least = jnp.min(jnp.where(kept, ordered, jnp.inf), axis=-1, keepdims=True)
+    nucleus = (before < top_p) & (ordered > -jnp.inf)
+    least = jnp.min(jnp.where(nucleus, ordered, jnp.inf), axis=-1, keepdims=True)
     return jnp.where(logits >= least, logits, -jnp.inf)
 
 

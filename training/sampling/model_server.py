@@ -118,7 +118,7 @@ class OtherModels(AbstractContextManager["OtherModels"]):
             proxies=False,
         )
         try:
-            said = client.complete(prompt, max_tokens=limit, chat=False, fields=fields)
+            response = client.complete(prompt, max_tokens=limit, chat=False, fields=fields)
         except EngineerError as error:
             where = self._server.address.removeprefix("http://")
             problem = self._server.end() or str(error).partition(f"{where}: ")[2]
@@ -126,4 +126,4 @@ class OtherModels(AbstractContextManager["OtherModels"]):
             raise EngineerError(f"{self._model}: {problem}", spent) from None
         # Text constrained by a form contains only the configuration.
         opening = opening_mark(prompt) if request.form is None else ""
-        return said._replace(text=opening + said.text)
+        return response._replace(text=opening + response.text)

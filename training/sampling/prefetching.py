@@ -62,21 +62,21 @@ class PrefetchingSampler:
 
     def sample(self, question: Question) -> list[list[Completion]]:
         """Return the prefetched answers, or draw them; see `Sampler.sample`."""
-        drawn = self._wait()
-        if drawn is None or drawn.question != question:
+        rollout = self._wait()
+        if rollout is None or rollout.question != question:
             if self._kept_in is not None:
                 raise UserError(
                     f"{self._kept_in}: holds a rollout of other prompts or settings than the "
                     "update after the checkpoint. Restore the file, or remove the newest "
                     "checkpoint"
                 )
-            drawn = self._draw(question)
-        self._ahead, self._last, self.lag = None, drawn, self._syncs - drawn.syncs
+            rollout = self._draw(question)
+        self._ahead, self._last, self.lag = None, rollout, self._syncs - rollout.syncs
         self._kept_in = None
         if self._expected is not None:
             self._ahead = in_thread(partial(self._draw, self._expected), "Prefetch")
             self._expected = None
-        return drawn.answers
+        return rollout.answers
 
     def _draw(self, question: Question) -> _Drawn:
         version = self._engine.weight_version
@@ -121,9 +121,9 @@ class PrefetchingSampler:
             return
         with suppress(Exception):  # don't hide the original error
             self._engine.close()
-        own = isinstance(self._engine, JaxSampler)
+        is_jax = isinstance(self._engine, JaxSampler)
         with suppress(Exception):
-            self._ahead.result(timeout=None if own else _SECONDS_TO_END)
+            self._ahead.result(timeout=None if is_jax else _SECONDS_TO_END)
 
     def close(self) -> None:
         """Wait for the rollout in progress; the engine stays open."""
@@ -133,11 +133,11 @@ class PrefetchingSampler:
     def save_rollout(self, folder: Path, step: int) -> Path | None:
         """Save the prefetched rollout for the checkpoint of `step`; return the file, if any."""
         file = None
-        if (drawn := self._wait()) is not None:
+        if (rollout := self._wait()) is not None:
             file = _file(folder, step)
             folder.mkdir(parents=True, exist_ok=True)
-            lag = self._syncs - drawn.syncs
-            write_text_whole(file, json.dumps(_written(drawn, lag)) + "\n")
+            lag = self._syncs - rollout.syncs
+            write_text_whole(file, json.dumps(_written(rollout, lag)) + "\n")
         for path in sorted(folder.glob("*.json"))[:-_FILES_KEPT]:
             path.unlink(missing_ok=True)
         return file
@@ -151,14 +151,14 @@ class PrefetchingSampler:
         """
         file = _file(folder, step)
         try:
-            drawn = _read(json.loads(file.read_text(encoding="utf-8")), self._syncs)
+            rollout = _read(json.loads(file.read_text(encoding="utf-8")), self._syncs)
         except (OSError, ValueError, TypeError, LookupError) as error:
             raise UserError(
                 f"{file}: the prefetched rollout of the update after the checkpoint can't be read "
                 f"({error}). Restore the file, or remove the newest checkpoint"
             ) from error
         self._ahead = Future()
-        self._ahead.set_result(drawn)
+        self._ahead.set_result(rollout)
         self._kept_in = file
 
 
@@ -166,13 +166,13 @@ def _file(folder: Path, step: int) -> Path:
     return folder / f"{step:09d}.json"
 
 
-def _written(drawn: _Drawn, lag: int) -> dict[str, Any]:
+def _written(rollout: _Drawn, lag: int) -> dict[str, Any]:
     """Return plain values for JSON, which represents float32 exactly."""
     groups = [
         [(one.token_ids, one.logprobs.tolist(), one.truncated) for one in group]
-        for group in drawn.answers
+        for group in rollout.answers
     ]
-    question, version = asdict(drawn.question), drawn.version
+    question, version = asdict(rollout.question), rollout.version
     return {"question": question, "version": version, "lag": lag, "answers": groups}
 
 

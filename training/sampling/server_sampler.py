@@ -72,13 +72,13 @@ class ServerSampler:
             for place in question.places
         ]
         return [
-            read_completions(said, request["prompt"], question.n)
-            for request, said in zip(requests, self._answers(requests), strict=True)
+            read_completions(response, request["prompt"], question.n)
+            for request, response in zip(requests, self._answers(requests), strict=True)
         ]
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
         """Return log-probabilities under the server's weights; see `Sampler.score`."""
-        asked = [[int(token) for token in sequence] for sequence in sequences if len(sequence) > 1]
+        inputs = [[int(token) for token in sequence] for sequence in sequences if len(sequence) > 1]
         # A sequence may have the maximum length, so its last token is scored as the next token.
         requests = [
             {
@@ -90,18 +90,18 @@ class ServerSampler:
                 **NO_TRUNCATION,
                 **_AS_TOKENS,
             }
-            for sequence in asked
+            for sequence in inputs
         ]
-        scores = map(read_score, self._answers(requests), asked)
+        scores = map(read_score, self._answers(requests), inputs)
         return [
             next(scores) if len(sequence) > 1 else np.zeros(len(sequence), np.float32)
             for sequence in sequences
         ]
 
     def _answers(self, requests: Sequence[dict[str, Any]]) -> list[Any]:
-        held = self.weight_version
+        version = self.weight_version
         answers = self._server.answer(requests)
-        self._server.require_version(held)
+        self._server.require_version(version)
         return answers
 
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:

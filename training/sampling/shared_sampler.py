@@ -27,8 +27,8 @@ class SharedSampler:
         require_same("the prompts of a rollout", json.dumps(asdict(question)))
         places = question.places
         mine = places[jax.process_index() :: jax.process_count()]
-        drawn = self._engine.sample(replace(question, chosen=mine))
-        shares = [iter(share) for share in exchange([one for group in drawn for one in group])]
+        answers = self._engine.sample(replace(question, chosen=mine))
+        shares = [iter(share) for share in exchange([one for group in answers for one in group])]
         groups = []
         for number in range(len(places)):  # undo the round-robin distribution
             share = shares[number % len(shares)]

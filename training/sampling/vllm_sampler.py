@@ -118,7 +118,7 @@ class VllmSampler:
 
         # The last token is scored as the next token, because vLLM always generates one and a
         # sequence may have the maximum length.
-        asked = [sequence for sequence in sequences if len(sequence) > 1]
+        contexts = [sequence for sequence in sequences if len(sequence) > 1]
         requests = [
             SamplingParams(
                 max_tokens=1,
@@ -127,10 +127,10 @@ class VllmSampler:
                 logprob_token_ids=[sequence[-1]],
                 detokenize=False,
             )
-            for sequence in asked
+            for sequence in contexts
         ]
-        prompts = _inputs([sequence[:-1] for sequence in asked])
-        outputs = iter(self._generate("score sequences", prompts, requests) if asked else ())
+        prompts = _inputs([sequence[:-1] for sequence in contexts])
+        outputs = iter(self._generate("score sequences", prompts, requests) if contexts else ())
         scores = []
         for sequence in sequences:
             score = np.zeros(len(sequence), np.float32)

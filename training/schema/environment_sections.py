@@ -34,13 +34,13 @@ def environment_class(kind: object) -> type[UserEnvironment[Any]]:
 
 def make_environment(kind: object, settings: object) -> UserEnvironment[Any]:
     """Return the environment with these settings; raise a `ValueError` if they are invalid."""
-    wanted = environment_class(kind)
-    if isinstance(settings, wanted):
+    cls = environment_class(kind)
+    if isinstance(settings, cls):
         return settings
     try:
-        return wanted.model_validate(settings)
+        return cls.model_validate(settings)
     except ValidationError as error:
-        allowed = ", ".join(wanted.model_fields) or "none"
+        allowed = ", ".join(cls.model_fields) or "none"
         problems = problems_of(error, lambda place: allowed if len(place) == 1 else "others")
         raise ValueError("; ".join(f"settings.{one}" for one in problems)) from error
 
@@ -95,8 +95,8 @@ class OtherValidation(Section):
         if isinstance(tree, cls):
             return tree
         _require_known_keys(tree, cls)
-        given = read_configuration("configuration", tree.get("configuration"), space)
-        return cls.model_validate({**tree, "configuration": given})
+        configuration = read_configuration("configuration", tree.get("configuration"), space)
+        return cls.model_validate({**tree, "configuration": configuration})
 
 
 def read_configuration(where: str, tree: Any, space: KnobSpace) -> KnobConfiguration:
@@ -126,10 +126,10 @@ def read_configuration(where: str, tree: Any, space: KnobSpace) -> KnobConfigura
         raise ValueError("; ".join(f"{where}.{one}" for one in problems_of(error))) from error
 
 
-def _same_names(where: str, mapping: Any, wanted: tuple[str, ...]) -> None:
-    if not isinstance(mapping, Mapping) or set(mapping) != set(wanted):
+def _same_names(where: str, mapping: Any, names: tuple[str, ...]) -> None:
+    if not isinstance(mapping, Mapping) or set(mapping) != set(names):
         got = ", ".join(map(str, mapping)) if isinstance(mapping, Mapping) else shortened(mapping)
-        raise ValueError(f"{where}: got {got or 'none'}, needed are {', '.join(wanted)}")
+        raise ValueError(f"{where}: got {got or 'none'}, needed are {', '.join(names)}")
 
 
 def _require_known_keys(tree: Any, section: type[Section]) -> None:

@@ -53,14 +53,14 @@ _MARKS = {
 
 def require_kind(schema: str, path: Path, tree: Mapping[Any, Any]) -> None:
     """Raise a `UserError` that names the right command if the file belongs to another schema."""
-    wanted = _MARKS.get(schema)
-    if wanted is None or wanted[1] <= set(tree):
+    expected = _MARKS.get(schema)
+    if expected is None or expected[1] <= set(tree):
         return
     for command, marks in _MARKS.values():
         if marks <= set(tree):
             raise UserError(
                 f"{path}: has {' and '.join(sorted(marks))} as keys, so it is a file for "
-                f"`jaxlake {command}`, and `jaxlake {wanted[0]}` was asked for"
+                f"`jaxlake {command}`, and `jaxlake {expected[0]}` was asked for"
             )
 
 

@@ -89,8 +89,8 @@ class _Drawing(BaseModel):
     @property
     def initial(self) -> LakeConfiguration:
         rng = np.random.default_rng([self.seed, *RANDOM.encode()])
-        drawn = random_configuration(rng, lake_domain(self.bounds, self.num_agents))
-        return LakeConfiguration.model_validate(drawn.model_dump())
+        configuration = random_configuration(rng, lake_domain(self.bounds, self.num_agents))
+        return LakeConfiguration.model_validate(configuration.model_dump())
 
 
 def _read_environment(tree: Any, _: object) -> Any:
@@ -174,21 +174,21 @@ class RunConfig(Section):
     @classmethod
     def _draw_initial(cls, tree: Any) -> Any:
         """Replace `environment.initial: random` by a drawn configuration."""
-        asked = tree.get("environment") if isinstance(tree, dict) else None
-        if not isinstance(asked, dict) or not isinstance(word := asked.get("initial"), str):
+        section = tree.get("environment") if isinstance(tree, dict) else None
+        if not isinstance(section, dict) or not isinstance(word := section.get("initial"), str):
             return tree
-        if asked.get("kind", LAKE) != LAKE:
+        if section.get("kind", LAKE) != LAKE:
             return tree
         if word != RANDOM:
             raise ValueError(
                 f"environment.initial: got {word!r}, allowed are {RANDOM} and a mapping with sizes"
             )
         try:
-            drawn = _Drawing.model_validate(asked | {"seed": tree.get("seed", 0)}).initial
+            initial = _Drawing.model_validate(section | {"seed": tree.get("seed", 0)}).initial
         except ValidationError:  # reported when the whole tree is validated
             easy = SizeKnobs(data_ratio=1.0, hole_ratio=0.0, wait_ratio=0.0)
-            drawn = LakeConfiguration(sizes={3: easy})
-        return tree | {"environment": asked | {"initial": drawn}}
+            initial = LakeConfiguration(sizes={3: easy})
+        return tree | {"environment": section | {"initial": initial}}
 
     @model_validator(mode="before")
     @classmethod
@@ -245,9 +245,9 @@ class RunConfig(Section):
         bounds, initial = self.environment.bounds, self.environment.initial
         if problem := bounds.violation(initial) or bounds.off_grid(initial):
             raise ValueError(f"environment.initial.sizes: {problem}")
-        given = [(size, knobs.hole_ratio) for size, knobs in initial.sizes.items()]
+        first = [(size, knobs.hole_ratio) for size, knobs in initial.sizes.items()]
         cells = list(product(self.cells.sizes, self.cells.hole_ratios))
-        for where, requests in (("environment.initial.sizes", given), ("validation", cells)):
+        for where, requests in (("environment.initial.sizes", first), ("validation", cells)):
             for size, holes in requests:
                 if reason := infeasibility(size, holes, self.environment.num_agents):
                     raise ValueError(f"{where}: {reason}")
@@ -308,11 +308,11 @@ class RunConfig(Section):
                 f"reward.overlong_buffer: got {buffer}, allowed is less than prompt.max_tokens = "
                 f"{limit}: else every answer is penalised"
             )
-        needed = 2 * self.grpo.prompts_per_update
-        if self.grpo.resamples and self.stages.instances < needed:
+        minimum = 2 * self.grpo.prompts_per_update
+        if self.grpo.resamples and self.stages.instances < minimum:
             raise ValueError(
                 f"grpo.resamples: got {self.grpo.resamples}, allowed is 0 where stages.instances = "
-                f"{self.stages.instances} is less than two updates' {needed} instances: none "
+                f"{self.stages.instances} is less than two updates' {minimum} instances: none "
                 "are left to replace others"
             )
         if self.grpo.prefetch and self.grpo.resamples:

@@ -40,7 +40,7 @@ def _number_keys(section: type[Section]) -> frozenset[str]:
     """Return the keys whose values are numbers or sequences of numbers."""
     fields = section.model_fields.items()
     kinds = {name: set(_kinds(field.annotation)) - {type(None)} for name, field in fields}
-    return frozenset(name for name, own in kinds.items() if own and own <= {int, float})
+    return frozenset(name for name, types in kinds.items() if types and types <= {int, float})
 
 
 def _kinds(annotation: Any) -> Iterator[Any]:

@@ -39,9 +39,9 @@ class WeightReceiver:
 
         def arriving() -> Iterator[tuple[str, torch.Tensor]]:
             for name, tensor in tensors:
-                here = tensor.to(self.device)
-                sums[name] = bit_checksum(here)
-                yield name, here
+                local = tensor.to(self.device)
+                sums[name] = bit_checksum(local)
+                yield name, local
 
         self.reload_weights(weights_iterator=arriving())
         wrong = [name for name in expected if sums.get(name) != int(expected[name])]

@@ -149,7 +149,7 @@ class EndpointAnswerer:
         config, board = self._config, self._boards[place]
         prompt = _prompt(config, board)
         try:
-            said = self._client.complete(
+            response = self._client.complete(
                 prompt,
                 max_tokens=config.prompt.max_tokens,
                 chat=config.prompt.chat,
@@ -166,10 +166,10 @@ class EndpointAnswerer:
             config=board.config,
             sample_id=board.sample_id,
             sample=sample,
-            text=said.text if said.reasoning else self._opening(prompt) + said.text,
-            reasoning=said.reasoning,
-            tokens=said.tokens,
-            truncated=said.truncated,
+            text=response.text if response.reasoning else self._opening(prompt) + response.text,
+            reasoning=response.reasoning,
+            tokens=response.tokens,
+            truncated=response.truncated,
         )
 
 

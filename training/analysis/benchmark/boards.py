@@ -79,11 +79,11 @@ def chosen_places(
     Raises:
         UserError: No board has a given number of agents or size, or the combination.
     """
-    for option, asked, available in (
+    for option, numbers, available in (
         ("--agents", agents, {board.num_agents for board in boards}),
         ("--sizes", sizes, {board.size for board in boards}),
     ):
-        if unknown := [number for number in asked or () if number not in available]:
+        if unknown := [number for number in numbers or () if number not in available]:
             allowed = ", ".join(map(str, sorted(available)))
             raise UserError(f"{option}: got {unknown[0]}, the benchmark has boards of {allowed}")
     places = [

@@ -99,9 +99,9 @@ def evaluate_benchmark(
     """
     boards = [folder.boards[place] for place in places]
     published, directory = published_beside(boards), EvaluationDirectory(output)
-    with answerer as asked:
+    with answerer as source:
         evaluation = EvaluationRecord(
-            model=asked.model,
+            model=source.model,
             files=folder.files,
             prompt=config.prompt,
             temperature=config.validation.temperature,
@@ -113,7 +113,7 @@ def evaluate_benchmark(
         directory.claim(evaluation, folder)
         with hold(output):
             directory.claim(evaluation, folder)  # another process may have been first
-            _answer(directory, folder, places, asked, samples)
+            _answer(directory, folder, places, source, samples)
             judged = judge(config, boards, directory.read_answers(), samples)
             if not judged:
                 raise UserError(f"{output}: holds no answer to the boards that were asked for")
@@ -129,13 +129,13 @@ def evaluate_benchmark(
 
 def published_beside(boards: Sequence[BenchmarkBoard]) -> list[PublishedResult]:
     """Return the published results, with aggregates only if all their cells are selected."""
-    asked = {(one.num_agents, one.size) for one in boards}
+    selection = {(one.num_agents, one.size) for one in boards}
     rows = [one for name in BESIDE for one in published_results() if one.model == name]
     cells = {(one.num_agents, one.size) for one in rows if one.size is not None}
 
     def complete(agents: int) -> bool:
         of_agents = {cell for cell in cells if cell[0] == agents}
-        return of_agents == {cell for cell in asked if cell[0] == agents}
+        return of_agents == {cell for cell in selection if cell[0] == agents}
 
     return [one for one in rows if one.size is not None or complete(one.num_agents)]
 
@@ -149,20 +149,20 @@ def _answer(
 ) -> None:
     """Request the missing answers, and save each when it arrives."""
     answers = directory.read_answers()
-    left = [
+    questions = [
         (place, sample)
         for place in places
         for sample in range(samples)
         if sample not in answers.get(folder.boards[place].key, {})
     ]
     total = samples * len(places)
-    done = total - len(left)
+    done = total - len(questions)
     if done:
         console.print(f"{done} of {total} answers are there already.")
-    if not left:
+    if not questions:
         return
     with track("benchmark", total, start=done, unit="answers") as advance:
-        for answer in answerer.answer(left):
+        for answer in answerer.answer(questions):
             directory.answers.append(answer)
             done += 1
             advance(done)

@@ -104,8 +104,8 @@ def print_rates(
         table = new_table(title, "agents, board", "n", *own.values(), *models)
         for agents, size, group in _rows(answers):
             rates = [_rate(group, one) for one in own]
-            beside = [_printed(printed.get((agents, size, model)), metric) for model in models]
-            table.add_row(_name(agents, size), f"{len(group)}", *rates, *beside)
+            cells = [_printed(printed.get((agents, size, model)), metric) for model in models]
+            table.add_row(_name(agents, size), f"{len(group)}", *rates, *cells)
             if size is None:
                 table.add_section()
         print_table(table)
@@ -139,8 +139,8 @@ def _print_totals(answers: Sequence[JudgedAnswer]) -> None:
     heads = (VALID, ISR, "optimal makespan", "optimal sum of costs")
     table = new_table("\nBy configuration, per cent [95% interval]", "", "n", *heads)
     for place, group in [*_groups(answers, "config"), ({"config": "all"}, answers)]:
-        own = [_rate(group, one) for columns in _OWN.values() for one in columns]
-        table.add_row(place["config"], f"{len(group)}", *own)
+        cells = [_rate(group, one) for columns in _OWN.values() for one in columns]
+        table.add_row(place["config"], f"{len(group)}", *cells)
     print_table(table)
 
 
@@ -203,7 +203,7 @@ def _plain(
 ) -> dict[str, Any]:
     rates = _rates(answers)
     counts = {metric: rates.successes(metric) for metric in METRIC_NAMES}
-    beside = {
+    published_cells = {
         one.model: {"valid": one.valid, "optimal": one.optimal, "misprinted": list(one.misprinted)}
         for one in published
         if (one.num_agents, one.size) == (place.get("num_agents"), place.get("size"))
@@ -221,7 +221,7 @@ def _plain(
         },
         **({"pass_at": _pass_at(answers, samples)} if samples > 1 else {}),
         "failures": rates.failures,
-        **({"published": beside} if beside else {}),
+        **({"published": published_cells} if published_cells else {}),
     }
 
 

@@ -100,14 +100,14 @@ def line_chart(
     boundaries: Sequence[tuple[float, str]] = (),  # x and name of sections
 ) -> str | None:
     """Draw curves over a common x axis; curves of more than 24 points also get a running mean."""
-    drawn = [(one, np.array(one.x, float), np.array(one.y, float)) for one in curves]
+    lines = [(one, np.array(one.x, float), np.array(one.y, float)) for one in curves]
     if log:
-        drawn = [(one, x, np.log10(np.where(y > 0, y, np.nan))) for one, x, y in drawn]
-    drawn = [(one, x, y) for one, x, y in drawn if np.isfinite(y).any()]
-    if not drawn:
+        lines = [(one, x, np.log10(np.where(y > 0, y, np.nan))) for one, x, y in lines]
+    lines = [(one, x, y) for one, x, y in lines if np.isfinite(y).any()]
+    if not lines:
         return None
     figure, axes = _figure(_HEIGHT, x_label, y_label)
-    for one, x, y in drawn:
+    for one, x, y in lines:
         mean, colour = running_mean(y), COLOURS[one.colour]
         if mean is not y:
             axes.plot(x, y, color=colour, linewidth=1, alpha=0.35)
@@ -120,14 +120,14 @@ def line_chart(
         style: Any = {"textcoords": "offset points", "color": _SOFT, "size": 12.5}
         axes.annotate(name, (start, 1), (3, -10), axes.get_xaxis_transform(), **style)
     if zero and not log:
-        axes.update_datalim([(drawn[0][1][0], 0.0)])
+        axes.update_datalim([(lines[0][1][0], 0.0)])
         axes.autoscale()
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=log))
     form = FuncFormatter(lambda y, _: _number(10**y if log else y, percent, 4))
     axes.yaxis.set_major_formatter(form)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.grid(True)
-    columns = 3 if sum(len(one.name) + 8 for one, _, _ in drawn) < 36 else 2
+    columns = 3 if sum(len(one.name) + 8 for one, _, _ in lines) < 36 else 2
     figure.legend(loc="outside lower left", ncols=columns, handlelength=1.2, columnspacing=1.2)
     return _element(figure, title)
 
@@ -148,14 +148,14 @@ def rate_chart(
     if not series:
         return None
     figure, axes = _figure(_HEIGHT, x_label, y_label)
-    apart = min(0.08, 0.5 / len(series))
+    spacing = min(0.08, 0.5 / len(series))
     for rank, one in enumerate(series):
-        aside = (rank - (len(series) - 1) / 2) * apart
-        points = [(x + aside, *value) for x, value in enumerate(one.values) if value is not None]
+        offset = (rank - (len(series) - 1) / 2) * spacing
+        points = [(x + offset, *value) for x, value in enumerate(one.values) if value is not None]
         x, value, low, high = np.array(points).T
-        reach = np.maximum([value - low, high - value], 0)
+        errors = np.maximum([value - low, high - value], 0)
         label = f"{one.name} {100 * value[-1]:.1f}%"
-        axes.errorbar(x, value, reach, **_mark(one.colour), capsize=2.5, label=label)
+        axes.errorbar(x, value, errors, **_mark(one.colour), capsize=2.5, label=label)
     low, high = span
     margin = 0.05 * max(high - low, 0.05)
     axes.set(xlim=(-0.4, max(len(categories) - 0.6, 0.6)), ylim=(low - margin, high + margin))

@@ -242,14 +242,14 @@ def _facts(run: ReportedRun) -> dict[str, object]:
     config = run.config
     space, model = domain_of(config).space, config.model
     start = config.started_from
-    own = (
+    scratch = (
         f"Qwen3 from scratch, {model.scratch.num_hidden_layers} layers of "
         f"{model.scratch.hidden_size}"
     )
     designed = sum(stage.decision is not None for stage in run.stages)
     facts: dict[str, object] = {
         "Model": model.pretrained
-        or (own if start is None else f"of {start.run} after stage {start.stage}"),
+        or (scratch if start is None else f"of {start.run} after stage {start.stage}"),
         "Seed": config.seed,
         "Environment": config.environment.kind,
         f"{space.group_label.capitalize()}s": ", ".join(space.groups),

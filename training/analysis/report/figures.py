@@ -62,21 +62,21 @@ def progress_figures(run: ReportedRun) -> list[PageFigure]:
     """
     names = ["start" if stage.number == 0 else str(stage.number) for stage in run.validated]
     fields = {"valid": "valid"} | ({"best": run.words.best} if run.tells_best else {})
-    drawn = []
+    panels = []
     for group in [None, *run.groups]:
         rows = [stage.rates.get(group) for stage in run.validated]
         series = [
             Series(name, [rate(getattr(row, field), row.count) if row else None for row in rows], n)
             for n, (field, name) in enumerate(fields.items())
         ]
-        drawn.append((group, series, sorted({row.count for row in rows if row is not None})))
+        panels.append((group, series, sorted({row.count for row in rows if row is not None})))
     ends = [
-        end for _, series, _ in drawn for one in series for end in chain(*filter(None, one.values))
+        end for _, series, _ in panels for one in series for end in chain(*filter(None, one.values))
     ]
     style: Any = {"x_label": "stage", "y_label": "validation instances, %"}
     style["span"] = (min(ends), max(ends)) if ends else (0.0, 1.0)
     figures = []
-    for group, series, counts in drawn:
+    for group, series, counts in panels:
         chart = rate_chart(f"Rates, {run.called(group)}", series, names, **style)
         figures += page_figures(run.called(group), chart, f"n = {' or '.join(map(str, counts))}")
     return figures

@@ -77,8 +77,8 @@ def write_tables(study: Study, directory: StudyDirectory, folder: BenchmarkFolde
     file = JsonFile(directory.path / "benchmark" / "results.json", TypeAdapter(Results))
     file.write(results)
     print_tables(results)
-    if left := [run for run in study.runs if run not in {one.run for one in runs}]:
-        console.print(f"Without answers: {'; '.join(map(str, left))}.", soft_wrap=True)
+    if missing := [run for run in study.runs if run not in {one.run for one in runs}]:
+        console.print(f"Without answers: {'; '.join(map(str, missing))}.", soft_wrap=True)
     return file.path
 
 
@@ -130,8 +130,8 @@ def print_tables(results: Results) -> None:
                 table.add_row(name, *(_on_two_lines(one, signed=False) for one in rates))
             table.add_section()
             kind = "valid" if metric == "valid" else "optimal"
-            for model, beside in _published(results, number).items():
-                row = [f"{beside[size][kind]:.2f}" if size in beside else "-" for size in sizes]
+            for model, printed in _published(results, number).items():
+                row = [f"{printed[size][kind]:.2f}" if size in printed else "-" for size in sizes]
                 table.add_row(f"published: {model}", *row)
             print_table(table)
     _print_differences(arms, agents)
@@ -193,9 +193,9 @@ def _places(boards: Sequence[BenchmarkBoard]) -> Iterator[tuple[Results, np.ndar
     agents = np.array([board.num_agents for board in boards])
     sizes = np.array([board.size for board in boards])
     for number in sorted(set(agents.tolist())):
-        own = agents == number
-        for size in (*sorted(set(sizes[own].tolist())), None):
-            chosen = own if size is None else own & (sizes == size)
+        mask = agents == number
+        for size in (*sorted(set(sizes[mask].tolist())), None):
+            chosen = mask if size is None else mask & (sizes == size)
             yield {"num_agents": number, "size": size}, np.flatnonzero(chosen)
     yield {"num_agents": None, "size": None}, np.arange(len(boards))
 

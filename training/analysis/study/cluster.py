@@ -107,7 +107,7 @@ class ClusterJob:
         problem = self._job.exception()
         if problem is None:
             return next(filter(None, self._job.results()), 0)
-        why, kept = str(problem).strip().partition("\n")[0], self._job.task(0).paths.stderr
+        why, stderr = str(problem).strip().partition("\n")[0], self._job.task(0).paths.stderr
         with self._log.open("a", encoding="utf-8") as log:
-            log.write(f"{self}: {why}{os.linesep}submitit's own log: {kept}{os.linesep}")
+            log.write(f"{self}: {why}{os.linesep}submitit's own log: {stderr}{os.linesep}")
         return 1

@@ -179,8 +179,8 @@ def load_study(
             _ = config.lake  # runs are compared board by board
             return config
         except UserError as error:
-            said = str(error).replace("--set ", "")  # the overrides come from the study's file
-            raise UserError(f"{path}: {field}: {said}") from error
+            problem = str(error).replace("--set ", "")  # the overrides come from the study's file
+            raise UserError(f"{path}: {field}: {problem}") from error
 
     loaded("base", ())
     study = Study(config, base, loaded("set", config.set))
@@ -192,15 +192,15 @@ def load_study(
 
 def _with_base(path: Path) -> tuple[dict[Any, Any], Path]:
     """Return a study's keys, including those of base studies, and the path of the run's YAML."""
-    tree, base, seen = read_yaml(path), path, {path.resolve()}
+    tree, base, visited = read_yaml(path), path, {path.resolve()}
     require_kind(StudyConfig.__name__, path, tree)
     while isinstance(name := tree.get("base"), str):
         base = base.parent / name
         if not base.is_file() or "base" not in (below := read_yaml(base)):
             break
-        if base.resolve() in seen:
+        if base.resolve() in visited:
             raise UserError(f"{path}: base: got {name}, which is based on this study itself")
-        seen.add(base.resolve())
+        visited.add(base.resolve())
         first, then = below.get("set", []), tree.get("set", [])
         tree = below | tree | {"base": below["base"]}
         if isinstance(first, list) and isinstance(then, list):
@@ -215,13 +215,13 @@ def _only(config: StudyConfig, names: Sequence[str]) -> StudyConfig:
         meant = did_you_mean(unknown[0], all_names)
         allowed = f"{', '.join(all_names)}{meant}"
         raise UserError(f"--engineers: got {unknown[0]!r}, allowed are {allowed}")
-    kept = [one for one in config.engineers if one.name in names]
-    baseline = config.baseline if config.baseline in names else kept[0].name
-    kept = [
-        one if one.against in names else one.model_copy(update={"against": None}) for one in kept
+    chosen = [one for one in config.engineers if one.name in names]
+    baseline = config.baseline if config.baseline in names else chosen[0].name
+    chosen = [
+        one if one.against in names else one.model_copy(update={"against": None}) for one in chosen
     ]
     return StudyConfig.model_validate(
-        config.model_dump() | {"engineers": kept, "baseline": baseline}
+        config.model_dump() | {"engineers": chosen, "baseline": baseline}
     )
 
 

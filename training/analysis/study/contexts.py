@@ -31,14 +31,14 @@ def require_equal_contexts(study: Study) -> None:
             settings[engineer.name] = (design_settings(config), longest_view_of(config))
     if len({one for one, _ in settings.values()}) < 2:
         return
-    needed = {
+    contexts = {
         name: context_for(view, one.model_copy(update={"max_context_tokens": None}), count_tokens)
         for name, (one, view) in settings.items()
     }
     for name, (one, view) in settings.items():
         limit = one.max_context_tokens
-        if limit is not None and needed[name].tokens > limit:
-            longest = max(context.tokens for context in needed.values())
+        if limit is not None and contexts[name].tokens > limit:
+            longest = max(context.tokens for context in contexts.values())
             raise UserError(
                 f"{study.config.name}: engineer.max_context_tokens: got {limit}, by which {name}"
                 f" would lose {_lost(view, one, count_tokens)}, and other engineers less or"

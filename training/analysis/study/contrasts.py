@@ -98,8 +98,8 @@ class Contrast:
         if math.isnan(self.deviation):
             return math.nan, math.nan
         seeds = len(self.seeds)
-        reach = stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1) * self.deviation / math.sqrt(seeds)
-        return float(self.difference.value - reach), float(self.difference.value + reach)
+        margin = stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1) * self.deviation / math.sqrt(seeds)
+        return float(self.difference.value - margin), float(self.difference.value + margin)
 
     @property
     def detectable(self) -> float:
@@ -124,8 +124,8 @@ def power(difference: float, seeds: int) -> float:
     freedom = seeds - 1
     critical = stats.t.ppf((1 + CONFIDENCE) / 2, freedom)
     shares = (np.arange(_SPREADS) + 0.5) / _SPREADS
-    needed = critical * np.sqrt(stats.chi2.ppf(shares, freedom) / freedom)
-    powers = stats.norm.cdf(difference - needed) + stats.norm.cdf(-difference - needed)
+    thresholds = critical * np.sqrt(stats.chi2.ppf(shares, freedom) / freedom)
+    powers = stats.norm.cdf(difference - thresholds) + stats.norm.cdf(-difference - thresholds)
     return float(powers.mean())
 
 
@@ -143,6 +143,6 @@ def contrast(ours: Mapping[int, np.ndarray], theirs: Mapping[int, np.ndarray]) -
     first, second = (
         np.stack([answers[seed] for seed in seeds]).astype(np.int64) for answers in (ours, theirs)
     )
-    apart = first.mean(axis=1) - second.mean(axis=1)
-    deviation = float(apart.std(ddof=1)) if len(seeds) > 1 else math.nan
+    differences = first.mean(axis=1) - second.mean(axis=1)
+    deviation = float(differences.std(ddof=1)) if len(seeds) > 1 else math.nan
     return Contrast(tuple(seeds), mean_interval(first - second), deviation)

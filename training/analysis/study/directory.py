@@ -67,8 +67,8 @@ def check_configuration(files: RunDirectory, run: StudyRun, expected: RunConfig)
     The path of the model may differ, so that a study can be moved.
     """
     config = files.config()
-    here = config.model.model_copy(update={"pretrained": expected.model.pretrained})
-    if config.model_copy(update={"model": here}) != expected:
+    model = config.model.model_copy(update={"pretrained": expected.model.pretrained})
+    if config.model_copy(update={"model": model}) != expected:
         raise UserError(
             f"{files.path}: its configuration is not that of {run} of this study; choose another "
             "--study-dir, or remove it"

@@ -25,8 +25,8 @@ def engineer_colours(results: Results) -> dict[str, int]:
 
 def kind_colours(results: Results) -> dict[str, int]:
     """Return the number of the colour of each kind of failure that occurs."""
-    seen = [kinds for one in results["engineers"].values() for kinds in one["kinds"]]
-    kinds = [kind for kind in seen[0] if kind != "valid" and any(one[kind] for one in seen)]
+    shares = [kinds for one in results["engineers"].values() for kinds in one["kinds"]]
+    kinds = [kind for kind in shares[0] if kind != "valid" and any(one[kind] for one in shares)]
     return {kind: number % len(COLOURS) for number, kind in enumerate(kinds)}
 
 
