@@ -95,17 +95,17 @@ def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
 
     K = positions.shape[0]
     mask = instance.agent_mask
-    others = mask[:, None] & mask[None, :] & ~jnp.eye(K, dtype=bool)
-    here = rows.astype(jnp.int16) * 128 + columns
-    there = to_row.astype(jnp.int16) * 128 + to_column
-    same_target = there[:, None] == there[None, :]
-    takes_place = there[:, None] == here[None, :]
+    pairs = mask[:, None] & mask[None, :] & ~jnp.eye(K, dtype=bool)
+    cells = rows.astype(jnp.int16) * 128 + columns
+    targets = to_row.astype(jnp.int16) * 128 + to_column
+    same_target = targets[:, None] == targets[None, :]
+    takes_place = targets[:, None] == cells[None, :]
     return Step(
         positions=jnp.stack([to_row, to_column], axis=-1),
         off_board=mask & ~on_board,
         hole=mask & on_board & on_hole,
-        vertex_conflict=any_of(others & same_target),
-        swapping_conflict=any_of(others & takes_place & takes_place.T),
+        vertex_conflict=any_of(pairs & same_target),
+        swapping_conflict=any_of(pairs & takes_place & takes_place.T),
     )
 
 
@@ -125,8 +125,8 @@ def target_cells(
     down = (action == Action.DOWN).astype(jnp.int8) - (action == Action.UP).astype(jnp.int8)
     right = (action == Action.RIGHT).astype(jnp.int8) - (action == Action.LEFT).astype(jnp.int8)
     to_row, to_column = row + down, column + right
-    known = (action >= 0) & (action < len(ACTION_DELTAS))
-    inside = (to_row >= 0) & (to_row < side) & (to_column >= 0) & (to_column < side) & known
+    valid = (action >= 0) & (action < len(ACTION_DELTAS))
+    inside = (to_row >= 0) & (to_row < side) & (to_column >= 0) & (to_column < side) & valid
     return jnp.where(inside, to_row, row), jnp.where(inside, to_column, column), inside
 
 
@@ -213,28 +213,30 @@ def moves(
         hole.append(real & inside & is_hole(to_rows[-1], to_columns[-1]))
 
     # One number per cell is compared faster than a pair.
-    here = [row.astype(jnp.int16) * 128 + column for row, column in zip(rows, columns, strict=True)]
-    there = [r.astype(jnp.int16) * 128 + c for r, c in zip(to_rows, to_columns, strict=True)]
-    vertex, swapping, _ = pair_conflicts(here, there, mask)
+    cells = [
+        row.astype(jnp.int16) * 128 + column for row, column in zip(rows, columns, strict=True)
+    ]
+    targets = [r.astype(jnp.int16) * 128 + c for r, c in zip(to_rows, to_columns, strict=True)]
+    vertex, swapping, _ = pair_conflicts(cells, targets, mask)
     return Moves(to_rows, to_columns, off_board, hole, vertex, swapping)
 
 
 def pair_conflicts(
-    here: Sequence[jax.Array], there: Sequence[jax.Array], mask: Sequence[jax.Array]
+    cells: Sequence[jax.Array], targets: Sequence[jax.Array], mask: Sequence[jax.Array]
 ) -> tuple[list[jax.Array], list[jax.Array], list[jax.Array]]:
     """Return vertex and swapping conflicts, bool, with one array per agent.
 
-    The third list marks agents in a vertex conflict with an agent of lower index. `here` and
-    `there` hold the numbers of the current and the target cell of each agent.
+    The third list marks agents in a vertex conflict with an agent of lower index. `cells` and
+    `targets` hold the numbers of the current and the target cell of each agent.
     """
-    K, nobody = len(here), jnp.zeros_like(here[0], bool)
-    vertex, swapping, beaten = [nobody] * K, [nobody] * K, [nobody] * K
+    K, nobody = len(cells), jnp.zeros_like(cells[0], bool)
+    vertex, swapping, losers = [nobody] * K, [nobody] * K, [nobody] * K
     for i in range(K):
         for j in range(i + 1, K):
-            both = mask[i] & mask[j]
-            meet = both & (there[i] == there[j])
-            swap = both & (there[i] == here[j]) & (there[j] == here[i])
+            present = mask[i] & mask[j]
+            meet = present & (targets[i] == targets[j])
+            swap = present & (targets[i] == cells[j]) & (targets[j] == cells[i])
             vertex[i], vertex[j] = vertex[i] | meet, vertex[j] | meet
             swapping[i], swapping[j] = swapping[i] | swap, swapping[j] | swap
-            beaten[j] |= meet
-    return vertex, swapping, beaten
+            losers[j] |= meet
+    return vertex, swapping, losers

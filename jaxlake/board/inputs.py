@@ -50,15 +50,15 @@ def stack_boards(boards: Sequence[Board]) -> Instance:
     Raises:
         ValueError: A board is invalid; the message names its row.
     """
-    found = []
+    instances = []
     for row, board in enumerate(boards):
         try:
-            found.append(as_instance(board))
+            instances.append(as_instance(board))
         except (TypeError, ValueError) as error:
             raise ValueError(f"board: row {row}: {error}") from None
-    side = max(map(_side, found))
-    slots = _round_up(max(map(_agents, found)), _LEAST_SLOTS)
-    return stack_instances([pad_instance(one, side, slots) for one in found])
+    side = max(map(_side, instances))
+    slots = _round_up(max(map(_agents, instances)), _LEAST_SLOTS)
+    return stack_instances([pad_instance(instance, side, slots) for instance in instances])
 
 
 def for_solver(board: Instance) -> Instance:

@@ -32,7 +32,7 @@ _BOOL = ("holes", "agent_mask")
 _SHAPES = "holes (N, N), size (), starts and goals (K, 2) and agent_mask (K,)"
 
 
-def check_instance(given: object) -> None:
+def check_instance(instance: object) -> None:
     """Check that an object is an `Instance` of arrays that fit together; works on tracers too.
 
     Raises:
@@ -40,18 +40,18 @@ def check_instance(given: object) -> None:
             `starts` or `goals` has a non-integer dtype.
         ValueError: The shapes of the leaves do not fit together.
     """
-    if not isinstance(given, Instance):
+    if not isinstance(instance, Instance):
         raise TypeError(
-            f"instance: got {type(given).__name__}, an Instance is needed; "
+            f"instance: got {type(instance).__name__}, an Instance is needed; "
             "jaxlake.parse_grid(rows) makes one of the rows of a grid"
         )
-    for name, leaf in vars(given).items():
+    for name, leaf in vars(instance).items():
         kind, needed = (np.bool_, "bool") if name in _BOOL else (np.integer, "an integer type")
         dtype = getattr(leaf, "dtype", type(leaf))
         if not np.issubdtype(dtype, kind):
             got = getattr(dtype, "__name__", dtype)
             raise TypeError(f"instance: got {name} of type {got}, {needed} is needed")
-    shapes = {name: np.shape(leaf) for name, leaf in vars(given).items()}
+    shapes = {name: np.shape(leaf) for name, leaf in vars(instance).items()}
     batch, N, K = shapes["size"], shapes["holes"][-1:], shapes["agent_mask"][-1:]
     own = {"holes": N * 2, "agent_mask": K, "starts": (*K, 2), "goals": (*K, 2)}
     if not (N and K) or any(shapes[name] != batch + shape for name, shape in own.items()):
@@ -61,17 +61,17 @@ def check_instance(given: object) -> None:
         )
 
 
-def check_board(given: object, function: str) -> None:
+def check_board(instance: object, function: str) -> None:
     """Check as `check_instance` does, and raise `ValueError` for a batch."""
-    check_instance(given)
-    if shape := np.shape(given.size):  # type: ignore[attr-defined]
+    check_instance(instance)
+    if shape := np.shape(instance.size):  # type: ignore[attr-defined]
         raise ValueError(
             f"instance: got a batch of shape {shape}, one board is needed; "
             f"jax.vmap(jaxlake.{function}) takes a batch"
         )
 
 
-def check_boards(given: Instance) -> None:
+def check_boards(instances: Instance) -> None:
     """Check the values of one concrete board or of a concrete batch.
 
     Raises:
@@ -79,28 +79,28 @@ def check_boards(given: Instance) -> None:
             is not a free cell on the board, two starts or two goals are equal, or an agent starts
             at its goal.
     """
-    leaves: dict[str, Any] = {name: np.asarray(leaf) for name, leaf in vars(given).items()}
-    wrong = _are_wrong(Instance(**leaves), np)
-    if not np.any(wrong):
+    leaves: dict[str, Any] = {name: np.asarray(leaf) for name, leaf in vars(instances).items()}
+    invalid = _invalid_boards(Instance(**leaves), np)
+    if not np.any(invalid):
         return
-    if not np.ndim(wrong):
-        raise ValueError(f"instance: got {_what_is_wrong(Instance(**leaves))}")
-    number = int(np.argmax(wrong))
-    one: dict[str, Any] = {name: leaf[number] for name, leaf in leaves.items()}
-    raise ValueError(f"instances: number {number}: got {_what_is_wrong(Instance(**one))}")
+    if not np.ndim(invalid):
+        raise ValueError(f"instance: got {_describe_problem(Instance(**leaves))}")
+    number = int(np.argmax(invalid))
+    board: dict[str, Any] = {name: leaf[number] for name, leaf in leaves.items()}
+    raise ValueError(f"instances: number {number}: got {_describe_problem(Instance(**board))}")
 
 
 def are_boards(batch: Instance) -> jax.Array:
     """Return which boards (B, ...) pass `check_boards`, as bool (B,); works under jit."""
-    return ~_are_wrong(batch, jnp)
+    return ~_invalid_boards(batch, jnp)
 
 
-def _are_wrong(boards: Instance, xp: Any) -> Any:
+def _invalid_boards(boards: Instance, xp: Any) -> Any:
     """Return which boards, leaves (...), are invalid; `xp` is `numpy` or `jax.numpy`."""
     N = boards.holes.shape[-1]
     holes, size = xp.asarray(boards.holes), xp.asarray(boards.size)
     places = xp.concatenate([boards.starts, boards.goals], axis=-2).astype(xp.int32)
-    there = xp.concatenate([boards.agent_mask, boards.agent_mask], axis=-1)
+    present = xp.concatenate([boards.agent_mask, boards.agent_mask], axis=-1)
     open_edge = xp.zeros(size.shape, bool)
     if xp is jnp or np.any(size < N):  # NumPy skips the scan over all cells
         beyond = xp.arange(N) >= size[..., None]
@@ -109,23 +109,23 @@ def _are_wrong(boards: Instance, xp: Any) -> Any:
     cells = xp.clip(places[..., 0] * N + places[..., 1], 0, N * N - 1)
     in_hole = xp.take_along_axis(holes.reshape(*size.shape, N * N), cells, axis=-1)
     twice = xp.zeros_like(open_edge)
-    K = there.shape[-1] // 2
+    K = present.shape[-1] // 2
     for i, j in combinations(range(2 * K), 2):
         if i < K <= j != i + K:  # a start and the goal of another agent
             continue
-        twice |= there[..., i] & there[..., j] & (cells[..., i] == cells[..., j])
-    misplaced = (there & (off | in_hole)).any(axis=-1)
+        twice |= present[..., i] & present[..., j] & (cells[..., i] == cells[..., j])
+    misplaced = (present & (off | in_hole)).any(axis=-1)
     return (size < 1) | (size > N) | open_edge | misplaced | twice
 
 
-def _what_is_wrong(board: Instance) -> str:
+def _describe_problem(board: Instance) -> str:
     """Describe the fault of one invalid board with NumPy leaves."""
     holes, size, K = board.holes, int(board.size), len(board.agent_mask)
     if not 1 <= size <= len(holes):
         return f"size {size}, 1 to {len(holes)} are allowed"
     if not (holes[size:].all() and holes[:, size:].all()):
         return f"a free cell outside of its {size} rows and columns; all cells there must be holes"
-    seen: dict[tuple[str | int, tuple[int, ...]], str] = {}
+    places: dict[tuple[str | int, tuple[int, ...]], str] = {}
     for number, cell in enumerate(np.concatenate([board.starts, board.goals]).tolist()):
         kind, agent = "goal" if number >= K else "start", number % K
         if not board.agent_mask[agent]:
@@ -133,12 +133,12 @@ def _what_is_wrong(board: Instance) -> str:
         place, at = f"{kind} of agent {agent}", tuple(cell)
         outside = min(at) < 0 or max(at) >= size
         if outside or holes[at]:
-            what = "outside of the board" if outside else "a hole"
-            return f"{at}, {what}, as {place}; a free cell is needed"
-        earlier = seen.get((kind, at)) or seen.get((agent, at))
+            problem = "outside of the board" if outside else "a hole"
+            return f"{at}, {problem}, as {place}; a free cell is needed"
+        earlier = places.get((kind, at)) or places.get((agent, at))
         if earlier:
             break
-        seen[kind, at] = seen[agent, at] = place
+        places[kind, at] = places[agent, at] = place
     return (
         f"{at} as {earlier} and as {place}; starts are distinct cells, goals are distinct cells, "
         "and no agent starts at its goal"

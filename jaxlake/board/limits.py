@@ -101,14 +101,14 @@ def _check_shapes(shapes: dict[str, tuple[int, ...]]) -> None:
 
 
 def _numbers(
-    name: str, given: object, least: float, most: float, *, whole: bool = False
+    name: str, value: object, low: float, high: float, *, whole: bool = False
 ) -> np.ndarray:
-    values = np.atleast_1d(np.asarray(given))
+    values = np.atleast_1d(np.asarray(value))
     if not values.size or values.dtype.kind not in ("iu" if whole else "iuf"):
-        wanted = "an integer" if whole else "a number"
-        raise ValueError(f"{name}: got {given!r}, {wanted} or a sequence of them is needed")
-    wrong = ~((values >= least) & (values <= most))
-    if wrong.any():
-        value = values[wrong][0].item()
-        raise ValueError(f"{name}: got {value}, {least:g} to {most:g} are allowed")
+        kind = "an integer" if whole else "a number"
+        raise ValueError(f"{name}: got {value!r}, {kind} or a sequence of them is needed")
+    invalid = ~((values >= low) & (values <= high))
+    if invalid.any():
+        first = values[invalid][0].item()
+        raise ValueError(f"{name}: got {first}, {low:g} to {high:g} are allowed")
     return values.astype(np.int32 if whole else np.float32)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxlake.board.dynamics import Action, as_actions, moves
 from jaxlake.board.instance import Instance, check_board
 from jaxlake.runtime.batch_axes import merge_batch_axes
-from jaxlake.runtime.cpu_devices import called_apart
+from jaxlake.runtime.cpu_devices import is_eager
 from jaxlake.solver import Solution, Status
 from jaxlake.solver.bitboard import pack_rows, word_type
 
@@ -109,7 +109,7 @@ def verify(
     plan = plan if isinstance(plan, jax.Array) else np.asarray(plan)
     if plan.dtype.kind not in "iu":
         raise TypeError(f"plan: got {plan.dtype}, integers are needed: {_ACTIONS}")
-    if parsed is True and called_apart(instance, plan, length):
+    if parsed is True and is_eager(instance, plan, length):
         _check_actions(np.asarray(plan), T if length is None else int(length), instance)
     if length is not None and (
         np.shape(length) or not jnp.issubdtype(jnp.result_type(length), jnp.integer)
@@ -128,14 +128,14 @@ def verify(
 
 
 def _check_actions(plan: np.ndarray, length: int, instance: Instance) -> None:
-    read = plan[: max(length, 0)]
-    unknown = ((read < 0) | (read >= len(Action))) & np.asarray(instance.agent_mask)
+    steps = plan[: max(length, 0)]
+    unknown = ((steps < 0) | (steps >= len(Action))) & np.asarray(instance.agent_mask)
     for time, agent in np.argwhere(unknown)[:1]:
-        action = read[time, agent]
-        there_is_none = "; solutions that are not OPTIMAL have no plan" if action == -1 else ""
+        action = steps[time, agent]
+        hint = "; solutions that are not OPTIMAL have no plan" if action == -1 else ""
         raise ValueError(
             f"plan: got action {action} in step {time} of agent {agent}, "
-            f"allowed are {_ACTIONS}{there_is_none}"
+            f"allowed are {_ACTIONS}{hint}"
         )
 
 
@@ -153,8 +153,8 @@ def _verify(
 ) -> Outcome:
     T, K = plan.shape
     length = jnp.clip(length, 0, T)
-    one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (instance, plan, length))
-    walk = jax.tree.map(lambda leaf: leaf[0], _walk_plans(*one))
+    batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (instance, plan, length))
+    walk = jax.tree.map(lambda leaf: leaf[0], _walk_plans(*batch))
 
     mask = jnp.asarray(instance.agent_mask)
     broken = walk.first_failure < _NO_FAILURE
@@ -169,7 +169,7 @@ def _verify(
 
     failure = jnp.where(parsed, failure, Failure.PARSE_ERROR)
     valid = failure == Failure.NONE
-    named = parsed & ~valid
+    located = parsed & ~valid
     costs = jnp.where(mask, walk.last_arrival, 0)
     sum_of_costs = jnp.where(valid, jnp.sum(costs), -1).astype(jnp.int16)
     makespan = jnp.where(valid, jnp.max(costs), -1).astype(jnp.int16)
@@ -180,8 +180,8 @@ def _verify(
         optimal_sum_of_costs=comparable & (sum_of_costs == optimum.sum_of_costs),
         optimal_makespan=comparable & (makespan == optimum.makespan),
         failure=failure.astype(jnp.int8),
-        agent=jnp.where(named, agent, -1).astype(jnp.int8),
-        time=jnp.where(named, time, -1).astype(jnp.int16),
+        agent=jnp.where(located, agent, -1).astype(jnp.int8),
+        time=jnp.where(located, time, -1).astype(jnp.int16),
         sum_of_costs=sum_of_costs,
         makespan=makespan,
         at_goal=walk.at_goal & mask & parsed,
@@ -219,12 +219,12 @@ def _walk_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _W
         actions = jax.lax.dynamic_index_in_dim(steps, time, keepdims=False)
         moved = moves(rows, columns, list(actions), side=side, mask=mask, is_hole=is_hole)
         flags = [*moved.off_board, *moved.hole, *moved.vertex_conflict, *moved.swapping_conflict]
-        found = none = jnp.int16(len(flags))
+        lowest = none = jnp.int16(len(flags))
         for place in reversed(range(len(flags))):
-            found = jnp.where(flags[place], jnp.int16(place), found)
+            lowest = jnp.where(flags[place], jnp.int16(place), lowest)
         live = time < lengths
-        is_first = live & (walk.first_failure == _NO_FAILURE) & (found < none)
-        number = time * len(flags) + found.astype(jnp.int32)
+        is_first = live & (walk.first_failure == _NO_FAILURE) & (lowest < none)
+        number = time * len(flags) + lowest.astype(jnp.int32)
         first = jnp.where(is_first, number, walk.first_failure)
         # Derived from the stored `first`: from the flags, XLA would recompute all of them.
         intact = live & (first == _NO_FAILURE)
@@ -238,7 +238,7 @@ def _walk_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _W
         )
 
     no_failure, never = jnp.full(B, _NO_FAILURE, jnp.int32), jnp.zeros((K, B), jnp.int32)
-    unwalked = _WalkedPlans(no_failure, never, at_goal=jnp.all(starts == goals, axis=0))
+    initial = _WalkedPlans(no_failure, never, at_goal=jnp.all(starts == goals, axis=0))
 
     def advance_several(number: jax.Array, state: State) -> State:
         begin = number * _STEPS_PER_TEST
@@ -247,7 +247,7 @@ def _walk_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _W
         )
 
     rounds = -(-last // _STEPS_PER_TEST)
-    walk = jax.lax.fori_loop(0, rounds, advance_several, (starts, unwalked))[1]
+    walk = jax.lax.fori_loop(0, rounds, advance_several, (starts, initial))[1]
     return walk._replace(last_arrival=walk.last_arrival.T, at_goal=walk.at_goal.T)
 
 

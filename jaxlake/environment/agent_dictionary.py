@@ -36,13 +36,13 @@ class AgentDictionaryLake:
         self.params = params
         self.num_agents = int(params.instances.agent_mask.shape[-1])
         self.agents = [f"agent_{k}" for k in range(self.num_agents)]
-        seen = environment.observation_space(params)
-        if not isinstance(seen, Box) or seen.shape[:1] != (self.num_agents,):
+        space = environment.observation_space(params)
+        if not isinstance(space, Box) or space.shape[:1] != (self.num_agents,):
             raise ValueError(
                 f"observation: got {environment.observation}, one whose space is a Box of shape "
                 f"({self.num_agents}, ...) is needed, such as FlatAgents()"
             )
-        row = Box(seen.low, seen.high, seen.shape[1:], seen.dtype)
+        row = Box(space.low, space.high, space.shape[1:], space.dtype)
         self.observation_spaces: dict[str, Any] = dict.fromkeys(self.agents, row)
         self.action_spaces: dict[str, Any] = dict.fromkeys(self.agents, Discrete(NUM_ACTIONS))
 
@@ -53,8 +53,8 @@ class AgentDictionaryLake:
 
     def reset(self, key: jax.Array) -> tuple[ByAgent, EnvState]:
         """Start an episode and return (observations, state)."""
-        seen, state = self.environment.reset(typed_key(key), self.params)
-        return self._observations(seen), state
+        observation, state = self.environment.reset(typed_key(key), self.params)
+        return self._observations(observation), state
 
     def step(
         self, key: jax.Array, state: EnvState, actions: ByAgent, reset_state: EnvState | None = None
@@ -70,16 +70,16 @@ class AgentDictionaryLake:
         Returns:
             (observations, state, rewards, dones, info), with `info` from `LakeEnvironment.step`.
         """
-        seen, following, reward, terminated, truncated, info = self.environment.step(
+        observation, next_state, reward, terminated, truncated, info = self.environment.step(
             typed_key(key), state, self._joint(actions), self.params
         )
         done = terminated | truncated
         if reset_state is not None:
-            following = jax.tree.map(
-                lambda again, on: jnp.where(done, again, on), reset_state, following
+            next_state = jax.tree.map(
+                lambda again, on: jnp.where(done, again, on), reset_state, next_state
             )
-            seen = self.environment.observe(following, self.params)
-        return self._returned(seen, following, reward, done, info)
+            observation = self.environment.observe(next_state, self.params)
+        return self._step_result(observation, next_state, reward, done, info)
 
     def step_env(
         self, key: jax.Array, state: EnvState, actions: ByAgent
@@ -88,11 +88,11 @@ class AgentDictionaryLake:
 
         `info` also holds `terminated` and `truncated`, bool ().
         """
-        seen, state, reward, terminated, info = self.environment.step_env(
+        observation, state, reward, terminated, info = self.environment.step_env(
             key, state, self._joint(actions), self.params
         )
         info = {**info, "terminated": terminated, "truncated": state.truncated}
-        return self._returned(seen, state, reward, terminated | state.truncated, info)
+        return self._step_result(observation, state, reward, terminated | state.truncated, info)
 
     def get_obs(self, state: EnvState) -> ByAgent:
         """Return the observations of a state, by agent."""
@@ -110,8 +110,8 @@ class AgentDictionaryLake:
         """Return the space of an agent's actions."""
         return self.action_spaces[agent]
 
-    def _observations(self, seen: jax.Array) -> ByAgent:
-        return self._by_agent(seen)
+    def _observations(self, observation: jax.Array) -> ByAgent:
+        return self._by_agent(observation)
 
     def _info(self, info: Info) -> Info:
         return info
@@ -122,12 +122,17 @@ class AgentDictionaryLake:
     def _by_agent(self, rows: jax.Array) -> ByAgent:
         return {agent: rows[k] for k, agent in enumerate(self.agents)}
 
-    def _returned(
-        self, seen: jax.Array, state: EnvState, reward: jax.Array, done: jax.Array, info: Info
+    def _step_result(
+        self,
+        observation: jax.Array,
+        state: EnvState,
+        reward: jax.Array,
+        done: jax.Array,
+        info: Info,
     ) -> tuple[ByAgent, EnvState, ByAgent, ByAgent, Info]:
         rewards = self._by_agent(jnp.broadcast_to(reward, (self.num_agents,)))
         dones = {**dict.fromkeys(self.agents, done), "__all__": done}
-        return self._observations(seen), state, rewards, dones, self._info(info)
+        return self._observations(observation), state, rewards, dones, self._info(info)
 
 
 def _number(agent: str, action: Any) -> jax.Array:

@@ -19,8 +19,8 @@ LARGEST_SIDE = 64  # largest side of a board whose cells fit into a word
 
 _SIDE_BITS = 6
 _CELL_BITS = 2 * _SIDE_BITS  # row * LARGEST_SIDE + column
-_REAL, _OFF_BOARD, _HOLE, _HOME, _ARRIVES, _HERE = range(6)
-_THERE = _HERE + _CELL_BITS
+_REAL, _OFF_BOARD, _HOLE, _HOME, _ARRIVES, _CELL = range(6)
+_TARGET = _CELL + _CELL_BITS
 
 
 class ConflictPolicy(Enum):
@@ -60,8 +60,10 @@ def conflict_policy(conflict: ConflictPolicy | str) -> ConflictPolicy:
         return conflict
     allowed = [policy.value for policy in ConflictPolicy]
     if conflict not in allowed:
-        meant = did_you_mean(conflict, allowed)
-        raise ValueError(f"conflict: got {conflict!r}, allowed are {', '.join(allowed)}{meant}")
+        suggestion = did_you_mean(conflict, allowed)
+        raise ValueError(
+            f"conflict: got {conflict!r}, allowed are {', '.join(allowed)}{suggestion}"
+        )
     return ConflictPolicy(conflict)
 
 
@@ -106,7 +108,7 @@ def resolve_along_agents(
     else:
         stays = breaks_a_rule(attempt)
         if policy is ConflictPolicy.PRIORITY:
-            stays = _beaten(actions, attempt)
+            stays = _losers(actions, attempt)
         takes_place = ~any_of(attempt.positions[:, None] != positions[None, :])
         follows = takes_place & mask[:, None] & mask[None, :]
         for _ in range(len(positions) - 1):  # the longest queue
@@ -130,24 +132,24 @@ def resolve_from_words(
         for place in (_REAL, _OFF_BOARD, _HOLE, _HOME, _ARRIVES)
     )
     cell = np.uint32((1 << _CELL_BITS) - 1)
-    here, there = [(word >> _HERE) & cell for word in words], [word >> _THERE for word in words]
+    cells, targets = [(word >> _CELL) & cell for word in words], [word >> _TARGET for word in words]
     # An agent that meets a waiting agent enters its cell, so `follows` below blocks it too.
-    vertex, swapping, beaten = pair_conflicts(here, there, mask)
+    vertex, swapping, losers = pair_conflicts(cells, targets, mask)
     broken = off_board, hole, vertex, swapping
     failed, stays = jnp.bool_(False), [jnp.zeros_like(flag) for flag in mask]
     if policy is ConflictPolicy.FAIL:
         failed = reduce(jnp.logical_or, chain(*broken))
     else:
-        lost = beaten if policy is ConflictPolicy.PRIORITY else vertex
-        stays = [off_board[k] | hole[k] | swapping[k] | lost[k] for k in agents]
-        follows = [[mask[i] & mask[j] & (there[i] == here[j]) for j in agents] for i in agents]
+        losing = losers if policy is ConflictPolicy.PRIORITY else vertex
+        stays = [off_board[k] | hole[k] | swapping[k] | losing[k] for k in agents]
+        follows = [[mask[i] & mask[j] & (targets[i] == cells[j]) for j in agents] for i in agents]
         for _ in agents[1:]:  # the longest queue
-            held = [[follows[i][j] & stays[j] for j in agents if j != i] for i in agents]
-            stays = [reduce(jnp.logical_or, held[i], stays[i]) for i in agents]
+            behind = [[follows[i][j] & stays[j] for j in agents if j != i] for i in agents]
+            stays = [reduce(jnp.logical_or, behind[i], stays[i]) for i in agents]
     at_goal = [mask[k] & jnp.where(stays[k], home[k], arrives[k]) for k in agents]
     num_away = sum((mask[k] & ~at_goal[k] for k in agents), jnp.int32(0))
-    leaves, stay = _join([here[k] != there[k] for k in agents]), _join(stays)
-    target = jnp.where(leaves[:, None], _places(_join(there)).astype(positions.dtype), positions)
+    leaves, stay = _join([cells[k] != targets[k] for k in agents]), _join(stays)
+    target = jnp.where(leaves[:, None], _places(_join(targets)).astype(positions.dtype), positions)
     return ResolvedAction(
         attempt=Step(target, *map(_join, broken)),
         executed=jnp.where(stay, jnp.int8(Action.WAIT), actions),
@@ -174,7 +176,7 @@ def _agent_words(instance: Instance, positions: jax.Array, actions: jax.Array) -
         _ARRIVES: (to_rows == goal_rows) & (to_columns == goal_columns),
     }
     packed = [flag.astype(jnp.uint32) << place for place, flag in flags.items()]
-    packed += [_cells(rows, columns) << _HERE, _cells(to_rows, to_columns) << _THERE]
+    packed += [_cells(rows, columns) << _CELL, _cells(to_rows, to_columns) << _TARGET]
     return reduce(jnp.bitwise_or, packed)
 
 
@@ -221,7 +223,7 @@ def first_failure(moved: Step) -> tuple[jax.Array, jax.Array]:
     return kind, agent
 
 
-def _beaten(executed: jax.Array, moved: Step) -> jax.Array:
+def _losers(executed: jax.Array, moved: Step) -> jax.Array:
     """Return the agents that break a rule, except the winners of contested cells; bool (K,)."""
     K = executed.shape[0]
     same_cell = ~any_of(moved.positions[:, None] != moved.positions[None, :])
@@ -230,5 +232,5 @@ def _beaten(executed: jax.Array, moved: Step) -> jax.Array:
     # A waiting agent keeps its cell, whatever its index.
     stays = executed == Action.WAIT
     ahead = stays[None, :] | (agents[None, :] < agents[:, None])
-    beaten = any_of(contest & ahead & ~jnp.eye(K, dtype=bool))
-    return moved.off_board | moved.hole | moved.swapping_conflict | beaten
+    loses = any_of(contest & ahead & ~jnp.eye(K, dtype=bool))
+    return moved.off_board | moved.hole | moved.swapping_conflict | loses

@@ -97,10 +97,10 @@ def _check_structure(environment: Any, params: Any, key: jax.Array) -> None:
         "step-structure",
         "step has to return (observation, state, reward, terminated, truncated, info)",
     )
-    seen, following, reward, terminated, truncated, info = result
+    step_observation, next_state, reward, terminated, truncated, info = result
     for name, got, expected in (
-        ("state-carry", following, state),
-        ("observation-structure", seen, observation),
+        ("state-carry", next_state, state),
+        ("observation-structure", step_observation, observation),
         ("final-observation-structure", info.get("final_observation"), observation),
     ):
         _require(_avals(got) == _avals(expected), name, f"got {got}, expected {expected}")
@@ -112,57 +112,58 @@ def _check_structure(environment: Any, params: Any, key: jax.Array) -> None:
 
 def _play(environment: Any, key: jax.Array, waits: jax.Array, params: Any) -> dict[str, Any]:
     """Record STEPS steps of one environment; leaves of `steps` are (STEPS, ...)."""
-    actions_in = environment.action_space(params)
-    seen_in = environment.observation_space(params)
+    action_space = environment.action_space(params)
+    observation_space = environment.observation_space(params)
     key, key_reset = jax.random.split(key)
     observation, start = environment.reset(key_reset, params)
 
     def advance(state: Any, key: jax.Array) -> tuple[Any, dict[str, Any]]:
         key_actions, key_step = jax.random.split(key)
-        sampled = actions_in.sample(key_actions)
+        sampled = action_space.sample(key_actions)
         actions = jnp.where(waits, jnp.zeros_like(sampled), sampled)
         result = environment.step(key_step, state, actions, params)
-        seen, following, *_, info = result
+        next_observation, next_state, *_, info = result
         final = info["final_observation"]
-        return following, {
+        return next_state, {
             "key": jax.random.key_data(key_step),
             "before": state,
             "actions": actions,
-            "actions_inside": actions_in.contains(actions),
-            "inside": seen_in.contains(seen) & seen_in.contains(final),
+            "actions_inside": action_space.contains(actions),
+            "inside": observation_space.contains(next_observation)
+            & observation_space.contains(final),
             "result": (*result[:5], final),
         }
 
     _, steps = jax.lax.scan(advance, start, jax.random.split(key, STEPS))
-    inside = seen_in.contains(observation)
+    inside = observation_space.contains(observation)
     return {"steps": steps, "start": start, "first": observation, "first_inside": inside}
 
 
 def _check_course(environment: Any, params: Any, course: dict[str, Any]) -> None:
     """Compare every step with `step_env`; leaves (ENVIRONMENTS, STEPS, ...)."""
     steps = course["steps"]
-    seen, after, _, terminated, truncated, final = steps["result"]
+    observation, after, _, terminated, truncated, final = steps["result"]
     observe = _observer(environment)
 
     def step_env(data: jax.Array, state: Any, actions: jax.Array, params: Any) -> tuple[Any, ...]:
         key = jax.random.wrap_key_data(data)
-        seen, raw, reward, terminated, _ = environment.step_env(key, state, actions, params)
-        return seen, raw, reward, terminated, observe(key, state, actions, params)
+        observation, raw, reward, terminated, _ = environment.step_env(key, state, actions, params)
+        return observation, raw, reward, terminated, observe(key, state, actions, params)
 
     compiled = _quickly_compiled(jax.vmap(jax.vmap(step_env, (0, 0, 0, None)), (0, 0, 0, None)))
 
     def audit(state: Any, params: Any) -> tuple[Any, ...]:
         return jax.device_get(compiled(steps["key"], state, steps["actions"], params))
 
-    raw_seen, raw, _, _, seen_before = audit(steps["before"], params)
+    raw_observation, raw, _, _, observation_before = audit(steps["before"], params)
     without_limit = audit(steps["before"], _limited(params, 1 << 30))[3]
     _, stuck, stuck_reward, _, _ = audit(raw, params)
-    seen_after = audit(after, params)[4]
+    observation_after = audit(after, params)[4]
 
     time, done = raw.time, terminated | truncated
     from_zero = (course["start"].time == 0).all() and (time == steps["before"].time + 1).all()
-    first_again = jax.tree.map(lambda leaf: leaf[:, 0], seen_before)
-    observed = _equal(seen, seen_after) and _equal(course["first"], first_again)
+    first_again = jax.tree.map(lambda leaf: leaf[:, 0], observation_before)
+    observed = _equal(observation, observation_after) and _equal(course["first"], first_again)
     ended, stayed, rewarded = jax.tree.map(lambda leaf: leaf[done], (raw, stuck, stuck_reward))
     for reason, holds in {
         "observation-space": course["first_inside"].all() and steps["inside"].all(),
@@ -172,7 +173,7 @@ def _check_course(environment: Any, params: Any, course: dict[str, Any]) -> None
         "auto-reset": np.array_equal(after.time, np.where(done, 0, time)),
         "time": from_zero,
         "observation": observed,
-        "final-observation": _equal(final, raw_seen),
+        "final-observation": _equal(final, raw_observation),
         "absorption": _equal(ended, stayed) and not np.any(rewarded),
     }.items():
         _require(bool(holds), reason, _DEMANDS[reason])

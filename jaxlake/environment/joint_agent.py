@@ -129,8 +129,8 @@ def split_joint_action(action: Any, num_agents: int) -> jax.Array:
         raise ValueError(f"action: got {action.dtype}, a whole number is needed")
     powers = NUM_ACTIONS ** np.arange(num_agents, dtype=np.int32)
     digits = action.astype(jnp.int32)[..., None] // powers % NUM_ACTIONS
-    known = (action >= 0) & (action < NUM_ACTIONS**num_agents)
-    return jnp.where(known[..., None], digits, NUM_ACTIONS).astype(jnp.int8)
+    valid = (action >= 0) & (action < NUM_ACTIONS**num_agents)
+    return jnp.where(valid[..., None], digits, NUM_ACTIONS).astype(jnp.int8)
 
 
 def joint_action(actions: Any) -> jax.Array:
@@ -149,7 +149,7 @@ def _step_jointly(
     params: EnvParams,
 ) -> tuple[Any, ...]:
     actions = split_joint_action(action, state.positions.shape[-2])
-    seen, state, reward, *rest = getattr(environment, method)(
+    observation, state, reward, *rest = getattr(environment, method)(
         typed_key(key), state, actions, params
     )
-    return seen, state, jnp.sum(reward), *rest
+    return observation, state, jnp.sum(reward), *rest

@@ -129,28 +129,33 @@ class AgentCentred:
         N, K = _dimensions(params)
         mask = params.instances.agent_mask[state.index]
         goals = params.instances.goals[state.index]
-        here = state.positions.astype(jnp.int32)
+        positions = state.positions.astype(jnp.int32)
         W = 2 * self.radius + 1
-        rows = here[:, :1] + np.arange(-self.radius, self.radius + 1, dtype=np.int32)
+        rows = positions[:, :1] + np.arange(-self.radius, self.radius + 1, dtype=np.int32)
         # An index outside the board would wrap or clamp: look up another row, then mask it.
         visible = (rows >= 0) & (rows < N) & mask[:, None]
         free = ~params.hole_rows[state.index, jnp.clip(rows, 0, N - 1)] & jnp.uint32(2**N - 1)
         free = jnp.where(visible, free, jnp.uint32(0))
-        past = here[:, 1:] - self.radius
+        past = positions[:, 1:] - self.radius
         free = jnp.where(past >= 0, free >> past.astype(jnp.uint32), free << _shift(-past))
         own = np.eye(K, dtype=bool)
 
-        def seen(places: jax.Array, shown: jax.Array) -> jax.Array:
-            """Return words (K, W) with a bit per place j in agent i's window where shown[i, j]."""
+        def plane_words(places: jax.Array, include: jax.Array) -> jax.Array:
+            """Return words (K, W), a bit per place j in agent i's window where include[i, j]."""
             in_row = rows[:, :, None] == places[None, None, :, 0]
             column = places[None, :, 1] - past
-            fits = shown & (column >= 0) & (column < W)
+            fits = include & (column >= 0) & (column < W)
             words = jnp.where(fits, _bit(_shift(column)), jnp.uint32(0))
             words = jnp.where(in_row, words[:, None, :], jnp.uint32(0))
             return jax.lax.reduce(words, np.uint32(0), jax.lax.bitwise_or, (2,))
 
-        both = mask[:, None] & mask
-        words = [~free, seen(here, both & ~own), seen(goals, both & own), seen(goals, both & ~own)]
+        pairs = mask[:, None] & mask
+        words = [
+            ~free,
+            plane_words(positions, pairs & ~own),
+            plane_words(goals, pairs & own),
+            plane_words(goals, pairs & ~own),
+        ]
         return AgentView(
             window=_unpack(jnp.stack(words, axis=-1)[:, :, None, :], W, axis=2),
             to_goal=jnp.where(mask[:, None], goals - state.positions, jnp.int8(0)),
@@ -177,10 +182,10 @@ class Flat:
 
     def __call__(self, state: EnvState, params: EnvParams) -> jax.Array:
         """Return the vector of a state."""
-        holes, here, goals = _planes(state, params)
+        holes, positions, goals = _planes(state, params)
         actions = state_action_mask(state, params).astype(jnp.float32)
-        parts = (holes, here.reshape(-1), goals.reshape(-1), actions.reshape(-1))
-        return jnp.concatenate([*parts, _share_left(state, params)[None]])
+        parts = (holes, positions.reshape(-1), goals.reshape(-1), actions.reshape(-1))
+        return jnp.concatenate([*parts, _fraction_left(state, params)[None]])
 
     def space(self, params: EnvParams) -> Box:
         """A `Box` from 0 to 1."""
@@ -200,17 +205,19 @@ class FlatAgents:
 
     def __call__(self, state: EnvState, params: EnvParams) -> jax.Array:
         """Return the vectors of a state, one per agent."""
-        holes, here, goals = _planes(state, params)
-        K = here.shape[0]
+        holes, positions, goals = _planes(state, params)
+        K = positions.shape[0]
         actions = state_action_mask(state, params).astype(jnp.float32)
         # After a vertex conflict several agents are in one cell.
-        others = [
+        other_planes = [
             jnp.minimum(jnp.sum(planes, axis=0) - planes, jnp.float32(1))
-            for planes in (here, goals)
+            for planes in (positions, goals)
         ]
-        alike = [jnp.broadcast_to(holes, (K, len(holes)))]
-        left = jnp.broadcast_to(_share_left(state, params), (K, 1))
-        return jnp.concatenate([*alike, here, goals, *others, actions, left], axis=-1)
+        shared = [jnp.broadcast_to(holes, (K, len(holes)))]
+        steps_left = jnp.broadcast_to(_fraction_left(state, params), (K, 1))
+        return jnp.concatenate(
+            [*shared, positions, goals, *other_planes, actions, steps_left], axis=-1
+        )
 
     def space(self, params: EnvParams) -> Box:
         """A `Box` from 0 to 1."""
@@ -268,6 +275,6 @@ def _planes(state: EnvState, params: EnvParams) -> tuple[jax.Array, jax.Array, j
     return holes.astype(jnp.float32), marked(state.positions), marked(goals)
 
 
-def _share_left(state: EnvState, params: EnvParams) -> jax.Array:
-    left = (params.max_steps - state.time).astype(jnp.float32)
-    return left / params.max_steps.astype(jnp.float32)
+def _fraction_left(state: EnvState, params: EnvParams) -> jax.Array:
+    steps_left = (params.max_steps - state.time).astype(jnp.float32)
+    return steps_left / params.max_steps.astype(jnp.float32)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxlake.board.dynamics import ACTION_BITS, Action, open_moves
 from jaxlake.board.instance import Instance, check_instance
 from jaxlake.board.limits import MAX_SIZE
-from jaxlake.runtime.cpu_devices import called_apart
+from jaxlake.runtime.cpu_devices import is_eager
 from jaxlake.runtime.random_keys import check_typed
 from jaxlake.solver import DEFAULT_HORIZON
 
@@ -91,20 +91,20 @@ def env_params(
         raise ValueError(f"instances: got boards of {N}x{N}, at most {MAX_SIZE}x{MAX_SIZE} fit")
     if isinstance(max_steps, int | np.integer) and max_steps < 1:
         raise ValueError(f"max_steps: got {max_steps}, at least 1 is allowed")
-    chosen = jnp.ones(P, bool) if filled is None else jnp.asarray(filled)
-    if chosen.shape != (P,):
-        raise ValueError(f"filled: got shape {chosen.shape}, ({P},) is needed")
-    if called_apart(instances.agent_mask, chosen):
-        _check_agents(np.asarray(instances.agent_mask), np.asarray(chosen), filled is None)
-    return _with_tables(instances, chosen, max_steps)
+    selected = jnp.ones(P, bool) if filled is None else jnp.asarray(filled)
+    if selected.shape != (P,):
+        raise ValueError(f"filled: got shape {selected.shape}, ({P},) is needed")
+    if is_eager(instances.agent_mask, selected):
+        _check_agents(np.asarray(instances.agent_mask), np.asarray(selected), filled is None)
+    return _with_tables(instances, selected, max_steps)
 
 
-def _check_agents(mask: np.ndarray, chosen: np.ndarray, hint: bool) -> None:
+def _check_agents(mask: np.ndarray, selected: np.ndarray, hint: bool) -> None:
     """Raise `ValueError` for boards without agents, such as unfilled slots of `generate`."""
-    count = int(np.sum(chosen))
+    count = int(np.sum(selected))
     if count == 0:
         raise ValueError("filled: got no True, at least one board is needed")
-    if empty := count - int(np.sum(mask.any(axis=-1) & chosen)):
+    if empty := count - int(np.sum(mask.any(axis=-1) & selected)):
         advice = "; filled=Generated.filled leaves out what could not be made" if hint else ""
         raise ValueError(f"instances: {empty} of {count} boards have no agent{advice}")
 

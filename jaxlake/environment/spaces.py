@@ -36,11 +36,11 @@ class Box:
         """Draw an array of independent, uniform entries (integers with a bias below 2**-32)."""
         if jnp.issubdtype(self.dtype, jnp.floating):
             return jax.random.uniform(key, self.shape, self.dtype, self.low, self.high)
-        drawn = jax.random.bits(key, self.shape, jnp.uint32)
+        bits = jax.random.bits(key, self.shape, jnp.uint32)
         count = int(self.high) - int(self.low) + 1
         if count < 1 << 32:
-            drawn %= jnp.uint32(count)
-        return drawn.astype(self.dtype) + jnp.asarray(self.low, self.dtype)
+            bits %= jnp.uint32(count)
+        return bits.astype(self.dtype) + jnp.asarray(self.low, self.dtype)
 
     def contains(self, value: Any) -> jax.Array:
         """Return whether a value has the shape and dtype and lies within the bounds, bool ()."""
@@ -87,8 +87,8 @@ class Tree:
         structure: Any
         leaves, structure = jax.tree.flatten(self.spaces)
         keys = jax.random.split(key, max(len(leaves), 1))
-        drawn = [space.sample(k) for space, k in zip(leaves, keys, strict=False)]
-        return structure.unflatten(drawn)
+        samples = [space.sample(k) for space, k in zip(leaves, keys, strict=False)]
+        return structure.unflatten(samples)
 
     def contains(self, value: Any) -> jax.Array:
         """Return whether a value has the structure and every leaf lies in its space, bool ()."""

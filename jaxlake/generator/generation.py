@@ -19,7 +19,7 @@ from jaxlake.generator.pool import Generated as Generated
 from jaxlake.generator.pool import PoolOptions, batch_size_for
 from jaxlake.generator.rounds import Pool, fill_by_parts, fill_pool
 from jaxlake.runtime.batch_axes import merge_batch_axes
-from jaxlake.runtime.cpu_devices import called_apart, jit_search
+from jaxlake.runtime.cpu_devices import is_eager, jit_search
 from jaxlake.runtime.random_keys import check_key
 from jaxlake.solver import Widths, default_horizon, widths_for
 from jaxlake.solver.chunks import default_platform
@@ -38,7 +38,7 @@ def _warns(generate: Callable[P, Generated]) -> Callable[P, Generated]:
     @wraps(generate)
     def call(*args: P.args, **kwargs: P.kwargs) -> Generated:
         made = generate(*args, **kwargs)
-        if called_apart(made.filled) and (missing := int(np.sum(~np.asarray(made.filled)))):
+        if is_eager(made.filled) and (missing := int(np.sum(~np.asarray(made.filled)))):
             warnings.warn(
                 f"{generate.__name__}: {missing} of {made.filled.size} boards could not be made; "
                 "their solutions are UNKNOWN with costs of -1, so use `filled` as the mask of "
@@ -117,7 +117,7 @@ def generate(
         *(_slots(n), max_size, max_agents, horizon, batch_size, widths or widths_for(), parts)
     )
     # On accelerators, parts would add host synchronisation; with two slots no tier can be skipped.
-    by_parts = called_apart(key, params) and (max_agents > 2 or default_platform() == "cpu")
+    by_parts = is_eager(key, params) and (max_agents > 2 or default_platform() == "cpu")
     pool = _pool_by_parts(options) if by_parts else _pool(options)
     return _of_one(pool, key, params, n, max_candidates, index)
 
@@ -191,7 +191,7 @@ def _check(key: jax.Array, params: LakeParams, n: int, *limits: int | None) -> i
                 f"params.{name}: got shape {shape}, (S,) is needed, the same for all leaves "
                 "(jax.vmap maps over further axes)"
             )
-    if called_apart(params):
+    if is_eager(params):
         try:
             checked_mixture(**vars(params))
         except ValueError as error:
@@ -215,7 +215,7 @@ def _check(key: jax.Array, params: LakeParams, n: int, *limits: int | None) -> i
 
 def _padding(params: LakeParams, max_size: int | None, max_agents: int | None) -> tuple[int, int]:
     """Return N and K; raise `ValueError` if a concrete cell with a positive share exceeds them."""
-    if not called_apart(params):
+    if not is_eager(params):
         return max_size or _MAX_SIZE, max_agents or _MAX_AGENTS
     shared = np.asarray(params.data_ratio) > 0
     largest_size, largest_agents = (

@@ -104,11 +104,11 @@ def fill_pool(
 def fill_by_parts(options: PoolOptions) -> Pool:
     """Return an eager, single-device equivalent of `fill_pool` that runs separate programs."""
     # The code around the solver runs equally fast when compiled at a low optimisation level.
-    begin = jit_search(partial(_begin, options=options)).lightly
-    draw = jit_search(partial(_begin_round, options=options)).lightly
-    store = jit_search(_end_round, donate_argnames="state").lightly
-    order = jit_search(partial(put_in_order, options=options)).lightly
-    lightly = options.slots <= SMALL_SET
+    begin = jit_search(partial(_begin, options=options)).fast_compile
+    draw = jit_search(partial(_begin_round, options=options)).fast_compile
+    store = jit_search(_end_round, donate_argnames="state").fast_compile
+    order = jit_search(partial(put_in_order, options=options)).fast_compile
+    fast_compile = options.slots <= SMALL_SET
 
     def fill(
         keys: jax.Array,
@@ -125,7 +125,7 @@ def fill_by_parts(options: PoolOptions) -> Pool:
                 candidates.budgets,
                 options.horizon,
                 options.widths,
-                lightly=lightly,
+                fast_compile=fast_compile,
             )
             results = (candidates.codes, candidates.own, solutions)
             state, more = store(setting, state, lanes, results)

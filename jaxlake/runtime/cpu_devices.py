@@ -53,32 +53,34 @@ class SearchProgram(Generic[P, R]):
     in XLA_FLAGS take precedence. Untested versions of jaxlib get no flags.
     """
 
-    def __init__(self, function: Callable[P, R], *, lightly: bool = False, **options: Any) -> None:
-        self._made_of = function, options
-        self._plain = self._apart = jax.jit(function, **options)
+    def __init__(
+        self, function: Callable[P, R], *, fast_compile: bool = False, **options: Any
+    ) -> None:
+        self._source = function, options
+        self._plain = self._flagged = jax.jit(function, **options)
         if version("jaxlib").startswith(TRIED_JAXLIB):
-            flags: Any = {FUSION_EMITTERS: False} | ({LLVM_LEVEL: 1} if lightly else {})
-            self._apart = jax.jit(function, compiler_options=flags, **options)
+            flags: Any = {FUSION_EMITTERS: False} | ({LLVM_LEVEL: 1} if fast_compile else {})
+            self._flagged = jax.jit(function, compiler_options=flags, **options)
         update_wrapper(self, function)
 
     @cached_property
-    def lightly(self) -> "SearchProgram[P, R]":
+    def fast_compile(self) -> "SearchProgram[P, R]":
         """The function compiled at LLVM level 1: faster to compile, up to 1.7x slower to run."""
-        function, options = self._made_of
-        return SearchProgram(function, lightly=True, **options)
+        function, options = self._source
+        return SearchProgram(function, fast_compile=True, **options)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
-        chosen = FUSION_EMITTERS in os.environ.get("XLA_FLAGS", "")
-        plain = chosen or _within_another_program() or jax.default_backend() != "cpu"
-        result: R = (self._plain if plain else self._apart)(*args, **kwargs)
+        has_flag = FUSION_EMITTERS in os.environ.get("XLA_FLAGS", "")
+        plain = has_flag or _within_another_program() or jax.default_backend() != "cpu"
+        result: R = (self._plain if plain else self._flagged)(*args, **kwargs)
         return result
 
 
 jit_search = SearchProgram
 
 
-def called_apart(*arguments: Any) -> bool:
+def is_eager(*arguments: Any) -> bool:
     """Return whether a call is outside of jit and transformations, with concrete arguments."""
     leaves = jax.tree.leaves(arguments)
     if _within_another_program() or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):

@@ -24,6 +24,6 @@ def add_search_flags(environment: MutableMapping[str, str]) -> None:
     if not version("jaxlib").startswith(TRIED_JAXLIB):
         return
     flags = environment.get("XLA_FLAGS", "").split()
-    given = {flag.partition("=")[0] for flag in flags}
-    flags += [flag for flag in FLAGS_FOR_SEARCHES if flag.partition("=")[0] not in given]
+    names = {flag.partition("=")[0] for flag in flags}
+    flags += [flag for flag in FLAGS_FOR_SEARCHES if flag.partition("=")[0] not in names]
     environment["XLA_FLAGS"] = " ".join(flags)

@@ -294,12 +294,12 @@ def solve_in_stages(
     widths: Widths,
     *,
     single: bool,
-    lightly: bool,
+    fast_compile: bool,
 ) -> Solution:
     """Solve a batch, or a `single` board, with programs that run only if boards remain."""
     if not single and len(instances.agent_mask) == 0:
         return no_solutions(horizon, instances.agent_mask.shape[-1])
-    plan, bound, search, solve_remaining = _stages(lightly)
+    plan, bound, search, solve_remaining = _stages(fast_compile)
     batch, planned, solutions, undecided = plan(
         instances, horizon=horizon, widths=widths, single=single
     )
@@ -354,10 +354,10 @@ _dense_stage = jit_search(
 )
 
 
-def _stages(lightly: bool) -> tuple[Any, ...]:
+def _stages(fast_compile: bool) -> tuple[Any, ...]:
     """Return the compiled programs of the stages."""
     stages = (_first_stage, _pair_stage, _tree_stage, _dense_stage)
-    return tuple(stage.lightly for stage in stages) if lightly else stages
+    return tuple(stage.fast_compile for stage in stages) if fast_compile else stages
 
 
 @jax.jit

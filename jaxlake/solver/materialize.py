@@ -20,10 +20,10 @@ def materialize(values: T, true: jax.Array) -> T:
     return jax.lax.platform_dependent(values, true, cpu=_stored, default=lambda same, _: same)
 
 
-def computed_apart(compute: Callable[..., T], true: jax.Array, *operands: Any) -> T:
+def materialize_call(compute: Callable[..., T], true: jax.Array, *operands: Any) -> T:
     """Return `compute(*operands)`, stored before first use (on CPUs only); do not nest."""
 
-    def apart(true: jax.Array, *operands: Any) -> T:
+    def stored(true: jax.Array, *operands: Any) -> T:
         shapes = jax.eval_shape(compute, *operands)
 
         def nothing(*_: Any) -> T:
@@ -31,10 +31,10 @@ def computed_apart(compute: Callable[..., T], true: jax.Array, *operands: Any) -
 
         return jax.lax.cond(true, compute, nothing, *operands)
 
-    def together(_: jax.Array, *operands: Any) -> T:
+    def inline(_: jax.Array, *operands: Any) -> T:
         return compute(*operands)
 
-    return jax.lax.platform_dependent(true, *operands, cpu=apart, default=together)
+    return jax.lax.platform_dependent(true, *operands, cpu=stored, default=inline)
 
 
 def _stored(values: T, true: jax.Array) -> T:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxlake.board.instance import Instance, are_boards, check_board, check_boards, check_instance
 from jaxlake.board.limits import MAX_AGENTS, MAX_SIZE, MIN_AGENTS
 from jaxlake.runtime.batch_axes import merge_batch_axes
-from jaxlake.runtime.cpu_devices import called_apart, jit_search
+from jaxlake.runtime.cpu_devices import is_eager, jit_search
 from jaxlake.solver.certificates import delay_free_plans, prepare_boards
 from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.many_slots import DEFAULT_MAX_EXPANSIONS as DEFAULT_MAX_EXPANSIONS
@@ -114,11 +114,11 @@ def _solve(
     widths = widths or widths_for()
     # A fixed dtype avoids recompilation.
     limit = None if max_expansions is None else jnp.asarray(max_expansions, jnp.int32)
-    apart = called_apart(instances, limit)
-    if apart:
+    eager = is_eager(instances, limit)
+    if eager:
         check_boards(instances)
     return solve_boards(
-        instances, limit, horizon, widths, apart=apart, single=single, lightly=single
+        instances, limit, horizon, widths, eager=eager, single=single, fast_compile=single
     )
 
 
@@ -128,21 +128,21 @@ def solve_boards(
     horizon: int,
     widths: Widths,
     *,
-    apart: bool = True,
+    eager: bool = True,
     single: bool = False,
-    lightly: bool = False,
+    fast_compile: bool = False,
 ) -> Solution:
     """Solve a batch, or a `single` board, without checking the arguments.
 
-    `apart` tells whether the call is outside of jit and transformations. For few boards, programs
-    compiled `lightly` pay off.
+    `eager` tells whether the call is outside of jit and transformations. With `fast_compile`,
+    programs compile faster and run slower, which pays off for few boards.
     """
-    if apart and _slots(instances) > 2:
+    if eager and _slots(instances) > 2:
         return solve_in_stages(
-            instances, max_expansions, horizon, widths, single=single, lightly=lightly
+            instances, max_expansions, horizon, widths, single=single, fast_compile=fast_compile
         )
     program = _solve_one if single else _solve_many
-    program = program.lightly if lightly else program
+    program = program.fast_compile if fast_compile else program
     return program(instances, max_expansions, horizon=horizon, widths=widths)
 
 

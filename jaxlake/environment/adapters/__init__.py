@@ -71,8 +71,8 @@ def _adapter(interface: str) -> tuple[Callable[..., Any], Any]:
     """Import the class of an adapter, and return it with its default observation."""
     if interface not in _CLASSES:
         names = ", ".join(_CLASSES)
-        meant = did_you_mean(interface, _CLASSES)
-        raise ValueError(f"interface: got {interface!r}, allowed are {names}{meant}")
+        suggestion = did_you_mean(interface, _CLASSES)
+        raise ValueError(f"interface: got {interface!r}, allowed are {names}{suggestion}")
     library, module, name, observation = _CLASSES[interface]
     try:
         import_module(library)

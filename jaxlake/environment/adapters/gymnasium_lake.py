@@ -53,8 +53,8 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
         """Start an episode on a board drawn from the pool with gymnasium's random generator."""
         super().reset(seed=seed)
         key = jax.random.key(int(self.np_random.integers(1 << 32)))
-        seen, self._state = self.lake.reset(key)
-        return np.array(seen), self._with_mask({})
+        observation, self._state = self.lake.reset(key)
+        return np.array(observation), self._with_mask({})
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Make one step.
@@ -64,14 +64,16 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
         """
         state = self._playing()
         if not self.lake.action_space().contains(action):
-            most = self.lake.num_actions - 1
-            raise ValueError(f"action: got {action!r}, a whole number from 0 to {most} is needed")
-        seen, self._state, reward, terminated, info = self.lake.step_env(
+            last_action = self.lake.num_actions - 1
+            raise ValueError(
+                f"action: got {action!r}, a whole number from 0 to {last_action} is needed"
+            )
+        observation, self._state, reward, terminated, info = self.lake.step_env(
             jax.random.key(0), state, np.asarray(action)
         )
         ended, truncated = bool(terminated), bool(self._state.truncated)
         info = self._with_mask(jax.device_get(info))
-        return np.array(seen), float(reward), ended, truncated, info
+        return np.array(observation), float(reward), ended, truncated, info
 
     def render(self) -> str | None:
         """Return the board as text if `render_mode` is "ansi", else None."""

@@ -39,5 +39,7 @@ class FiveValueGymnaxLake(GymnaxLake):
         self, key: jax.Array, state: EnvState, action: Any, params: EnvParams | None = None
     ) -> tuple[Any, ...]:
         """Make one step and return (observation, state, reward, done, info)."""
-        seen, state, reward, terminated, truncated, info = super().step(key, state, action, params)
-        return seen, state, reward, terminated | truncated, info
+        observation, state, reward, terminated, truncated, info = super().step(
+            key, state, action, params
+        )
+        return observation, state, reward, terminated | truncated, info

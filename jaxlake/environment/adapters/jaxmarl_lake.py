@@ -39,8 +39,8 @@ class JaxMarlLake(AgentDictionaryLake, MultiAgentEnv):  # type: ignore[misc]
         """Return the concatenated observations of all agents, (world_state_size,)."""
         return self.get_obs(state)["world_state"]
 
-    def _observations(self, seen: jax.Array) -> ByAgent:
-        return {**self._by_agent(seen), "world_state": seen.reshape(-1)}
+    def _observations(self, observation: jax.Array) -> ByAgent:
+        return {**self._by_agent(observation), "world_state": observation.reshape(-1)}
 
     def _info(self, info: Info) -> Info:
         return {

@@ -80,10 +80,12 @@ class ParallelLake(ParallelEnv):
         if seed is not None:
             self._random, _ = seeding.np_random(seed)
         key = jax.random.key(int(self._random.integers(1 << 32)))
-        seen, self._state = self._reset(key)
+        observations, self._state = self._reset(key)
         self.agents = list(self.possible_agents)
         masks = self._action_masks()
-        return _copied(seen), {agent: {"action_mask": masks[agent]} for agent in self.agents}
+        return _copied(observations), {
+            agent: {"action_mask": masks[agent]} for agent in self.agents
+        }
 
     def step(self, actions: ByAgent) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]:
         """Make one step and return (observations, rewards, terminations, truncations, infos).
@@ -99,7 +101,9 @@ class ParallelLake(ParallelEnv):
         if not self.agents:
             return {}, {}, {}, {}, {}
         playing = {agent: self._checked(agent, actions.get(agent)) for agent in self.agents}
-        seen, self._state, rewards, _, info = self._step(jax.random.key(0), self._state, playing)
+        observations, self._state, rewards, _, info = self._step(
+            jax.random.key(0), self._state, playing
+        )
         rewards, info = jax.device_get((rewards, info))
         masks = self._action_masks()
         terminated, truncated = bool(info["terminated"]), bool(info["truncated"])
@@ -117,7 +121,7 @@ class ParallelLake(ParallelEnv):
         rewards = {agent: float(reward) for agent, reward in rewards.items()}
         if terminated or truncated:
             self.agents = []
-        return _copied(seen), rewards, terminations, truncations, infos
+        return _copied(observations), rewards, terminations, truncations, infos
 
     def render(self) -> str | None:
         """Return the board as text if `render_mode` is "ansi" and an episode has begun."""
@@ -139,6 +143,6 @@ class ParallelLake(ParallelEnv):
         return {agent: mask.astype(np.int8) for agent, mask in masks.items()}
 
 
-def _copied(seen: ByAgent) -> ByAgent:
+def _copied(observations: ByAgent) -> ByAgent:
     """Copy observations into writable NumPy arrays."""
-    return {agent: np.array(row) for agent, row in jax.device_get(seen).items()}
+    return {agent: np.array(row) for agent, row in jax.device_get(observations).items()}

@@ -23,7 +23,7 @@ from jaxlake.solver.dense.step import (
     single_state,
     words_of,
 )
-from jaxlake.solver.materialize import computed_apart
+from jaxlake.solver.materialize import materialize_call
 
 INNER = 3
 """Number of agents whose joint states form one block."""
@@ -269,7 +269,7 @@ def search_blocks(
                 across=inner.between.across & free & outer.last_across[q],
                 along=inner.between.along & free & outer.last_along[q],
             )
-            states = computed_apart(origins, true, buffers.waiting, due)
+            states = materialize_call(origins, true, buffers.waiting, due)
             states = move(states, components, last, between, total, agents)
 
             def bring(
@@ -281,7 +281,7 @@ def search_blocks(
                 def unite(moved: jax.Array, touched: jax.Array) -> jax.Array:
                     return states | jnp.where(touched[p], moved[p], jnp.uint32(0))
 
-                merged = computed_apart(unite, true, moved, touched)
+                merged = materialize_call(unite, true, moved, touched)
                 moved = jax.lax.dynamic_update_index_in_dim(moved, merged, p, 0)
                 return moved, touched.at[p].set(True)
 
@@ -311,13 +311,13 @@ def search_blocks(
                 before = jnp.where(valid[p] & waits, reached[p], jnp.uint32(0))
                 return states & ~before, states | before
 
-            new, reached = computed_apart(unite, true, moved, buffers.reached, state.valid)
+            new, reached = materialize_call(unite, true, moved, buffers.reached, state.valid)
 
             def note(planes: jax.Array, valid: jax.Array, new: jax.Array) -> jax.Array:
                 before = jnp.where(valid[p], planes[p], jnp.uint32(0))
                 return before | jnp.where(noted[:, None, None, None], new, jnp.uint32(0))
 
-            planes = computed_apart(note, true, buffers.planes, state.valid, new)
+            planes = materialize_call(note, true, buffers.planes, state.valid, new)
 
             def queue_states(
                 a: jax.Array, queue: tuple[jax.Array, jax.Array]
@@ -331,7 +331,7 @@ def search_blocks(
                     merged = before | (new & inner.active[a])
                     return merged, jnp.any(merged != 0)
 
-                merged, some = computed_apart(unite, true, waiting, due)
+                merged, some = materialize_call(unite, true, waiting, due)
                 place = (then, p, *[jnp.int32(0)] * 3)
                 waiting = jax.lax.dynamic_update_slice(waiting, merged[None, None], place)
                 return waiting, due.at[then, p].set(some)

@@ -30,7 +30,7 @@ from jaxlake.solver.dense.step import (
     step,
     words_of,
 )
-from jaxlake.solver.materialize import computed_apart
+from jaxlake.solver.materialize import materialize_call
 from jaxlake.solver.space_time import NEVER
 
 MAX_COST = 254
@@ -272,7 +272,7 @@ def _search(
             return states, states & ~before
 
         # Both at once, so that `recent` is not read after it is changed.
-        states, new = computed_apart(unite, components.fits, reached, state.recent)
+        states, new = materialize_call(unite, components.fits, reached, state.recent)
 
         def note(rest_and_planes: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             rest, planes = rest_and_planes

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.solver.dense.components import Components
-from jaxlake.solver.materialize import computed_apart
+from jaxlake.solver.materialize import materialize_call
 
 
 def words_of(radix: int) -> int:
@@ -183,14 +183,14 @@ def move(
     *outer, inner = agents
     axis = 1 + len(outer)
     for i, agent in enumerate(outer, start=1):
-        states = computed_apart(partial(_slices, axis=i), true, states, ends[agent])
-    states = computed_apart(lambda x: jnp.moveaxis(x, axis, 1), true, states)
-    states = computed_apart(partial(_slices, axis=1), true, states, ends[inner])
+        states = materialize_call(partial(_slices, axis=i), true, states, ends[agent])
+    states = materialize_call(lambda x: jnp.moveaxis(x, axis, 1), true, states)
+    states = materialize_call(partial(_slices, axis=1), true, states, ends[inner])
     states = _move_last(states, last, between, total, true)
-    states = computed_apart(partial(_slices, axis=1), true, states, edges_at[inner])
-    states = computed_apart(lambda x: jnp.moveaxis(x, 1, axis), true, states)
+    states = materialize_call(partial(_slices, axis=1), true, states, edges_at[inner])
+    states = materialize_call(lambda x: jnp.moveaxis(x, 1, axis), true, states)
     for i, agent in enumerate(outer, start=1):
-        states = computed_apart(partial(_slices, axis=i), true, states, edges_at[agent])
+        states = materialize_call(partial(_slices, axis=i), true, states, edges_at[agent])
     return states
 
 
@@ -249,8 +249,8 @@ def _move_last(
         moved[0] |= ((home != 0) & total).astype(jnp.uint32)
         return moved
 
-    words = computed_apart(to_cells, true, computed_apart(to_edges, true, states), states)
+    words = materialize_call(to_cells, true, materialize_call(to_edges, true, states), states)
     if W == 1:
         return words[0][None]
     # If XLA computed the words while stacking them, none would be vectorised.
-    return computed_apart(jnp.stack, true, words)
+    return materialize_call(jnp.stack, true, words)
