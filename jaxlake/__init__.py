@@ -39,9 +39,9 @@ def __getattr__(name: str) -> _Any:
     if not name.startswith("_"):
         public = _import_module("jaxlake.public")
         # Importing it also binds the modules it imports from, such as `jaxlake.solver`.
-        found = globals().get(name, getattr(public, name, None))
-        if found is not None:
-            return globals().setdefault(name, found)
+        value = globals().get(name, getattr(public, name, None))
+        if value is not None:
+            return globals().setdefault(name, value)
     raise AttributeError(f"module 'jaxlake' has no attribute {name!r}")
 
 

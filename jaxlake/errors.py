@@ -16,14 +16,16 @@ class UserError(Exception):
 def printable(text: str) -> str:
     """Escape terminal control characters, except line breaks and tabs."""
     return "".join(
-        one if one.isprintable() or one in "\n\t" else one.encode("unicode_escape").decode("ascii")
-        for one in text
+        character
+        if character.isprintable() or character in "\n\t"
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
     )
 
 
-def did_you_mean(given: object, allowed: Iterable[str]) -> str:
+def did_you_mean(value: object, allowed: Iterable[str]) -> str:
     """Return a "did you mean" suffix for an error message, or "" without a close match."""
-    close = get_close_matches(str(given), list(allowed), n=1)
+    close = get_close_matches(str(value), list(allowed), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 

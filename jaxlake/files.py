@@ -110,8 +110,8 @@ def unfinished_files(path: AnyPath) -> list[Path]:
     temporary = re.compile(rf"\.{re.escape(path.name)}\.[0-9]+\.tmp")
     if not path.parent.is_dir():
         return []
-    named = (file for file in path.parent.iterdir() if temporary.fullmatch(file.name))
-    return sorted(file for file in named if file.is_file())
+    candidates = (file for file in path.parent.iterdir() if temporary.fullmatch(file.name))
+    return sorted(file for file in candidates if file.is_file())
 
 
 def remove_temporary(folder: Path) -> None:
@@ -203,12 +203,12 @@ def load_json(text: str) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
         names = [name for name, _ in pairs]
         repeated = next(name for name in names if names.count(name) > 1)
         raise RepeatedKeyError(f"the key {repeated[:100]!r} stands twice, allowed is once")
-    return made
+    return result
 
 
 def read_json_lines(

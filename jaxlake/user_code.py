@@ -75,8 +75,8 @@ def import_code(name: str, allowed: str) -> Any:
         ) from error
     code = getattr(module, attribute, None)
     if code is None:
-        meant = did_you_mean(attribute, dir(module))
-        raise ValueError(f"got {name}, but {module_name} has no {attribute}{meant}")
+        suggestion = did_you_mean(attribute, dir(module))
+        raise ValueError(f"got {name}, but {module_name} has no {attribute}{suggestion}")
     imported[name] = str(getattr(module, "__file__", None) or "built into Python")
     return code
 

@@ -62,7 +62,7 @@ class _Reader(yaml.SafeLoader):
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
         names = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if len(set(names)) < len(names):
-            name = next(one for one in names if names.count(one) > 1)[1]
+            name = next(pair for pair in names if names.count(pair) > 1)[1]
             raise ValueError(
                 f"the key {name[:100]!r} stands twice in the mapping that begins in line "
                 f"{node.start_mark.line + 1}, allowed is once"
@@ -80,5 +80,5 @@ class _Reader(yaml.SafeLoader):
                 f"the key {twice!r:.100} stands twice in the mapping that begins in line "
                 f"{node.start_mark.line + 1}, allowed is once"
             )
-        made: dict[Any, Any] = super().construct_mapping(node, deep=deep)
-        return made
+        result: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return result

@@ -57,20 +57,20 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 def add_input(parser: argparse.ArgumentParser) -> None:
     """Add the input file of records, as `args.file`."""
-    what = "JSON lines; - reads standard input"
-    parser.add_argument("file", metavar="FILE", type=local_name, help=what)
+    help_text = "JSON lines; - reads standard input"
+    parser.add_argument("file", metavar="FILE", type=local_name, help=help_text)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the output file, as `args.output`; None means standard output."""
-    what = "write here instead of standard output"
-    parser.add_argument("--output", metavar="FILE", type=local_name, help=what)
+    help_text = "write here instead of standard output"
+    parser.add_argument("--output", metavar="FILE", type=local_name, help=help_text)
 
 
 def add_seed(parser: argparse.ArgumentParser) -> None:
     """Add the seed of the random boards."""
-    what = "0 to 2**32 - 1; it decides the boards"
-    parser.add_argument("--seed", metavar="S", type=seed, required=True, help=what)
+    help_text = "0 to 2**32 - 1; it decides the boards"
+    parser.add_argument("--seed", metavar="S", type=seed, required=True, help=help_text)
 
 
 def local_name(text: str) -> str:
@@ -88,32 +88,32 @@ def any_path(text: str) -> AnyPath:
     return _argument(as_path, text)
 
 
-def _argument(read: Callable[[str], Value], text: str) -> Value:
+def _argument(parse: Callable[[str], Value], text: str) -> Value:
     """Parse a value so that argparse reports the message of a `ValueError`."""
     try:
-        return read(text)
+        return parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def number(
-    kind: type[Number], least: float = -math.inf, most: float = math.inf
+    kind: type[Number], low: float = -math.inf, high: float = math.inf
 ) -> Callable[[str], Number]:
-    """Return an argument type for numbers from `least` to `most`."""
-    allowed = f"at least {least} is" if most == math.inf else f"{least} to {most} are"
-    wanted = "a whole number" if kind is int else "a number"
+    """Return an argument type for numbers from `low` to `high`."""
+    allowed = f"at least {low} is" if high == math.inf else f"{low} to {high} are"
+    noun = "a whole number" if kind is int else "a number"
 
-    def read(text: str) -> Number:
+    def parse(text: str) -> Number:
         try:
             value = kind(text)
         except ValueError:
-            problem = f"got {text!r}, {wanted} is needed, {allowed} allowed"
+            problem = f"got {text!r}, {noun} is needed, {allowed} allowed"
             raise argparse.ArgumentTypeError(problem) from None
-        if not least <= value <= most:  # also rejects NaN
+        if not low <= value <= high:  # also rejects NaN
             raise argparse.ArgumentTypeError(f"got {text}, {allowed} allowed")
         return value
 
-    return read
+    return parse
 
 
 seed = number(int, 0, 2**32 - 1)
@@ -137,13 +137,13 @@ def whole_numbers(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(problem) from error
 
 
-def refuse_ignored(args: argparse.Namespace, given: str, options: Iterable[str]) -> None:
-    """Raise `UserError` for the first of `options` that is set although `given` ignores it."""
+def refuse_ignored(args: argparse.Namespace, cause: str, options: Iterable[str]) -> None:
+    """Raise `UserError` for the first of `options` that is set although `cause` ignores it."""
     for option in options:
         value = getattr(args, option.removeprefix("--").replace("-", "_"))
         if value is not None and value != []:
-            shown = " ".join(map(str, value)) if isinstance(value, list) else value
-            raise UserError(f"{option}: got {shown}, not allowed with {given}, which ignores it")
+            text = " ".join(map(str, value)) if isinstance(value, list) else value
+            raise UserError(f"{option}: got {text}, not allowed with {cause}, which ignores it")
 
 
 @contextmanager

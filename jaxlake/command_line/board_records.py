@@ -141,11 +141,11 @@ def _answer_in_batches(
 
 def _read_plan(record: Record) -> _Task:
     task = _read_task(record)
-    given = [name for name in ("plan", "text") if name in record]
-    if len(given) != 1:
-        found = " and ".join(given) or f"neither, but the fields {clipped_json(sorted(record))}"
-        raise RecordError(f"plan, text: got {found}; exactly one of the two is needed")
-    if given == ["plan"]:
+    fields = [name for name in ("plan", "text") if name in record]
+    if len(fields) != 1:
+        problem = " and ".join(fields) or f"neither, but the fields {clipped_json(sorted(record))}"
+        raise RecordError(f"plan, text: got {problem}; exactly one of the two is needed")
+    if fields == ["plan"]:
         answer = _plan_of_names(record["plan"], task.num_agents)
     elif isinstance(text := record["text"], str):
         answer = parse_answer(text, task.num_agents, max_steps=max(1, len(text)))
@@ -153,7 +153,7 @@ def _read_plan(record: Record) -> _Task:
         raise RecordError(f"text: got {clipped_json(text)}, a string is needed")
     task = replace(task, answer=answer)
     if task.steps > MAX_STEPS:
-        raise RecordError(f"{given[0]}: got {task.steps} steps, at most {MAX_STEPS} are allowed")
+        raise RecordError(f"{fields[0]}: got {task.steps} steps, at most {MAX_STEPS} are allowed")
     return task
 
 
@@ -210,7 +210,7 @@ def _outcome_records(tasks: Sequence[_Task], batch_size: int, *, optimum: bool) 
     solutions = _solve(tasks, batch_size) if optimum else [unknown] * len(tasks)
     # Verification reads only the optima, and plans of different shapes can't be stacked.
     no_plan: Any = np.zeros((0, MAX_AGENTS), np.int8)
-    optima = [replace(one, plan=no_plan, makespan_plan=no_plan) for one in solutions]
+    optima = [replace(solution, plan=no_plan, makespan_plan=no_plan) for solution in solutions]
     longest = max(task.steps for task in tasks)
     outcomes = judge_answers(
         [task.answer for task in tasks],
@@ -246,13 +246,13 @@ def _outcome_record(task: _Task, outcome: Outcome, solution: Solution) -> Record
 def _solve(tasks: Sequence[_Task], batch_size: int) -> list[Solution]:
     """Solve boards, and retry UNKNOWN boards of one or two agents with a longer horizon."""
     solutions = _solve_all(tasks, batch_size)
-    again = [
+    retries = [
         number
         for number, task in enumerate(tasks)
         if solutions[number].status == Status.UNKNOWN and task.num_agents <= _FEW_AGENTS
     ]
-    longer = _solve_all([tasks[number] for number in again], batch_size, _LONG_HORIZON)
-    for number, solution in zip(again, longer, strict=True):
+    longer = _solve_all([tasks[number] for number in retries], batch_size, _LONG_HORIZON)
+    for number, solution in zip(retries, longer, strict=True):
         solutions[number] = solution
     return solutions
 

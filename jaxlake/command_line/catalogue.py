@@ -62,7 +62,7 @@ class CommandParser(Parser):
         """Add the command's arguments and parse."""
         self.complete()
         if self.default_action is not None and args[:1] not in ([], ["-h"], ["--help"]):
-            actions = next(one.choices for one in self._actions if one.dest == "action")
+            actions = next(action.choices for action in self._actions if action.dest == "action")
             if args[0] not in (actions or ()):
                 args = [self.default_action, *args]
         return super().parse_known_args(args, namespace)

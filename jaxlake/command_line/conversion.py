@@ -91,9 +91,9 @@ def _boards_of_set(source: AnyPath) -> Boards:
     from jaxlake import datasets
 
     numbers = itertools.count()
-    for made in datasets.read_parts(source):
-        for row in range(len(made.cell)):
-            board = jax.tree.map(lambda leaf, row=row: leaf[row], made.instances)
+    for part in datasets.read_parts(source):
+        for row in range(len(part.cell)):
+            board = jax.tree.map(lambda leaf, row=row: leaf[row], part.instances)
             yield f"{next(numbers):08d}", board
 
 

@@ -11,19 +11,19 @@ _FOR_DEVELOPERS = {"docs", "lint", "notebooks", "test"}
 
 def requirements() -> dict[str, dict[str, str]]:
     """Return the requirements of the core ("") and each extra: versions by distribution."""
-    found: dict[str, dict[str, str]] = {"": {}}
+    result: dict[str, dict[str, str]] = {"": {}}
     try:
         required = metadata.requires("jaxlake") or []
     except metadata.PackageNotFoundError:
-        return found
+        return result
     for line in required:
         needed, _, marker = line.partition(";")
         match = re.fullmatch(r"\s*([\w.-]+)(?:\[.*\])?\s*(.*?)\s*", needed)
         extra = re.search(r"extra\s*==\s*[\"']([\w-]+)[\"']", marker)
         name = extra[1] if extra else ""
         if match and name not in _FOR_DEVELOPERS:
-            found.setdefault(name, {})[_normalised(match[1])] = match[2]
-    return found
+            result.setdefault(name, {})[_normalised(match[1])] = match[2]
+    return result
 
 
 def installation(package: str) -> str:

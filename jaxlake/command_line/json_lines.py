@@ -47,7 +47,7 @@ def answer_file(
     output: str | None,
     answer: Callable[[Iterable[bytes]], Answers],
     *,
-    what: str,  # plural noun for the progress on stderr
+    noun: str,  # plural noun for the progress on stderr
 ) -> int:
     """Answer every line of a file (`-`: standard input) and write the answers as JSON lines.
 
@@ -59,7 +59,7 @@ def answer_file(
     invalid = 0
     with open_output(output) as out:
         answers = answer(read_lines(file))
-        for number, record in report_progress(answers, what):
+        for number, record in report_progress(answers, noun):
             out.write(json.dumps(record) + "\n")
             if "error" in record:
                 invalid += 1
@@ -95,17 +95,17 @@ def input_name(file: str) -> str:
 
 
 def read_records(
-    lines: Iterable[bytes], read: Callable[[Record], Task]
+    lines: Iterable[bytes], parse: Callable[[Record], Task]
 ) -> Iterator[tuple[int, Task | RecordError]]:
-    """Yield (line number, result of `read` or error) for each line with a JSON object.
+    """Yield (line number, result of `parse` or error) for each line with a JSON object.
 
-    Lines are UTF-8 and counted from 1; blank lines are skipped. `read` may raise `RecordError`.
+    Lines are UTF-8 and counted from 1; blank lines are skipped. `parse` may raise `RecordError`.
     """
     for number, line in enumerate(lines, start=1):
         record: Record | None = None
         try:
             if (record := _load(line)) is not None:
-                yield number, read(record)
+                yield number, parse(record)
         except RecordError as error:
             error.id = None if record is None else record.get("id")
             yield number, error
@@ -152,7 +152,7 @@ def open_output(path: str | None) -> Iterator[IO[str]]:
 
 
 def report_progress(
-    answers: Iterable[Task], what: str = "boards", total: int | None = None
+    answers: Iterable[Task], noun: str = "boards", total: int | None = None
 ) -> Iterator[Task]:
     """Yield the answers, and report their number and rate on stderr if it is a terminal."""
     if not sys.stderr.isatty():
@@ -163,7 +163,7 @@ def report_progress(
     for count, answer in enumerate(answers, start=1):
         if (now := time.monotonic()) - last >= _SECONDS_BETWEEN_REPORTS:
             rate = count / (now - start)
-            print(f"{WIPE}{count:,}{of} {what}, {rate:,.0f}/s", end="", file=sys.stderr, flush=True)
+            print(f"{WIPE}{count:,}{of} {noun}, {rate:,.0f}/s", end="", file=sys.stderr, flush=True)
             last = now
         yield answer
     print(WIPE, end="", file=sys.stderr, flush=True)

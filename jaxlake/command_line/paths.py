@@ -36,13 +36,13 @@ def usable_folder(option: str, path: Path) -> Path:
     return path
 
 
-def file_name(name: str, number: int, taken: set[str]) -> str:
-    """Return a valid file name for a record, and add it to `taken`.
+def file_name(name: str, number: int, used_names: set[str]) -> str:
+    """Return a valid file name for a record, and add it to `used_names`.
 
     If the name is taken, or has no valid characters, `number` makes it unique.
     """
     plain = re.sub(r"[^\w.-]+", "_", name).strip(".")[:100] or str(number)
-    while plain in taken:
+    while plain in used_names:
         plain = f"{plain}_{number}"
-    taken.add(plain)
+    used_names.add(plain)
     return plain

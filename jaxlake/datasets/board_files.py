@@ -20,7 +20,7 @@ from jaxlake.solver import Solution
 
 _NESTED = {"instances": Instance, "solutions": Solution}
 _BY_BOARD = (*_NESTED, "filled", "cell")
-COUNTS = tuple(one.name for one in fields(Generated) if one.name not in _BY_BOARD)
+COUNTS = tuple(field.name for field in fields(Generated) if field.name not in _BY_BOARD)
 _UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error)
 
 

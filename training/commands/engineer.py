@@ -130,7 +130,7 @@ def _apply(args: argparse.Namespace) -> int:
         for line, record in read_records(lines, _read_answer):
             yield line, record.answer if isinstance(record, RecordError) else review(record)
 
-    return answer_file(args.answers, args.output, answers, what="answers")
+    return answer_file(args.answers, args.output, answers, noun="answers")
 
 
 def _read_configuration(path: Path, config: "RunConfig") -> "LakeConfiguration":

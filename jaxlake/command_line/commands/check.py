@@ -43,4 +43,4 @@ def run(args: argparse.Namespace) -> int:
 
         return check_lines(lines, optimum=args.optimum)
 
-    return answer_file(args.file, args.output, answer, what="plans")
+    return answer_file(args.file, args.output, answer, noun="plans")

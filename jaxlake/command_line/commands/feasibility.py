@@ -26,13 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     describe(parser, run, _HELP)
     ratio, holes = number(float, 0, 1), [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
-    for name, kind, default, what in (
+    for name, kind, default, help_text in (
         ("--agents", number(int, 1, 5), [2], "agents on each board, 1 to 5 (2)"),
         ("--sizes", number(int, 2, 32), range(2, 11), "sides of the boards, 2 to 32 (2 to 10)"),
         ("--hole-ratios", ratio, holes, "shares of all cells, 0 to 1 (0 to 0.5 by 0.1)"),
         ("--wait-ratios", ratio, [0.0, 0.25, 0.5, 0.75, 1.0], "shares that need a wait (quarters)"),
     ):
-        parser.add_argument(name, metavar="X", type=kind, nargs="+", default=default, help=what)
+        parser.add_argument(
+            name, metavar="X", type=kind, nargs="+", default=default, help=help_text
+        )
     boards = "boards of each kind, 1 to 1,048,576 (2048)"
     count = number(int, 1, 1 << 20)
     parser.add_argument("--candidates", metavar="M", type=count, default=2048, help=boards)

@@ -43,9 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     agents = "agents on each board, 1 to 5 (default: 2)"
     parser.add_argument("--agents", metavar="K", type=number(int, 1, 5), default=2, help=agents)
     tries = f"boards to draw for every {_CHUNK:,} before giving up (default: {_MAX_CANDIDATES:,})"
-    most = number(int, 0, 1 << 30)
+    candidates = number(int, 0, 1 << 30)
     parser.add_argument(
-        "--max-candidates", metavar="M", type=most, default=_MAX_CANDIDATES, help=tries
+        "--max-candidates", metavar="M", type=candidates, default=_MAX_CANDIDATES, help=tries
     )
     add_output(parser)
 
@@ -62,18 +62,18 @@ def run(args: argparse.Namespace) -> int:
             "allowed with --agents 1"
         )
 
-    wanted = Counter({True: round(args.wait_ratio * args.count)})
-    wanted[False] = args.count - wanted[True]
-    made: Counter[bool] = Counter()
+    quotas = Counter({True: round(args.wait_ratio * args.count)})
+    quotas[False] = args.count - quotas[True]
+    counts: Counter[bool] = Counter()
     with open_output(args.output) as out:
-        for record in report_progress(_records(args, wanted), total=args.count):
+        for record in report_progress(_records(args, quotas), total=args.count):
             out.write(json.dumps(record) + "\n")
-            made[record["needs_wait"]] += 1
-    missing = wanted - made
+            counts[record["needs_wait"]] += 1
+    missing = quotas - counts
     if not missing:
         return 0
     print(
-        f"jaxlake: made {made.total()} of {args.count} boards ({args.size}x{args.size}, "
+        f"jaxlake: made {counts.total()} of {args.count} boards ({args.size}x{args.size}, "
         f"{args.agents} agents, hole_ratio {args.hole_ratio:g}, wait_ratio {args.wait_ratio:g}): "
         f"{missing[True]} that need a wait and {missing[False]} that need none are missing after "
         f"--max-candidates {args.max_candidates}",
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     return 1
 
 
-def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[str, Any]]:
+def _records(args: argparse.Namespace, counts: Counter[bool]) -> Iterator[dict[str, Any]]:
     """Yield boards, made in chunks to save memory; stop making a kind that runs out."""
     import jax
     import numpy as np
@@ -101,16 +101,16 @@ def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[s
     padded = min(limit for limit in HORIZONS if limit >= args.size)
     limits = (HORIZONS[padded], args.max_candidates, BATCH_SIZE)
     options = DrawOptions(CAPACITY, padded, args.agents, *limits)
-    left, chunks, made = Counter(wanted), itertools.count(), itertools.count()
-    seen = DigestSet()
+    remaining, chunks, numbers = Counter(counts), itertools.count(), itertools.count()
+    digest_set = DigestSet()
     first_key = threefry_key(args.seed)
-    while count := min(_CHUNK, left.total()):
-        waits = round(count * left[True] / left.total())
+    while count := min(_CHUNK, remaining.total()):
+        waits = round(count * remaining[True] / remaining.total())
         key = jax.random.fold_in(first_key, next(chunks))
         quotas = np.array([[count - waits, waits]])
         # A chunk is the one request of its call, see `training.rollout.instances.draw_boards`.
-        drawn = fill_quotas(jax.random.fold_in(key, 0), params, quotas, seen, options)
-        boards = drawn.boards
+        result = fill_quotas(jax.random.fold_in(key, 0), params, quotas, digest_set, options)
+        boards = result.boards
         if not len(boards):
             return  # no board of either kind; the caller reports the shortfall
         for row in range(len(boards)):
@@ -118,13 +118,13 @@ def _records(args: argparse.Namespace, wanted: Counter[bool]) -> Iterator[dict[s
                 lambda leaf, row=row: leaf[row], (boards.instances, boards.solutions)
             )
             record = {
-                "id": f"{kind}_s{args.seed}_{next(made):06d}",
+                "id": f"{kind}_s{args.seed}_{next(numbers):06d}",
                 "grid": format_grid(board),
                 **optimum_fields(solution),
                 "hole_ratio": args.hole_ratio,
             }
-            left[record["needs_wait"]] -= 1
+            remaining[record["needs_wait"]] -= 1
             yield record
         for needs_wait in (True, False):
-            if drawn.counts[0, int(needs_wait)] < quotas[0, int(needs_wait)]:
-                left[needs_wait] = 0
+            if result.counts[0, int(needs_wait)] < quotas[0, int(needs_wait)]:
+                remaining[needs_wait] = 0

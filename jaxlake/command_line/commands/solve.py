@@ -41,4 +41,4 @@ def run(args: argparse.Namespace) -> int:
 
         return solve_lines(lines)
 
-    return answer_file(args.file, args.output, answer, what="boards")
+    return answer_file(args.file, args.output, answer, noun="boards")

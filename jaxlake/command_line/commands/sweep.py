@@ -78,25 +78,25 @@ def add_arguments(parser: CommandParser) -> None:
     actions = add_actions(parser)
     run = add_action(actions, "run", _run, "run a sweep; the default action", _RUN)
     run.add_argument("spec", metavar="SPEC", type=local_path, help="a YAML file")
-    what = "a new folder, or to resume in"
-    run.add_argument("--out", metavar="DIR", type=any_path, help=what)
-    what = "run only every N-th chunk, from chunk I on"
-    run.add_argument("--part", metavar="I/N", type=share, default=(0, 1), help=what)
-    what = "replace values of SPEC, by dotted keys"
+    help_text = "a new folder, or to resume in"
+    run.add_argument("--out", metavar="DIR", type=any_path, help=help_text)
+    help_text = "run only every N-th chunk, from chunk I on"
+    run.add_argument("--part", metavar="I/N", type=share, default=(0, 1), help=help_text)
+    help_text = "replace values of SPEC, by dotted keys"
     run.add_argument(
-        "--set", metavar="KEY=VALUE", nargs="+", action="extend", default=[], help=what
+        "--set", metavar="KEY=VALUE", nargs="+", action="extend", default=[], help=help_text
     )
-    what = "write nothing: run one chunk, and print size, memory and expected time"
-    run.add_argument("--dry-run", action="store_true", help=what)
+    help_text = "write nothing: run one chunk, and print size, memory and expected time"
+    run.add_argument("--dry-run", action="store_true", help=help_text)
     plot = add_action(actions, "plot", _plot, "draw heat maps of the results", _PLOT)
     plot.add_argument("results", metavar="RESULTS", type=any_path, help="the folder of a sweep")
-    what = "where to draw: .png, .svg or .pdf (default: the name of RESULTS with .png)"
-    plot.add_argument("--out", metavar="FILE", type=local_path, help=what)
+    help_text = "where to draw: .png, .svg or .pdf (default: the name of RESULTS with .png)"
+    plot.add_argument("--out", metavar="FILE", type=local_path, help=help_text)
     for axis in ("x", "y"):
-        what = "hole_ratio, wait_ratio, size or num_agents"
-        plot.add_argument(f"--{axis}", metavar="KNOB", help=what)
-    what = "a counter of the rows, such as agents_at_goal or missing (default: valid)"
-    plot.add_argument("--value", metavar="COUNTER", default="valid", help=what)
+        help_text = "hole_ratio, wait_ratio, size or num_agents"
+        plot.add_argument(f"--{axis}", metavar="KNOB", help=help_text)
+    help_text = "a counter of the rows, such as agents_at_goal or missing (default: valid)"
+    plot.add_argument("--value", metavar="COUNTER", default="valid", help=help_text)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -136,8 +136,8 @@ def _plot(args: argparse.Namespace) -> int:
 
 def _use_all_cores() -> None:
     """Give JAX one CPU device per core, unless the user or a calling process has set a number."""
-    chosen = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-    if not chosen and "JAX_NUM_CPU_DEVICES" not in os.environ:
+    has_flag = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if not has_flag and "JAX_NUM_CPU_DEVICES" not in os.environ:
         from jaxlake import use_all_cores
 
         with suppress(RuntimeError):  # JAX has made its devices
