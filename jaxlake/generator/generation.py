@@ -32,25 +32,26 @@ MAX_CANDIDATES = 1 << 18
 _MAX_SIZE, _MAX_AGENTS = 10, 2  # defaults under jit and vmap, where the parameters have no values
 
 
-def _warns(generate: Callable[P, Generated]) -> Callable[P, Generated]:
+def _warn_if_incomplete(generate: Callable[P, Generated]) -> Callable[P, Generated]:
     """Make a function warn if a set that it returns outside jit misses boards."""
 
     @wraps(generate)
     def call(*args: P.args, **kwargs: P.kwargs) -> Generated:
-        made = generate(*args, **kwargs)
-        if is_eager(made.filled) and (missing := int(np.sum(~np.asarray(made.filled)))):
+        generated = generate(*args, **kwargs)
+        filled = generated.filled
+        if is_eager(filled) and (missing := int(np.sum(~np.asarray(filled)))):
             warnings.warn(
-                f"{generate.__name__}: {missing} of {made.filled.size} boards could not be made; "
+                f"{generate.__name__}: {missing} of {filled.size} boards could not be made; "
                 "their solutions are UNKNOWN with costs of -1, so use `filled` as the mask of "
                 "statistics; `shortfall_wait` and `shortfall_no_wait` count them by cell",
                 stacklevel=2,
             )
-        return made
+        return generated
 
     return call
 
 
-@_warns
+@_warn_if_incomplete
 def generate(
     key: jax.Array,
     params: LakeParams,
@@ -119,14 +120,14 @@ def generate(
     # On accelerators, parts would add host synchronisation; with two slots no tier can be skipped.
     by_parts = is_eager(key, params) and (max_agents > 2 or default_platform() == "cpu")
     pool = _pool_by_parts(options) if by_parts else _pool(options)
-    return _of_one(pool, key, params, n, max_candidates, index)
+    return _fill_one_set(pool, key, params, n, max_candidates, index)
 
 
 generate_quietly = unwrap(generate)
 """`generate` without the warning, for callers that report missing boards."""
 
 
-@_warns
+@_warn_if_incomplete
 def generate_sharded(
     key: jax.Array,
     params: LakeParams,
@@ -163,17 +164,17 @@ def generate_sharded(
     Returns:
         The result of `generate`, replicated on all devices.
     """
-    chosen = tuple(jax.devices() if devices is None else devices)
-    if not chosen:
+    devices = tuple(jax.devices() if devices is None else devices)
+    if not devices:
         raise ValueError("devices: got none, at least one is needed")
     n = _check(key, params, n, max_size, max_agents, batch_size, max_candidates)
     max_size, max_agents = _padding(params, max_size, max_agents)
     horizon = default_horizon(max_size) if horizon is None else horizon
-    widths = widths or widths_for(chosen[0].platform)
-    batch_size = _shared_batch_size(batch_size, n, len(chosen), widths)
+    widths = widths or widths_for(devices[0].platform)
+    batch_size = _shared_batch_size(batch_size, n, len(devices), widths)
     index, parts = checked_part(part)
     options = PoolOptions(_slots(n), max_size, max_agents, horizon, batch_size, widths, parts)
-    return _of_one(_pool_on(options, chosen), key, params, n, max_candidates, index)
+    return _fill_one_set(_pool_on(options, devices), key, params, n, max_candidates, index)
 
 
 def _check(key: jax.Array, params: LakeParams, n: int, *limits: int | None) -> int:
@@ -197,7 +198,7 @@ def _check(key: jax.Array, params: LakeParams, n: int, *limits: int | None) -> i
         except ValueError as error:
             raise ValueError(f"params.{error}") from None
     max_size, max_agents, batch_size, max_candidates = limits
-    for name, value, least, most in (
+    for name, value, low, high in (
         ("n", n, 1, 1 << 24),
         ("max_size", max_size, mixture.MIN_SIZE, mixture.MAX_SIZE),
         ("max_agents", max_agents, mixture.MIN_AGENTS, mixture.MAX_AGENTS),
@@ -208,8 +209,8 @@ def _check(key: jax.Array, params: LakeParams, n: int, *limits: int | None) -> i
             continue
         if not isinstance(value, int | np.integer):
             raise TypeError(f"{name}: got {value!r}, a whole number is needed")
-        if not least <= value <= most:
-            raise ValueError(f"{name}: got {value}, {least} to {most} are allowed")
+        if not low <= value <= high:
+            raise ValueError(f"{name}: got {value}, {low} to {high} are allowed")
     return int(n)
 
 
@@ -221,13 +222,13 @@ def _padding(params: LakeParams, max_size: int | None, max_agents: int | None) -
     largest_size, largest_agents = (
         int(np.asarray(leaf)[shared].max()) for leaf in (params.size, params.num_agents)
     )
-    for field, largest, padding, most in (
+    for field, largest, padding, limit in (
         ("size", largest_size, "max_size", max_size),
         ("num_agents", largest_agents, "max_agents", max_agents),
     ):
-        if most is not None and largest > most:
+        if limit is not None and largest > limit:
             raise ValueError(
-                f"params.{field}: got {largest}, but {padding} is {most}; "
+                f"params.{field}: got {largest}, but {padding} is {limit}; "
                 f"pass {padding}={largest} or more"
             )
     return max_size or largest_size, max_agents or largest_agents
@@ -239,21 +240,21 @@ def _slots(n: int) -> int:
     return -(-n >> step) << step
 
 
-def _of_one(
+def _fill_one_set(
     pool: Pool, key: jax.Array, params: LakeParams, n: int, max_candidates: int | None, part: int
 ) -> Generated:
-    most = max(MAX_CANDIDATES, 8 * n) if max_candidates is None else max_candidates
-    one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params)
-    return _first(pool(key[None], one, *np.array([[n], [most], [part]], np.int32)), n)
+    limit = max(MAX_CANDIDATES, 8 * n) if max_candidates is None else max_candidates
+    batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params)
+    return _first(pool(key[None], batch, *np.array([[n], [limit], [part]], np.int32)), n)
 
 
 @partial(jax.jit, static_argnames="n")
-def _first(made: Generated, n: int) -> Generated:
+def _first(generated: Generated, n: int) -> Generated:
     """Return the only set, from leaves (1, ...), without the slots after the first n."""
-    made = jax.tree.map(lambda leaf: leaf[0], made)
-    boards = (made.instances, made.solutions, made.filled, made.cell)
+    generated = jax.tree.map(lambda leaf: leaf[0], generated)
+    boards = (generated.instances, generated.solutions, generated.filled, generated.cell)
     instances, solutions, filled, cell = jax.tree.map(lambda leaf: leaf[:n], boards)
-    return replace(made, instances=instances, solutions=solutions, filled=filled, cell=cell)
+    return replace(generated, instances=instances, solutions=solutions, filled=filled, cell=cell)
 
 
 def _shared_batch_size(batch_size: int | None, boards: int, devices: int, widths: Widths) -> int:

@@ -69,15 +69,15 @@ def lake_params(
     Raises:
         ValueError: A value is out of range or the shapes differ; the message names the field.
     """
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "size": size,
         "hole_ratio": hole_ratio,
         "wait_ratio": wait_ratio,
         "num_agents": num_agents,
         "data_ratio": data_ratio,
     }
-    traced = {name: jnp.asarray(field) for name, field in given.items() if _is_traced(field)}
-    fields = checked_mixture(**given | {name: _stand_in(name, traced[name]) for name in traced})
+    traced = {name: jnp.asarray(field) for name, field in arguments.items() if _is_traced(field)}
+    fields = checked_mixture(**arguments | {name: _stand_in(name, traced[name]) for name in traced})
     shape = np.broadcast_shapes(*(field.shape for field in fields.values()))
     leaves = {
         name: jnp.broadcast_to(traced[name].astype(field.dtype), shape)
