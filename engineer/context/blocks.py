@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from engineer.context.view import Detail, StageView
 from engineer.domain import Domain
 from engineer.edits import edits_between
-from engineer.evidence import FailedCase, GroupEvidence, Signals, StageHistory, Tally
+from engineer.evidence import FailedCase, GroupEvidence, StageHistory, Tally
 from engineer.quoting import quote
 from engineer.space import (
     KNOB_EDITS,
@@ -117,18 +117,15 @@ def _validation_cells(domain: Domain, tally: GroupEvidence | None) -> dict[str, 
     names = ("valid now", "readable", "cut off", "most frequent failure")
     if tally is None or not tally.count:
         return dict.fromkeys(names, "?")
+    signals = tally.signals
     top = max(domain.failures, key=lambda term: tally.failures.get(term.key, 0))
     count = tally.failures.get(top.key, 0)
     cells = (
         _rate(tally),
-        *_signal_cells(tally.signals),
+        *((_share(signals.readable), _share(signals.truncated)) if signals else ("?", "?")),
         f"{top.name} ({tally.percent(count)}%)" if count else "none",
     )
     return dict(zip(names, cells, strict=True))
-
-
-def _signal_cells(signals: Signals | None) -> tuple[str, str]:
-    return (_share(signals.readable), _share(signals.truncated)) if signals else ("?", "?")
 
 
 def _training_cells(view: StageView, group: str) -> dict[str, str]:

@@ -17,10 +17,6 @@ def pass_rate(outcomes: Iterable[tuple[Hashable, bool]], k: int = 1) -> tuple[fl
     matches the variance over boards, because answers to one board are correlated. With one answer
     per board it equals Wilson's interval of the counts.
 
-    Args:
-        outcomes: The board and the success of each answer.
-        k: Number of answers.
-
     Returns:
         (estimate, low, high); NaN, 0 and 1 if no board has `k` answers.
     """

@@ -143,9 +143,8 @@ def _prompts(run: ActiveRun, results: Sequence[StageResult]) -> list[list[int]]:
 def design_score(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -> float | None:
     """Return the score of a design: the expected mean p(1-p), divided by its maximum.
 
-    Returns:
-        The score in [0, 1], or None if the review rejects the answer or the atlas has no boards of
-        the requested cells.
+    The result lies in [0, 1]. It is None if the review rejects the answer, or the atlas has no
+    boards of the requested cells.
     """
     review = review_answer(text, view.current, view.domain, guard)
     if review.configuration is None:

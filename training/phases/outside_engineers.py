@@ -23,9 +23,6 @@ def outside_engineer(
     """Yield an engineer, and stop its processes when the block ends.
 
     The kind is `module:CLASS`, `endpoint` or `model`, which `sampler` runs.
-
-    Raises:
-        UserError: The engineer can't be created.
     """
     check_engineer(choice)
     if choice.kind == "endpoint":

@@ -57,10 +57,9 @@ class EngineReader:
 
 
 def read(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> Reading | None:
-    """Measure the reading of the weights in force after the last stage, and write `reading.json`.
+    """Measure how the weights in force read compact contexts, and write `reading.json`.
 
-    Returns:
-        The reading, or None if it is disabled or the context is not compact.
+    The result is None if this is disabled or the context is not compact.
     """
     choice, stage = run.config.engineer, results[-1].stage
     if not choice.reading or choice.style != "compact":

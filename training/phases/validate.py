@@ -87,12 +87,9 @@ def answer(
     prompts: Sequence[Tokens] | None = None,
     samples: int = 1,
 ) -> list[Written]:
-    """Return sampled answers to instances, at the validation temperature.
+    """Return B * samples answers at the validation temperature, those to one instance adjacent.
 
     `prompts` are the result of `encode_prompts`, which is called if they are None.
-
-    Returns:
-        B * samples answers. Those to one instance are adjacent.
     """
     if prompts is None:
         prompts = encode_prompts(config, policy, boards)

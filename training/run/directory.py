@@ -102,10 +102,6 @@ class StageDirectory:
         trained: list[File] = [self.configuration, self.shortfalls, self.environment]
         return [*trained, self.picks, self.episodes]
 
-    def after_training(self) -> list[File]:
-        """Return the files that depend on the weights at the end of a stage's training."""
-        return [self.episodes, self.gate, self.atlas, *self.designed()]
-
     def designed(self) -> list[File]:
         """Return the files that depend on the weights used in the Design phase."""
         exchange: list[File] = [self.design_learning, self.context, self.answers]
@@ -265,7 +261,9 @@ class RunDirectory:
         Returns:
             Whether a file was removed.
         """
-        files = self.stage(stage).designed() if designed else self.stage(stage).after_training()
+        first = self.stage(stage)
+        files: list[File] = [] if designed else [first.episodes, first.gate, first.atlas]
+        files += first.designed()
         for number in self.stage_numbers():
             if number > stage:
                 files += [*self.stage(number).records(), self.later_atlas(number)]

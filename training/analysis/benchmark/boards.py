@@ -45,9 +45,6 @@ def read_folder(path: Path) -> BenchmarkFolder:
     """Read the boards of `jaxlake dataset benchmark DIR`, or rows of the published data set.
 
     Published boards have no optimum, so they are solved here.
-
-    Raises:
-        UserError: `path` is not a folder, or one of its files or rows is invalid.
     """
     if not path.is_dir():
         raise UserError(f"--benchmark: got {path}, allowed is a folder of boards")
@@ -74,10 +71,8 @@ def chosen_places(
 ) -> list[int]:
     """Return the indices of the selected boards.
 
-    `agents` and `sizes` restrict the boards. At most `limit` boards are selected, evenly spread.
-
-    Raises:
-        UserError: No board has a given number of agents or size, or the combination.
+    `agents` and `sizes` restrict the boards. At most `limit` boards are selected, evenly spread. A
+    `UserError` names numbers that no board has.
     """
     for option, numbers, available in (
         ("--agents", agents, {board.num_agents for board in boards}),

@@ -71,13 +71,9 @@ class Tiles:
 
 
 def running_mean(values: np.ndarray) -> np.ndarray:
-    """Return the running mean over a window of N / 24 values on each side.
+    """Return the mean of (N,) values over N / 24 values on each side; NaN stays NaN.
 
-    Args:
-        values: float (N,). NaN stays NaN.
-
-    Returns:
-        float (N,); unchanged if N is at most 24.
+    Up to 24 values are returned unchanged.
     """
     if len(values) <= 24:
         return values

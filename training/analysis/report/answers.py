@@ -186,7 +186,8 @@ def _answer(episode: EpisodeRecord, results: Mapping[str, int], text_limit: int)
     cut, about = len(episode.text) - text_limit, episode.reason
     if (lake := episode.lake) is not None:
         plan, agents = _letters(lake.plan), _failing_agents(episode, lake)
-        if lake.plan is not None and episode.text == _usual_words(lake.plan):
+        lines = (f"Agent {k}: {' '.join(moves)}" for k, moves in enumerate(lake.plan or ()))
+        if lake.plan is not None and episode.text == "\n".join(lines):  # report.js writes it, too
             text, cut = None, 0
     elif about is None:
         about = f"reward {episode.reward:g}"
@@ -195,11 +196,6 @@ def _answer(episode: EpisodeRecord, results: Mapping[str, int], text_limit: int)
     while row[-1] is None or row[-1] == []:
         row.pop()
     return row
-
-
-def _usual_words(plan: Sequence[Sequence[str]]) -> str:
-    """Return a plan in the format that policies learn; report.js has the same function."""
-    return "\n".join(f"Agent {k}: {' '.join(moves)}" for k, moves in enumerate(plan))
 
 
 def _failing_agents(episode: EpisodeRecord, lake: LakeAnswer) -> Sequence[int]:

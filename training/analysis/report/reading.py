@@ -150,8 +150,9 @@ def read_run(path: Path) -> ReportedRun:
     updates = [one for one in metrics if isinstance(one, records.UpdateMetrics)]
     numbers = sorted({*directory.stage_numbers(), *range(config.stages.count + 1)})
     for number in directory.stage_numbers():
-        sealed = reader.value(lambda: _metrics_of(directory.stage(number)))  # noqa: B023
-        if sealed is not None and sealed != metrics_digest(metrics, number):
+        file = directory.stage(number).digests
+        sealed = reader.value(file.read) if reader.value(file.exists) else None
+        if sealed is not None and sealed.metrics != metrics_digest(metrics, number):
             reader.missing.append(f"metrics.jsonl: the lines of stage {number} were changed")
     finished = reader.value(directory.finished) and reader.value(directory.summary.read) is not None
     if not finished:
@@ -166,11 +167,6 @@ def read_run(path: Path) -> ReportedRun:
         finished=bool(finished),
         missing=tuple(reader.missing),
     )
-
-
-def _metrics_of(files: StageDirectory) -> str | None:
-    """Return the digest of a stage's lines in `metrics.jsonl`, or None before its completion."""
-    return files.digests.read().metrics if files.digests.exists() else None
 
 
 def _stage(number: int, files: StageDirectory, reader: "_Reader") -> ReportedStage:

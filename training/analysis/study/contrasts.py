@@ -43,19 +43,11 @@ class Interval:
 
 
 def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the means of R resamples.
+    """Return the means, float (R,), of R resamples of the (S, B) values.
 
     A resample consists of counts per seed and per board, and its sum is the product of these counts
     with the table of values. Boards with equal columns are interchangeable, so the function draws
     counts of distinct columns.
-
-    Args:
-        values: (S, B).
-        resamples: R.
-        rng: Source of random numbers.
-
-    Returns:
-        float (R,).
     """
     seeds, boards = values.shape
     columns, times = np.unique(values, axis=1, return_counts=True)  # (S, C), (C,)
@@ -112,14 +104,10 @@ class Contrast:
 
 
 def power(difference: float, seeds: int) -> float:
-    """Return the power of a paired two-sided t-test over seeds.
+    """Return the power of a paired two-sided t-test over two or more seeds.
 
     The power is averaged over quantiles of the estimated spread, because SciPy's noncentral t
-    distribution gives NaN for two seeds.
-
-    Args:
-        difference: True difference in standard errors of its mean over seeds.
-        seeds: Number of seeds, at least 2.
+    distribution gives NaN for two seeds. `difference` is in standard errors of its mean over seeds.
     """
     freedom = seeds - 1
     critical = stats.t.ppf((1 + CONFIDENCE) / 2, freedom)
@@ -133,9 +121,6 @@ def contrast(ours: Mapping[int, np.ndarray], theirs: Mapping[int, np.ndarray]) -
     """Return the paired difference between two engineers over their common seeds.
 
     The outcomes are bool (B,) by seed.
-
-    Raises:
-        ValueError: The engineers share no seed.
     """
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds:

@@ -38,7 +38,10 @@ def difference_figures(results: Results) -> list[PageFigure]:
     }
     figures = []
     for metric, title in METRIC_NAMES.items():
-        rows = {name: (_points(one[metric]), numbers[name]) for name, one in compared.items()}
+        rows = {}
+        for name, one in compared.items():
+            value, low, high = (100 * one[metric][key] for key in ("value", "low", "high"))
+            rows[name] = (value, low, high), numbers[name]
         label = f"points above {baseline}"
         chart = interval_chart(f"Difference to {baseline}, {title}", rows, x_label=label)
         figures += page_figures(title, chart)
@@ -118,7 +121,3 @@ def _series(results: Results, spreads: Callable[[Results], Sequence[Results]]) -
 
 def _stages(results: Results) -> list[str]:
     return [str(number) for number in range(1, results["budget"]["stages"] + 1)]
-
-
-def _points(interval: Results) -> tuple[float, float, float]:
-    return (100 * interval["value"], 100 * interval["low"], 100 * interval["high"])

@@ -46,9 +46,6 @@ def write_report(study: Study, directory: StudyDirectory, folder: Path | None = 
     """Write the report of the finished runs, and return the path of `report.html`.
 
     The default folder is `report` in the study's directory.
-
-    Raises:
-        UserError: No run is finished.
     """
     runs, unfinished = read_study(study, directory)
     if not runs:
