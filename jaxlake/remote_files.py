@@ -46,12 +46,12 @@ class RemotePath:
 
     def exists(self) -> bool:
         """Return whether the file or folder exists."""
-        with self._reported() as (files, path):
+        with self._filesystem() as (files, path):
             return bool(files.exists(path))
 
     def iterdir(self) -> Iterator["RemotePath"]:
         """Yield the files and folders in this folder, or nothing if it does not exist."""
-        with self._reported() as (files, path):
+        with self._filesystem() as (files, path):
             try:
                 entries = files.ls(path, detail=False)
             except FileNotFoundError:
@@ -63,13 +63,13 @@ class RemotePath:
         """Open the file for reading; blocks are fetched on demand."""
         if mode != "rb":
             raise ValueError(f"mode: got {mode!r}, only 'rb' is allowed")
-        with self._reported() as (files, path):
-            opened: IO[bytes] = files.open(path, mode, block_size=_BLOCK_SIZE)
-            return opened
+        with self._filesystem() as (files, path):
+            file: IO[bytes] = files.open(path, mode, block_size=_BLOCK_SIZE)
+            return file
 
     def read_bytes(self) -> bytes:
         """Read the whole file."""
-        with self._reported() as (files, path):
+        with self._filesystem() as (files, path):
             return bytes(files.cat_file(path))
 
     def read_text(self, encoding: str = "utf-8") -> str:
@@ -82,11 +82,11 @@ class RemotePath:
         Raises:
             FileExistsError: the file exists and `replace` is False.
         """
-        with self._reported() as (files, path):
+        with self._filesystem() as (files, path):
             files.pipe_file(path, content, mode="overwrite" if replace else "create")
 
     @contextmanager
-    def _reported(self) -> Iterator[tuple[Any, str]]:
+    def _filesystem(self) -> Iterator[tuple[Any, str]]:
         """Yield fsspec's file system and path, and turn its errors into an `OSError`."""
         import fsspec
 

@@ -18,13 +18,13 @@ def until_unchanged(
 ) -> jax.Array:
     """Apply `step` until the array stops changing; skip the loop if `begin`, bool (), is False."""
 
-    def several(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def advance_several(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         before, _ = state
         after = jax.lax.fori_loop(0, STEPS_PER_TEST, lambda _, value: step(value), before)
         return after, jnp.any(after != before)
 
     state = (value, jnp.asarray(begin))
-    return jax.lax.while_loop(lambda state: state[1], several, state)[0]
+    return jax.lax.while_loop(lambda state: state[1], advance_several, state)[0]
 
 
 @jax.jit

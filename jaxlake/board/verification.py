@@ -157,15 +157,15 @@ def _verify(
     walk = jax.tree.map(lambda leaf: leaf[0], _walk_plans(*batch))
 
     mask = jnp.asarray(instance.agent_mask)
-    broken = walk.first_failure < _NO_FAILURE
-    unreached = ~broken & jnp.any(mask & ~walk.at_goal)
+    has_failure = walk.first_failure < _NO_FAILURE
+    misses_goal = ~has_failure & jnp.any(mask & ~walk.at_goal)
     # Failures are numbered by time, then rule, then agent, so the minimum is the first failure.
     time_and_rule, agent = walk.first_failure // K, walk.first_failure % K
     time, rule = time_and_rule // _RULES, time_and_rule % _RULES
-    failure = jnp.where(broken, rule + Failure.OFF_BOARD, Failure.NONE)
-    failure = jnp.where(unreached, Failure.GOAL_NOT_REACHED, failure)
-    agent = jnp.where(unreached, jnp.argmax(mask & ~walk.at_goal), agent)
-    time = jnp.where(unreached, length, time)
+    failure = jnp.where(has_failure, rule + Failure.OFF_BOARD, Failure.NONE)
+    failure = jnp.where(misses_goal, Failure.GOAL_NOT_REACHED, failure)
+    agent = jnp.where(misses_goal, jnp.argmax(mask & ~walk.at_goal), agent)
+    time = jnp.where(misses_goal, length, time)
 
     failure = jnp.where(parsed, failure, Failure.PARSE_ERROR)
     valid = failure == Failure.NONE

@@ -177,20 +177,20 @@ def _read_task(record: Record) -> _Task:
 def _plan_of_names(plan: Any, num_agents: int) -> Answer:
     """Parse a plan given as action names; an invalid plan gives an answer with a reason."""
 
-    def unread(reason: str) -> Answer:
+    def invalid(reason: str) -> Answer:
         return Answer(parsed=False, plan=None, reason=f"plan: {reason}")
 
     if not isinstance(plan, list) or not all(isinstance(names, list) for names in plan):
-        return unread(f"got {clipped_json(plan)}, a list of actions for each agent is needed")
+        return invalid(f"got {clipped_json(plan)}, a list of actions for each agent is needed")
     if len(plan) != num_agents:
-        return unread(f"got {len(plan)} lists of actions, the board has {num_agents} agents")
+        return invalid(f"got {len(plan)} lists of actions, the board has {num_agents} agents")
     for agent, names in enumerate(plan):
         for step, name in enumerate(names):
             # Upper-casing non-ASCII letters may produce the letters of an action.
             if not (isinstance(name, str) and name.isascii()) or name.upper() not in ACTIONS:
                 place = f"agent {agent}, step {step}"
                 allowed = ", ".join(ACTIONS)
-                return unread(f"{place}: got {clipped_json(name)}, allowed are {allowed}")
+                return invalid(f"{place}: got {clipped_json(name)}, allowed are {allowed}")
     numbers = tuple(tuple(int(Action[name.upper()]) for name in names) for names in plan)
     return Answer(parsed=True, plan=numbers, reason=None)
 

@@ -22,7 +22,7 @@ def requirements() -> dict[str, dict[str, str]]:
         extra = re.search(r"extra\s*==\s*[\"']([\w-]+)[\"']", marker)
         name = extra[1] if extra else ""
         if match and name not in _FOR_DEVELOPERS:
-            result.setdefault(name, {})[_normalised(match[1])] = match[2]
+            result.setdefault(name, {})[_normalise(match[1])] = match[2]
     return result
 
 
@@ -37,9 +37,9 @@ def installation(package: str) -> str:
 
 def distribution_of(package: str) -> str:
     """Return the normalised name of the distribution that has an importable package."""
-    return _normalised(_DISTRIBUTIONS.get(package, package))
+    return _normalise(_DISTRIBUTIONS.get(package, package))
 
 
-def _normalised(name: str) -> str:
+def _normalise(name: str) -> str:
     """Normalise the name of a distribution as package indexes do."""
     return re.sub(r"[-_.]+", "-", name).lower()

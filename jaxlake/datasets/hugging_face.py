@@ -72,14 +72,16 @@ def to_hugging_face(
     count = len(instances.size)
     if solutions is not None and len(solutions.status) != count:
         raise ValueError(f"solutions: got {len(solutions.status)} for {count} boards")
-    rows = [_row(board, solution, prompt, chat) for board, solution in _each(instances, solutions)]
+    rows = [
+        _row(board, solution, prompt, chat) for board, solution in _boards(instances, solutions)
+    ]
     features = _features(solutions is not None, prompt is not None, chat)
     return library.Dataset.from_dict(
         {name: [row[name] for row in rows] for name in features}, features=features
     )
 
 
-def _each(
+def _boards(
     boards: Instance, solutions: Solution | None
 ) -> Iterator[tuple[Instance, Solution | None]]:
     """Yield unbatched boards and solutions, with NumPy leaves."""
@@ -88,19 +90,19 @@ def _each(
         yield jax.tree.map(lambda leaf, row=row: leaf[row], batch)
 
 
-def _features(solved: bool, prompted: bool, chat: bool) -> "Features":
+def _features(has_solution: bool, has_prompt: bool, chat: bool) -> "Features":
     """Return the types of the columns."""
     import datasets as library
 
     text, whole, flag = (library.Value(name) for name in ("string", "int32", "bool"))
     features = {"grid": library.List(text), "size": whole, "num_agents": whole}
-    if solved:
+    if has_solution:
         names = library.List(library.List(text))
         optima = dict(zip(OPTIMA, (whole, whole, flag, names, names), strict=True))
         features |= {"status": text, **optima, "expansions": whole}
-    if prompted:
+    if has_prompt:
         features["prompt"] = library.List({"role": text, "content": text}) if chat else text
-        if solved:
+        if has_solution:
             features["answer"] = text
     return library.Features(features)
 

@@ -71,12 +71,12 @@ class AgentDictionaryLake:
             (observations, state, rewards, dones, info), with `info` from `LakeEnvironment.step`.
         """
         observation, next_state, reward, terminated, truncated, info = self.environment.step(
-            typed_key(key), state, self._joint(actions), self.params
+            typed_key(key), state, self._stack_actions(actions), self.params
         )
         done = terminated | truncated
         if reset_state is not None:
             next_state = jax.tree.map(
-                lambda again, on: jnp.where(done, again, on), reset_state, next_state
+                lambda fresh, current: jnp.where(done, fresh, current), reset_state, next_state
             )
             observation = self.environment.observe(next_state, self.params)
         return self._step_result(observation, next_state, reward, done, info)
@@ -89,7 +89,7 @@ class AgentDictionaryLake:
         `info` also holds `terminated` and `truncated`, bool ().
         """
         observation, state, reward, terminated, info = self.environment.step_env(
-            key, state, self._joint(actions), self.params
+            key, state, self._stack_actions(actions), self.params
         )
         info = {**info, "terminated": terminated, "truncated": state.truncated}
         return self._step_result(observation, state, reward, terminated | state.truncated, info)
@@ -116,7 +116,7 @@ class AgentDictionaryLake:
     def _info(self, info: Info) -> Info:
         return info
 
-    def _joint(self, actions: ByAgent) -> jax.Array:
+    def _stack_actions(self, actions: ByAgent) -> jax.Array:
         return jnp.stack([_number(agent, actions[agent]) for agent in self.agents])
 
     def _by_agent(self, rows: jax.Array) -> ByAgent:

@@ -58,7 +58,7 @@ def check_environment(environment: Any, params: Any, *, key: jax.Array | None = 
             observation, final-observation, absorption (see `_DEMANDS`).
     """
     key = jax.random.key(0) if key is None else key
-    params = _limited(params, TIME_LIMIT)
+    params = _with_time_limit(params, TIME_LIMIT)
     _check_structure(environment, params, key)
 
     traces = 0
@@ -70,14 +70,14 @@ def check_environment(environment: Any, params: Any, *, key: jax.Array | None = 
         return play(jax.random.split(key, ENVIRONMENTS), waits, params)
 
     # Compare in NumPy: JAX would compile every single operation.
-    played = _quickly_compiled(play_all)
+    played = _jit_unoptimised(play_all)
     waits = np.arange(ENVIRONMENTS) % 2 == 1
     course = jax.device_get(played(key, waits, params))
     again = jax.device_get(played(key, waits, params))
     rolled = jax.tree.map(
         lambda leaf: np.roll(leaf, 1, axis=0) if np.ndim(leaf) else leaf, jax.device_get(params)
     )
-    played(jax.random.fold_in(key, 1), ~waits, _limited(rolled, TIME_LIMIT + 1))
+    played(jax.random.fold_in(key, 1), ~waits, _with_time_limit(rolled, TIME_LIMIT + 1))
     _require(traces == 1, "retrace", f"traced {traces} times for arguments of one shape")
     _require(_equal(course, again), "determinism", "the same keys and params gave another course")
     _check_course(environment, params, course)
@@ -150,13 +150,13 @@ def _check_course(environment: Any, params: Any, course: dict[str, Any]) -> None
         observation, raw, reward, terminated, _ = environment.step_env(key, state, actions, params)
         return observation, raw, reward, terminated, observe(key, state, actions, params)
 
-    compiled = _quickly_compiled(jax.vmap(jax.vmap(step_env, (0, 0, 0, None)), (0, 0, 0, None)))
+    compiled = _jit_unoptimised(jax.vmap(jax.vmap(step_env, (0, 0, 0, None)), (0, 0, 0, None)))
 
     def audit(state: Any, params: Any) -> tuple[Any, ...]:
         return jax.device_get(compiled(steps["key"], state, steps["actions"], params))
 
     raw_observation, raw, _, _, observation_before = audit(steps["before"], params)
-    without_limit = audit(steps["before"], _limited(params, 1 << 30))[3]
+    without_limit = audit(steps["before"], _with_time_limit(params, 1 << 30))[3]
     _, stuck, stuck_reward, _, _ = audit(raw, params)
     observation_after = audit(after, params)[4]
 
@@ -187,12 +187,12 @@ def _observer(environment: Any) -> Callable[..., Any]:
     return lambda key, state, actions, params: environment.observe(state, params)
 
 
-def _quickly_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def _jit_unoptimised(function: Callable[..., Any]) -> Callable[..., Any]:
     # Compilation dominates: these programs run a few times on a few boards.
     return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
 
 
-def _limited(params: Any, max_steps: int) -> Any:
+def _with_time_limit(params: Any, max_steps: int) -> Any:
     dtype = getattr(params.max_steps, "dtype", np.int32)
     return replace(params, max_steps=np.asarray(max_steps, dtype))
 

@@ -59,7 +59,7 @@ class JointAgentLake:
 
     def reset(self, key: jax.Array, params: EnvParams | None = None) -> tuple[Any, EnvState]:
         """Start an episode; see `LakeEnvironment.reset`."""
-        return self.environment.reset(typed_key(key), self._given(params))
+        return self.environment.reset(typed_key(key), self._params_or_default(params))
 
     reset_env = reset
 
@@ -70,19 +70,23 @@ class JointAgentLake:
 
         See `LakeEnvironment.step`.
         """
-        return _step_jointly(self.environment, "step", key, state, action, self._given(params))
+        return _step_jointly(
+            self.environment, "step", key, state, action, self._params_or_default(params)
+        )
 
     def step_env(
         self, key: jax.Array, state: EnvState, action: Any, params: EnvParams | None = None
     ) -> tuple[Any, ...]:
         """Make one step without resetting; see `step` and `LakeEnvironment.step_env`."""
-        return _step_jointly(self.environment, "step_env", key, state, action, self._given(params))
+        return _step_jointly(
+            self.environment, "step_env", key, state, action, self._params_or_default(params)
+        )
 
     def observe(
         self, key: jax.Array, state: EnvState, action: Any, params: EnvParams | None = None
     ) -> Any:
         """Return the observation of a state; the key and the action are ignored."""
-        return self.environment.observe(state, self._given(params))
+        return self.environment.observe(state, self._params_or_default(params))
 
     def is_terminated(self, state: EnvState, params: EnvParams | None = None) -> jax.Array:
         """Return whether a state of `step_env` has ended by the rules: bool ()."""
@@ -94,7 +98,7 @@ class JointAgentLake:
 
     def action_mask(self, state: EnvState, params: EnvParams | None = None) -> jax.Array:
         """Return the mask of joint actions with only safe moves, bool (5**K,)."""
-        alone = self.environment.action_mask(state, self._given(params))
+        alone = self.environment.action_mask(state, self._params_or_default(params))
         actions = split_joint_action(np.arange(self.num_actions), self.num_agents)
         return jnp.all(alone[np.arange(self.num_agents), actions], axis=-1)
 
@@ -104,9 +108,9 @@ class JointAgentLake:
 
     def observation_space(self, params: EnvParams | None = None) -> Space:
         """Return the space of observations."""
-        return self.environment.observation_space(self._given(params))
+        return self.environment.observation_space(self._params_or_default(params))
 
-    def _given(self, params: EnvParams | None) -> EnvParams:
+    def _params_or_default(self, params: EnvParams | None) -> EnvParams:
         return self._default_params if params is None else params
 
 

@@ -268,11 +268,11 @@ def _planes(state: EnvState, params: EnvParams) -> tuple[jax.Array, jax.Array, j
     N = instances.holes.shape[-1]
     cells = np.arange(N * N, dtype=np.int16)
 
-    def marked(places: jax.Array) -> jax.Array:
+    def one_hot(places: jax.Array) -> jax.Array:
         cell = places[:, 0].astype(jnp.int16) * N + places[:, 1]
         return ((cell[:, None] == cells) & mask[:, None]).astype(jnp.float32)
 
-    return holes.astype(jnp.float32), marked(state.positions), marked(goals)
+    return holes.astype(jnp.float32), one_hot(state.positions), one_hot(goals)
 
 
 def _fraction_left(state: EnvState, params: EnvParams) -> jax.Array:

@@ -151,7 +151,7 @@ def initial_state(key: jax.Array, params: EnvParams) -> EnvState:
             f"params: got {type(params).__name__}, an EnvParams is needed; "
             "jaxlake.environment.env_params(boards) makes one"
         )
-    index = _below(_mixed(key), params.count.astype(jnp.uint32)).astype(jnp.int32)
+    index = _below(_hash_key(key), params.count.astype(jnp.uint32)).astype(jnp.int32)
     no = jnp.bool_(False)
     return EnvState(index, params.instances.starts[index], jnp.int32(0), no, no)
 
@@ -165,7 +165,7 @@ def state_action_mask(state: EnvState, params: EnvParams) -> jax.Array:
     return (moves[:, None] & jnp.asarray(ACTION_BITS)) != 0
 
 
-def _mixed(key: jax.Array) -> jax.Array:
+def _hash_key(key: jax.Array) -> jax.Array:
     """Hash a key into one random word, uint32 (), with Wellons' lowbias32: cheaper than a draw."""
     mixed = jnp.uint32(0x9E3779B9)
     data = jax.random.key_data(key)

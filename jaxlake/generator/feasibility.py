@@ -233,11 +233,11 @@ def _row(stratum: KindSurvey, hole_ratio: float, wait_ratio: float) -> Feasibili
         acceptance_low=acceptance_low,
         acceptance_high=acceptance_high,
         problem=mixture.infeasibility(stratum.size, hole_ratio, stratum.num_agents)
-        or _not_seen(stratum, wait_ratio),
+        or _missing_kind(stratum, wait_ratio),
     )
 
 
-def _not_seen(stratum: KindSurvey, wait_ratio: float) -> str | None:
+def _missing_kind(stratum: KindSurvey, wait_ratio: float) -> str | None:
     tried = f"of {stratum.candidates} candidates"
     if not stratum.wait + stratum.no_wait:
         return f"{tried} none was solvable"

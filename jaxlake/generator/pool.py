@@ -119,10 +119,10 @@ def set_up(
     for numbers in (size, holes, num_agents):
         streams = jax.vmap(jax.random.fold_in)(streams, numbers)
     setting = Setting(plan, streams, size, holes, num_agents, max_candidates[0], part[0])
-    return setting, _nothing(plan.cell_of_slot.shape[0], G, options)
+    return setting, _empty_state(plan.cell_of_slot.shape[0], G, options)
 
 
-def _nothing(total: int, G: int, options: PoolOptions) -> PoolState:
+def _empty_state(total: int, G: int, options: PoolOptions) -> PoolState:
     blank = unknown_solution(options.horizon, options.max_agents)
     return PoolState(
         num_drawn=jnp.zeros(G, jnp.int32),

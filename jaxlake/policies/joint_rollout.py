@@ -192,7 +192,7 @@ def sweep(
     # if a machine with a GPU sweeps on its CPU cores.
     own = [device for device in devices if device.process_index == jax.process_index()]
     with jax.default_device(own[0] if own else None):
-        return _tables_on(options, tuple(devices))(keys, instances, solutions, counted)
+        return _sharded_tables(options, tuple(devices))(keys, instances, solutions, counted)
 
 
 def _check(instances: Instance, axes: int, policies: Sequence[JointPolicy], max_steps: int) -> None:
@@ -243,11 +243,11 @@ def _tables(
 
 
 @cache
-def _tables_on(
+def _sharded_tables(
     options: _SweepOptions, devices: tuple[jax.Device, ...]
 ) -> Callable[..., Statistics]:
 
-    def own_tables(*boards: Any) -> Statistics:
+    def share_tables(*boards: Any) -> Statistics:
         tables = _tables(options, "boards", *boards)
         return jax.lax.all_gather(tables, "configurations", axis=1, tiled=True)
 
@@ -263,7 +263,7 @@ def _tables_on(
         places = np.arange(-(-B // grid.shape[1]) * grid.shape[1])
         *played, counted = jax.tree.map(lambda leaf: leaf[:, places % B], (keys, *boards))
         play = jax.shard_map(
-            own_tables, mesh=mesh, in_specs=share, out_specs=everywhere, check_vma=False
+            share_tables, mesh=mesh, in_specs=share, out_specs=everywhere, check_vma=False
         )
         return play(*played, counted & (places < B))
 
@@ -318,7 +318,7 @@ def _play_batch(
         recorded = jax.lax.dynamic_update_index_in_dim(recorded, resolved.executed, time, 0)
         return _Episodes(time + 1, resolved.positions, length, over, memory, recorded)
 
-    def several(episodes: _Episodes) -> _Episodes:
+    def advance_several(episodes: _Episodes) -> _Episodes:
         return jax.lax.fori_loop(0, _STEPS_PER_TEST, step, episodes)
 
     starts = instances.starts.astype(jnp.int8)
@@ -331,5 +331,5 @@ def _play_batch(
         memory=start(key_start, instances),
         actions=jnp.zeros((-(-max_steps // _STEPS_PER_TEST) * _STEPS_PER_TEST, B, K), jnp.int8),
     )
-    final = jax.lax.while_loop(lambda episodes: ~jnp.all(episodes.over), several, initial)
+    final = jax.lax.while_loop(lambda episodes: ~jnp.all(episodes.over), advance_several, initial)
     return jnp.moveaxis(final.actions[:max_steps], 0, 1), final.length

@@ -150,7 +150,7 @@ def in_chunks(
                 values = values.at[lanes].set(new, mode="promise_in_bounds")
             else:
                 values = values.at[..., lanes].set(new, mode="promise_in_bounds")
-            return _like(leaf, values)
+            return _wrap_like(leaf, values)
 
         return _map(write, results, new), buffers
 
@@ -164,7 +164,7 @@ def in_chunks(
 
     def fill(leaf: jax.Array | Rows, none: jax.Array | Rows) -> jax.Array | Rows:
         where = processed[:, None] if isinstance(leaf, Rows) else processed
-        return _like(leaf, jnp.where(where, _values(leaf), _values(none)))
+        return _wrap_like(leaf, jnp.where(where, _values(leaf), _values(none)))
 
     return _map(fill, _of_lanes(results, place), blank), buffers
 
@@ -177,7 +177,7 @@ def _values(leaf: jax.Array | Rows) -> jax.Array:
     return leaf.values if isinstance(leaf, Rows) else leaf
 
 
-def _like(leaf: jax.Array | Rows, values: jax.Array) -> jax.Array | Rows:
+def _wrap_like(leaf: jax.Array | Rows, values: jax.Array) -> jax.Array | Rows:
     return Rows(values) if isinstance(leaf, Rows) else values
 
 
@@ -191,7 +191,7 @@ def _of_lanes(tree: T, lanes: jax.Array) -> T:
     def take(leaf: jax.Array | Rows) -> jax.Array | Rows:
         places = _values(leaf).at
         selection = places[lanes] if isinstance(leaf, Rows) else places[..., lanes]
-        return _like(leaf, selection.get(mode="promise_in_bounds"))
+        return _wrap_like(leaf, selection.get(mode="promise_in_bounds"))
 
     return _map(take, tree)
 

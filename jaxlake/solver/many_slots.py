@@ -108,7 +108,7 @@ def _bound_boards(
     budget = budgets(batch, max_expansions)
     B, K = batch.agent_mask.shape
     boards, best = planned
-    connected, alone, floor, longest = _alone(boards)
+    connected, alone, floor, longest = _distance_summary(boards)
     undecided = connected & (best.sum_of_costs > floor)
     pairs = pair_bounds(batch, boards, undecided, horizon, widths)
     waitless_costs = waitless_bounds(pairs, boards.alone)
@@ -150,7 +150,7 @@ def _bound_boards(
     )
 
 
-def _alone(boards: PreparedBoards) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+def _distance_summary(boards: PreparedBoards) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Return connectivity, distances, their sum and their maximum; 0 if not connected."""
     connected = jnp.all(boards.alone < NEVER, axis=0)
     alone = jnp.where(connected, boards.alone, 0)
@@ -163,7 +163,7 @@ def _search_boards(
     """Search constraint trees, and mark the boards left for the dense tier."""
     B, K = batch.agent_mask.shape
     boards, best = planned
-    connected, alone, floor, longest = _alone(boards)
+    connected, alone, floor, longest = _distance_summary(boards)
     undecided, blocked, known_cost = bounded.undecided, bounded.blocked, best.sum_of_costs
     last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
     least_cost, least_makespan = bounded.least_cost, bounded.least_makespan

@@ -26,10 +26,10 @@ def materialize_call(compute: Callable[..., T], true: jax.Array, *operands: Any)
     def stored(true: jax.Array, *operands: Any) -> T:
         shapes = jax.eval_shape(compute, *operands)
 
-        def nothing(*_: Any) -> T:
+        def zeros(*_: Any) -> T:
             return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
-        return jax.lax.cond(true, compute, nothing, *operands)
+        return jax.lax.cond(true, compute, zeros, *operands)
 
     def inline(_: jax.Array, *operands: Any) -> T:
         return compute(*operands)

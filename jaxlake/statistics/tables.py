@@ -248,14 +248,14 @@ def statistics_rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> li
         )
     if len(set(by)) != len(by) or not set(by) <= set(AXES):
         raise ValueError(f"by: got {tuple(by)}, allowed are distinct names of {AXES}")
-    away = tuple(i for i, name in enumerate(AXES) if name not in by)
-    failures = np.asarray(statistics.failures).astype(np.int64).sum(axis=away)
+    summed_axes = tuple(i for i, name in enumerate(AXES) if name not in by)
+    failures = np.asarray(statistics.failures).astype(np.int64).sum(axis=summed_axes)
     tables = {name: np.asarray(getattr(statistics, name), np.int64) for name in _COUNTS}
-    counts = {name: table.sum(axis=away) for name, table in tables.items()}
-    sums = {name: join_words(getattr(statistics, name)).sum(axis=away) for name in _SUMS}
+    counts = {name: table.sum(axis=summed_axes) for name, table in tables.items()}
+    sums = {name: join_words(getattr(statistics, name)).sum(axis=summed_axes) for name in _SUMS}
     # Sum over plans of the share of agents at their goal; agents are the second axis.
     agents = np.maximum(np.arange(statistics.failures.shape[1]), 1)[:, None, None]
-    shares = (join_words(statistics.agents_at_goal) / agents).sum(axis=away)
+    shares = (join_words(statistics.agents_at_goal) / agents).sum(axis=summed_axes)
     axes = [name for name in AXES if name in by]
     table = []
     for group in np.ndindex(failures.shape[:-1]):
@@ -272,7 +272,7 @@ def statistics_rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> li
         row |= {kind.label: int(kinds[kind]) for kind in Failure if kind != Failure.NONE}
         row |= {"csr": valid / plans, "isr": float(shares[group]) / plans}
         for name in _SUMS[1:]:
-            among = row["compared"] if name.startswith("excess") else valid
-            row[f"mean_{name}"] = int(sums[name][group]) / among if among else None
+            denominator = row["compared"] if name.startswith("excess") else valid
+            row[f"mean_{name}"] = int(sums[name][group]) / denominator if denominator else None
         table.append(row)
     return table

@@ -138,12 +138,12 @@ def _results(
         knobs = spec.columns(numbers.start, numbers.stop)
         waiting.append((chunk, runner(np.array(numbers), knobs)))
         while len(waiting) > ahead:
-            yield _on_host(*waiting.pop(0))
+            yield _to_host(*waiting.pop(0))
     for chunk, result in waiting:
-        yield _on_host(chunk, result)
+        yield _to_host(chunk, result)
 
 
-def _on_host(chunk: int, result: ChunkResult) -> tuple[int, ChunkResult]:
+def _to_host(chunk: int, result: ChunkResult) -> tuple[int, ChunkResult]:
     return chunk, jax.device_get(result)
 
 

@@ -84,8 +84,8 @@ def chunk_program(
         # Configurations that only pad the shares have size 0, so no boards are generated for them.
         params = jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows % C], params)
         size = jnp.where(rows[:, None] < C, params.size, 0)
-        filled_up = LakeParams(**(vars(params) | {"size": size}))
-        result = run_share(key, filled_up, jnp.asarray(numbers, jnp.uint32)[rows % C])
+        padded = LakeParams(**(vars(params) | {"size": size}))
+        result = run_share(key, padded, jnp.asarray(numbers, jnp.uint32)[rows % C])
         return jax.tree.map(lambda leaf: leaf[:C], result)
 
     program = jit_search(run, out_shardings=jax.sharding.NamedSharding(mesh, everywhere))

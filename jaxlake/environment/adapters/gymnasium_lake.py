@@ -62,7 +62,7 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
         Raises:
             ValueError: the action is not in `action_space`.
         """
-        state = self._playing()
+        state = self._current_state()
         if not self.lake.action_space().contains(action):
             last_action = self.lake.num_actions - 1
             raise ValueError(
@@ -79,14 +79,17 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
         """Return the board as text if `render_mode` is "ansi", else None."""
         if self.render_mode is None:
             return None
-        state = self._playing()
+        state = self._current_state()
         board = self.lake.environment.board(state, self.lake.default_params)
         return board_text(board, state.positions)
 
-    def _playing(self) -> EnvState:
+    def _current_state(self) -> EnvState:
         if self._state is None:
             raise gymnasium.error.ResetNeeded("reset() has to come before step() and render()")
         return self._state
 
     def _with_mask(self, info: dict[str, Any]) -> dict[str, Any]:
-        return {**info, "action_mask": np.asarray(self._mask(self._playing())).astype(np.int8)}
+        return {
+            **info,
+            "action_mask": np.asarray(self._mask(self._current_state())).astype(np.int8),
+        }

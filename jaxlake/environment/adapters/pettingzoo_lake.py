@@ -83,7 +83,7 @@ class ParallelLake(ParallelEnv):
         observations, self._state = self._reset(key)
         self.agents = list(self.possible_agents)
         masks = self._action_masks()
-        return _copied(observations), {
+        return _to_numpy(observations), {
             agent: {"action_mask": masks[agent]} for agent in self.agents
         }
 
@@ -100,7 +100,7 @@ class ParallelLake(ParallelEnv):
             raise ResetNeeded("reset() has to come before step()")
         if not self.agents:
             return {}, {}, {}, {}, {}
-        playing = {agent: self._checked(agent, actions.get(agent)) for agent in self.agents}
+        playing = {agent: self._check_action(agent, actions.get(agent)) for agent in self.agents}
         observations, self._state, rewards, _, info = self._step(
             jax.random.key(0), self._state, playing
         )
@@ -121,7 +121,7 @@ class ParallelLake(ParallelEnv):
         rewards = {agent: float(reward) for agent, reward in rewards.items()}
         if terminated or truncated:
             self.agents = []
-        return _copied(observations), rewards, terminations, truncations, infos
+        return _to_numpy(observations), rewards, terminations, truncations, infos
 
     def render(self) -> str | None:
         """Return the board as text if `render_mode` is "ansi" and an episode has begun."""
@@ -130,7 +130,7 @@ class ParallelLake(ParallelEnv):
         board = self.lake.environment.board(self._state, self.lake.params)
         return board_text(board, self._state.positions)
 
-    def _checked(self, agent: str, action: Any) -> np.int8:
+    def _check_action(self, agent: str, action: Any) -> np.int8:
         if not self.lake.action_space(agent).contains(action):
             raise ValueError(
                 f"actions[{agent!r}]: got {action!r}, a whole number from 0 to "
@@ -143,6 +143,6 @@ class ParallelLake(ParallelEnv):
         return {agent: mask.astype(np.int8) for agent, mask in masks.items()}
 
 
-def _copied(observations: ByAgent) -> ByAgent:
+def _to_numpy(observations: ByAgent) -> ByAgent:
     """Copy observations into writable NumPy arrays."""
     return {agent: np.array(row) for agent, row in jax.device_get(observations).items()}

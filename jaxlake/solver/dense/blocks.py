@@ -155,7 +155,7 @@ def _outer_agents(
         legal_edges=distinct(edge),
         colours=jnp.stack(agrees),
         active=jnp.sum(jnp.broadcast_to(digits > 0, (count, P)), axis=0, dtype=jnp.int32),
-        remaining=_together(of_outer(distances), total),
+        remaining=_combine_distances(of_outer(distances), total),
         sources=neighbours(2),
         targets=neighbours(3),
         cells=jnp.stack([free_of(components.place[i], place) for i in on_axes]),
@@ -201,7 +201,7 @@ def _inner_agents(
     )
 
 
-def _together(distances: jax.Array, total: jax.Array) -> jax.Array:
+def _combine_distances(distances: jax.Array, total: jax.Array) -> jax.Array:
     """Return the least cost, or makespan, of agents with distances int32 (O, P), int32 (P,)."""
     farthest = jnp.max(distances, axis=0, initial=0)
     return jnp.where(total, jnp.sum(distances, axis=0, dtype=jnp.int32), farthest)
@@ -272,7 +272,7 @@ def search_blocks(
             states = materialize_call(origins, true, buffers.waiting, due)
             states = move(states, components, last, between, total, agents)
 
-            def bring(
+            def merge_target(
                 j: jax.Array, moving: tuple[jax.Array, jax.Array]
             ) -> tuple[jax.Array, jax.Array]:
                 moved, touched = moving
@@ -285,7 +285,7 @@ def search_blocks(
                 moved = jax.lax.dynamic_update_index_in_dim(moved, merged, p, 0)
                 return moved, touched.at[p].set(True)
 
-            return jax.lax.fori_loop(0, len(outer.targets), bring, moving)
+            return jax.lax.fori_loop(0, len(outer.targets), merge_target, moving)
 
         some = outer.legal_edges & jnp.any(due[outer.sources], axis=0)
         steps, count = active_first(some), jnp.sum(some, dtype=jnp.int32)

@@ -72,7 +72,7 @@ def number_components(board: DenseBoards, radix: int) -> Components:
     along = cells & jnp.pad(cells[:, 1:], [(0, 0), (0, 1), (0, 0)])
     lines = jnp.stack([across, along], axis=1)  # (K, 2, N, N), by the left or upper cell
 
-    def numbered(members: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def assign_numbers(members: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Return the number of each member, the member of each number, and the member count."""
         flat = members.reshape(K, -1)
         count = jnp.cumsum(flat, axis=1, dtype=jnp.int32)
@@ -82,8 +82,8 @@ def number_components(board: DenseBoards, radix: int) -> Components:
         member = member.at[k, number].set(jnp.arange(flat.shape[1], dtype=jnp.int32))
         return number, member.at[:, nothing].set(-1), count[:, -1]
 
-    cell_number, place, cell_count = numbered(cells)
-    edge_number, edge, edge_count = numbered(lines)
+    cell_number, place, cell_count = assign_numbers(cells)
+    edge_number, edge, edge_count = assign_numbers(lines)
 
     def number_at(places: jax.Array) -> jax.Array:
         number = cell_number[np.arange(K), places[:, 0] * N + places[:, 1]]

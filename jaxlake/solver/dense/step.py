@@ -111,7 +111,7 @@ def last_agent(components: Components, N: int) -> LastAgent:
     steps = np.arange(1, N + 1)[:, None]
     other_edges = components.edge[:-1]
 
-    def same(theirs: jax.Array, ours: jax.Array) -> jax.Array:
+    def same_edge(theirs: jax.Array, ours: jax.Array) -> jax.Array:
         return (theirs[..., None] == ours) & (theirs >= 0)[..., None] & real
 
     home = jnp.where(number == 0, True, real)
@@ -122,8 +122,8 @@ def last_agent(components: Components, N: int) -> LastAgent:
         cells=bit_masks(home),
         colours=bit_masks((real & (colour == np.arange(2)[:, None])) | (number == 0)),
         home=bit_masks(number == components.goal[-1]),
-        blocked_across=bit_masks(same(other_edges, place)),
-        blocked_along=bit_masks(same(other_edges - N * N, place)),
+        blocked_across=bit_masks(same_edge(other_edges, place)),
+        blocked_along=bit_masks(same_edge(other_edges - N * N, place)),
         blocked_cells=bit_masks(cells_met & home),
     )
 
@@ -139,7 +139,7 @@ class Halfway(NamedTuple):
 def halfway(components: Components, last: LastAgent, agents: Sequence[int]) -> Halfway:
     """Return the edges open to the last agent, with axes for `agents` in the given order."""
     indices = np.array(agents)
-    apart = _all_apart(components.edge[indices])
+    apart = _all_distinct(components.edge[indices])
 
     def left_free(blocked: jax.Array) -> jax.Array:
         return jnp.where(apart, ~_any_of(blocked[:, indices]), jnp.uint32(0))
@@ -151,7 +151,7 @@ def legal_states(components: Components, last: LastAgent, agents: Sequence[int])
     """Return the states (W, radix, ...) of `agents` and the last agent in distinct cells."""
     indices = np.array(agents)
     free = by_word(last.cells, len(agents)) & ~_any_of(last.blocked_cells[:, indices])
-    return jnp.where(_all_apart(components.place[indices]), free, jnp.uint32(0))
+    return jnp.where(_all_distinct(components.place[indices]), free, jnp.uint32(0))
 
 
 def step(states: jax.Array, components: Components, last: LastAgent, total: jax.Array) -> jax.Array:
@@ -207,7 +207,7 @@ def _any_of(masks: jax.Array) -> jax.Array:
     return reduce(jnp.bitwise_or, (along(masks[:, i], i, K) for i in range(K - 1)))
 
 
-def _all_apart(places: jax.Array) -> jax.Array:
+def _all_distinct(places: jax.Array) -> jax.Array:
     """Return where all agents on axes are at distinct places >= 0, int32 (K - 1, radix)."""
     K = places.shape[0] + 1
     apart = jnp.ones((1,) * (K - 1), bool)

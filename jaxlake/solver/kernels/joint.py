@@ -8,7 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.solver.chunks import Kernels
-from jaxlake.solver.kernels.lanes import Words, any_lane, flag, meet, single, union, where, without
+from jaxlake.solver.kernels.lanes import (
+    Words,
+    any_lane,
+    flag,
+    intersects,
+    select,
+    single,
+    subtract,
+    union,
+)
 from jaxlake.solver.kernels.pair_lanes import LAST_TIMES, PairLanes, as_word, output_rows, run_pairs
 from jaxlake.solver.pairs.joint_search import (
     FAR,
@@ -254,7 +263,7 @@ class _Search(PairLanes):
         if not self.waiting:
             return jnp.zeros_like(self.running)
         grown = union([x ^ y for x, y in zip(layer, before, strict=True)]) != 0
-        at_goals = self.where_at(self.goals[0], flag(meet(layer, self.goal_1)), 0)
+        at_goals = self.where_at(self.goals[0], flag(intersects(layer, self.goal_1)), 0)
         return jnp.max(jnp.maximum(flag(grown), 2 * at_goals), axis=1, keepdims=True)
 
     def _end(self, state: _State, progress: jax.Array) -> _State:
@@ -272,7 +281,7 @@ class _Search(PairLanes):
         """Compute S_{2t} and S_{2t+1}, and record agents that reached their goal."""
         t = state.time
         # Cells of either agent while the other one, at its goal, may retire.
-        beside_1 = as_word(meet(state.layer, self.goal_1))
+        beside_1 = as_word(intersects(state.layer, self.goal_1))
         joins = beside_1 | (self.column_of_goal_0(self.slot(t), state.layer) << 1)
         even = (self._step(state.walk, self.slot(jnp.maximum(t - 1, 0)), _ODD) & self.clear) | joins
         self.write_walk(self.slot(t), even | (joins << _JOINED))
@@ -383,9 +392,9 @@ def _last_step(lanes: _Search, t: jax.Array, cell_0: jax.Array, cell_1: jax.Arra
     # Choose a legal predecessor in which as few agents as possible wait: both move (ranks 0 to
     # 15), only agent 1 moves (16 to 19), only agent 0 moves (20 to 23), or neither.
     W = lanes.board.words
-    swapped = where(lanes.lane == cell_1, single(cell_0, W))
-    before = without([lanes.memory[t - 1, w] for w in range(W)], swapped)
-    came = [meet(before, single(cell_1 - delta, W)) for delta in lanes.deltas]
+    swapped = select(lanes.lane == cell_1, single(cell_0, W))
+    before = subtract([lanes.memory[t - 1, w] for w in range(W)], swapped)
+    came = [intersects(before, single(cell_1 - delta, W)) for delta in lanes.deltas]
     rank = jnp.zeros_like(lanes.lane) + _NOT
     for number, legal in reversed(list(enumerate(came[1:]))):
         rank = jnp.where(legal, number, rank)

@@ -159,29 +159,29 @@ def single(cell: jax.Array, words: int) -> Words:
     return [jnp.where(word == w, inside, NOTHING) for w in range(words)]
 
 
-def both(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> Words:
+def intersect(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> Words:
     """Return the intersection of two sets."""
     return [x & y for x, y in zip(a, b, strict=True)]
 
 
-def either(*sets: Sequence[jax.Array]) -> Words:
+def unite(*sets: Sequence[jax.Array]) -> Words:
     """Return the union of any number of sets."""
     return [union(words) for words in zip(*sets, strict=True)]
 
 
-def without(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> Words:
+def subtract(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> Words:
     """Return the difference of two sets."""
     return [x & ~y for x, y in zip(a, b, strict=True)]
 
 
-def where(condition: jax.Array, cells: Sequence[jax.Array]) -> Words:
+def select(condition: jax.Array, cells: Sequence[jax.Array]) -> Words:
     """Return the set in the lanes where bool (lanes) is True, and the empty set elsewhere."""
     return [jnp.where(condition, word, NOTHING) for word in cells]
 
 
-def meet(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> jax.Array:
+def intersects(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> jax.Array:
     """Return whether two sets intersect, as bool (lanes)."""
-    return union(both(a, b)) != 0
+    return union(intersect(a, b)) != 0
 
 
 def shift(cells: Sequence[jax.Array], delta: int) -> Words:

@@ -16,17 +16,17 @@ from jaxlake.solver.kernels.lanes import (
     VECTOR_REGISTER,
     WARP,
     Words,
-    both,
-    either,
     fits,
     flag,
-    meet,
+    intersect,
+    intersects,
     run_programs,
+    select,
     shift,
     single,
+    subtract,
     union,
-    where,
-    without,
+    unite,
 )
 from jaxlake.solver.pairs.joint_search import Geometry, TwoAgentBoards, lanes_at_once, pack_cells
 
@@ -149,8 +149,8 @@ class PairLanes:
         start_0, start_1, goal_0, goal_1, self.running, *self.more = numbers[W:]
         self.starts, self.goals = (start_0, start_1), (goal_0, goal_1)
         self.own_cell = single(self.lane, W)
-        is_free = meet(free, self.own_cell)
-        self.allowed = where(is_free, without(free, self.own_cell))  # joint cells on the ice
+        is_free = intersects(free, self.own_cell)
+        self.allowed = select(is_free, subtract(free, self.own_cell))  # joint cells on the ice
         at_goal = [jnp.where(self.lane == goal, np.uint32(1), NOTHING) for goal in self.goals]
         self.home = at_goal[0] | (at_goal[1] << 1)
         # Neither agent may pass through the goal where the other has retired.
@@ -160,17 +160,17 @@ class PairLanes:
 
     def first_layer(self) -> Words:
         """Return L_0, with both agents at their starts."""
-        start = where(self.lane == self.starts[0], single(self.starts[1], self.board.words))
-        return both(start, self.allowed)
+        start = select(self.lane == self.starts[0], single(self.starts[1], self.board.words))
+        return intersect(start, self.allowed)
 
     def expand(self, t: jax.Array, layer: Sequence[jax.Array], waiting: bool) -> Words:
         """Return the layer after the one at t, as `joint_search.expand`."""
         deltas, words = self.board.deltas, range(self.board.words)
         moved = {delta: [self.moved(t, w, delta) for w in words] for delta in deltas}
-        beside = either(*moved.values(), *([layer] if waiting else []))
-        beside = without(beside, self.own_cell)
+        beside = unite(*moved.values(), *([layer] if waiting else []))
+        beside = subtract(beside, self.own_cell)
         onto = {
-            delta: jnp.where(meet(cells, self.own_cell), ~NOTHING, NOTHING)
+            delta: jnp.where(intersects(cells, self.own_cell), ~NOTHING, NOTHING)
             for delta, cells in moved.items()
         }
         rows = [beside] if waiting else []
@@ -179,8 +179,8 @@ class PairLanes:
             leaves = union([onto[delta] for delta in deltas if delta != -away])
             origins = [x | (cell & leaves) for x, cell in zip(beside, self.own_cell, strict=True)]
             rows.append(shift(origins, away))
-        row = both(either(*rows), self.allowed)
-        return either(row, layer) if waiting else row
+        row = intersect(unite(*rows), self.allowed)
+        return unite(row, layer) if waiting else row
 
     def step_walk(self, t: jax.Array, part: int) -> jax.Array:
         """Return the cells one step away from the walk at t, in a part of its word."""
@@ -230,7 +230,7 @@ class PairLanes:
         if self.machine is Kernels.TPU:
             at_goal = [self.where_at(self.goals[0], word.astype(jnp.int32), 0) for word in layer]
             row = [jnp.sum(word, axis=1, keepdims=True).astype(jnp.uint32) for word in at_goal]
-            return as_word(meet(row, self.own_cell))
+            return as_word(intersects(row, self.own_cell))
         last = self.board.words - 1  # lanes beyond the last cell have no word and may read any
         word = self.memory[t, jnp.minimum(self.lane >> 5, last), self.number, self.goals[0]]
         return (word >> (self.lane & 31).astype(jnp.uint32)) & 1

@@ -16,8 +16,8 @@ from jaxlake.solver.kernels.lanes import (
     bit,
     fits,
     flag,
+    intersects,
     launch,
-    meet,
     union,
 )
 from jaxlake.solver.space_time import NEVER, NOBODY
@@ -98,7 +98,7 @@ def _distances(free: Any, starts: Any, goals: Any, steps: Any, *, agents: int) -
 
         def spread(state: Any) -> Any:
             t, rows, distance, _ = state
-            distance = jnp.where(meet(rows, goal), jnp.minimum(distance, t), distance)
+            distance = jnp.where(intersects(rows, goal), jnp.minimum(distance, t), distance)
             wider = [x | (y & z) for x, y, z in zip(rows, _spread(rows), open_cells, strict=True)]
             grown = union([x ^ y for x, y in zip(rows, wider, strict=True)]) != 0
             return t + 1, tuple(wider), distance, any_lane(grown & (distance == NEVER))
@@ -157,7 +157,7 @@ def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
         first = jax.lax.fori_loop(0, T + 1, disturb, jnp.zeros_like(start))
 
         def arrive(now: jax.Array, rows: Words, arrival: jax.Array) -> jax.Array:
-            at_goal = meet(rows, home) & (now >= first) & (now <= last)
+            at_goal = intersects(rows, home) & (now >= first) & (now <= last)
             return jnp.where(at_goal, jnp.minimum(arrival, now), arrival)
 
         def advance(state: Any) -> Any:
@@ -202,17 +202,17 @@ def _trace(
     last = jnp.max(end)
     away = jnp.where(goal == NOBODY, jnp.int32(NOBODY), goal)
 
-    def rest(t: jax.Array, _: None) -> None:
+    def stay(t: jax.Array, _: None) -> None:
         paths[rank, t] = away
 
-    jax.lax.fori_loop(last, times, rest, None)
+    jax.lax.fori_loop(last, times, stay, None)
 
     def step_back(i: jax.Array, cell: jax.Array) -> jax.Array:
         t = last - 1 - i
         row, word = _word_of(cell)
         layer = [layers[t, r] for r in range(rows)]
 
-        def reached(at: jax.Array, where: jax.Array) -> jax.Array:
+        def in_layer(at: jax.Array, where: jax.Array) -> jax.Array:
             row_word = union([jnp.where(at == r, layer[r], NOTHING) for r in range(rows)])
             return (row_word & where) != 0
 
@@ -222,9 +222,9 @@ def _trace(
             )
             return union([met(k) for k in range(K)]) != 0
 
-        above = (reached(row - 1, word), cell - PITCH)
-        below = (reached(row + 1, word), cell + PITCH)
-        beside = [(reached(row, word >> 1), cell - 1), (reached(row, word << 1), cell + 1)]
+        above = (in_layer(row - 1, word), cell - PITCH)
+        below = (in_layer(row + 1, word), cell + PITCH)
+        beside = [(in_layer(row, word >> 1), cell - 1), (in_layer(row, word << 1), cell + 1)]
         order = [below, *beside, above] if upwards else [above, *beside, below]
         predecessor = cell
         for is_reachable, origin in reversed(order):

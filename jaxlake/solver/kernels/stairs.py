@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxlake.board.distance_fields import UNREACHABLE
 from jaxlake.solver.chunks import Kernels
-from jaxlake.solver.kernels.lanes import any_lane, meet
+from jaxlake.solver.kernels.lanes import any_lane, intersects
 from jaxlake.solver.kernels.pair_lanes import PairLanes, run_pairs
 from jaxlake.solver.pairs.joint_search import Geometry, TwoAgentBoards
 
@@ -102,7 +102,10 @@ class _Climb(PairLanes):
         """Record which agents can arrive first now (`more` are distances alone), and the delay."""
         t = state.time
         # Cells of agent 1 with agent 0 at its goal, and vice versa.
-        beside = self.column_of_goal_0(t & 1, state.layer) != 0, meet(state.layer, self.goal_1)
+        beside = (
+            self.column_of_goal_0(t & 1, state.layer) != 0,
+            intersects(state.layer, self.goal_1),
+        )
         words, least = list(state.delays), list(state.least)
         for first, second in ((0, 1), (1, 0)):
             distance = self.min(jnp.where(beside[first], distances[second], UNREACHABLE))

@@ -146,7 +146,7 @@ class Teams(NamedTuple):
 
     def sum(self, values: jax.Array) -> jax.Array:
         """Return the sum over a team's nodes."""
-        return self._reduce(self._once(values), jnp.sum, values)
+        return self._reduce(self._once_per_node(values), jnp.sum, values)
 
     def min(self, values: jax.Array) -> jax.Array:
         """Return the minimum over a team."""
@@ -154,11 +154,11 @@ class Teams(NamedTuple):
 
     def count_before(self, flags: jax.Array) -> jax.Array:
         """Return the number of flagged nodes that come earlier in the same team."""
-        before = jnp.cumsum(self._once(flags)) - flags
+        before = jnp.cumsum(self._once_per_node(flags)) - flags
         # The count never falls, so the minimum belongs to the team's first node.
         return before - self.min(before)
 
-    def _once(self, values: jax.Array) -> jax.Array:
+    def _once_per_node(self, values: jax.Array) -> jax.Array:
         """Keep the value of one lane per node, and 0 in the others."""
         return values if self.helpers.count == 1 else jnp.where(self.helpers.rank == 0, values, 0)
 

@@ -10,15 +10,15 @@ import jax.numpy as jnp
 from jaxlake.solver.kernels.lanes import (
     Words,
     any_lane,
-    both,
-    either,
     flag,
-    meet,
+    intersect,
+    intersects,
+    select,
     shift,
     single,
+    subtract,
     union,
-    where,
-    without,
+    unite,
 )
 from jaxlake.solver.kernels.tree_branch import CLOSED, FIXED, MOVES, NOTES, Note
 from jaxlake.solver.kernels.tree_memory import CELL, Helpers, Memory, Route, Task, largest, put
@@ -45,7 +45,7 @@ class Paths:
         # Agents with the same goal are in conflict as long as they rest.
         same = [flag((x == y) & (x >= 0)) for x, y in combinations(task.goals, 2)]
         self.shared_goal = union(same) != 0
-        self.still = where(task.waits, [~word for word in self.none])
+        self.still = select(task.waits, [~word for word in self.none])
 
     def arrive(self, route: Route, earliest: jax.Array, latest: jax.Array) -> jax.Array:
         """Return the earliest arrival to stay, or NEVER, and write `layers` up to it.
@@ -58,23 +58,23 @@ class Paths:
         home = single(route.goal, self.board.words)
         holes = [~word for word in self.task.free]
 
-        def look(state: Any) -> Any:
+        def advance(state: Any) -> Any:
             t, plain, clean, others, arrival, clean_arrival = state
             closed, bans = self._constraints(route, t)
-            shut = either(holes, closed, self._resting(route, t))
-            plain, clean = without(plain, shut), without(clean, either(shut, self._cells(others)))
+            shut = unite(holes, closed, self._resting_goals(route, t))
+            plain, clean = subtract(plain, shut), subtract(clean, unite(shut, self._cells(others)))
             in_time = t <= latest
-            at_goal = meet(plain, home) & (t >= first) & in_time
+            at_goal = intersects(plain, home) & (t >= first) & in_time
             arrival = jnp.where(at_goal, jnp.minimum(arrival, t), arrival)
-            at_goal = route.patient & meet(clean, home) & (t >= first_clean) & in_time
+            at_goal = route.patient & intersects(clean, home) & (t >= first_clean) & in_time
             clean_arrival = jnp.where(at_goal, jnp.minimum(clean_arrival, t), clean_arrival)
             for w in self.words:
                 self.memory.layers[0, t, w] = plain[w]
                 self.memory.layers[1, t, w] = clean[w]
-            next_others = self._others(route, jnp.minimum(t + 1, self.horizon))
+            next_others = self._other_cells(route, jnp.minimum(t + 1, self.horizon))
             across, along = self._edges(others, next_others)
             edges = (across, across, along, along)
-            clean_bans = [either(ban, edge) for ban, edge in zip(bans, edges, strict=True)]
+            clean_bans = [unite(ban, edge) for ban, edge in zip(bans, edges, strict=True)]
             plain, clean = self._step(plain, bans), self._step(clean, clean_bans)
             return t + 1, tuple(plain), tuple(clean), next_others, arrival, clean_arrival
 
@@ -85,8 +85,8 @@ class Paths:
 
         start = tuple(single(route.start, self.board.words))
         never = jnp.zeros_like(latest) + NEVER
-        state = (jnp.int32(0), start, start, self._others(route, jnp.int32(0)), never, never)
-        *_, arrival, clean_arrival = jax.lax.while_loop(unfinished, look, state)
+        state = (jnp.int32(0), start, start, self._other_cells(route, jnp.int32(0)), never, never)
+        *_, arrival, clean_arrival = jax.lax.while_loop(unfinished, advance, state)
         return jnp.where(clean_arrival != NEVER, clean_arrival, arrival)
 
     def trace(self, route: Route, arrival: jax.Array, active: jax.Array) -> None:
@@ -99,13 +99,13 @@ class Paths:
             cell, places, next_others = state
             plain = [self.memory.layers[0, t, w] for w in self.words]
             clean = [self.memory.layers[1, t, w] for w in self.words]
-            others, (_, bans) = self._others(route, t), self._constraints(route, t)
+            others, (_, bans) = self._other_cells(route, t), self._constraints(route, t)
             previous = self._step_back(cell, others, next_others, bans, plain, clean)
             walking = t < end
             cell = jnp.where(walking, previous, cell)
             before = self._places_before(places, bans, plain)
             places = [jnp.where(walking, x, y) for x, y in zip(before, places, strict=True)]
-            alone = ~(union(without(places, single(cell, self.board.words))) != 0)
+            alone = ~(union(subtract(places, single(cell, self.board.words))) != 0)
             entry = cell | jnp.where(alone, jnp.int32(FORCED), 0)
             put(self.memory.paths, (route.agent, t, self.node), entry, walking)
             return cell, tuple(places), others
@@ -127,7 +127,7 @@ class Paths:
         def entries(t: jax.Array) -> tuple[jax.Array, ...]:
             return tuple(self.helpers.read(self.memory.paths, k, t) for k in range(self.agents))
 
-        def look(i: jax.Array, state: Any) -> Any:
+        def update(i: jax.Array, state: Any) -> Any:
             best, count, current = state
             t = jnp.minimum(self.helpers.own(i), T - 1)
             inside = self.helpers.own(i) < last
@@ -154,7 +154,7 @@ class Paths:
         self.helpers.meet()
         nothing = jnp.zeros_like(costs[0])
         state = (nothing, nothing, () if shared else entries(jnp.int32(0)))
-        best, count, _ = jax.lax.fori_loop(0, self.helpers.rounds(last), look, state)
+        best, count, _ = jax.lax.fori_loop(0, self.helpers.rounds(last), update, state)
         best, count = self.helpers.max(best), self.helpers.sum(count)
         return self._read_conflict(best, costs, tight), count
 
@@ -192,7 +192,7 @@ class Paths:
             second_next_cell=entry(second, time + 1) & CELL,
         )
 
-    def _others(self, route: Route, t: jax.Array) -> tuple[jax.Array, ...]:
+    def _other_cells(self, route: Route, t: jax.Array) -> tuple[jax.Array, ...]:
         """Return the other agents' cells at t, and a cell off the board for the agent itself."""
         return tuple(
             jnp.where(route.agent == k, jnp.int32(CELL), self._cell_at(k, t))
@@ -203,7 +203,7 @@ class Paths:
         return self.helpers.read(self.memory.paths, agent, t) & CELL
 
     def _cells(self, cells: tuple[jax.Array, ...]) -> Words:
-        return either(*(single(cell, self.board.words) for cell in cells))
+        return unite(*(single(cell, self.board.words) for cell in cells))
 
     def _edges(
         self, cells: tuple[jax.Array, ...], next_cells: tuple[jax.Array, ...]
@@ -213,9 +213,9 @@ class Paths:
         for cell, next_cell in zip(cells, next_cells, strict=True):
             lower = single(jnp.minimum(cell, next_cell), self.board.words)
             length = jnp.abs(next_cell - cell)
-            across.append(where(length == 1, lower))
-            along.append(where(length == self.board.pitch, lower))
-        return either(*across), either(*along)
+            across.append(select(length == 1, lower))
+            along.append(select(length == self.board.pitch, lower))
+        return unite(*across), unite(*along)
 
     def _constraints(self, route: Route, t: jax.Array) -> tuple[Words, list[Words]]:
         """Return the cells that constraints close at t, and the moves to t + 1 by direction."""
@@ -228,10 +228,10 @@ class Paths:
             fixed = some & (note.kind == FIXED)
             shut = (some & (note.kind == CLOSED) & own) | (fixed & ~own)
             # An agent that must be in a cell avoids all others.
-            only = where(fixed & own, [~word for word in cell])
-            closed = either(closed, where(shut, cell), only)
+            only = select(fixed & own, [~word for word in cell])
+            closed = unite(closed, select(shut, cell), only)
             bans = tuple(
-                tuple(either(ban, where(some & own & (note.kind == move), cell)))
+                tuple(unite(ban, select(some & own & (note.kind == move), cell)))
                 for ban, move in zip(bans, MOVES, strict=True)
             )
             return jnp.where(some, note.next, 0), tuple(closed), bans
@@ -243,13 +243,13 @@ class Paths:
         )
         return list(closed), [list(ban) for ban in bans]
 
-    def _resting(self, route: Route, t: jax.Array) -> Words:
+    def _resting_goals(self, route: Route, t: jax.Array) -> Words:
         """Return the goals of other agents that must rest there by time t."""
         rests = [(t >= limit) & (route.agent != k) for k, limit in enumerate(route.latest)]
 
         def goals() -> Words:
             cells = [single(goal, self.board.words) for goal in self.task.goals]
-            return either(*(where(rest, cell) for rest, cell in zip(rests, cells, strict=True)))
+            return unite(*(select(rest, cell) for rest, cell in zip(rests, cells, strict=True)))
 
         some = union([flag(rest) for rest in rests]) != 0
         return jax.lax.cond(any_lane(some), goals, lambda: self.none)
@@ -264,7 +264,7 @@ class Paths:
     ) -> jax.Array:
         """Return the first time, up to T + 1, after which none of `levels` closes the goal."""
 
-        def look(i: jax.Array, first: jax.Array) -> jax.Array:
+        def update(i: jax.Array, first: jax.Array) -> jax.Array:
             level = self.helpers.own(i)
             now, time = level < levels, time_of(level)
             for slot in range(NOTES):
@@ -276,8 +276,8 @@ class Paths:
             return first
 
         rounds = self.helpers.rounds(jnp.max(levels))
-        first = self.helpers.max(jax.lax.fori_loop(0, rounds, look, jnp.zeros_like(goal)))
-        closed = flag(~meet(self.task.free, single(goal, self.board.words)))
+        first = self.helpers.max(jax.lax.fori_loop(0, rounds, update, jnp.zeros_like(goal)))
+        closed = flag(~intersects(self.task.free, single(goal, self.board.words)))
         for k, (limit, other_goal) in enumerate(zip(latest, self.task.goals, strict=True)):
             closed |= flag((agent != k) & (other_goal == goal) & (limit <= self.horizon))
         return jnp.where(closed != 0, self.horizon + 1, first)
@@ -288,7 +288,7 @@ class Paths:
         """Return the first time, up to T + 1, after which no other agent passes a goal."""
         last = jnp.max(jnp.where(active, largest(costs) + 1, 0))
 
-        def look(i: jax.Array, first: jax.Array) -> jax.Array:
+        def update(i: jax.Array, first: jax.Array) -> jax.Array:
             t = jnp.minimum(self.helpers.own(i), self.horizon)
             for k in range(self.agents):
                 at_goal = (agent != k) & (self._cell_at(k, t) == goal) & (t < last)
@@ -297,18 +297,18 @@ class Paths:
 
         last = jnp.minimum(last, self.horizon + 1)
         rounds = self.helpers.rounds(last)
-        return self.helpers.max(jax.lax.fori_loop(0, rounds, look, jnp.zeros_like(goal)))
+        return self.helpers.max(jax.lax.fori_loop(0, rounds, update, jnp.zeros_like(goal)))
 
     def _step(self, cells: Words, bans: list[Words]) -> Words:
         """Return the cells reachable by a step or a wait, holes included."""
         right, left, down, up = bans
         pitch = self.board.pitch
-        return either(
-            both(cells, self.still),
-            shift(without(cells, right), 1),
-            without(shift(cells, -1), left),
-            shift(without(cells, down), pitch),
-            without(shift(cells, -pitch), up),
+        return unite(
+            intersect(cells, self.still),
+            shift(subtract(cells, right), 1),
+            subtract(shift(cells, -1), left),
+            shift(subtract(cells, down), pitch),
+            subtract(shift(cells, -pitch), up),
         )
 
     def _places_before(self, places: Any, bans: list[Words], layer: Words) -> Words:
@@ -338,24 +338,24 @@ class Paths:
         for delta, ban, comes_from_lesser in reversed(ways):
             origin = cell + delta
             source = single(origin, self.board.words)
-            banned = meet(ban, source if comes_from_lesser else place)
+            banned = intersects(ban, source if comes_from_lesser else place)
             disturbed = union(
                 [
                     flag((now == origin) | ((now == cell) & (then == origin)))
                     for now, then in zip(others, next_others, strict=True)
                 ]
             )
-            open_way = meet(plain, source) & ~banned
+            open_way = intersects(plain, source) & ~banned
             polite = open_way & (disturbed == 0)
-            spotless = polite & meet(clean, source)
+            spotless = polite & intersects(clean, source)
             plain_way = jnp.where(open_way, origin, plain_way)
             polite_way = jnp.where(polite, origin, polite_way)
             clean_way = jnp.where(spotless, origin, clean_way)
             has_polite |= flag(polite)
             has_clean |= flag(spotless)
         occupied = union([flag(now == cell) for now in others])
-        polite_wait = self.task.waits & meet(plain, place) & (occupied == 0)
-        clean_wait = polite_wait & meet(clean, place)
+        polite_wait = self.task.waits & intersects(plain, place) & (occupied == 0)
+        clean_wait = polite_wait & intersects(clean, place)
         # Impossible ways hold the cell itself. The least preferred way comes first.
         predecessor = jnp.where((has_polite != 0) | polite_wait, polite_way, plain_way)
         return jnp.where((has_clean != 0) | clean_wait, clean_way, predecessor)

@@ -13,14 +13,14 @@ from jaxlake.solver.kernels.lanes import (
     Words,
     any_lane,
     bit,
-    both,
-    either,
     flag,
-    meet,
+    intersect,
+    intersects,
     shift,
     single,
+    subtract,
     union,
-    without,
+    unite,
 )
 from jaxlake.solver.kernels.tree_memory import Route, put
 from jaxlake.solver.kernels.tree_paths import Paths
@@ -51,28 +51,28 @@ class SharedPaths(Paths):
         def unfinished(t: jax.Array, arrival: jax.Array) -> jax.Array:
             return any_lane((t <= latest) & counts & (arrival == NEVER))
 
-        def look(state: Any) -> Any:
+        def advance(state: Any) -> Any:
             t, cells, arrival = state
             cells_open, *moves = self._masks(side, t)
-            cells = both(cells, cells_open)
-            at_goal = counts & meet(cells, home) & (t >= first) & (t <= latest)
+            cells = intersect(cells, cells_open)
+            at_goal = counts & intersects(cells, home) & (t >= first) & (t <= latest)
             arrival = jnp.where(at_goal, jnp.minimum(arrival, t), arrival)
             for w in self.words:
                 put(self.memory.layers, (side, t, w, self.node), cells[w])
             return t + 1, tuple(self._move(cells, moves)), arrival
 
-        def look_at_some(state: Any) -> Any:
+        def advance_round(state: Any) -> Any:
             self._write_masks(route, state[0] + self.helpers.rank)
             self.helpers.meet()
             end = state[0] + self.helpers.count
             return jax.lax.while_loop(
-                lambda state: (state[0] < end) & unfinished(state[0], state[2]), look, state
+                lambda state: (state[0] < end) & unfinished(state[0], state[2]), advance, state
             )
 
         start = tuple(single(route.start, self.board.words))
         state = (jnp.int32(0), start, jnp.zeros_like(latest) + NEVER)
         *_, arrival = jax.lax.while_loop(
-            lambda state: unfinished(state[0], state[2]), look_at_some, state
+            lambda state: unfinished(state[0], state[2]), advance_round, state
         )
         plain_arrival = self.helpers.min(jnp.where(clean, NEVER, arrival))
         clean_arrival = self.helpers.min(jnp.where(clean, arrival, NEVER))
@@ -82,12 +82,14 @@ class SharedPaths(Paths):
         """Write the open cells and moves at each lane's time: all, and without conflicts."""
         t = jnp.minimum(times, self.horizon)
         closed, bans = self._constraints(route, t)
-        shut = either([~word for word in self.task.free], closed, self._resting(route, t))
-        others = self._others(route, t)
-        across, along = self._edges(others, self._others(route, jnp.minimum(t + 1, self.horizon)))
+        shut = unite([~word for word in self.task.free], closed, self._resting_goals(route, t))
+        others = self._other_cells(route, t)
+        across, along = self._edges(
+            others, self._other_cells(route, jnp.minimum(t + 1, self.horizon))
+        )
         edges = (across, across, along, along)
-        polite = [either(ban, edge) for ban, edge in zip(bans, edges, strict=True)]
-        plain, clean = [shut, *bans], [either(shut, self._cells(others)), *polite]
+        polite = [unite(ban, edge) for ban, edge in zip(bans, edges, strict=True)]
+        plain, clean = [shut, *bans], [unite(shut, self._cells(others)), *polite]
         for side, masks in enumerate((plain, clean)):
             for i, words in enumerate(masks):
                 for w, word in enumerate(words):
@@ -119,9 +121,9 @@ class SharedPaths(Paths):
             walking = t < end
             step = of_agent(deltas, self._step_from(cell, t, way, delta, mask))
             cell = jnp.where(walking, cell + step, cell)
-            before = both(self._move(list(places), [left, right, up, down]), layer)
+            before = intersect(self._move(list(places), [left, right, up, down]), layer)
             places = [jnp.where(walking, x, y) for x, y in zip(before, places, strict=True)]
-            alone = ~(union(without(places, single(cell, self.board.words))) != 0)
+            alone = ~(union(subtract(places, single(cell, self.board.words))) != 0)
             entry = cell | jnp.where(alone, jnp.int32(FORCED), 0)
             put(self.memory.paths, (route.agent, t, self.node), entry, walking)
             return cell, tuple(places)
@@ -134,12 +136,12 @@ class SharedPaths(Paths):
         """Return the cells reachable by a step or a wait, as `_step`, from the open moves."""
         right, left, down, up = moves
         pitch = self.board.pitch
-        return either(
-            both(cells, self.still),
-            shift(both(cells, right), 1),
-            both(shift(cells, -1), left),
-            shift(both(cells, down), pitch),
-            both(shift(cells, -pitch), up),
+        return unite(
+            intersect(cells, self.still),
+            shift(intersect(cells, right), 1),
+            intersect(shift(cells, -1), left),
+            shift(intersect(cells, down), pitch),
+            intersect(shift(cells, -pitch), up),
         )
 
     def _step_from(

@@ -102,7 +102,7 @@ def staircases(
     pairs = joint_search.two_agent_lanes(free, starts, goals, active, board, alone)
 
     def climb(chunk: TwoAgentLanes, _: None) -> tuple[jax.Array, None]:
-        boards, running = chunk.on(free, board), chunk.connected
+        boards, running = chunk.lay_out(free, board), chunk.connected
         if machine is None:
             return _words(_climb(boards, running, board)), None
         return _words(stairs.climb(boards, running, board, machine)), None

@@ -84,7 +84,7 @@ def pair_optima(
             chunk: tuple[TwoAgentLanes, PairOptima, jax.Array], _: None
         ) -> tuple[PairOptima, None]:
             lanes, before, searched = chunk
-            results = search(lanes.on(free, board), searched, before.sum_of_costs, waiting)
+            results = search(lanes.lay_out(free, board), searched, before.sum_of_costs, waiting)
             first = PairOptima(
                 results.sum_of_costs, results.makespan, results.stuck, before.waitless
             )
@@ -128,11 +128,11 @@ def pair_bounds(
     P = len(i)
     exist = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & active[:, None]).T
 
-    def of_both(leaf: jax.Array) -> jax.Array:
+    def by_pair(leaf: jax.Array) -> jax.Array:
         return jnp.stack([leaf[i], leaf[j]]).reshape(2, P * B)
 
     pairs = PreparedBoards(
-        jnp.tile(boards.free, P), *map(of_both, (boards.starts, boards.goals, boards.alone))
+        jnp.tile(boards.free, P), *map(by_pair, (boards.starts, boards.goals, boards.alone))
     )
     settled = delay_free_pairs(pairs, exist.reshape(-1), horizon, widths).reshape(P, B)
     searched = exist & ~settled

@@ -69,7 +69,7 @@ class TwoAgentLanes(NamedTuple):
         """Whether each agent alone can reach its goal, bool (B,)."""
         return jnp.all(self.alone < FAR, axis=0)
 
-    def on(self, free: jax.Array, board: Geometry) -> TwoAgentBoards:
+    def lay_out(self, free: jax.Array, board: Geometry) -> TwoAgentBoards:
         """Return the boards of all lanes, with free cells bool (F, N, N); empty if unconnected."""
         cells = free[self.board] & self.connected[:, None, None]
         padded = jnp.pad(cells, [(0, 0), (0, 0), (0, 1)])
@@ -177,7 +177,7 @@ def joint_search(
     def examine(state: _JointState) -> _JointState:
         t, optima = state.time, state.optima
         walks, halves = _retire(state.layer, state.walks, boards, board, waiting=waiting)
-        even, odd = (_arrived(half, boards.goals) for half in halves)
+        even, odd = (_has_arrived(half, boards.goals) for half in halves)
         cell, bit = boards.goals
         at_goals = has_cells(state.layer[bit // 32, cell, jnp.arange(B)], bit)
         cost = jnp.where(even, 2 * t, jnp.where(odd, 2 * t + 1, FAR))
@@ -259,7 +259,7 @@ def expand(layer: jax.Array, board: Geometry, *, waiting: jax.Array | bool) -> j
     beside &= jnp.asarray(~_bits(board, 0))[..., None]
 
     # onto[d]: agent 0 entered agent 1's cell by a move of d. Agent 1 leaves by any move but -d.
-    onto = {delta: _onto_the_other(rim, delta, board) for delta in board.deltas}
+    onto = {delta: _entered_cells(rim, delta, board) for delta in board.deltas}
     leaving = [
         reduce(jnp.bitwise_or, (onto[delta] for delta in board.deltas if delta != -away))
         for away in board.deltas
@@ -340,7 +340,7 @@ def _retire(
     return odd, (even, odd)
 
 
-def _arrived(walks: jax.Array, goals: jax.Array) -> jax.Array:
+def _has_arrived(walks: jax.Array, goals: jax.Array) -> jax.Array:
     """Return whether an agent has reached its goal with the other retired, as bool (B,)."""
     words = jnp.take_along_axis(walks, goals[None] // 32, axis=0)[0]
     return jnp.any(has_cells(words, goals), axis=0)
@@ -353,7 +353,7 @@ def _dilate(cells: jax.Array, board: Geometry, *, waiting: jax.Array | bool) -> 
     return reduce(jnp.bitwise_or, [*moved, _if_waiting(cells, waiting)])
 
 
-def _onto_the_other(rim: jax.Array, delta: int, board: Geometry) -> jax.Array:
+def _entered_cells(rim: jax.Array, delta: int, board: Geometry) -> jax.Array:
     """Return uint32 (M, B), all ones for cells of agent 1 that agent 0 enters by `delta`."""
     M = board.cells
     words = [

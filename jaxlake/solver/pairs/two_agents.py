@@ -99,7 +99,7 @@ def solve_two(
         ) -> tuple[_TwoAgentOptima, JointHistory | None]:
             lanes, before, active = chunk
             cost = before.optima.sum_of_costs
-            plans, history = search(lanes.on(free, board), active, history, cost, waiting)
+            plans, history = search(lanes.lay_out(free, board), active, history, cost, waiting)
             return _with_plans(before, plans, active, waiting), history
 
         operands = (lanes, results, searched)

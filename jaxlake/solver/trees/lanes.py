@@ -124,15 +124,15 @@ def _without_constraints(forbidden: jax.Array, starting: jax.Array, last: jax.Ar
     # By bit masks, since XLA selects lane by lane on CPUs.
     keep_mask = starting.astype(forbidden.dtype) - 1
 
-    def together(forbidden: jax.Array) -> jax.Array:
+    def clear_all(forbidden: jax.Array) -> jax.Array:
         return forbidden & keep_mask
 
-    def time_by_time(forbidden: jax.Array) -> jax.Array:
+    def clear_by_time(forbidden: jax.Array) -> jax.Array:
         def clear(t: jax.Array, forbidden: jax.Array) -> jax.Array:
             now = jax.lax.dynamic_index_in_dim(forbidden, t, axis=2)
-            return jax.lax.dynamic_update_index_in_dim(forbidden, together(now), t, axis=2)
+            return jax.lax.dynamic_update_index_in_dim(forbidden, clear_all(now), t, axis=2)
 
         return jax.lax.fori_loop(0, last.astype(jnp.int32) + 1, clear, forbidden)
 
     # They are the largest arrays of a search, and plans on small boards are short.
-    return jax.lax.platform_dependent(forbidden, cpu=time_by_time, default=together)
+    return jax.lax.platform_dependent(forbidden, cpu=clear_by_time, default=clear_all)

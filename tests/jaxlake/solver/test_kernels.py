@@ -76,7 +76,7 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, machine=MA
     alone = certificates.prepare_boards(batch, Widths(1, 1, 1, 1)).alone
     places = ~batch.holes, batch.starts, batch.goals
     lanes = joint_search.two_agent_lanes(*places, playing, board, alone)
-    pairs = lanes.on(places[0], board)
+    pairs = lanes.lay_out(places[0], board)
     layers = jnp.zeros((horizon + 1, board.words, board.cells, count), jnp.uint32)
     walks = jnp.zeros((2 * horizon + 2, board.words, 2, count), jnp.uint32)
     history = joint_search.JointHistory(layers, walks)
