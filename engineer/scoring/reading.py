@@ -60,28 +60,28 @@ class Reading(FrozenModel):
     def unread(self) -> tuple[Fact, ...]:
         """The facts that the model does not follow."""
         return tuple(
-            one.fact for one in self.facts if one.flips is not None and one.flips < READS_FROM
+            fact.fact for fact in self.facts if fact.flips is not None and fact.flips < READS_FROM
         )
 
     @property
     def reads(self) -> bool:
         """Whether the model follows all measurable facts, and there is at least one."""
-        return not self.unread and any(one.flips is not None for one in self.facts)
+        return not self.unread and any(fact.flips is not None for fact in self.facts)
 
     def sentence(self) -> str:
         """Return a sentence about the facts that the model reads."""
-        rates = [one.flips for one in self.facts if one.flips is not None]
+        rates = [fact.flips for fact in self.facts if fact.flips is not None]
         if not rates:
             return "Whether it reads can't be told: no swap changes the rule's edits."
         if not self.unread:
-            gaps = [one.gap for one in self.facts]
+            gaps = [fact.gap for fact in self.facts]
             return (
                 f"It reads: for every fact at least {min(rates):.1%} of its edits change where the"
                 f" rule's do, and one swapped fact makes the rule's answer {min(gaps):.1f} to"
                 f" {max(gaps):.1f} nats less probable."
             )
         lacking = ", ".join(
-            f"{one.fact} ({one.flips:.1%})" for one in self.facts if one.fact in self.unread
+            f"{fact.fact} ({fact.flips:.1%})" for fact in self.facts if fact.fact in self.unread
         )
         followed = ", ".join(
             one.fact for one in self.facts if one.flips is not None and one.fact not in self.unread
@@ -168,7 +168,7 @@ def _complete_readouts(readouts: Sequence[Readout]) -> list[Readout]:
 
 
 def _texts(readouts: Sequence[Readout], domain: Domain) -> list[str]:
-    return [symbols_text(one, domain) for one in readouts]
+    return [symbols_text(readout, domain) for readout in readouts]
 
 
 _MALFORMED = 2
@@ -229,8 +229,8 @@ def format_reading(reading: Reading) -> str:
         f"edits as the rule's {reading.right:.1%} (no edits at all {reading.unedited:.1%})",
     ]
     lines += ["", f"{'fact':<14}{'gap, nats':>16}{'flips':>8}{'edits':>7}"]
-    for one in reading.facts:
-        gap = f"{one.gap:.2f} +- {one.gap_error:.2f}"
-        flips = "-" if one.flips is None else f"{one.flips:.1%}"
-        lines.append(f"{one.fact:<14}{gap:>16}{flips:>8}{one.turned:>7}")
+    for fact in reading.facts:
+        gap = f"{fact.gap:.2f} +- {fact.gap_error:.2f}"
+        flips = "-" if fact.flips is None else f"{fact.flips:.1%}"
+        lines.append(f"{fact.fact:<14}{gap:>16}{flips:>8}{fact.turned:>7}")
     return "\n".join([*lines, "", reading.sentence()])

@@ -79,11 +79,11 @@ def evaluate(
     plain = rates.model_dump(mode="json", exclude={"stage"})
 
     def add_row(name: str, group: str | None, row: Rates, entry: dict[str, Any]) -> None:
-        rows = [one for one in episodes if group in (None, one.group)]
+        rows = [episode for episode in episodes if group in (None, episode.group)]
         rates_of_it = [
-            pass_rate((one.id, one.succeeds(metric)) for one in rows) for metric in metrics
+            pass_rate((row.id, row.succeeds(metric)) for row in rows) for metric in metrics
         ]
-        at_k = {k: pass_rate(((one.id, one.valid) for one in rows), k) for k in sizes}
+        at_k = {k: pass_rate(((row.id, row.valid) for row in rows), k) for k in sizes}
         individual = isr_text(row)
         cells = [interval_text(*one) for one in rates_of_it]
         cells += [] if individual is None else [individual]

@@ -209,10 +209,10 @@ def _print_designs(designs: "list[Design]", path: str | None) -> None:
         counts = (len(one.attempts), len(one.repairs), len(one.diff), one.spent.engineer_tokens)
         table.add_row(one.engineer, one.kind, *map(str, counts), f"{one.spent.seconds:.1f}")
     print_table(table)
-    for one in designs:
-        if one.kind == "kept":
-            print(f"jaxlake: {one.engineer}: {one.reason}", file=sys.stderr)
+    for design in designs:
+        if design.kind == "kept":
+            print(f"jaxlake: {design.engineer}: {design.reason}", file=sys.stderr)
     if path is not None:
         with open_output(path) as out:
-            json.dump([one.model_dump(mode="json") for one in designs], out, indent=1)
+            json.dump([design.model_dump(mode="json") for design in designs], out, indent=1)
             out.write("\n")

@@ -157,7 +157,7 @@ def _check_evidence(environment: TrainingEnvironment, instances: Instances) -> N
     counted = sum(tally.count for tally in evidence.validation.values())
     agree = counted == len(texts) == len(episodes)
     _require(agree, "evidence", f"{counted} answers are counted of {len(texts)}")
-    valid, expected = sum(one.valid for one in episodes), int(judged.scores.valid.sum())
+    valid, expected = sum(episode.valid for episode in episodes), int(judged.scores.valid.sum())
     _require(valid == expected, "evidence", f"{valid} valid, not {expected}")
     for slices in domain.slices.values():
         for group, tally in evidence.validation.items():

@@ -94,8 +94,8 @@ class OneByOne:
         """Return the training instances of a stage."""
         instances = self._draw(key, configuration, count, held_out)
         by_group = defaultdict(list)
-        for one in instances:
-            by_group[self.user.group(one)].append(one)
+        for instance in instances:
+            by_group[self.user.group(instance)].append(instance)
         groups = [group for group in self.user.space.groups if by_group[group]]
         statistics = {group: self._statistics(by_group[group]) for group in groups}
         return DrawnStage(instances, {group: row for group, row in statistics.items() if row})
@@ -118,27 +118,27 @@ class OneByOne:
 
     def groups(self, instances: InstanceList) -> np.ndarray:
         """Return the group of each instance, str (B,)."""
-        return np.array([self.user.group(one) for one in instances], dtype=np.str_)
+        return np.array([self.user.group(instance) for instance in instances], dtype=np.str_)
 
     def prompts(self, instances: InstanceList) -> list[str]:
         """Return the prompts."""
-        return [self.user.prompt(one) for one in instances]
+        return [self.user.prompt(instance) for instance in instances]
 
     def demonstrations(self, instances: InstanceList) -> list[str]:
         """Return answers to imitate."""
         if not self.user.demonstrates:
             raise UserError(f"{self.kind} has no demonstration(instance) to imitate")
-        return [self.user.demonstration(one) for one in instances]
+        return [self.user.demonstration(instance) for instance in instances]
 
     def judge(self, instances: InstanceList, texts: Sequence[str]) -> Judged:
         """Score the answers one by one; raise `UserError` for a failure that the domain lacks."""
         answers = [self._score(*pair) for pair in zip(instances, texts, strict=True)]
         scores = Scores(
-            rewards=np.array([one.reward for one in answers], np.float32),
-            valid=np.array([one.valid for one in answers], np.bool_),
-            best=np.array([_is_best(one) for one in answers], np.bool_),
-            parsed=np.array([one.parsed for one in answers], np.bool_),
-            failures=np.array([one.failure for one in answers], np.object_),
+            rewards=np.array([answer.reward for answer in answers], np.float32),
+            valid=np.array([answer.valid for answer in answers], np.bool_),
+            best=np.array([_is_best(answer) for answer in answers], np.bool_),
+            parsed=np.array([answer.parsed for answer in answers], np.bool_),
+            failures=np.array([answer.failure for answer in answers], np.object_),
         )
         return Judged(scores, answers)
 
@@ -151,7 +151,7 @@ class OneByOne:
 
     def digest_lines(self, instances: InstanceList) -> Iterator[Any]:
         """Yield each instance as JSON, with its group."""
-        return ([self.user.group(one), self._as_json(one)] for one in instances)
+        return ([self.user.group(instance), self._as_json(instance)] for instance in instances)
 
     def _draw(
         self,

@@ -69,7 +69,7 @@ def place_like(tree: Any, params: Any) -> Any:
     """Move a pytree that contains pytrees like the weights to the devices of the weights."""
     shardings = jax.tree.map(lambda leaf: getattr(leaf, "sharding", None), params)
     leaves = jax.tree.leaves(shardings, is_leaf=lambda leaf: leaf is None)
-    if not leaves or not all(isinstance(one, NamedSharding) for one in leaves):
+    if not leaves or not all(isinstance(leaf, NamedSharding) for leaf in leaves):
         return tree
     return Placement(shardings).place(tree) if leaves[0].mesh.size > 1 else tree
 

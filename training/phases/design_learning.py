@@ -156,7 +156,7 @@ def design_score(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -
 def spent_on_learning(updates: Sequence[DesignUpdateRecord]) -> Spent:
     """Return the total cost of a stage's updates."""
     return Spent(
-        engineer_tokens=sum(one.tokens for one in updates),
-        probe_rollouts=sum(one.atlas_rollouts for one in updates),
-        rehearsed_designs=sum(one.rehearsed_designs for one in updates),
+        engineer_tokens=sum(update.tokens for update in updates),
+        probe_rollouts=sum(update.atlas_rollouts for update in updates),
+        rehearsed_designs=sum(update.rehearsed_designs for update in updates),
     )

@@ -99,7 +99,7 @@ def take_update(
                 state, of_step = learn(state, minibatch, rehearsed, place)
                 steps.append(jax.tree.map(six_digits, jax.device_get(of_step)))
         steps = steps or [NO_STEP | ({"kl": 0.0} if settings.kl_coefficient else {})]
-        means = {name: six_digits(np.mean([one[name] for one in steps])) for name in steps[0]}
+        means = {name: six_digits(np.mean([step[name] for step in steps])) for name in steps[0]}
         require_finite_metrics(means)
     with run.clock(seconds, "sync"):
         sampler.sync(run.policy.tensors(state.params))
@@ -171,7 +171,7 @@ def _learning_mask(
     """Return which of P * n completions to learn from, bool (P, n)."""
     mask = np.repeat(grpo.has_reward_variance(rewards)[:, None], rewards.shape[1], axis=1)
     if settings.mask_truncated:
-        mask &= ~np.reshape([one.truncated for one in completions], mask.shape)
+        mask &= ~np.reshape([completion.truncated for completion in completions], mask.shape)
     return mask
 
 

@@ -140,7 +140,7 @@ def _trained_on(
     per_stage = config.updates_per_stage * config.grpo.prompts_per_update
     valid: list[int] = []
     for stage in range(1, len(boards)):
-        counts = [one.board_valid or () for one in updates if one.stage == stage]
+        counts = [update.board_valid or () for update in updates if update.stage == stage]
         valid += [count for update in counts for count in update]
         if len(valid) != stage * per_stage:
             problem = f"board_valid: stages up to {stage} have {len(valid)} boards"

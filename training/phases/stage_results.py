@@ -76,7 +76,7 @@ def read_stage_results(directory: RunDirectory, config: RunConfig) -> list[Stage
             stage,
             files.configuration.read() if stage else None,
             tuple(files.episodes.read()),
-            [one for one in updates if one.stage == stage],
+            [update for update in updates if update.stage == stage],
             files.environment.read() if files.environment.exists() else {},
         )
         results.append(
@@ -268,13 +268,13 @@ def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> T
     return TrainingEvidence(
         updates=len(updates),
         instances=len(updates) * config.grpo.prompts_per_update,
-        resampled=sum(one.resampled_boards or 0 for one in updates),
-        reward_first=_mean([one.reward_mean for one in updates[:tenth]]),
-        reward_last=_mean([one.reward_mean for one in updates[-tenth:]]),
-        groups_without_variance=_mean([one.zero_variance_share for one in updates]),
-        clip_share=_mean([one.clip_share for one in updates]),
-        entropy=_mean([one.entropy for one in updates]),
-        completion_length=_mean([one.completion_length for one in updates]),
+        resampled=sum(update.resampled_boards or 0 for update in updates),
+        reward_first=_mean([update.reward_mean for update in updates[:tenth]]),
+        reward_last=_mean([update.reward_mean for update in updates[-tenth:]]),
+        groups_without_variance=_mean([update.zero_variance_share for update in updates]),
+        clip_share=_mean([update.clip_share for update in updates]),
+        entropy=_mean([update.entropy for update in updates]),
+        completion_length=_mean([update.completion_length for update in updates]),
         learnability={
             group: _mean([row.learnability for row in rows]) for group, rows in groups.items()
         },

@@ -67,7 +67,7 @@ def print_summary(
     knobs = ", ".join(domain.space.knobs)
     table = new_table(f"\nConfigurations: {knobs} (per cent)", label, *heads)
     for group in domain.space.groups:
-        values = [one[group].values() for one in configurations]
+        values = [configuration[group].values() for configuration in configurations]
         percents = (" ".join(f"{100 * ratio:.0f}" for ratio in ratios) for ratios in values)
         table.add_row(domain.called(group), *percents)
     print_table(table)

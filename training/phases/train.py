@@ -177,7 +177,7 @@ def _logged_updates(run: ActiveRun, stage: int, done: int) -> list[UpdateMetrics
     if done == 0:
         return []
     metrics, updates = run.directory.metrics, run.directory.updates(stage)
-    numbers = [one.update for one in updates]
+    numbers = [update.update for update in updates]
     if numbers != (expected := list(range(1, done + 1))):
         lost = sorted(set(expected) - set(numbers))
         what = f"lacks updates {lost}" if lost else f"has updates {numbers}, not {expected}"

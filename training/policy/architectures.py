@@ -89,9 +89,9 @@ class Llama3Rope:
     def from_hf(cls, name: str, rope: Mapping[str, Any]) -> Self:
         """Parse a rotary scaling in a config.json; raise a `ValueError` if it is invalid."""
         names = [one.name for one in dataclasses.fields(cls)]
-        if missing := [one for one in names if rope.get(one) is None]:
+        if missing := [name for name in names if rope.get(name) is None]:
             raise ValueError(f"{name} of type 'llama3': {', '.join(missing)}: missing")
-        return cls(**{one: rope[one] for one in names})
+        return cls(**{name: rope[name] for name in names})
 
 
 @dataclass(frozen=True)

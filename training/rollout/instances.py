@@ -106,7 +106,7 @@ def _plain(boards: InstanceSet, outcomes: Sequence[RequestOutcome]) -> dict[str,
         column: {name: np.asarray(leaf) for name, leaf in vars(batch).items()}
         for column, batch in columns.items()
     }
-    return {**arrays, "outcomes": [one.model_dump(mode="json") for one in outcomes]}
+    return {**arrays, "outcomes": [outcome.model_dump(mode="json") for outcome in outcomes]}
 
 
 def _draw_boards(
@@ -189,7 +189,7 @@ class StageBoards:
     @property
     def shortfalls(self) -> list[RequestOutcome]:
         """The requests that could not be filled."""
-        return [one for one in self.outcomes if one.missing]
+        return [outcome for outcome in self.outcomes if outcome.missing]
 
     @cached_property
     def environment(self) -> dict[str, dict[str, float]]:

@@ -85,7 +85,7 @@ def roll_out(
         groups = sampler.sample(question)
     completions = [completion for group in groups for completion in group]
     if work is not None:
-        work.generated_tokens += sum(len(one.token_ids) for one in completions)
+        work.generated_tokens += sum(len(completion.token_ids) for completion in completions)
     with run.clock(seconds, "verify"):
         texts = [
             run.policy.decode(completion.token_ids, prompt)
@@ -95,7 +95,7 @@ def roll_out(
         repeated = boards.take(np.repeat(np.arange(len(boards)), count))
         scores = run.environment.judge(repeated, texts).scores
         shape = (len(boards), count)
-        lengths = np.reshape([len(one.token_ids) for one in completions], shape)
+        lengths = np.reshape([len(completion.token_ids) for completion in completions], shape)
         overlong = overlong_penalty(lengths, run.config.prompt.max_tokens, run.config.reward)
         rewards = scores.rewards.reshape(shape) - overlong
         labels = run.environment.groups(boards)
@@ -121,8 +121,8 @@ def rollout_metrics(run: ActiveRun, rollout: Rollout) -> dict[str, Any]:
     best = [term.key for term in run.environment.domain.scores[:1]]
     sampled_logprobs = np.concatenate([completion.logprobs for completion in completions])
     rates = np.reshape(scores.valid, rewards.shape).mean(axis=1)  # (P,)
-    lengths = np.array([len(one.token_ids) for one in completions])
-    truncated = np.array([one.truncated for one in completions])
+    lengths = np.array([len(completion.token_ids) for completion in completions])
+    truncated = np.array([completion.truncated for completion in completions])
     by_group = {}
     for group in np.unique(rollout.groups).tolist():
         groups = rollout.groups == group
@@ -158,7 +158,7 @@ def rollout_metrics(run: ActiveRun, rollout: Rollout) -> dict[str, Any]:
 
 def _counts(failures: np.ndarray) -> dict[str, int]:
     """Count first failures by kind."""
-    return dict(sorted(Counter(one for one in failures.tolist() if one is not None).items()))
+    return dict(sorted(Counter(term for term in failures.tolist() if term is not None).items()))
 
 
 def _rounded(value: Any) -> float:

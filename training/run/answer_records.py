@@ -138,20 +138,20 @@ def evidence_of(stage: int, episodes: Sequence[EpisodeRecord]) -> StageEvidence:
 
 def _by(episodes: Iterable[EpisodeRecord], key: Any) -> dict[str, list[EpisodeRecord]]:
     groups: dict[str, list[EpisodeRecord]] = defaultdict(list)
-    for one in episodes:
-        groups[key(one)].append(one)
+    for episode in episodes:
+        groups[key(episode)].append(episode)
     return groups
 
 
 def _tally(episodes: Sequence[EpisodeRecord]) -> dict[str, Any]:
-    failures = Counter(one.failure for one in episodes if one.failure is not None)
+    failures = Counter(episode.failure for episode in episodes if episode.failure is not None)
     scores = Counter[str]()
-    for one in episodes:
-        for key, reached in one.scores.items():
+    for episode in episodes:
+        for key, reached in episode.scores.items():
             scores[key] += reached
     return {
         "count": len(episodes),
-        "valid": sum(one.valid for one in episodes),
+        "valid": sum(episode.valid for episode in episodes),
         "scores": dict(scores),
         "failures": dict(sorted(failures.items())),
     }
@@ -159,19 +159,19 @@ def _tally(episodes: Sequence[EpisodeRecord]) -> dict[str, Any]:
 
 def rates_of(episodes: Sequence[EpisodeRecord]) -> Rates:
     """Return the rates of one or more answers."""
-    arrived = [one.lake.arrived for one in episodes if one.lake is not None]
+    arrived = [episode.lake.arrived for episode in episodes if episode.lake is not None]
     return Rates(**_tally(episodes), isr=sum(arrived) / len(arrived) if arrived else None)
 
 
 def _group_evidence(episodes: Sequence[EpisodeRecord]) -> GroupEvidence:
     slices = {}
-    for factor in sorted({factor for one in episodes for factor in one.slices}):
+    for factor in sorted({factor for episode in episodes for factor in episode.slices}):
         levels = _by((one for one in episodes if factor in one.slices), lambda e: e.slices[factor])  # noqa: B023
         slices[factor] = {level: Tally(**_tally(rows)) for level, rows in sorted(levels.items())}
     count = len(episodes)
     signals = Signals(
-        readable=sum(one.parsed for one in episodes) / count,
-        truncated=sum(one.truncated for one in episodes) / count,
-        tokens=sum(one.tokens for one in episodes) / count,
+        readable=sum(episode.parsed for episode in episodes) / count,
+        truncated=sum(episode.truncated for episode in episodes) / count,
+        tokens=sum(episode.tokens for episode in episodes) / count,
     )
     return GroupEvidence(**_tally(episodes), slices=slices, signals=signals)

@@ -240,16 +240,16 @@ class RunDirectory:
     def updates(self, stage: int | None = None) -> list[records.UpdateMetrics]:
         """Return the logged updates of a stage, or of all stages if `stage` is None."""
         updates = (one for one in self.metrics.read() if isinstance(one, records.UpdateMetrics))
-        return [one for one in updates if stage in (None, one.stage)]
+        return [update for update in updates if stage in (None, update.stage)]
 
     def rewind(self, step: int) -> None:
         """Drop log entries after `step`; a resumed run writes them again."""
         for log in (self.metrics, self.timings):
             self.sums.forget(log.path)
         if self.metrics.exists():
-            self.metrics.write([one for one in self.metrics.read() if one.step <= step])
+            self.metrics.write([record for record in self.metrics.read() if record.step <= step])
         if self.timings.exists():
-            self.timings.write([one for one in self.timings.read() if one.step <= step])
+            self.timings.write([timing for timing in self.timings.read() if timing.step <= step])
 
     def drop_later(self, stage: int, *, designed: bool = False) -> bool:
         """Remove the files that depend on lost weights, in a stage and all later ones.

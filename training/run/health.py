@@ -42,7 +42,7 @@ def find_problems(
     """
     answers, gates = answers or {}, gates or {}
     findings: dict[tuple[int, Cause], Finding] = {}
-    for stage in sorted({*(one.stage for one in updates), *answers, *gates}):
+    for stage in sorted({*(update.stage for update in updates), *answers, *gates}):
         trained = _of_training(config, stage, [one for one in updates if one.stage == stage])
         validated = _of_answers(config, stage, answers.get(stage, ()))
         for one in [*trained, *validated, *_of_gate(stage, gates.get(stage))]:
@@ -53,8 +53,8 @@ def find_problems(
 def summarize(findings: Sequence[Finding]) -> list[str]:
     """Return one line per cause: the first stage's facts, the other stages and the advice."""
     by_cause: dict[Cause, list[Finding]] = {}
-    for one in findings:
-        by_cause.setdefault(one.cause, []).append(one)
+    for finding in findings:
+        by_cause.setdefault(finding.cause, []).append(finding)
     lines = []
     for first, *others in by_cause.values():
         stages = ", ".join(str(one.stage) for one in others)
@@ -113,7 +113,7 @@ def _of_answers(config: RunConfig, stage: int, answers: Sequence[EpisodeRecord])
     if not answers:
         return []
     count = len(answers)
-    readable, cut = (sum(getattr(one, f) for one in answers) for f in ("parsed", "truncated"))
+    readable, cut = (sum(getattr(answer, f) for answer in answers) for f in ("parsed", "truncated"))
     if readable / count < FEW_READABLE:
         fact = f"{readable} of {count} validation answers are readable"
         return [Finding(stage, "unreadable", fact, _unreadable_advice(config, cut / count))]
@@ -142,9 +142,9 @@ def _in_a_row(
 ) -> list[UpdateMetrics]:
     """Return the first series of at least `least` consecutive updates for which `holds` is true."""
     rows: list[UpdateMetrics] = []
-    for one in updates:
-        if holds(one):
-            rows.append(one)
+    for update in updates:
+        if holds(update):
+            rows.append(update)
         elif len(rows) >= least:
             break
         else:
@@ -153,7 +153,7 @@ def _in_a_row(
 
 
 def _mean(rows: Sequence[UpdateMetrics], field: str) -> float:
-    return sum(getattr(one, field) for one in rows) / len(rows)
+    return sum(getattr(row, field) for row in rows) / len(rows)
 
 
 _CUT_ADVICE = "Raise prompt.max_tokens, or ask for shorter answers (reward.overlong_buffer)"

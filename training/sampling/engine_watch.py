@@ -69,7 +69,7 @@ def _first_to_end(
     ready = wait([*(process.sentinel for process in processes), *others], timeout)
     if any(one in ready for one in others):
         return None
-    return next((one for one in processes if one.sentinel in ready), None)
+    return next((process for process in processes if process.sentinel in ready), None)
 
 
 def _notice(ended: BaseProcess) -> str:

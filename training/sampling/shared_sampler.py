@@ -62,17 +62,17 @@ def exchange(completions: Sequence[Completion]) -> list[list[Completion]]:
 
     Tokens and log-probabilities are transferred exactly.
     """
-    lengths = [[len(one.token_ids), int(one.truncated)] for one in completions]
+    lengths = [[len(completion.token_ids), int(completion.truncated)] for completion in completions]
     shapes = [
         json.loads(text) for text in gather("the completions of a rollout", json.dumps(lengths))
     ]
     longest = max(sum(length for length, _ in shape) for shape in shapes)
     sent = np.zeros((2, max(_LEAST, 1 << max(longest - 1, 0).bit_length())), np.int32)
     end = 0
-    for one in completions:
-        part = slice(end, end := end + len(one.token_ids))
-        sent[0, part] = one.token_ids
-        sent[1, part] = np.asarray(one.logprobs, np.float32).view(np.int32)
+    for completion in completions:
+        part = slice(end, end := end + len(completion.token_ids))
+        sent[0, part] = completion.token_ids
+        sent[1, part] = np.asarray(completion.logprobs, np.float32).view(np.int32)
     received = multihost_utils.process_allgather(sent)
     return [_completions(shape, flat) for shape, flat in zip(shapes, received, strict=True)]
 

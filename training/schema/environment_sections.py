@@ -42,7 +42,7 @@ def make_environment(kind: object, settings: object) -> UserEnvironment[Any]:
     except ValidationError as error:
         allowed = ", ".join(cls.model_fields) or "none"
         problems = problems_of(error, lambda place: allowed if len(place) == 1 else "others")
-        raise ValueError("; ".join(f"settings.{one}" for one in problems)) from error
+        raise ValueError("; ".join(f"settings.{problem}" for problem in problems)) from error
 
 
 class OtherEnvironment(Section):

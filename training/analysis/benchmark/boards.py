@@ -118,4 +118,4 @@ def _solved(boards: Sequence[BenchmarkBoard]) -> list[BenchmarkBoard]:
         for board, (_, record) in zip(unsolved, solve_lines(lines), strict=True)
         if record.get("status") == "OPTIMAL"
     }
-    return [replace(one, optimum=one.optimum or optima.get(one.key)) for one in boards]
+    return [replace(board, optimum=board.optimum or optima.get(board.key)) for board in boards]

@@ -129,15 +129,15 @@ def evaluate_benchmark(
 
 def published_beside(boards: Sequence[BenchmarkBoard]) -> list[PublishedResult]:
     """Return the published results, with aggregates only if all their cells are selected."""
-    selection = {(one.num_agents, one.size) for one in boards}
+    selection = {(board.num_agents, board.size) for board in boards}
     rows = [one for name in BESIDE for one in published_results() if one.model == name]
-    cells = {(one.num_agents, one.size) for one in rows if one.size is not None}
+    cells = {(row.num_agents, row.size) for row in rows if row.size is not None}
 
     def complete(agents: int) -> bool:
         of_agents = {cell for cell in cells if cell[0] == agents}
         return of_agents == {cell for cell in selection if cell[0] == agents}
 
-    return [one for one in rows if one.size is not None or complete(one.num_agents)]
+    return [row for row in rows if row.size is not None or complete(row.num_agents)]
 
 
 def _answer(

@@ -83,8 +83,8 @@ def results_json(
         "boards": len(boards),
         "samples": samples,
         "answered": len(answers),
-        "without_known_optimum": sum(one.board.optimum is None for one in answers),
-        "tokens": sum(one.answer.tokens for one in answers),
+        "without_known_optimum": sum(answer.board.optimum is None for answer in answers),
+        "tokens": sum(answer.answer.tokens for answer in answers),
         "total": _plain({}, answers, (), samples),
         **{
             name: [_plain(place, group, published, samples) for place, group in groups]
@@ -97,8 +97,8 @@ def print_rates(
     answers: Sequence[JudgedAnswer], published: Sequence[PublishedResult], samples: int = 1
 ) -> None:
     """Print valid and optimal rates and the ISR by agents and size, next to published rates."""
-    models = dict.fromkeys(one.model for one in published)
-    printed = {(one.num_agents, one.size, one.model): one for one in published}
+    models = dict.fromkeys(result.model for result in published)
+    printed = {(result.num_agents, result.size, result.model): result for result in published}
     for metric, own in _OWN.items():
         title = f"\n{metric.capitalize()}, per cent [95% interval]"
         table = new_table(title, "agents, board", "n", *own.values(), *models)
@@ -117,10 +117,10 @@ def print_rates(
             passed = (interval_text(*_pass_rate(group, "valid", k)) for k in sizes)
             table.add_row(_name(agents, size), f"{len(group)}", *passed)
         print_table(table)
-    if any(one.misprinted for one in published):
+    if any(result.misprinted for result in published):
         console.print("* misprinted: not the mean of its cells, or not a count of 150 boards.")
     _print_totals(answers)
-    total, tokens = _rates(answers), [one.answer.tokens for one in answers]
+    total, tokens = _rates(answers), [answer.answer.tokens for answer in answers]
     failures = ", ".join(f"{name} {count}" for name, count in total.failures.items())
     console.print(
         f"First failures: {failures or 'none'}.\n"
@@ -139,7 +139,7 @@ def _print_totals(answers: Sequence[JudgedAnswer]) -> None:
     heads = (VALID, ISR, "optimal makespan", "optimal sum of costs")
     table = new_table("\nBy configuration, per cent [95% interval]", "", "n", *heads)
     for place, group in [*_groups(answers, "config"), ({"config": "all"}, answers)]:
-        cells = [_rate(group, one) for columns in _OWN.values() for one in columns]
+        cells = [_rate(group, column) for columns in _OWN.values() for column in columns]
         table.add_row(place["config"], f"{len(group)}", *cells)
     print_table(table)
 
@@ -188,11 +188,11 @@ def _rate(answers: Sequence[JudgedAnswer], metric: str) -> str:
 def _pass_rate(
     answers: Sequence[JudgedAnswer], metric: str, k: int = 1
 ) -> tuple[float, float, float]:
-    return pass_rate(((one.board.key, one.episode.succeeds(metric)) for one in answers), k)
+    return pass_rate(((answer.board.key, answer.episode.succeeds(metric)) for answer in answers), k)
 
 
 def _rates(answers: Sequence[JudgedAnswer]) -> Rates:
-    return rates_of([one.episode for one in answers])
+    return rates_of([answer.episode for answer in answers])
 
 
 def _plain(
@@ -211,8 +211,8 @@ def _plain(
     return {
         **place,
         "count": rates.count,
-        "tokens": sum(one.answer.tokens for one in answers),
-        "truncated": sum(one.answer.truncated for one in answers),
+        "tokens": sum(answer.answer.tokens for answer in answers),
+        "truncated": sum(answer.answer.truncated for answer in answers),
         **counts,
         "isr": six_digits(rates.isr or 0.0),
         "intervals": {
@@ -241,9 +241,9 @@ def _agents(answered: tuple[BenchmarkBoard, BenchmarkAnswer]) -> int:
 def _instance_set(boards: Sequence[BenchmarkBoard]) -> InstanceSet:
     """Return the boards, all with the same number of agents, with optima and without plans."""
     agents, side = boards[0].num_agents, max(board.size for board in boards)
-    instances = [parse_grid(one.grid, max_size=side, max_agents=agents) for one in boards]
+    instances = [parse_grid(board.grid, max_size=side, max_agents=agents) for board in boards]
     has_optimum = [board.optimum is not None for board in boards]
-    costs, makespans = np.array([one.optimum or (-1, -1) for one in boards], np.int16).T
+    costs, makespans = np.array([board.optimum or (-1, -1) for board in boards], np.int16).T
     no_plan = np.zeros((len(boards), 0, agents), np.int8)
     solutions: dict[str, Any] = {
         "status": np.where(has_optimum, Status.OPTIMAL, Status.UNKNOWN).astype(np.int8),

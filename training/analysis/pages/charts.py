@@ -96,7 +96,7 @@ def line_chart(
     boundaries: Sequence[tuple[float, str]] = (),  # x and name of sections
 ) -> str | None:
     """Draw curves over a common x axis; curves of more than 24 points also get a running mean."""
-    lines = [(one, np.array(one.x, float), np.array(one.y, float)) for one in curves]
+    lines = [(curve, np.array(curve.x, float), np.array(curve.y, float)) for curve in curves]
     if log:
         lines = [(one, x, np.log10(np.where(y > 0, y, np.nan))) for one, x, y in lines]
     lines = [(one, x, y) for one, x, y in lines if np.isfinite(y).any()]

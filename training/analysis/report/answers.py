@@ -54,7 +54,7 @@ def answers_json(
     choices += [(TEXT_LIMITS[-1], number, 1) for number in range(1, len(stages))]
     choices += [(TEXT_LIMITS[-1], len(stages) - 1, 2**power) for power in range(1, 20)]
     for limit, left_out, one_in in choices if stages else ():
-        chosen = [replace(one, episodes=one.episodes[::one_in]) for one in stages[left_out:]]
+        chosen = [replace(stage, episodes=stage.episodes[::one_in]) for stage in stages[left_out:]]
         text = escaped_json(answers(run, chosen, plans, limit))
         if len(text) <= max_characters:
             return EmbeddedAnswers(text, left_out, one_in)
@@ -87,11 +87,11 @@ def answers(
     """
     boards: dict[tuple[int, Grid], tuple[int, EpisodeRecord]] = {}
     for stage in stages:
-        for one in stage.episodes:
-            boards.setdefault((one.id, one.lines), (len(boards), one))
+        for episode in stage.episodes:
+            boards.setdefault((episode.id, episode.lines), (len(boards), episode))
     groups = list(dict.fromkeys([*run.groups, *(one.group for _, one in boards.values())]))
     kinds = dict.fromkeys([*_VALID, *run.words.failures])
-    kinds |= dict.fromkeys(_result(one) for stage in stages for one in stage.episodes)
+    kinds |= dict.fromkeys(_result(episode) for stage in stages for episode in stage.episodes)
     results = {name: place for place, name in enumerate(kinds)}
     return {
         "lake": run.on_the_lake,
@@ -106,8 +106,8 @@ def answers(
             {
                 "name": run.stage_name(stage.number),
                 "answers": [
-                    [boards[one.id, one.lines][0], *_answer(one, results, text_limit)]
-                    for one in stage.episodes
+                    [boards[episode.id, episode.lines][0], *_answer(episode, results, text_limit)]
+                    for episode in stage.episodes
                 ],
             }
             for stage in stages
@@ -132,10 +132,10 @@ def _plans_by_board(stages: Sequence[ReportedStage], validation: Any) -> PlansBy
     """Return plans from a solved set of boards, and solve all other answered boards."""
     plans = solver_plans(validation) if isinstance(validation, InstanceSet) else {}
     others = {
-        one.lines: None
+        episode.lines: None
         for stage in stages
-        for one in stage.episodes
-        if one.lake is not None and one.lines not in plans
+        for episode in stage.episodes
+        if episode.lake is not None and episode.lines not in plans
     }
     lines = (json.dumps({"id": row, "grid": grid}).encode() for row, grid in enumerate(others))
     solved = (record.get("plan") for _, record in solve_lines(lines))

@@ -158,7 +158,7 @@ def _signals(run: ReportedRun) -> list[tuple[str, list[str]]]:
     and the share of training groups without a valid answer.
     """
     ends = [evidence_of(stage.number, stage.episodes) for stage in run.validated]
-    trained = sorted({one.stage for one in run.updates})
+    trained = sorted({update.stage for update in run.updates})
 
     def from_to(values: Sequence[float | None], form: str) -> str:
         words = ["-" if value is None else form % value for value in values]
@@ -166,9 +166,9 @@ def _signals(run: ReportedRun) -> list[tuple[str, list[str]]]:
 
     def without_success(stage: int, group: str) -> float | None:
         rows = [
-            one.by_group[group]
-            for one in run.updates
-            if one.stage == stage and group in one.by_group
+            update.by_group[group]
+            for update in run.updates
+            if update.stage == stage and group in update.by_group
         ]
         prompts = sum(row.prompts for row in rows)
         return 100 * sum(row.without_success for row in rows) / prompts if prompts else None

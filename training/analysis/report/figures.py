@@ -126,7 +126,7 @@ def training_figures(run: ReportedRun) -> list[PageFigure]:
     ]
     for heading, y_label, fields in _UPDATES:
         curves = [
-            Curve(name, numbers, [getattr(one, field) for one in run.updates], colour)
+            Curve(name, numbers, [getattr(update, field) for update in run.updates], colour)
             for colour, (name, field) in enumerate(fields.items())
         ]
         figures += _over_updates(run, heading, y_label, curves, zero=fields is not _RATIO)
@@ -136,10 +136,10 @@ def training_figures(run: ReportedRun) -> list[PageFigure]:
 def speed_figures(run: ReportedRun) -> list[PageFigure]:
     """Draw the speed and memory of the updates, if measured."""
     by_update = {(one.stage, one.update): one for one in run.timings if one.update is not None}
-    timings = [by_update.get((one.stage, one.update)) for one in run.updates]
+    timings = [by_update.get((update.stage, update.update)) for update in run.updates]
 
     def curve(name: str, field: str, colour: int = 0) -> Curve:
-        values = [None if one is None else getattr(one, field) for one in timings]
+        values = [None if timing is None else getattr(timing, field) for timing in timings]
         return Curve(name, range(1, len(values) + 1), values, colour)
 
     memory = [curve("device", "device_gib"), curve("host", "host_gib", 1)]
@@ -155,7 +155,7 @@ def _over_updates(
     run: ReportedRun, heading: str, y_label: str, curves: Sequence[Curve], *, zero: bool = True
 ) -> list[PageFigure]:
     """Draw curves over all updates, as shares if `y_label` ends with a percent sign."""
-    stages = [one.stage for one in run.updates]
+    stages = [update.stage for update in run.updates]
     begins = [
         (float(i), f"stage {stage}")
         for i, stage in enumerate(stages, 1)
@@ -200,7 +200,7 @@ def _atlas_tables(atlas: DesignAtlas) -> list[Tiles]:
     """Return one table per map size, with hole levels as columns and kinds of boards as rows."""
     tables = []
     for group in dict.fromkeys(cell.group for cell in atlas.cells):
-        cells = {tuple(one.knobs.values()): one for one in atlas.cells if one.group == group}
+        cells = {tuple(cell.knobs.values()): cell for cell in atlas.cells if cell.group == group}
         holes, waits = (sorted(set(levels)) for levels in zip(*cells, strict=True))
         measured = {
             place: float("nan") if one.learnability is None else one.learnability

@@ -147,7 +147,7 @@ def read_run(path: Path) -> ReportedRun:
     directory, reader = RunDirectory(path), _Reader(path)
     config = directory.config()
     metrics = reader.values(directory.metrics)
-    updates = [one for one in metrics if isinstance(one, records.UpdateMetrics)]
+    updates = [record for record in metrics if isinstance(record, records.UpdateMetrics)]
     numbers = sorted({*directory.stage_numbers(), *range(config.stages.count + 1)})
     for number in directory.stage_numbers():
         file = directory.stage(number).digests
@@ -161,7 +161,7 @@ def read_run(path: Path) -> ReportedRun:
         config=config,
         config_text=TextFile(directory.config_file).read(),
         warm_start=tuple(one for one in metrics if isinstance(one, records.WarmStartMetrics)),
-        updates=tuple({(one.stage, one.update): one for one in updates}.values()),
+        updates=tuple({(update.stage, update.update): update for update in updates}.values()),
         timings=reader.values(directory.timings),
         stages=tuple(_stage(number, directory.stage(number), reader) for number in numbers),
         finished=bool(finished),

@@ -97,7 +97,7 @@ def compare(
         "boards": len(boards),
         "arms": {
             name: {
-                "seeds": [one.run.seed for one in rows],
+                "seeds": [row.run.seed for row in rows],
                 "against": (other := study.config.against(name)),
                 "cells": [
                     place | _cell(rows, by_engineer.get(other or "", []), chosen)
@@ -107,9 +107,9 @@ def compare(
             for name, rows in by_engineer.items()
         },
         "published": [
-            {"model": one.model, "num_agents": one.num_agents, "size": one.size}
-            | {"valid": one.valid, "optimal": one.optimal}
-            for one in published
+            {"model": result.model, "num_agents": result.num_agents, "size": result.size}
+            | {"valid": result.valid, "optimal": result.optimal}
+            for result in published
         ],
     }
 
@@ -204,7 +204,7 @@ def _cell(
     runs: Sequence[BenchmarkRun], others: Sequence[BenchmarkRun], chosen: np.ndarray
 ) -> Results:
     """Return the rates of an arm on the chosen boards, and the differences from another arm."""
-    failures = np.stack([one.failures[chosen] for one in runs])
+    failures = np.stack([run.failures[chosen] for run in runs])
     shared = {one.run.seed for one in runs} & {one.run.seed for one in others}
 
     def difference(metric: str) -> Results:
@@ -219,7 +219,7 @@ def _cell(
         "count": len(chosen),
         "rates": {
             metric: asdict(
-                mean_interval(np.stack([one.scores[metric][chosen] for one in runs]).astype(int))
+                mean_interval(np.stack([run.scores[metric][chosen] for run in runs]).astype(int))
             )
             for metric in METRIC_NAMES
         },
@@ -236,7 +236,7 @@ def _by_place(arm: Results) -> dict[tuple[int | None, int | None], Results]:
 
 def _published(results: Results, agents: int) -> dict[str, dict[int | None, Results]]:
     models: dict[str, dict[int | None, Results]] = {}
-    for one in results["published"]:
-        if one["num_agents"] == agents:
-            models.setdefault(one["model"], {})[one["size"]] = one
+    for result in results["published"]:
+        if result["num_agents"] == agents:
+            models.setdefault(result["model"], {})[result["size"]] = result
     return models

@@ -72,7 +72,7 @@ class StudyConfig(Section):
 
     def against(self, name: str) -> str | None:
         """Return the engineer that engineer `name` is compared with; None for the baseline."""
-        (engineer,) = (one for one in self.engineers if one.name == name)
+        (engineer,) = (engineer for engineer in self.engineers if engineer.name == name)
         return None if name == self.baseline else engineer.against or self.baseline
 
 
@@ -215,7 +215,7 @@ def _only(config: StudyConfig, names: Sequence[str]) -> StudyConfig:
         meant = did_you_mean(unknown[0], all_names)
         allowed = f"{', '.join(all_names)}{meant}"
         raise UserError(f"--engineers: got {unknown[0]!r}, allowed are {allowed}")
-    chosen = [one for one in config.engineers if one.name in names]
+    chosen = [engineer for engineer in config.engineers if engineer.name in names]
     baseline = config.baseline if config.baseline in names else chosen[0].name
     chosen = [
         one if one.against in names else one.model_copy(update={"against": None}) for one in chosen

@@ -25,7 +25,7 @@ def engineer_colours(results: Results) -> dict[str, int]:
 
 def kind_colours(results: Results) -> dict[str, int]:
     """Return the number of the colour of each kind of failure that occurs."""
-    shares = [kinds for one in results["engineers"].values() for kinds in one["kinds"]]
+    shares = [kinds for result in results["engineers"].values() for kinds in result["kinds"]]
     kinds = [kind for kind in shares[0] if kind != "valid" and any(one[kind] for one in shares)]
     return {kind: number % len(COLOURS) for number, kind in enumerate(kinds)}
 

@@ -83,11 +83,11 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
     config = check_configuration(directory, run, expected)
     stages = [directory.stage(stage) for stage in range(config.stages.count + 1)]
     answers = [stage.episodes.read() for stage in stages]
-    boards = tuple(one.lines for one in answers[0])
+    boards = tuple(answer.lines for answer in answers[0])
     for stage, episodes in zip(stages, answers, strict=True):
         if not episodes:
             raise UserError(f"{stage.episodes.path}: holds no answers")
-        if tuple(one.lines for one in episodes) != boards:
+        if tuple(episode.lines for episode in episodes) != boards:
             raise UserError(f"{stage.path}: was validated on other boards than {stages[0].path}")
     decisions = [stage.decision.read() for stage in stages[1:]]
     return FinishedRun(
@@ -100,7 +100,7 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
         kinds=np.array([[KINDS.index(one.failure or "valid") for one in row] for row in answers]),
         isr=count_answers(0, answers[-1]).total.isr or 0.0,
         configurations=tuple(stage.configuration.read().values() for stage in stages[1:]),
-        ledger=_ledger(directory, config, sum((one.spent for one in decisions), Spent())),
+        ledger=_ledger(directory, config, sum((decision.spent for decision in decisions), Spent())),
         designs=tuple(decision.kind for decision in decisions[:-1]),
         rolled_back=sum(
             stage.gate.exists() and stage.gate.read().restored is not None for stage in stages[1:-1]
@@ -112,11 +112,11 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
 def _ledger(directory: RunDirectory, config: RunConfig, spent: Spent) -> dict[str, float]:
     metrics = directory.metrics.read()
     updates = {
-        (one.stage, one.update): one.resampled_boards or 0
-        for one in metrics
-        if isinstance(one, UpdateMetrics)
+        (record.stage, record.update): record.resampled_boards or 0
+        for record in metrics
+        if isinstance(record, UpdateMetrics)
     }
-    seconds = [(one.phase, sum(one.seconds.values())) for one in directory.timings.read()]
+    seconds = [(timing.phase, sum(timing.seconds.values())) for timing in directory.timings.read()]
     return {
         # Training boards: all prompts of each update, including the resampled ones.
         "training_instances": len(updates) * config.grpo.prompts_per_update + sum(updates.values()),

@@ -40,7 +40,7 @@ def build_results(
     return {
         "study": {
             "name": config.name,
-            "engineers": {one.name: list(one.set) for one in config.engineers},
+            "engineers": {engineer.name: list(engineer.set) for engineer in config.engineers},
             "seeds": list(config.seeds),
             "baseline": config.baseline,
             "against": against,

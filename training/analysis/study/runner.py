@@ -59,7 +59,7 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
     if study.warms_up:
         state = "finished" if _is_warm(directory) else "to do"
         table.add_row("warm start", " ".join(config.set), state)
-    overrides = {one.name: " ".join(one.set) for one in config.engineers}
+    overrides = {engineer.name: " ".join(engineer.set) for engineer in config.engineers}
     for run in runs:
         files = directory.run(run)
         state = "to be resumed" if files.path.exists() else "to do"
