@@ -1,5 +1,6 @@
 """Boards for tests, and comparisons of the solver with the oracles."""
 
+import itertools
 import operator
 import random
 from collections import Counter
@@ -54,6 +55,21 @@ def with_starts_on_goals(seed: int, count: int, **kinds) -> list[GridBoard]:
             goals = tuple(rng.sample(starts + board.goals, len(starts)))
         boards.append(replace(board, goals=goals))
     return boards
+
+
+def filled_boards(*agents: int) -> list[GridBoard]:
+    """Boards on which 3 to 5 agents fill all free cells, in a few shapes, with all goals."""
+    shapes = {
+        3: [((0, 0), (0, 1), (0, 2)), ((0, 0), (0, 1), (1, 0))],
+        4: [((0, 0), (0, 1), (1, 0), (1, 1)), ((0, 0), (0, 1), (0, 2), (1, 1))],
+        5: [((0, 0), (0, 1), (1, 0), (1, 1), (2, 1))],
+    }
+    return [
+        GridBoard(3, frozenset(cells), cells, goals)
+        for cells in itertools.chain(*map(shapes.get, agents))
+        for goals in itertools.permutations(cells)
+        if not any(map(operator.eq, cells, goals))
+    ]
 
 
 def instances(grids: list[Board], max_size: int, max_agents: int) -> jaxlake.Instance:

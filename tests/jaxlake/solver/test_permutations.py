@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import oracles
 from jaxlake.solver.permutations import proved_unsolvable
-from tests.jaxlake.solver.boards import instances
+from tests.jaxlake.solver.boards import filled_boards, instances
 
 COUNT, SIZE, SLOTS = 220, 5, 5
 _prove = partial(jax.jit, static_argnames="together")(proved_unsolvable)
@@ -78,7 +78,7 @@ def test_components_are_independent():
     grids = [
         oracles.random_grid(rng, n, rng.uniform(0.2, 0.6), k, together=rng.random() < 0.6)
         for n, k in [(4, 2), (4, 3), (4, 4), (5, 3), (5, 4), (5, 5)] * 110
-    ]
+    ] + filled_boards(3, 4, 5)
     unsolvable = np.array([not oracles.solvable(grid) for grid in grids])
     assert (_proved(grids) == unsolvable).all()
     connected = np.array([oracles.sum_of_distances(grid) is not None for grid in grids])

@@ -21,6 +21,7 @@ from tests.jaxlake.solver.boards import (
     ANSWER,
     assert_same,
     compare,
+    filled_boards,
     in_slots,
     instances,
     random_grids,
@@ -95,6 +96,7 @@ def test_two_agents_with_starts_on_goals_agree_with_all_oracles():
 )
 def test_more_agents_with_starts_on_goals_agree_with_all_oracles(agents, shape, batch):
     boards = with_starts_on_goals(SEED, BOARDS // 2, sizes=(3, 4, 5), agents=agents)
+    boards += filled_boards(*agents)
     truths = oracles.judge_all(boards)
     kinds = compare(boards, solve(instances(boards, **shape), batch), list(truths))
     assert kinds.keys() >= ALL_KINDS

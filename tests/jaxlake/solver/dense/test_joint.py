@@ -12,7 +12,12 @@ from jaxlake.solver.certificates import prepare_boards
 from jaxlake.solver.dense import joint
 from jaxlake.solver.dense.components import DenseBoards, component_sizes
 from jaxlake.solver.space_time import NEVER
-from tests.jaxlake.solver.boards import instances, random_grids, with_starts_on_goals
+from tests.jaxlake.solver.boards import (
+    filled_boards,
+    instances,
+    random_grids,
+    with_starts_on_goals,
+)
 
 HORIZON = 24
 RADIX = 32
@@ -34,7 +39,7 @@ SNAKE = [
 def solved():
     """Boards of one to three agents in three slots, and what the search says about them."""
     grids = random_grids(5, 100, sizes=(3, 4, 5), agents=(1, 2, 3))
-    grids += with_starts_on_goals(5, 50, sizes=(3, 4, 5), agents=(2, 3))
+    grids += with_starts_on_goals(5, 50, sizes=(3, 4, 5), agents=(2, 3)) + filled_boards(3)
     return grids, *_solve(grids, 5, 3)
 
 
@@ -136,7 +141,9 @@ def test_two_word_sets_agree_with_all_oracles():
 @pytest.mark.slow
 @pytest.mark.parametrize("slots", [3, 4, 5])
 def test_blocks_agree_with_whole_sets_and_oracles(slots):
-    grids = random_grids(9, 120, sizes=(3, 4), agents=(2, 3, slots), holes=0.4)
+    kinds = {"sizes": (3, 4), "agents": (2, 3, slots), "holes": 0.4}
+    grids = random_grids(9, 120, **kinds) + with_starts_on_goals(9, 60, **kinds)
+    grids += filled_boards(slots)
     boards, wanted, sizes = _prepare(grids, 4, slots)
     by_blocks = _solver(16)
     answers = by_blocks(boards, wanted)
