@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import dropwhile
 
 from jaxlake.board.dynamics import Action
-from jaxlake.language.json_plans import json_values, plans_of
+from jaxlake.language.json_plans import Named, json_values, plans_of
 
 Plan = tuple[tuple[int, ...], ...]
 
@@ -16,7 +16,7 @@ ACTION_WORDS: dict[str, int] = {
     "STAY": int(Action.WAIT),
     "NOOP": int(Action.WAIT),
 }
-"""The accepted action words, in capitals. `W` is WAIT; compass directions are not accepted."""
+"""The accepted action words, in capitals. `W` is WAIT; letters must be capitals."""
 
 
 @dataclass
@@ -32,33 +32,30 @@ class AgentPlan:
     block: int = 0  # shared by plans on consecutive lines
 
 
-_NAME = r"(?<![A-Za-z])agent[\s_#-]{0,3}(?P<agent>[0-9]+)(?![0-9A-Za-z])"
+_NAME = r"(?<![A-Za-z])(?:agent|robot)[\s_#-]{0,3}(?P<agent>[0-9]+)(?![0-9A-Za-z])"
 _ASIDE = r"(?:\s?\((?:[^()\n]|\([^()\n]{0,40}\)){0,80}\))?"
-_LABEL = r"(?:['\u2019]s)?(?:\s{1,3}(?:moves?|actions?|plan|path|sequence))?"
+_LABEL = r"(?:['\u2019]s)?(?:\s{1,3}(?:final|optimal|moves?|actions?|plan|path|sequence|is)){0,3}"
 _POINTER = r"[\s*_`\"'\u201d)\]}]{0,8}(?:[-=]{1,2}>|[:\uff1a|=\u2192\u21d2\u2013\u2014-])"
+_NAMES = re.compile(_NAME, re.IGNORECASE)
 _HEADER = re.compile(_NAME + _LABEL + _ASIDE + _POINTER, re.IGNORECASE)
 _BARE_HEADER = re.compile(_NAME + _LABEL + _ASIDE + f"(?:{_POINTER})?", re.IGNORECASE)
 _HEADING = re.compile(rf"[^\w\n]{{0,20}}{_NAME}{_LABEL}{_ASIDE}[\s*_`:]*", re.IGNORECASE)
-_LABELLED = re.compile(
-    r"[\s*_`]*(?:moves?|actions?|plan|path|sequence|answer)[\s*_`]*[:=]", re.IGNORECASE
-)
-# "Actions:" restates the actions described above it; "Move:" may label a single action.
-_RESTATES = re.compile(r"(?:moves|actions|plan|path|sequence|answer)[\s*_`]*[:=]$", re.IGNORECASE)
 _NUMBERED_AGENT = re.compile(r"\s*(?P<agent>[0-9]{1,2})\s*:")
 
-_ITEM = re.compile(r"\s*(?:[-*+\u2022]\s+|[0-9]{1,3}[.)]\s+)")
-_STEP = re.compile(
-    r"[\s*_#>+\u2022(-]*(?:(?:at|in)\s)?(?:(?:time\s?)?step|time|t)\s*[=#]?\s*"
-    r"(?P<step>[0-9]{1,3})\b[\s*_]*[:.,)|-]?",
-    re.IGNORECASE,
+_STEP = (
+    r"[^\w\n]{0,20}(?:(?:at|in)\s)?(?:(?:time\s?)?step|time|t)\s{0,3}[=#]?\s{0,3}"
+    r"(?P<step>[0-9]{1,3})\b[\s*_]*[:.,)|-]?"
 )
-_NUMBERED_STEP = re.compile(r"\s*\(?(?P<step>[0-9]{1,3})[.):]\s")
+_TIME = re.compile(rf"{_STEP}|\s*\(?(?P<number>[0-9]{{1,3}})[.):]\s", re.IGNORECASE)
+# "Actions:" restates the actions described above it; "Move:" may label a single action.
+_LABELLED = (
+    r"[\s*_`]*(?:(?P<restates>moves|actions|plan|path|sequence|answer)|move|action)[\s*_`]*[:=]"
+)
 _MARKER = re.compile(
-    rf"(?:{_ITEM.pattern})?(?:{_STEP.pattern.replace('?P<step>', '')}|{_LABELLED.pattern})?",
-    re.IGNORECASE,
+    rf"(?:\s*(?:[-*+\u2022]\s+|[0-9]{{1,3}}[.)]\s+))?(?:{_STEP}|{_LABELLED})?", re.IGNORECASE
 )
-_FENCE = re.compile(r"\s*(?:```|~~~)[A-Za-z]*\s*")
-_RULE = re.compile(r"[\s|:+-]+")
+# Numbers in front of the actions of a line: "1. RIGHT 2. DOWN", "t=1: RIGHT, t=2: DOWN".
+_NUMBER = re.compile(r"\b(?:(?:step|time|t)\s?[=#]?\s?)?([0-9]{1,3})\s?[.):]\s", re.IGNORECASE)
 
 _POSITION = re.compile(
     r"(?:\b(?:at|from|in|into|on|to)\s{1,3})?[(\[]\s*[0-9]{1,3}\s*,\s*[0-9]{1,3}\s*[)\]]",
@@ -67,15 +64,24 @@ _POSITION = re.compile(
 _ASIDES = re.compile(r"\(([^()]*)\)")
 _UNITS = frozenset("step steps move moves action actions".split())  # noqa: SIM905
 _REPEATS = re.compile(
-    r"\s*(?:[x\u00d7*]\s?[0-9]+|[0-9]+\s?(?:[x\u00d7]|times|steps?|moves?|actions?)?|twice|thrice)\s*",
+    r"\s*(?:[x\u00d7*]\s?[0-9]+|[0-9]+\s?(?:[x\u00d7]|times|steps?|moves?|actions?)?|twice|thrice|again|until|or|\u2026)\s*",
     re.IGNORECASE,
 )
 _ELLIPSIS = "\u2026"
-# A truncated action or LaTeX command at the end of the text.
-_CUT = re.compile(r"(?:\b[UDLRW]|\\[A-Z]*)\Z", re.IGNORECASE)
+_ELLIPSES = re.compile(r"\.\.\.|\band\s(?:so\s(?:on|forth)|repeat)\b|\betc\b", re.IGNORECASE)
+_CUT_MARK = "\ufffe"
+# A truncated action or LaTeX command at the end of the text, and a truncated name.
+_CUT = re.compile(r"(?:\b(?:U|DO?W?|LE?F?|RI?G?H?|WA?I?)|\\[A-Za-z]*)\Z")
+_CUT_NAME = re.compile(r"\n\W*(?:A|Ag|Age|Agen|Agent)\s*\Z", re.IGNORECASE)
+_ALLOWED = ", ".join(action.name for action in Action)
 _NAMED_IN_FULL = re.compile(rf"\b(?:{'|'.join(action.name for action in Action)})\b")
+_STRUCK_OUT = re.compile(r"~~[^~\n]+~~")
 _MARKUP = re.compile(r"<[/A-Za-z|\uff5c][^<>\n]{0,60}>")
 _SENTENCE = re.compile(r"[.!;]\s+(?=[A-Z][a-z])")
+_REJECTED = re.compile(
+    r"\W*(?:(?:i|we)\s)?(?:also\s(?:considered|tried)|(?:rejected|discarded)(?:\s\w+)?\W*\Z)",
+    re.IGNORECASE,
+)
 _LATEX = re.compile(r"\\(?:begin|end)\s?\{[a-z*]{1,20}\}|\\[A-Za-z]+|\\[]\[(),;:! ]|[$&]")
 # Bullets, brackets, quotes, dashes, right arrows and emoji, which do not denote actions.
 _PUNCTUATION = (
@@ -89,48 +95,49 @@ _TOKEN = re.compile(
     | (?P<symbol>.)""",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
-_FILLERS = frozenset("and go goes move moves take takes then to".split())  # noqa: SIM905
-# Words of sentences: text after an agent's name that holds one of them is a remark, not a plan.
-_SENTENCE_WORDS = frozenset(
-    """a after again agent agents all already also always are arrive arrives at avoid avoids away
-    be because before blocked blocks both but by can cannot cell cells clear collide collides
-    collision conflict conflicts cost costs does done each ends enters finish finishes first for
-    free from gets goal goals going has have he her his hole holes i if in into is it its just last
-    leave leaves left-hand makes may must my need needs next no not now of off on once one only or
-    other our out over pass passes path plan position reach reached reaches same second she should
-    since so start starting starts step steps still stops that the their there they this through
-    time times total travels twice two until using via wait-free wants was we when where which
-    while will with without would yes you""".split()  # noqa: SIM905
-)
+FILLERS = frozenset("and for go goes move moves move take takes then to".split())  # noqa: SIM905
+"""Words between actions that the parser ignores."""
 
 
-def find_plans(text: str, num_agents: int) -> list[AgentPlan]:
-    """Return the plans of agents in the order of the text, remarks included."""
-    found: list[AgentPlan] = []
+def find_plans(text: str, num_agents: int, *, tagged: bool = False) -> list[AgentPlan]:
+    """Return the plans of agents in the order of the text, remarks included.
+
+    A tagged text may also consist of one line of actions per agent, without names.
+    """
+    tail = text[-40:]
+    if _NAMED_IN_FULL.search(text):
+        if _CUT.search(tail):
+            text += _CUT_MARK
+        elif name := _CUT_NAME.search(tail):
+            text = text[: len(text) - len(tail) + name.start()]
+    reader = _Reader(text, num_agents, in_fence=not tagged and text.count("```") % 2 == 1)
     end = 0
-    blocks = count()
     for start, stop, value in json_values(text):
-        named = plans_of(value)
-        if named is None:
-            continue
-        found += _Lines(text[end:start], num_agents, blocks, last=False).read()
-        block = next(blocks)
-        found += [_from_json(agent, items, block) for agent, items in named]
-        end = stop
-    return found + _Lines(text[end:], num_agents, blocks, last=True).read()
+        if named := plans_of(value):
+            reader.read(text[end:start])
+            reader.read_json(named)
+            end = stop
+    reader.read(text[end:])
+    return _unnamed(text, num_agents) if tagged and not reader.plans else reader.plans
 
 
-def _from_json(agent: str, items: Sequence[object], block: int) -> AgentPlan:
-    plan = AgentPlan(_number(agent), block=block)
-    for item in items:
-        read = _read_actions(item, plan.agent) if isinstance(item, str) else None
-        if read is None or read.error or not read.actions:
-            plan.error = plan.error or _unknown(str(item), plan.agent)
-        else:
-            plan.actions += read.actions
-    # {"agent_0": 3} gives a cost or a cell.
-    plan.remark = bool(items) and all(str(item).isdecimal() for item in items)
-    return plan
+def _unnamed(text: str, num_agents: int) -> list[AgentPlan]:
+    """Read one line of actions per agent and nothing else; a single agent may use more lines."""
+    lines = [line for line in _clean_lines(text) if re.search(r"\w", line)]
+    if num_agents == 1:
+        lines = [" ".join(_MARKER.sub("", line, count=1) for line in lines)]
+    plans = [_read_actions(line, agent) for agent, line in enumerate(lines)]
+    complete = len(plans) == num_agents and all(plan.actions and not plan.error for plan in plans)
+    return plans if complete else []
+
+
+def _clean_lines(text: str) -> list[str]:
+    text = _STRUCK_OUT.sub(" ", text)
+    if "\\" in text:
+        for end_of_line in ("\\\\", "\\n", "\\\n"):
+            text = text.replace(end_of_line, "\n")
+        text = _LATEX.sub(" ", text)
+    return _MARKUP.sub("\n", text).splitlines()
 
 
 def _number(digits: str) -> int:
@@ -138,34 +145,28 @@ def _number(digits: str) -> int:
     return int(digits[:9])
 
 
-class _Lines:
-    """Reads a part of the text line by line."""
+class _Reader:
+    """Reads the parts of a text line by line."""
 
-    def __init__(self, text: str, num_agents: int, blocks: Iterator[int], *, last: bool) -> None:
-        if last and _CUT.search(text[-40:]) and _NAMED_IN_FULL.search(text):
-            text += _ELLIPSIS
-        if "\\" in text:
-            for end_of_line in ("\\\\", "\\n", "\\\n"):
-                text = text.replace(end_of_line, "\n")
-            text = _LATEX.sub(" ", text)
-        self._lines = _MARKUP.sub("\n", text).splitlines()
-        self._last = last
-        self._ends_in_word = text[-1:].isalnum() or text[-1:] == _ELLIPSIS
-        self._blocks = blocks
-        self._block = next(blocks)
+    def __init__(self, text: str, num_agents: int, *, in_fence: bool) -> None:
+        self.plans: list[AgentPlan] = []
+        self._block = 0
         self._num_agents = num_agents
-        self._names_agents = re.search(_NAME, text, re.IGNORECASE) is not None
-        self._found: list[AgentPlan] = []
+        self._in_fence = in_fence  # the text ends in a code block
+        self._names_agents = _NAMES.search(text) is not None
         self._open: AgentPlan | None = None  # the plan that the next lines may continue
         self._as_list = False  # the actions of the open plan follow below its name
         self._bare = False  # no text has followed the name of the open plan yet
         self._blank = False  # a blank line has followed its last action
-        self._brackets = 0  # number of brackets opened since its name
-        self._steps = _Steps(num_agents)
+        self._rejected = False  # the last line of prose introduces rejected plans
+        self._steps: list[dict[int, AgentPlan]] = []  # the agents' actions by time step
+        self._first_step = 0
 
-    def read(self) -> list[AgentPlan]:
+    def read(self, text: str) -> None:
+        """Read a part without JSON."""
+        self._block += 1
         rows: list[str] = []
-        for line in self._lines:
+        for line in _clean_lines(text):
             if line.count("|") >= 2:
                 rows.append(line)
                 continue
@@ -173,49 +174,66 @@ class _Lines:
             rows = []
             self._line(line)
         self._table(rows)
-        self._found += self._steps.finish()
-        if self._last and (plan := self._open) is not None:
-            plan.cut_off = not plan.loose if plan.error is None else self._ends_in_word
-            if self._brackets > 0 and plan.error is None:
+        self._finish_steps()
+        if plan := self._open:
+            plan.cut_off = not plan.loose
+            listed = _NAMES.split(text)[-1].lstrip("]}")
+            opened = sum(map(listed.count, "[{")) > sum(map(listed.count, "]}"))
+            if plan.error is None and (opened or self._in_fence):
                 plan.error = f"the list of agent {plan.agent} is never closed"
         self._close()
-        return self._found
+
+    def read_json(self, named: Named) -> None:
+        """Read the lists of actions of a JSON value."""
+        self._block += 1
+        for agent, items in named:
+            plan = AgentPlan(_number(agent))
+            for item in items:
+                read = _read_actions(item, plan.agent) if isinstance(item, str) else None
+                if read is None or read.error or not read.actions:
+                    plan.error = plan.error or _unknown(str(item), plan.agent)
+                else:
+                    plan.actions += read.actions
+            # {"agent_0": 3} gives a cost or a cell.
+            plan.remark = bool(items) and all(str(item).isdecimal() for item in items)
+            self._record(plan)
 
     def _table(self, rows: Sequence[str]) -> None:
         """Read the lines of a table with one row or one column per agent."""
         if not rows:
             return
-        self._block = next(self._blocks)
-        cells = [[cell.strip() for cell in row.strip().strip("|").split("|")] for row in rows]
-        head, body = cells[0], [row for row in cells[1:] if not _RULE.fullmatch("|".join(row))]
+        self._block += 1
+        table = [[cell.strip() for cell in row.strip().strip("|").split("|")] for row in rows]
         columns = {
             index: _number(name["agent"])
-            for index, cell in enumerate(head)
-            if (name := re.search(_NAME, cell, re.IGNORECASE)) and "pos" not in cell.lower()
+            for index, cell in enumerate(table[0])
+            if (name := _NAMES.search(cell))
         }
-        if len(columns) > 1 and len(set(columns.values())) == len(columns):
+        if len(columns) > 1 or (self._num_agents == 1 and columns and 0 not in columns):
             self._close()
-            for index, agent in columns.items():
-                texts = [row[index] if index < len(row) else "" for row in body]
-                self._found.append(_column(agent, texts))
+            self._finish_steps()
+            for step, row in enumerate(table[1:]):
+                self._begin_step(step)
+                self._add_moves(
+                    _read_actions(row[index], agent)
+                    if index < len(row)
+                    else AgentPlan(agent, error="the table is cut off")
+                    for index, agent in columns.items()
+                )
+            self._finish_steps()
             return
-        for label, *row in cells:
+        for label, *row in table:
             worded = [cell for cell in row if re.search(r"[^\W\d]", cell)]
             if len(worded) == 1:  # numbers in the row of a plan are its length or cost
                 row = worded
-            named = f"Agent {label}" if "agent" in head[0].lower() and label.isdecimal() else label
-            line = "|".join(["", named, *row])
-            if not _RULE.fullmatch(line):
-                self._line(line)
+            if label.isdecimal() and "agent" in table[0][0].lower():
+                label = f"Agent {label}"
+            self._line("|".join(["", label, *row]))
 
     def _line(self, line: str) -> None:
-        if _FENCE.fullmatch(line):
-            if self._open and self._open.actions:
-                self._close()
-            return
         if not line.strip():
             self._blank = True
-            self._block = next(self._blocks)
+            self._block += 1
             return
         if self._step(line):
             return
@@ -225,84 +243,105 @@ class _Lines:
         if not headers and not self._names_agents and (heading := _NUMBERED_AGENT.match(line)):
             headers = [heading]
         if headers:
-            self._headers(line, headers)
+            self._named(line, headers)
         else:
             self._continued(line)
         self._blank = False
 
     def _step(self, line: str) -> bool:
         """Read a line with the agents' actions in a time step; return whether it is one."""
-        marker = _STEP.match(line)
-        numbered = None if marker else _NUMBERED_STEP.match(line)
-        found = marker or numbered
-        if found and self._open is not None and not re.search(_NAME, line, re.IGNORECASE):
-            return False  # an item of the open agent's list
-        rest = line[found.end() :] if found else line
+        marker = _TIME.match(line)
+        rest = line[marker.end() :] if marker else line
         names = list(_BARE_HEADER.finditer(rest))
-        if found and not rest.strip(" *_:"):
+        if marker and not rest.strip(" *_:"):
             self._close()
-            self._steps.begin(int(found["step"]))
+            self._begin_step(int(marker["step"] or marker["number"]))
             return True
-        if found and len(names) >= (1 if marker else min(2, self._num_agents)):
+        needed = min(2, self._num_agents) if marker and marker["number"] else 1
+        if len(names) >= needed and (marker or self._steps):
             moves = list(_between(rest, names))
-            if all(len(move.actions) <= 1 and not move.error for move in moves):
+            if all(len(move.actions) <= 1 for move in moves):
                 self._close()
-                self._steps.begin(int(found["step"]))
-                return self._steps.add(moves)
-        if not found and self._steps.running and names:
-            moves = list(_between(rest, names))
-            if all(len(move.actions) <= 1 and not move.error for move in moves):
-                return self._steps.add(moves)
-        if names and self._steps.running:
-            self._found += self._steps.finish()
+                if marker:
+                    self._begin_step(int(marker["step"] or marker["number"]))
+                return self._add_moves(moves)
+        if names:
+            self._finish_steps()
         return False
 
-    def _headers(self, line: str, headers: Sequence[re.Match[str]]) -> None:
-        self._brackets = _unclosed(line[headers[-1].end() :])
+    def _begin_step(self, step: int) -> None:
+        """Begin a step; a number that does not follow the last one begins a new list."""
+        if step != self._first_step + len(self._steps):
+            self._steps, self._first_step = [], step
+        self._steps.append({})
+
+    def _add_moves(self, moves: Iterable[AgentPlan]) -> bool:
+        """Add moves to the current step; return False if an agent already has one."""
+        for move in moves:
+            if move.remark or not (move.actions or move.error):
+                continue
+            if move.agent in self._steps[-1]:
+                self._steps = []
+                return False
+            self._steps[-1][move.agent] = move
+        return True
+
+    def _finish_steps(self) -> None:
+        """Record the plans of all agents if the steps hold all of them without a gap."""
+        steps = list(dropwhile(lambda step: not step, self._steps))  # positions at the start
+        first, self._steps = self._first_step, []
+        if first > 1 or not steps or set(steps[0]) != set(range(self._num_agents)):
+            return
+        moves = [[step[agent] for step in steps if agent in step] for agent in steps[0]]
+        if any(own[-1] is not steps[len(own) - 1].get(own[0].agent) for own in moves):
+            return
+        self._block += 1
+        for own in moves:
+            actions = [action for move in own for action in move.actions]
+            error = next((move.error for move in own if move.error), None)
+            self._record(AgentPlan(own[0].agent, actions, error, loose=True))
+
+    def _named(self, line: str, headers: Sequence[re.Match[str]]) -> None:
+        rejected = self._rejected or _REJECTED.match(line[: headers[0].start()]) is not None
         for plan in _between(line, headers):
             self._close()
             self._open = plan
-            plan.loose |= len(headers) > 1 and len(plan.actions) == 1
+            plan.remark |= rejected
+            # "Agent 0: DOWN to (1, 1)" may quote one step of the plan.
+            plan.loose |= len(plan.actions) == 1 and (len(headers) > 1 or "(" in line)
             self._as_list = not plan.actions
             self._bare = not re.search(r"\w", line[headers[-1].end() :])
-            if plan.actions or plan.error or plan.remark:
-                self._record(plan)
+            self._record(plan)
             if plan.remark:
                 self._open = None
 
     def _continued(self, line: str) -> None:
         """Read a line without an agent's name: more actions of the open plan, or prose."""
-        plan = self._open
+        plan, last = self._open, self.plans[-1] if self.plans else None
         marker = _MARKER.match(line)
-        marked = marker is not None and marker.end() > 0
-        body = line[marker.end() :] if marker else line
-        agent = plan.agent if plan else self._found[-1].agent if self._found else 0
-        read = _read_actions(body, agent)
+        assert marker is not None  # all parts are optional
+        body, listed = line[marker.end() :], marker.end() > 0 and self._as_list
+        read = _read_actions(body, plan.agent if plan else last.agent if last else 0)
         self._bare = False
-        self._brackets += _unclosed(line)
-        words = _words(body)
         # "Wait, they collide." or "Right, let's check." below a plan
-        said = read.loose and (read.error is None or words[0].istitle())
-        said = said or not any(word.isalnum() for word in words)
-        said = said and not (plan and (not plan.actions or (marked and self._as_list)))
-        if read.remark or said or not (read.actions or read.error):
-            self._block = next(self._blocks)
-            numbered = marker is not None and re.search("[0-9]", marker[0])
-            hidden = read.remark and any(_action(word) is not None for word in words if word[1:])
-            if plan and marked and ((numbered and hidden) or len(re.findall(r"\w+", body)) == 1):
-                self._record(plan)
-                plan.error = plan.error or _unknown(body.strip(), agent)
+        exclamation = read.loose and not listed
+        prose = read.remark or exclamation or not re.search(r"\w", body)
+        if prose or not (read.actions or read.error):
+            self._block += 1
+            self._rejected = _REJECTED.match(line) is not None
+            words = _words(body)
+            numbered = listed and re.search("[0-9]", marker[0])
+            hidden = numbered and any(_action(word) is not None for word in words if word[1:])
+            if plan and marker.end() and (hidden or len(re.findall(r"\w+", body)) == 1):
+                plan.error = plan.error or _unknown(body.strip(), plan.agent)
             elif plan and plan.actions:
                 self._close()
             return
-        apart = plan is None or (plan.actions and self._blank and not (marked and self._as_list))
-        if plan is None or apart:
-            if self._found and not read.error:
-                lost = self._found[-1]
-                lost.error = lost.error or f"{_clip(line.strip())} stands apart from any agent"
+        if plan is None or (plan.actions and self._blank and not listed):
+            if last and not read.error:
+                last.error = last.error or f"{_clip(line.strip())} stands apart from any agent"
             return
-        self._record(plan)
-        if marker and _RESTATES.search(marker[0]):
+        if marker["restates"]:
             plan.actions = []
         plan.actions += read.actions
         plan.error = plan.error or read.error
@@ -315,74 +354,10 @@ class _Lines:
         if plan is not None and plan.error is None and not plan.actions:
             plan.error = f"agent {plan.agent} has no actions (WAIT says that it stays)"
             plan.remark = not self._bare
-            self._record(plan)
 
     def _record(self, plan: AgentPlan) -> None:
-        if not self._found or self._found[-1] is not plan:
-            plan.block = self._block
-            self._found.append(plan)
-
-
-class _Steps:
-    """Collects actions listed by time step, one per agent and step."""
-
-    def __init__(self, num_agents: int) -> None:
-        self._num_agents = num_agents
-        self._reset()
-
-    def _reset(self) -> None:
-        self.running = False
-        self._first = 0
-        self._moves: list[dict[int, int]] = []
-
-    def begin(self, step: int) -> None:
-        """Begin a step; a number that does not follow the last one begins a new list."""
-        if not self.running or step != self._first + len(self._moves):
-            self._reset()
-            self._first = step
-        self.running = True
-        self._moves.append({})
-
-    def add(self, moves: Iterable[AgentPlan]) -> bool:
-        """Add moves to the current step; return False if an agent already has one."""
-        for move in moves:
-            if move.remark or not move.actions:
-                continue
-            if not self._moves or move.agent in self._moves[-1]:
-                self._reset()
-                return False
-            self._moves[-1][move.agent] = move.actions[0]
-        return True
-
-    def finish(self) -> list[AgentPlan]:
-        """Return the plans of all agents if none has a gap, else an empty list."""
-        moves, self._moves, self.running = self._moves, [], False
-        if self._first > 1 or not moves or set(moves[0]) != set(range(self._num_agents)):
-            return []
-        plans = []
-        for agent in range(self._num_agents):
-            told = [step[agent] for step in moves if agent in step]
-            if any(agent not in step for step in moves[: len(told)]):
-                return []
-            plans.append(AgentPlan(agent, told, loose=True))
-        return plans
-
-
-def _column(agent: int, cells: Iterable[str]) -> AgentPlan:
-    """Read a column of a table: one action per row until the agent arrives."""
-    plan = AgentPlan(agent, loose=True)
-    ended = False
-    for cell in cells:
-        read = _read_actions(cell, agent)
-        if read.remark or not (read.actions or read.error):
-            ended = True
-        elif ended:
-            plan.error = plan.error or f"agent {agent} moves on after a row without an action"
-        else:
-            plan.actions += read.actions
-            plan.error = plan.error or read.error
-    plan.remark = not (plan.actions or plan.error)
-    return plan
+        plan.block = self._block
+        self.plans.append(plan)
 
 
 def _between(line: str, headers: Sequence[re.Match[str]]) -> Iterator[AgentPlan]:
@@ -395,35 +370,50 @@ def _between(line: str, headers: Sequence[re.Match[str]]) -> Iterator[AgentPlan]
 def _read_actions(text: str, agent: int) -> AgentPlan:
     """Parse the text after an agent's name into actions, an error or a remark."""
     plan = AgentPlan(agent)
-    kept = _ASIDES.sub(_without_remark, _POSITION.sub(" ", text.replace("...", _ELLIPSIS)))
+    kept = _without_numbers(_POSITION.sub(" ", _ELLIPSES.sub(_ELLIPSIS, text)))
+    kept = _ASIDES.sub(_without_remark, kept)
     if sentence := _SENTENCE.search(kept):
         following = _words(kept[sentence.end() :])
         if following and _action(following[0]) is None:
             kept = kept[: sentence.start()]
     words = _words(kept)
-    known = [_action(word) for word in words]
-    plan.actions = [action for action in known if action is not None]
-    unknown = [index for index, action in enumerate(known) if action is None]
-    unknown = [index for index in unknown if words[index].lower() not in _FILLERS]
+    codes = [_action(word) for word in words]
+    plan.actions = [action for action in codes if action is not None]
+    unknown = [
+        index
+        for index, action in enumerate(codes)
+        if action is None and words[index].lower() not in FILLERS
+    ]
     if not unknown:
         return plan
     first = unknown[0]
     plan.error = _unknown(words[first], agent)
-    sentence_words = any(word.lower() in _SENTENCE_WORDS for word in words)
-    leading = [action for action in known[:first] if action is not None]
-    trailing = [action for action in known[first:] if action is not None]
-    if leading and not trailing and len(words) - first > 1:
+    prose = [words[index] for index in unknown if words[index].isalpha()]
+    prose = [word for word in prose if word[1:] and not word.isupper()]
+    symbols = not any(word.isalnum() for word in words)
+    leading = [word for word in words[:first] if _action(word) is not None]
+    if len(leading) == len(plan.actions) > 0 and len(words) - first > 1:
         plan.loose = True
-        if words[first].isdecimal():
-            total = words[first] == str(len(leading))
-            sentence_words = total and words[first + 1].lower() in _UNITS
-        if sentence_words:
-            plan.actions, plan.error = leading, None
-    elif not any(word.isalnum() for word in words):
-        plan.actions = []  # symbols only
-    elif sentence_words or not (plan.actions or _spells_actions(words[first])):
+        if _REPEATS.fullmatch(words[first]):
+            total = words[first] == str(len(leading)) and words[first + 1].lower() in _UNITS
+        else:
+            total = any(map(str.islower, prose)) and not any(map(str.islower, leading))
+        if total:
+            plan.error = None
+    elif len(prose) > 1 or not (plan.actions or words[-1] == _CUT_MARK or symbols):
         plan.actions, plan.remark = [], True
     return plan
+
+
+def _without_numbers(text: str) -> str:
+    """Remove consecutive numbers in front of the actions."""
+    numbers = list(_NUMBER.finditer(text))
+    if not numbers or re.search(r"\w", text[: numbers[0].start()]):
+        return text
+    first = _number(numbers[0][1])
+    if first > 1 or [int(number[1]) for number in numbers] != [*range(first, first + len(numbers))]:
+        return text
+    return _NUMBER.sub(" ", text)
 
 
 def _without_remark(aside: re.Match[str]) -> str:
@@ -442,23 +432,12 @@ def _words(text: str) -> list[str]:
 
 def _action(word: str) -> int | None:
     # ASCII only: upper-casing other letters may produce the letters of an action.
-    name = word.upper().replace("-", "").replace("_", "") if word.isascii() else ""
-    return ACTION_WORDS.get(name)
-
-
-def _spells_actions(word: str) -> bool:
-    if len(word) < 2:
-        return False
-    return set(word) <= set("UDLRW") or any(name.startswith(word.upper()) for name in ACTION_WORDS)
-
-
-def _unclosed(text: str) -> int:
-    return sum(text.count(bracket) for bracket in "[{") - sum(text.count(end) for end in "]}")
+    name = word.upper() if word[1:] and word.isascii() else word
+    return ACTION_WORDS.get(name.replace("-", "").replace("_", ""))
 
 
 def _unknown(what: str, agent: int) -> str:
-    allowed = ", ".join(action.name for action in Action)
-    return f"{_clip(what)} among the actions of agent {agent}: allowed are {allowed}"
+    return f"{_clip(what)} among the actions of agent {agent}: allowed are {_ALLOWED}"
 
 
 def _clip(text: str) -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jaxlake import Action
 from jaxlake.language.answers import parse_answer
-from jaxlake.language.plans import ACTION_WORDS
+from jaxlake.language.plans import ACTION_WORDS, FILLERS
 from jaxlake.language.prompts import target
 
 NAMES = [action.name for action in Action]
@@ -48,6 +48,7 @@ FORMATS = {
     "bold outside": lambda plan: lines(plan, header="**Agent {}**: "),
     "arrow headers": lambda plan: lines(plan, header="agent {} -> "),
     "underscore headers": lambda plan: lines(plan, header="agent_{}: "),
+    "robots": lambda plan: lines(plan, header="Robot {}: "),
     "dash headers": lambda plan: lines(plan, header="Agent {} - "),
     "possessive headers": lambda plan: lines(plan, header="Agent {}'s moves: "),
     "bullets": lambda plan: lines(plan, header="Agent {}:\n- ", separator="\n- ", end="\n\n"),
@@ -55,7 +56,7 @@ FORMATS = {
     "table": lambda plan: lines(plan, header="| Agent {} | ", end=" |\n") + " |",
     "Windows": lambda plan: lines(plan, end="\r\n"),
     "fence": lambda plan: f"Here it is:\n```text\n{lines(plan)}\n```\nEverybody arrives.",
-    "fence an agent": lambda plan: lines(plan, header="Agent {}:\n```\n", end="\n```\n"),
+    "fence an agent": lambda plan: lines(plan, header="Agent {}:\n```\n", end="\n```\n") + "\n```",
     "preface": lambda plan: f"Agent 0 goes right first, so that...\n\n{lines(plan)}\n\nDone.",
     "thinking": lambda plan: f"<think>Agent 0: UP? No.</think>\n\n{lines(plan)}",
     "open thinking": lambda plan: f"Agent 0: maybe LEFT...\n</think>{lines(plan)}",
@@ -102,7 +103,10 @@ def test_a_target_says_the_plan_it_was_made_from(steps):
 def test_an_unknown_word_among_the_actions_is_never_parsed(plan, data):
     unknown = data.draw(
         st.text(st.characters(categories=("L", "Nd")), min_size=1, max_size=12).filter(
-            lambda word: word.upper() not in ACTION_WORDS or not word.isascii()
+            lambda word: (
+                word.lower() not in FILLERS
+                and (word.upper() not in ACTION_WORDS or not word.isascii())
+            )
         )
     )
     agent = data.draw(st.integers(0, len(plan) - 1))
@@ -206,6 +210,7 @@ def test_repeated_plan_is_one_and_empty_list_means_stay():
     text = "Agent 0: RIGHT\nAgent 1: LEFT\n\nFinal answer:\nAgent 0: right\nAgent 1: left"
     assert parse_answer(text, 2, max_steps=5).plan == ((4,), (3,))
     assert parse_answer('{"0": ["UP"], "1": []}', 2, max_steps=5).plan == ((1,), ())
+    assert parse_answer('[["UP"], [{"action": []}]]', 2, max_steps=5).plan == ((1,), ())
 
 
 @pytest.mark.parametrize(("num_agents", "max_steps"), [(0, 5), (2, 0)])
@@ -218,6 +223,7 @@ SIZE = 1_000_000
 JUNK = {
     "letters": "a" * SIZE,
     "blanks": "Agent 0:" + " " * SIZE,
+    "step": "Step" + " " * SIZE,
     "blank lines": "Agent 0:" + "\n " * (SIZE // 2),
     "brackets": "[" * SIZE,
     "objects": '{"0":' * (SIZE // 5),
