@@ -264,7 +264,7 @@ def _of_action(values: jax.Array, action: jax.Array) -> jax.Array:
 def boards_for(count: int, held_out: int) -> tuple[jaxlake.Generated, jaxlake.Generated]:
     """Make distinct solvable 4x4 boards with two agents, a quarter of which need a wait."""
     kinds = jaxlake.lake_params(size=4, hole_ratio=0.2, wait_ratio=0.25, num_agents=2)
-    made = jaxlake.generate(jax.random.key(0), kinds, count + held_out, max_size=4, max_agents=2)
+    made = jaxlake.generate(jax.random.key(0), kinds, count + held_out)
     mixed = jax.random.permutation(jax.random.key(1), count + held_out)
 
     def part(chosen: jax.Array) -> jaxlake.Generated:

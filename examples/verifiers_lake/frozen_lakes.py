@@ -9,7 +9,6 @@ it needs neither tools (the harness `null`) nor a sandbox (the runtime `subproce
 """
 
 import asyncio
-import logging
 
 import jax
 import verifiers.v1 as vf
@@ -71,20 +70,7 @@ class LakeTaskset(vf.Taskset[LakeTask, LakeConfig]):
         params = jaxlake.lake_params(
             chosen.size, chosen.hole_ratio, chosen.wait_ratio, num_agents=chosen.agents
         )
-        made = jax.device_get(
-            jaxlake.generate(
-                jax.random.key(chosen.seed),
-                params,
-                chosen.count,
-                max_size=chosen.size,
-                max_agents=chosen.agents,
-            )
-        )
-        if missing := chosen.count - int(made.filled.sum()):
-            logging.getLogger(__name__).warning(
-                "%d of %d boards could not be generated: no more boards of this kind exist",
-                *(missing, chosen.count),
-            )
+        made = jax.device_get(jaxlake.generate(jax.random.key(chosen.seed), params, chosen.count))
         return [self._task(made, row) for row in range(chosen.count) if made.filled[row]]
 
     def _task(self, made: jaxlake.Generated, row: int) -> LakeTask:

@@ -73,7 +73,9 @@ def test_first_sweep_ends_with_a_heat_map(tmp_path, monkeypatch, cli):
     assert (tmp_path / "sweep.png").stat().st_size > 10_000
     printed = run_code("tutorials/first_sweep.md", folder=tmp_path)
     assert re.search(r"^policy +random +shortest_path$", printed, flags=re.MULTILINE)
-    assert printed.endswith("True\n")
+    *_, valid, steps = printed.splitlines()
+    assert valid == "True"
+    assert 1 <= float(steps) < 16
     assert (tmp_path / "small_sweep.png").stat().st_size > 10_000
 
 
