@@ -20,6 +20,7 @@ from jaxlake.generator.pool import PoolOptions, batch_size_for
 from jaxlake.generator.rounds import Pool, fill_by_parts, fill_pool
 from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.runtime.cpu_devices import is_eager, jit_search
+from jaxlake.runtime.memory import require_memory
 from jaxlake.runtime.random_keys import check_key
 from jaxlake.solver import Widths, default_horizon, widths_for
 from jaxlake.solver.chunks import default_platform
@@ -109,10 +110,12 @@ def generate(
             out of range, or the parameters are not (S,) arrays. Outside jit and vmap also if a
             value is one that `lake_params` rejects, or a cell with a positive share exceeds
             `max_size` or `max_agents`.
+        MemoryError: Outside jit: the boards would not fit into the free memory.
     """
     n = _check(key, params, n, max_size, max_agents, batch_size, max_candidates)
     max_size, max_agents = _padding(params, max_size, max_agents)
     horizon = default_horizon(max_size) if horizon is None else horizon
+    require_memory("generate", (key, params), n, _bytes_of(max_size, max_agents, horizon))
     index, parts = checked_part(part)
     options = PoolOptions(
         *(_slots(n), max_size, max_agents, horizon, batch_size, widths or widths_for(), parts)
@@ -170,6 +173,12 @@ def generate_sharded(
     n = _check(key, params, n, max_size, max_agents, batch_size, max_candidates)
     max_size, max_agents = _padding(params, max_size, max_agents)
     horizon = default_horizon(max_size) if horizon is None else horizon
+    own = [device for device in devices if device.process_index == jax.process_index()]
+    if own:
+        # The CPU devices of a process share its memory, and each holds all boards.
+        copies = len(own) if own[0].platform == "cpu" else 1
+        each = copies * _bytes_of(max_size, max_agents, horizon)
+        require_memory("generate_sharded", (key, params), n, each, own[0])
     widths = widths or widths_for(devices[0].platform)
     batch_size = _shared_batch_size(batch_size, n, len(devices), widths)
     index, parts = checked_part(part)
@@ -232,6 +241,11 @@ def _padding(params: LakeParams, max_size: int | None, max_agents: int | None) -
                 f"pass {padding}={largest} or more"
             )
     return max_size or largest_size, max_agents or largest_agents
+
+
+def _bytes_of(max_size: int, max_agents: int, horizon: int) -> int:
+    """Return the memory per board, as measured for two agents on a CPU."""
+    return 5 * horizon * max_agents + 3 * max_size**2
 
 
 def _slots(n: int) -> int:

@@ -15,6 +15,7 @@ from jaxlake.board.instance import Instance, check_instance
 from jaxlake.board.verification import Outcome, verify
 from jaxlake.environment.conflict_policies import ConflictPolicy, conflict_policy, resolve
 from jaxlake.runtime.batch_axes import merge_batch_axes
+from jaxlake.runtime.memory import require_memory
 from jaxlake.runtime.random_keys import check_key
 from jaxlake.solver import DEFAULT_HORIZON, Solution
 from jaxlake.solver.materialize import materialize
@@ -104,9 +105,12 @@ def roll_out(
         ValueError: `key` is of kind `rbg` or `unsafe_rbg`, `policy` is not a policy or returns
             actions of another shape than (K,), `max_steps` is below 1, the boards don't have one
             leading axis, or the conflict policy is unknown.
+        MemoryError: Outside jit: the episodes would not fit into the free memory.
     """
     check_key(key)
     _check(instances, 1, [policy], max_steps)
+    B, N, K = (*np.shape(instances.holes)[:2], np.shape(instances.agent_mask)[1])
+    require_memory("roll_out", (key, instances), B, 3 * max_steps * K + 2 * N**2)
     conflict = conflict_policy(conflict)
     instances = jax.tree.map(jnp.asarray, instances)
     keys = _numbered_keys(key, jnp.arange(instances.size.shape[0]))

@@ -72,7 +72,7 @@ class SearchProgram(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
         has_flag = FUSION_EMITTERS in os.environ.get("XLA_FLAGS", "")
-        plain = has_flag or _within_another_program() or jax.default_backend() != "cpu"
+        plain = has_flag or within_program() or jax.default_backend() != "cpu"
         result: R = (self._plain if plain else self._flagged)(*args, **kwargs)
         return result
 
@@ -83,11 +83,12 @@ jit_search = SearchProgram
 def is_eager(*arguments: Any) -> bool:
     """Return whether a call is outside of jit and transformations, with concrete arguments."""
     leaves = jax.tree.leaves(arguments)
-    if _within_another_program() or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+    if within_program() or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         return False
     return all(getattr(leaf, "is_fully_addressable", True) for leaf in leaves)
 
 
-def _within_another_program() -> bool:
+def within_program() -> bool:
+    """Return whether a program is being traced; `jax.vmap` alone is not one."""
     # Under a trace, constants are tracers too.
     return isinstance(jax.lax.full((), 0), jax.core.Tracer)

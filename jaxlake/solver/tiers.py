@@ -12,6 +12,7 @@ from jaxlake.board.instance import Instance, are_boards, check_board, check_boar
 from jaxlake.board.limits import MAX_AGENTS, MAX_SIZE, MIN_AGENTS
 from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.runtime.cpu_devices import is_eager, jit_search
+from jaxlake.runtime.memory import require_memory
 from jaxlake.solver.certificates import delay_free_plans, prepare_boards
 from jaxlake.solver.chunks import Widths, widths_for
 from jaxlake.solver.many_slots import DEFAULT_MAX_EXPANSIONS as DEFAULT_MAX_EXPANSIONS
@@ -65,10 +66,12 @@ def solve(
             N or the number of slots is out of range, or `max_expansions` is not a scalar. Outside
             jit and vmap also if the board is invalid, see `Instance`; inside, invalid boards return
             UNKNOWN.
+        MemoryError: Outside jit: the boards of a batch would not fit into the free memory.
     """
     check_board(instance, "solve")
     _check(instance, horizon)
     _check_budgets(max_expansions, ())
+    require_memory("solve", instance, 1, _bytes_of(instance, horizon))
     return _solve(instance, horizon, max_expansions, widths, single=True)
 
 
@@ -99,6 +102,7 @@ def solve_batch(
         raise ValueError(f"instances: got agent_mask of shape {shape}, (B, K) is needed")
     _check_budgets(max_expansions, (), shape[:1])
     _check(instances, horizon)
+    require_memory("solve_batch", instances, shape[0], _bytes_of(instances, horizon))
     return _solve(instances, horizon, max_expansions, widths, single=False)
 
 
@@ -155,6 +159,12 @@ def _check(instance: Instance, horizon: int) -> None:
         raise ValueError(f"agent_mask: got {slots} slots for agents, {allowed} are allowed")
     if size > MAX_SIZE:
         raise ValueError(f"holes: got a board of {size} rows, at most {MAX_SIZE} are allowed")
+
+
+def _bytes_of(instance: Instance, horizon: int) -> int:
+    """Return the memory that solving a board takes, as measured for two agents on a CPU."""
+    N, K = np.shape(instance.holes)[-1], _slots(instance)
+    return 6 * horizon * K + (2 * K + 1) * N**2
 
 
 def _check_budgets(max_expansions: int | jax.Array | None, *shapes: tuple[int, ...]) -> None:

@@ -1,0 +1,110 @@
+"""Free memory, and an error for calls that need more, which would otherwise swap or be killed."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxlake.runtime.cpu_devices import within_program
+
+_ALWAYS_FREE = 1 << 28  # bytes; smaller calls are not checked
+_CGROUPS = {  # controller: folder, limit, usage
+    "": ("/sys/fs/cgroup", "memory.max", "memory.current"),
+    "memory": ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+}
+
+
+def require_memory(
+    call: str, arguments: Any, count: int, bytes_each: int, device: jax.Device | None = None
+) -> None:
+    """Raise `MemoryError` if the boards of a call do not fit into the free memory.
+
+    Under jit nothing is checked, since the program may run elsewhere or be split over devices.
+
+    Args:
+        call: Name of the function.
+        arguments: Its arrays; axes that `jax.vmap` maps over multiply `count`.
+        count: Number of boards.
+        bytes_each: Estimated memory per board.
+        device: The device; JAX's default if None.
+    """
+    if within_program():
+        return
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments)):
+        _require_under_vmap(call, arguments, count, bytes_each, device)
+        return
+    needed = count * bytes_each
+    if needed < _ALWAYS_FREE or (free := free_memory(device or _default_device())) is None:
+        return
+    if needed > free:
+        raise MemoryError(
+            f"{call}: {count:,} boards with plans of this length need about {needed / 1e9:.1f} GB, "
+            f"but {free / 1e9:.1f} GB of memory are free; use fewer boards, or shorter plans"
+        )
+
+
+def _require_under_vmap(call: str, arguments: Any, count: int, *rest: Any) -> None:
+    """Let the innermost `jax.vmap` pass the size of its axis on to `require_memory`."""
+
+    @jax.custom_batching.custom_vmap
+    def same(arguments: Any) -> Any:
+        return arguments
+
+    @same.def_vmap
+    def _(size: int, batched: list[Any], arguments: Any) -> tuple[Any, Any]:
+        require_memory(call, arguments, count * size, *rest)
+        return arguments, batched[0]
+
+    same(arguments)
+
+
+def free_memory(device: jax.Device) -> int | None:
+    """Return the free memory of a device or, for CPUs, of the host, in bytes; None if unknown."""
+    if device.platform == "cpu":
+        return min(_free_on_host(), default=None)
+    stats = device.memory_stats() or {}
+    if "bytes_limit" not in stats:
+        return None
+    return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+
+
+def _default_device() -> jax.Device:
+    chosen = jax.config.jax_default_device  # type: ignore[attr-defined]
+    if isinstance(chosen, str):
+        return jax.local_devices(backend=chosen)[0]
+    return chosen or jax.local_devices()[0]
+
+
+def _free_on_host() -> Iterator[int]:
+    """Yield the free bytes of this machine and below each limit of this process (Linux only)."""
+    if match := re.search(r"^MemAvailable:\s+(\d+) kB", _text("/proc/meminfo"), re.MULTILINE):
+        yield int(match[1]) << 10
+    if sys.platform == "linux":
+        import resource  # not on Windows
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit != resource.RLIM_INFINITY:
+            yield limit - int(_text("/proc/self/statm").split()[0]) * resource.getpagesize()
+    for line in _text("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers not in _CGROUPS:
+            continue
+        root, *names = _CGROUPS[controllers]
+        own = Path(root, path.strip("/"))
+        for folder in (own, *own.parents):
+            limit_text, used = (_text(folder / name).strip() for name in names)
+            if limit_text.isdigit() and used.isdigit():
+                cache = re.search(
+                    r"^inactive_file (\d+)", _text(folder / "memory.stat"), re.MULTILINE
+                )
+                yield int(limit_text) - int(used) + (int(cache[1]) if cache else 0)
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,87 @@
+"""Calls whose boards do not fit into the free memory raise before they start."""
+
+import os
+
+import jax
+import numpy as np
+import pytest
+
+import jaxlake
+from jaxlake.policies import RandomPolicy, roll_out
+from jaxlake.runtime import memory
+from jaxlake.solver import solve_batch
+from tests.jaxlake.solver.boards import instances
+
+COUNT, STEPS = 1 << 20, 4096
+KEY, PARAMS = jax.random.key(0), jaxlake.lake_params(6)
+
+
+def many_boards():
+    one = instances([["S G", "F F"]], 2, 2)
+    return jax.tree.map(lambda leaf: np.broadcast_to(leaf, (COUNT, *leaf.shape[1:])), one)
+
+
+CALLS = {
+    "generate": lambda: jaxlake.generate(KEY, PARAMS, COUNT, horizon=STEPS),
+    "generate under vmap": lambda: jax.vmap(
+        lambda key: jaxlake.generate(key, PARAMS, COUNT // 4, horizon=STEPS)
+    )(jax.random.split(KEY, 4)),
+    "generate_sharded": lambda: jaxlake.generate_sharded(KEY, PARAMS, COUNT, horizon=STEPS),
+    "solve under vmap": lambda: jax.vmap(lambda one: jaxlake.solve(one, horizon=STEPS))(
+        many_boards()
+    ),
+    "solve under two vmaps": lambda: jax.vmap(
+        jax.vmap(lambda one: jaxlake.solve(one, horizon=STEPS))
+    )(jax.tree.map(lambda leaf: leaf.reshape(4, -1, *leaf.shape[1:]), many_boards())),
+    "solve_batch": lambda: solve_batch(many_boards(), horizon=STEPS),
+    "roll_out": lambda: roll_out(KEY, RandomPolicy(), many_boards(), max_steps=STEPS),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_beyond_the_free_memory_raise(name, monkeypatch):
+    monkeypatch.setattr(memory, "free_memory", lambda device: 8 << 30)
+    function = name.split()[0]
+    problem = rf"^{function}: 1,048,576 boards .* need about \d+\.\d GB, but 8\.6 GB of memory are"
+    with pytest.raises(MemoryError, match=problem):
+        CALLS[name]()
+
+
+def test_free_memory_is_less_than_the_memory_of_the_machine():
+    free = memory.free_memory(jax.devices("cpu")[0])
+    assert 0 < free < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+V1, V2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
+
+
+@pytest.mark.parametrize(
+    ("files", "free"),
+    [
+        ({}, 8 << 30),
+        # The limit of a parent counts, and files that are only cached do not.
+        (
+            {
+                "/proc/self/cgroup": "0::/a/b\n",
+                f"{V2}/a/b/memory.max": "max\n",
+                f"{V2}/a/memory.max": "5000\n",
+                f"{V2}/a/memory.current": "2000\n",
+                f"{V2}/a/memory.stat": "anon 7\ninactive_file 600\n",
+            },
+            3600,
+        ),
+        # In a container, its own group is the root.
+        (
+            {
+                "/proc/self/cgroup": "5:cpu:/x\n4:memory:/docker/x\n",
+                f"{V1}/memory.limit_in_bytes": "9000\n",
+                f"{V1}/memory.usage_in_bytes": "1000\n",
+            },
+            8000,
+        ),
+    ],
+)
+def test_free_memory_respects_cgroup_limits(files, free, monkeypatch):
+    files = {"/proc/meminfo": "MemTotal: 9 kB\nMemAvailable:  8388608 kB\n"} | files
+    monkeypatch.setattr(memory, "_text", lambda path: files.get(str(path), ""))
+    assert memory.free_memory(jax.devices("cpu")[0]) == free
