@@ -38,6 +38,15 @@ def test_generated_boards_keep_the_request_and_the_seed(cli, tmp_path):
 
 
 @pytest.mark.slow
+def test_generate_makes_boards_larger_than_ten_rows(cli):
+    result = cli(*generate(size=12, hole_ratio=0.1, wait_ratio=0, count=3))
+    assert result.status == 0
+    lines = result.out.encode().splitlines()
+    assert [len(board["grid"]) for board in result.records] == [12] * 3
+    assert all(outcome["optimal_makespan"] for _, outcome in check_lines(lines))
+
+
+@pytest.mark.slow
 def test_feasibility_map_lists_every_kind(cli):
     grid = ["--sizes", 2, 3, "--hole-ratios", 0.3, "--wait-ratios", 0.5]
     result = cli("feasibility", *grid, "--candidates", 128)
