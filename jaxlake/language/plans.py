@@ -39,7 +39,10 @@ _POINTER = r"[\s*_`\"'\u201d)\]}]{0,8}(?:[-=]{1,2}>|[:\uff1a|=\u2192\u21d2\u2013
 _NAMES = re.compile(_NAME, re.IGNORECASE)
 _HEADER = re.compile(_NAME + _LABEL + _ASIDE + _POINTER, re.IGNORECASE)
 _BARE_HEADER = re.compile(_NAME + _LABEL + _ASIDE + f"(?:{_POINTER})?", re.IGNORECASE)
-_HEADING = re.compile(rf"[^\w\n]{{0,20}}{_NAME}{_LABEL}{_ASIDE}[\s*_`:]*", re.IGNORECASE)
+_HEADING = re.compile(
+    rf"[^\w\n]{{0,20}}(?:[0-9]{{1,2}}[.)]\s[^\w\n]{{0,10}})?{_NAME}{_LABEL}{_ASIDE}[\s*_`:]*",
+    re.IGNORECASE,
+)
 _NUMBERED_AGENT = re.compile(r"\s*(?P<agent>[0-9]{1,2})\s*:")
 
 _STEP = (
