@@ -111,8 +111,8 @@ def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
 
 def any_of(flags: jax.Array) -> jax.Array:
     """Return the elementwise OR of a few flags, bool (..., K), as bool (...)."""
-    none = jnp.zeros(flags.shape[:-1], bool)
-    return reduce(jnp.logical_or, (flags[..., k] for k in range(flags.shape[-1])), none)
+    false = jnp.zeros(flags.shape[:-1], bool)
+    return reduce(jnp.logical_or, (flags[..., k] for k in range(flags.shape[-1])), false)
 
 
 def target_cells(
@@ -229,8 +229,8 @@ def pair_conflicts(
     The third list marks agents in a vertex conflict with an agent of lower index. `cells` and
     `targets` hold the numbers of the current and the target cell of each agent.
     """
-    K, nobody = len(cells), jnp.zeros_like(cells[0], bool)
-    vertex, swapping, losers = [nobody] * K, [nobody] * K, [nobody] * K
+    K, false = len(cells), jnp.zeros_like(cells[0], bool)
+    vertex, swapping, losers = [false] * K, [false] * K, [false] * K
     for i in range(K):
         for j in range(i + 1, K):
             present = mask[i] & mask[j]

@@ -120,8 +120,8 @@ def verify(
     plan = jnp.asarray(jnp.clip(as_actions(plan), least, len(Action)), jnp.int8)
     length = jnp.asarray(T if length is None else length, jnp.int32)
     if solution is None:
-        nothing = jnp.int16(-1)
-        optimum = _Optimum(jnp.int8(Status.UNKNOWN), nothing, nothing)
+        no_cost = jnp.int16(-1)
+        optimum = _Optimum(jnp.int8(Status.UNKNOWN), no_cost, no_cost)
     else:
         optimum = _Optimum(solution.status, solution.sum_of_costs, solution.makespan)
     return _verify(instance, plan, length, jnp.asarray(parsed, bool), optimum)
@@ -217,8 +217,8 @@ def _walk_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _W
         positions, walk = state
         rows, columns = list(positions[0]), list(positions[1])
         actions = jax.lax.dynamic_index_in_dim(steps, time, keepdims=False)
-        moved = moves(rows, columns, list(actions), side=side, mask=mask, is_hole=is_hole)
-        flags = [*moved.off_board, *moved.hole, *moved.vertex_conflict, *moved.swapping_conflict]
+        step = moves(rows, columns, list(actions), side=side, mask=mask, is_hole=is_hole)
+        flags = [*step.off_board, *step.hole, *step.vertex_conflict, *step.swapping_conflict]
         lowest = none = jnp.int16(len(flags))
         for place in reversed(range(len(flags))):
             lowest = jnp.where(flags[place], jnp.int16(place), lowest)
@@ -228,8 +228,8 @@ def _walk_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _W
         first = jnp.where(is_first, number, walk.first_failure)
         # Derived from the stored `first`: from the flags, XLA would recompute all of them.
         intact = live & (first == _NO_FAILURE)
-        before, after = at_goals(rows, columns), at_goals(moved.rows, moved.columns)
-        return jnp.stack([jnp.stack(moved.rows), jnp.stack(moved.columns)]), _WalkedPlans(
+        before, after = at_goals(rows, columns), at_goals(step.rows, step.columns)
+        return jnp.stack([jnp.stack(step.rows), jnp.stack(step.columns)]), _WalkedPlans(
             first_failure=first,
             last_arrival=jnp.stack(
                 [jnp.where(live & ~before[k], time + 1, walk.last_arrival[k]) for k in agents]

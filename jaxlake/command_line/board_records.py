@@ -128,15 +128,15 @@ def _answer_in_batches(
     records: Iterator[tuple[int, _Task | RecordError]],
     answer: Callable[[Sequence[_Task], int], list[Record]],
 ) -> Answers:
-    few, many = _BATCH_SIZES
-    chunk = list(itertools.islice(records, many))
+    small, large = _BATCH_SIZES
+    chunk = list(itertools.islice(records, large))
     # All batches have the same size, which is small for a handful of boards.
-    batch_size = few if len(chunk) <= few else many
+    batch_size = small if len(chunk) <= small else large
     while chunk:
         answers = iter(answer([task for _, task in chunk if isinstance(task, _Task)], batch_size))
         for number, task in chunk:
             yield number, task.answer if isinstance(task, RecordError) else next(answers)
-        chunk = list(itertools.islice(records, many))
+        chunk = list(itertools.islice(records, large))
 
 
 def _read_plan(record: Record) -> _Task:

@@ -192,18 +192,18 @@ def _places(cells: jax.Array) -> jax.Array:
 
 def _join(scalars: list[jax.Array]) -> jax.Array:
     """Stack scalars into an array (K,), by selects: XLA fuses these better than a concatenation."""
-    joined = jnp.broadcast_to(scalars[-1], len(scalars))
+    result = jnp.broadcast_to(scalars[-1], len(scalars))
     for k, scalar in enumerate(scalars[:-1]):
-        joined = jnp.where(np.arange(len(scalars)) == k, scalar, joined)
-    return joined
+        result = jnp.where(np.arange(len(scalars)) == k, scalar, result)
+    return result
 
 
-def breaks_a_rule(moved: Step) -> jax.Array:
+def breaks_a_rule(attempt: Step) -> jax.Array:
     """Return the agents that break a rule, bool (K,)."""
-    return moved.off_board | moved.hole | moved.vertex_conflict | moved.swapping_conflict
+    return attempt.off_board | attempt.hole | attempt.vertex_conflict | attempt.swapping_conflict
 
 
-def first_failure(moved: Step) -> tuple[jax.Array, jax.Array]:
+def first_failure(attempt: Step) -> tuple[jax.Array, jax.Array]:
     """Return the first failure of a step, in the order of `Failure`, as `jaxlake.verify` does.
 
     Returns:
@@ -212,10 +212,10 @@ def first_failure(moved: Step) -> tuple[jax.Array, jax.Array]:
     """
     kind, agent = jnp.int8(Failure.NONE), jnp.int8(-1)
     for failure, flags in (
-        (Failure.SWAPPING_CONFLICT, moved.swapping_conflict),
-        (Failure.VERTEX_CONFLICT, moved.vertex_conflict),
-        (Failure.HOLE, moved.hole),
-        (Failure.OFF_BOARD, moved.off_board),
+        (Failure.SWAPPING_CONFLICT, attempt.swapping_conflict),
+        (Failure.VERTEX_CONFLICT, attempt.vertex_conflict),
+        (Failure.HOLE, attempt.hole),
+        (Failure.OFF_BOARD, attempt.off_board),
     ):
         for k in reversed(range(flags.shape[0])):
             kind = jnp.where(flags[k], jnp.int8(failure), kind)
@@ -223,14 +223,14 @@ def first_failure(moved: Step) -> tuple[jax.Array, jax.Array]:
     return kind, agent
 
 
-def _losers(executed: jax.Array, moved: Step) -> jax.Array:
+def _losers(executed: jax.Array, attempt: Step) -> jax.Array:
     """Return the agents that break a rule, except the winners of contested cells; bool (K,)."""
     K = executed.shape[0]
-    same_cell = ~any_of(moved.positions[:, None] != moved.positions[None, :])
-    contest = same_cell & moved.vertex_conflict[:, None] & moved.vertex_conflict[None, :]
+    same_cell = ~any_of(attempt.positions[:, None] != attempt.positions[None, :])
+    contest = same_cell & attempt.vertex_conflict[:, None] & attempt.vertex_conflict[None, :]
     agents = jnp.arange(K)
     # A waiting agent keeps its cell, whatever its index.
     stays = executed == Action.WAIT
     ahead = stays[None, :] | (agents[None, :] < agents[:, None])
     loses = any_of(contest & ahead & ~jnp.eye(K, dtype=bool))
-    return moved.off_board | moved.hole | moved.swapping_conflict | loses
+    return attempt.off_board | attempt.hole | attempt.swapping_conflict | loses

@@ -113,7 +113,7 @@ def _check_agents(mask: np.ndarray, selected: np.ndarray, hint: bool) -> None:
 def _with_tables(instances: Instance, filled: jax.Array, max_steps: jax.Array | int) -> EnvParams:
     P, _, N = instances.holes.shape
     order = jnp.argsort(~filled.astype(bool), stable=True)
-    some = jnp.sum(filled, dtype=jnp.int32)
+    count = jnp.sum(filled, dtype=jnp.int32)
     pool = Instance(
         holes=instances.holes[order].astype(bool),
         size=instances.size[order].astype(jnp.int32),
@@ -124,7 +124,7 @@ def _with_tables(instances: Instance, filled: jax.Array, max_steps: jax.Array | 
     columns = jnp.uint32(1) << jnp.arange(N, dtype=jnp.uint32)
     return EnvParams(
         instances=pool,
-        count=jnp.where(some > 0, some, jnp.int32(P)),
+        count=jnp.where(count > 0, count, jnp.int32(P)),
         max_steps=jnp.asarray(max_steps, jnp.int32),
         hole_rows=jnp.sum(jnp.where(pool.holes, columns, jnp.uint32(0)), axis=-1, dtype=jnp.uint32),
         open_moves=jax.vmap(open_moves)(pool),
@@ -152,8 +152,8 @@ def initial_state(key: jax.Array, params: EnvParams) -> EnvState:
             "jaxlake.environment.env_params(boards) makes one"
         )
     index = _below(_hash_key(key), params.count.astype(jnp.uint32)).astype(jnp.int32)
-    no = jnp.bool_(False)
-    return EnvState(index, params.instances.starts[index], jnp.int32(0), no, no)
+    false = jnp.bool_(False)
+    return EnvState(index, params.instances.starts[index], jnp.int32(0), false, false)
 
 
 def state_action_mask(state: EnvState, params: EnvParams) -> jax.Array:

@@ -118,8 +118,8 @@ def draw_into_part(
     goal = cell_of_rank(free & ~cell_bit(start, free.shape[0]), way % rest)
     low, high = (cell // max_size | (cell % max_size) << 8 for cell in (start, goal))
     own = ways > 0
-    moved = codes.at[:, -max_agents].set((low | high << 16).astype(jnp.uint32))
-    return jnp.where(own[:, None], moved, codes), own
+    redrawn = codes.at[:, -max_agents].set((low | high << 16).astype(jnp.uint32))
+    return jnp.where(own[:, None], redrawn, codes), own
 
 
 def _hash(corners: Any, plays: Any) -> Any:

@@ -127,11 +127,11 @@ def _random_cell(free: jax.Array, draw: jax.Array) -> jax.Array:
 def cell_of_rank(free: jax.Array, rank: jax.Array) -> jax.Array:
     """Return the set bit of the given 0-based rank per column of uint32 (W, B), as int32 (B,)."""
     counts = jax.lax.population_count(free).astype(jnp.int32)
-    upto = jnp.cumsum(counts, axis=0)
-    word = jnp.sum(upto <= rank, axis=0, dtype=jnp.int32)
+    cumulative = jnp.cumsum(counts, axis=0)
+    word = jnp.sum(cumulative <= rank, axis=0, dtype=jnp.int32)
     mask = np.arange(free.shape[0])[:, None] == word
     bits = jnp.sum(jnp.where(mask, free, 0), axis=0, dtype=jnp.uint32)
-    rank -= jnp.sum(jnp.where(mask, upto - counts, 0), axis=0, dtype=jnp.int32)
+    rank -= jnp.sum(jnp.where(mask, cumulative - counts, 0), axis=0, dtype=jnp.int32)
     # Find the bit of that rank within its word by bisection.
     place = jnp.zeros_like(rank)
     for width in (16, 8, 4, 2, 1):

@@ -154,8 +154,8 @@ def _plan(
     feasible &= (holes >= 0) & (holes <= size * size - 2 * num_agents)
 
     kinds = jnp.stack([size, holes, num_agents], axis=-1).reshape(C, S, 3)
-    alike = jnp.all(kinds[:, :, None] == kinds[:, None], axis=-1)
-    stream = (jnp.argmax(alike, axis=-1) + S * jnp.arange(C)[:, None]).reshape(G)
+    same_kind = jnp.all(kinds[:, :, None] == kinds[:, None], axis=-1)
+    stream = (jnp.argmax(same_kind, axis=-1) + S * jnp.arange(C)[:, None]).reshape(G)
     stream = stream.astype(jnp.int32)
     totals = jax.ops.segment_sum(counts, stream, num_segments=G)
     ends = jnp.cumsum(totals.reshape(-1), dtype=jnp.int32).reshape(G, KINDS)

@@ -168,8 +168,8 @@ def _request(params: LakeParams, targets: np.ndarray, capacity: int) -> LakePara
 def _with_extra(missing: np.ndarray, doublings: int, capacity: int) -> np.ndarray:
     if doublings == 0:
         return missing
-    many = np.minimum(missing << min(doublings, _MAX_DOUBLINGS), capacity)
-    extra = np.where(missing > 0, np.maximum(many, _MIN_EXTRA) - missing, 0).clip(min=0)
+    multiple = np.minimum(missing << min(doublings, _MAX_DOUBLINGS), capacity)
+    extra = np.where(missing > 0, np.maximum(multiple, _MIN_EXTRA) - missing, 0).clip(min=0)
     room = max(0, capacity - int(missing.sum()))
     if extra.sum() > room:
         extra = extra * room // int(extra.sum())

@@ -117,8 +117,8 @@ def fill_by_parts(options: PoolOptions) -> Pool:
         max_candidates: jax.Array,
         part: jax.Array,
     ) -> Generated:
-        setting, state, more = begin(keys, params, n, max_candidates, part)
-        while more:
+        setting, state, is_open = begin(keys, params, n, max_candidates, part)
+        while is_open:
             lanes, candidates = draw(setting, state)
             solutions = solve_boards(
                 candidates.boards,
@@ -128,7 +128,7 @@ def fill_by_parts(options: PoolOptions) -> Pool:
                 fast_compile=fast_compile,
             )
             results = (candidates.codes, candidates.own, solutions)
-            state, more = store(setting, state, lanes, results)
+            state, is_open = store(setting, state, lanes, results)
         return order(setting, state, n)
 
     return fill
@@ -208,8 +208,8 @@ def _share_out(B: int, setting: Setting, state: PoolState) -> jax.Array:
     )
     # Integer weights make the sums exact, so that a closed stream gets no lane.
     weight = jnp.ceil(need / jnp.sum(need) * (1 << 20)).astype(jnp.int32)
-    upto = jnp.cumsum(weight, dtype=jnp.int32)
-    return jnp.floor(upto / upto[-1] * B).astype(jnp.int32)
+    cumulative = jnp.cumsum(weight, dtype=jnp.int32)
+    return jnp.floor(cumulative / cumulative[-1] * B).astype(jnp.int32)
 
 
 def _store(

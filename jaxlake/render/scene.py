@@ -181,10 +181,12 @@ def _motion(playback: Playback) -> _Motion | None:
     marks: list[Point] = []
     reach = _REACH.get(fault.kind, 1.0)
     for group in fault.groups:
-        who = list(group)
+        members = list(group)
         if fault.in_a_step:
-            frames[-1, who] = frames[-2, who] + reach * (frames[-1, who] - frames[-2, who])
-        marks.append(_mark_place(frames[-1, who]))
+            frames[-1, members] = frames[-2, members] + reach * (
+                frames[-1, members] - frames[-2, members]
+            )
+        marks.append(_mark_place(frames[-1, members]))
     struck = tuple(dict.fromkeys(fault.cells))
     return _Motion(frames, tuple(marks), struck, failed=True, extra=extra)
 

@@ -55,9 +55,9 @@ def union_of_cells(rows_of: jax.Array, bits: jax.Array, rows: int, include: jax.
     agents.
     """
     numbers = np.arange(rows, dtype=bits.dtype)[:, None]
-    none = jnp.zeros((), bits.dtype)
+    zero = jnp.zeros((), bits.dtype)
     boards = (
-        jnp.where((numbers == row[:, None]) & included, bit[:, None], none)
+        jnp.where((numbers == row[:, None]) & included, bit[:, None], zero)
         for row, bit, included in zip(rows_of, bits, include, strict=True)
     )
     return reduce(jnp.bitwise_or, boards)

@@ -131,8 +131,8 @@ def prioritise(
 ) -> BestPlans:
     """Plan the connected boards in `active` in two agent orders; return the better plans."""
     never = jnp.full(active.shape, NEVER, jnp.int16)
-    nowhere = jnp.zeros((boards.starts.shape[0], horizon + 1, *active.shape), jnp.int16)
-    blank = _Plan(never, never, nowhere)
+    no_paths = jnp.zeros((boards.starts.shape[0], horizon + 1, *active.shape), jnp.int16)
+    blank = _Plan(never, never, no_paths)
     forward, backward = _plan_in_two_orders(
         boards, active, horizon, widths, blank, lambda _, plan: plan, _is_delay_free
     )
@@ -174,9 +174,9 @@ def delay_free_pairs(
     pairs: PreparedBoards, active: jax.Array, horizon: int, widths: Widths
 ) -> jax.Array:
     """Return the active pairs that prioritised planning routes without any delay, bool (B,)."""
-    nothing = jnp.zeros(active.shape, bool)
+    false = jnp.zeros(active.shape, bool)
     forward, backward = _plan_in_two_orders(
-        pairs, active, horizon, widths, nothing, _is_delay_free, lambda _, result: result
+        pairs, active, horizon, widths, false, _is_delay_free, lambda _, result: result
     )
     return active & (forward | backward)
 

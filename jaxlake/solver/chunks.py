@@ -162,9 +162,9 @@ def in_chunks(
     place = jnp.zeros(B, jnp.int32).at[order].set(lane, unique_indices=True)
     processed = place < chunks * width
 
-    def fill(leaf: jax.Array | Rows, none: jax.Array | Rows) -> jax.Array | Rows:
+    def fill(leaf: jax.Array | Rows, default: jax.Array | Rows) -> jax.Array | Rows:
         where = processed[:, None] if isinstance(leaf, Rows) else processed
-        return _wrap_like(leaf, jnp.where(where, _values(leaf), _values(none)))
+        return _wrap_like(leaf, jnp.where(where, _values(leaf), _values(default)))
 
     return _map(fill, _of_lanes(results, place), blank), buffers
 
@@ -200,8 +200,8 @@ def active_first(active: jax.Array) -> jax.Array:
     """Return `argsort(~active, stable=True)`, int32 (B,), by sums, which is faster on CPUs."""
     B = active.shape[0]
     lane = jnp.arange(B, dtype=jnp.int32)
-    upto = jnp.cumsum(active, dtype=jnp.int32)
-    place = jnp.where(active, upto - 1, upto[-1:] + lane - upto)
+    cumulative = jnp.cumsum(active, dtype=jnp.int32)
+    place = jnp.where(active, cumulative - 1, cumulative[-1:] + lane - cumulative)
     return jnp.zeros(B, jnp.int32).at[place].set(lane, unique_indices=True)
 
 

@@ -228,8 +228,8 @@ def _search_boards(
         return answers, answers
 
     # One loop for both searches, so that it compiles once: first the cost, then the rest.
-    nothing = no_answers(first_queries, horizon)
-    _, answers = jax.lax.scan(search, nothing, jnp.array([True, False]))
+    initial = no_answers(first_queries, horizon)
+    _, answers = jax.lax.scan(search, initial, jnp.array([True, False]))
     costs, _ = _halves(jax.tree.map(lambda leaf: leaf[0], answers))
     makespans, waitless = _halves(jax.tree.map(lambda leaf: leaf[1], answers))
     plans = best_after(costs)
@@ -327,18 +327,18 @@ def _first_stage(
     boards, best = planned
     connected = jnp.all(boards.alone < NEVER, axis=0)
     floor = jnp.sum(boards.alone, axis=0, dtype=jnp.int16)
-    none = jnp.int16(-1)
-    settled = [
+    no_cost = jnp.int16(-1)
+    plans = [
         jnp.where(connected[:, None, None], by_board(actions_of(paths)), jnp.int8(-1))
         for paths in (best.paths, best.makespan_paths)
     ]
     solutions = Solution(
         status=jnp.where(connected, jnp.int8(Status.OPTIMAL), jnp.int8(Status.UNSOLVABLE)),
-        sum_of_costs=jnp.where(connected, best.sum_of_costs, none),
-        makespan=jnp.where(connected, best.makespan, none),
+        sum_of_costs=jnp.where(connected, best.sum_of_costs, no_cost),
+        makespan=jnp.where(connected, best.makespan, no_cost),
         needs_wait=jnp.zeros_like(connected),
-        plan=settled[0],
-        makespan_plan=settled[1],
+        plan=plans[0],
+        makespan_plan=plans[1],
         expansions=jnp.zeros(connected.shape, jnp.int32),
     )
     undecided = jnp.any(connected & (best.sum_of_costs > floor))

@@ -79,9 +79,9 @@ def proved_unsolvable(
         unsolvable, last = jax.vmap(_board_unsolvable)(free[b], starts[b], goals[b], present, last)
         return proved.at[jnp.where(real, b, len(active))].set(unsolvable, mode="drop"), last
 
-    nothing = jnp.zeros(active.shape, bool)
+    false = jnp.zeros(active.shape, bool)
     work = examine if together == 1 else examine_many
-    return jax.lax.fori_loop(0, -(-count // together), work, (nothing, last))[0]
+    return jax.lax.fori_loop(0, -(-count // together), work, (false, last))[0]
 
 
 def _same_cells_together(free: jax.Array, active: jax.Array) -> jax.Array:
@@ -175,7 +175,7 @@ def _board_unsolvable(
     at_start = jnp.all(grid == starts.T[:, None, None], axis=0)
     reach = flood(jnp.broadcast_to(free[..., None], (N, N, K)), at_start) < UNREACHABLE
     agent = jnp.arange(K)
-    apart = mask & ~reach[goals[:, 0], goals[:, 1], agent]
+    disconnected = mask & ~reach[goals[:, 0], goals[:, 1], agent]
 
     # The largest number of agents per component whose sets of cells fit: n agents on c cells have
     # (c choose n) sets.
@@ -189,7 +189,7 @@ def _board_unsolvable(
     largest = jnp.max(jnp.where(fits, size, 0), axis=1)
     subsets = [c for n in range(2, S + 1) for c in combinations(range(K), n)]
     if not subsets:
-        return jnp.any(apart), last
+        return jnp.any(disconnected), last
     members = np.zeros((len(subsets), K), bool)
     for i, subset in enumerate(subsets):
         members[i, list(subset)] = True
@@ -209,7 +209,9 @@ def _board_unsolvable(
         return remaining & (np.arange(len(subsets)) != i), unsolvable, last
 
     _, proved, last = jax.lax.while_loop(
-        lambda state: ~state[1] & jnp.any(state[0]), examine, (relevant, jnp.any(apart), last)
+        lambda state: ~state[1] & jnp.any(state[0]),
+        examine,
+        (relevant, jnp.any(disconnected), last),
     )
     return proved, last
 
@@ -223,24 +225,24 @@ def _unreachable(
     table = _symmetric_group(K)
     images, compose = jnp.asarray(table.images), jnp.asarray(table.compose)
     inverse, number = jnp.asarray(table.inverse), jnp.asarray(table.number)
-    nowhere = N * N
+    off_board = N * N
     unknown = len(table.images)
-    binomials = jnp.asarray(_binomials(nowhere, K, capacity + 1))
+    binomials = jnp.asarray(_binomials(off_board, K, capacity + 1))
     slot = np.arange(K)
     playing = slot < m
 
     to_right, to_below = Action.RIGHT - 1, Action.DOWN - 1
 
-    def canonical(cells: jax.Array, who: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return sorted cells (..., K) of tokens `who`, the rank of their set, an arrangement."""
+    def canonical(cells: jax.Array, tokens: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Return sorted cells (..., K) of `tokens`, the rank of their set, an arrangement."""
         # The rank is colexicographic: the sum of (c_i choose i + 1) over the sorted cells c_i.
-        key = jnp.where(playing, cells, nowhere + slot)
+        key = jnp.where(playing, cells, off_board + slot)
         place = jnp.sum(key[..., None, :] < key[..., None], axis=-1, dtype=jnp.int32)
         count = binomials[jnp.where(playing, cells, 0), jnp.where(playing, place + 1, 0)]
         rank = jnp.sum(jnp.where(playing, count, 0), axis=-1, dtype=jnp.int32)
         at = place[..., None, :] == slot[:, None]
         ordered = jnp.sum(jnp.where(at, cells[..., None, :], 0), axis=-1, dtype=jnp.int32)
-        images_of = jnp.sum(jnp.where(at, who[..., None, :], 0), axis=-1, dtype=jnp.int32)
+        images_of = jnp.sum(jnp.where(at, tokens[..., None, :], 0), axis=-1, dtype=jnp.int32)
         return ordered, rank, number[jnp.sum(images_of * K**slot, axis=-1, dtype=jnp.int32)]
 
     SearchStart = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
@@ -248,14 +250,14 @@ def _unreachable(
     def start() -> SearchStart:
         # Consecutive cell numbers give consecutive set ranks.
         flat = component.reshape(-1)
-        ids = jnp.where(flat, jnp.cumsum(flat, dtype=jnp.int32) - 1, nowhere).astype(jnp.int32)
-        rim = jnp.pad(ids.reshape(N, N), 1, constant_values=nowhere)
+        ids = jnp.where(flat, jnp.cumsum(flat, dtype=jnp.int32) - 1, off_board).astype(jnp.int32)
+        rim = jnp.pad(ids.reshape(N, N), 1, constant_values=off_board)
         beside = jnp.stack(
             [rim[1 + dr : 1 + dr + N, 1 + dc : 1 + dc + N] for dr, dc in ACTION_DELTAS[1:]], axis=-1
         ).reshape(-1, 4)
-        beside = jnp.full((nowhere + 1, 4), nowhere, jnp.int32).at[ids].set(beside)
-        beside = beside.at[nowhere].set(nowhere)
-        base = jnp.where(playing, ids[_roomiest_cells(component, K)], nowhere)
+        beside = jnp.full((off_board + 1, 4), off_board, jnp.int32).at[ids].set(beside)
+        beside = beside.at[off_board].set(off_board)
+        base = jnp.where(playing, ids[_roomiest_cells(component, K)], off_board)
         first_set, rank, arrangement = canonical(base, jnp.asarray(slot))
         return (
             ids,
@@ -288,7 +290,7 @@ def _unreachable(
 
     def of_agents(places: jax.Array) -> tuple[jax.Array, jax.Array]:
         cells = ids[places[:, 0] * N + places[:, 1]]
-        _, rank, arrangement = canonical(jnp.where(playing, cells, nowhere), jnp.asarray(slot))
+        _, rank, arrangement = canonical(jnp.where(playing, cells, off_board), jnp.asarray(slot))
         return rank, arrangement
 
     start_rank, start_arrangement = of_agents(starts)
@@ -308,14 +310,14 @@ def _unreachable(
     def advance(state: _SpanningSearch) -> _SpanningSearch:
         cells = state.block.astype(jnp.int32)
         live = state.num_expanded + jnp.arange(OCCUPANCY_BLOCK) < state.num_sets
-        cells = jnp.where(live[:, None] & playing, cells, nowhere)
+        cells = jnp.where(live[:, None] & playing, cells, off_board)
         _, rank, _ = canonical(cells, jnp.broadcast_to(slot, cells.shape))
-        who = images[jnp.where(live, state.arrangement[jnp.where(live, rank, 0)], 0)]
+        tokens = images[jnp.where(live, state.arrangement[jnp.where(live, rank, 0)], 0)]
 
         # (block, agent, move, slots): one agent moves to an empty cell.
         target = beside[cells]
         occupied = jnp.any(target[..., None] == cells[:, None, None], axis=-1)
-        can_move = (target < nowhere) & ~occupied
+        can_move = (target < off_board) & ~occupied
         moved = jnp.where(np.eye(K, dtype=bool)[:, None], target[..., None], cells[:, None, None])
         moved = moved.reshape(OCCUPANCY_BLOCK, -1, K)
 
@@ -323,14 +325,14 @@ def _unreachable(
         right, below = beside[cells, to_right], beside[cells, to_below]
         ring = jnp.stack([cells, right, beside[right, to_below], below, cells], axis=-1)
         corner = cells[:, None, None] == ring[..., None]
-        can_turn = jnp.all(jnp.any(corner, axis=-1) & (ring < nowhere), axis=-1)
+        can_turn = jnp.all(jnp.any(corner, axis=-1) & (ring < off_board), axis=-1)
         turned = jnp.sum(
             jnp.where(corner[:, :, :4], ring[..., 1:, None], 0), axis=2, dtype=jnp.int32
         )
         turned = jnp.where(jnp.any(corner, axis=2), turned, cells[:, None])
 
         new_sets, new_ranks, new_arrangements = canonical(
-            jnp.concatenate([moved, turned], axis=1), who[:, None]
+            jnp.concatenate([moved, turned], axis=1), tokens[:, None]
         )
         can_move = can_move.reshape(OCCUPANCY_BLOCK, -1)
         legal = jnp.concatenate([can_move, can_turn], axis=1).reshape(-1)
@@ -395,8 +397,8 @@ def _generated_group(generators: jax.Array, group: jax.Array, table: _SymmetricG
     quotient = table.compose[table.inverse].T  # [b, a] is a^-1 b
 
     def multiply(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        _, some = state
-        return some, jnp.any(some[quotient] & some, axis=1)
+        _, members = state
+        return members, jnp.any(members[quotient] & members, axis=1)
 
     return jax.lax.while_loop(
         lambda state: jnp.any(state[0] != state[1]), multiply, (group, generators)

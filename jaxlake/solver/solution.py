@@ -45,9 +45,9 @@ class Solution:
 
 def unknown_solution(horizon: int, num_agents: int) -> Solution:
     """Return an UNKNOWN solution."""
-    none, plan = jnp.int16(-1), jnp.full((horizon, num_agents), -1, jnp.int8)
+    no_cost, plan = jnp.int16(-1), jnp.full((horizon, num_agents), -1, jnp.int8)
     status, needs_wait = jnp.int8(Status.UNKNOWN), jnp.bool_(False)
-    return Solution(status, none, none, needs_wait, plan, plan, expansions=jnp.int32(0))
+    return Solution(status, no_cost, no_cost, needs_wait, plan, plan, expansions=jnp.int32(0))
 
 
 def no_solutions(horizon: int, num_agents: int) -> Solution:

@@ -223,7 +223,7 @@ def trace_back(
     may_stay = _lane_mask(waits, goal)
     number = np.arange(R, dtype=goal.dtype)[:, None]
     rank = jnp.where(upwards, number[::-1], number)
-    none = np.asarray(R, goal.dtype)
+    no_row = np.asarray(R, goal.dtype)
     barrier = jax.lax.optimization_barrier
 
     def step_back(i: jax.Array, state: _Backward) -> _Backward:
@@ -245,14 +245,14 @@ def trace_back(
                 *waiting,
             ]
         moves = barrier(moves)
-        rows = [jnp.min(jnp.where(move != 0, rank, none), axis=0) for move in moves]
+        rows = [jnp.min(jnp.where(move != 0, rank, no_row), axis=0) for move in moves]
         rows = barrier(rows)
         # Start with the least preferred choice, so that better ones replace it. `move & -move` is
         # the lowest bit of a row: the leftmost of its cells.
         predecessor = cell
         for move, row, still in reversed(list(zip(moves, rows, waiting, strict=True))):
             step = jnp.where(rank == row, move & -move, 0)
-            predecessor = jnp.where(row != none, step, (cell & still) | (predecessor & ~still))
+            predecessor = jnp.where(row != no_row, step, (cell & still) | (predecessor & ~still))
         cell = barrier((predecessor & walking) | (cell & ~walking))
         cells = jax.lax.dynamic_update_index_in_dim(state.cells, cell, t, 0)
         if len(blocked) == 1:
@@ -276,14 +276,14 @@ def path_bits(cells: jax.Array, rows: int) -> PathBits:
     next_row, next_bit = (
         jnp.concatenate([words[..., 1:, :], words[..., -1:, :]], axis=-2) for words in (row, bit)
     )
-    none = jnp.zeros((), bit.dtype)
+    zero = jnp.zeros((), bit.dtype)
     beside, below = (row == next_row) & (bit != next_bit), row != next_row
     return PathBits(
         row=row,
         bit=bit,
         edge_row=jnp.minimum(row, next_row),
-        across=jnp.where(beside, jnp.minimum(bit, next_bit), none),
-        along=jnp.where(below, bit, none),
+        across=jnp.where(beside, jnp.minimum(bit, next_bit), zero),
+        along=jnp.where(below, bit, zero),
     )
 
 

@@ -200,11 +200,11 @@ def _solve_many(
 ) -> Solution:
     budget = budgets(batch, max_expansions)
     solutions = _batch_solver(horizon, widths)(batch, budget)
-    nothing, right = unknown_solution(horizon, _slots(batch)), are_boards(batch)
+    unknown, valid = unknown_solution(horizon, _slots(batch)), are_boards(batch)
     return jax.tree.map(
-        lambda leaf, none: jnp.where(right.reshape(-1, *[1] * none.ndim), leaf, none),
+        lambda leaf, default: jnp.where(valid.reshape(-1, *[1] * default.ndim), leaf, default),
         solutions,
-        nothing,
+        unknown,
     )
 
 
@@ -231,8 +231,8 @@ def _solve_few_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
     floor = jnp.sum(jnp.where(connected, boards.alone, 0), axis=0, dtype=jnp.int16)
     optimal = jnp.full(settled.shape, Status.OPTIMAL, jnp.int8)
     makespan = jnp.max(boards.alone, axis=0)
-    no, none = jnp.zeros_like(settled), jnp.zeros(settled.shape, jnp.int32)
-    certain = Solution(optimal, floor, makespan, no, plan, plan, expansions=none)
+    false, zero = jnp.zeros_like(settled), jnp.zeros(settled.shape, jnp.int32)
+    certain = Solution(optimal, floor, makespan, false, plan, plan, expansions=zero)
     if len(boards.starts) == 1:
         # Connected boards that are not settled have a path longer than the horizon.
         searched = jax.tree.map(lambda leaf: leaf[None], unknown_solution(horizon, 1))

@@ -180,12 +180,12 @@ def _differences(stored: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]
     """Return descriptions of the values that differ between two manifests, except the files."""
     names = ("jaxlake", "spec")
     pairs = ({name: record[name] for name in names if name in record} for record in (stored, own))
-    theirs, ours = (dict(_flat("", record)) for record in pairs)
+    stored_values, own_values = (dict(_flat("", record)) for record in pairs)
     return [
-        f"{name.removeprefix('spec.')}: it has {shortened(theirs.get(name))}, got "
-        f"{shortened(ours.get(name))}"
-        for name in sorted({*theirs, *ours})
-        if theirs.get(name) != ours.get(name)
+        f"{name.removeprefix('spec.')}: it has {shortened(stored_values.get(name))}, got "
+        f"{shortened(own_values.get(name))}"
+        for name in sorted({*stored_values, *own_values})
+        if stored_values.get(name) != own_values.get(name)
     ]
 
 

@@ -163,8 +163,8 @@ def _candidate_counts(generated: Generated, params: LakeParams) -> tuple[jax.Arr
     """
     holes = hole_count(params.size, params.hole_ratio)
     kinds = jnp.stack([params.size, holes, params.num_agents], axis=-1)
-    alike = jnp.all(kinds[:, :, None] == kinds[:, None], axis=-1)
-    first = jnp.argmax(alike, axis=-1) == np.arange(kinds.shape[1])
+    same_kind = jnp.all(kinds[:, :, None] == kinds[:, None], axis=-1)
+    first = jnp.argmax(same_kind, axis=-1) == np.arange(kinds.shape[1])
     candidates, unknown = (
         jnp.sum(jnp.where(first, counts, 0), axis=1, dtype=jnp.int32)
         for counts in (generated.candidates, generated.unknown)

@@ -109,7 +109,7 @@ def _outer_agents(
 ) -> _Outer:
     K, radix = components.place.shape
     count = K - INNER
-    P, nothing = radix**count, radix - 1
+    P, unused = radix**count, radix - 1
     digits = np.indices((radix,) * count).reshape(count, P)
     k = np.arange(count)[:, None]
 
@@ -126,7 +126,7 @@ def _outer_agents(
     place, edge = of_outer(components.place), of_outer(components.edge)
     ends = components.ends[k, :, digits]  # (count, P, 2)
     at_goal = jnp.any(ends == components.goal[:count, None, None], axis=2) & (digits > 0) & total
-    home = jnp.where(at_goal, 0, nothing)
+    home = jnp.where(at_goal, 0, unused)
     options = [ends[..., 0], ends[..., 1], home]
 
     def neighbours(sides: int) -> jax.Array:
@@ -136,9 +136,9 @@ def _outer_agents(
         ]
         return jnp.stack(numbers).astype(jnp.int32)
 
-    def free_of(ours: jax.Array, theirs: jax.Array) -> jax.Array:
+    def free_of(own_places: jax.Array, other_places: jax.Array) -> jax.Array:
         """Return, for each block, the numbers of an agent on an axis that are unoccupied."""
-        met = (theirs[..., None] == ours) & (theirs >= 0)[..., None]
+        met = (other_places[..., None] == own_places) & (other_places >= 0)[..., None]
         return ~jnp.any(met, axis=0)
 
     def not_blocked(masks: jax.Array) -> jax.Array:
@@ -262,10 +262,10 @@ def search_blocks(
                 return reduce(jnp.bitwise_or, sets) & of_colour
 
             # There, the axes are in the opposite order.
-            apart = outer.edges[1, q][:, None] & outer.edges[0, q]
-            free = jnp.where(apart, _ALL, jnp.uint32(0))
+            distinct_edges = outer.edges[1, q][:, None] & outer.edges[0, q]
+            free = jnp.where(distinct_edges, _ALL, jnp.uint32(0))
             between = Halfway(
-                apart=inner.between.apart & apart,
+                apart=inner.between.apart & distinct_edges,
                 across=inner.between.across & free & outer.last_across[q],
                 along=inner.between.along & free & outer.last_along[q],
             )
@@ -290,7 +290,7 @@ def search_blocks(
         some = outer.legal_edges & jnp.any(due[outer.sources], axis=0)
         steps, count = active_first(some), jnp.sum(some, dtype=jnp.int32)
         moved, touched = jax.lax.fori_loop(0, count, take_step, (buffers.moved, jnp.zeros(P, bool)))
-        noted = ((c + 1) >> np.arange(PLANES)) & 1 != 0
+        cost_bits = ((c + 1) >> np.arange(PLANES)) & 1 != 0
 
         def arrive(i: jax.Array, state: BlockSearch) -> BlockSearch:
             buffers = state.buffers
@@ -301,13 +301,13 @@ def search_blocks(
             def unite(
                 moved: jax.Array, reached: jax.Array, valid: jax.Array
             ) -> tuple[jax.Array, jax.Array]:
-                apart = outer.cells[0, p][:, None] & outer.cells[1, p]
+                distinct = outer.cells[0, p][:, None] & outer.cells[1, p]
                 legal = inner.legal & outer.last_cells[p] & to_colour
                 rest = jnp.where(
                     total, room - inner.remaining, jnp.where(inner.remaining <= room, room, -1)
                 )
                 near = inner.within[:, jnp.clip(rest + 1, 0, farthest)]
-                states = jnp.where(apart, moved[p] & legal & near, jnp.uint32(0))
+                states = jnp.where(distinct, moved[p] & legal & near, jnp.uint32(0))
                 before = jnp.where(valid[p] & waits, reached[p], jnp.uint32(0))
                 return states & ~before, states | before
 
@@ -315,7 +315,7 @@ def search_blocks(
 
             def note(planes: jax.Array, valid: jax.Array, new: jax.Array) -> jax.Array:
                 before = jnp.where(valid[p], planes[p], jnp.uint32(0))
-                return before | jnp.where(noted[:, None, None, None], new, jnp.uint32(0))
+                return before | jnp.where(cost_bits[:, None, None, None], new, jnp.uint32(0))
 
             planes = materialize_call(note, true, buffers.planes, state.valid, new)
 
@@ -381,9 +381,9 @@ def search_blocks(
         ),
         planes=jax.lax.dynamic_update_index_in_dim(buffers.planes, planes, block, 0),
     )
-    no = jnp.bool_(False)
+    false = jnp.bool_(False)
     due = (jnp.arange(K + 1) == slot)[:, None] & at
-    start = BlockSearch(jnp.int32(0), no, no, no, at, due, buffers)
+    start = BlockSearch(jnp.int32(0), false, false, false, at, due, buffers)
     return jax.lax.while_loop(
         lambda state: (state.cost < max_cost) & (~state.solved | state.half) & ~state.stuck,
         advance,

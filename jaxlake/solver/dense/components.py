@@ -62,7 +62,7 @@ def component_sizes(boards: PreparedBoards, active: jax.Array, widths: Widths) -
 def number_components(board: DenseBoards, radix: int) -> Components:
     """Return numbers for the cells and edges of each agent's component."""
     N, K = board.free.shape[0], board.starts.shape[0]
-    nothing = radix - 1
+    unused = radix - 1
     grid = np.indices((N, N))[..., None]
     at_start = jnp.all(grid == board.starts.T[:, None, None], axis=0)
     reach = flood(jnp.broadcast_to(board.free[..., None], (N, N, K)), at_start) < UNREACHABLE
@@ -76,11 +76,11 @@ def number_components(board: DenseBoards, radix: int) -> Components:
         """Return the number of each member, the member of each number, and the member count."""
         flat = members.reshape(K, -1)
         count = jnp.cumsum(flat, axis=1, dtype=jnp.int32)
-        number = jnp.where(flat & (count < nothing), count, nothing)
+        number = jnp.where(flat & (count < unused), count, unused)
         member = jnp.full((K, radix), -1, jnp.int32)
         k = np.arange(K)[:, None]
         member = member.at[k, number].set(jnp.arange(flat.shape[1], dtype=jnp.int32))
-        return number, member.at[:, nothing].set(-1), count[:, -1]
+        return number, member.at[:, unused].set(-1), count[:, -1]
 
     cell_number, place, cell_count = assign_numbers(cells)
     edge_number, edge, edge_count = assign_numbers(lines)
@@ -96,20 +96,20 @@ def number_components(board: DenseBoards, radix: int) -> Components:
     second = jnp.minimum(first + jnp.where(edge < N * N, 1, N), N * N - 1)
     ends = jnp.stack([first, second], axis=1)
     ends = jnp.take_along_axis(cell_number[:, None], jnp.maximum(ends, 0), axis=2)
-    ends = jnp.where((edge < 0)[:, None], nothing, ends).at[:, :, 0].set(0)
+    ends = jnp.where((edge < 0)[:, None], unused, ends).at[:, :, 0].set(0)
 
     # The edges at a cell: to the right, to the left, down and up.
-    rim = jnp.full((K, 2, N, 1), nothing, jnp.int32)
+    rim = jnp.full((K, 2, N, 1), unused, jnp.int32)
     by_cell = edge_number.reshape(K, 2, N, N)
     right, down = by_cell[:, 0], by_cell[:, 1]
     left = jnp.concatenate([rim[:, 0], right[:, :, :-1]], axis=2)
     up = jnp.concatenate([rim[:, 0].reshape(K, 1, N), down[:, :-1]], axis=1)
     around = jnp.stack([right, left, down, up], axis=1).reshape(K, 4, N * N)
     edges_at = jnp.take_along_axis(around, jnp.maximum(place, 0)[:, None], axis=2)
-    edges_at = jnp.where((place < 0)[:, None], nothing, edges_at)
+    edges_at = jnp.where((place < 0)[:, None], unused, edges_at)
     at_goal = jnp.take_along_axis(edges_at, goal[:, None, None], axis=2)[:, :, 0]
     edges_at = edges_at.at[:, :, 0].set(at_goal)
-    fifth = jnp.full((K, 1, radix), nothing, jnp.int32).at[:, :, 0].set(0)
+    fifth = jnp.full((K, 1, radix), unused, jnp.int32).at[:, :, 0].set(0)
 
     goal_place = jnp.where(board.mask, board.goals[:, 0] * N + board.goals[:, 1], -1)
     parity = (place // N + place % N + jnp.sum(board.starts, axis=1, dtype=jnp.int32)[:, None]) % 2
@@ -121,5 +121,5 @@ def number_components(board: DenseBoards, radix: int) -> Components:
         ends=ends,
         edges_at=jnp.concatenate([edges_at, fifth], axis=1),
         colour=parity,
-        fits=jnp.all(cell_count < nothing) & jnp.all(edge_count < nothing),
+        fits=jnp.all(cell_count < unused) & jnp.all(edge_count < unused),
     )

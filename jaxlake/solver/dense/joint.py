@@ -87,16 +87,16 @@ def solve_dense(
 
         return jax.vmap(solve_one, in_axes=-1, out_axes=-1)(chunk), None
 
-    no, none = jnp.zeros(B, bool), jnp.zeros(B, jnp.int16)
+    false, zero = jnp.zeros(B, bool), jnp.zeros(B, jnp.int16)
     plan = jnp.zeros((horizon, K, B), jnp.int8)
-    blank = DenseAnswers(no, no, none, none, no, plan, plan, jnp.zeros(B, jnp.int32))
+    blank = DenseAnswers(false, false, zero, zero, false, plan, plan, jnp.zeros(B, jnp.int32))
     length = jnp.sum(boards.free, axis=(0, 1), dtype=jnp.int32)
 
     def solve_all() -> DenseAnswers:
         buffers = block_buffers(K, radix) if by_blocks else None
         answers, _ = in_chunks(solve_chunk, boards, active, length, blank, width, buffers)
         # A chunk may be padded with other boards.
-        return jax.tree.map(lambda leaf, none: jnp.where(active, leaf, none), answers, blank)
+        return jax.tree.map(lambda leaf, default: jnp.where(active, leaf, default), answers, blank)
 
     # Without active boards, skip the allocation of the sets.
     return jax.lax.cond(jnp.any(active), solve_all, lambda: blank)
@@ -177,10 +177,10 @@ def _solve_board(
         ), None
 
     attempts = np.array(_WHOLE_SETS if buffers is None else _BY_BLOCKS, np.int32).T
-    zero, no = jnp.int32(0), jnp.bool_(False)
+    zero, false = jnp.int32(0), jnp.bool_(False)
     plan = jnp.zeros((horizon, K), jnp.int8)
-    nothing = _Results(zero, plan, zero, plan, zero, no, no, zero, buffers)
-    results, _ = jax.lax.scan(attempt, nothing, tuple(jnp.asarray(x) for x in attempts))
+    initial = _Results(zero, plan, zero, plan, zero, false, false, zero, buffers)
+    results, _ = jax.lax.scan(attempt, initial, tuple(jnp.asarray(x) for x in attempts))
     makespan, cost = results.makespan, results.cost
     optimal = (board.timed | (makespan > 0)) & (cost > 0) & (results.length <= horizon)
     return DenseAnswers(
@@ -281,8 +281,8 @@ def _search(
             return rest ^ lowest, planes.at[plane].set(planes[plane] | new)
 
         # One plane for each bit of c + 1.
-        noted = jnp.where(waits, c + 1, 0)
-        _, planes = jax.lax.while_loop(lambda state: state[0] > 0, note, (noted, state.planes))
+        cost_bits = jnp.where(waits, c + 1, 0)
+        _, planes = jax.lax.while_loop(lambda state: state[0] > 0, note, (cost_bits, state.planes))
         return _Search(
             cost=jnp.where(complete, c, state.cost),
             half=~complete,
@@ -294,8 +294,8 @@ def _search(
 
     planes = jnp.zeros((PLANES, *sets), jnp.uint32).at[0].set(begin)
     recent = jnp.zeros((K + 1, *sets), jnp.uint32).at[0].set(begin)
-    no = jnp.bool_(False)
-    start = _Search(jnp.int32(0), no, recent, planes, no, no)
+    false = jnp.bool_(False)
+    start = _Search(jnp.int32(0), false, recent, planes, false, false)
     return jax.lax.while_loop(
         lambda state: (state.cost < max_cost) & ~state.solved & ~state.stuck, advance, start
     )
@@ -321,7 +321,7 @@ def _plan(
     """
     # Among the predecessors of a joint state, choose one in which as few agents as possible wait.
     K, radix = components.place.shape
-    nothing = np.int32(radix - 1)
+    unused = np.int32(radix - 1)
     k = np.arange(K)
     # The cells that an agent can come from: four neighbours, its own, and 0 if it had retired.
     numbers = np.arange(radix, dtype=np.int32)
@@ -329,8 +329,8 @@ def _plan(
     edges = components.edges_at[:, :4]
     neighbours = jnp.take_along_axis(components.ends[:, :1], edges, axis=2)
     neighbours += jnp.take_along_axis(components.ends[:, 1:], edges, axis=2) - at[:, None]
-    neighbours = jnp.where(edges == nothing, nothing, neighbours)
-    retired = jnp.broadcast_to(np.where(numbers == 0, np.int32(0), nothing), (K, 1, radix))
+    neighbours = jnp.where(edges == unused, unused, neighbours)
+    retired = jnp.broadcast_to(np.where(numbers == 0, np.int32(0), unused), (K, 1, radix))
     origins = jnp.concatenate([neighbours, at[:, None], retired], axis=1)
     choices = np.indices((6,) * K).reshape(K, -1)
     choices = choices[:, np.argsort(np.sum(choices == 4, axis=0), kind="stable")]
@@ -340,7 +340,7 @@ def _plan(
     def step_back(state: State) -> State:
         cost, steps, position, actions = state
         before = origins[k[:, None], choices, position[:, None]]
-        legal = jnp.all(before != nothing, axis=0)
+        legal = jnp.all(before != unused, axis=0)
         now = components.place[k, position]
         then = components.place[k[:, None], before]
         for i in range(K):

@@ -97,27 +97,27 @@ def last_agent(components: Components, N: int) -> LastAgent:
     radix = place.shape[0]
     number = np.arange(radix, dtype=np.int32)
     real = (place >= 0) & (number > 0)
-    nothing = radix - 1
-    number_of = jnp.full(N * N, nothing, jnp.int32)
+    unused = radix - 1
+    number_of = jnp.full(N * N, unused, jnp.int32)
     number_of = number_of.at[jnp.where(real, place, N * N)].set(number, mode="drop")
 
     def neighbour(by: int, inside: jax.Array) -> jax.Array:
         neighbours = number_of[jnp.minimum(place + by, N * N - 1)]
-        return jnp.where(real & inside, neighbours, nothing)
+        return jnp.where(real & inside, neighbours, unused)
 
     beside = neighbour(1, place % N < N - 1)
     below = neighbour(N, place < N * (N - 1))
-    step = jnp.where(below < nothing, below - number, 0)
+    step = jnp.where(below < unused, below - number, 0)
     steps = np.arange(1, N + 1)[:, None]
     other_edges = components.edge[:-1]
 
-    def same_edge(theirs: jax.Array, ours: jax.Array) -> jax.Array:
-        return (theirs[..., None] == ours) & (theirs >= 0)[..., None] & real
+    def same_edge(their_edges: jax.Array, own_edges: jax.Array) -> jax.Array:
+        return (their_edges[..., None] == own_edges) & (their_edges >= 0)[..., None] & real
 
     home = jnp.where(number == 0, True, real)
     cells_met = (components.place[:-1, :, None] == place) & (components.place[:-1] >= 0)[..., None]
     return LastAgent(
-        right=bit_masks(beside < nothing),
+        right=bit_masks(beside < unused),
         down=bit_masks(step == steps),
         cells=bit_masks(home),
         colours=bit_masks((real & (colour == np.arange(2)[:, None])) | (number == 0)),
@@ -139,12 +139,12 @@ class Halfway(NamedTuple):
 def halfway(components: Components, last: LastAgent, agents: Sequence[int]) -> Halfway:
     """Return the edges open to the last agent, with axes for `agents` in the given order."""
     indices = np.array(agents)
-    apart = _all_distinct(components.edge[indices])
+    distinct = _all_distinct(components.edge[indices])
 
     def left_free(blocked: jax.Array) -> jax.Array:
-        return jnp.where(apart, ~_any_of(blocked[:, indices]), jnp.uint32(0))
+        return jnp.where(distinct, ~_any_of(blocked[:, indices]), jnp.uint32(0))
 
-    return Halfway(apart, left_free(last.blocked_across), left_free(last.blocked_along))
+    return Halfway(distinct, left_free(last.blocked_across), left_free(last.blocked_along))
 
 
 def legal_states(components: Components, last: LastAgent, agents: Sequence[int]) -> jax.Array:
@@ -176,9 +176,9 @@ def move(
     The last of the `agents` moves with its axis in front; `between` has its axis first.
     """
     ends, edges_at = components.ends, components.edges_at
-    nothing = states.shape[-1] - 1
+    unused = states.shape[-1] - 1
     # Agents that reach their goal may retire if the sum of costs is minimised.
-    edges_at = edges_at.at[:, :4, 0].set(jnp.where(total, edges_at[:, :4, 0], nothing))
+    edges_at = edges_at.at[:, :4, 0].set(jnp.where(total, edges_at[:, :4, 0], unused))
     true = components.fits  # only boards that fit are searched
     *outer, inner = agents
     axis = 1 + len(outer)
@@ -210,12 +210,12 @@ def _any_of(masks: jax.Array) -> jax.Array:
 def _all_distinct(places: jax.Array) -> jax.Array:
     """Return where all agents on axes are at distinct places >= 0, int32 (K - 1, radix)."""
     K = places.shape[0] + 1
-    apart = jnp.ones((1,) * (K - 1), bool)
+    distinct = jnp.ones((1,) * (K - 1), bool)
     for i in range(K - 1):
         for j in range(i):
             first, second = along(places[i], i, K), along(places[j], j, K)
-            apart &= (first != second) | (first < 0)
-    return apart
+            distinct &= (first != second) | (first < 0)
+    return distinct
 
 
 def _move_last(

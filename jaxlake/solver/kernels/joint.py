@@ -149,8 +149,8 @@ def _search_program(
     arrivals = [program.min(program.where_at(goal, state.cost, FAR)) for goal in program.goals]
     cost = jnp.minimum(*arrivals)
     if not plans:
-        none = 0 * cost
-        unset = {"walker": none, "spent": none, "retirement": none, "head": none}
+        zero = 0 * cost
+        unset = {"walker": zero, "spent": zero, "retirement": zero, "head": zero}
         numbers = Numbers(cost, state.makespan, state.stuck, state.expansions, **unset)
         program.write_numbers(numbers)
         return
@@ -215,16 +215,16 @@ class _Search(PairLanes):
 
     def search(self) -> _State:
         """Expand layer after layer, as `joint_search` does."""
-        nothing, zero = jnp.zeros_like(self.home), jnp.zeros_like(self.running)
+        empty, zero = jnp.zeros_like(self.home), jnp.zeros_like(self.running)
         layer = self.first_layer()
         self.write_layer(jnp.int32(0), layer)
-        self.write_walk(jnp.int32(0), nothing)
+        self.write_walk(jnp.int32(0), empty)
         self.meet_lanes()
         far = zero + FAR
         state = _State(
             time=jnp.int32(0),
             layer=tuple(layer),
-            walk=nothing,
+            walk=empty,
             cost=jnp.zeros_like(self.lane) + FAR,
             running=self.running,
             makespan=far,

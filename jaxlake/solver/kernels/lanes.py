@@ -147,10 +147,10 @@ def bit(position: jax.Array | int) -> jax.Array:
 
 def union(words: Sequence[jax.Array]) -> jax.Array:
     """Return the union of sets."""
-    united = words[0]
+    result = words[0]
     for word in words[1:]:
-        united = united | word
-    return united
+        result = result | word
+    return result
 
 
 def single(cell: jax.Array, words: int) -> Words:
@@ -187,10 +187,10 @@ def intersects(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> jax.Array:
 def shift(cells: Sequence[jax.Array], delta: int) -> Words:
     """Shift cells by `delta`; cells beyond the words are lost."""
     count, bits = divmod(abs(delta), 32)
-    W, none = len(cells), cells[0] ^ cells[0]
+    W, empty = len(cells), cells[0] ^ cells[0]
 
     def word(w: int) -> jax.Array:
-        return cells[w] if 0 <= w < W else none
+        return cells[w] if 0 <= w < W else empty
 
     sign = 1 if delta > 0 else -1
     if bits == 0:

@@ -174,11 +174,11 @@ class PairLanes:
             for delta, cells in moved.items()
         }
         rows = [beside] if waiting else []
-        for away in deltas:
+        for move in deltas:
             # If agent 0 steps onto agent 1, agent 1 leaves by any move but the swapping one.
-            leaves = union([onto[delta] for delta in deltas if delta != -away])
+            leaves = union([onto[delta] for delta in deltas if delta != -move])
             origins = [x | (cell & leaves) for x, cell in zip(beside, self.own_cell, strict=True)]
-            rows.append(shift(origins, away))
+            rows.append(shift(origins, move))
         row = intersect(unite(*rows), self.allowed)
         return unite(row, layer) if waiting else row
 

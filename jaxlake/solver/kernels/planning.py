@@ -115,11 +115,11 @@ def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
     free, starts, goals, latest, arrivals, paths, layers = refs
     R, K, T = free.shape[0], agents, horizon
     open_cells = [free[r] for r in range(R)]
-    nowhere = jnp.zeros_like(starts[0]) + NOBODY
+    off_board = jnp.zeros_like(starts[0]) + NOBODY
 
     def clear(t: jax.Array, _: None) -> None:
         for k in range(K):
-            paths[k, t] = nowhere
+            paths[k, t] = off_board
 
     jax.lax.fori_loop(0, T + 1, clear, None)
 
@@ -200,10 +200,10 @@ def _trace(
     K, times = paths.shape[:2]
     end = jnp.where(arrival == NEVER, jnp.int32(0), arrival)
     last = jnp.max(end)
-    away = jnp.where(goal == NOBODY, jnp.int32(NOBODY), goal)
+    final_cell = jnp.where(goal == NOBODY, jnp.int32(NOBODY), goal)
 
     def stay(t: jax.Array, _: None) -> None:
-        paths[rank, t] = away
+        paths[rank, t] = final_cell
 
     jax.lax.fori_loop(last, times, stay, None)
 
@@ -233,4 +233,4 @@ def _trace(
         paths[rank, t] = cell
         return cell
 
-    jax.lax.fori_loop(0, last, step_back, away)
+    jax.lax.fori_loop(0, last, step_back, final_cell)

@@ -76,15 +76,15 @@ def search_trees(
         list(map(whole, outputs)),
         [((*rows, nodes), dtype) for rows, dtype in zip(memory, words, strict=True)],
     )
-    place, nothing = jnp.argsort(order), no_answers(queries, T)
+    place, no_plans = jnp.argsort(order), no_answers(queries, T)
     solved, gave_up, bound, expansions = results[:, place]
     solved = queries.active & (solved != 0)
     return TreeAnswers(
         solved=solved,
         gave_up=queries.active & (gave_up != 0),
-        bound=jnp.where(queries.active, bound.astype(jnp.int16), nothing.bound),
+        bound=jnp.where(queries.active, bound.astype(jnp.int16), no_plans.bound),
         expansions=jnp.where(queries.active, expansions, 0),
-        paths=jnp.where(solved, _cells(paths[..., place], board), nothing.paths),
+        paths=jnp.where(solved, _cells(paths[..., place], board), no_plans.paths),
     )
 
 

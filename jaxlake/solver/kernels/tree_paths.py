@@ -112,8 +112,8 @@ class Paths:
 
         home = single(route.goal, self.board.words)
         # The first round only looks up the other agents' cells.
-        nobody = (jnp.zeros_like(route.goal),) * self.agents
-        jax.lax.fori_loop(0, last + 1, step_back, (route.goal, tuple(home), nobody))
+        off_board = (jnp.zeros_like(route.goal),) * self.agents
+        jax.lax.fori_loop(0, last + 1, step_back, (route.goal, tuple(home), off_board))
 
     def choose_conflict(
         self, costs: tuple[jax.Array, ...], tight: list[jax.Array], active: jax.Array
@@ -152,8 +152,8 @@ class Paths:
 
         shared = self.helpers.count > 1
         self.helpers.meet()
-        nothing = jnp.zeros_like(costs[0])
-        state = (nothing, nothing, () if shared else entries(jnp.int32(0)))
+        zero = jnp.zeros_like(costs[0])
+        state = (zero, zero, () if shared else entries(jnp.int32(0)))
         best, count, _ = jax.lax.fori_loop(0, self.helpers.rounds(last), update, state)
         best, count = self.helpers.max(best), self.helpers.sum(count)
         return self._read_conflict(best, costs, tight), count
@@ -224,20 +224,20 @@ class Paths:
             number, closed, bans = state
             note = Note.unpack(self.memory.notes[jnp.maximum(number - 1, 0), self.node])
             cell = single(note.cell, self.board.words)
-            some, own = number > 0, note.agent == route.agent
-            fixed = some & (note.kind == FIXED)
-            shut = (some & (note.kind == CLOSED) & own) | (fixed & ~own)
+            exists, own = number > 0, note.agent == route.agent
+            fixed = exists & (note.kind == FIXED)
+            shut = (exists & (note.kind == CLOSED) & own) | (fixed & ~own)
             # An agent that must be in a cell avoids all others.
             only = select(fixed & own, [~word for word in cell])
             closed = unite(closed, select(shut, cell), only)
             bans = tuple(
-                tuple(unite(ban, select(some & own & (note.kind == move), cell)))
+                tuple(unite(ban, select(exists & own & (note.kind == move), cell)))
                 for ban, move in zip(bans, MOVES, strict=True)
             )
-            return jnp.where(some, note.next, 0), tuple(closed), bans
+            return jnp.where(exists, note.next, 0), tuple(closed), bans
 
-        none = tuple(self.none)
-        initial = (self.helpers.read(self.memory.heads, t), none, (none,) * len(MOVES))
+        empty = tuple(self.none)
+        initial = (self.helpers.read(self.memory.heads, t), empty, (empty,) * len(MOVES))
         _, closed, bans = jax.lax.while_loop(
             lambda state: any_lane(state[0] > 0), read_note, initial
         )
@@ -251,8 +251,8 @@ class Paths:
             cells = [single(goal, self.board.words) for goal in self.task.goals]
             return unite(*(select(rest, cell) for rest, cell in zip(rests, cells, strict=True)))
 
-        some = union([flag(rest) for rest in rests]) != 0
-        return jax.lax.cond(any_lane(some), goals, lambda: self.none)
+        any_rests = union([flag(rest) for rest in rests]) != 0
+        return jax.lax.cond(any_lane(any_rests), goals, lambda: self.none)
 
     def stay_from(
         self,

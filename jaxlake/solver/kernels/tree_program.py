@@ -133,24 +133,24 @@ class _Program:
     def run(self, busy: jax.Array) -> _Lanes:
         """Search until all teams have their answers."""
         self._clear()
-        nothing = jnp.zeros_like(self.lane)
+        zero = jnp.zeros_like(self.lane)
         initial = _Lanes(
             bound=self.task.first,
-            cut=nothing + NEVER,
+            cut=zero + NEVER,
             prefix=self.teams.rank,
-            next_prefix=nothing + self.teams.size,
-            through=nothing,
-            planned=nothing,
-            depth=nothing,
-            expansions=nothing,
+            next_prefix=zero + self.teams.size,
+            through=zero,
+            planned=zero,
+            depth=zero,
+            expansions=zero,
             done=flag(~busy),
-            solved=nothing,
-            gave_up=nothing,
-            costs=(nothing,) * self.agents,
-            earliest=(nothing,) * self.agents,
-            latest=(nothing + NEVER,) * self.agents,
-            root_costs=(nothing,) * self.agents,
-            bypassed=nothing,
+            solved=zero,
+            gave_up=zero,
+            costs=(zero,) * self.agents,
+            earliest=(zero,) * self.agents,
+            latest=(zero + NEVER,) * self.agents,
+            root_costs=(zero,) * self.agents,
+            bypassed=zero,
         )
         return jax.lax.while_loop(lambda lanes: any_lane(lanes.done == 0), self._expand, initial)
 
@@ -160,9 +160,9 @@ class _Program:
         """Write the answers of each team's first lane with a plan, or else its first lane."""
         expansions = self.teams.sum(lanes.expansions)
         fields = (lanes.solved, lanes.gave_up, lanes.bound, expansions)  # as in `TreeAnswers`
-        some = self.teams.any(lanes.solved)
+        team_solved = self.teams.any(lanes.solved)
         earlier = self.teams.count_before(lanes.solved)
-        first = jnp.where(some, (lanes.solved != 0) & (earlier == 0), self.teams.rank == 0)
+        first = jnp.where(team_solved, (lanes.solved != 0) & (earlier == 0), self.teams.rank == 0)
         speaks = busy & first
         # In interpreted mode, silent lanes write old values as well, each to its own place.
         place = jnp.where(speaks, place, answers.shape[1] - LANES + self.lane)
@@ -178,13 +178,13 @@ class _Program:
         jax.lax.fori_loop(0, self.agents * self.times, write, None)
 
     def _clear(self) -> None:
-        nothing = jnp.zeros_like(self.lane)
+        zero = jnp.zeros_like(self.lane)
 
         def clear(t: jax.Array, _: None) -> None:
-            self.helpers.write(self.memory.heads, (t,), nothing)
+            self.helpers.write(self.memory.heads, (t,), zero)
             for k in range(self.agents):
                 # Without a path: a separate cell off every board.
-                self.helpers.write(self.memory.paths, (k, t), FORCED | (CELL - nothing - k))
+                self.helpers.write(self.memory.paths, (k, t), FORCED | (CELL - zero - k))
 
         jax.lax.fori_loop(0, self.times, clear, None)
         self.levels.clear()
@@ -267,8 +267,8 @@ class _Program:
         arrived = commit | bypass | rooted
         side = (lanes.prefix >> jnp.minimum(depth, 14)) & 1
         side = jnp.where(depth < self.teams.split, side, 0)
-        nothing = jnp.zeros_like(side)
-        new = Level(conflict, side, conflicts, nothing, nothing, (nothing, nothing))
+        zero = jnp.zeros_like(side)
+        new = Level(conflict, side, conflicts, zero, zero, (zero, zero))
         self.levels.write(depth, new, arrived)
 
         solved = arrived & (conflict.kind == NONE)
@@ -291,12 +291,12 @@ class _Program:
         lanes = self._backtrack(lanes, splitting & refused & ~spent)
         return self._coordinate_teams(lanes, rooted)
 
-    def _backtrack(self, lanes: _Lanes, moved: jax.Array) -> _Lanes:
+    def _backtrack(self, lanes: _Lanes, failed: jax.Array) -> _Lanes:
         """Leave nodes whose children are both refuted, up to a node with a remaining child."""
 
         def exhausted(lanes: _Lanes) -> jax.Array:
             side = self.levels.side_of(lanes.depth)
-            return flag(moved & (lanes.done == 0) & (lanes.through == 0) & (side > 1))
+            return flag(failed & (lanes.done == 0) & (lanes.through == 0) & (side > 1))
 
         def leave(state: tuple[_Lanes, jax.Array]) -> tuple[_Lanes, jax.Array]:
             lanes, stuck = state

@@ -53,8 +53,8 @@ def pair_optima(
     """
     B = active.shape[0]
     if B == 0:
-        nothing, none = jnp.zeros(0, bool), jnp.zeros(0, jnp.int32)
-        return PairOptima(none, none, nothing, nothing)
+        no_flags, no_costs = jnp.zeros(0, bool), jnp.zeros(0, jnp.int32)
+        return PairOptima(no_costs, no_costs, no_flags, no_flags)
     board = joint_search.geometry(free.shape[-1])
     machine = serves(widths.kernels, horizon, board)
     width = min(B, pairs_at_once(machine, None, board, widths))
@@ -94,8 +94,8 @@ def pair_optima(
         operands = (pairs, optima, searched)
         return in_chunks(find_chunk, operands, searched, length, optima, width, None)[0], None
 
-    no = jnp.zeros(B, bool)
-    initial = PairOptima(far, far, no, no)
+    false = jnp.zeros(B, bool)
+    initial = PairOptima(far, far, false, false)
     if machine is None:  # a single loop for both, so that it compiles once
         optima, _ = jax.lax.scan(find, initial, jnp.array([True, False]))
     else:
@@ -181,8 +181,8 @@ def waitless_bounds(pairs: PairBounds, alone: jax.Array) -> jax.Array:
     """Return lower bounds on the cost of pairs without waits, int16 (P, B): even excesses."""
     i, j = (np.array(side) for side in zip(*agent_pairs(alone.shape[0]), strict=True))
     excess = pairs.costs - (alone[i] + alone[j])
-    more = jnp.where(excess % 2 == 1, 1, jnp.where(pairs.waitless | (excess == 0), 0, 2))
-    return jnp.where(pairs.costs > 0, pairs.costs + more.astype(jnp.int16), 0).astype(jnp.int16)
+    extra = jnp.where(excess % 2 == 1, 1, jnp.where(pairs.waitless | (excess == 0), 0, 2))
+    return jnp.where(pairs.costs > 0, pairs.costs + extra.astype(jnp.int16), 0).astype(jnp.int16)
 
 
 def agent_pairs(agents: int) -> list[tuple[int, int]]:

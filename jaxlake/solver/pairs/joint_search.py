@@ -183,7 +183,7 @@ def joint_search(
         cost = jnp.where(even, 2 * t, jnp.where(odd, 2 * t + 1, FAR))
         hit = (even & (waitless_cost == 2 * t)) | (odd & (waitless_cost == 2 * t + 1))
         new_cost = jnp.where(waiting, cost, jnp.where(state.running & hit, waitless_cost, FAR))
-        ended = jnp.where(waiting, at_goals, hit | (2 * t + 1 >= waitless_cost))
+        finished = jnp.where(waiting, at_goals, hit | (2 * t + 1 >= waitless_cost))
         history = state.history
         if history is not None:
             history = JointHistory(
@@ -192,7 +192,7 @@ def joint_search(
             )
         return state._replace(
             walks=walks,
-            running=state.running & ~ended,
+            running=state.running & ~finished,
             optima=optima._replace(
                 sum_of_costs=jnp.minimum(optima.sum_of_costs, new_cost),
                 makespan=jnp.minimum(optima.makespan, jnp.where(at_goals & waiting, t, FAR)),
@@ -225,10 +225,10 @@ def joint_search(
         optima=JointOptima(far, far, jnp.zeros(B, bool), jnp.zeros(B, jnp.int32)),
         history=history,
     )
-    ended = jax.lax.while_loop(
+    final = jax.lax.while_loop(
         lambda state: (state.time < horizon) & jnp.any(state.running), advance, examine(start)
     )
-    return ended.optima, ended.history
+    return final.optima, final.history
 
 
 def first_layer(boards: TwoAgentBoards, board: Geometry) -> tuple[jax.Array, jax.Array]:
@@ -261,8 +261,8 @@ def expand(layer: jax.Array, board: Geometry, *, waiting: jax.Array | bool) -> j
     # onto[d]: agent 0 entered agent 1's cell by a move of d. Agent 1 leaves by any move but -d.
     onto = {delta: _entered_cells(rim, delta, board) for delta in board.deltas}
     leaving = [
-        reduce(jnp.bitwise_or, (onto[delta] for delta in board.deltas if delta != -away))
-        for away in board.deltas
+        reduce(jnp.bitwise_or, (onto[delta] for delta in board.deltas if delta != -move))
+        for move in board.deltas
     ]
     # Without the barrier the compiler recomputes all of this for every shift that follows.
     ends, leaving = jax.lax.optimization_barrier(
@@ -270,8 +270,8 @@ def expand(layer: jax.Array, board: Geometry, *, waiting: jax.Array | bool) -> j
     )
     stepped = [_shift_bits(ends, delta, board) for delta in board.deltas]
     stepped.append(_if_waiting(_shift_bits(ends, 0, board), waiting))
-    for away, may_leave in zip(board.deltas, leaving, strict=True):
-        stepped.append(jnp.asarray(_bits(board, away))[..., None] & may_leave)
+    for move, may_leave in zip(board.deltas, leaving, strict=True):
+        stepped.append(jnp.asarray(_bits(board, move))[..., None] & may_leave)
     return reduce(jnp.bitwise_or, stepped)
 
 

@@ -77,9 +77,9 @@ def solve_two(
         waitless_cost = None if waiting else cost
         return joint.search_pairs(boards, running, horizon, board, machine, waitless_cost), None
 
-    no, zero, far = jnp.zeros(B, bool), jnp.zeros(B, jnp.int32), jnp.full(B, FAR, jnp.int32)
-    none = Rows(jnp.zeros((B, horizon * 2), jnp.int8))
-    blank = _TwoAgentOptima(JointOptima(far, far, no, zero), far, none, none, no)
+    false, zero, far = jnp.zeros(B, bool), jnp.zeros(B, jnp.int32), jnp.full(B, FAR, jnp.int32)
+    no_plan = Rows(jnp.zeros((B, horizon * 2), jnp.int8))
+    blank = _TwoAgentOptima(JointOptima(far, far, false, zero), far, no_plan, no_plan, false)
     shortest = jnp.max(lanes.alone, axis=0)
 
     def solve_stage(
@@ -142,8 +142,8 @@ def _with_plans(
         Rows(by_board(actions.swapaxes(0, 1)).reshape(len(active), -1))
         for actions in (plans.plan, plans.makespan_plan)
     )
-    no = jnp.zeros_like(optima.stuck)
-    first = _TwoAgentOptima(optima, plans.length, plan, makespan_plan, undecided=no)
+    false = jnp.zeros_like(optima.stuck)
+    first = _TwoAgentOptima(optima, plans.length, plan, makespan_plan, undecided=false)
     waitless = active & (optima.sum_of_costs < FAR)
     expansions = results.optima.expansions + optima.expansions
     then = results._replace(
@@ -165,16 +165,16 @@ def search_by_loops(
     waiting: jax.Array | bool,
 ) -> tuple[PairPlans, JointHistory]:
     """Search, and reconstruct plans from `history`, which is required; see `joint_search`."""
-    ended, history = joint_search.joint_search(
+    optima, history = joint_search.joint_search(
         boards, running, horizon, board, history, waitless_cost=waitless_cost, waiting=waiting
     )
     assert history is not None
     layers = history.layers
-    has_plan = jnp.where(waiting, ended.makespan, ended.sum_of_costs) < FAR
-    cost = jnp.where(waiting, ended.sum_of_costs, waitless_cost)
+    has_plan = jnp.where(waiting, optima.makespan, optima.sum_of_costs) < FAR
+    cost = jnp.where(waiting, optima.sum_of_costs, waitless_cost)
     walk, places = _walk_back(boards, cost, has_plan, history, horizon, board, waiting)
     # If the cheapest plan also has the least makespan, it answers both objectives.
-    too_long = has_plan & (walk.length > ended.makespan) & waiting
+    too_long = has_plan & (walk.length > optima.makespan) & waiting
 
     def fill(
         plan: jax.Array, task: tuple[jax.Array, jax.Array, jax.Array]
@@ -188,10 +188,10 @@ def search_by_loops(
     tasks = (
         jnp.stack([jnp.zeros_like(too_long), too_long]),
         jnp.stack([places, boards.goals]),
-        jnp.stack([walk.retirement, jnp.where(too_long, ended.makespan, 0)]),
+        jnp.stack([walk.retirement, jnp.where(too_long, optima.makespan, 0)]),
     )
     _, (plan, makespan_plan) = jax.lax.scan(fill, walk.plan, tasks)
-    return PairPlans(ended, walk.length, plan, makespan_plan), history
+    return PairPlans(optima, walk.length, plan, makespan_plan), history
 
 
 class _WalkBack(NamedTuple):

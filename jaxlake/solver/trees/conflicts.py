@@ -112,8 +112,8 @@ def arrival_conflict(
     The kind is NONE if all pairs may arrive as they do. `stairs` are looked up at `excesses`, int
     (B,) each: the delay of each agent relative to `alone`.
     """
-    nothing = jnp.zeros_like(excesses[0])
-    best, first, second, early, late = (nothing,) * 5
+    zero = jnp.zeros_like(excesses[0])
+    best, first, second, early, late = (zero,) * 5
     for stair, (i, j) in zip(stairs, agent_pairs(len(excesses)), strict=True):
         rise, other_rise = stair.foot - excesses[i], stair.top - excesses[j]
         least = jnp.where(rise > 0, jnp.minimum(rise, other_rise), 0)
@@ -126,5 +126,5 @@ def arrival_conflict(
         early = jnp.where(better, jnp.where(flip, second_arrival, first_arrival), early)
         late = jnp.where(better, jnp.where(flip, first_arrival, second_arrival), late)
     kind = jnp.where(best > 0, ARRIVAL, NONE)
-    fields = (first, second, kind, nothing, early, late, nothing, nothing)
-    return PathConflict(*(field.astype(nothing.dtype) for field in fields))
+    fields = (first, second, kind, zero, early, late, zero, zero)
+    return PathConflict(*(field.astype(zero.dtype) for field in fields))

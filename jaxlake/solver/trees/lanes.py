@@ -60,10 +60,10 @@ def new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: Teams
     def zeros(*shape: int, dtype: jax.typing.DTypeLike = jnp.int16) -> jax.Array:
         return jnp.zeros((*shape, B), dtype)
 
-    no, number, never = zeros(dtype=bool), zeros(dtype=jnp.int32), zeros() + NEVER
+    false, number, never = zeros(dtype=bool), zeros(dtype=jnp.int32), zeros() + NEVER
     # Unplanned agents stay in distinct cells off the board, so that none of them meet.
-    nowhere = (NOBODY - jnp.arange(K, dtype=jnp.int16))[:, None, None]
-    paths = jnp.broadcast_to(nowhere, (K, T + 1, B))
+    off_board = (NOBODY - jnp.arange(K, dtype=jnp.int16))[:, None, None]
+    paths = jnp.broadcast_to(off_board, (K, T + 1, B))
     return TreeLanes(
         query=query,
         task=jax.tree.map(lambda leaf: leaf[..., query], queries),
@@ -72,14 +72,14 @@ def new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: Teams
         prefix=jnp.arange(B, dtype=jnp.int32) % teams.size,
         next_prefix=number + teams.size,
         # All lanes plan the root, including those without a prefix.
-        through=no,
+        through=false,
         planned=zeros(),
         depth=zeros(),
         agent=zeros(),
         expansions=number,
-        done=no,
-        solved=no,
-        gave_up=no,
+        done=false,
+        solved=false,
+        gave_up=false,
         node=TreeNode(
             paths=paths,
             costs=zeros(K),

@@ -44,8 +44,8 @@ class TreeAnswers(NamedTuple):
 def no_answers(queries: TreeQueries, horizon: int) -> TreeAnswers:
     """Return empty answers for plans of T = `horizon` steps."""
     K, Q = queries.starts.shape
-    no, none = jnp.zeros(Q, bool), jnp.zeros(Q, jnp.int32)
-    return TreeAnswers(no, no, queries.first, none, jnp.zeros((K, horizon + 1, Q), jnp.int16))
+    false, zero = jnp.zeros(Q, bool), jnp.zeros(Q, jnp.int32)
+    return TreeAnswers(false, false, queries.first, zero, jnp.zeros((K, horizon + 1, Q), jnp.int16))
 
 
 class TreeLevel(NamedTuple):
@@ -229,7 +229,7 @@ def _forbidden_to(
     """Return the cells and moves that holes and constraints forbid agent (B,): (T + 1, R, B)."""
     K, times, _ = node.paths.shape
     R = task.free.shape[0]
-    none = jnp.zeros((), task.free.dtype)
+    zero = jnp.zeros((), task.free.dtype)
     number = np.arange(R, dtype=task.free.dtype)[:, None]
     t = np.arange(times, dtype=np.int16)[:, None, None]
     cells, *moves = (of_agent(words, agent) for words in node.forbidden)
@@ -237,9 +237,9 @@ def _forbidden_to(
     for k in range(K):
         # Each agent ends its path at its goal; once it must rest there, no other agent may enter.
         resting = (number == bits.row[k, -1]) & (node.latest[k] <= t) & ~is_agent[k]
-        cells |= jnp.where(resting, bits.bit[k, -1], none)
+        cells |= jnp.where(resting, bits.bit[k, -1], zero)
     # Others avoid cells where an agent must be, and the agent itself avoids all other cells.
     cells |= union_of_cells(node.fixed[0], node.fixed[1], R, ~is_agent)
     row, bit = of_agent(node.fixed[0], agent)[:, None], of_agent(node.fixed[1], agent)[:, None]
-    cells |= jnp.where(bit == 0, none, ~jnp.where(number == row, bit, none))
+    cells |= jnp.where(bit == 0, zero, ~jnp.where(number == row, bit, zero))
     return Blocked(cells, *moves)

@@ -67,12 +67,12 @@ def search_with_teams(queries: TreeQueries, horizon: int, widths: Widths) -> Tre
             paths=jnp.where(active, answers.paths, previous.paths),
         ), None
 
-    nothing = no_answers(queries, horizon)._replace(gave_up=queries.active)
+    initial = no_answers(queries, horizon)._replace(gave_up=queries.active)
     if machine is not None:
         lane_effort, team_effort = _EFFORTS
-        return run_stage(run_stage(nothing, lane_effort)[0], team_effort, helpers=NODE_LANES)[0]
+        return run_stage(run_stage(initial, lane_effort)[0], team_effort, helpers=NODE_LANES)[0]
     # One loop for both stages, so that the search compiles once.
-    return jax.lax.scan(run_stage, nothing, tuple(map(jnp.array, zip(*_EFFORTS, strict=True))))[0]
+    return jax.lax.scan(run_stage, initial, tuple(map(jnp.array, zip(*_EFFORTS, strict=True))))[0]
 
 
 def search_trees(
@@ -253,10 +253,10 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
     depth = jnp.minimum(depth, MAX_DEPTH - 1)
     rooted = rooting & fits & (lanes.planned == K - 1)
     arrived = commit | bypass | rooted
-    nothing = jnp.zeros(B, jnp.int16)
+    zero = jnp.zeros(B, jnp.int16)
     bit = (lanes.prefix >> jnp.minimum(depth, 14)) & 1
     first = jnp.where(depth < teams.split, bit, 0).astype(jnp.int16)
-    new = TreeLevel(next_conflict, first, conflicts, nothing, nothing, nothing)
+    new = TreeLevel(next_conflict, first, conflicts, zero, zero, zero)
     new = jax.tree.map(
         lambda x, y: jnp.where(arrived, x, y), new, tree_node.read_level(branch, depth)
     )
@@ -289,14 +289,14 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
     return lanes._replace(level=level, agent=agent)
 
 
-def _backtrack(lanes: TreeLanes, moved: jax.Array, teams: Teams) -> TreeLanes:
+def _backtrack(lanes: TreeLanes, failed: jax.Array, teams: Teams) -> TreeLanes:
     """Leave nodes whose children are both refuted, up to a node with a remaining child."""
     b = jnp.arange(lanes.depth.shape[0])
     true = jnp.any(lanes.query >= 0)  # a search without queries ends
 
     def exhausted(lanes: TreeLanes) -> jax.Array:
         tried = lanes.branch.levels[tree_node.SIDE, lanes.depth, b] > 1
-        return moved & ~lanes.done & ~lanes.through & tried
+        return failed & ~lanes.done & ~lanes.through & tried
 
     def leave(lanes: TreeLanes) -> TreeLanes:
         stuck = exhausted(lanes)
