@@ -162,6 +162,25 @@ def _step(count: int) -> Program:
     return Program(f"step-{AGENTS}", "step", count, step, arguments)
 
 
+def _scan(count: int) -> Program:
+    environment, params, keys = _environments(count)
+    step = jax.vmap(environment.step, (0, 0, 0, None))
+
+    def function(keys: Any, params: Any) -> Any:
+        """Rewards and ends of random steps inside `lax.scan`, which start new episodes."""
+
+        def one(states: Any, time: jax.Array) -> Any:
+            now = jax.random.fold_in(jax.random.key(1), time)
+            actions = jax.random.randint(now, (count, AGENTS), 0, 5).astype(jnp.int8)
+            _, states, *ends, info = step(jax.random.split(now, count), states, actions, params)
+            return states, (*ends, info["failure"])
+
+        _, states = jax.vmap(environment.reset, (0, None))(keys, params)
+        return jax.lax.scan(one, states, jnp.arange(_STEPS))
+
+    return Program(f"scan-{AGENTS}", "step", count * _STEPS, function, (keys, params))
+
+
 OF_BOARDS: dict[str, Callable[[int], Program]] = {
     **{f"solve-{agents}": partial(_solve, agents) for agents in HOLES},
     **{f"generate-{agents}": partial(_generate, agents) for agents in HOLES},
@@ -174,6 +193,7 @@ OF_BOARDS: dict[str, Callable[[int], Program]] = {
 OF_ENVIRONMENTS: dict[str, Callable[[int], Program]] = {
     f"reset-{AGENTS}": _reset,
     f"step-{AGENTS}": _step,
+    f"scan-{AGENTS}": _scan,
 }
 PROGRAMS = OF_BOARDS | OF_ENVIRONMENTS
 """Makers of all programs, by name; each takes the boards, or the environments, of a call."""

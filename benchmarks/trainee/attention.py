@@ -1,0 +1,71 @@
+"""The attention kernel against blockwise attention in float32."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.accelerators.measuring import seconds_of
+from training.policy.attention import shared_prompt_attention
+from training.policy.kernels import BLOCKWISE, TRITON, Implementation
+
+CALLS = 9
+
+
+def measure_attention(
+    prompt: int = 512, rows: int = 8, width: int = 2048, heads: int = 16, head_dim: int = 128
+) -> dict[str, Any]:
+    """Compute attention and its gradients in bfloat16 by the kernel and block by block.
+
+    Args:
+        prompt: Tokens of the prompt that all rows share.
+        rows: Rows, each with two completions.
+        width: Tokens of a row.
+        heads: Query heads; there are half as many key heads.
+        head_dim: Size of a head, 64 or 128.
+
+    Returns:
+        By implementation, the median `seconds` of a call, and `errors`: of the output and of the
+        gradients of queries, keys and values, the largest difference from float32 relative to the
+        largest value. Without a GPU, the kernel is interpreted.
+    """
+    rng = np.random.default_rng(0)
+    segments = jnp.broadcast_to((jnp.arange(width) >= width // 3).astype(jnp.int32), (rows, width))
+    count = prompt + rows * width
+    tokens = [
+        jnp.asarray(rng.standard_normal((1, count, K, head_dim)), jnp.float32)
+        for K in (heads, heads // 2, heads // 2)
+    ]
+    slopes = jnp.asarray(rng.standard_normal((1, count, heads, head_dim)), jnp.float32)
+
+    def program(kind: str) -> Callable[..., Any]:
+        attend = shared_prompt_attention(
+            jnp.ones((1, 1, prompt), bool),
+            jnp.zeros((1, rows), jnp.int32),
+            segments[None],
+            Implementation(kind, interpret=jax.default_backend() != "gpu"),
+        )
+
+        def loss(*tokens: jax.Array) -> Any:
+            attended = attend(*tokens).astype(jnp.float32)
+            return jnp.sum(attended * slopes), attended
+
+        return jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))
+
+    with jax.default_matmul_precision("float32"):
+        gradients, attended = program(BLOCKWISE)(*tokens)
+    expected = [attended, *gradients]
+    rounded = [token.astype(jnp.bfloat16) for token in tokens]
+    record: dict[str, Any] = {}
+    for kind in (TRITON, BLOCKWISE):
+        compiled = program(kind)
+        gradients, attended = compiled(*rounded)
+        errors = [
+            float(jnp.max(jnp.abs(one.astype(jnp.float32) - exact)) / jnp.max(jnp.abs(exact)))
+            for one, exact in zip([attended, *gradients], expected, strict=True)
+        ]
+        seconds = seconds_of(lambda call=compiled: call(*rounded), CALLS)  # type: ignore[misc]
+        record[kind] = {"errors": errors, "seconds": float(np.median(seconds))}
+    return record
