@@ -38,7 +38,7 @@ class DesignSettings(FrozenModel):
     blocks: tuple[BlockName, ...] = BLOCKS
     style: ContextStyle = "full"
     max_context_tokens: int | None = Field(default=None, ge=1)
-    """The prompt is cut to fit; None: any length."""
+    """Maximum length to which the prompt is cut; None: any length."""
     guard: Guard = Guard()
 
 
@@ -47,8 +47,8 @@ class Attempt(FrozenModel):
 
     attempt: Count  # from 0 in each design phase
     context: str  # the prompt that was answered, byte for byte
-    cut: tuple[str, ...] = ()  # what was left out to fit the prompt
-    reasoning: str = ""  # what the engineer wrote before its answer
+    cut: tuple[str, ...] = ()  # parts that were omitted to fit the prompt
+    reasoning: str = ""  # text of the engineer before its answer
     text: str | None  # the raw answer; None if there was none
     kind: Literal["accepted", "repaired", "unchanged", "rejected", "failed"]
     """`failed`: the engineer gave no answer."""

@@ -63,7 +63,7 @@ class TrainingEvidence(FrozenModel):
 
     updates: Count
     instances: Count  # training instances used
-    resampled: Count = 0  # instances answered beyond these, to replace some
+    resampled: Count = 0  # further instances that were answered as replacements
     reward_first: Finite  # mean reward over the first tenth of the updates
     reward_last: Finite  # mean reward over the last tenth of the updates
     groups_without_variance: Ratio  # share of groups whose gradient is zero
@@ -71,8 +71,7 @@ class TrainingEvidence(FrozenModel):
     entropy: Finite  # mean entropy of the policy, nats per token
     completion_length: Finite  # mean length, tokens
     learnability: dict[str, Annotated[float, Field(ge=0.0, le=0.25)]] = Field(default_factory=dict)
-    """By group: mean of p(1-p) over its prompts in an update, p the share of valid rollouts;
-    then the mean over the updates that had such prompts, however many."""
+    """By group: mean over updates of the mean p(1-p) of prompts with valid rate p."""
     rollouts: dict[str, Tally] = Field(default_factory=dict)
     """By group: the stage's answers to its own instances."""
     signals: dict[str, Signals] = Field(default_factory=dict)  # by group, of these
@@ -87,8 +86,7 @@ class FailedCase(FrozenModel):
     instance: tuple[str, ...] = ()  # the instance, in short lines
     completion: str
     facts: tuple[str, ...] = ()
-    """What the environment says of the answer, such as how it was read; shown in place of the
-    completion."""
+    """The environment's facts about the answer, shown instead of the completion."""
 
 
 class StageEvidence(FrozenModel):

@@ -156,7 +156,7 @@ def review_answer(
     names = list(dict.fromkeys(repair.name for repair in repairs))
     diff = _diff(current, configuration)
     usable: Literal["accepted", "repaired"] = (
-        "accepted" if all(one.name == "round" for one in repairs) else "repaired"
+        "accepted" if all(repair.name == "round" for repair in repairs) else "repaired"
     )
     return Review(
         kind=usable if diff else "unchanged",

@@ -114,10 +114,10 @@ def gather(what: str, value: str = "") -> list[str]:
     # Every process in this round has read all values of the last one, so older ones can be deleted.
     with suppress(jax.errors.JaxRuntimeError):
         client.key_value_delete(f"jaxlake/{place - 1}/{jax.process_index()}")
-    for index, one in enumerate(messages):
-        if (theirs := one.partition("\n")[0]) != what:
+    for index, message in enumerate(messages):
+        if (theirs := message.partition("\n")[0]) != what:
             raise PeerError(f"process {index} is at {theirs!r}, and this one at {what!r}")
-    return [one.partition("\n")[2] for one in messages]
+    return [message.partition("\n")[2] for message in messages]
 
 
 def wait_for_all(what: str) -> None:
@@ -187,7 +187,7 @@ def require_same(what: str, values: Any) -> None:
         digest.update(f"{array.shape} {array.dtype} ".encode())
         digest.update(array.tobytes())
     digests = gather(what, digest.hexdigest())
-    others = [str(index) for index, one in enumerate(digests) if one != digests[0]]
+    others = [str(index) for index, digest in enumerate(digests) if digest != digests[0]]
     if others:
         raise PeerError(
             f"{what}: process {', '.join(others)} has other values than process 0; all must run "

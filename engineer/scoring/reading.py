@@ -39,8 +39,7 @@ class FactReading(FrozenModel):
     fact: Fact
     gap: float  # mean increase of the rule's answer's cost, nats
     gap_error: float = Field(ge=0.0)
-    """Its standard error, as if contexts were independent; those of a run are few and come
-    repeatedly, so that it is too small for them."""
+    """Standard error of the gap for independent contexts; it is too small for those of a run."""
     turned: int = Field(ge=0)  # edits of the rule that change with the swap
     flips: Share | None
     """Share of these at which the model's edit changes too; null: there are none."""
@@ -119,7 +118,7 @@ def reading_set(domain: Domain, count: int, seed: int) -> ReadingSet:
 def measure_reading(contexts: ReadingSet, reader: Reader) -> Reading:
     """Measure a model on all contexts of a set; errors of the reader propagate."""
     domain, space = contexts.domain, contexts.domain.space
-    truth = [teacher_edits(one, domain) for one in contexts.plain]
+    truth = [teacher_edits(readout, domain) for readout in contexts.plain]
     shown = [contexts.plain, *contexts.swapped.values()]
     plain, *edits_by_fact = _ask_all(reader, shown, domain)
     cost, *costs = _costs(reader, truth, shown, domain)
@@ -127,7 +126,7 @@ def measure_reading(contexts: ReadingSet, reader: Reader) -> Reading:
     of_facts = zip(contexts.swapped.items(), edits_by_fact, costs, strict=True)
     for (fact, swapped), moved, swapped_cost in of_facts:
         increase = swapped_cost - cost
-        turned = [teacher_edits(one, domain) for one in swapped]
+        turned = [teacher_edits(readout, domain) for readout in swapped]
         flips = [
             old[group][knob] != new[group][knob]
             and _MALFORMED not in (old[group][knob], new[group][knob])

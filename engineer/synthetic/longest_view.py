@@ -111,8 +111,8 @@ def _tally(domain: Domain, answers: int) -> Tally:
 
 def _slices(domain: Domain, tally: Tally) -> dict[str, dict[str, Tally]]:
     return {
-        one.factor: dict.fromkeys(sorted(one.levels, key=len)[-_LEVELS:], tally)
-        for one in domain.slices.values()
+        slices.factor: dict.fromkeys(sorted(slices.levels, key=len)[-_LEVELS:], tally)
+        for slices in domain.slices.values()
     }
 
 

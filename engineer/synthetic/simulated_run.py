@@ -84,7 +84,7 @@ def simulated_run(
         training = _training(rng, domain, learner, levels)
         learner.train(rng, shares, levels)
         after = _validate(rng, domain, learner, count)
-        was, now = (sum(one.valid for one in side.values()) for side in (before, after))
+        was, now = (sum(tally.valid for tally in side.values()) for side in (before, after))
         fallen = fall_of(was, now, count * len(space.groups)) > FALL
         evidence = StageEvidence(stage=stage, validation=after, training=training)
         trained = current
@@ -98,7 +98,7 @@ def simulated_run(
             notice="The valid rate fell. The configuration before was restored." if fallen else "",
             trained=trained,
             designed_from=designed_from,
-            valid_before={group: one.valid / one.count for group, one in before.items()},
+            valid_before={group: tally.valid / tally.count for group, tally in before.items()},
         )
         views.append(view)
         past = StageEvidence(stage=stage - 1, validation=before)

@@ -64,9 +64,9 @@ def evaluate(
     with frozen_policy(config, folder) as (policy, sampler):
         answers = answer(config, policy, sampler, boards, title="evaluate", samples=samples)
     episodes = [
-        one
+        episode
         for first in range(samples)
-        for one in judge_answers(config, boards, answers[first::samples])
+        for episode in judge_answers(config, boards, answers[first::samples])
     ]
     rates, domain = count_answers(0, episodes), domain_of(config)
     on_lake = rates.total.isr is not None
@@ -90,7 +90,7 @@ def evaluate(
         table.add_row(name, *cells, *(interval_text(*at_k[k]) for k in sizes[1:]))
         if samples > 1:
             entry["pass_at"] = {
-                k: [six_digits(number) for number in one] for k, one in at_k.items()
+                k: [six_digits(number) for number in rate] for k, rate in at_k.items()
             }
 
     for group, row in rates.groups.items():

@@ -171,13 +171,13 @@ class OneByOne:
                 "and Domain.nearest has to say of which configurations there are so many"
             )
         groups = set(self.user.space.groups)
-        if unknown := sorted({self.user.group(one) for one in batch} - groups):
+        if unknown := sorted({self.user.group(instance) for instance in batch} - groups):
             allowed = ", ".join(self.user.space.groups)
             allowed += did_you_mean(unknown[0], groups)
             raise UserError(f"{self.kind}: group: got {', '.join(unknown)}, allowed are {allowed}")
         excluded_texts = {json.dumps(self._as_json(one), sort_keys=True) for one in excluded}
-        for one in batch if excluded_texts else ():
-            if (text := json.dumps(self._as_json(one), sort_keys=True)) in excluded_texts:
+        for instance in batch if excluded_texts else ():
+            if (text := json.dumps(self._as_json(instance), sort_keys=True)) in excluded_texts:
                 raise UserError(
                     f"{self.kind}: draw made {text:.200}, which is held out for validation"
                 )

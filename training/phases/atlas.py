@@ -174,9 +174,9 @@ def count_valid(
             )
             groups = sampler.sample(question)
             texts += [
-                policy.decode(one.token_ids, prompt)
+                policy.decode(completion.token_ids, prompt)
                 for prompt, group in zip(question.prompts, groups, strict=True)
-                for one in group
+                for completion in group
             ]
             advance(len(texts))
     repeated = boards.take(np.repeat(np.arange(len(boards)), answers))

@@ -216,7 +216,7 @@ def start_record(config: RunConfig, results: Sequence[StageResult]) -> StartReco
     """Return the history of `results` for the engineer of a run that starts after them."""
     following = len(results)
     history = _history_before(config, results, following)
-    rows = [dict(one) | {"stage": one.stage - results[-1].stage} for one in history]
+    rows = [dict(stage) | {"stage": stage.stage - results[-1].stage} for stage in history]
     return StartRecord(
         history=tuple(map(StoredHistory.model_validate, rows)),
         decision=_how_decided(results, following),

@@ -169,7 +169,7 @@ def _backward(prefix: int, block: int, kept: Any, slope: jax.Array) -> tuple[Any
     start = tuple(jnp.zeros(part.shape, jnp.float32) for part in (query, key, value))
     pairs = jnp.asarray(_pairs(query.shape[3], key.shape[2], prefix, block))
     gradients, _ = jax.lax.scan(add, start, pairs)
-    slopes = (one.astype(query.dtype) for one in gradients)
+    slopes = (gradient.astype(query.dtype) for gradient in gradients)
     return (*slopes, None, None)
 
 

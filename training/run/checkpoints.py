@@ -168,7 +168,7 @@ def _trainable_state(state: LearnerState) -> LearnerState:
 
 def _remove_damaged(folder: Path) -> None:
     """Remove the checkpoints newer than the newest intact one, and print their damage."""
-    names = (one.name for one in folder.glob("*"))
+    names = (child.name for child in folder.glob("*"))
     steps = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
     damage: dict[int, str] = {}
     for step in steps:

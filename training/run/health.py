@@ -45,8 +45,8 @@ def find_problems(
     for stage in sorted({*(update.stage for update in updates), *answers, *gates}):
         trained = _of_training(config, stage, [one for one in updates if one.stage == stage])
         validated = _of_answers(config, stage, answers.get(stage, ()))
-        for one in [*trained, *validated, *_of_gate(stage, gates.get(stage))]:
-            findings.setdefault((stage, one.cause), one)
+        for finding in [*trained, *validated, *_of_gate(stage, gates.get(stage))]:
+            findings.setdefault((stage, finding.cause), finding)
     return list(findings.values())
 
 
@@ -65,10 +65,10 @@ def summarize(findings: Sequence[Finding]) -> list[str]:
 
 def print_findings(new: Sequence[Finding], old: Sequence[Finding] = ()) -> Sequence[Finding]:
     """Print the new findings whose stage and cause are not in `old`, and return all new ones."""
-    places = {(one.stage, one.cause) for one in old}
-    for one in new:
-        if (one.stage, one.cause) not in places:
-            console.print(str(one), style="yellow", soft_wrap=True)
+    places = {(finding.stage, finding.cause) for finding in old}
+    for finding in new:
+        if (finding.stage, finding.cause) not in places:
+            console.print(str(finding), style="yellow", soft_wrap=True)
     return new
 
 

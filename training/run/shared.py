@@ -88,7 +88,7 @@ def _copy(path: Path, stack: ExitStack) -> Path:
         )
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jaxlake-"))) / "run"
     shutil.copytree(path, folder, ignore=shutil.ignore_patterns(*_NOT_COPIED))
-    for one in (console, status_console):
-        stack.callback(setattr, one, "quiet", one.quiet)
-        one.quiet = True
+    for output in (console, status_console):
+        stack.callback(setattr, output, "quiet", output.quiet)
+        output.quiet = True
     return folder

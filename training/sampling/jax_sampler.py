@@ -102,7 +102,7 @@ class JaxSampler:
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
         """Replace the weights, converted to the sampler's dtype; see `Sampler.sync`."""
         if self._device is not None:
-            tensors = ((name, jax.device_put(one, self._device)) for name, one in tensors)
+            tensors = ((name, jax.device_put(tensor, self._device)) for name, tensor in tensors)
         dtype, self._sums = jnp.dtype(self._settings.dtype), {}
         converted = with_checksums(tensors, dtype, self._sums)
         self._params = huggingface.params_of(self._graphdef, self._params, converted, dtype)

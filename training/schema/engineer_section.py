@@ -41,7 +41,7 @@ def check_engineer_kind(kind: str) -> str:
 
 
 def own_engineer(name: str) -> Engineer:
-    """Return what `package.module:NAME` creates; raise a `UserError` unless it is an engineer."""
+    """Create the engineer `package.module:NAME`; raise a `UserError` if it is not an engineer."""
     try:
         engineer: Engineer = import_function(name, _ALLOWED)()
     except Exception as error:

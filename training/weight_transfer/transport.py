@@ -58,7 +58,7 @@ def send_through_folder(engine: Any, tensors: Tensors, dtype: Any, folder: Path)
         for number, bucket in enumerate(in_buckets(converted, _FILE_BYTES)):
             arrays = {name: np.ascontiguousarray(array) for name, array in bucket}
             save_file(arrays, files / f"{number:05d}.safetensors")
-        expected = {name: int(one) for name, one in sums.items()}
+        expected = {name: int(total) for name, total in sums.items()}
         arguments = {"weights": str(files), "expected": expected}
         engine.collective_rpc("receive_weights", kwargs=arguments)
     except (OSError, SafetensorError) as error:
@@ -83,7 +83,7 @@ def in_buckets(
     """Yield lists of tensors with at most `limit` bytes each; a larger tensor is alone."""
     bucket: list[tuple[str, jax.Array]] = []
     for name, array in tensors:
-        if bucket and sum(one.nbytes for _, one in bucket) + array.nbytes > limit:
+        if bucket and sum(tensor.nbytes for _, tensor in bucket) + array.nbytes > limit:
             yield bucket
             bucket = []
         bucket.append((name, array))

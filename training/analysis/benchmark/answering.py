@@ -43,8 +43,8 @@ class BenchmarkAnswer(Record):
     sample_id: str
     sample: Count = 0  # the number of the answer to this board, from 0
     text: str  # the whole answer, with the mark of a thinking block that its prompt begins
-    reasoning: str = ""  # what an endpoint kept apart from it; not judged
-    tokens: Count  # generated for it, those of requests that timed out included
+    reasoning: str = ""  # returned separately by an endpoint; not judged
+    tokens: Count  # generated tokens, including requests that timed out
     truncated: bool = False  # the token limit cut it off
 
 

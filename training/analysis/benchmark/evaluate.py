@@ -130,7 +130,7 @@ def evaluate_benchmark(
 def published_beside(boards: Sequence[BenchmarkBoard]) -> list[PublishedResult]:
     """Return the published results, with aggregates only if all their cells are selected."""
     selection = {(board.num_agents, board.size) for board in boards}
-    rows = [one for name in BESIDE for one in published_results() if one.model == name]
+    rows = [result for name in BESIDE for result in published_results() if result.model == name]
     cells = {(row.num_agents, row.size) for row in rows if row.size is not None}
 
     def complete(agents: int) -> bool:

@@ -229,8 +229,8 @@ def _pass_at(answers: Sequence[JudgedAnswer], samples: int) -> dict[str, list[fl
     """Return pass@k with its interval by k; None if no board has k answers."""
     rates = {str(k): _pass_rate(answers, "valid", k) for k in pass_sizes(samples)}
     return {
-        k: None if math.isnan(one[0]) else [six_digits(number) for number in one]
-        for k, one in rates.items()
+        k: None if math.isnan(rate[0]) else [six_digits(number) for number in rate]
+        for k, rate in rates.items()
     }
 
 

@@ -140,7 +140,7 @@ def rate_chart(
     legend: bool = True,  # with the last value of each series
 ) -> str | None:
     """Draw shares with whiskers, one column per category, on a y axis that covers `span`."""
-    series = [one for one in series if any(value is not None for value in one.values)]
+    series = [curve for curve in series if any(value is not None for value in curve.values)]
     if not series:
         return None
     figure, axes = _figure(_HEIGHT, x_label, y_label)

@@ -89,7 +89,7 @@ def answers(
     for stage in stages:
         for episode in stage.episodes:
             boards.setdefault((episode.id, episode.lines), (len(boards), episode))
-    groups = list(dict.fromkeys([*run.groups, *(one.group for _, one in boards.values())]))
+    groups = list(dict.fromkeys([*run.groups, *(board.group for _, board in boards.values())]))
     kinds = dict.fromkeys([*_VALID, *run.words.failures])
     kinds |= dict.fromkeys(_result(episode) for stage in stages for episode in stage.episodes)
     results = {name: place for place, name in enumerate(kinds)}
@@ -101,7 +101,7 @@ def answers(
         "groups": [run.called(group) for group in groups],
         "results": [_result_words(run, name) for name in results],
         "valid_results": len(_VALID),
-        "boards": [_board(one, groups, plans) for _, one in boards.values()],
+        "boards": [_board(board, groups, plans) for _, board in boards.values()],
         "stages": [
             {
                 "name": run.stage_name(stage.number),

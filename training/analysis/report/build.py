@@ -179,9 +179,9 @@ def _signals(run: ReportedRun) -> list[tuple[str, list[str]]]:
         signals = [one for one in seen if one is not None]
         idle = [without_success(stage, group) for stage in trained]
         cells = [
-            from_to([100 * one.readable for one in signals], "%.1f"),
-            from_to([100 * one.truncated for one in signals], "%.1f"),
-            from_to([one.tokens for one in signals], "%.0f"),
+            from_to([100 * signal.readable for signal in signals], "%.1f"),
+            from_to([100 * signal.truncated for signal in signals], "%.1f"),
+            from_to([signal.tokens for signal in signals], "%.0f"),
             from_to(idle, "%.1f"),
         ]
         table.append((run.called(group), cells))

@@ -104,10 +104,10 @@ def failure_figures(run: ReportedRun) -> list[PageFigure]:
 
 def warm_start_figures(run: ReportedRun) -> list[PageFigure]:
     """Draw the losses of the warm start."""
-    steps = [one.step for one in run.warm_start]
+    steps = [record.step for record in run.warm_start]
     curves = [
-        Curve("answers", steps, [one.loss for one in run.warm_start], 0),
-        Curve("designs", steps, [one.engineer_loss for one in run.warm_start], 1),
+        Curve("answers", steps, [record.loss for record in run.warm_start], 0),
+        Curve("designs", steps, [record.engineer_loss for record in run.warm_start], 1),
     ]
     y_label = "cross-entropy, nats per token"
     chart = line_chart("Warm start", curves, x_label="step", y_label=y_label)
@@ -178,7 +178,7 @@ def _by_group(run: ReportedRun, value: Callable[[GroupMetrics], float]) -> list[
     """Return one curve per group, over the updates that trained on it."""
     curves = []
     for rank, group in enumerate(in_order(group for one in run.updates for group in one.by_group)):
-        rows = [(i, one.by_group.get(group)) for i, one in enumerate(run.updates, 1)]
+        rows = [(i, update.by_group.get(group)) for i, update in enumerate(run.updates, 1)]
         drew = [(i, row) for i, row in rows if row is not None and row.count]
         x, y = [i for i, _ in drew], [value(row) for _, row in drew]
         curves.append(Curve(run.called(group), x, y, rank % len(COLOURS)))
@@ -203,8 +203,8 @@ def _atlas_tables(atlas: DesignAtlas) -> list[Tiles]:
         cells = {tuple(cell.knobs.values()): cell for cell in atlas.cells if cell.group == group}
         holes, waits = (sorted(set(levels)) for levels in zip(*cells, strict=True))
         measured = {
-            place: float("nan") if one.learnability is None else one.learnability
-            for place, one in cells.items()
+            place: float("nan") if cell.learnability is None else cell.learnability
+            for place, cell in cells.items()
         }
         values = [[measured[hole, wait] for hole in holes] for wait in waits]
         rows = ["waits" if wait else "no waits" for wait in waits]

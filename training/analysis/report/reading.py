@@ -114,13 +114,13 @@ class ReportedRun:
         domain = domain_of(self.config)
         metrics = {"valid": VALID if self.on_the_lake else "valid"}
         if self.tells_best:
-            metrics |= {one.key: METRIC_NAMES.get(one.key, one.name) for one in domain.scores}
+            metrics |= {term.key: METRIC_NAMES.get(term.key, term.name) for term in domain.scores}
         return PageWords(
             label=domain.space.group_label,
             instance=domain.instance,
             knobs=domain.space.knobs,
             metrics=metrics,
-            failures={one.key: n % len(COLOURS) for n, one in enumerate(domain.failures)},
+            failures={term.key: n % len(COLOURS) for n, term in enumerate(domain.failures)},
             best="optimal" if self.on_the_lake else "best possible",
         )
 

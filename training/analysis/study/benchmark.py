@@ -118,16 +118,16 @@ def print_tables(results: Results) -> None:
     """Print rates by agents and size with published ones, differences, and kinds of failure."""
     arms = results["arms"]
     places = list(_by_place(next(iter(arms.values()))))
-    agents = list(dict.fromkeys(one for one, _ in places if one is not None))
+    agents = list(dict.fromkeys(count for count, _ in places if count is not None))
     for metric, title in METRIC_NAMES.items():
         for number in agents:
-            sizes = [size for one, size in places if one == number]
+            sizes = [size for count, size in places if count == number]
             heads = [f"{size}x{size}" if size else "all" for size in sizes]
             table = new_table(f"\n{number} agents: {title}, per cent [95%]", "arm", *heads)
             for name, arm in arms.items():
                 cells = _by_place(arm)
                 rates = [cells[number, size]["rates"][metric] for size in sizes]
-                table.add_row(name, *(_on_two_lines(one, signed=False) for one in rates))
+                table.add_row(name, *(_on_two_lines(rate, signed=False) for rate in rates))
             table.add_section()
             kind = "valid" if metric == "valid" else "optimal"
             for model, printed in _published(results, number).items():
@@ -139,7 +139,7 @@ def print_tables(results: Results) -> None:
     for count in (*agents, None):
         for name, arm in arms.items():
             shares = _by_place(arm)[count, None]["failures"].values()
-            table.add_row(f"{count or 'all'}, {name}", *(f"{100 * one:.1f}" for one in shares))
+            table.add_row(f"{count or 'all'}, {name}", *(f"{100 * share:.1f}" for share in shares))
         table.add_section()
     print_table(table)
 
@@ -153,8 +153,8 @@ def _print_differences(arms: Results, agents: Sequence[int]) -> None:
         differences = [cells[number, None]["difference"] for number in (*agents, None)]
         if None not in differences:
             texts = [
-                f"{_on_two_lines(one['valid'])}\n{over_seeds_text(one['valid'])}"
-                for one in differences
+                f"{_on_two_lines(difference['valid'])}\n{over_seeds_text(difference['valid'])}"
+                for difference in differences
             ]
             table.add_row(f"{name}\nminus {arm['against']}", *texts)
     if table.row_count:
@@ -231,7 +231,7 @@ def _cell(
 
 
 def _by_place(arm: Results) -> dict[tuple[int | None, int | None], Results]:
-    return {(one["num_agents"], one["size"]): one for one in arm["cells"]}
+    return {(cell["num_agents"], cell["size"]): cell for cell in arm["cells"]}
 
 
 def _published(results: Results, agents: int) -> dict[str, dict[int | None, Results]]:

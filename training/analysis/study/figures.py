@@ -26,7 +26,7 @@ def engineer_colours(results: Results) -> dict[str, int]:
 def kind_colours(results: Results) -> dict[str, int]:
     """Return the number of the colour of each kind of failure that occurs."""
     shares = [kinds for result in results["engineers"].values() for kinds in result["kinds"]]
-    kinds = [kind for kind in shares[0] if kind != "valid" and any(one[kind] for one in shares)]
+    kinds = [kind for kind in shares[0] if kind != "valid" and any(share[kind] for share in shares)]
     return {kind: number % len(COLOURS) for number, kind in enumerate(kinds)}
 
 
@@ -34,13 +34,13 @@ def difference_figures(results: Results) -> list[PageFigure]:
     """Draw the final rates minus the baseline's, with bootstrap intervals."""
     numbers, baseline = engineer_colours(results), results["study"]["compared_with"]
     compared = {
-        name: one["difference"] for name, one in results["engineers"].items() if one["difference"]
+        name: arm["difference"] for name, arm in results["engineers"].items() if arm["difference"]
     }
     figures = []
     for metric, title in METRIC_NAMES.items():
         rows = {}
-        for name, one in compared.items():
-            value, low, high = (100 * one[metric][key] for key in ("value", "low", "high"))
+        for name, difference in compared.items():
+            value, low, high = (100 * difference[metric][key] for key in ("value", "low", "high"))
             rows[name] = (value, low, high), numbers[name]
         label = f"points above {baseline}"
         chart = interval_chart(f"Difference to {baseline}, {title}", rows, x_label=label)
@@ -79,8 +79,8 @@ def kind_figures(results: Results) -> list[PageFigure]:
     figures = []
     for number, heading in enumerate(("At the start", "After the last stage")):
         bars = [
-            (name, one["kinds"][number], f"{100 * (1 - one['kinds'][number]['valid']):.1f}%")
-            for name, one in results["engineers"].items()
+            (name, arm["kinds"][number], f"{100 * (1 - arm['kinds'][number]['valid']):.1f}%")
+            for name, arm in results["engineers"].items()
         ]
         style: Any = {"x_label": "validation boards, %", "percent": True}
         chart = bar_chart(f"Failures, {heading}", bars, kind_colours(results), **style)
@@ -99,8 +99,8 @@ def _rate_figures(
     values = [
         end
         for series in panels.values()
-        for one in series
-        for end in chain(*filter(None, one.values))
+        for curve in series
+        for end in chain(*filter(None, curve.values))
     ]
     style: Any = {"x_label": "stage", "y_label": y_label, "legend": False}
     style["span"] = (min(low, *values), max(values))
@@ -114,8 +114,8 @@ def _series(results: Results, spreads: Callable[[Results], Sequence[Results]]) -
     """Return the spreads of each engineer that has results."""
     numbers = engineer_colours(results)
     return [
-        Series(name, [(s["mean"], s["low"], s["high"]) for s in spreads(one)], numbers[name])
-        for name, one in results["engineers"].items()
+        Series(name, [(s["mean"], s["low"], s["high"]) for s in spreads(arm)], numbers[name])
+        for name, arm in results["engineers"].items()
     ]
 
 

@@ -93,13 +93,13 @@ def print_results(results: Results) -> None:
     """Print each engineer's final valid rate and its difference from the baseline."""
     head = f"minus {results['study']['compared_with']}"
     table = new_table("\nValid, per cent", "engineer", "seeds", "[95%]", head, "other seeds only")
-    for name, one in results["engineers"].items():
-        difference = one["difference"] and one["difference"]["valid"]
+    for name, arm in results["engineers"].items():
+        difference = arm["difference"] and arm["difference"]["valid"]
         cells = ("-", "-")
         if difference:
             cells = (interval_text(difference), over_seeds_text(difference))
-        rate = interval_text(one["rates"]["valid"], signed=False)
-        table.add_row(name, f"{len(one['seeds'])}", rate, *cells)
+        rate = interval_text(arm["rates"]["valid"], signed=False)
+        table.add_row(name, f"{len(arm['seeds'])}", rate, *cells)
     print_table(table)
     console.print(verdict(results, "valid"), soft_wrap=True)
 
@@ -156,8 +156,8 @@ def study_page(results: Results) -> str:
         kind_figures=figures.kind_figures(results),
         other_budgets=[
             f"{name} seed {seed} used {used:,}"
-            for name, one in engineers.items()
-            for seed, run in one["runs"].items()
+            for name, arm in engineers.items()
+            for seed, run in arm["runs"].items()
             if (used := run["ledger"]["training_instances"]) != budget["training_instances"]
         ],
     )
@@ -167,18 +167,18 @@ def verdict(results: Results, metric: str) -> str:
     """Return a sentence about the engineers whose final rate differs from the baseline's."""
     baseline, rate = results["study"]["compared_with"], METRIC_NAMES[metric]
     differences = {
-        name: one["difference"][metric]
-        for name, one in results["engineers"].items()
-        if one["difference"]
+        name: arm["difference"][metric]
+        for name, arm in results["engineers"].items()
+        if arm["difference"]
     }
     if not differences:
         return f"Nothing can be compared with {baseline}: no other engineer has a seed of its runs."
     clauses = []
     for word, beyond in (("better", 1), ("worse", -1), ("no difference seen", 0)):
         names = [
-            f"{name} ({interval_text(one)})"
-            for name, one in differences.items()
-            if one["beyond"] == beyond
+            f"{name} ({interval_text(difference)})"
+            for name, difference in differences.items()
+            if difference["beyond"] == beyond
         ]
         if names:
             clauses.append(f"{word}: {listed(names)}")
