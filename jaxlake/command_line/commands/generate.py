@@ -1,4 +1,4 @@
-"""`jaxlake generate`: boards of a kind, each with an optimal plan."""
+"""`jaxlake generate`: distinct, solvable boards, each with an optimal plan."""
 
 import argparse
 import itertools
@@ -14,14 +14,15 @@ from jaxlake.command_line.json_lines import open_output, report_progress
 from jaxlake.errors import UserError
 
 _HELP = """\
-Draw distinct, solvable boards of one kind: JSON lines out, the same for the same arguments.
+Draw distinct, solvable boards: JSON lines out. The same arguments give the same boards.
 
 out  {"id", "grid", "sum_of_costs", "makespan", "needs_wait", "plan", "hole_ratio"}
      the two optima; plan attains the sum of costs
 
 Boards have floor(hole_ratio * size * size) holes. wait_ratio is the share of boards on which every
-plan with the optimal sum of costs has a wait. Boards are drawn at random until there are enough of
-both kinds, or --max-candidates have been drawn. Missing boards are reported on stderr.
+plan with the optimal sum of costs has a wait. Random candidates are drawn for up to 2,048 boards at
+a time. If boards that need a wait, or boards that don't, are missing after --max-candidates for up
+to 2,048 boards, no more of them are drawn. Missing boards are reported on stderr.
 
 exit status: 0 all boards were made, 1 some are missing, 2 the request is impossible
 """
@@ -42,7 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_seed(parser)
     agents = "agents on each board, 1 to 5 (default: 2)"
     parser.add_argument("--agents", metavar="K", type=number(int, 1, 5), default=2, help=agents)
-    tries = f"boards to draw for every {_CHUNK:,} before giving up (default: {_MAX_CANDIDATES:,})"
+    tries = (
+        f"candidates for up to {_CHUNK:,} boards before giving up (default: {_MAX_CANDIDATES:,})"
+    )
     candidates = number(int, 0, 1 << 30)
     parser.add_argument(
         "--max-candidates", metavar="M", type=candidates, default=_MAX_CANDIDATES, help=tries
@@ -62,27 +65,27 @@ def run(args: argparse.Namespace) -> int:
             "allowed with --agents 1"
         )
 
-    quotas = Counter({True: round(args.wait_ratio * args.count)})
-    quotas[False] = args.count - quotas[True]
-    counts: Counter[bool] = Counter()
+    requested = Counter({True: round(args.wait_ratio * args.count)})
+    requested[False] = args.count - requested[True]
+    written: Counter[bool] = Counter()
     with open_output(args.output) as out:
-        for record in report_progress(_records(args, quotas), total=args.count):
+        for record in report_progress(_records(args, requested), total=args.count):
             out.write(json.dumps(record) + "\n")
-            counts[record["needs_wait"]] += 1
-    missing = quotas - counts
+            written[record["needs_wait"]] += 1
+    missing = requested - written
     if not missing:
         return 0
     print(
-        f"jaxlake: made {counts.total()} of {args.count} boards ({args.size}x{args.size}, "
+        f"jaxlake: made {written.total()} of {args.count} boards ({args.size}x{args.size}, "
         f"{args.agents} agents, hole_ratio {args.hole_ratio:g}, wait_ratio {args.wait_ratio:g}): "
-        f"{missing[True]} that need a wait and {missing[False]} that need none are missing after "
-        f"--max-candidates {args.max_candidates}",
+        f"{missing[True]} that need a wait and {missing[False]} that don't are missing after "
+        f"--max-candidates {args.max_candidates} for up to {_CHUNK:,} boards",
         file=sys.stderr,
     )
     return 1
 
 
-def _records(args: argparse.Namespace, counts: Counter[bool]) -> Iterator[dict[str, Any]]:
+def _records(args: argparse.Namespace, requested: Counter[bool]) -> Iterator[dict[str, Any]]:
     """Yield boards, made in chunks to save memory; stop making a kind that runs out."""
     import jax
     import numpy as np
@@ -101,15 +104,15 @@ def _records(args: argparse.Namespace, counts: Counter[bool]) -> Iterator[dict[s
     padded = min(limit for limit in HORIZONS if limit >= args.size)
     limits = (HORIZONS[padded], args.max_candidates, BATCH_SIZE)
     options = DrawOptions(CAPACITY, padded, args.agents, *limits)
-    remaining, chunks, numbers = Counter(counts), itertools.count(), itertools.count()
+    remaining, chunks, numbers = Counter(requested), itertools.count(), itertools.count()
     digest_set = DigestSet()
     first_key = threefry_key(args.seed)
     while count := min(_CHUNK, remaining.total()):
         waits = round(count * remaining[True] / remaining.total())
         key = jax.random.fold_in(first_key, next(chunks))
-        quotas = np.array([[count - waits, waits]])
+        chunk_quotas = np.array([[count - waits, waits]])
         # A chunk is the one request of its call, see `training.rollout.instances.draw_boards`.
-        result = fill_quotas(jax.random.fold_in(key, 0), params, quotas, digest_set, options)
+        result = fill_quotas(jax.random.fold_in(key, 0), params, chunk_quotas, digest_set, options)
         boards = result.boards
         if not len(boards):
             return  # no board of either kind; the caller reports the shortfall
@@ -126,5 +129,5 @@ def _records(args: argparse.Namespace, counts: Counter[bool]) -> Iterator[dict[s
             remaining[record["needs_wait"]] -= 1
             yield record
         for needs_wait in (True, False):
-            if result.counts[0, int(needs_wait)] < quotas[0, int(needs_wait)]:
+            if result.counts[0, int(needs_wait)] < chunk_quotas[0, int(needs_wait)]:
                 remaining[needs_wait] = 0
