@@ -1,8 +1,6 @@
 """Read and write the output of `generate` as `.npz` files."""
 
 import os
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -11,17 +9,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxlake.board.instance import Instance
+from jaxlake.board.instance import Instance, check_boards, numpy_instance
 from jaxlake.datasets.source_files import DatasetError
 from jaxlake.files import open_whole
 from jaxlake.generator import Generated
 from jaxlake.remote_files import AnyPath, as_path
 from jaxlake.solver import Solution
+from jaxlake.solver.solution import unknown_solution
 
 _NESTED = {"instances": Instance, "solutions": Solution}
 _BY_BOARD = (*_NESTED, "filled", "cell")
 COUNTS = tuple(field.name for field in fields(Generated) if field.name not in _BY_BOARD)
-_UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error)
 
 
 def save(lakes: Generated, path: str | os.PathLike[str]) -> None:
@@ -94,8 +92,30 @@ def open_boards(path: AnyPath) -> Iterator[Mapping[str, np.ndarray]]:
             yield arrays
     except FileNotFoundError:
         raise DatasetError(f"{path}: is missing") from None
-    except _UNREADABLE as error:
-        raise DatasetError(f"{path}: is damaged, or not a file of boards: {error}") from None
+    except Exception as error:  # zipfile and NumPy raise many types
+        problem = f"is damaged, or not a file of boards: {error!s:.200}"
+        raise DatasetError(f"{path}: {problem}") from None
+
+
+def check_leaves(made: Generated, max_size: int, max_agents: int, horizon: int) -> None:
+    """Raise `ValueError` unless all slots hold boards, and all leaves have their types and shapes.
+
+    Args:
+        made: The boards, with NumPy leaves.
+        max_size: N, the padded size of the boards.
+        max_agents: K, the padded number of agents.
+        horizon: The longest plan, in steps.
+    """
+    places = np.zeros((max_agents, 2), np.int8)
+    board = numpy_instance(np.ones((max_size, max_size), bool), 0, places, places, 0)
+    flags = (np.bool_(True), np.int32(0))
+    like = jax.tree.leaves((board, unknown_solution(horizon, max_agents), flags))
+    leaves = jax.tree.leaves((made.instances, made.solutions, (made.filled, made.cell)))
+    for leaf, one in zip(leaves, like, strict=True):
+        if leaf.dtype != one.dtype or leaf.shape != (len(made.cell), *one.shape):
+            wanted = f"{one.dtype} {one.shape} per board is needed"
+            raise ValueError(f"got {leaf.dtype} {leaf.shape}, {wanted}")
+    check_boards(made.instances)
 
 
 def concatenate(parts: list[Generated]) -> Generated:

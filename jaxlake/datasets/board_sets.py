@@ -12,21 +12,25 @@ from importlib.metadata import version
 import jax
 import numpy as np
 
+from jaxlake.board.limits import MAX_AGENTS, MAX_SIZE, checked_mixture
 from jaxlake.datasets.board_files import (
     COUNTS,
+    check_leaves,
     concatenate,
     open_boards,
     read_boards,
     write_boards,
 )
 from jaxlake.datasets.source_files import DatasetError, read_text
+from jaxlake.errors import shortened
 from jaxlake.files import load_json, make_room, remove_unfinished, write_text_first
 from jaxlake.generator import Generated, LakeParams
-from jaxlake.generator.board_parts import MAX_PARTS
+from jaxlake.generator.board_parts import MAX_PARTS, part_of
 from jaxlake.generator.generation import generate_quietly
 from jaxlake.remote_files import AnyPath, as_path
 from jaxlake.runtime.random_keys import check_key
 from jaxlake.solver import DEFAULT_HORIZON
+from jaxlake.solver.tiers import MAX_HORIZON
 
 MANIFEST = "manifest.json"
 MAX_PART_SIZE = 1 << 20
@@ -157,13 +161,29 @@ def read_manifest(directory: str | AnyPath) -> Manifest:
         raise DatasetError(f"{path}: {error}") from None
     if not isinstance(value, dict) or value.get("format") != _FORMAT:
         raise DatasetError(f"{path}: format: {_FORMAT!r} is needed")
-    for name in ("count", "part_size"):
-        if type(value.get(name)) is not int or value[name] < 1:
-            raise DatasetError(f"{path}: {name}: got {value.get(name)!r}, 1 or more is allowed")
     try:
-        return Manifest(**value)
+        manifest = Manifest(**value)
+        _check_manifest(manifest)
     except TypeError as error:
-        raise DatasetError(f"{path}: a field is missing or unknown: {error}") from None
+        raise DatasetError(f"{path}: a field is missing or unknown: {error!s:.200}") from None
+    except ValueError as error:
+        raise DatasetError(f"{path}: {error!s:.300}") from None
+    return manifest
+
+
+def _check_manifest(manifest: Manifest) -> None:
+    """Raise `ValueError` or `TypeError` unless a set can have this manifest."""
+    limits = {"max_size": MAX_SIZE, "max_agents": MAX_AGENTS, "horizon": MAX_HORIZON}
+    for name in ("count", "part_size", *limits):
+        number = getattr(manifest, name)
+        if type(number) is not int or not 1 <= number <= limits.get(name, number):
+            allowed = f"1 to {limits[name]}" if name in limits else "whole numbers from 1"
+            raise ValueError(f"{name}: got {shortened(number)}, allowed are {allowed}")
+    _check_counts(manifest.count, manifest.part_size)
+    fields = checked_mixture(**manifest.params)
+    if {field.shape for field in fields.values()} != {fields["size"].shape[:1]}:
+        raise ValueError("params: got lists of several lengths, allowed is one length")
+    _ = manifest.text  # raises for infinite numbers
 
 
 def missing_parts(directory: str | AnyPath) -> list[int]:
@@ -199,8 +219,16 @@ def read_parts(directory: str | AnyPath) -> Iterator[Generated]:
             f"{part_path(directory, missing[0]).name}; make the set again with the same arguments"
         )
     for part in range(manifest.num_parts):
+        path = part_path(directory, part)
         _has_part(as_path(directory), part, manifest)
-        yield read_boards(part_path(directory, part))
+        boards = read_boards(path)
+        try:
+            check_leaves(boards, manifest.max_size, manifest.max_agents, manifest.horizon)
+            if np.any(part_of(boards.instances, manifest.num_parts) != part):
+                raise ValueError("its boards belong to another part")
+        except ValueError as error:
+            raise DatasetError(f"{path}: {error}") from None
+        yield boards
 
 
 def load_set(directory: str | AnyPath) -> Generated:
@@ -221,17 +249,21 @@ def load_set(directory: str | AnyPath) -> Generated:
 def _check(
     key: jax.Array, params: LakeParams, count: int, part_size: int, worker: tuple[int, int]
 ) -> None:
-    if not 1 <= part_size <= MAX_PART_SIZE:
-        raise ValueError(f"part_size: got {part_size}, 1 to {MAX_PART_SIZE} are allowed")
-    limit = MAX_PARTS * part_size
-    if not 1 <= count <= limit:
-        raise ValueError(f"count: got {count}, 1 to {limit} are allowed with part_size {part_size}")
+    _check_counts(count, part_size)
     if not 0 <= worker[0] < worker[1]:
         raise ValueError(f"worker: got {worker}, (i, W) with 0 <= i < W is needed")
     check_key(key)
     for name, leaf in vars(params).items():
         if not np.isfinite(leaf).all():
             raise ValueError(f"params.{name}: got {np.asarray(leaf)}, finite numbers are needed")
+
+
+def _check_counts(count: int, part_size: int) -> None:
+    if not 1 <= part_size <= MAX_PART_SIZE:
+        raise ValueError(f"part_size: got {part_size}, 1 to {MAX_PART_SIZE} are allowed")
+    most = MAX_PARTS * part_size
+    if not 1 <= count <= most:
+        raise ValueError(f"count: got {count}, 1 to {most} are allowed with part_size {part_size}")
 
 
 def _begin(directory: AnyPath, manifest: Manifest) -> None:

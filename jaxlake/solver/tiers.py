@@ -27,7 +27,7 @@ from jaxlake.solver.solution import (
 )
 from jaxlake.solver.space_time import NEVER
 
-_MAX_HORIZON = 4096
+MAX_HORIZON = 4096
 
 
 def solve(
@@ -151,8 +151,8 @@ def solve_boards(
 
 
 def _check(instance: Instance, horizon: int) -> None:
-    if not isinstance(horizon, int | np.integer) or not 1 <= horizon <= _MAX_HORIZON:
-        raise ValueError(f"horizon: got {horizon!r}, 1 to {_MAX_HORIZON} are allowed")
+    if not isinstance(horizon, int | np.integer) or not 1 <= horizon <= MAX_HORIZON:
+        raise ValueError(f"horizon: got {horizon!r}, 1 to {MAX_HORIZON} are allowed")
     slots, size = _slots(instance), np.shape(instance.holes)[-1]
     if not MIN_AGENTS <= slots <= MAX_AGENTS:
         allowed = f"{MIN_AGENTS} to {MAX_AGENTS}"

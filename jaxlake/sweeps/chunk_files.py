@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxlake.statistics.summaries import summary_columns
+from jaxlake.statistics.summaries import COUNTERS, summary_columns
 from jaxlake.statistics.tables import Statistics
-from jaxlake.sweeps.knobs import SweepError
+from jaxlake.sweeps.knobs import KNOBS, SweepError
 from jaxlake.sweeps.program import ChunkResult
 from jaxlake.sweeps.spec import SweepSpec
 
@@ -39,8 +39,8 @@ def rows_bytes(columns: dict[str, np.ndarray], owner: str) -> bytes:
     return _parquet_bytes(table)
 
 
-def rows_owner(content: bytes) -> str:
-    """Return the owner of an intact file of rows.
+def read_rows(content: bytes) -> tuple[Any, str]:
+    """Return the table in an intact file of rows, and its owner.
 
     Raises:
         Exception: The file is damaged; pyarrow raises several types of errors.
@@ -52,7 +52,13 @@ def rows_owner(content: bytes) -> str:
     own_version = f"version {pyarrow.__version__}" in file.metadata.created_by
     if own_version and _parquet_bytes(table) != content:
         raise ValueError("the bytes of the file do not match its rows")
-    return str((table.schema.metadata or {})[_OWNER.encode()].decode())
+    owner = (table.schema.metadata or {})[_OWNER.encode()].decode()
+    knobs = {
+        name: pyarrow.int32() if knob.whole else pyarrow.float64() for name, knob in KNOBS.items()
+    }
+    counters = dict.fromkeys(("boards", *COUNTERS), pyarrow.int64())
+    types = {"configuration": pyarrow.int64(), **knobs, "policy": pyarrow.string(), **counters}
+    return table.select(list(types)).cast(pyarrow.schema(types)), owner
 
 
 def _parquet_bytes(table: Any) -> bytes:
@@ -79,7 +85,7 @@ def tables_owner(content: bytes) -> str:
     """Return the owner of a file of tables after checking every table.
 
     Raises:
-        Exception: The file is damaged.
+        Exception: The file is damaged; zipfile and NumPy raise several types of errors.
     """
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if (damaged := archive.testzip()) is not None:

@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,22 +22,21 @@ from jaxlake.files import (
 )
 from jaxlake.remote_files import AnyPath, as_path
 from jaxlake.sweeps.chunk_files import (
+    read_rows,
     row_columns,
     rows_bytes,
-    rows_owner,
     tables_bytes,
     tables_owner,
 )
 from jaxlake.sweeps.knobs import SweepError
 from jaxlake.sweeps.program import ChunkResult
-from jaxlake.sweeps.spec import SweepSpec
+from jaxlake.sweeps.spec import SweepSpec, spec_digest
 
 MANIFEST = "manifest.json"
 
 ROWS, TABLES = "rows", "tables"
 
 _FORMAT = "jaxlake-sweep-1"
-_DAMAGES = (OSError, EOFError, KeyError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error)
 _TRIES = 5
 T = TypeVar("T")
 
@@ -79,12 +77,13 @@ class SweepFolder:
                 (self.path / folder).mkdir(exist_ok=True)
 
     def has_chunk(self, chunk: int) -> bool:
-        """Return whether the files of a chunk exist and are intact.
+        """Return whether the files of a chunk exist, are intact, and agree with the manifest.
 
         Raises:
             SweepError: A file belongs to another sweep.
         """
-        return None not in self._digests(chunk).values()
+        digests = self._digests(chunk).items()
+        return all(one is not None and self._listed.get(name, one) == one for name, one in digests)
 
     def write(self, chunk: int, result: ChunkResult) -> None:
         """Write the files of a chunk, each of them atomically.
@@ -126,12 +125,20 @@ class SweepFolder:
             "files": files,  # SHA-256 by name once all files exist
         }
 
+    @cached_property
+    def _listed(self) -> Mapping[str, str]:
+        """The digests in the manifest, as first read."""
+        files: Mapping[str, str] = read_manifest(self.path)["files"]
+        return files
+
     def _owner(self, chunk: int) -> str:
         return f"{self.spec.digest} {chunk}"
 
     def _digests(self, chunk: int) -> dict[str, str | None]:
         """Return the SHA-256 of each file of a chunk; None for a missing or damaged file."""
-        files = [(self.rows_path(chunk), rows_owner)]
+        files: list[tuple[AnyPath, Callable[[bytes], str]]] = [
+            (self.rows_path(chunk), lambda content: read_rows(content)[1])
+        ]
         if self.spec.tables:
             files.append((self.tables_path(chunk), tables_owner))
         return {
@@ -155,8 +162,13 @@ def read_manifest(directory: str | AnyPath) -> dict[str, Any]:
         raise SweepError(f"{path}: can't be read: {error}") from None
     if not isinstance(value, dict) or value.get("format") != _FORMAT:
         raise SweepError(f"{path}: format: {_FORMAT!r} is needed")
-    if not isinstance(value.get("spec"), dict):
-        raise SweepError(f"{path}: spec: got {shortened(value.get('spec'))}, a mapping is needed")
+    for name in ("spec", "files"):
+        if not isinstance(value.get(name), dict):
+            raise SweepError(
+                f"{path}: {name}: got {shortened(value.get(name))}, a mapping is needed"
+            )
+    if value.get("digest") != spec_digest(value["spec"]):
+        raise SweepError(f"{path}: digest: is not the SHA-256 of spec, so the file was changed")
     return value
 
 
@@ -169,7 +181,7 @@ def _digest(path: AnyPath, read_owner: Callable[[bytes], str], owner: str) -> st
     try:
         content = path.read_bytes()
         actual = read_owner(content)
-    except _DAMAGES:
+    except Exception:  # zipfile, NumPy and pyarrow raise many types
         return None
     if actual != owner:
         raise SweepError(f"{path}: belongs to another sweep than {MANIFEST}; remove it")

@@ -1,12 +1,14 @@
 """Reader for the rows of a sweep."""
 
-import io
+import hashlib
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from jaxlake.remote_files import AnyPath, as_path
-from jaxlake.sweeps.chunk_files import import_pyarrow
-from jaxlake.sweeps.folder import ROWS, read_manifest
+from jaxlake.sweeps.chunk_files import import_pyarrow, read_rows
+from jaxlake.sweeps.folder import MANIFEST, ROWS, read_manifest
 from jaxlake.sweeps.knobs import SweepError
 
 
@@ -22,23 +24,35 @@ def read(path: str | AnyPath) -> dict[str, np.ndarray]:
         (float64), `policy` (str), and the counters of `summary_columns` (int64).
 
     Raises:
-        SweepError: The folder does not belong to a sweep or has no rows yet, a file is damaged, or
-            pyarrow is not installed.
+        SweepError: The folder does not belong to a sweep or has no rows yet, a file is missing,
+            damaged or of another sweep, or pyarrow is not installed.
     """
-    parquet = import_pyarrow().parquet
-    read_manifest(path)
-    folder = as_path(path) / ROWS
-    files = sorted(file.name for file in folder.iterdir() if file.suffix == ".parquet")
+    pyarrow, manifest = import_pyarrow(), read_manifest(path)
+    folder = as_path(path)
+    listed = {name for name in manifest["files"] if name.startswith(f"{ROWS}/")}
+    files = {f"{ROWS}/{file.name}" for file in (folder / ROWS).iterdir()}
+    files = {name for name in files if name.endswith(".parquet")}
+    if missing := listed - files:
+        raise SweepError(f"{folder / min(missing)}: is missing; run the sweep again")
     if not files:
         raise SweepError(f"{path}: has no rows yet")
-    parts = []
-    for name in files:
-        try:
-            content = io.BytesIO((folder / name).read_bytes())
-            table = parquet.read_table(content, page_checksum_verification=True)
-        except (OSError, ValueError) as error:
-            problem = f"{folder / name}: is damaged: {error}; run the sweep again"
-            raise SweepError(problem) from None
-        parts.append({name: table[name].to_numpy() for name in table.column_names})
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    rows = pyarrow.concat_tables([_rows(folder, name, manifest) for name in sorted(files)])
+    columns = {name: rows[name].to_numpy() for name in rows.column_names}
     return columns | {"policy": columns["policy"].astype(str)}
+
+
+def _rows(folder: AnyPath, name: str, manifest: Mapping[str, Any]) -> Any:
+    """Return the table in a file of rows."""
+    try:
+        content = (folder / name).read_bytes()
+        rows, owner = read_rows(content)
+        digest, _, chunk = owner.partition(" ")
+        expected = manifest["files"].get(name)
+        if expected is not None and hashlib.sha256(content).hexdigest() != expected:
+            raise ValueError(f"its SHA-256 is not in {MANIFEST}")
+    except Exception as error:  # pyarrow raises many types
+        problem = f"{folder / name}: is damaged: {error!s:.200}; run the sweep again"
+        raise SweepError(problem) from None
+    if digest != manifest["digest"] or name != f"{ROWS}/rows-{chunk:0>6}.parquet":
+        raise SweepError(f"{folder / name}: belongs to another sweep or chunk; remove it")
+    return rows

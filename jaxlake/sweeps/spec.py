@@ -190,7 +190,7 @@ class SweepSpec:
     @property
     def digest(self) -> str:
         """The SHA-256 of `record`, in hexadecimal."""
-        return hashlib.sha256(json.dumps(self.record, sort_keys=True).encode()).hexdigest()
+        return spec_digest(self.record)
 
     def columns(self, start: int, stop: int) -> dict[str, np.ndarray]:
         """Return the knobs of the configurations `start` to `stop` - 1.
@@ -237,6 +237,11 @@ class SweepSpec:
     def _sample_seed(self) -> int:
         seed = self._knobs.get("seed", 0)
         return int(seed)
+
+
+def spec_digest(record: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a specification's record, in hexadecimal."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> SweepSpec:

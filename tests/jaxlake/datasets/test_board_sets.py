@@ -198,7 +198,7 @@ def test_folder_belongs_to_one_request(copy, finished):
     [
         ("{", "not JSON"),
         ("[]", "format: 'jaxlake-boards-1' is needed"),
-        ('{"format": "jaxlake-boards-1", "count": 8.5}', "count: got 8.5, 1 or more"),
+        ('{"format": "jaxlake-boards-1", "counts": 8.5}', "a field is missing"),
         ('{"format": "jaxlake-boards-1", "count": 8, "part_size": 4}', "a field is missing"),
     ],
 )
@@ -206,3 +206,43 @@ def test_invalid_manifest_is_refused(tmp_path, text, message):
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(DatasetError, match=rf"manifest\.json: {message}"):
         load_set(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"count": 8.5}, "count: got 8.5, allowed are whole numbers"),
+        ({"count": 2**32, "part_size": 1}, "count: got 4294967296, 1 to 65536 are allowed"),
+        ({"horizon": True}, "horizon: got True, allowed are 1 to 4096"),
+        ({"params": {"size": [3]}}, "a field is missing"),
+        ({"params": "\x1b[2J"}, "a field is missing"),
+        ({"max_candidates": float("inf")}, "Out of range float"),
+    ],
+)
+def test_changed_manifest_is_refused(change, message, copy):
+    path = copy / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    for read in (load_set, read_counts):
+        with pytest.raises(DatasetError, match=rf"manifest\.json: {message}"):
+            read(copy)
+
+
+def test_exchanged_parts_are_refused(copy):
+    shutil.copy(copy / "part-00000.npz", copy / "part-00001.npz")
+    with pytest.raises(DatasetError, match=r"part-00001\.npz: its boards belong to another part"):
+        load_set(copy)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("instances.starts", 9), ("instances.size", 7), ("solutions.plan", None), ("cell", 1.5)],
+)
+def test_invalid_boards_are_refused(name, value, copy):
+    path = copy / "part-00000.npz"
+    arrays = dict(np.load(path))
+    arrays[name] = arrays[name][:1] if value is None else np.full_like(arrays[name], value)
+    if name == "cell":
+        arrays[name] = arrays[name].astype(float)
+    np.savez(path, **arrays)
+    with pytest.raises(DatasetError, match=r"part-00000\.npz: "):
+        load_set(copy)

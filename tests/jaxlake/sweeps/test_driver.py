@@ -177,6 +177,39 @@ def test_rows_of_another_sweep_are_refused(finished, tmp_path):
         run(spec(), finished)
 
 
+FIRST, LAST = "rows/rows-000000.parquet", "rows/rows-000003.parquet"
+
+
+def alter(directory, change):
+    """Change the manifest of a sweep."""
+    manifest = json.loads((directory / "manifest.json").read_text())
+    change(manifest)
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+
+
+CHANGES = {
+    "deleted": lambda sweep: (sweep / LAST).unlink(),
+    "edited": lambda sweep: pd.read_parquet(sweep / LAST).assign(valid=9).to_parquet(sweep / LAST),
+    "replaced": lambda sweep: shutil.copy(sweep / FIRST, sweep / LAST),
+    "renamed": lambda sweep: (sweep / LAST).rename(sweep / "rows/rows-000009.parquet"),
+    "ratio": lambda sweep: alter(sweep, lambda one: one["spec"]["samples"].update(hole_ratio=0.5)),
+    "list": lambda sweep: alter(sweep, lambda one: one.update(files=[])),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("listed", [True, False])
+def test_read_reports_changed_files_and_manifests(change, listed, finished):
+    if not listed:  # as in an unfinished sweep
+        alter(finished, lambda one: one.update(files={}))
+    CHANGES[change](finished)
+    if change == "deleted" and not listed:
+        assert len(read(finished)["policy"]) == 18
+        return
+    with pytest.raises(SweepError, match=r"manifest\.json: |rows-00000\d\.parquet: "):
+        read(finished)
+
+
 def test_begin_leaves_what_another_process_is_writing(tmp_path):
     other = tmp_path / ".manifest.json.999.tmp"
     other.touch()
