@@ -119,7 +119,7 @@ class DecoderConfig:
 
     def __post_init__(self) -> None:
         if self.model_type not in ARCHITECTURES:
-            raise ValueError(f"model_type is {self.model_type!r}; allowed is {_families()}")
+            raise ValueError(f"model_type is {self.model_type!r:.300}; allowed is {_families()}")
         if isinstance(self.rope_scaling, Mapping):  # as `dataclasses.asdict` gives it
             object.__setattr__(self, "rope_scaling", Llama3Rope(**self.rope_scaling))
         for one in dataclasses.fields(self):
@@ -218,25 +218,27 @@ def _require_fit(name: str, kind: str, value: Any) -> None:
     else:
         return
     if not fits:
-        raise ValueError(f"{name} is {value!r}; allowed is {allowed}")
+        raise ValueError(f"{name} is {value!r:.300}; allowed is {allowed}")
 
 
 def _require_supported(architecture: Architecture, fields: Mapping[str, Any]) -> None:
     for name, allowed in _PASSIVE.items():
         if name in fields and fields[name] not in allowed:
-            raise ValueError(f"{name} is {fields[name]!r}; supported is only {allowed[-1]!r}")
+            raise ValueError(f"{name} is {fields[name]!r:.300}; supported is only {allowed[-1]!r}")
     for name in architecture.none:
         if fields.get(name, "missing") is not None:
-            raise ValueError(f"{name} is {fields.get(name)!r}; supported is only null, written out")
+            raise ValueError(
+                f"{name} is {fields.get(name)!r:.300}; supported is only null, written out"
+            )
     kinds = fields.get("layer_types") or ()
     if any(kind != "full_attention" for kind in kinds):
-        raise ValueError(f"layer_types is {kinds!r}; supported is only 'full_attention'")
+        raise ValueError(f"layer_types is {kinds!r:.300}; supported is only 'full_attention'")
     for name in ("rope_scaling", "rope_parameters"):
         rope = fields.get(name)
         whole = isinstance(rope, Mapping) and rope.get("partial_rotary_factor") in (None, 1, 1.0)
         if rope and not (whole and _rope_type(rope) in ("default", "llama3")):
             raise ValueError(
-                f"{name} is {rope!r}; supported are only rope_type 'default' and 'llama3', of "
+                f"{name} is {rope!r:.300}; supported are only rope_type 'default' and 'llama3', of "
                 "whole heads"
             )
 
@@ -247,7 +249,7 @@ def _rope_parameters(fields: Mapping[str, Any]) -> Any:
     if isinstance(rope, Mapping) and any(isinstance(value, Mapping) for value in rope.values()):
         if "full_attention" not in rope:
             raise ValueError(
-                f"rope_parameters is {rope!r}; allowed per layer type is only 'full_attention'"
+                f"rope_parameters is {rope!r:.300}; allowed per layer type is only 'full_attention'"
             )
         return rope["full_attention"]
     return rope
@@ -264,7 +266,7 @@ def _head_dim(architecture: Architecture, values: Mapping[str, Any]) -> Any:
     hidden, heads = values["hidden_size"], values["num_attention_heads"]
     if not isinstance(hidden, int) or not isinstance(heads, int) or heads < 1 or hidden % heads:
         raise ValueError(
-            f"hidden_size is {hidden!r}; allowed without head_dim is a multiple of "
-            f"num_attention_heads, which is {heads!r}"
+            f"hidden_size is {hidden!r:.300}; allowed without head_dim is a multiple of "
+            f"num_attention_heads, which is {heads!r:.300}"
         )
     return hidden // heads

@@ -5,8 +5,8 @@ requests, and run chat templates without a time limit.
 """
 
 import stat
-import threading
-import time
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,27 @@ MAX_TEXT_BYTES = 1 << 28
 
 _INDEX = "model.safetensors.index.json"
 _TEMPLATE_SECONDS = 10.0
-_TEMPLATE_CHARACTERS = 1 << 20
+
+# Renders a template; fails if that takes too much memory or gives too long a text.
+_RENDER = """
+import resource, sys
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+environment = ImmutableSandboxedEnvironment(extensions=["jinja2.ext.loopcontrols"])
+environment.globals["strftime_now"] = str
+length = 0
+try:
+    for piece in environment.from_string(sys.stdin.buffer.read().decode()).generate(
+        messages=[{"role": "user", "content": "text"}], add_generation_prompt=True, bos_token=""
+    ):
+        length += len(piece)
+        if length > 1 << 20:
+            sys.exit(1)
+except MemoryError:
+    sys.exit(1)
+except Exception:
+    pass
+"""
 
 
 class ModelFolderError(UserError, ValueError):
@@ -86,7 +106,8 @@ def _require_small_ids(file: Path) -> None:
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
     added = content.get("added_tokens")
-    ids += [one.get("id") for one in added or () if isinstance(one, dict)]
+    added = added if isinstance(added, list) else []
+    ids += [one.get("id") for one in added if isinstance(one, dict)]
     for one in ids:
         if type(one) is not int or not 0 <= one < MAX_TOKENS:
             raise ModelFolderError(
@@ -120,30 +141,18 @@ def _templates(folder: Path) -> Iterator[str]:
 
 
 def _require_quick(folder: Path, template: str) -> None:
-    """Raise a `ModelFolderError` if a template runs too long; other errors show up in use."""
-    finished = threading.Event()
-    deadline = time.monotonic() + _TEMPLATE_SECONDS
-
-    def render() -> None:
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-        try:
-            environment = ImmutableSandboxedEnvironment(extensions=["jinja2.ext.loopcontrols"])
-            length = 0
-            messages = [{"role": "user", "content": "text"}]
-            for piece in environment.from_string(template).generate(
-                messages=messages, add_generation_prompt=True, tools=None, documents=None
-            ):
-                length += len(piece)
-                if length > _TEMPLATE_CHARACTERS or time.monotonic() > deadline:
-                    return
-        except Exception:
-            pass
-        finished.set()
-
-    threading.Thread(target=render, name="Chat template", daemon=True).start()
-    if not finished.wait(_TEMPLATE_SECONDS):
-        raise ModelFolderError(
-            f"{folder}: its chat template does not end within {_TEMPLATE_SECONDS:g} s and "
-            f"{_TEMPLATE_CHARACTERS} characters"
+    """Raise a `ModelFolderError` if a template takes too long; other errors show up in use."""
+    try:
+        # In a process, since one operation on long strings or numbers can't be interrupted.
+        subprocess.run(
+            [sys.executable, "-P", "-c", _RENDER],
+            input=template.encode("utf-8", "replace"),
+            capture_output=True,
+            timeout=_TEMPLATE_SECONDS,
+            check=True,
         )
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
+        raise ModelFolderError(
+            f"{folder}: its chat template does not end within {_TEMPLATE_SECONDS:g} s, 1 GiB and "
+            "1,048,576 characters"
+        ) from error

@@ -286,7 +286,7 @@ def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
         weight_map = read_json(index).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
             allowed = "allowed is an object of tensor names and files"
-            raise ModelFolderError(f"{index}: weight_map is {weight_map!r}; {allowed}")
+            raise ModelFolderError(f"{index}: weight_map is {weight_map!r:.300}; {allowed}")
         files = sorted({str(file) for file in weight_map.values()})
     else:
         raise ModelFolderError(f"model folder {folder} has no {WEIGHTS_FILE} and no {INDEX_FILE}")
@@ -356,7 +356,7 @@ def _check_tied_head(folder: Path, handles: Mapping[str, Any]) -> None:
 
 def _list(names: list[str]) -> str:
     rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"tensor {', '.join(names[:3])}{rest}"
+    return f"tensor {', '.join(names[:3]):.300}{rest}"
 
 
 def _write_weights(model: Decoder, folder: Path, *, untied: bool, max_shard_bytes: int) -> None:

@@ -85,7 +85,7 @@ def end_tokens(folder: Path, tokenizer: Any) -> tuple[int, ...]:
     named = read_json(file).get("eos_token_id") if file.exists() else None
     numbers = named if isinstance(named, list) else [] if named is None else [named]
     if not all(type(number) is int for number in numbers):
-        raise UserError(f"{file}: eos_token_id is {named!r}; allowed is a token id or a list")
+        raise UserError(f"{file}: eos_token_id is {named!r:.300}; allowed is a token id or a list")
     own = tokenizer.eos_token_id
     return tuple(sorted({*numbers, *([] if own is None else [own])}))
 
@@ -103,7 +103,7 @@ def _check_vocabulary(folder: Path, tokenizer: Any, vocab_size: int) -> None:
         )
     if _is_new(folder, tokenizer.eos_token):
         raise UserError(
-            f"{folder}: eos_token is {tokenizer.eos_token!r}, which its tokenizer.json lacks; "
+            f"{folder}: eos_token is {tokenizer.eos_token!r:.300}, which its tokenizer.json lacks; "
             "allowed is a token of the vocabulary, which the model has learned"
         )
 

@@ -85,13 +85,17 @@ def resolve(name_or_folder: str | Path) -> Path:
     patterns = ["*.json", "*.safetensors", *TOKENIZER_FILES]
     try:
         # Some repositories contain a second copy of the weights in another format.
-        return Path(
+        folder = Path(
             snapshot_download(
                 str(name_or_folder),
                 allow_patterns=patterns,
                 ignore_patterns=["consolidated*", "original/*"],
             )
         )
+        require_safe_folder(folder)
+        return folder
+    except ModelFolderError:
+        raise
     except (OSError, ValueError) as error:  # the hub's own errors and HTTP failures are OSErrors
         reason = str(error).strip().split("\n")[0]
         raise ModelFolderError(
