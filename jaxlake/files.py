@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from jaxlake.errors import UserError
 from jaxlake.remote_files import AnyPath, RemotePath
 
 _TEMPORARY = re.compile(r"\..+\.[0-9]+\.tmp")
@@ -122,6 +123,30 @@ def remove_temporary(folder: Path) -> None:
     for parent, _, names in os.walk(folder):
         for name in filter(_TEMPORARY.fullmatch, names):
             Path(parent, name).unlink(missing_ok=True)
+
+
+def require_inside(path: Path, root: Path) -> None:
+    """Raise a `UserError` if `path` resolves to a place outside `root`."""
+    target = Path(os.path.realpath(path))
+    if not target.is_relative_to(os.path.realpath(root)):
+        raise UserError(
+            f"{path}: is a link to {target}, outside of {root}; remove the link, or move the whole "
+            "directory"
+        )
+
+
+def require_no_links_out(root: Path) -> None:
+    """Raise a `UserError` if a link in or below `root` points outside it.
+
+    The folder `wandb` is skipped: Weights & Biases keeps links there, and jaxlake does not use it.
+    """
+    for parent, folders, files in os.walk(root):
+        if Path(parent) == root and "wandb" in folders:
+            folders.remove("wandb")
+        for name in (*folders, *files):
+            path = Path(parent, name)
+            if path.is_symlink():
+                require_inside(path, root)
 
 
 def has_room(path: AnyPath) -> bool:

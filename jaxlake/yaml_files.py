@@ -1,5 +1,6 @@
 """Read YAML files into plain values and apply `key.sub=value` overrides; requires PyYAML."""
 
+import itertools
 import re
 from collections.abc import Hashable
 from pathlib import Path
@@ -38,11 +39,11 @@ def apply_override(override: str, tree: dict[Any, Any]) -> None:
     """Apply a `key.sub=value` override to a tree in place; raise `UserError` if it is invalid."""
     key, equals, text = override.partition("=")
     if not equals or not key:
-        raise UserError(f"--set {override!r}: must be key.sub=value")
+        raise UserError(f"--set {override!r:.200}: must be key.sub=value")
     try:
         value = parse_yaml(text)
     except ValueError as error:
-        raise UserError(f"--set {override!r}: the value is not YAML") from error
+        raise UserError(f"--set {override!r:.200}: the value is not YAML") from error
     # As in YAML, digits are a number; more than 18 digits stay text.
     *parents, leaf = (
         int(part) if re.fullmatch("[0-9]{1,18}", part) else part for part in key.split(".")
@@ -50,13 +51,27 @@ def apply_override(override: str, tree: dict[Any, Any]) -> None:
     for part in parents:
         below = tree.setdefault(part, {})
         if not isinstance(below, dict):
-            raise UserError(f"--set {override!r}: {part!r} holds {below!r}, not a mapping")
+            raise UserError(
+                f"--set {override!r:.200}: {part!r} holds {below!r:.99}, not a mapping"
+            )
         tree = below
     tree[leaf] = value
 
 
+_MAX_VALUES = 1_000_000
+
+
 class _Reader(yaml.SafeLoader):
-    """Safe YAML loader that rejects repeated keys in a mapping."""
+    """Safe YAML loader that rejects repeated keys in a mapping, and values too large to walk."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        """Reject aliases that form a cycle, or that multiply to more than `_MAX_VALUES` values."""
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None and _size(node, {}) > _MAX_VALUES:
+            raise ValueError(
+                f"aliases form a cycle, or stand for more than {_MAX_VALUES:,} values in all"
+            )
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
@@ -82,3 +97,14 @@ class _Reader(yaml.SafeLoader):
             )
         result: dict[Any, Any] = super().construct_mapping(node, deep=deep)
         return result
+
+
+def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """Return the number of values in a node with all aliases written out."""
+    if id(node) not in sizes:
+        sizes[id(node)] = _MAX_VALUES + 1  # of a node below itself
+        below = [] if isinstance(node, yaml.ScalarNode) else node.value
+        if isinstance(node, yaml.MappingNode):
+            below = itertools.chain.from_iterable(below)
+        sizes[id(node)] = 1 + sum(_size(one, sizes) for one in below)
+    return sizes[id(node)]

@@ -36,7 +36,7 @@ def problems_of(
         elif kind == "missing":
             what = "required, but missing"
         elif kind == "value_error":
-            what = problem["msg"].removeprefix("Value error, ")
+            what = f"{problem['msg'].removeprefix('Value error, '):.1000}"
         else:
             what = f"got {shortened(problem['input'])}: {problem['msg']}"
             if kind == "literal_error":

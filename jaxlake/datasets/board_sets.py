@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -23,7 +24,13 @@ from jaxlake.datasets.board_files import (
 )
 from jaxlake.datasets.source_files import DatasetError, read_text
 from jaxlake.errors import shortened
-from jaxlake.files import load_json, make_room, remove_unfinished, write_text_first
+from jaxlake.files import (
+    load_json,
+    make_room,
+    remove_unfinished,
+    require_no_links_out,
+    write_text_first,
+)
 from jaxlake.generator import Generated, LakeParams
 from jaxlake.generator.board_parts import MAX_PARTS, part_of
 from jaxlake.generator.generation import generate_quietly
@@ -269,6 +276,8 @@ def _check_counts(count: int, part_size: int) -> None:
 def _begin(directory: AnyPath, manifest: Manifest) -> None:
     """Write the manifest, or raise `DatasetError` if the folder holds anything but this set."""
     path = directory / MANIFEST
+    if isinstance(directory, Path):
+        require_no_links_out(directory)
     if not path.exists() and not make_room(path):
         names = {file.name for file in directory.iterdir()}
         raise DatasetError(

@@ -16,6 +16,7 @@ from jaxlake.errors import shortened
 from jaxlake.files import (
     load_json,
     remove_unfinished,
+    require_no_links_out,
     write_bytes_whole,
     write_text_first,
     write_text_whole,
@@ -61,8 +62,11 @@ class SweepFolder:
 
         Raises:
             SweepError: The folder contains other files or another sweep.
+            UserError: A link in the folder leads out of it.
         """
         path, manifest = self.path / MANIFEST, self._manifest({})
+        if isinstance(self.path, Path):
+            require_no_links_out(self.path)
         # Other processes may start concurrently; their files appear only after the manifest.
         names = [file.name for file in self.path.iterdir()] if self.path.exists() else []
         foreign_names = [name for name in names if not name.startswith(f".{MANIFEST}.")]

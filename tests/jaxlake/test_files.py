@@ -1,5 +1,6 @@
 """Files are written atomically, and JSON lines are read with their positions."""
 
+import errno
 import os
 import signal
 import stat
@@ -9,6 +10,8 @@ import sys
 import pytest
 
 from jaxlake import files
+from jaxlake.command_line.json_lines import open_output
+from jaxlake.errors import UserError
 
 KILLED = """\
 import os, signal, sys
@@ -34,6 +37,22 @@ def test_failed_write_keeps_the_old_file_only(tmp_path):
         write_half()
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_error_without_a_name_names_the_file(call, tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(OSError, match=r"Operation not permitted: '.*/file'"):
+        files.write_text_whole(tmp_path / "file", "new")
+    with (
+        pytest.raises(UserError, match=r"/out: can't be written: Operation not permitted"),
+        open_output(str(tmp_path / "out")) as out,
+    ):
+        out.write("new")
+    assert not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize(("mode", "content"), [("w", "é\n"), ("wb", b"\r\x00")])

@@ -4,7 +4,9 @@ import json
 import random
 import time
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from engineer import review_answer
 from engineer.lake import Bounds, LakeConfiguration, lake_domain
@@ -16,6 +18,7 @@ from jaxlake.datasets.source_files import DatasetError
 from jaxlake.errors import printable
 from jaxlake.files import MAX_DEPTH, load_json
 from jaxlake.language.answers import parse_answer
+from tests.hostile import altered, damaged
 
 DEEP = {
     "objects": '{"a":' * 900 + "1" + "}" * 900,
@@ -108,7 +111,7 @@ ROW = {"sample_id": "1ag_2x2_hr0.1_0", "num_agents": 1, "grid": ["S F", "F G"]}
         {"grid": "S" * 200_000},
         {str(number): number for number in range(1000)} | {"grid": None},
     ],
-    ids=str,
+    ids=lambda changes: f"{changes!s:.40}",
 )
 def test_published_row_is_refused_in_one_sentence(changes, tmp_path):
     (tmp_path / "rows.jsonl").write_text(json.dumps(ROW | changes))
@@ -126,6 +129,32 @@ def test_movingai_rejects_invalid_numbers(value, tmp_path):
     file.write_text(f"type octile\nheight {value}\nwidth 2\nmap\n..\n..\n")
     with pytest.raises(DatasetError):
         read_map(file)
+
+
+SCENARIO = "version 1\n0\ta.map\t3\t3\t0\t0\t2\t0\t2\n0\ta.map\t3\t3\t0\t1\t0\t2\t1\n"
+MAP = "type octile\nheight 3\nwidth 3\nmap\n...\n.@.\n...\n"
+
+
+def test_convert_reads_or_refuses_hostile_files(tmp_path, capsys):
+    rng, whole = random.Random(49), tmp_path / "whole.parquet"
+    parquet.write_table(pyarrow.Table.from_pylist([ROW]), whole)
+    texts = {"a.map": MAP, "a.scen": SCENARIO, "rows.jsonl": json.dumps(ROW)}
+    originals = {name: text.encode() for name, text in texts.items()}
+    originals["rows.parquet"] = whole.read_bytes()
+    for number in range(120):
+        for name, content in originals.items():
+            (tmp_path / name).write_bytes(content)
+        name = rng.choice(sorted(originals))
+        content = damaged(originals[name], rng)
+        if name == "rows.jsonl" and number % 2:
+            content = json.dumps(altered(ROW, rng, 0.2)).encode()
+        (tmp_path / name).write_bytes(content)
+        map_file = str(tmp_path / "a.map")
+        options = [] if "rows" in name else ["--map", map_file, "--agents", "2"]
+        source = tmp_path / (name if "rows" in name else "a.scen")
+        target = str(tmp_path / "out.jsonl")
+        assert main(["dataset", "convert", str(source), target, *options]) in (0, 2)
+        assert len(capsys.readouterr().err) < 2000
 
 
 @pytest.mark.parametrize(

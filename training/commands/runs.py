@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from jaxlake.files import require_no_links_out
 from training.errors import UserError
 from training.run.directory import RunDirectory
-from training.run.sums import require_no_links_out
 
 
 def require_run(path: Path) -> RunDirectory:

@@ -10,11 +10,11 @@ from pydantic import TypeAdapter
 
 from engineer import Attempt, Configuration
 from engineer.scoring.reading import Reading
-from jaxlake.files import has_room, make_room, write_text_first
+from jaxlake.files import has_room, make_room, require_no_links_out, write_text_first
 from training.errors import UserError
 from training.run import records
 from training.run.digests import file_digest
-from training.run.sums import Sums, require_no_links_out
+from training.run.sums import Sums
 from training.run.typed_files import File, JsonFile, JsonLinesFile, JsonLog, TextFile
 from training.schema import RunConfig, dump, load, parse_yaml, read_yaml
 

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from jaxlake.files import remove_temporary
+from jaxlake.files import remove_temporary, require_no_links_out
 from training.errors import UserError
 from training.processes import alone, from_first, is_first, require_same, wait_for_all
 from training.run.directory import RunDirectory
 from training.run.lock import hold
 from training.run.progress import console, status_console
-from training.run.sums import require_no_links_out
 from training.schema import RunConfig, dump
 
 _WEIGHTS = ("checkpoints", "initial", "engine", "policy", "adapters")

@@ -5,40 +5,15 @@ and removed after it, so after a kill only the last file in the list may be miss
 """
 
 import hashlib
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from jaxlake.files import write_text_whole
+from jaxlake.files import require_inside, write_text_whole
 from training.errors import UserError
 from training.run.digests import HASHES, file_digest
 
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
-
-
-def require_inside(path: Path, root: Path) -> None:
-    """Raise a `UserError` if `path` resolves to a place outside `root`."""
-    target = Path(os.path.realpath(path))
-    if not target.is_relative_to(os.path.realpath(root)):
-        raise UserError(
-            f"{path}: is a link to {target}, outside of the run's directory; remove the link, or "
-            "move the whole directory"
-        )
-
-
-def require_no_links_out(root: Path) -> None:
-    """Raise a `UserError` if a link in or below `root` points outside it.
-
-    The folder `wandb` is skipped: Weights & Biases keeps links there, and jaxlake does not use it.
-    """
-    for parent, folders, files in os.walk(root):
-        if Path(parent) == root and "wandb" in folders:
-            folders.remove("wandb")
-        for name in (*folders, *files):
-            path = Path(parent, name)
-            if path.is_symlink():
-                require_inside(path, root)
 
 
 class Sums:

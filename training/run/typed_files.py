@@ -15,9 +15,15 @@ from typing import ClassVar, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from jaxlake.files import RepeatedKeyError, load_json, read_json_lines, write_text_whole
+from jaxlake.files import (
+    RepeatedKeyError,
+    load_json,
+    read_json_lines,
+    require_inside,
+    write_text_whole,
+)
 from training.errors import UserError, problems_of
-from training.run.sums import Sums, require_inside
+from training.run.sums import Sums
 
 T = TypeVar("T")
 

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -26,7 +27,9 @@ from jaxlake.datasets import (
     read_counts,
     read_parts,
 )
+from jaxlake.errors import UserError
 from jaxlake.generator import generate, lake_params, part_of
+from tests.hostile import altered, damaged, refused
 from tests.jaxlake.datasets import small_set
 from tests.jaxlake.solver.boards import assert_same, row_of
 
@@ -181,6 +184,15 @@ def test_part_of_another_request_is_refused(copy, tmp_path):
             read(copy)
 
 
+def test_link_out_of_a_set_is_refused(copy, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (copy / "part-00001.npz").unlink()
+    (copy / "part-00001.npz").symlink_to(tmp_path / "mine")
+    with pytest.raises(UserError, match=r"part-00001\.npz: is a link to .*mine, outside"):
+        small_set.make(copy)
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
 def test_folder_belongs_to_one_request(copy, finished):
     for name, value, had in (("horizon", 17, 16), ("max_candidates", 9, 2048)):
         with pytest.raises(DatasetError, match=f"another set: {name}: it has {had}, got {value}"):
@@ -246,3 +258,19 @@ def test_invalid_boards_are_refused(name, value, copy):
     np.savez(path, **arrays)
     with pytest.raises(DatasetError, match=r"part-00000\.npz: "):
         load_set(copy)
+
+
+def test_hostile_set_is_refused_or_reads_the_same(copy, finished):
+    rng, expected = random.Random(49), load_set(finished)
+    manifest = json.loads((finished / "manifest.json").read_text())
+    for number in range(60):
+        for file in finished.iterdir():
+            shutil.copy(file, copy)
+        if number % 2:
+            (copy / "manifest.json").write_text(json.dumps(altered(manifest, rng)))
+        else:
+            file = rng.choice(sorted(copy.iterdir()))
+            file.write_bytes(damaged(file.read_bytes(), rng))
+        with refused(DatasetError):
+            read_counts(copy)
+            assert_same(load_set(copy), expected)

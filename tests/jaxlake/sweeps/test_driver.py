@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -13,9 +14,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from jaxlake.errors import UserError
 from jaxlake.statistics.summaries import COUNTERS
 from jaxlake.sweeps import SweepError, read, run
 from jaxlake.sweeps.folder import SweepFolder
+from tests.hostile import altered, damaged, refused
 from tests.jaxlake import one_of_many
 from tests.jaxlake.sweeps import small_sweep
 from tests.jaxlake.sweeps.small_sweep import CHUNKS, spec
@@ -208,6 +211,31 @@ def test_read_reports_changed_files_and_manifests(change, listed, finished):
         return
     with pytest.raises(SweepError, match=r"manifest\.json: |rows-00000\d\.parquet: "):
         read(finished)
+
+
+def test_hostile_sweep_is_refused_or_reads_the_same(finished):
+    rng, before, expected = random.Random(49), contents(finished), read(finished)
+    manifest = json.loads(before["manifest.json"])
+    for number in range(60):
+        for name, content in before.items():
+            (finished / name).write_bytes(content)
+        if number % 3 == 0:
+            (finished / "manifest.json").write_text(json.dumps(altered(manifest, rng)))
+        else:
+            name = rng.choice(sorted(before))
+            (finished / name).write_bytes(damaged(before[name], rng))
+        with refused(SweepError):
+            for name, values in read(finished).items():
+                np.testing.assert_array_equal(values, expected[name])
+
+
+def test_link_out_of_a_sweep_is_refused(finished, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (finished / LAST).unlink()
+    (finished / LAST).symlink_to(tmp_path / "mine")
+    with pytest.raises(UserError, match=r"rows-000003\.parquet: is a link to .*mine, outside"):
+        run(spec(), finished)
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_begin_leaves_what_another_process_is_writing(tmp_path):

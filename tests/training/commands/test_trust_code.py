@@ -8,6 +8,7 @@ import yaml
 from jaxlake.command_line.entry import main
 from tests.paths import TINY
 from training.run.directory import RunDirectory
+from training.schema import dump, load
 
 EVIL = "evil_module:Evil"
 
@@ -60,6 +61,18 @@ def test_run_imports_no_code_of_the_run_it_starts_from(received, tmp_path, capsy
     assert "imports with --trust-code only" in capsys.readouterr().err
     assert not (tmp_path / "executed").exists()
     assert not RunDirectory(Path("new")).path.exists()
+
+
+@pytest.mark.parametrize("name", ["report.html", "SHA256SUMS", "stages/1/gate.json", ".lock"])
+@pytest.mark.parametrize("command", ["run CONFIG --run-dir RUN", "report RUN", "audit RUN"])
+def test_link_out_of_a_run_is_not_followed(command, name, received, tmp_path, capsys):
+    (tmp_path / "mine").write_text("mine")
+    (received / "config.yaml").write_text(dump(load(TINY)))
+    (received / name).symlink_to(tmp_path / "mine")
+    arguments = command.replace("RUN", str(received)).replace("CONFIG", str(TINY)).split()
+    assert main(arguments) == 2
+    assert f"{name}: is a link to {tmp_path / 'mine'}, outside of" in capsys.readouterr().err
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_run_names_the_modules_it_imports(tmp_path, monkeypatch, capsys):

@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
+from tests.hostile import altered, damaged, refused
+from tests.paths import TINY
+from training.errors import UserError
 from training.policy import folder_checks
 from training.policy.architectures import DecoderConfig
 from training.policy.folder_checks import ModelFolderError, require_safe_folder
+from training.policy.model_check import check_folder
 from training.policy.model_folders import SHIPPED
+from training.schema import load
 
 BASE = SHIPPED["jaxlake-base"]
 
@@ -74,10 +79,12 @@ def test_large_token_id_is_refused(added, number, folder):
     [
         "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
         "{% for a in range(99999) %}{{ 'x' * 99999 }}{% endfor %}",
+        "{{ 9 ** (9 ** 9) }}",
+        "{{ 'x' * 10 ** 12 }}",
     ],
 )
 def test_template_without_an_end_is_refused(template, folder, monkeypatch):
-    monkeypatch.setattr(folder_checks, "_TEMPLATE_SECONDS", 0.5)
+    monkeypatch.setattr(folder_checks, "_TEMPLATE_SECONDS", 2.0)
     (folder / "chat_template.jinja").write_text(template)
     with pytest.raises(ModelFolderError, match="does not end"):
         require_safe_folder(folder)
@@ -100,3 +107,20 @@ def test_from_hf_rejects_invalid_values(fields):
     content: dict[str, Any] = json.loads((BASE / "config.json").read_text())
     with pytest.raises(ValueError, match=next(iter(fields))):
         DecoderConfig.from_hf(content | fields)
+
+
+@pytest.mark.slow
+def test_hostile_folder_opens_or_raises_one_error(folder):
+    rng, prompt = random.Random(49), load(TINY).prompt
+    names = ["config.json", "tokenizer.json", "tokenizer_config.json"]
+    for number in range(120):
+        name = rng.choice([*names, "model.safetensors"])
+        path, original = folder / name, (folder / name).read_bytes()
+        path.write_bytes(damaged(original, rng))
+        if number % 3 and name in names:
+            path.write_text(json.dumps(altered(json.loads(original), rng, 0.03)))
+        with refused(UserError):
+            require_safe_folder(folder)
+            check_folder(folder, prompt)
+        path.write_bytes(original)
+    check_folder(folder, prompt)

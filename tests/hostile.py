@@ -1,0 +1,48 @@
+"""Hostile variants of files and values, the same for the same generator of random numbers."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+ODD_VALUES = (
+    *(None, True, -1, 0, 1.9, 1e308, 10**400, 2**32, -(2**63), "", "9" * 5000, "x" * 200, "0x3"),
+    *("\x1b[2J", "../secret", [], {}, [[]], {"a": {}}, float("inf"), float("nan")),
+)
+ODD_BYTES = (b"9" * 5000, b"\x1b[2J", b"[" * 300, b'"', b"\0", b"\xff\xfe", b"1e999", b"\n")
+
+
+@contextmanager
+def refused(kind: type[Exception], longest: int = 2000) -> Iterator[None]:
+    """Expect no error, or one of this kind with a short message; others would be tracebacks."""
+    try:
+        yield
+    except kind as error:
+        if len(str(error)) > longest:
+            raise AssertionError(f"the message has {len(str(error))} characters") from error
+
+
+def altered(value: Any, rng: random.Random, share: float = 0.1) -> Any:
+    """Return a tree of JSON values with odd values, and without some of its members."""
+    if rng.random() < share:
+        return rng.choice(ODD_VALUES)
+    if isinstance(value, dict):
+        kept = [name for name in value if rng.random() > share / 4]
+        return {name: altered(value[name], rng, share) for name in kept}
+    if isinstance(value, list):
+        return [altered(one, rng, share) for one in value if rng.random() > share / 8]
+    return value
+
+
+def damaged(content: bytes, rng: random.Random) -> bytes:
+    """Return bytes with a flipped bit, an odd insertion, a gap, a copied piece, or an early end."""
+    place, other = rng.randrange(len(content)), rng.randrange(len(content))
+    head, tail = content[:place], content[place:]
+    variants = (
+        head + bytes([tail[0] ^ 1 << rng.randrange(8)]) + tail[1:],
+        head + rng.choice(ODD_BYTES) + tail,
+        head + tail[rng.randrange(1, 40) :],
+        head + content[other : other + 20] + tail[20:],
+        head,
+    )
+    return rng.choice(variants)
