@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -135,8 +136,8 @@ def require_inside(path: Path, root: Path) -> None:
         )
 
 
-def require_no_links_out(root: Path) -> None:
-    """Raise a `UserError` if a link in or below `root` points outside it.
+def require_plain_files(root: Path) -> None:
+    """Raise a `UserError` for a pipe or device below `root`, or a link that points outside it.
 
     The folder `wandb` is skipped: Weights & Biases keeps links there, and jaxlake does not use it.
     """
@@ -145,8 +146,11 @@ def require_no_links_out(root: Path) -> None:
             folders.remove("wandb")
         for name in (*folders, *files):
             path = Path(parent, name)
-            if path.is_symlink():
+            mode = path.lstat().st_mode
+            if stat.S_ISLNK(mode):
                 require_inside(path, root)
+            elif stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+                raise UserError(f"{path}: is a pipe or a device, not a file; remove it")
 
 
 def has_room(path: AnyPath) -> bool:

@@ -51,9 +51,7 @@ def apply_override(override: str, tree: dict[Any, Any]) -> None:
     for part in parents:
         below = tree.setdefault(part, {})
         if not isinstance(below, dict):
-            raise UserError(
-                f"--set {override!r:.200}: {part!r} holds {below!r:.99}, not a mapping"
-            )
+            raise UserError(f"--set {override!r:.200}: {part!r} holds {below!r:.99}, not a mapping")
         tree = below
     tree[leaf] = value
 

@@ -28,7 +28,7 @@ from jaxlake.files import (
     load_json,
     make_room,
     remove_unfinished,
-    require_no_links_out,
+    require_plain_files,
     write_text_first,
 )
 from jaxlake.generator import Generated, LakeParams
@@ -158,8 +158,15 @@ def make_set(
 
 
 def read_manifest(directory: str | AnyPath) -> Manifest:
-    """Read the manifest of a set; raise `DatasetError` if it is missing or invalid."""
+    """Read the manifest of a set.
+
+    Raises:
+        DatasetError: The manifest is missing or invalid.
+        UserError: A file in the folder is a pipe, a device, or a link that points outside.
+    """
     path = as_path(directory) / MANIFEST
+    if isinstance(path, Path):
+        require_plain_files(path.parent)
     if not path.exists():
         raise DatasetError(f"{path}: is missing, so the folder is not a set of boards")
     try:
@@ -276,8 +283,6 @@ def _check_counts(count: int, part_size: int) -> None:
 def _begin(directory: AnyPath, manifest: Manifest) -> None:
     """Write the manifest, or raise `DatasetError` if the folder holds anything but this set."""
     path = directory / MANIFEST
-    if isinstance(directory, Path):
-        require_no_links_out(directory)
     if not path.exists() and not make_room(path):
         names = {file.name for file in directory.iterdir()}
         raise DatasetError(

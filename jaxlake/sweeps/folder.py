@@ -16,7 +16,7 @@ from jaxlake.errors import shortened
 from jaxlake.files import (
     load_json,
     remove_unfinished,
-    require_no_links_out,
+    require_plain_files,
     write_bytes_whole,
     write_text_first,
     write_text_whole,
@@ -62,11 +62,8 @@ class SweepFolder:
 
         Raises:
             SweepError: The folder contains other files or another sweep.
-            UserError: A link in the folder leads out of it.
         """
         path, manifest = self.path / MANIFEST, self._manifest({})
-        if isinstance(self.path, Path):
-            require_no_links_out(self.path)
         # Other processes may start concurrently; their files appear only after the manifest.
         names = [file.name for file in self.path.iterdir()] if self.path.exists() else []
         foreign_names = [name for name in names if not name.startswith(f".{MANIFEST}.")]
@@ -156,8 +153,11 @@ def read_manifest(directory: str | AnyPath) -> dict[str, Any]:
 
     Raises:
         SweepError: The manifest is missing, damaged or not from a sweep.
+        UserError: A file in the folder is a pipe, a device, or a link that points outside.
     """
     path = as_path(directory) / MANIFEST
+    if isinstance(path, Path):
+        require_plain_files(path.parent)
     if not path.exists():
         raise SweepError(f"{path}: is missing, so the folder does not belong to a sweep")
     try:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from jaxlake.files import require_no_links_out
+from jaxlake.files import require_plain_files
 from training.errors import UserError
 from training.run.directory import RunDirectory
 
@@ -12,7 +12,7 @@ def require_run(path: Path) -> RunDirectory:
     directory = RunDirectory(path)
     if not directory.config_file.exists():
         directory.config()  # raises the error
-    require_no_links_out(path)
+    require_plain_files(path)
     return directory
 
 

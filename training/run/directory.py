@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from engineer import Attempt, Configuration
 from engineer.scoring.reading import Reading
-from jaxlake.files import has_room, make_room, require_no_links_out, write_text_first
+from jaxlake.files import has_room, make_room, require_plain_files, write_text_first
 from training.errors import UserError
 from training.run import records
 from training.run.digests import file_digest
@@ -177,7 +177,7 @@ class RunDirectory:
         if not self.config_file.exists():
             why = "it has no config.yaml" if self.path.exists() else "it does not exist"
             raise UserError(f"{self.path}: is not a run's directory, {why}")
-        require_no_links_out(self.path)
+        require_plain_files(self.path)
         TextFile(self.config_file, sums=self.sums).read()  # as the run wrote it
         return load(self.config_file)
 
@@ -281,8 +281,10 @@ class RunDirectory:
         every device adds a group then.
 
         Raises:
-            UserError: It holds a run of another configuration, or unrelated files.
+            UserError: It holds a run of another configuration, unrelated files, a pipe, or a link
+                that points outside.
         """
+        require_plain_files(self.path)
         if not self.config_file.exists():
             # Another process may have claimed it between these two checks.
             if not has_room(self.config_file) and not self.config_file.exists():

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from jaxlake.files import remove_temporary, require_no_links_out
+from jaxlake.files import remove_temporary
 from training.errors import UserError
 from training.processes import alone, from_first, is_first, require_same, wait_for_all
 from training.run.directory import RunDirectory
@@ -41,8 +41,6 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
 
         def claim() -> bool:
             directory = RunDirectory(path)
-            if path.is_dir():
-                require_no_links_out(path)
             existed = directory.claim(config)
             stack.enter_context(hold(path))
             remove_temporary(path)

@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 from pydantic import TypeAdapter
 
-from jaxlake.files import require_inside, require_no_links_out, write_bytes_whole
+from jaxlake.files import require_inside, require_plain_files, write_bytes_whole
 from training.analysis import INDIVIDUAL_RATE, METRIC_NAMES, RATE_NAMES, SUCCESS_RATES
 from training.analysis.pages.charts import key_mark
 from training.analysis.pages.document import listed, page_environment, page_sources
@@ -54,7 +54,7 @@ def write_report(study: Study, directory: StudyDirectory, folder: Path | None = 
     if folder is None:
         folder = directory.report
         require_inside(folder, directory.path)
-        require_no_links_out(folder)
+        require_plain_files(folder)
     JsonFile(folder / "results.json", TypeAdapter(Results)).write(results)
     write_outcomes(folder / "outcomes.json.gz", runs)
     page = folder / "report.html"
