@@ -53,7 +53,7 @@ class Playback:
 
     board: Board
     actions: NDArray[np.int64] | None  # (T, K), up to the failing step
-    moments: NDArray[np.int64]  # (T + 1, K, 2), positions, possibly off the board
+    states: NDArray[np.int64]  # (T + 1, K, 2), positions, possibly off the board
     fault: Fault | None  # None for a plan without failure
 
 
@@ -122,17 +122,17 @@ def play(
     if visible is not None:
         valid = (visible >= 0) & (visible < len(ACTION_DELTAS))
         moves = ACTION_DELTAS[np.where(valid, visible, Action.WAIT)].astype(np.int64)
-    moments = np.concatenate([board.starts[None], board.starts + np.cumsum(moves, axis=0)])
+    states = np.concatenate([board.starts[None], board.starts + np.cumsum(moves, axis=0)])
     fault = None
     if failure is not None:
         groups: tuple[tuple[int, ...], ...] = ()
         if visible is not None and lowest is not None and (breaks or failure == "goal_not_reached"):
-            groups = _groups(failure, board, moments, visible, lowest)
+            groups = _groups(failure, board, states, visible, lowest)
         faulty = tuple(sorted({k for group in groups for k in group}))
-        places = moments[-2 if groups and failure == "off_board" else -1].tolist()
+        places = states[-2 if groups and failure == "off_board" else -1].tolist()
         cells = tuple((places[k][0], places[k][1]) for group in groups for k in group)
         fault = Fault(failure, step, faulty, groups, cells)
-    return Playback(board, visible, moments, fault)
+    return Playback(board, visible, states, fault)
 
 
 def caption(playback: Playback) -> str | None:
@@ -164,10 +164,10 @@ def whereabouts(playback: Playback) -> str | None:
 
 
 def _groups(
-    kind: str, board: Board, moments: NDArray[np.int64], actions: NDArray[np.int64], lowest: int
+    kind: str, board: Board, states: NDArray[np.int64], actions: NDArray[np.int64], lowest: int
 ) -> tuple[tuple[int, ...], ...]:
     """Return the groups of agents that fail together, including the lowest agent."""
-    after = moments[-1]
+    after = states[-1]
     outside = ((after < 0) | (after >= len(board.holes))).any(axis=1)
     if kind == "goal_not_reached":
         alone = (after != board.goals).any(axis=1)
@@ -180,7 +180,7 @@ def _groups(
         together = {tuple(np.flatnonzero((after == cell).all(axis=1)).tolist()) for cell in after}
         return tuple(sorted(group for group in together if len(group) > 1)) or ((lowest,),)
     else:
-        before = moments[-2]
+        before = states[-2]
         swaps = (
             (i, j)
             for i, j in combinations(range(len(after)), 2)

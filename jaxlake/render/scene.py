@@ -173,7 +173,7 @@ class _Motion:
 def _motion(playback: Playback) -> _Motion | None:
     if playback.actions is None:
         return None
-    frames = playback.moments.astype(np.float64)
+    frames = playback.states.astype(np.float64)
     fault = playback.fault
     extra = int(fault is not None and fault.kind == "goal_not_reached")
     if fault is None or not fault.groups:

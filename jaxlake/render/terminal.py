@@ -29,13 +29,13 @@ def board_text(instance: Instance, positions: object = None) -> str:
     """
     board = board_of_instance(instance)
     agents = len(board.starts)
-    places = board.starts if positions is None else np.asarray(positions)[:agents]
-    if places.shape != (agents, 2) or (places < 0).any() or (places >= len(board.holes)).any():
+    cells = board.starts if positions is None else np.asarray(positions)[:agents]
+    if cells.shape != (agents, 2) or (cells < 0).any() or (cells >= len(board.holes)).any():
         raise ValueError(
-            f"positions: got {places.tolist()}, {agents} cells of 0 to {len(board.holes) - 1} "
+            f"positions: got {cells.tolist()}, {agents} cells of 0 to {len(board.holes) - 1} "
             "are needed"
         )
-    return "\n".join(_letters(board, [(int(r), int(c)) for r, c in places]))
+    return "\n".join(_board_lines(board, [(int(r), int(c)) for r, c in cells]))
 
 
 def episode_text(playback: Playback, *, width: int = 100) -> str:
@@ -49,27 +49,29 @@ def episode_text(playback: Playback, *, width: int = 100) -> str:
     actions = np.zeros((0, 0), int) if playback.actions is None else playback.actions
     fault = playback.fault
     frames = []
-    for t, places in enumerate(playback.moments):
-        struck: tuple[Cell, ...] = ()
+    for t, positions in enumerate(playback.states):
+        fault_cells: tuple[Cell, ...] = ()
         if fault is not None and fault.in_a_step and t == len(actions) > 0:
-            struck, places = fault.cells, playback.moments[t - 1]
-        stand = [(int(r), int(c)) for r, c in places]
+            fault_cells, positions = fault.cells, playback.states[t - 1]
         heading = [f"t = {t}", _moves(actions[t - 1]) if t else ""]
-        lines = _letters(board, stand, struck)
+        cells = [(int(r), int(c)) for r, c in positions]
+        lines = _board_lines(board, cells, fault_cells)
         side = max(map(len, [*heading, *lines]))
         frames.append([line.ljust(side) for line in [*heading, *lines]])
     bands = [
         "\n".join(_GAP.join(parts).rstrip() for parts in zip_longest(*band, fillvalue=""))
-        for band in _fill(frames, width)
+        for band in _wrap_frames(frames, width)
     ]
     verdict = ", ".join(filter(None, [caption(playback), whereabouts(playback)]))
     return "\n\n".join(filter(None, [*bands, verdict]))
 
 
-def _letters(board: Board, stand: Sequence[Cell], struck: Sequence[Cell] = ()) -> list[str]:
+def _board_lines(
+    board: Board, positions: Sequence[Cell], fault_cells: Sequence[Cell] = ()
+) -> list[str]:
     goals = zip(GOAL_SYMBOLS, board.goals.tolist(), strict=False)
-    starts = zip(START_SYMBOLS, stand, strict=False)
-    faults = ((FAULT_SYMBOL, cell) for cell in struck)
+    starts = zip(START_SYMBOLS, positions, strict=False)
+    faults = ((FAULT_SYMBOL, cell) for cell in fault_cells)
     return write_rows(board.holes, (*goals, *starts, *faults))
 
 
@@ -80,7 +82,8 @@ def _moves(actions: np.ndarray) -> str:
     return " ".join(moves)
 
 
-def _fill(frames: list[list[str]], width: int) -> list[list[list[str]]]:
+def _wrap_frames(frames: list[list[str]], width: int) -> list[list[list[str]]]:
+    """Distribute frames over lines of at most `width` characters."""
     bands: list[list[list[str]]] = [[]]
     used = 0
     for frame in frames:
