@@ -22,8 +22,8 @@ Fact = Literal["valid", "failures", "trend", "learnability", "levels", "last_edi
 FACTS: tuple[Fact, ...] = get_args(Fact)
 
 _BLOCKS: tuple[BlockName, ...] = ("failure_breakdown", "training_details", "history")
-_DROPPED = 0.1
-_REFUSED = 0.1
+_BLOCK_DROP_PROBABILITY = 0.1
+_REFUSAL_PROBABILITY = 0.1
 _TRIES = 12
 
 
@@ -53,8 +53,8 @@ def synthetic_readouts(
     readouts = []
     for _ in range(runs):
         for view in simulated_run(rng, domain, int(rng.integers(1, stages + 1)), counts=counts):
-            blocks = [block for block in _BLOCKS if rng.random() >= _DROPPED]
-            refusal = "the answer could not be used" if rng.random() < _REFUSED else ""
+            blocks = [block for block in _BLOCKS if rng.random() >= _BLOCK_DROP_PROBABILITY]
+            refusal = "the answer could not be used" if rng.random() < _REFUSAL_PROBABILITY else ""
             readouts.append(read_out(replace(view, refusal=refusal), blocks))
     return readouts
 
@@ -68,10 +68,10 @@ def with_fact_of(readout: Readout, other: Readout, fact: Fact) -> Readout:
     return replace(readout, groups=groups)
 
 
-def contrast(
+def contrasting_readout(
     rng: np.random.Generator, readout: Readout, others: Sequence[Readout], domain: Domain
 ) -> Readout | None:
-    """Return a readout with one fact of another one that changes the rule's answer.
+    """Replace one fact of a readout by that of another readout, so that the rule's answer changes.
 
     Facts and other readouts are drawn at random, up to 12 times; the result is None if the answer
     never changes.

@@ -15,7 +15,7 @@ from engineer.synthetic import (
     FACTS,
     DesignExample,
     Fact,
-    contrast,
+    contrasting_readout,
     design_example,
     synthetic_readouts,
     with_fact_of,
@@ -42,7 +42,7 @@ def draw_examples(rng: np.random.Generator, settings: Designs) -> list[DesignExa
     while len(seen) < settings.count:
         domain, readouts = _lake(rng, settings)
         for readout in readouts:
-            for one in (readout, contrast(rng, readout, readouts, domain)):
+            for one in (readout, contrasting_readout(rng, readout, readouts, domain)):
                 if one is not None:
                     example = design_example(one, domain)
                     seen.setdefault(example.context, example)

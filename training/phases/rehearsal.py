@@ -2,7 +2,12 @@
 
 import numpy as np
 
-from engineer.synthetic import DesignExample, contrast, design_example, synthetic_readouts
+from engineer.synthetic import (
+    DesignExample,
+    contrasting_readout,
+    design_example,
+    synthetic_readouts,
+)
 from training.environments.catalogue import domain_of
 from training.learner.batching import Sequences, pad_sequences, round_up
 from training.learner.imitation import LENGTH_STEP
@@ -20,7 +25,7 @@ def design_examples(config: RunConfig, count: int) -> list[DesignExample]:
     while len(examples) < count:
         readouts = synthetic_readouts(rng, domain_of(config), stages=config.stages.count)
         for readout in readouts:
-            for one in (readout, contrast(rng, readout, readouts, domain_of(config))):
+            for one in (readout, contrasting_readout(rng, readout, readouts, domain_of(config))):
                 if one is not None:
                     examples.append(design_example(one, domain_of(config)))
     return examples[:count]

@@ -11,7 +11,7 @@ from engineer.engineers.rule import teacher_edits
 from engineer.lake import Bounds
 from engineer.synthetic import (
     FACTS,
-    contrast,
+    contrasting_readout,
     design_example,
     synthetic_readouts,
     with_fact_of,
@@ -58,7 +58,7 @@ def test_a_contrast_changes_one_fact_and_the_answer(domain):
     known = readouts(domain, 200)
     facts: Counter[str] = Counter()
     for readout in known:
-        changed = contrast(rng, readout, known, domain)
+        changed = contrasting_readout(rng, readout, known, domain)
         if changed is None:
             continue
         assert (changed.state, changed.refused) == (readout.state, readout.refused)
