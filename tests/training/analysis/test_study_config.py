@@ -127,8 +127,8 @@ def test_study_is_refused_if_contexts_are_cut_apart(tmp_path, capsys):
     reading_study(tmp_path, "3500", READERS)
     assert study_command(tmp_path, "--dry-run") == 2
     error = capsys.readouterr().err
-    assert "max_context_tokens: got 3500, by which reader1 would lose failed cases" in error
-    needed = re.search(r"allowed is at least (\d+)", error)
+    assert "max_context_tokens is 3500, so reader1 would lose failed cases" in error
+    needed = re.search(r"set it to at least (\d+)", error)
     assert needed
     reading_study(tmp_path, needed[1], READERS)
     assert study_command(tmp_path, "--dry-run") == 0

@@ -1,4 +1,4 @@
-"""Check that the context limit truncates all engineers of a study equally."""
+"""Check that the contexts of all engineers of a study are truncated equally."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from training.schema.engineer_section import MODELS
 def require_equal_contexts(study: Study) -> None:
     """Raise a `UserError` if truncation would affect the engineers of a study differently.
 
-    Engineers with the same settings are truncated equally. With different settings, contexts must
+    Contexts with the same settings are truncated equally. With different settings, contexts must
     not be truncated at all, because a limit removes more from contexts with more blocks.
     """
     count_tokens = token_counter(study.warm_start.model.pretrained)
@@ -40,9 +40,9 @@ def require_equal_contexts(study: Study) -> None:
         if limit is not None and contexts[name].tokens > limit:
             longest = max(context.tokens for context in contexts.values())
             raise UserError(
-                f"{study.config.name}: engineer.max_context_tokens: got {limit}, by which {name}"
-                f" would lose {_lost(view, one, count_tokens)}, and other engineers less or"
-                f" nothing; allowed is at least {longest}, the longest context of all"
+                f"{study.config.name}: engineer.max_context_tokens is {limit}, so {name} would"
+                f" lose {_lost(view, one, count_tokens)} while other engineers lose less; set it"
+                f" to at least {longest}"
             )
 
 
