@@ -28,8 +28,13 @@ from jaxlake.solver.space_time import NEVER
 from jaxlake.solver.trees.conflicts import FORCED, NONE, SWAP, TARGET, VERTEX, PathConflict
 from jaxlake.solver.trees.node import of_agent
 
-_CLOCK_BITS = 13
-"""Bits for the time in the encoding of conflicts."""
+_FORCED_BIT = FORCED.bit_length() - 1
+
+# Conflicts as numbers: rank | T - t (13 bits) | pair (4) | swap (1). The largest number is the most
+# forced conflict, then the earliest.
+_TIME_BITS, _PAIR_BITS, _SWAP_BITS = 13, 4, 1
+_TIME_SHIFT = _PAIR_BITS + _SWAP_BITS
+_RANK_SHIFT = _TIME_BITS + _TIME_SHIFT
 
 
 class Paths:
@@ -47,11 +52,13 @@ class Paths:
         self.shared_goal = union(same) != 0
         self.still = select(task.waits, [~word for word in self.none])
 
-    def arrive(self, route: Route, earliest: jax.Array, latest: jax.Array) -> jax.Array:
-        """Return the earliest arrival to stay, or NEVER, and write `layers` up to it.
+    def earliest_arrival(self, route: Route, earliest: jax.Array, latest: jax.Array) -> jax.Array:
+        """Find the first time at which the agent can reach its goal and stay there, or NEVER.
 
-        For `patient` agents, that is the earliest arrival without conflicts, if there is one.
-        Arrivals count from `earliest` to `latest`, which is negative for idle lanes.
+        Writes the reachable cells of every step to `layers[0]` (constraints only) and `layers[1]`
+        (also free of conflicts with other paths). `patient` agents take the first time in
+        `layers[1]`, if there is one. Times are limited to `earliest` to `latest`, which is negative
+        for idle lanes.
         """
         first = jnp.maximum(route.stay_from, earliest)
         first_clean = jnp.maximum(first, route.clean_stay_from)
@@ -135,16 +142,18 @@ class Paths:
             following = entries(t + 1)
             now, then = [[entry & CELL for entry in side] for side in (current, following)]
             forced = [
-                flag(x) * ((entry >> 14) & 1) for x, entry in zip(tight, current, strict=True)
+                flag(x) * ((entry >> _FORCED_BIT) & 1)
+                for x, entry in zip(tight, current, strict=True)
             ]
-            move = [x * ((entry >> 14) & 1) for x, entry in zip(forced, following, strict=True)]
+            move = [
+                x * ((entry >> _FORCED_BIT) & 1) for x, entry in zip(forced, following, strict=True)
+            ]
             stuck = [x | flag(t >= cost) for x, cost in zip(forced, costs, strict=True)]
             for p, (a, b) in enumerate(pairs):
                 meets = now[a] == now[b]
                 swap = (now[a] == then[b]) & (then[a] == now[b]) & ~meets
                 rank = 1 + jnp.where(meets, stuck[a] + stuck[b], move[a] + move[b])
-                pair_code = 2 * p + flag(swap)
-                key = (rank << (5 + _CLOCK_BITS)) | ((T - t) << 5) | pair_code
+                key = _pack_conflict(rank, t, p, swap, T)
                 conflict = (meets | swap) & inside
                 best = jnp.maximum(best, jnp.where(conflict, key, 0))
                 count += flag(conflict)
@@ -162,8 +171,7 @@ class Paths:
         self, best: jax.Array, costs: tuple[jax.Array, ...], tight: list[jax.Array]
     ) -> PathConflict:
         T, pairs = self.horizon, agent_pairs(self.agents)
-        time = jnp.clip(T - ((best >> 5) & ((1 << _CLOCK_BITS) - 1)), 0, T - 1)
-        pair = jnp.clip((best >> 1) & 15, 0, len(pairs) - 1)
+        time, pair = _unpack_conflict(best, T, len(pairs))
         first, second = (jnp.zeros_like(best) for _ in range(2))
         for p, (i, j) in enumerate(pairs):
             first, second = jnp.where(pair == p, i, first), jnp.where(pair == p, j, second)
@@ -177,7 +185,7 @@ class Paths:
 
         first_rests, second_rests = time >= of_agent(costs, first), time >= of_agent(costs, second)
         kind = jnp.where(first_rests | second_rests, TARGET, VERTEX)
-        kind = jnp.where((best & 1) != 0, SWAP, kind)
+        kind = jnp.where((best & ((1 << _SWAP_BITS) - 1)) != 0, SWAP, kind)
         flip = flag(is_forced(first) & ~is_forced(second))
         flip = jnp.where(kind == TARGET, flag(first_rests), flip) != 0
         first, second = jnp.where(flip, second, first), jnp.where(flip, first, second)
@@ -326,7 +334,10 @@ class Paths:
         plain: Words,
         clean: Words,
     ) -> jax.Array:
-        """Return the preferred predecessor cell, for a step after which others are `there`."""
+        """Return the preferred predecessor of `cell`.
+
+        The other agents move from `others` to `next_others` in the same step.
+        """
         right, left, down, up = bans
         pitch = self.board.pitch
         place = single(cell, self.board.words)
@@ -359,3 +370,14 @@ class Paths:
         # Impossible ways hold the cell itself. The least preferred way comes first.
         predecessor = jnp.where((has_polite != 0) | polite_wait, polite_way, plain_way)
         return jnp.where((has_clean != 0) | clean_wait, clean_way, predecessor)
+
+
+def _pack_conflict(rank: jax.Array, t: jax.Array, pair: int, swap: jax.Array, T: int) -> jax.Array:
+    pair_and_swap = (pair << _SWAP_BITS) + flag(swap)
+    return (rank << _RANK_SHIFT) | ((T - t) << _TIME_SHIFT) | pair_and_swap
+
+
+def _unpack_conflict(code: jax.Array, T: int, pairs: int) -> tuple[jax.Array, jax.Array]:
+    """Return the time and the pair of a conflict, in range even if there is none."""
+    time = jnp.clip(T - ((code >> _TIME_SHIFT) & ((1 << _TIME_BITS) - 1)), 0, T - 1)
+    return time, jnp.clip((code >> _SWAP_BITS) & ((1 << _PAIR_BITS) - 1), 0, pairs - 1)

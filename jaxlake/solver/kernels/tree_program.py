@@ -224,7 +224,7 @@ class _Program:
             ),
         )
         allowed = jnp.where(active & ~absent, latest, -1)
-        arrival = self.paths.arrive(route, of_agent(lanes.earliest, agent), allowed)
+        arrival = self.paths.earliest_arrival(route, of_agent(lanes.earliest, agent), allowed)
         arrival = jnp.where(absent, 0, arrival)
 
         planned = active & (arrival != NEVER)

@@ -39,8 +39,8 @@ _RANK = 3
 class SharedPaths(Paths):
     """As `Paths`, for nodes with eight lanes each."""
 
-    def arrive(self, route: Route, earliest: jax.Array, latest: jax.Array) -> jax.Array:
-        """Return the earliest arrival to stay, or NEVER, and write `layers` up to it."""
+    def earliest_arrival(self, route: Route, earliest: jax.Array, latest: jax.Array) -> jax.Array:
+        """Find the first time at which the agent can reach its goal and stay there, or NEVER."""
         side = self.helpers.rank & 1
         clean = side != 0
         first = jnp.maximum(route.stay_from, earliest)
