@@ -156,10 +156,7 @@ def held_out_rates(run: ActiveRun, sampler: Sampler) -> dict[str, float]:
     learners, domain = learners_of(run, len(LAKES) * 10**6, HELD_OUT)
     *_, greedy = roll_out(run, sampler, learners, domain, n=1, temperature=0.0, update=0)
     rule = play_on([[]] * HELD_OUT, learners, domain)[0]
-    return {
-        "greedy": six_digits(greedy[-HELD_OUT:].mean()),
-        "rule": six_digits(rule.mean()),
-    }
+    return {"greedy": greedy[-HELD_OUT:].mean(), "rule": rule.mean()}
 
 
 def train(config: RunConfig, path: Path) -> Path:
@@ -175,14 +172,16 @@ def train(config: RunConfig, path: Path) -> Path:
         progress = checkpoints.progress()
         state = checkpoints.restore(state) if progress else state
         with closing(start_sampler(policy, state.params, config.sampling, path)) as sampler:
-            for update in range(progress.update if progress else 0, config.updates_per_stage):
+            for update in range(progress.update if progress else 0, config.updates_per_stage + 1):
                 record: dict[str, Any] = {"update": update}
-                if update % EVALUATE_EVERY == 0:
+                last = update == config.updates_per_stage
+                if last or update % EVALUATE_EVERY == 0:
                     checkpoints.save(state, RunProgress("train", 1, update, update))
                     record |= held_out_rates(run, sampler)
-                state, metrics = _take_update(run, sampler, state, plans, update)
-                _log(directory, record | metrics)
-            _log(directory, {"update": config.updates_per_stage} | held_out_rates(run, sampler))
+                if not last:
+                    state, metrics = _take_update(run, sampler, state, plans, update)
+                    record |= metrics
+                _log(directory, record)
         policy.export(state.params, path / "model")
     return path / "model"
 
