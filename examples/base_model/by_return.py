@@ -37,7 +37,7 @@ from training.learner.batching import pad_sequences, split_rows
 from training.learner.grpo import has_reward_variance
 from training.learner.grpo_step import compiled_step, grpo_optimizer
 from training.learner.optimizer import initial_state
-from training.phases.grpo_update import grpo_batch, refuse_what_is_not_finite
+from training.phases.grpo_update import grpo_batch, require_finite_metrics
 from training.policy import huggingface
 from training.policy.policy import load_policy
 from training.run.active_run import ActiveRun
@@ -207,7 +207,7 @@ def _take_update(
     )
     learn = compiled_step(run.policy.graphdef, grpo, rehearsal, temperature, config.grpo_steps)
     state, metrics = learn(state, split_rows(batch, parts), imitated, np.int32(update))
-    refuse_what_is_not_finite(jax.device_get(metrics))
+    require_finite_metrics(jax.device_get(metrics))
     sampler.sync(run.policy.tensors(state.params))
     return state, {
         "reward": rewards.mean(),

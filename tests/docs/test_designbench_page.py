@@ -32,6 +32,18 @@ def test_designbench_page_shows_the_committed_results():
         assert row.endswith(f"| {expected} |")
 
 
+def test_engineers_page_shows_the_training_by_return():
+    page = " ".join((ROOT / "docs/engineers.md").read_text(encoding="utf-8").split())
+    v1, own = (read_results(RESULTS / f"designbench-{name}.json") for name in ("v1", "by-return"))
+    name = "runs/by_return/model"
+    trained, base = own.entry(name, 4), v1.entry("jaxlake-base", 4)
+    pairs = [(trained, own.entry(f"{prefix}:{name}", 4)) for prefix in ("shuffled", "simulated")]
+    pairs += [(trained, v1.entry(other, 4)) for other in ("rule", "learned")]
+    pairs += [(base, v1.entry("simulated:jaxlake-base", 4))]
+    for one, other in pairs:
+        assert str(difference(one, other)).replace("±", "± ") in page
+
+
 def test_designbench_page_shows_the_committed_correlations():
     content = json.loads((RESULTS / "designbench-validity.json").read_text())
     correlations = [f"{value:.2f}" for value in content["rank_correlation_held_out"].values()]
