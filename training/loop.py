@@ -32,7 +32,13 @@ from training.phases.weight_sync import check_engine
 from training.policy import huggingface
 from training.policy.architectures import DecoderConfig
 from training.policy.policy import Policy, load_policy, make_policy
-from training.processes import alone, from_first, is_first, require_same, wait_for_all
+from training.processes import (
+    broadcast_from_first,
+    is_first,
+    is_single_process,
+    require_same,
+    wait_for_all,
+)
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.directory import RunDirectory
@@ -69,7 +75,7 @@ def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None
             huggingface.resolve(config.model.pretrained)
         elif config.started_from is None:
             require_memory("model.scratch", DecoderConfig(**config.model.scratch.model_dump()))
-    from_first("the start from another run", lambda: make_start(config, path))
+    broadcast_from_first("the start from another run", lambda: make_start(config, path))
     with open_run(config, path) as (directory, existed), report_out_of_memory(_LESS_MEMORY):
         _run(config, directory, stop_after, existed=existed)
 
@@ -199,7 +205,7 @@ def _learn_to_design(
 
 def _close_stage(run: ActiveRun, stage: int, boards: Any = None) -> None:
     """Write the digests of a stage, and check that all processes have the same files."""
-    if not alone():
+    if not is_single_process():
         require_same(f"the end of stage {stage}", record_digests(run.directory.stage(stage)))
     if is_first():
         seal(run.config, run.directory, run.validation, stage, boards)
@@ -211,9 +217,13 @@ def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, An
         folder = huggingface.resolve(config.model.pretrained)
     else:
         folder = directory.initial_policy
-        from_first("the weights of another run", lambda: require_started_weights(config, directory))
+        broadcast_from_first(
+            "the weights of another run", lambda: require_started_weights(config, directory)
+        )
         exists = directory.sums.knows_folder(folder) or config.started_from is not None
-        if not from_first("a look for the first policy", lambda: exists and folder.exists()):
+        if not broadcast_from_first(
+            "a look for the first policy", lambda: exists and folder.exists()
+        ):
             texts = warm_start.texts_for_tokenizer(config)
             length = config.sampling.max_model_len
             if is_first():

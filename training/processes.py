@@ -33,14 +33,17 @@ _FAILED = "jaxlake/failed"
 _SECONDS_TO_READ = 3.0
 """Seconds that process 0 stays alive after a failure, so that the others can read the reason."""
 
+_rounds = itertools.count()
+"""Numbers of the exchanges."""
+
 
 class PeerError(UserError):
     """Another process of the run has failed, has disappeared, or is out of step."""
 
 
 @dataclass(frozen=True)
-class Peers:
-    """The coordinates of this process among those of a run."""
+class ClusterSettings:
+    """How this process joins the other processes of a run."""
 
     coordinator: str | None  # HOST:PORT of process 0; None: from the cluster's environment
     processes: int | None
@@ -48,7 +51,7 @@ class Peers:
     heartbeat_seconds: int  # time without a heartbeat before a process is considered dead
 
 
-def join(peers: Peers) -> None:
+def join(cluster: ClusterSettings) -> None:
     """Connect to the other processes; call this before any use of a device.
 
     Raises:
@@ -58,18 +61,18 @@ def join(peers: Peers) -> None:
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
-            peers.coordinator,
-            peers.processes,
-            peers.process,
+            cluster.coordinator,
+            cluster.processes,
+            cluster.process,
             local_device_ids=_local_device_ids(),
-            cluster_detection_method=None if peers.coordinator is None else "deactivate",
-            heartbeat_timeout_seconds=peers.heartbeat_seconds,
-            coordinator_bind_address=peers.coordinator if peers.process == 0 else None,
+            cluster_detection_method=None if cluster.coordinator is None else "deactivate",
+            heartbeat_timeout_seconds=cluster.heartbeat_seconds,
+            coordinator_bind_address=cluster.coordinator if cluster.process == 0 else None,
         )
     except (RuntimeError, ValueError, TypeError) as error:
-        where = peers.coordinator or "auto"
+        where = cluster.coordinator or "auto"
         raise UserError(
-            f"--coordinator: got {where}: the processes don't come together: {_line(error)}"
+            f"--coordinator: got {where}: the processes don't come together: {_first_line(error)}"
         ) from error
 
 
@@ -86,17 +89,17 @@ def _local_device_ids() -> list[int] | None:
     return [] if alone_on_host else None
 
 
-def alone() -> bool:
+def is_single_process() -> bool:
     """Return whether this process is the only one of its run."""
     return not jax.distributed.is_initialized() or jax.process_count() == 1
 
 
 def is_first() -> bool:
     """Return whether this is process 0, which writes the files."""
-    return alone() or jax.process_index() == 0
+    return is_single_process() or jax.process_index() == 0
 
 
-def gather(what: str, value: str = "") -> list[str]:
+def gather_values(what: str, value: str = "") -> list[str]:
     """Return the values of all processes, ordered by process number.
 
     Args:
@@ -106,14 +109,16 @@ def gather(what: str, value: str = "") -> list[str]:
     Raises:
         PeerError: Another process is at a different exchange, has failed, or has disappeared.
     """
-    if alone():
+    if is_single_process():
         return [value]
-    client, place = _state().client, next(_rounds)
-    client.key_value_set(f"jaxlake/{place}/{jax.process_index()}", f"{what}\n{value}")
-    messages = [_await(f"jaxlake/{place}/{index}", what) for index in range(jax.process_count())]
+    client, round_number = _state().client, next(_rounds)
+    client.key_value_set(f"jaxlake/{round_number}/{jax.process_index()}", f"{what}\n{value}")
+    messages = [
+        _await(f"jaxlake/{round_number}/{index}", what) for index in range(jax.process_count())
+    ]
     # Every process in this round has read all values of the last one, so older ones can be deleted.
     with suppress(jax.errors.JaxRuntimeError):
-        client.key_value_delete(f"jaxlake/{place - 1}/{jax.process_index()}")
+        client.key_value_delete(f"jaxlake/{round_number - 1}/{jax.process_index()}")
     for index, message in enumerate(messages):
         if (theirs := message.partition("\n")[0]) != what:
             raise PeerError(f"process {index} is at {theirs!r}, and this one at {what!r}")
@@ -121,11 +126,11 @@ def gather(what: str, value: str = "") -> list[str]:
 
 
 def wait_for_all(what: str) -> None:
-    """Wait for all processes; raise the errors of `gather`."""
-    gather(what)
+    """Wait for all processes; raise the errors of `gather_values`."""
+    gather_values(what)
 
 
-def from_first(what: str, function: Callable[[], Any]) -> Any:
+def broadcast_from_first(what: str, function: Callable[[], Any]) -> Any:
     """Call a function in process 0, and return its value in all processes.
 
     Args:
@@ -139,9 +144,9 @@ def from_first(what: str, function: Callable[[], Any]) -> Any:
 
     Raises:
         UserError: The function raised it. Other errors end process 0.
-        PeerError: See `gather`.
+        PeerError: See `gather_values`.
     """
-    if alone():
+    if is_single_process():
         return function()
     sent = ""
     if is_first():
@@ -151,7 +156,7 @@ def from_first(what: str, function: Callable[[], Any]) -> Any:
             value, failure = None, str(error)
         packed = zlib.compress(json.dumps([value, failure], default=_array_to_json).encode())
         sent = base64.b85encode(packed).decode()
-    received = zlib.decompress(base64.b85decode(gather(what, sent)[0]))
+    received = zlib.decompress(base64.b85decode(gather_values(what, sent)[0]))
     value, failure = json.loads(received, object_hook=_array_from_json)
     if failure is not None:
         raise UserError(failure)
@@ -179,14 +184,14 @@ def _array_from_json(value: dict[str, Any]) -> Any:
 
 def require_same(what: str, values: Any) -> None:
     """Raise a `PeerError` unless a pytree of arrays, text and bytes is equal in all processes."""
-    if alone():
+    if is_single_process():
         return
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(values):
         array = np.asarray(leaf)
         digest.update(f"{array.shape} {array.dtype} ".encode())
         digest.update(array.tobytes())
-    digests = gather(what, digest.hexdigest())
+    digests = gather_values(what, digest.hexdigest())
     others = [str(index) for index, digest in enumerate(digests) if digest != digests[0]]
     if others:
         raise PeerError(
@@ -206,34 +211,34 @@ def local_copy(array: Any) -> Any:
     return array.addressable_data(0)
 
 
-def place(buffer: np.ndarray, sharding: NamedSharding | None) -> jax.Array:
-    """Place a host array that all processes have; each process fills its own devices."""
+def put_on_devices(buffer: np.ndarray, sharding: NamedSharding | None) -> jax.Array:
+    """Put an array that all processes have on devices; each process fills its own devices."""
     if sharding is None or sharding.is_fully_addressable:
         return jax.device_put(buffer, sharding)
     return jax.make_array_from_callback(buffer.shape, sharding, lambda part: buffer[part])
 
 
 @contextmanager
-def joined(peers: Peers | None) -> Iterator[None]:
-    """Run the block together with other processes, or alone if `peers` is None.
+def joined_cluster(cluster: ClusterSettings | None) -> Iterator[None]:
+    """Run the block together with other processes, or by itself if `cluster` is None.
 
     If the block fails, this process sends the reason to the others and exits immediately, with the
     status and message of `jaxlake.command_line.entry`. An ordinary exit would wait for the others.
     """
-    if peers is None:
+    if cluster is None:
         yield
         return
-    join(peers)
+    join(cluster)
     try:
         yield
         wait_for_all("the end of the command")
     except BaseException as error:
-        _leave(error)
+        _report_and_exit(error)
 
 
-def _leave(error: BaseException) -> NoReturn:
+def _report_and_exit(error: BaseException) -> NoReturn:
     if _lost_connection(error):
-        error = PeerError(_failure() or f"a process of this run is gone: {_line(error)}")
+        error = PeerError(_failure() or f"a process of this run is gone: {_first_line(error)}")
     ending = ending_of(error)
     if ending is None:
         traceback.print_exception(error)
@@ -255,7 +260,7 @@ def _publish_failure(error: BaseException) -> None:
     elif isinstance(error, KeyboardInterrupt):
         what_happened = "was interrupted"
     else:
-        what_happened = f"has failed: {_line(error) or type(error).__name__}"
+        what_happened = f"has failed: {_first_line(error) or type(error).__name__}"
     number = _state().process_id  # JAX's public function would wait for the other processes
     who = f"process {number} on {socket.gethostname()}"
     with suppress(jax.errors.JaxRuntimeError):
@@ -273,7 +278,9 @@ def _await(key: str, what: str) -> str:
             return value
         except jax.errors.JaxRuntimeError as error:
             if "DEADLINE_EXCEEDED" not in str(error):
-                raise PeerError(f"{what}: a process of this run is gone: {_line(error)}") from error
+                raise PeerError(
+                    f"{what}: a process of this run is gone: {_first_line(error)}"
+                ) from error
         if (failed := _failure()) is not None:
             raise PeerError(f"{what}: {failed}")
 
@@ -293,7 +300,7 @@ def _lost_connection(error: BaseException) -> bool:
     return any(word in str(error) for word in ("Gloo", "NCCL", "Coordination", "heartbeat"))
 
 
-def _line(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     """Return the first line of a message."""
     return str(error).strip().partition("\n")[0]
 
@@ -301,9 +308,6 @@ def _line(error: BaseException) -> str:
 @functools.cache
 def _replicate(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
     return jax.jit(lambda array: array, out_shardings=NamedSharding(mesh, PartitionSpec()))
-
-
-_rounds = itertools.count()
 
 
 def _state() -> Any:

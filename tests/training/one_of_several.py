@@ -29,7 +29,7 @@ from training import processes
 from training.errors import UserError
 from training.phases.engineer_factory import on_first_process
 from training.policy.parameters import make_mesh
-from training.processes import PeerError, Peers
+from training.processes import ClusterSettings, PeerError
 from training.sampling.sampler import Completion, Question
 from training.sampling.shared_sampler import SharedSampler
 
@@ -158,12 +158,14 @@ def exchange(output: Path) -> None:
     sampler = SharedSampler(PlaceSampler())  # type: ignore[arg-type]
     groups = ask(sampler)
     few = ask(sampler, prompts=PROMPTS[:1])  # the other process has nothing to do
-    told = processes.from_first("a number", lambda: {"index": index, "array": np.arange(3)})
+    told = processes.broadcast_from_first(
+        "a number", lambda: {"index": index, "array": np.arange(3)}
+    )
 
     def refuse() -> None:
         raise UserError(f"refused by {index}")
 
-    refusal = message_of(UserError, processes.from_first, "a refusal", refuse)
+    refusal = message_of(UserError, processes.broadcast_from_first, "a refusal", refuse)
     engineer = on_first_process(Outside())
     assert isinstance(engineer, NoteWriter)
     proposal, notes = engineer.propose(1), engineer.write("notes", 1)  # type: ignore[arg-type]
@@ -175,7 +177,7 @@ def exchange(output: Path) -> None:
     different = message_of(PeerError, processes.require_same, "other values", values)
     mesh = make_mesh(jax.device_count())
     split = NamedSharding(mesh, PartitionSpec("fsdp"))
-    placed = processes.place(np.arange(8, dtype=np.float32), split)
+    placed = processes.put_on_devices(np.arange(8, dtype=np.float32), split)
     whole = np.asarray(processes.local_copy(placed))
     seeds = message_of(PeerError, partial(ask, sampler, seed=index))
     astray = message_of(PeerError, processes.wait_for_all, f"place {index}")
@@ -244,10 +246,10 @@ TASKS = {"exchange": exchange, "wait": wait, "visible": visible, "run": run}
 def main(address: str, count: str, index: str, task: str, output: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     seconds = 60 if task == "run" else HEARTBEAT  # compilation may delay heartbeats
-    peers = Peers(address, int(count), int(index), seconds)
+    cluster = ClusterSettings(address, int(count), int(index), seconds)
     if address == "auto":
-        peers = Peers(None, None, None, seconds)
-    with unwound_by_sigterm(), processes.joined(peers if int(count) > 1 else None):
+        cluster = ClusterSettings(None, None, None, seconds)
+    with unwound_by_sigterm(), processes.joined_cluster(cluster if int(count) > 1 else None):
         TASKS[task](Path(output))
 
 

@@ -20,20 +20,20 @@ from training.rollout.instances import BoardRequest, draw_boards
 def two_processes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Let this process be the second of two; it returns the list of messages of the first."""
     sent: list[str] = []
-    monkeypatch.setattr(processes, "alone", lambda: False)
-    monkeypatch.setattr(instances, "alone", lambda: False)
+    monkeypatch.setattr(processes, "is_single_process", lambda: False)
+    monkeypatch.setattr(instances, "is_single_process", lambda: False)
     monkeypatch.setattr(processes, "is_first", lambda: not sent)
 
-    def gather(what: str, value: str = "") -> list[str]:
+    def gather_values(what: str, value: str = "") -> list[str]:
         if value:
             sent.append(value)
         return sent
 
-    monkeypatch.setattr(processes, "gather", gather)
+    monkeypatch.setattr(processes, "gather_values", gather_values)
     return sent
 
 
-def test_from_first_sends_boards_to_the_bit(two_processes):
+def test_broadcast_from_first_sends_boards_to_the_bit(two_processes):
     request = BoardRequest(3, 0.1, 0.5, 4, 2)
     draw = lambda: draw_boards(jax.random.key(0), [request], max_size=4, max_candidates=2000)  # noqa: E731
     first, second = draw(), draw()
@@ -44,7 +44,7 @@ def test_from_first_sends_boards_to_the_bit(two_processes):
     assert first[1] == second[1]
 
 
-def test_from_first_unpickles_nothing(two_processes, tmp_path):
+def test_broadcast_from_first_unpickles_nothing(two_processes, tmp_path):
     class Attack:
         def __reduce__(self) -> Any:
             return (open, (str(tmp_path / "executed"), "w"))
@@ -52,7 +52,7 @@ def test_from_first_unpickles_nothing(two_processes, tmp_path):
     packed = zlib.compress(pickle.dumps((Attack(), None)))
     two_processes.append(base64.b85encode(packed).decode())
     with pytest.raises(ValueError, match=r"codec|invalid|Expecting"):
-        processes.from_first("a value", lambda: None)
+        processes.broadcast_from_first("a value", lambda: None)
     assert not (tmp_path / "executed").exists()
     with pytest.raises(TypeError):
         json.dumps(object(), default=processes._array_to_json)
@@ -63,5 +63,5 @@ def test_join_binds_to_the_given_address(monkeypatch):
     fake = SimpleNamespace(initialize=lambda *_, **options: called.update(options))
     monkeypatch.setattr(processes.jax, "distributed", fake)
     for process, bound in ((0, "10.0.0.1:1234"), (1, None)):
-        processes.join(processes.Peers("10.0.0.1:1234", 2, process, 60))
+        processes.join(processes.ClusterSettings("10.0.0.1:1234", 2, process, 60))
         assert called["coordinator_bind_address"] == bound

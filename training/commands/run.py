@@ -16,7 +16,7 @@ from training.errors import UserError
 from training.runtime import set_library_defaults
 
 if TYPE_CHECKING:
-    from training.processes import Peers
+    from training.processes import ClusterSettings
     from training.schema import RunConfig
 
 _HEARTBEAT = 60  # seconds
@@ -117,14 +117,14 @@ def _run(args: argparse.Namespace, config: "RunConfig") -> int:
     if not directory.finished():
         check_engineer(config.engineer)
         _require_pretrained(config)
-    from training.processes import joined
+    from training.processes import joined_cluster
 
-    peers = _peers(args)
-    if peers is not None and (peers.processes or 1) > 1:
+    cluster = _cluster_settings(args)
+    if cluster is not None and (cluster.processes or 1) > 1:
         from training.run.shared import require_shareable
 
         require_shareable(config)  # before the processes wait for each other
-    with joined(peers):
+    with joined_cluster(cluster):
         from training import loop
 
         loop.run(config, run_dir, stop_after=args.stop_after)
@@ -149,9 +149,9 @@ def _coordinator(text: str) -> str:
     return text
 
 
-def _peers(args: argparse.Namespace) -> "Peers | None":
-    """Return the peers from the options, or None for a single process."""
-    from training.processes import Peers
+def _cluster_settings(args: argparse.Namespace) -> "ClusterSettings | None":
+    """Return the cluster settings from the options, or None for a single process."""
+    from training.processes import ClusterSettings
 
     heartbeat = args.heartbeat or _HEARTBEAT
     numbers = {"--processes": args.processes, "--process": args.process}
@@ -160,10 +160,10 @@ def _peers(args: argparse.Namespace) -> "Peers | None":
         if options:
             allowed = "allowed is one with --coordinator HOST:PORT"
             raise UserError(f"{options[0]}: got a number, {allowed}")
-        return Peers(None, None, None, heartbeat) if args.coordinator else None
+        return ClusterSettings(None, None, None, heartbeat) if args.coordinator else None
     if len(options) < 2:
         raise UserError("--coordinator HOST:PORT: needs --processes and --process, too")
     if args.process >= args.processes:
         allowed = f"allowed are 0 to {args.processes - 1} with --processes {args.processes}"
         raise UserError(f"--process: got {args.process}, {allowed}")
-    return Peers(args.coordinator, args.processes, args.process, heartbeat)
+    return ClusterSettings(args.coordinator, args.processes, args.process, heartbeat)

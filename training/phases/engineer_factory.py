@@ -13,7 +13,7 @@ from jaxlake.user_code import names_code
 from training.environments.catalogue import domain_of
 from training.phases.stage_results import StageResult, reference_of
 from training.policy.policy import Policy
-from training.processes import alone, from_first
+from training.processes import broadcast_from_first, is_single_process
 from training.run.directory import RunDirectory
 from training.sampling.model_server import OtherModels
 from training.sampling.sampler import PromptTooLongError, Question, Sampler
@@ -138,7 +138,7 @@ def checkpoint_in_use(policy: Policy, sampler: Sampler, choice: EngineerChoice) 
 
 def on_first_process(engineer: Engineer) -> Engineer:
     """Return an engineer that only process 0 calls; the other processes get its answers."""
-    if alone():
+    if is_single_process():
         return engineer
     return _NoteWriterOfFirst(engineer) if isinstance(engineer, NoteWriter) else _OfFirst(engineer)
 
@@ -169,7 +169,7 @@ def _share_proposal(ask: Callable[[], Proposal]) -> Proposal:
         except EngineerError as error:
             return {"error": str(error), "spent": error.spent.model_dump()}
 
-    sent = from_first("the answer of an engineer", answer)
+    sent = broadcast_from_first("the answer of an engineer", answer)
     if "error" in sent:
         raise EngineerError(sent["error"], Spent(**sent["spent"]))
     return Proposal(**sent["proposal"])

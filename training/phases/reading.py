@@ -9,7 +9,7 @@ from engineer.scoring.reading import Reading, measure_reading, reading_set
 from training.environments.catalogue import domain_of
 from training.phases.stage_results import StageResult
 from training.policy.policy import Policy
-from training.processes import from_first
+from training.processes import broadcast_from_first
 from training.run.active_run import ActiveRun
 from training.run.progress import console, working
 from training.sampling.sampler import Question, Sampler
@@ -53,7 +53,7 @@ class EngineReader:
             -float(np.sum(one[len(prompt) :])) for prompt, one in zip(prompts, scores, strict=True)
         ]
         # Engines of several processes may round differently, so all use the values of process 0.
-        return list(from_first("the scores of a reading", lambda: nats))
+        return list(broadcast_from_first("the scores of a reading", lambda: nats))
 
 
 def read(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> Reading | None:

@@ -32,7 +32,7 @@ from training.policy.model_folders import (
 from training.policy.model_folders import SHIPPED as SHIPPED
 from training.policy.model_folders import resolve as resolve
 from training.policy.parameters import LORA_A, LORA_B, parameter_shapes, parameter_shardings
-from training.processes import local_copy, place
+from training.processes import local_copy, put_on_devices
 
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -110,7 +110,7 @@ def load(
                 if not np.isfinite(target).all():
                     problem = "holds NaN or infinity; allowed are finite numbers"
                     raise ModelFolderError(f"{folder}: tensor {tensor.name} {problem}")
-            return leaf.replace(place(buffer, shardings.get(name)))
+            return leaf.replace(put_on_devices(buffer, shardings.get(name)))
 
         model = nnx.merge(graphdef, nnx.map_state(read, abstract))
     model.mesh = mesh

@@ -26,7 +26,7 @@ from training.policy.parameters import (
     parameter_shapes,
     parameter_shardings,
 )
-from training.processes import local_copy, place
+from training.processes import local_copy, put_on_devices
 from training.schema import Lora
 
 _CONFIG_FILE = "adapter_config.json"
@@ -54,7 +54,9 @@ def add_adapters(model: Decoder, lora: Lora, *, seed: int) -> None:
                 bound = shapes[path][1] ** -0.5
                 rng = np.random.default_rng([seed, *target.encode()])
                 value = rng.uniform(-bound, bound, shapes[path]).astype(np.float32)
-            setattr(model.layers, target + ending, Adapter(place(value, shardings.get(path))))
+            setattr(
+                model.layers, target + ending, Adapter(put_on_devices(value, shardings.get(path)))
+            )
     model.lora = lora
 
 
@@ -172,7 +174,7 @@ def load_adapters(folder: Path, like: nnx.State) -> tuple[nnx.State, str]:
             raise UserError(f"{file}: {names[0]} or its other layers aren't finite numbers")
         placed = leaf[...].sharding
         sharding = placed if isinstance(placed, NamedSharding) else None
-        return leaf.replace(place(value, sharding))
+        return leaf.replace(put_on_devices(value, sharding))
 
     adapters = nnx.map_state(read, like)
     expected = {

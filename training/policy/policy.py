@@ -23,7 +23,7 @@ from training.policy.kernels import kind_for
 from training.policy.logprobs import token_logprobs
 from training.policy.lora import add_adapters
 from training.policy.parameters import SHARDING_RULES, make_mesh
-from training.processes import alone, is_first, local_copy, wait_for_all
+from training.processes import is_first, is_single_process, local_copy, wait_for_all
 from training.prompts import board_prompt
 from training.schema import Model, Prompt, RunConfig
 
@@ -194,7 +194,7 @@ def open_policy(
             f"model.mesh: {settings.mesh.fsdp} x {settings.mesh.tensor} devices asked for, "
             f"{jax.device_count()} are there"
         )
-    if not alone() and devices < jax.device_count():
+    if not is_single_process() and devices < jax.device_count():
         raise UserError(
             f"model.mesh: got {settings.mesh.fsdp} x {settings.mesh.tensor} devices, allowed are "
             f"the {jax.device_count()} that the {jax.process_count()} processes have together"

@@ -16,7 +16,7 @@ from jaxlake.generator.board_digests import DigestSet
 from jaxlake.generator.quotas import BATCH_SIZE, CAPACITY, HORIZON, DrawOptions, fill_quotas
 from training.environments.protocol import Instances
 from training.errors import UserError
-from training.processes import alone, from_first
+from training.processes import broadcast_from_first, is_single_process
 from training.run.records import RequestOutcome, six_digits
 
 
@@ -92,15 +92,15 @@ def draw_boards(
     """
     excluded = DigestSet() if seen is None else seen
     draw = partial(_draw_boards, key, requests, max_size, max_candidates, excluded, substitute)
-    if alone():
+    if is_single_process():
         return draw()
-    sent = from_first("boards", lambda: _plain(*draw()))
+    sent = broadcast_from_first("boards", lambda: _plain(*draw()))
     instances, solutions = Instance(**sent["instances"]), Solution(**sent["solutions"])
     return InstanceSet(instances, solutions), [RequestOutcome(**one) for one in sent["outcomes"]]
 
 
 def _plain(boards: InstanceSet, outcomes: Sequence[RequestOutcome]) -> dict[str, Any]:
-    """Return boards and outcomes as plain values that `from_first` can send."""
+    """Return boards and outcomes as plain values that `broadcast_from_first` can send."""
     columns = {"instances": boards.instances, "solutions": boards.solutions}
     arrays = {
         column: {name: np.asarray(leaf) for name, leaf in vars(batch).items()}

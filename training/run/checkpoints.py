@@ -15,7 +15,7 @@ import orbax.checkpoint as ocp
 from training.errors import UserError
 from training.learner.optimizer import LearnerState
 from training.policy.lora import trainable, with_trainable
-from training.processes import from_first
+from training.processes import broadcast_from_first
 from training.run.digests import damage_of, write_digests
 from training.run.directory import require_literal_path
 from training.run.progress import console
@@ -62,7 +62,7 @@ class Checkpoints:
         require_literal_path(folder)
         self._folder = folder.absolute()
         self._saving: int | None = None
-        from_first("the checkpoints on disk", self._clean)
+        broadcast_from_first("the checkpoints on disk", self._clean)
         self._manager = ocp.CheckpointManager(
             self._folder,
             options=ocp.CheckpointManagerOptions(

@@ -12,7 +12,13 @@ from pathlib import Path
 
 from jaxlake.files import remove_temporary
 from training.errors import UserError
-from training.processes import alone, from_first, is_first, require_same, wait_for_all
+from training.processes import (
+    broadcast_from_first,
+    is_first,
+    is_single_process,
+    require_same,
+    wait_for_all,
+)
 from training.run.directory import RunDirectory
 from training.run.lock import hold
 from training.run.progress import console, status_console
@@ -35,7 +41,7 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
         PeerError: Another process failed, or has another configuration.
     """
     require_same("the configuration", dump(config))
-    if not alone():
+    if not is_single_process():
         require_shareable(config)
     with ExitStack() as stack:
 
@@ -56,7 +62,7 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
                 )
             return existed
 
-        existed: bool = from_first("the claim of the run's directory", claim)
+        existed: bool = broadcast_from_first("the claim of the run's directory", claim)
         local_path = path if is_first() else _copy(path, stack)
         wait_for_all("the files of the run")  # they may change from here on
         yield RunDirectory(local_path, path), existed

@@ -7,7 +7,7 @@ import jax
 
 from training.errors import UserError
 from training.policy.policy import Policy
-from training.processes import alone
+from training.processes import is_single_process
 from training.sampling.jax_sampler import JaxSampler
 from training.sampling.sampler import Sampler
 from training.sampling.shared_sampler import SharedSampler
@@ -43,12 +43,12 @@ def start_sampler(
     else:
         policy.export(params, folder, untied=True)
         sampler = VllmSampler(folder, settings, seed=seed)
-    return sampler if alone() else SharedSampler(sampler)
+    return sampler if is_single_process() else SharedSampler(sampler)
 
 
 def _require_own_accelerators(settings: Sampling, params: Any) -> None:
     """Raise a `UserError` if engines of several processes would start on the same GPUs."""
-    if alone() or jax.default_backend() != "gpu" or not settings.runs_vllm_here:
+    if is_single_process() or jax.default_backend() != "gpu" or not settings.runs_vllm_here:
         return
     if settings.devices is not None:
         return

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from training.processes import gather, require_same
+from training.processes import gather_values, require_same
 from training.sampling.sampler import Completion, Question, Sampler, Tokens
 
 _LEAST = 1024
@@ -64,7 +64,8 @@ def exchange(completions: Sequence[Completion]) -> list[list[Completion]]:
     """
     lengths = [[len(completion.token_ids), int(completion.truncated)] for completion in completions]
     shapes = [
-        json.loads(text) for text in gather("the completions of a rollout", json.dumps(lengths))
+        json.loads(text)
+        for text in gather_values("the completions of a rollout", json.dumps(lengths))
     ]
     longest = max(sum(length for length, _ in shape) for shape in shapes)
     sent = np.zeros((2, max(_LEAST, 1 << max(longest - 1, 0).bit_length())), np.int32)

@@ -40,7 +40,7 @@ def test_vllm_rejects_gpus_of_other_trainers(
     params = {"kernel": jnp.zeros(1)}
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     engines._require_own_accelerators(Sampling(**settings), params)  # a process that is alone
-    monkeypatch.setattr(engines, "alone", lambda: False)
+    monkeypatch.setattr(engines, "is_single_process", lambda: False)
     if taken is None:
         engines._require_own_accelerators(Sampling(**settings), params)
         return
