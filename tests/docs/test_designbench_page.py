@@ -38,7 +38,11 @@ def test_engineers_page_shows_the_training_by_return():
     name = "runs/by_return/model"
     trained, base = own.entry(name, 4), v1.entry("jaxlake-base", 4)
     pairs = [(trained, own.entry(f"{prefix}:{name}", 4)) for prefix in ("shuffled", "simulated")]
-    pairs += [(trained, v1.entry(other, 4)) for other in ("rule", "learned")]
+    pairs += [
+        (own.entry(name, groups), v1.entry(other, groups))
+        for groups in (2, 4)
+        for other in ("rule", "learned")
+    ]
     pairs += [(base, v1.entry("simulated:jaxlake-base", 4))]
     for one, other in pairs:
         assert str(difference(one, other)).replace("±", "± ") in page
