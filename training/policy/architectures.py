@@ -78,7 +78,7 @@ class Llama3Rope:
 
     def __post_init__(self) -> None:
         for one in dataclasses.fields(self):
-            _require_fit(one.name, "float", getattr(self, one.name))
+            _require_fit(one.name, float, getattr(self, one.name))
         if not self.high_freq_factor > self.low_freq_factor:
             raise ValueError(
                 f"high_freq_factor is {self.high_freq_factor}; allowed is more than "
@@ -123,7 +123,7 @@ class DecoderConfig:
         if isinstance(self.rope_scaling, Mapping):  # as `dataclasses.asdict` gives it
             object.__setattr__(self, "rope_scaling", Llama3Rope(**self.rope_scaling))
         for one in dataclasses.fields(self):
-            _require_fit(one.name, str(one.type), getattr(self, one.name))
+            _require_fit(one.name, one.type, getattr(self, one.name))
         if self.head_dim % 2:
             raise ValueError(f"head_dim is {self.head_dim}; rotary embedding needs an even number")
         if self.num_attention_heads % self.num_key_value_heads:
@@ -204,15 +204,15 @@ def _families() -> str:
     return ", ".join(repr(name) for name in ARCHITECTURES)
 
 
-def _require_fit(name: str, kind: str, value: Any) -> None:
+def _require_fit(name: str, kind: Any, value: Any) -> None:
     """Raise a `ValueError` if a field of `DecoderConfig` does not match its type."""
     truth = isinstance(value, bool)
-    if kind == "bool":
+    if kind is bool:
         fits, allowed = truth, "true or false"
-    elif kind == "int":
+    elif kind is int:
         fits = isinstance(value, int) and not truth and value >= 1
         allowed = "an integer of at least 1"
-    elif kind == "float":
+    elif kind is float:
         fits = isinstance(value, int | float) and not truth and 0 < value < math.inf
         allowed = "a finite number above 0"
     else:
@@ -230,8 +230,8 @@ def _require_supported(architecture: Architecture, fields: Mapping[str, Any]) ->
             raise ValueError(
                 f"{name} is {fields.get(name)!r:.300}; supported is only null, written out"
             )
-    kinds = fields.get("layer_types") or ()
-    if any(kind != "full_attention" for kind in kinds):
+    kinds = fields.get("layer_types") or []
+    if not isinstance(kinds, list | tuple) or any(kind != "full_attention" for kind in kinds):
         raise ValueError(f"layer_types is {kinds!r:.300}; supported is only 'full_attention'")
     for name in ("rope_scaling", "rope_parameters"):
         rope = fields.get(name)

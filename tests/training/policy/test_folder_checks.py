@@ -101,6 +101,7 @@ def test_template_without_an_end_is_refused(template, folder, monkeypatch):
         {"rms_norm_eps": True},
         {"hidden_size": 64.5},
         {"num_hidden_layers": "2"},
+        {"layer_types": 3},
     ],
 )
 def test_from_hf_rejects_invalid_values(fields):
