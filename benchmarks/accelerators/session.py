@@ -2,7 +2,7 @@
 
 The lake's programs, stepping inside `lax.scan` included, the comparison of their answers with a
 CPU, the attention kernel, and the loop of session.yaml. Each is a process with a time limit, so
-that a failure of one keeps the results of the others.
+that a failure of one keeps the results of the others. The loop needs `train` and xgrammar.
 """
 
 import argparse
