@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.analysis.study.contrasts import Contrast, Interval, contrast, mean_interval
+from training.analysis.study.contrasts import Contrast, Interval, contrast, mean_interval, power
 
 WANTED = 0.02
 """The true difference for the printed power, as a fraction of all answers."""
@@ -116,13 +116,15 @@ def print_report(runs: Runs, contrasts: Sequence[Sequence[str]], scale: Sequence
 def _contrast(one: Contrast) -> str:
     low, high = one.over_seeds
     ends = "unknown" if math.isnan(low) else f"[{100 * low:+.1f}, {100 * high:+.1f}]"
-    power = f"{100 * one.deviation:.1f} apart"
-    if math.isnan(one.detectable):
-        power += ", power unknown"
+    seeds = len(one.seeds)
+    spread = f"{100 * one.deviation:.1f} apart"
+    if one.deviation > 0.0:
+        error = one.deviation / math.sqrt(seeds)
+        spread += f", {100 * one.detectable:.1f} found, power {power(WANTED / error, seeds):.0%}"
     else:
-        power += f", {100 * one.detectable:.1f} found, power {one.power(WANTED):.0%}"
+        spread += ", power unknown"
     difference = _points(one.difference, "+.1f")
-    return f"{difference}, seeds {ends}, {len(one.seeds)} seeds, {power}"
+    return f"{difference}, seeds {ends}, {seeds} seeds, {spread}"
 
 
 def _points(interval: Interval, form: str = ".1f") -> str:
