@@ -56,19 +56,22 @@ def key_blocks(
 ) -> KeyBlocks:
     """Return the blocks of `keys` keys that each block of `queries` queries attends to."""
     batch, length = starts.shape
-    rows = jnp.arange(length // queries, dtype=jnp.int32)[None]
-    of_rows = starts.reshape(batch, -1, queries)
-    none = jnp.zeros(of_rows.shape[:2], jnp.int32)
+    query_block = jnp.arange(length // queries, dtype=jnp.int32)[None]
+    block_starts = starts.reshape(batch, -1, queries)
+    none = jnp.zeros(block_starts.shape[:2], jnp.int32)
     prefix_end = -(-_visible_end(visible, prefix)[:, None] // keys) + none
-    own_begin, own_end = (of_rows[..., 0] + prefix) // keys, (prefix + (rows + 1) * queries) // keys
+    own_begin, own_end = (
+        (block_starts[..., 0] + prefix) // keys,
+        (prefix + (query_block + 1) * queries) // keys,
+    )
     clear = jnp.all(visible.reshape(batch, 1, -1, keys) != 0, axis=3)  # (B, 1, blocks of keys)
     # From the first key of the last query to the last block before the first query.
-    low = jnp.maximum(-(-(of_rows[..., -1] + prefix) // keys), own_begin)
+    low = jnp.maximum(-(-(block_starts[..., -1] + prefix) // keys), own_begin)
     return KeyBlocks(
         prefix_end,
         *_first_run(clear, none, prefix_end),
         own_begin,
-        *_first_run(clear, jnp.minimum(low, own_end), (prefix + rows * queries + 1) // keys),
+        *_first_run(clear, jnp.minimum(low, own_end), (prefix + query_block * queries + 1) // keys),
         own_end + none,
     )
 
@@ -81,13 +84,13 @@ def query_blocks(
     first = jnp.arange(0, prefix + length, keys, dtype=jnp.int32) - prefix  # of each block of keys
     reached = jnp.sum(starts[:, None] < (first + keys)[:, None], axis=2, dtype=jnp.int32)
     entered = jnp.sum(starts[:, None] <= first[:, None], axis=2, dtype=jnp.int32)
-    in_prefix, all_rows = first < 0, length // queries
+    in_prefix, block_count = first < 0, length // queries
     seen = in_prefix & (first + prefix < _visible_end(visible, prefix)[:, None])
     begin = jnp.broadcast_to(jnp.where(in_prefix, 0, first // queries), (batch, len(first)))
-    end = jnp.maximum(jnp.where(in_prefix, seen * all_rows, -(-reached // queries)), begin)
+    end = jnp.maximum(jnp.where(in_prefix, seen * block_count, -(-reached // queries)), begin)
     clear = jnp.all(visible.reshape(batch, -1, keys) != 0, axis=2)
     low = jnp.where(in_prefix, 0, -(-(first + keys - 1) // queries))
-    high = jnp.where(in_prefix, all_rows, entered // queries) * clear
+    high = jnp.where(in_prefix, block_count, entered // queries) * clear
     low = jnp.clip(low, begin, end)
     return QueryBlocks(begin, low, jnp.clip(high, low, end), end)
 
@@ -100,28 +103,28 @@ def _visible_end(visible: jax.Array, prefix: int) -> jax.Array:
 
 def _first_run(clear: jax.Array, low: jax.Array, high: jax.Array) -> Run:
     """Return the first run of clear blocks, bool (B, 1, C), from `low` to `high`, int32 (B, R)."""
-    columns, none = jnp.arange(clear.shape[-1], dtype=jnp.int32), jnp.int32(clear.shape[-1])
-    inside = clear & (columns >= low[..., None]) & (columns < high[..., None])
-    begin = jnp.where(inside, columns, none).min(axis=-1)
-    end = jnp.where(~inside & (columns >= begin[..., None]), columns, none).min(axis=-1)
+    key_block, none = jnp.arange(clear.shape[-1], dtype=jnp.int32), jnp.int32(clear.shape[-1])
+    inside = clear & (key_block >= low[..., None]) & (key_block < high[..., None])
+    begin = jnp.where(inside, key_block, none).min(axis=-1)
+    end = jnp.where(~inside & (key_block >= begin[..., None]), key_block, none).min(axis=-1)
     return jnp.where(begin < none, begin, low), jnp.where(begin < none, end, low)
 
 
-def over(runs: Sequence[Run], step: Callable[[jax.Array, Any], Any], carry: Any) -> Any:
+def fold_blocks(runs: Sequence[Run], step: Callable[[jax.Array, Any], Any], carry: Any) -> Any:
     """Apply `step` to each block of several runs, in a single loop."""
 
-    def of_number(number: jax.Array, carry: Any) -> Any:
-        block, before = number + runs[0][0], 0
+    def apply(index: jax.Array, carry: Any) -> Any:
+        block, before = index + runs[0][0], 0
         for (first, end), (following, _) in pairwise(runs):
             before = before + (end - first)
-            block = jnp.where(number >= before, number - before + following, block)
+            block = jnp.where(index >= before, index - before + following, block)
         return step(block, carry)
 
-    return jax.lax.fori_loop(0, sum(end - first for first, end in runs), of_number, carry)
+    return jax.lax.fori_loop(0, sum(end - first for first, end in runs), apply, carry)
 
 
-def stacked(blocks: KeyBlocks | QueryBlocks) -> jax.Array:
+def stack_fields(blocks: KeyBlocks | QueryBlocks) -> jax.Array:
     """Stack the fields along a last axis, padded to a power of two: (B, blocks, n)."""
-    numbers = jnp.stack(blocks, axis=-1)
-    more = (1 << (len(blocks) - 1).bit_length()) - len(blocks)
-    return jnp.pad(numbers, [(0, 0), (0, 0), (0, more)])
+    fields = jnp.stack(blocks, axis=-1)
+    padding = (1 << (len(blocks) - 1).bit_length()) - len(blocks)
+    return jnp.pad(fields, [(0, 0), (0, 0), (0, padding)])

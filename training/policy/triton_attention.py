@@ -22,10 +22,10 @@ from training.policy.attention_blocks import (
     KeyBlocks,
     QueryBlocks,
     Run,
+    fold_blocks,
     key_blocks,
-    over,
     query_blocks,
-    stacked,
+    stack_fields,
 )
 from training.policy.kernels import ATTENDED
 
@@ -35,7 +35,8 @@ STEP = 128
 GRADIENT_BYTES = 5 * 2**28
 """Memory for gradients of scores in bytes; the gradients of `STEP` queries may exceed it."""
 
-_FORWARD, _BY_KEYS, _BY_QUERIES = (64, 64), (64, 64), (128, 64)  # queries, keys of a block
+# Queries and keys of a block.
+_FORWARD_BLOCK, _KEY_GRADS_BLOCK, _QUERY_GRADS_BLOCK = (64, 64), (64, 64), (128, 64)
 _NEVER = -1e30  # score of masked pairs: finite, so that differences are not NaN
 _LOWEST = -1e28  # initial maximum: above scaled masked scores, below all others
 _LOG2_E = math.log2(math.e)  # GPUs have a base-2 exponential
@@ -69,15 +70,15 @@ def triton_attention(
     return _forward(query, key, value, starts, visible, prefix, interpret)[0]
 
 
-def _weights(scores: jax.Array, scale: float, less: jax.Array, interpret: bool) -> jax.Array:
+def _weights(scores: jax.Array, scale: float, shift: jax.Array, interpret: bool) -> jax.Array:
     """Return 2 ** (scores * scale - less), computed in two instructions."""
     if interpret:
-        return jnp.exp2(scores * scale - less)
-    (number,) = struct.unpack("<I", struct.pack("<f", scale))
-    joined = f"fma.rn.f32 t, $1, 0f{number:08X}, $2; ex2.approx.ftz.f32 $0, t;"
+        return jnp.exp2(scores * scale - shift)
+    (scale_bits,) = struct.unpack("<I", struct.pack("<f", scale))
+    instructions = f"fma.rn.f32 t, $1, 0f{scale_bits:08X}, $2; ex2.approx.ftz.f32 $0, t;"
     (weights,) = triton.elementwise_inline_asm(
-        f"{{ .reg .f32 t; {joined} }}",
-        args=(scores, jnp.broadcast_to(-less, scores.shape)),
+        f"{{ .reg .f32 t; {instructions} }}",
+        args=(scores, jnp.broadcast_to(-shift, scores.shape)),
         constraints="=f,f,f",
         pack=1,
         result_shape_dtypes=[jax.ShapeDtypeStruct(scores.shape, jnp.float32)],
@@ -86,11 +87,11 @@ def _weights(scores: jax.Array, scale: float, less: jax.Array, interpret: bool) 
 
 
 def _allowed(
-    places: jax.Array, visible: jax.Array, queries: jax.Array, starts: jax.Array
+    key_index: jax.Array, visible: jax.Array, query_index: jax.Array, starts: jax.Array
 ) -> jax.Array:
-    """Return the attention mask; `places` are key indices relative to the first query."""
-    own = (places >= starts) & (places <= queries)
-    return (visible != 0) & ((places < 0) | own)
+    """Return the attention mask; a `key_index` is relative to the first query."""
+    own = (key_index >= starts) & (key_index <= query_index)
+    return (visible != 0) & ((key_index < 0) | own)
 
 
 def _forward_kernel(
@@ -106,134 +107,140 @@ def _forward_kernel(
     prefix: int,
     interpret: bool,
 ) -> None:
-    queries, keys = _FORWARD
+    queries, keys = _FORWARD_BLOCK
     query, starts = query_ref[...], starts_ref[...]
-    row = pl.num_programs(0) - 1 - pl.program_id(0)
-    numbers = row * queries + jnp.arange(queries)
+    query_block = pl.num_programs(0) - 1 - pl.program_id(0)
+    query_index = query_block * queries + jnp.arange(queries)
     scale = query.shape[1] ** -0.5 * _LOG2_E
     blocks = KeyBlocks(*(blocks_ref[n] for n in range(len(KeyBlocks._fields))))
 
-    def add(column: jax.Array, carry: Any, masked: bool) -> Any:
+    def add(key_block: jax.Array, carry: Any, masked: bool) -> Any:
         attended, largest, total = carry
-        rows = pl.ds(column * keys, keys)
-        scores = triton.dot(query, key_ref[rows, :].T)
+        key_slice = pl.ds(key_block * keys, keys)
+        scores = triton.dot(query, key_ref[key_slice, :].T)
         if masked:
-            places = column * keys - prefix + jnp.arange(keys)
-            visible = visible_ref[rows]
-            allowed = _allowed(places[None, :], visible[None, :], numbers[:, None], starts[:, None])
+            key_index = key_block * keys - prefix + jnp.arange(keys)
+            visible = visible_ref[key_slice]
+            allowed = _allowed(
+                key_index[None, :], visible[None, :], query_index[:, None], starts[:, None]
+            )
             scores = jnp.where(allowed, scores, _NEVER)
-        new = jnp.maximum(largest, scores.max(axis=1) * scale)
-        weights = _weights(scores, scale, new[:, None], interpret)
-        faded = jnp.exp2(largest - new)
-        attended = attended * faded[:, None]
-        attended += triton.dot(weights.astype(query.dtype), value_ref[rows, :])
-        return attended, new, total * faded + weights.sum(axis=1)
+        new_largest = jnp.maximum(largest, scores.max(axis=1) * scale)
+        weights = _weights(scores, scale, new_largest[:, None], interpret)
+        decay = jnp.exp2(largest - new_largest)
+        attended = attended * decay[:, None]
+        attended += triton.dot(weights.astype(query.dtype), value_ref[key_slice, :])
+        return attended, new_largest, total * decay + weights.sum(axis=1)
 
     carry = (
         jnp.zeros(query.shape, jnp.float32),
         jnp.full((queries,), _LOWEST, jnp.float32),
         jnp.zeros((queries,), jnp.float32),
     )
-    carry = over(blocks.clear(), partial(add, masked=False), carry)
-    attended, largest, total = over(blocks.masked(), partial(add, masked=True), carry)
+    carry = fold_blocks(blocks.clear(), partial(add, masked=False), carry)
+    attended, largest, total = fold_blocks(blocks.masked(), partial(add, masked=True), carry)
     total = jnp.where(total > 0, total, 1.0)
     out_ref[...] = (attended / total[:, None]).astype(out_ref.dtype)
     normaliser_ref[...] = largest + jnp.log2(total)
 
 
-def _by_key_kernel(
+def _key_value_grads_kernel(
     query_ref: Any,  # (L, G, hd)
     key_ref: Any,  # (keys, hd)
     value_ref: Any,
     starts_ref: Any,  # (L,)
     visible_ref: Any,  # (keys,)
     blocks_ref: Any,  # (4,), the numbers of `QueryBlocks`
-    slope_ref: Any,  # (L, G, hd)
+    d_out_ref: Any,  # (L, G, hd)
     normaliser_ref: Any,  # (G, L)
-    mean_ref: Any,  # (G, L)
-    part_ref: Any,  # (), number of the part
-    *results: Any,  # inputs: partial sums, if any; outputs: by_score, by_key and by_value
+    delta_ref: Any,  # (G, L)
+    part_index_ref: Any,  # ()
+    *results: Any,  # inputs: partial sums, if any; outputs: d_scores, d_key and d_value
     prefix: int,
     interpret: bool,
 ) -> None:
-    *so_far, by_score_ref, by_key_ref, by_value_ref = results
-    queries, keys = _BY_KEYS
+    *partial_sums, d_scores_ref, d_key_ref, d_value_ref = results
+    queries, keys = _KEY_GRADS_BLOCK
     key, value, visible = key_ref[...], value_ref[...], visible_ref[...]
-    places = pl.program_id(0) * keys - prefix + jnp.arange(keys)
+    key_index = pl.program_id(0) * keys - prefix + jnp.arange(keys)
     scale = key.shape[1] ** -0.5
-    rows = by_score_ref.shape[2] // queries  # of a part
-    first, group = part_ref[...] * rows, query_ref.shape[1]
+    blocks_per_part = d_scores_ref.shape[2] // queries
+    first_block, group = part_index_ref[...] * blocks_per_part, query_ref.shape[1]
     # Only the queries of this part.
-    blocks = QueryBlocks(*(jnp.clip(blocks_ref[n], first, first + rows) for n in range(4)))
+    blocks = QueryBlocks(
+        *(jnp.clip(blocks_ref[n], first_block, first_block + blocks_per_part) for n in range(4))
+    )
 
-    def add(number: jax.Array, carry: Any, masked: bool) -> Any:
-        by_key, by_value = carry
-        row, head = jax.lax.div(number, group), jax.lax.rem(number, group)
-        rows = pl.ds(row * queries, queries)
-        query, slope = query_ref[rows, head, :], slope_ref[rows, head, :]
+    def add(block_and_head: jax.Array, carry: Any, masked: bool) -> Any:
+        d_key, d_value = carry
+        query_block, head = jax.lax.div(block_and_head, group), jax.lax.rem(block_and_head, group)
+        query_slice = pl.ds(query_block * queries, queries)
+        query, d_out = query_ref[query_slice, head, :], d_out_ref[query_slice, head, :]
         scores = triton.dot(key, query.T)  # (keys, queries)
-        normaliser = normaliser_ref[head, rows][None, :]
+        normaliser = normaliser_ref[head, query_slice][None, :]
         weights = _weights(scores, scale * _LOG2_E, normaliser, interpret)
         if masked:
-            numbers = row * queries + jnp.arange(queries)
-            starts = starts_ref[rows][None, :]
-            allowed = _allowed(places[:, None], visible[:, None], numbers[None, :], starts)
+            query_index = query_block * queries + jnp.arange(queries)
+            starts = starts_ref[query_slice][None, :]
+            allowed = _allowed(key_index[:, None], visible[:, None], query_index[None, :], starts)
             weights = jnp.where(allowed, weights, 0.0)
-        by_value += triton.dot(weights.astype(slope.dtype), slope)
-        by_weight = triton.dot(value, slope.T)
-        by_score = weights * (by_weight - mean_ref[head, rows][None, :])
-        by_score = by_score.astype(query.dtype)
-        by_score_ref[head, :, pl.ds((row - first) * queries, queries)] = by_score
-        return by_key + triton.dot(by_score, query), by_value
+        d_value += triton.dot(weights.astype(d_out.dtype), d_out)
+        d_weights = triton.dot(value, d_out.T)
+        d_scores = weights * (d_weights - delta_ref[head, query_slice][None, :])
+        d_scores = d_scores.astype(query.dtype)
+        d_scores_ref[head, :, pl.ds((query_block - first_block) * queries, queries)] = d_scores
+        return d_key + triton.dot(d_scores, query), d_value
 
-    def of_all_heads(*runs: Run) -> list[Run]:
+    def head_runs(*runs: Run) -> list[Run]:
         return [(begin * group, end * group) for begin, end in runs]
 
     zeros = jnp.zeros(key.shape, jnp.float32)
-    carry = tuple(ref[...] for ref in so_far) if so_far else (zeros, zeros)
-    clear = of_all_heads((blocks.clear_begin, blocks.clear_end))
-    others = of_all_heads((blocks.begin, blocks.clear_begin), (blocks.clear_end, blocks.end))
-    carry = over(clear, partial(add, masked=False), carry)
-    carry = over(others, partial(add, masked=True), carry)
-    by_key_ref[...], by_value_ref[...] = carry
+    carry = tuple(ref[...] for ref in partial_sums) if partial_sums else (zeros, zeros)
+    clear = head_runs((blocks.clear_begin, blocks.clear_end))
+    others = head_runs((blocks.begin, blocks.clear_begin), (blocks.clear_end, blocks.end))
+    carry = fold_blocks(clear, partial(add, masked=False), carry)
+    carry = fold_blocks(others, partial(add, masked=True), carry)
+    d_key_ref[...], d_value_ref[...] = carry
 
 
-def _by_query_kernel(
-    by_score_ref: Any,  # (prefix + L, queries of the part)
+def _query_grads_kernel(
+    d_scores_ref: Any,  # (prefix + L, queries of the part)
     key_ref: Any,  # (prefix + L, hd)
     starts_ref: Any,  # (L,)
     visible_ref: Any,  # (prefix + L,)
     blocks_ref: Any,  # (blocks of queries, 8), the numbers of `KeyBlocks`
-    part_ref: Any,  # (), number of the part
+    part_index_ref: Any,  # ()
     *results: Any,  # input: partial gradients, if any; output: gradients (L, hd)
     prefix: int,
 ) -> None:
-    by_query_ref = results[-1]
-    queries, keys = _BY_QUERIES
-    row = (part_ref[...] + 1) * pl.num_programs(0) - 1 - pl.program_id(0)
-    rows = pl.ds(row * queries, queries)
+    d_query_ref = results[-1]
+    queries, keys = _QUERY_GRADS_BLOCK
+    query_block = (part_index_ref[...] + 1) * pl.num_programs(0) - 1 - pl.program_id(0)
+    query_slice = pl.ds(query_block * queries, queries)
 
-    @pl.when(row < by_query_ref.shape[0] // queries)  # the last part may be shorter
-    def sum_up() -> None:
-        numbers, starts = row * queries + jnp.arange(queries), starts_ref[rows]
-        blocks = KeyBlocks(*(blocks_ref[row, n] for n in range(len(KeyBlocks._fields))))
+    @pl.when(query_block < d_query_ref.shape[0] // queries)  # the last part may be shorter
+    def write_gradients() -> None:
+        query_index, starts = query_block * queries + jnp.arange(queries), starts_ref[query_slice]
+        blocks = KeyBlocks(*(blocks_ref[query_block, n] for n in range(len(KeyBlocks._fields))))
 
-        def add(column: jax.Array, by_query: jax.Array, masked: bool) -> jax.Array:
-            columns = pl.ds(column * keys, keys)
-            by_score = by_score_ref[columns, :]
+        def add(key_block: jax.Array, d_query: jax.Array, masked: bool) -> jax.Array:
+            key_slice = pl.ds(key_block * keys, keys)
+            d_scores = d_scores_ref[key_slice, :]
             if masked:
-                places = column * keys - prefix + jnp.arange(keys)
-                visible = visible_ref[columns][:, None]
-                allowed = _allowed(places[:, None], visible, numbers[None, :], starts[None, :])
+                key_index = key_block * keys - prefix + jnp.arange(keys)
+                visible = visible_ref[key_slice][:, None]
+                allowed = _allowed(
+                    key_index[:, None], visible, query_index[None, :], starts[None, :]
+                )
                 # Masked entries are uninitialised.
-                by_score = jnp.where(allowed, by_score, 0)
-            return by_query + triton.dot(by_score.T, key_ref[columns, :])
+                d_scores = jnp.where(allowed, d_scores, 0)
+            return d_query + triton.dot(d_scores.T, key_ref[key_slice, :])
 
         width = key_ref.shape[1]
-        by_query = jnp.zeros((queries, width), jnp.float32)
-        by_query = over(blocks.clear(), partial(add, masked=False), by_query)
-        by_query = over(blocks.masked(), partial(add, masked=True), by_query)
-        by_query_ref[rows, :] = (by_query * width**-0.5).astype(by_query_ref.dtype)
+        d_query = jnp.zeros((queries, width), jnp.float32)
+        d_query = fold_blocks(blocks.clear(), partial(add, masked=False), d_query)
+        d_query = fold_blocks(blocks.masked(), partial(add, masked=True), d_query)
+        d_query_ref[query_slice, :] = (d_query * width**-0.5).astype(d_query_ref.dtype)
 
 
 def _forward(
@@ -246,23 +253,25 @@ def _forward(
     interpret: bool,
 ) -> tuple[jax.Array, Any]:
     batch, length, heads, width = query.shape
-    blocks = stacked(key_blocks(starts, visible, prefix, *_FORWARD))
-    queries, keys = _FORWARD[0], key.shape[1]
-    last, group = length // queries - 1, heads // key.shape[2]  # the longest work comes first
-    of_queries = pl.BlockSpec((None, queries, None, width), lambda i, h, b: (b, last - i, h, 0))
-    all_keys = pl.BlockSpec((None, keys, None, width), lambda i, h, b: (b, 0, h // group, 0))
+    blocks = stack_fields(key_blocks(starts, visible, prefix, *_FORWARD_BLOCK))
+    queries, keys = _FORWARD_BLOCK[0], key.shape[1]
+    last_block, group = length // queries - 1, heads // key.shape[2]  # the longest work comes first
+    query_spec = pl.BlockSpec(
+        (None, queries, None, width), lambda i, h, b: (b, last_block - i, h, 0)
+    )
+    key_spec = pl.BlockSpec((None, keys, None, width), lambda i, h, b: (b, 0, h // group, 0))
     attended, normaliser = pl.pallas_call(
         partial(_forward_kernel, prefix=prefix, interpret=interpret),
         grid=(length // queries, heads, batch),
         in_specs=[
-            *(of_queries, all_keys, all_keys),
-            pl.BlockSpec((None, queries), lambda i, h, b: (b, last - i)),
+            *(query_spec, key_spec, key_spec),
+            pl.BlockSpec((None, queries), lambda i, h, b: (b, last_block - i)),
             pl.BlockSpec((None, keys), lambda i, h, b: (b, 0)),
-            pl.BlockSpec((None, None, blocks.shape[2]), lambda i, h, b: (b, last - i, 0)),
+            pl.BlockSpec((None, None, blocks.shape[2]), lambda i, h, b: (b, last_block - i, 0)),
         ],
         out_specs=[
-            of_queries,
-            pl.BlockSpec((None, None, queries), lambda i, h, b: (b, h, last - i)),
+            query_spec,
+            pl.BlockSpec((None, None, queries), lambda i, h, b: (b, h, last_block - i)),
         ],
         out_shape=[
             jax.ShapeDtypeStruct(query.shape, query.dtype),
@@ -276,32 +285,34 @@ def _forward(
     return attended, (query, key, value, starts, visible, attended, normaliser)
 
 
-def _backward(prefix: int, interpret: bool, kept: Any, slope: jax.Array) -> tuple[Any, ...]:
-    query, key, value, starts, visible, attended, normaliser = kept
-    # The gradient of softmax subtracts the mean of its slopes (FlashAttention, appendix B).
-    mean = jnp.einsum(
-        "blhd,blhd->bhl", slope, attended, preferred_element_type=jnp.float32
+def _backward(prefix: int, interpret: bool, residuals: Any, d_out: jax.Array) -> tuple[Any, ...]:
+    query, key, value, starts, visible, attended, normaliser = residuals
+    # The gradient of softmax subtracts the mean of d_weights (FlashAttention, appendix B).
+    delta = jnp.einsum(
+        "blhd,blhd->bhl", d_out, attended, preferred_element_type=jnp.float32
     )  # (B, H, L)
-    tokens = (query, key, value, starts, visible, slope, normaliser, mean)
+    arrays = (query, key, value, starts, visible, d_out, normaliser, delta)
     parts = _parts(query, key)
-    of_keys = stacked(query_blocks(starts, visible, prefix, *_BY_KEYS))
-    of_queries = stacked(key_blocks(starts, visible, prefix, *_BY_QUERIES))
+    query_runs = stack_fields(query_blocks(starts, visible, prefix, *_KEY_GRADS_BLOCK))
+    key_runs = stack_fields(key_blocks(starts, visible, prefix, *_QUERY_GRADS_BLOCK))
 
-    def add(number: jax.Array, so_far: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        by_score, *sums = _by_key(tokens, of_keys, prefix, interpret, parts, number, so_far[1:])
-        by_query = _by_query(
-            tokens, by_score, of_queries, prefix, interpret, parts, number, so_far[:1]
+    def add_part(part_index: jax.Array, gradients: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        d_scores, *sums = _key_value_grads(
+            arrays, query_runs, prefix, interpret, parts, part_index, gradients[1:]
         )
-        return by_query, *sums
+        d_query = _query_grads(
+            arrays, d_scores, key_runs, prefix, interpret, parts, part_index, gradients[:1]
+        )
+        return d_query, *sums
 
     # The first part writes the arrays, and the others add to them.
-    first = add(jnp.zeros(1, jnp.int32), ())
-    rest = jnp.arange(1, parts, dtype=jnp.int32)[:, None]
-    (by_query, by_key, by_value), _ = jax.lax.scan(
-        lambda so_far, number: (add(number, so_far), None), first, rest
+    first = add_part(jnp.zeros(1, jnp.int32), ())
+    other_parts = jnp.arange(1, parts, dtype=jnp.int32)[:, None]
+    (d_query, d_key, d_value), _ = jax.lax.scan(
+        lambda gradients, part_index: (add_part(part_index, gradients), None), first, other_parts
     )
-    by_key = (by_key * query.shape[-1] ** -0.5).astype(key.dtype)
-    return by_query, by_key, by_value.astype(value.dtype), None, None
+    d_key = (d_key * query.shape[-1] ** -0.5).astype(key.dtype)
+    return d_query, d_key, d_value.astype(value.dtype), None, None
 
 
 triton_attention.defvjp(_forward, _backward)
@@ -315,85 +326,87 @@ def _parts(query: jax.Array, key: jax.Array) -> int:
     return -(-length // (steps * STEP))
 
 
-def _by_key(
-    tokens: tuple[jax.Array, ...],
+def _key_value_grads(
+    arrays: tuple[jax.Array, ...],
     blocks: jax.Array,  # int32 (B, blocks of keys, 4)
     prefix: int,
     interpret: bool,
     parts: int,
-    number: jax.Array,  # of the part, int32 (1,)
-    so_far: tuple[jax.Array, ...],  # () for the first part
+    part_index: jax.Array,  # int32 (1,)
+    partial_sums: tuple[jax.Array, ...],  # () for the first part
 ) -> list[jax.Array]:
     """Return the gradients of a part's scores, (B, H, M, queries), and sums by key and value."""
-    query, key, value, starts, visible, slope, normaliser, mean = tokens
+    query, key, *_ = arrays
     batch, length, heads, width = query.shape
     count, key_heads = key.shape[1:3]
-    keys, group = _BY_KEYS[1], heads // key_heads
-    of_part = -(-length // (parts * STEP)) * STEP
-    all_queries = pl.BlockSpec((None, length, group, width), lambda i, h, b: (b, 0, h, 0))
-    all_rows = pl.BlockSpec((None, group, length), lambda i, h, b: (b, h, 0))
-    of_keys = pl.BlockSpec((None, keys, None, width), lambda i, h, b: (b, i, h, 0))
+    keys, group = _KEY_GRADS_BLOCK[1], heads // key_heads
+    part_queries = -(-length // (parts * STEP)) * STEP
+    query_spec = pl.BlockSpec((None, length, group, width), lambda i, h, b: (b, 0, h, 0))
+    statistics_spec = pl.BlockSpec((None, group, length), lambda i, h, b: (b, h, 0))
+    key_spec = pl.BlockSpec((None, keys, None, width), lambda i, h, b: (b, i, h, 0))
     inputs = [
-        *(all_queries, of_keys, of_keys),
+        *(query_spec, key_spec, key_spec),
         pl.BlockSpec((None, length), lambda i, h, b: (b, 0)),
         pl.BlockSpec((None, keys), lambda i, h, b: (b, i)),
         pl.BlockSpec((None, None, blocks.shape[2]), lambda i, h, b: (b, i, 0)),
-        *(all_queries, all_rows, all_rows),
+        *(query_spec, statistics_spec, statistics_spec),
         pl.BlockSpec((None,), lambda i, h, b: (0,)),
     ]
     gradients: list[jax.Array] = pl.pallas_call(
-        partial(_by_key_kernel, prefix=prefix, interpret=interpret),
+        partial(_key_value_grads_kernel, prefix=prefix, interpret=interpret),
         grid=(count // keys, key_heads, batch),
-        in_specs=[*inputs, *[of_keys] * len(so_far)],
+        in_specs=[*inputs, *[key_spec] * len(partial_sums)],
         out_specs=[
-            pl.BlockSpec((None, group, keys, of_part), lambda i, h, b: (b, h, i, 0)),
-            *(of_keys, of_keys),
+            pl.BlockSpec((None, group, keys, part_queries), lambda i, h, b: (b, h, i, 0)),
+            *(key_spec, key_spec),
         ],
         out_shape=[
-            jax.ShapeDtypeStruct((batch, heads, count, of_part), query.dtype),
+            jax.ShapeDtypeStruct((batch, heads, count, part_queries), query.dtype),
             *[jax.ShapeDtypeStruct(key.shape, jnp.float32)] * 2,
         ],
-        input_output_aliases={len(inputs) + one: 1 + one for one in range(len(so_far))},
+        input_output_aliases={len(inputs) + i: 1 + i for i in range(len(partial_sums))},
         compiler_params=triton.CompilerParams(num_warps=4, num_stages=2),
         interpret=interpret,
-        name=f"flash_by_key_in_{parts}",
-    )(query, key, value, starts, visible, blocks, slope, normaliser, mean, number, *so_far)
+        name=f"flash_key_value_grads_in_{parts}",
+    )(*arrays[:5], blocks, *arrays[5:], part_index, *partial_sums)
     return gradients
 
 
-def _by_query(
-    tokens: tuple[jax.Array, ...],
-    by_score: jax.Array,
+def _query_grads(
+    arrays: tuple[jax.Array, ...],
+    d_scores: jax.Array,
     blocks: jax.Array,  # int32 (B, blocks of queries, 8)
     prefix: int,
     interpret: bool,
     parts: int,
-    number: jax.Array,  # of the part, int32 (1,)
-    so_far: tuple[jax.Array, ...],  # () for the first part
+    part_index: jax.Array,  # int32 (1,)
+    partial_sums: tuple[jax.Array, ...],  # () for the first part
 ) -> jax.Array:
     """Return the gradients of queries, updated with a part, from the gradients of its scores."""
-    query, key, _, starts, visible, *_ = tokens
+    query, key, _, starts, visible, *_ = arrays
     batch, length, heads, width = query.shape
-    count, queries, group = key.shape[1], _BY_QUERIES[0], heads // key.shape[2]
-    rows = by_score.shape[3] // queries
-    all_queries = pl.BlockSpec((None, length, None, width), lambda i, h, b: (b, 0, h, 0))
+    count, queries, group = key.shape[1], _QUERY_GRADS_BLOCK[0], heads // key.shape[2]
+    blocks_per_part = d_scores.shape[3] // queries
+    query_spec = pl.BlockSpec((None, length, None, width), lambda i, h, b: (b, 0, h, 0))
     inputs = [
-        pl.BlockSpec((None, None, count, queries), lambda i, h, b: (b, h, 0, rows - 1 - i)),
+        pl.BlockSpec(
+            (None, None, count, queries), lambda i, h, b: (b, h, 0, blocks_per_part - 1 - i)
+        ),
         pl.BlockSpec((None, count, None, width), lambda i, h, b: (b, 0, h // group, 0)),
         pl.BlockSpec((None, length), lambda i, h, b: (b, 0)),
         pl.BlockSpec((None, count), lambda i, h, b: (b, 0)),
         pl.BlockSpec((None, *blocks.shape[1:]), lambda i, h, b: (b, 0, 0)),
         pl.BlockSpec((None,), lambda i, h, b: (0,)),
     ]
-    by_query: jax.Array = pl.pallas_call(
-        partial(_by_query_kernel, prefix=prefix),
-        grid=(rows, heads, batch),
-        in_specs=[*inputs, *[all_queries] * len(so_far)],
-        out_specs=all_queries,
+    d_query: jax.Array = pl.pallas_call(
+        partial(_query_grads_kernel, prefix=prefix),
+        grid=(blocks_per_part, heads, batch),
+        in_specs=[*inputs, *[query_spec] * len(partial_sums)],
+        out_specs=query_spec,
         out_shape=jax.ShapeDtypeStruct(query.shape, query.dtype),
-        input_output_aliases={len(inputs): 0} if so_far else {},
+        input_output_aliases={len(inputs): 0} if partial_sums else {},
         compiler_params=triton.CompilerParams(num_warps=8, num_stages=3),
         interpret=interpret,
-        name=f"flash_by_query_in_{parts}",
-    )(by_score, key, starts, visible, blocks, number, *so_far)
-    return by_query
+        name=f"flash_query_grads_in_{parts}",
+    )(d_scores, key, starts, visible, blocks, part_index, *partial_sums)
+    return d_query
