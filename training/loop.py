@@ -13,6 +13,7 @@ from typing import Any
 from training.analysis.report import build_report
 from training.audit import record_digests, require_sealed_weights, require_started_weights, seal
 from training.environments.catalogue import domain_of
+from training.environments.protocol import Instances
 from training.errors import UserError
 from training.learner.optimizer import LearnerState
 from training.memory import report_out_of_memory, require_memory
@@ -121,7 +122,7 @@ def _run(
 
 
 def _run_stages(
-    config: RunConfig, directory: RunDirectory, validation: Any, last: int
+    config: RunConfig, directory: RunDirectory, validation: Instances, last: int
 ) -> list[StageResult]:
     """Run or resume the warm start and the stages up to `last`, and return their results."""
     policy, params = _load_policy(config, directory)
@@ -165,7 +166,7 @@ def _stages_with(
         trained = train(run, state, sampler, results, done=done)
         results.append(validate(run, sampler, trained))
         results[stage] = gate(config, directory, results)
-        boards = trained.boards.boards
+        boards = trained.stage_instances.instances
         if learned:  # the state already includes these updates
             state = trained.state
         else:
@@ -203,7 +204,7 @@ def _learn_to_design(
     return state
 
 
-def _close_stage(run: ActiveRun, stage: int, boards: Any = None) -> None:
+def _close_stage(run: ActiveRun, stage: int, boards: Instances | None = None) -> None:
     """Write the digests of a stage, and check that all processes have the same files."""
     if not is_single_process():
         require_same(f"the end of stage {stage}", record_digests(run.directory.stage(stage)))

@@ -22,7 +22,7 @@ class Score:
     reward: float  # finite reward for GRPO
     valid: bool  # whether the answer solves its instance
     failure: str | None = None  # key of its first failure among `Domain.failures`; None if valid
-    time: int | None = None  # step of the failure, from 0, if known
+    failure_position: int | None = None  # step, letter or column of the failure, from 0, if known
     best: bool | None = None  # whether no answer is better; None: true for all valid answers
     parsed: bool = True  # whether the answer can be parsed
     detail: str | None = None  # explanation for people, such as a parse error

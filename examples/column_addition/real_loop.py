@@ -52,7 +52,7 @@ class ColumnAddition(UserEnvironment[Sum]):
             reward=float(valid),
             valid=valid,
             failure=failure,
-            time=column,
+            failure_position=column,
             parsed=failure != "parse_error",
         )
 

@@ -145,8 +145,8 @@ def write_sample_run(
             if tokenizer is not None:
                 drawn = stage_boards(config, directory, stage, configuration, boards)
                 files.shortfalls.write(drawn.shortfalls)
-                files.environment.write(drawn.environment)
-                trained_on = drawn.boards
+                files.environment.write(drawn.statistics)
+                trained_on = drawn.instances
         texts = _answers(np.random.default_rng([config.seed, stage]), boards, skill[stage])
         answers = [Written(text, 18, truncated=False) for text in texts]
         files.episodes.write(judge_answers(config, boards, answers))

@@ -143,10 +143,10 @@ class _Audit:
             config, self.directory, stage, configuration, self.validation, known=self.boards
         )
         if len(self.boards) == stage - 1:
-            self.boards.append(drawn.boards)
-        if instances_digest(config, drawn.boards) != sealed.instances:
+            self.boards.append(drawn.instances)
+        if instances_digest(config, drawn.instances) != sealed.instances:
             yield "training instances: others are drawn"
-        if drawn.environment != files.environment.read():
+        if drawn.statistics != files.environment.read():
             yield "environment.json: differs from the instances that are drawn again"
         if drawn.shortfalls != files.shortfalls.read():
             yield "shortfalls.json: differs from the instances that are drawn again"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from training.environments.catalogue import environment_of
+from training.environments.protocol import Instances
 from training.errors import UserError
 from training.run import digests
 from training.run.directory import RunDirectory, StageDirectory
@@ -18,9 +19,9 @@ from training.schema import RunConfig
 def seal(
     config: RunConfig,
     directory: RunDirectory,  # the files of the stage are there, its exported policy included
-    validation: Any,  # `Instances`
+    validation: Instances,
     stage: int,
-    boards: Any = None,  # `Instances` in the order of training; None for stage 0
+    boards: Instances | None = None,  # in the order of training; None for stage 0
 ) -> None:
     """Write the digests of a complete stage, unless they exist."""
     files = directory.stage(stage)
@@ -94,7 +95,7 @@ def require_started_weights(config: RunConfig, directory: RunDirectory) -> None:
         raise UserError(f"{folder}: does not hold the weights of {start.run}. Restore the folder")
 
 
-def instances_digest(config: RunConfig, instances: Any) -> str:
+def instances_digest(config: RunConfig, instances: Instances) -> str:
     """Return the digest of instances in their order, from their `digest_lines`."""
     return digests.lines_digest(environment_of(config).digest_lines(instances))
 

@@ -2,8 +2,8 @@
 
 from engineer import Domain
 from training.environments.lake import Lake
-from training.environments.one_by_one import one_by_one
 from training.environments.protocol import TrainingEnvironment
+from training.environments.user_adapter import user_environment_of
 from training.schema import RunConfig
 from training.schema.environment_sections import OtherEnvironment
 
@@ -11,7 +11,7 @@ from training.schema.environment_sections import OtherEnvironment
 def environment_of(config: RunConfig) -> TrainingEnvironment:
     """Return the training environment of a run's configuration."""
     if isinstance(config.environment, OtherEnvironment):
-        return one_by_one(config)
+        return user_environment_of(config)
     return Lake(config)
 
 

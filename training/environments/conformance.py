@@ -13,7 +13,7 @@ from engineer.domain import InfeasibleError
 from engineer.engineers.plans import random_configuration
 from jaxlake.environment.conformance import ConformanceError
 from training.environments.catalogue import environment_of
-from training.environments.protocol import Instances, TrainingEnvironment
+from training.environments.protocol import Instances, StageInstances, TrainingEnvironment
 from training.errors import UserError
 from training.run.answer_records import EpisodeRecord, evidence_of
 from training.schema import RunConfig
@@ -86,10 +86,12 @@ def _check_draw(
     """Compare two draws of a stage with one key, and a draw with another key."""
     count = config.stages.instances
 
-    def draw(seed: int) -> Any:
+    def draw(seed: int) -> Instances:
         key = jax.random.key(seed)
-        stage = _call("draw", lambda: environment.stage_set(key, configuration, count, held_out))
-        return stage.boards
+        stage: StageInstances = _call(
+            "draw", lambda: environment.stage_set(key, configuration, count, held_out)
+        )
+        return stage.instances
 
     boards, again, other = draw(number), draw(number), draw(number + 1000)
     lines = _lines(environment, boards)
@@ -184,7 +186,7 @@ def _call(reason: str, make: Callable[[], Any]) -> Any:
         raise ConformanceError(reason, f"{type(error).__name__}: {error}") from error
 
 
-def _lines(environment: TrainingEnvironment, instances: Any) -> list[str]:
+def _lines(environment: TrainingEnvironment, instances: Instances) -> list[str]:
     return [json.dumps(one, sort_keys=True) for one in environment.digest_lines(instances)]
 
 

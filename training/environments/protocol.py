@@ -1,4 +1,4 @@
-"""The interface between the loop and environments, which `Lake` and `OneByOne` implement."""
+"""The interface of training environments; `Lake` and `UserEnvironmentAdapter` implement it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -39,15 +39,15 @@ class Instances(ABC):
 
 
 class StageInstances(Protocol):
-    """The training instances of a stage, in the order of training."""
+    """The training instances of a stage."""
 
     @property
-    def boards(self) -> Any:
-        """The instances (`Instances`)."""
+    def instances(self) -> Instances:
+        """The instances, in the order of training."""
 
     @property
-    def environment(self) -> dict[str, dict[str, float]]:
-        """Statistics of the instances for the engineer, by group; may be empty."""
+    def statistics(self) -> dict[str, dict[str, float]]:
+        """Statistics of the instances for the engineer, by group and name; may be empty."""
 
     @property
     def shortfalls(self) -> "list[RequestOutcome]":
@@ -75,17 +75,18 @@ class Judged:
 class TrainingEnvironment(Protocol):
     """An environment within one run's configuration.
 
-    All draws are deterministic functions of the typed JAX key and the other arguments.
+    All draws are deterministic functions of the typed JAX key and the other arguments. Arguments of
+    type `Any` are instances that this environment drew: implementations name their own subclass.
     """
 
     @property
     def domain(self) -> Domain:
         """The description of the environment for the engineer."""
 
-    def validation_set(self) -> Any:
+    def validation_set(self) -> Instances:
         """Return the fixed validation set, which depends on the section `validation` only."""
 
-    def warm_start_set(self, key: jax.Array, count: int, held_out: Any | None) -> Any:
+    def warm_start_set(self, key: jax.Array, count: int, held_out: Any | None) -> Instances:
         """Return about `count` instances to imitate, excluding `held_out`."""
 
     def stage_set(

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from training.environments.protocol import Instances
 from training.learner import grpo
 from training.learner.batching import Sequences, split_rows
 from training.learner.flops import update_flops
@@ -41,7 +42,7 @@ def take_update(
     run: ActiveRun,
     state: LearnerState,
     sampler: Sampler,
-    boards: Any,  # `Instances`
+    boards: Instances,
     question: Question,
     *,
     step: int,

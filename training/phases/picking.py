@@ -66,7 +66,7 @@ def stage_boards(
         return _pick(config, choice, stage, pool, pool, valid, answers)
     earlier = list(known[: stage - 1])
     for before in range(len(earlier) + 1, stage):  # each stage replays those before it
-        earlier.append(_replay(config, choice, directory, before, earlier, validation).boards)
+        earlier.append(_replay(config, choice, directory, before, earlier, validation).instances)
     return _replay(config, choice, directory, stage, earlier, validation)
 
 

@@ -97,14 +97,14 @@ def validated_stage(
     configuration: Configuration | None,
     episodes: tuple[EpisodeRecord, ...],
     updates: Sequence[UpdateMetrics],
-    environment: dict[str, dict[str, float]],
+    statistics: dict[str, dict[str, float]],
 ) -> StageResult:
     """Return the result of a stage after its validation; stage 0 has no updates."""
     failures = _typical_failures(episodes)[:FAILED_CASES]
     evidence = evidence_of(stage, episodes).model_copy(
         update={
             "training": _training_evidence(config, updates) if updates else None,
-            "environment": environment,
+            "environment": statistics,
             "failed_cases": tuple(
                 FailedCase(
                     group=episode.group,

@@ -37,7 +37,7 @@ class TrainedStage:
 
     stage: int
     configuration: Configuration  # of the training instances
-    boards: StageInstances
+    stage_instances: StageInstances
     updates: tuple[UpdateMetrics, ...]
     state: LearnerState  # after the updates; the engine holds its weights
 
@@ -60,16 +60,16 @@ def train(
     measure_pool(run, sampler, stage)
     seconds: dict[str, float] = {}
     with run.clock(seconds, "boards"):
-        boards = _draw(run, stage, configuration)
+        stage_instances = _draw(run, stage, configuration)
     updates = _logged_updates(run, stage, done)
     problems: Sequence[Finding] = find_problems(run.config, updates)
-    count = len(boards.boards) // settings.prompts_per_update
+    count = len(stage_instances.instances) // settings.prompts_per_update
     ahead = _prefetching(run, sampler, stage, done, count)
     rehearsed = run.config.rehearsal
     rehearsal = None if rehearsed is None else Rehearsal(run, rehearsed.contexts)
 
     def ask(number: int) -> Question:
-        part = boards.boards.part(number - 1, settings.prompts_per_update)
+        part = stage_instances.instances.part(number - 1, settings.prompts_per_update)
         return question_of(run, part, seed=run.seed("sample", stage, number))
 
     following: Question | None = None
@@ -79,10 +79,10 @@ def train(
             stack.enter_context(ahead)
         for number in range(done + 1, count + 1):
             step = run.step(stage, number)
-            chosen = boards.boards.part(number - 1, settings.prompts_per_update)
+            chosen = stage_instances.instances.part(number - 1, settings.prompts_per_update)
             question = following or ask(number)
             place = range((number - 1) * len(chosen), number * len(chosen))
-            spare = boards.boards.without(place) if settings.resamples else None
+            spare = stage_instances.instances.without(place) if settings.resamples else None
             designs = None if rehearsal is None else rehearsal.batch("rehearsal", stage, number)
             following = None
             if ahead is not None and number < count:
@@ -135,7 +135,7 @@ def train(
             run.directory.timings.append(timing)
             run.trackers.update(record, timing)
             seconds = {}
-    return TrainedStage(stage, configuration, boards, tuple(updates), state)
+    return TrainedStage(stage, configuration, stage_instances, tuple(updates), state)
 
 
 def _prefetching(
@@ -197,5 +197,5 @@ def _draw(run: ActiveRun, stage: int, configuration: Configuration) -> StageInst
     for shortfall in instances.shortfalls:
         console.print(f"stage {stage}: {shortfall}", style="yellow")
     files.shortfalls.write(instances.shortfalls)
-    files.environment.write(instances.environment)
+    files.environment.write(instances.statistics)
     return instances

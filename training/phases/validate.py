@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from training.environments.catalogue import environment_of
+from training.environments.protocol import Instances
 from training.phases.stage_results import StageResult, gate_record, validated_stage
 from training.phases.train import TrainedStage
 from training.policy.policy import Policy
@@ -21,7 +22,7 @@ CHUNK = 512
 """Prompts per call of the engine, so that progress can be shown."""
 
 
-def validation_set(config: RunConfig) -> Any:
+def validation_set(config: RunConfig) -> Instances:
     """Draw the fixed validation set; it does not depend on the run's seed."""
     return environment_of(config).validation_set()
 
@@ -58,13 +59,13 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
     if trained is None:
         result = validated_stage(run.config, stage, None, episodes, (), {})
         return replace(result, start=files.start.read() if files.start.exists() else None)
-    environment = trained.boards.environment
+    statistics = trained.stage_instances.statistics
     return validated_stage(
-        run.config, stage, trained.configuration, episodes, trained.updates, environment
+        run.config, stage, trained.configuration, episodes, trained.updates, statistics
     )
 
 
-def encode_prompts(config: RunConfig, policy: Policy, boards: Any) -> list[list[int]]:
+def encode_prompts(config: RunConfig, policy: Policy, boards: Instances) -> list[list[int]]:
     """Return the token ids of each instance's prompt."""
     return [policy.encode_prompt(text) for text in environment_of(config).prompts(boards)]
 
@@ -81,7 +82,7 @@ def answer(
     config: RunConfig,
     policy: Policy,
     sampler: Sampler,
-    boards: Any,
+    boards: Instances,
     *,
     title: str,
     prompts: Sequence[Tokens] | None = None,
@@ -117,7 +118,7 @@ def answer(
 
 
 def judge_answers(
-    config: RunConfig, boards: Any, answers: Sequence[Written]
+    config: RunConfig, boards: Instances, answers: Sequence[Written]
 ) -> tuple[EpisodeRecord, ...]:
     """Return the records of one judged answer per instance."""
     environment = environment_of(config)

@@ -182,7 +182,7 @@ def requests_for(
 class StageBoards:
     """A stage's training boards; boards repeat where the generator fell short."""
 
-    boards: InstanceSet  # the stage's full budget, in training order
+    instances: InstanceSet  # the stage's full budget, in training order
     distinct: InstanceSet  # the same boards without repetitions, in generator order
     outcomes: tuple[RequestOutcome, ...]  # one per map size
 
@@ -192,7 +192,7 @@ class StageBoards:
         return [outcome for outcome in self.outcomes if outcome.missing]
 
     @cached_property
-    def environment(self) -> dict[str, dict[str, float]]:
+    def statistics(self) -> dict[str, dict[str, float]]:
         """Statistics of the distinct boards by map size, rounded to six significant digits.
 
         - `acceptance`: fraction of candidates that were kept

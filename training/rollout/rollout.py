@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from training.environments.protocol import Scores
+from training.environments.protocol import Instances, Scores
 from training.learner.grpo import has_reward_variance
 from training.run.active_run import ActiveRun
 from training.run.records import GroupMetrics
@@ -20,7 +20,7 @@ from training.schema import Reward
 class Rollout:
     """P instances with n completions each."""
 
-    boards: Any  # `Instances` (P,)
+    boards: Instances  # (P,)
     prompts: Sequence[Tokens]  # token ids of P prompts
     completions: list[Completion]  # P * n, ordered by prompt
     scores: Scores  # P * n, in the order of `completions`
@@ -54,7 +54,7 @@ class Rollout:
         )
 
 
-def question_of(run: ActiveRun, boards: Any, *, seed: int) -> Question:
+def question_of(run: ActiveRun, boards: Instances, *, seed: int) -> Question:
     """Return the sampler's question for a rollout on these instances."""
     prompts = run.environment.prompts(boards)
     return Question(
@@ -70,7 +70,7 @@ def question_of(run: ActiveRun, boards: Any, *, seed: int) -> Question:
 def roll_out(
     run: ActiveRun,
     sampler: Sampler,
-    boards: Any,
+    boards: Instances,
     question: Question,
     *,
     seconds: dict[str, float],

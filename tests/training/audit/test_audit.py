@@ -156,7 +156,7 @@ def test_a_stage_is_sealed_once_and_equal_but_for_seconds(run: Path, finished: P
     config = directory.config()
     validation = validation_set(config)
     configuration = configuration_for(config, read_stage_results(directory, config), 3)
-    boards = stage_boards(config, directory, 3, configuration, validation).boards
+    boards = stage_boards(config, directory, 3, configuration, validation).instances
     put("3/answers.jsonl", 0, "seconds", value=99.0)(run)
     seal(config, directory, validation, 3, boards)
     assert in_run(run, "3/digests.json").read_bytes() == expected

@@ -51,7 +51,7 @@ def test_sfl_picks_what_the_policy_solves_half_of_the_time(validation, tmp_path:
     stage.picks.path.parent.mkdir(parents=True)
     stage.picks.write(PicksRecord(stage=1, answers=4, valid=tuple(counts.tolist())))
     drawn = stage_boards(config, directory, 1, initial, validation)
-    times = Counter(names(drawn.boards))
+    times = Counter(names(drawn.instances))
     assert sum(times.values()) == config.stages.instances
     picked = [times[names(pool)[row]] for row in best]
     # Half of 32 boards are picked ones; the pool's come at random.
@@ -59,9 +59,9 @@ def test_sfl_picks_what_the_policy_solves_half_of_the_time(validation, tmp_path:
     assert sum(picked) >= 16
     assert set(times) <= set(names(pool))
     assert sum(one.count for one in drawn.outcomes) == len(set(times)) == len(drawn.distinct)
-    assert sum(one["missing"] for one in drawn.environment.values()) == 0
+    assert sum(one["missing"] for one in drawn.statistics.values()) == 0
     again = stage_boards(config, directory, 1, initial, validation)
-    assert names(again.boards) == names(drawn.boards)
+    assert names(again.instances) == names(drawn.instances)
     assert spent_on_picking(stage).probe_rollouts == 4 * len(pool)
 
     stage.picks.write(PicksRecord(stage=1, answers=4, valid=(1, 2)))
@@ -73,7 +73,7 @@ def test_plr_replays_the_most_learnable_boards(validation, tmp_path: Path):
     config = tiny("plr", pool=16)
     directory, initial = RunDirectory(tmp_path), config.environment.initial
     first = stage_boards(config, directory, 1, initial, validation)
-    trained = names(first.boards)
+    trained = names(first.instances)
     counts = dict.fromkeys(trained, 4)
     learned = list(dict.fromkeys(trained))[3:7]
     counts |= dict.fromkeys(learned, 2)
@@ -83,8 +83,8 @@ def test_plr_replays_the_most_learnable_boards(validation, tmp_path: Path):
         valid = tuple(rows[8 * update : 8 * update + 8])
         directory.metrics.append(update_record(1, update + 1, board_valid=valid))
     second = stage_boards(config, directory, 2, initial, validation)
-    assert len(second.boards) == config.stages.instances
-    times = Counter(names(second.boards))
+    assert len(second.instances) == config.stages.instances
+    times = Counter(names(second.instances))
     assert min(times[name] for name in learned) >= 2
     pool = set(names(draw_pool(config, config.engineer.picking, 2, validation)))
     assert set(times) <= pool | set(learned)

@@ -69,34 +69,34 @@ def sizes_of(boards: InstanceSet) -> Counter[int]:
 
 def test_a_short_stage_still_has_its_budget_of_each_size(short: StageBoards) -> None:
     requests = requests_for(lake(SHORT), CONFIG.stages.instances, num_agents=2)
-    assert sizes_of(short.boards) == {request.size: request.count for request in requests}
-    assert len(set(digests_of(short.boards))) < CONFIG.stages.instances == len(short.boards)
+    assert sizes_of(short.instances) == {request.size: request.count for request in requests}
+    assert len(set(digests_of(short.instances))) < CONFIG.stages.instances == len(short.instances)
 
 
 def test_shortfalls_reuse_boards_of_their_size_equally(short: StageBoards) -> None:
-    digests = digests_of(short.boards)
+    digests = digests_of(short.instances)
     counts = Counter(digests)
-    pairs = list(zip(digests, short.boards.instances.size.tolist(), strict=True))
+    pairs = list(zip(digests, short.instances.instances.size.tolist(), strict=True))
     times = {counts[digest] for digest, size in pairs if size == 3}
     assert max(times) - min(times) == 1
     assert {counts[digest] for digest, size in pairs if size != 3} == {1}
 
 
 def test_stage_boards_follow_from_the_seed(validation: InstanceSet, short: StageBoards) -> None:
-    again = drawn_boards(1, lake(SHORT), validation).boards
-    assert digests_of(again) == digests_of(short.boards)
+    again = drawn_boards(1, lake(SHORT), validation).instances
+    assert digests_of(again) == digests_of(short.instances)
     assert not set(digests_of(again)) & set(digests_of(validation))
-    other = drawn_boards(2, lake(SHORT), validation).boards
-    assert digests_of(other) != digests_of(short.boards)
+    other = drawn_boards(2, lake(SHORT), validation).instances
+    assert digests_of(other) != digests_of(short.instances)
 
 
 def test_statistics_describe_distinct_boards(short: StageBoards) -> None:
     (shortfall,) = short.shortfalls
     assert shortfall.size == 3
-    told = short.environment["3"]
+    told = short.statistics["3"]
     assert told["missing"] == shortfall.missing_wait + shortfall.missing_no_wait > 0
-    rows = np.unique(digests_of(short.boards), return_index=True)[1]
-    distinct = short.boards.take(rows)
+    rows = np.unique(digests_of(short.instances), return_index=True)[1]
+    distinct = short.instances.take(rows)
     of_three = distinct.solutions.sum_of_costs[distinct.instances.size == 3]
     assert told["mean_sum_of_costs"] == pytest.approx(np.mean(of_three), rel=1e-5)
 
@@ -105,10 +105,10 @@ def test_boards_of_all_other_sizes_replace_a_size_without_any(smallest: Instance
     configuration = lake({2: (0.5, 0.0, 0.0), 4: (0.3, 0.1, 0.1), 5: (0.2, 0.1, 0.1)})
     drawn = drawn_boards(1, configuration, smallest)
     assert {one.size for one in drawn.outcomes if one.missing} == {2}
-    times = Counter(digests_of(drawn.boards))
+    times = Counter(digests_of(drawn.instances))
     assert len(times) == CONFIG.stages.instances // 2
     assert set(times.values()) == {2}
-    assert sizes_of(drawn.boards) == {4: 614, 5: 410}
+    assert sizes_of(drawn.instances) == {4: 614, 5: 410}
 
 
 def test_complete_stage_has_each_board_once(validation: InstanceSet) -> None:
@@ -116,7 +116,7 @@ def test_complete_stage_has_each_board_once(validation: InstanceSet) -> None:
     drawn = drawn_boards(1, initial, validation)
     made = drawn.distinct
     order = np.random.default_rng(seed_for(CONFIG.seed, "train", 1)).permutation(len(made))
-    assert digests_of(drawn.boards) == digests_of(made.take(order))
+    assert digests_of(drawn.instances) == digests_of(made.take(order))
     assert len(set(digests_of(made))) == CONFIG.stages.instances
     assert drawn.shortfalls == []
 

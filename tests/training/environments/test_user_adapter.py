@@ -10,7 +10,7 @@ import pytest
 from engineer import KnobConfiguration
 from tests.training.environments.parity import Counted, parity_of
 from training.environments.catalogue import environment_of
-from training.environments.one_by_one import OneByOne
+from training.environments.user_adapter import UserEnvironmentAdapter
 from training.errors import UserError
 from training.run.answer_records import count_answers, evidence_of
 from training.run.records import DecisionRecord
@@ -20,13 +20,13 @@ PARITY = Path(__file__).with_name("parity.yaml")
 
 
 @pytest.fixture(scope="module")
-def environment() -> OneByOne:
+def environment() -> UserEnvironmentAdapter:
     made = environment_of(load(PARITY))
-    assert isinstance(made, OneByOne)
+    assert isinstance(made, UserEnvironmentAdapter)
     return made
 
 
-def test_answers_are_counted_by_group_and_slice_as_by_hand(environment: OneByOne):
+def test_answers_are_counted_by_group_and_slice_as_by_hand(environment: UserEnvironmentAdapter):
     words = environment.validation_set()
     rng = np.random.default_rng(3)
     texts = rng.choice(["odd", " even", "perhaps"], len(words)).tolist()
@@ -86,10 +86,10 @@ def test_unusable_inputs_end_a_run_by_name(name: str, problem: str):
 def test_statistics_are_finite_and_named_by_the_domain(found, problem):
     config = load(PARITY)
     user = Counted(found=found)
-    made = OneByOne("here", user, 32, config.validation.configuration, 40, 0)
+    made = UserEnvironmentAdapter("here", user, 32, config.validation.configuration, 40, 0)
     asked = (jax.random.key(0), config.environment.initial, 32, made.validation_set())
     if problem is None:
-        assert made.stage_set(*asked).environment == {"8": {"ones": 4.5}, "9": {"ones": 4.5}}
+        assert made.stage_set(*asked).statistics == {"8": {"ones": 4.5}, "9": {"ones": 4.5}}
         return
     with pytest.raises(UserError, match=problem):
         made.stage_set(*asked)

@@ -1,4 +1,4 @@
-"""Adapter of a user's environment: process instances one by one, and validate results."""
+"""Adapt a user's environment to the loop: process instances singly, and validate results."""
 
 import json
 import math
@@ -52,14 +52,14 @@ class InstanceList(Instances):
 class DrawnStage:
     """A stage's training instances and their statistics by group."""
 
-    boards: InstanceList
-    environment: dict[str, dict[str, float]]
+    instances: InstanceList
+    statistics: dict[str, dict[str, float]]
     shortfalls: "list[RequestOutcome]" = field(default_factory=list)  # always empty
 
 
 @dataclass(frozen=True)
-class OneByOne:
-    """A `UserEnvironment` as a `TrainingEnvironment`."""
+class UserEnvironmentAdapter:
+    """A `UserEnvironment` behind the interface `TrainingEnvironment`."""
 
     kind: str  # name in messages
     user: UserEnvironment[Any]
@@ -217,7 +217,7 @@ class OneByOne:
                 scores=dict.fromkeys(best, _is_best(score)),
                 parsed=score.parsed,
                 failure=score.failure,
-                time=score.time,
+                time=score.failure_position,
                 reason=score.detail,
             )
         except ValidationError as error:
@@ -233,23 +233,23 @@ class OneByOne:
             ) from error
 
 
-_known: dict[tuple[Any, ...], OneByOne] = {}
+_adapters: dict[tuple[Any, ...], UserEnvironmentAdapter] = {}
 """Cached environments by their configuration; domains and validation sets are used often."""
 
 
-def one_by_one(config: "RunConfig") -> OneByOne:
+def user_environment_of(config: "RunConfig") -> UserEnvironmentAdapter:
     """Return the user's environment of a run's configuration."""
     from training.schema.environment_sections import OtherEnvironment, OtherValidation
 
     section, validation = config.environment, config.validation
     if not isinstance(section, OtherEnvironment) or not isinstance(validation, OtherValidation):
-        raise TypeError("the lake is not asked one by one")
+        raise TypeError(f"environment.kind: got {section.kind}, which is not a user's environment")
     settings, own_class = section.settings.model_dump_json(), id(type(section.settings))
-    known_by = (own_class, settings, config.stages.instances, validation.model_dump_json())
-    if known_by not in _known:
-        if len(_known) >= 8:
-            _known.clear()
-        _known[known_by] = OneByOne(
+    key = (own_class, settings, config.stages.instances, validation.model_dump_json())
+    if key not in _adapters:
+        if len(_adapters) >= 8:
+            _adapters.clear()
+        _adapters[key] = UserEnvironmentAdapter(
             kind=section.kind,
             user=section.settings,
             stage_instances=config.stages.instances,
@@ -257,7 +257,7 @@ def one_by_one(config: "RunConfig") -> OneByOne:
             validation_instances=validation.instances,
             validation_seed=validation.seed,
         )
-    return _known[known_by]
+    return _adapters[key]
 
 
 def _is_best(score: Score) -> bool:
