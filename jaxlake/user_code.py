@@ -1,7 +1,7 @@
 """Import user-defined classes and functions, which configurations name as `package.module:NAME`.
 
-Importing a module executes it. Commands that only read a run import code within `trust_code`, so
-that a run from elsewhere cannot execute arbitrary code.
+Importing a module executes it. Commands that only read a run import code within
+`restrict_imports_to`, so that a run from elsewhere cannot execute arbitrary code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class UntrustedCodeError(UserError, ValueError):
 
 
 @contextmanager
-def trust_code(names: frozenset[str] | None) -> Iterator[None]:
+def restrict_imports_to(names: frozenset[str] | None) -> Iterator[None]:
     """Restrict imports within the block to these names; None allows all."""
     global _trusted
     before, _trusted = _trusted, names

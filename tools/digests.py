@@ -172,9 +172,9 @@ def _tensors(policy: Any, params: Any) -> dict[str, Any]:
 def _sample(policy: Any, params: Any, prompts: Sequence[str], n: int, seed: int) -> list[Any]:
     """Sample completions with the JAX sampler, those of the first prompt first."""
     from training.sampling.jax_sampler import JaxSampler
-    from training.sampling.sampler import Question
+    from training.sampling.sampler import SamplingRequest
 
-    question = Question(
+    request = SamplingRequest(
         prompts=[policy.encode_prompt(prompt) for prompt in prompts],
         n=n,
         temperature=1.0,
@@ -182,7 +182,7 @@ def _sample(policy: Any, params: Any, prompts: Sequence[str], n: int, seed: int)
         stop_token_ids=policy.stop_ids,
         seed=seed,
     )
-    groups = JaxSampler(policy, params, _config().sampling).sample(question)
+    groups = JaxSampler(policy, params, _config().sampling).sample(request)
     return [completion for group in groups for completion in group]
 
 

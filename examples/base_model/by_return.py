@@ -46,7 +46,7 @@ from training.run.directory import RunDirectory
 from training.run.progress import console
 from training.run.records import six_digits
 from training.sampling.engines import start_sampler
-from training.sampling.sampler import Completion, Question, Sampler, Tokens
+from training.sampling.sampler import Completion, Sampler, SamplingRequest, Tokens
 from training.schema import RunConfig, load, load_as
 
 DESIGNS = STAGES - 1
@@ -116,7 +116,7 @@ def roll_out(
     _, contexts = play_on(texts, learners, domain)
     prompts, completions, rewards = [], [], []
     for stage in range(1, DESIGNS + 1):
-        question = Question(
+        request = SamplingRequest(
             prompts=[run.policy.encode_prompt(context) for context in contexts],
             n=n,
             temperature=temperature,
@@ -125,7 +125,7 @@ def roll_out(
             seed=run.seed("design_learning", stage, update),
             form=form,
         )
-        drawn = [completion for group in sampler.sample(question) for completion in group]
+        drawn = [completion for group in sampler.sample(request) for completion in group]
         answers = [run.policy.decode(completion.token_ids) for completion in drawn]
         branches = list(zip(rows, answers, strict=True))
         distinct = {branch: place for place, branch in enumerate(dict.fromkeys(branches))}
@@ -135,7 +135,7 @@ def roll_out(
             domain,
         )
         places = [distinct[branch] for branch in branches]
-        prompts += question.prompts
+        prompts += request.prompts
         completions += drawn
         rewards.append(final[places].reshape(count, n))
         texts = [[*past, answer] for past, answer in zip(texts, answers[::n], strict=True)]

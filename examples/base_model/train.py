@@ -35,7 +35,7 @@ from training.run.progress import console, track, working
 from training.run.records import six_digits
 from training.run.seeds import seed_for
 from training.sampling.engines import start_sampler
-from training.sampling.sampler import Question, Sampler
+from training.sampling.sampler import Sampler, SamplingRequest
 from training.schema import Model, Prompt, dump
 
 LOG_EVERY = 50
@@ -263,7 +263,7 @@ def _valid_rates(run: _Training, params: Any, step: int) -> dict[str, float]:
     """Sample an answer to each held-out board at temperature 1; return the valid rate by cell."""
     assert run.sampler is not None
     run.sampler.sync(run.policy.tensors(params))
-    question = Question(
+    request = SamplingRequest(
         prompts=[run.policy.encode_board(board) for board in run.held_out.boards],
         n=1,
         temperature=1.0,
@@ -271,7 +271,7 @@ def _valid_rates(run: _Training, params: Any, step: int) -> dict[str, float]:
         stop_token_ids=run.policy.stop_ids,
         seed=run.seed(11, step),
     )
-    groups = run.sampler.sample(question)
+    groups = run.sampler.sample(request)
     texts = [run.policy.decode(completion.token_ids) for (completion,) in groups]
     boards, max_steps = run.held_out.boards, run.policy.prompt.max_steps
     verdict = judge_texts(texts, boards.instances, boards.solutions, max_steps=max_steps)

@@ -66,7 +66,7 @@ def run(
     import_pyarrow()
     own = own_chunks(spec, part)
     folder = SweepFolder(as_path(path), spec)
-    folder.begin()
+    folder.create_or_verify()
     remaining = [chunk for chunk in own if not folder.has_chunk(chunk)]
     report, clock = progress or (lambda _: None), _Clock(spec, len(own))
     report(clock.read(len(own) - len(remaining)))
@@ -76,7 +76,7 @@ def run(
         folder.write(chunk, result)
         report(clock.read(count))
     _wait_for_processes()
-    return folder.complete()
+    return folder.finalize()
 
 
 def own_chunks(spec: SweepSpec, part: tuple[int, int]) -> range:

@@ -57,7 +57,7 @@ class SweepFolder:
         """Return the path of a chunk's tables."""
         return self.path / TABLES / f"tables-{chunk:06d}.npz"
 
-    def begin(self) -> None:
+    def create_or_verify(self) -> None:
         """Write the manifest of an empty folder, or check that the folder belongs to this sweep.
 
         Raises:
@@ -93,7 +93,7 @@ class SweepFolder:
             chunk: The number of the chunk.
             result: Leaves (C, P, ...). Configurations beyond the end of the chunk are left out.
         """
-        spec, owner, numbers = self.spec, self._owner(chunk), self.spec.chunk_numbers(chunk)
+        spec, owner, numbers = self.spec, self._chunk_id(chunk), self.spec.chunk_numbers(chunk)
         if result.tables is not None:
             tables = tables_bytes(spec, np.array(numbers), result.tables, owner)
             _write(self.tables_path(chunk), tables)
@@ -101,7 +101,7 @@ class SweepFolder:
         columns = row_columns(spec, np.array(numbers), knobs, result)
         _write(self.rows_path(chunk), rows_bytes(columns, owner))
 
-    def complete(self) -> bool:
+    def finalize(self) -> bool:
         """Write the digests of all files into the manifest; return False if a file is missing."""
         digests: dict[str, str] = {}
         for chunk in range(self.spec.chunks):
@@ -132,7 +132,7 @@ class SweepFolder:
         files: Mapping[str, str] = read_manifest(self.path)["files"]
         return files
 
-    def _owner(self, chunk: int) -> str:
+    def _chunk_id(self, chunk: int) -> str:
         return f"{self.spec.digest} {chunk}"
 
     def _digests(self, chunk: int) -> dict[str, str | None]:
@@ -143,7 +143,7 @@ class SweepFolder:
         if self.spec.tables:
             files.append((self.tables_path(chunk), tables_owner))
         return {
-            f"{path.parent.name}/{path.name}": _digest(path, read_owner, self._owner(chunk))
+            f"{path.parent.name}/{path.name}": _digest(path, read_owner, self._chunk_id(chunk))
             for path, read_owner in files
         }
 

@@ -54,12 +54,12 @@ def chunk_program(
             device handles a share of the configurations.
 
     Returns:
-        A function of a typed key (), parameters with leaves (C, S), and the absolute numbers of
-        the configurations, uint32 (C,). It returns a `ChunkResult` on all devices. Row c depends
-        only on the key, the parameters and the number of configuration c, not on the other
-        configurations of the chunk, their number, or the devices. Its boards come from `generate`
-        with the key `fold_in(boards, number)`, and policies play board b with the key
-        `fold_in(fold_in(play, number), b)`, where `boards, play = jax.random.split(key)`.
+        A function of a typed key (), parameters with leaves (C, S), S entries per configuration,
+        and the global indices of the configurations, uint32 (C,). It returns a `ChunkResult` on
+        all devices. Row c depends only on the key, the parameters and the index of configuration
+        c, not on the other configurations of the chunk, their number, or the devices. Its boards
+        come from `generate` with the key `fold_in(boards, index)`, and policies play board b with
+        the key `fold_in(fold_in(play, index), b)`, where `boards, play = jax.random.split(key)`.
 
     Raises:
         ValueError: `policies` or `devices` is empty. The returned function raises it if `key`
@@ -70,38 +70,39 @@ def chunk_program(
     if not devices:
         raise ValueError("devices: got none, at least one is needed")
     mesh = jax.sharding.Mesh(np.array(devices), ("configurations",))
-    everywhere, share = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec("configurations")
-    run_share = jax.shard_map(
+    replicated = jax.sharding.PartitionSpec()
+    sharded = jax.sharding.PartitionSpec("configurations")
+    run_shards = jax.shard_map(
         partial(_run_configurations, options, devices[0].platform),
         mesh=mesh,
-        in_specs=(everywhere, share, share),
-        out_specs=share,
+        in_specs=(replicated, sharded, sharded),
+        out_specs=sharded,
     )
 
-    def run(key: jax.Array, params: LakeParams, numbers: jax.Array) -> ChunkResult:
-        C = numbers.shape[0]
+    def run(key: jax.Array, params: LakeParams, indices: jax.Array) -> ChunkResult:
+        C = indices.shape[0]
         rows = np.arange(-(-C // len(devices)) * len(devices))
-        # Configurations that only pad the shares have size 0, so no boards are generated for them.
+        # Configurations that only pad the shards have size 0, so no boards are generated for them.
         params = jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows % C], params)
         size = jnp.where(rows[:, None] < C, params.size, 0)
         padded = LakeParams(**(vars(params) | {"size": size}))
-        result = run_share(key, padded, jnp.asarray(numbers, jnp.uint32)[rows % C])
+        result = run_shards(key, padded, jnp.asarray(indices, jnp.uint32)[rows % C])
         return jax.tree.map(lambda leaf: leaf[:C], result)
 
-    program = jit_search(run, out_shardings=jax.sharding.NamedSharding(mesh, everywhere))
+    program = jit_search(run, out_shardings=jax.sharding.NamedSharding(mesh, replicated))
     own = [device for device in devices if device.process_index == jax.process_index()]
 
-    def call(key: jax.Array, params: LakeParams, numbers: jax.Array) -> ChunkResult:
+    def call(key: jax.Array, params: LakeParams, indices: jax.Array) -> ChunkResult:
         check_key(key)
         # Policies that call the solver choose its widths by the default device.
         with jax.default_device(own[0] if own else None):
-            return program(key, params, numbers)
+            return program(key, params, indices)
 
     return call
 
 
 def _run_configurations(
-    options: ChunkOptions, platform: str, key: jax.Array, params: LakeParams, numbers: jax.Array
+    options: ChunkOptions, platform: str, key: jax.Array, params: LakeParams, indices: jax.Array
 ) -> ChunkResult:
     """Generate and play the boards of configurations on one device."""
     boards_key, play_key = jax.random.split(key)
@@ -114,9 +115,9 @@ def _run_configurations(
         max_candidates=options.max_candidates,
         widths=widths_for(platform),
     )
-    generated = jax.vmap(make)(_numbered_keys(boards_key, numbers), params)
-    of_boards = jnp.arange(options.boards, dtype=jnp.uint32)
-    play_keys = jax.vmap(_numbered_keys, (0, None))(_numbered_keys(play_key, numbers), of_boards)
+    generated = jax.vmap(make)(_indexed_keys(boards_key, indices), params)
+    board_indices = jnp.arange(options.boards, dtype=jnp.uint32)
+    play_keys = jax.vmap(_indexed_keys, (0, None))(_indexed_keys(play_key, indices), board_indices)
     counts = [_play(options, policy, play_keys, generated, params) for policy in options.policies]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), *counts)
 
@@ -159,7 +160,8 @@ def _play(
 def _candidate_counts(generated: Generated, params: LakeParams) -> tuple[jax.Array, jax.Array]:
     """Return the numbers of candidates and of UNKNOWN ones per configuration, int32 (C,) each.
 
-    Cells with the same kind of boards share a stream of candidates, which counts once.
+    Entries of a configuration with the same size, hole count and number of agents draw from one
+    stream of candidates, which is counted once.
     """
     holes = hole_count(params.size, params.hole_ratio)
     kinds = jnp.stack([params.size, holes, params.num_agents], axis=-1)
@@ -172,5 +174,5 @@ def _candidate_counts(generated: Generated, params: LakeParams) -> tuple[jax.Arr
     return candidates, unknown
 
 
-def _numbered_keys(key: jax.Array, numbers: jax.Array) -> jax.Array:
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
+def _indexed_keys(key: jax.Array, indices: jax.Array) -> jax.Array:
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, indices)

@@ -28,7 +28,7 @@ from jaxlake.language.prompts import target
 from training import loop
 from training.phases import design_learning, rehearsal, train, warm_start
 from training.sampling import engines
-from training.sampling.sampler import Completion, Question
+from training.sampling.sampler import Completion, SamplingRequest
 from training.schema import load
 
 POINTS = {
@@ -136,19 +136,19 @@ class StandInSampler:
         StandInSampler.open_ones -= self._open
         self._open = False
 
-    def sample(self, question: Question) -> list[list[Completion]]:
+    def sample(self, request: SamplingRequest) -> list[list[Completion]]:
         groups = []
-        for place, prompt in enumerate(question.prompts):
-            known = json.dumps([self.weights, list(prompt), question.seed, place])
+        for place, prompt in enumerate(request.prompts):
+            known = json.dumps([self.weights, list(prompt), request.seed, place])
             rng = np.random.default_rng(list(hashlib.sha256(known.encode()).digest()))
             task = self._tokenizer.decode(prompt)
-            texts = [_answer(rng, task, question.form) for _ in range(question.n)]
-            groups.append([self._completion(text, question) for text in texts])
+            texts = [_answer(rng, task, request.form) for _ in range(request.n)]
+            groups.append([self._completion(text, request) for text in texts])
         return groups
 
-    def _completion(self, text: str, question: Question) -> Completion:
-        ids = [*self._tokenizer.encode(text, add_special_tokens=False), *question.stop_token_ids]
-        kept = tuple(ids[: question.max_tokens])
+    def _completion(self, text: str, request: SamplingRequest) -> Completion:
+        ids = [*self._tokenizer.encode(text, add_special_tokens=False), *request.stop_token_ids]
+        kept = tuple(ids[: request.max_tokens])
         return Completion(kept, np.full(len(kept), -0.5, np.float32), len(kept) < len(ids))
 
 

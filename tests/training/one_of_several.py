@@ -30,7 +30,7 @@ from training.errors import UserError
 from training.phases.engineer_factory import on_first_process
 from training.policy.parameters import make_mesh
 from training.processes import ClusterSettings, PeerError
-from training.sampling.sampler import Completion, Question
+from training.sampling.sampler import Completion, SamplingRequest
 from training.sampling.shared_sampler import SharedSampler
 
 PROMPTS = [[number, number + 1] for number in range(5)]
@@ -111,9 +111,9 @@ def slurm(processes: int, nodes: int = 1) -> dict[str, str]:
 class PlaceSampler:
     """Draws completions that tell the place of their prompt, with odd bits and lengths."""
 
-    def sample(self, question: Question) -> list[list[Completion]]:
-        numbers = range(question.n)
-        return [[completion(place, number) for number in numbers] for place in question.places]
+    def sample(self, request: SamplingRequest) -> list[list[Completion]]:
+        numbers = range(request.n)
+        return [[completion(place, number) for number in numbers] for place in request.places]
 
 
 class Outside:
@@ -139,8 +139,10 @@ def completion(place: int, number: int) -> Completion:
 
 
 def ask(sampler: SharedSampler, **changes: Any) -> list[list[Completion]]:
-    question = Question(PROMPTS, 2, temperature=1.0, max_tokens=40, stop_token_ids=[2], seed=1)
-    return sampler.sample(replace(question, **changes))
+    request = SamplingRequest(
+        PROMPTS, 2, temperature=1.0, max_tokens=40, stop_token_ids=[2], seed=1
+    )
+    return sampler.sample(replace(request, **changes))
 
 
 def message_of(kind: type[Exception], call: Callable[..., object], *given: Any) -> str:

@@ -172,10 +172,10 @@ def _context(args: argparse.Namespace) -> int:
 
 @reading
 def _replay(args: argparse.Namespace) -> int:
-    from jaxlake.user_code import trust_code
+    from jaxlake.user_code import restrict_imports_to
 
     named = None if args.trust_code else frozenset(args.engineers.split(","))
-    with trust_code(named):  # named on the command line
+    with restrict_imports_to(named):  # named on the command line
         return _replay_with(args)
 
 

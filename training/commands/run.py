@@ -81,14 +81,14 @@ def run(args: argparse.Namespace) -> int:
         refuse_ignored(args, "--dry-run", ("--stop-after", *processes))
     if args.heartbeat is not None and args.coordinator is None:
         raise UserError(f"--heartbeat: got {args.heartbeat}, allowed with --coordinator only")
-    from jaxlake.user_code import imported, trust_code
+    from jaxlake.user_code import imported, restrict_imports_to
 
     imported.clear()
     config = load(args.config, args.set)
     for name, file in imported.items():
         print(f"Imported {name} from {file}.")
     # Other modules in another run's config.yaml are not imported.
-    with trust_code(frozenset(imported)):
+    with restrict_imports_to(frozenset(imported)):
         return _run(args, config)
 
 
@@ -113,7 +113,7 @@ def _run(args: argparse.Namespace, config: "RunConfig") -> int:
         print_plan(config, None if start is None else start_weights(start, run_dir))
         return 0
     directory = RunDirectory(run_dir)
-    directory.belongs_to(config)  # `loop.run` checks this again, but after slow imports
+    directory.require_same_config(config)  # `loop.run` checks this again, but after slow imports
     if not directory.finished():
         check_engineer(config.engineer)
         _require_pretrained(config)

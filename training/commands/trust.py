@@ -20,9 +20,9 @@ def reading(command: Command) -> Command:
 
     @functools.wraps(command)
     def guarded(args: argparse.Namespace) -> int:
-        from jaxlake.user_code import trust_code
+        from jaxlake.user_code import restrict_imports_to
 
-        with trust_code(None if args.trust_code else frozenset()):
+        with restrict_imports_to(None if args.trust_code else frozenset()):
             return command(args)
 
     return guarded

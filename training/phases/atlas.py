@@ -22,7 +22,7 @@ from training.run.directory import RunDirectory
 from training.run.progress import console, track
 from training.run.records import AtlasRecord
 from training.run.seeds import key_for, seed_for
-from training.sampling.sampler import Question, Sampler
+from training.sampling.sampler import Sampler, SamplingRequest
 from training.schema import RunConfig
 
 CHUNK = 4096  # completions per call of the engine, so that progress can be shown
@@ -164,7 +164,7 @@ def count_valid(
     texts: list[str] = []
     with track(f"stage {stage}: {stream}", len(prompts) * answers, unit="answers") as advance:
         for number, first in enumerate(range(0, len(prompts), per_call)):
-            question = Question(
+            request = SamplingRequest(
                 prompts=prompts[first : first + per_call],
                 n=answers,
                 temperature=config.sampling.temperature,
@@ -172,10 +172,10 @@ def count_valid(
                 stop_token_ids=policy.stop_ids,
                 seed=seed_for(config.seed, stream, stage, 1, number),
             )
-            groups = sampler.sample(question)
+            groups = sampler.sample(request)
             texts += [
                 policy.decode(completion.token_ids, prompt)
-                for prompt, group in zip(question.prompts, groups, strict=True)
+                for prompt, group in zip(request.prompts, groups, strict=True)
                 for completion in group
             ]
             advance(len(texts))

@@ -25,7 +25,7 @@ from training.phases.weight_sync import check_rollout
 from training.run.active_run import ActiveRun
 from training.run.progress import track
 from training.run.records import DesignUpdateRecord, measured, six_digits
-from training.sampling.sampler import Question, Sampler
+from training.sampling.sampler import Sampler, SamplingRequest
 from training.schema import Rehearsal as RehearsalSection
 
 MAX_LEARNABILITY = 0.25
@@ -70,7 +70,7 @@ def learn_to_design(
         track(f"stage {stage}: learn to design", choice.updates, unit="updates") as advance,
     ):
         for number in range(1, choice.updates + 1):
-            question = Question(
+            request = SamplingRequest(
                 prompts=prompts,
                 n=choice.designs,
                 temperature=run.config.sampling.temperature,
@@ -78,7 +78,7 @@ def learn_to_design(
                 stop_token_ids=run.policy.stop_ids,
                 seed=run.seed("design_learning", stage, number),
             )
-            groups = sampler.sample(question)
+            groups = sampler.sample(request)
             completions = [completion for group in groups for completion in group]
             texts = [run.policy.decode(one.token_ids, prompts[0]) for one in completions]
             scores = [design_score(text, view, settings.guard, atlas) for text in texts]

@@ -16,7 +16,7 @@ from training.policy.policy import Policy
 from training.processes import broadcast_from_first, is_single_process
 from training.run.directory import RunDirectory
 from training.sampling.model_server import OtherModels
-from training.sampling.sampler import PromptTooLongError, Question, Sampler
+from training.sampling.sampler import PromptTooLongError, Sampler, SamplingRequest
 from training.schema import EngineerChoice, RunConfig
 from training.schema.engineer_section import own_engineer
 
@@ -117,7 +117,7 @@ def checkpoint_in_use(policy: Policy, sampler: Sampler, choice: EngineerChoice) 
             request.prompt, thinking=request.thinking, reasoning=request.reasoning
         )
         try:
-            question = Question(
+            sampling_request = SamplingRequest(
                 prompts=[prompt],
                 n=1,
                 temperature=choice.temperature,
@@ -126,7 +126,7 @@ def checkpoint_in_use(policy: Policy, sampler: Sampler, choice: EngineerChoice) 
                 seed=request.seed,
                 form=request.form,
             )
-            ((completion,),) = sampler.sample(question)
+            ((completion,),) = sampler.sample(sampling_request)
         except PromptTooLongError as error:
             raise EngineerError(f"{error}; engineer.max_context_tokens cuts prompts") from error
         # Constrained answers contain the configuration only, so they have no reasoning.

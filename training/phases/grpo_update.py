@@ -26,11 +26,11 @@ from training.learner.packing import (
 from training.policy.decoder import Decoder
 from training.policy.lora import with_trainable
 from training.processes import local_copy, require_same
-from training.rollout.rollout import Rollout, question_of, roll_out, rollout_metrics
+from training.rollout.rollout import Rollout, roll_out, rollout_metrics, rollout_request
 from training.run.active_run import ActiveRun
 from training.run.records import six_digits
 from training.run.throughput import UpdateWork
-from training.sampling.sampler import Completion, Question, Sampler
+from training.sampling.sampler import Completion, Sampler, SamplingRequest
 from training.schema import Grpo
 
 NO_STEP = {"importance_ratio_mean": 1.0}
@@ -43,7 +43,7 @@ def take_update(
     state: LearnerState,
     sampler: Sampler,
     boards: Instances,
-    question: Question,
+    request: SamplingRequest,
     *,
     step: int,
     seconds: dict[str, float],
@@ -58,7 +58,7 @@ def take_update(
         state: The learner; its buffers are donated.
         sampler: The engine. It must hold the weights of `state`, and holds the new ones on return.
         boards: `Instances` to train on.
-        question: Prompts and sampling settings.
+        request: Prompts and sampling settings.
         step: Index in the run, from 0, of the update's first optimizer step.
         seconds: The duration of each part is added here.
         rehearsed: Designs to imitate in each optimizer step.
@@ -74,12 +74,12 @@ def take_update(
     """
     settings, graphdef = run.config.grpo, run.policy.graphdef
     temperature = run.config.sampling.temperature
-    rollout = first_rollout = roll_out(run, sampler, boards, question, seconds=seconds, work=work)
+    rollout = first_rollout = roll_out(run, sampler, boards, request, seconds=seconds, work=work)
     metrics = rollout_metrics(run, first_rollout)
     metrics["weight_version"] = sampler.weight_version
     if settings.resamples and spare is not None:
         rollout, counts = resample(
-            run, sampler, first_rollout, spare, seed=question.seed, seconds=seconds, work=work
+            run, sampler, first_rollout, spare, seed=request.seed, seconds=seconds, work=work
         )
         metrics |= counts
     if work is not None:
@@ -142,8 +142,8 @@ def resample(
         answered += len(chosen)
         own_seed = int(rng.integers(2**63))
         boards = spare.take(chosen)
-        question = question_of(run, boards, seed=own_seed)
-        other = roll_out(run, sampler, boards, question, seconds=seconds, work=work)
+        request = rollout_request(run, boards, seed=own_seed)
+        other = roll_out(run, sampler, boards, request, seconds=seconds, work=work)
         replacements = np.flatnonzero(grpo.has_reward_variance(other.rewards))
         replaced += len(replacements)
         rollout = rollout.with_groups(equal[: len(replacements)], other, replacements)

@@ -12,7 +12,7 @@ from training.policy.policy import Policy
 from training.processes import broadcast_from_first
 from training.run.active_run import ActiveRun
 from training.run.progress import console, working
-from training.sampling.sampler import Question, Sampler
+from training.sampling.sampler import Sampler, SamplingRequest
 
 SEED = 12
 """Seed of the simulated contexts, fixed so that all stages and runs are comparable."""
@@ -28,7 +28,7 @@ class EngineReader:
 
     def answers(self, contexts: Sequence[str]) -> list[str]:
         """Return greedy answers without constrained decoding."""
-        question = Question(
+        request = SamplingRequest(
             prompts=[self.policy.encode_prompt(context) for context in contexts],
             n=1,
             temperature=0.0,
@@ -36,10 +36,10 @@ class EngineReader:
             stop_token_ids=self.policy.stop_ids,
             seed=0,
         )
-        groups = self.sampler.sample(question)
+        groups = self.sampler.sample(request)
         return [
             self.policy.decode(completion.token_ids, prompt)
-            for prompt, (completion,) in zip(question.prompts, groups, strict=True)
+            for prompt, (completion,) in zip(request.prompts, groups, strict=True)
         ]
 
     def nats(self, contexts: Sequence[str], answers: Sequence[str]) -> list[float]:

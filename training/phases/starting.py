@@ -74,7 +74,7 @@ def make_start(config: RunConfig, target: Path) -> None:
         UserError: The other run is missing or has changed.
     """
     start = config.started_from
-    if start is None or RunDirectory(target).belongs_to(config):
+    if start is None or RunDirectory(target).require_same_config(config):
         return
     source = RunDirectory(Path(start.run))
     if _read_start(source.path)[0] != start:

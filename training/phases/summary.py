@@ -1,4 +1,7 @@
-"""The final result of a run, as a record and as tables in the terminal."""
+"""The final result of a run, as a record and as tables in the terminal.
+
+ISR is the individual success rate: the mean fraction of agents that end at their goals.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -36,7 +39,7 @@ def print_summary(
     label = domain.space.group_label
     first = "warm start" if config.warm_start is not None else "before"
     heads = [f"stage {stage.stage}" if stage.stage else first for stage in stages]
-    individual = stages[0].total.isr is not None
+    has_individual_rate = stages[0].total.isr is not None
 
     def print_rates(title: str, write: Callable[[Rates], str]) -> None:
         table = new_table(title, label, *heads)
@@ -46,7 +49,7 @@ def print_summary(
         table.add_row("all", *(write(stage.total) for stage in stages))
         print_table(table)
 
-    titles = {"valid": VALID[0].upper() + VALID[1:] if individual else "Valid"}
+    titles = {"valid": VALID[0].upper() + VALID[1:] if has_individual_rate else "Valid"}
     titles |= {term.key: term.name[0].upper() + term.name[1:] for term in domain.scores[:1]}
     for name, title in titles.items():
         print_rates(f"\n{title}, per cent [95% interval]", partial(rate, name=name))
@@ -56,7 +59,7 @@ def print_summary(
             table.add_row("all", *map(change, changes))
             print_table(table)
 
-    if individual:
+    if has_individual_rate:
         title = f"\n{ISR}: share of the agents at their goals, per cent"
         print_rates(title, lambda row: isr_text(row) or "-")
 

@@ -19,7 +19,7 @@ from training.phases.stage_results import StageResult, configuration_for, refere
 from training.phases.weight_sync import check_rollout
 from training.policy.lora import with_trainable
 from training.policy.policy import load_policy
-from training.rollout.rollout import question_of
+from training.rollout.rollout import rollout_request
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import RunProgress
 from training.run.health import Finding, find_problems, print_findings
@@ -27,7 +27,7 @@ from training.run.progress import console, track
 from training.run.records import TimingRecord, UpdateMetrics, measured
 from training.run.throughput import UpdateWork, timing_fields
 from training.sampling.prefetching import PrefetchingSampler
-from training.sampling.sampler import Question, Sampler
+from training.sampling.sampler import Sampler, SamplingRequest
 from training.threads import XLA_WORKERS, lower_priority
 
 
@@ -68,11 +68,11 @@ def train(
     rehearsed = run.config.rehearsal
     rehearsal = None if rehearsed is None else Rehearsal(run, rehearsed.contexts)
 
-    def ask(number: int) -> Question:
+    def ask(number: int) -> SamplingRequest:
         part = stage_instances.instances.part(number - 1, settings.prompts_per_update)
-        return question_of(run, part, seed=run.seed("sample", stage, number))
+        return rollout_request(run, part, seed=run.seed("sample", stage, number))
 
-    following: Question | None = None
+    following: SamplingRequest | None = None
     with ExitStack() as stack:
         advance = stack.enter_context(track(f"stage {stage}: train", count, start=done))
         if ahead is not None:
@@ -80,7 +80,7 @@ def train(
         for number in range(done + 1, count + 1):
             step = run.step(stage, number)
             chosen = stage_instances.instances.part(number - 1, settings.prompts_per_update)
-            question = following or ask(number)
+            request = following or ask(number)
             place = range((number - 1) * len(chosen), number * len(chosen))
             spare = stage_instances.instances.without(place) if settings.resamples else None
             designs = None if rehearsal is None else rehearsal.batch("rehearsal", stage, number)
@@ -95,7 +95,7 @@ def train(
                     state,
                     ahead or sampler,
                     chosen,
-                    question,
+                    request,
                     step=run.optimizer_step(stage, number),
                     seconds=seconds,
                     rehearsed=designs,

@@ -15,7 +15,7 @@ from training.run.directory import RunDirectory
 from training.run.health import find_problems, print_findings
 from training.run.progress import console, track
 from training.run.rates import success_rates
-from training.sampling.sampler import Question, Sampler, Tokens
+from training.sampling.sampler import Sampler, SamplingRequest, Tokens
 from training.schema import RunConfig
 
 CHUNK = 512
@@ -97,7 +97,7 @@ def answer(
     answers: list[Written] = []
     with track(title, samples * len(prompts), unit="answers") as advance:
         for first in range(0, len(prompts), CHUNK):
-            question = Question(
+            request = SamplingRequest(
                 prompts=prompts[first : first + CHUNK],
                 n=samples,
                 temperature=config.validation.temperature,
@@ -107,10 +107,10 @@ def answer(
                 stop_token_ids=policy.stop_ids,
                 seed=config.validation.seed + first,
             )
-            groups = sampler.sample(question)
+            groups = sampler.sample(request)
             answers += [
                 Written(policy.decode(one.token_ids, prompt), len(one.token_ids), one.truncated)
-                for prompt, group in zip(question.prompts, groups, strict=True)
+                for prompt, group in zip(request.prompts, groups, strict=True)
                 for one in group
             ]
             advance(len(answers))

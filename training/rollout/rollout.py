@@ -12,7 +12,7 @@ from training.learner.grpo import has_reward_variance
 from training.run.active_run import ActiveRun
 from training.run.records import GroupMetrics
 from training.run.throughput import UpdateWork
-from training.sampling.sampler import Completion, Question, Sampler, Tokens
+from training.sampling.sampler import Completion, Sampler, SamplingRequest, Tokens
 from training.schema import Reward
 
 
@@ -54,10 +54,10 @@ class Rollout:
         )
 
 
-def question_of(run: ActiveRun, boards: Instances, *, seed: int) -> Question:
-    """Return the sampler's question for a rollout on these instances."""
+def rollout_request(run: ActiveRun, boards: Instances, *, seed: int) -> SamplingRequest:
+    """Return the request for completions of the prompts of these instances."""
     prompts = run.environment.prompts(boards)
-    return Question(
+    return SamplingRequest(
         prompts=[run.policy.encode_prompt(text) for text in prompts],
         n=run.config.grpo.completions,
         temperature=run.config.sampling.temperature,
@@ -71,7 +71,7 @@ def roll_out(
     run: ActiveRun,
     sampler: Sampler,
     boards: Instances,
-    question: Question,
+    request: SamplingRequest,
     *,
     seconds: dict[str, float],
     work: UpdateWork | None = None,
@@ -80,16 +80,16 @@ def roll_out(
 
     Wall-clock times and generated tokens are added to `seconds` and `work`.
     """
-    count = question.n
+    count = request.n
     with run.clock(seconds, "rollout"):
-        groups = sampler.sample(question)
+        groups = sampler.sample(request)
     completions = [completion for group in groups for completion in group]
     if work is not None:
         work.generated_tokens += sum(len(completion.token_ids) for completion in completions)
     with run.clock(seconds, "verify"):
         texts = [
             run.policy.decode(completion.token_ids, prompt)
-            for prompt, group in zip(question.prompts, groups, strict=True)
+            for prompt, group in zip(request.prompts, groups, strict=True)
             for completion in group
         ]
         repeated = boards.take(np.repeat(np.arange(len(boards)), count))
@@ -99,7 +99,7 @@ def roll_out(
         overlong = overlong_penalty(lengths, run.config.prompt.max_tokens, run.config.reward)
         rewards = scores.rewards.reshape(shape) - overlong
         labels = run.environment.groups(boards)
-    return Rollout(boards, question.prompts, completions, scores, rewards, overlong, labels)
+    return Rollout(boards, request.prompts, completions, scores, rewards, overlong, labels)
 
 
 def overlong_penalty(lengths: np.ndarray, limit: int, settings: Reward) -> np.ndarray:

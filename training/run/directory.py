@@ -274,7 +274,7 @@ class RunDirectory:
             file.remove()
         return bool(existing)
 
-    def belongs_to(self, config: RunConfig) -> bool:
+    def require_same_config(self, config: RunConfig) -> bool:
         """Return whether the directory holds a run of this configuration; False if it is empty.
 
         Keys of `_MAY_CHANGE` may differ, except `model.mesh` if the policy learns to design, since
@@ -310,9 +310,9 @@ class RunDirectory:
         """Claim the directory for this configuration; return whether it was already claimed.
 
         Raises:
-            UserError: See `belongs_to`; or config.yaml can't be written.
+            UserError: See `require_same_config`; or config.yaml can't be written.
         """
-        if self.belongs_to(config):
+        if self.require_same_config(config):
             return True
         make_room(self.config_file)
         try:

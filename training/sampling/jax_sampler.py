@@ -18,7 +18,7 @@ from training.policy.attention import KeyValues
 from training.policy.logprobs import token_logprobs
 from training.policy.lora import remove_adapters
 from training.policy.policy import Policy
-from training.sampling.sampler import Completion, Question, Tokens
+from training.sampling.sampler import Completion, SamplingRequest, Tokens
 from training.schema import Sampling
 from training.weight_transfer.checksums import version_of, with_checksums
 
@@ -44,23 +44,23 @@ class JaxSampler:
         self._sums: dict[str, jax.Array] = {}  # checksums of the weights by tensor
         self.sync(policy.tensors(params))
 
-    def sample(self, question: Question) -> list[list[Completion]]:
+    def sample(self, request: SamplingRequest) -> list[list[Completion]]:
         """Draw `n` completions for each prompt; see `Sampler.sample`.
 
         A completion depends only on the weights, its prompt, the seed, the prompt's index and the
         completion's index among the n.
         """
-        question.require_room(self._settings.max_model_len)
-        prompts, n = question.prompts, question.n
+        request.require_room(self._settings.max_model_len)
+        prompts, n = request.prompts, request.n
         completions: list[list[Completion]] = [[] for _ in prompts]
-        words = np.random.SeedSequence(question.seed).generate_state(2)
+        words = np.random.SeedSequence(request.seed).generate_state(2)
         root = jax.random.wrap_key_data(jnp.asarray(words, jnp.uint32))
-        stops = np.array(sorted(question.stop_token_ids), np.int32)
-        temperature = np.float32(question.temperature)
+        stops = np.array(sorted(request.stop_token_ids), np.int32)
+        temperature = np.float32(request.temperature)
         nucleus = None
-        if question.top_p < 1.0 or question.top_k:
-            nucleus = np.float32(question.top_p), np.int32(question.top_k)
-        for places in self._batches(question):
+        if request.top_p < 1.0 or request.top_k:
+            nucleus = np.float32(request.top_p), np.int32(request.top_k)
+        for places in self._batches(request):
             padded = pad_sequences(
                 [prompts[place] for place in places],
                 [()] * len(places),
@@ -69,12 +69,12 @@ class JaxSampler:
             )
             keys = _keys(root, np.array(places, np.int32), n)
             batch = _Batch(padded.input_ids, padded.mask, keys, temperature, stops, nucleus)
-            if question.form is None:
-                arrays = _draw(self._graphdef, self._params, batch, question.max_tokens)
+            if request.form is None:
+                arrays = _draw(self._graphdef, self._params, batch, request.max_tokens)
             else:
-                constraint = self._constraint(question.form, len(places) * n, stops)
+                constraint = self._constraint(request.form, len(places) * n, stops)
                 arrays = _draw_constrained(
-                    self._graphdef, self._params, batch, question.max_tokens, constraint
+                    self._graphdef, self._params, batch, request.max_tokens, constraint
                 )
             answers = [
                 Completion(tuple(tokens[:count].tolist()), logprobs[:count], not ended)
@@ -82,7 +82,7 @@ class JaxSampler:
             ]
             for row, place in enumerate(places):  # the last place may repeat to fill the batch
                 completions[place] = answers[row * n : (row + 1) * n]
-        return [completions[place] for place in question.places]
+        return [completions[place] for place in request.places]
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
         """Return log-probabilities under the sampler's weights; see `Sampler.score`."""
@@ -120,10 +120,10 @@ class JaxSampler:
         self._params = None
         self._compilers.clear()
 
-    def _batches(self, question: Question) -> Iterator[list[int]]:
+    def _batches(self, request: SamplingRequest) -> Iterator[list[int]]:
         """Yield batches of places of similarly long prompts, in few different batch sizes."""
-        order = sorted(question.places, key=lambda place: len(question.prompts[place]))
-        size = max(self._settings.max_num_seqs // question.n, 1)
+        order = sorted(request.places, key=lambda place: len(request.prompts[place]))
+        size = max(self._settings.max_num_seqs // request.n, 1)
         for first in range(0, len(order), size):
             places = order[first : first + size]
             full = min(1 << (len(places) - 1).bit_length(), size)

@@ -18,7 +18,7 @@ import numpy as np
 from jaxlake.files import write_text_whole
 from training.errors import UserError
 from training.sampling.jax_sampler import JaxSampler
-from training.sampling.sampler import Completion, Question, Sampler, Tokens
+from training.sampling.sampler import Completion, Sampler, SamplingRequest, Tokens
 from training.threads import in_thread
 
 _SECONDS_TO_END = 5.0
@@ -30,25 +30,25 @@ _FILES_KEPT = 4
 
 @dataclass(frozen=True)
 class _Drawn:
-    """Answers to a question, and the weights that drew them."""
+    """Completions of a request, and the weights that drew them."""
 
-    question: Question
+    request: SamplingRequest
     answers: list[list[Completion]]
     version: str
     syncs: int  # number of weight syncs before the draw
 
 
 class PrefetchingSampler:
-    """A `Sampler` that wraps an engine and prefetches the answers to announced questions.
+    """A `Sampler` that wraps an engine and prefetches the completions of announced requests.
 
-    `expect` announces the next question. Its answers are drawn in a separate thread as soon as the
-    current question is answered, with the weights at that time. All other calls wait for it.
+    `expect` announces the next request. A separate thread draws its completions as soon as the
+    current request is complete, with the weights at that time. All other calls wait for it.
     """
 
     def __init__(self, engine: Sampler) -> None:
         """Wrap `engine`, which must not be used elsewhere at the same time."""
         self._engine = engine
-        self._expected: Question | None = None
+        self._expected: SamplingRequest | None = None
         self._ahead: Future[_Drawn] | None = None
         self._syncs = 0
         self._last: _Drawn | None = None
@@ -56,21 +56,21 @@ class PrefetchingSampler:
         self.lag = 0
         """Number of updates between the weights of the last answers and the engine's weights."""
 
-    def expect(self, question: Question | None) -> None:
-        """Announce the question that follows the next one, or None."""
-        self._expected = question
+    def expect(self, request: SamplingRequest | None) -> None:
+        """Announce the request that follows the next one, or None."""
+        self._expected = request
 
-    def sample(self, question: Question) -> list[list[Completion]]:
+    def sample(self, request: SamplingRequest) -> list[list[Completion]]:
         """Return the prefetched answers, or draw them; see `Sampler.sample`."""
         rollout = self._wait()
-        if rollout is None or rollout.question != question:
+        if rollout is None or rollout.request != request:
             if self._kept_in is not None:
                 raise UserError(
                     f"{self._kept_in}: holds a rollout of other prompts or settings than the "
                     "update after the checkpoint. Restore the file, or remove the newest "
                     "checkpoint"
                 )
-            rollout = self._draw(question)
+            rollout = self._draw(request)
         self._ahead, self._last, self.lag = None, rollout, self._syncs - rollout.syncs
         self._kept_in = None
         if self._expected is not None:
@@ -78,10 +78,10 @@ class PrefetchingSampler:
             self._expected = None
         return rollout.answers
 
-    def _draw(self, question: Question) -> _Drawn:
+    def _draw(self, request: SamplingRequest) -> _Drawn:
         version = self._engine.weight_version
-        answers = self._engine.sample(question)
-        return _Drawn(question, answers, version, self._syncs)
+        answers = self._engine.sample(request)
+        return _Drawn(request, answers, version, self._syncs)
 
     def _wait(self) -> _Drawn | None:
         return None if self._ahead is None else self._ahead.result()
@@ -111,13 +111,13 @@ class PrefetchingSampler:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Wait for the rollout in progress; the engine stays open.
+        """Wait for the rollout in progress.
 
-        After an error or a signal, the engine is closed to abort the rollout. JAX programs can't
-        be interrupted, so a batch of `JaxSampler` is completed first.
+        On an error, close the engine to abort it; otherwise leave it open. JAX programs can't be
+        interrupted, so a batch of `JaxSampler` is completed first.
         """
         if kind is None or self._ahead is None or self._ahead.done():
-            self.close()
+            self.finish()
             return
         with suppress(Exception):  # don't hide the original error
             self._engine.close()
@@ -125,10 +125,15 @@ class PrefetchingSampler:
         with suppress(Exception):
             self._ahead.result(timeout=None if is_jax else _SECONDS_TO_END)
 
-    def close(self) -> None:
+    def finish(self) -> None:
         """Wait for the rollout in progress; the engine stays open."""
         with suppress(Exception):  # its answers are not used
             self._wait()
+
+    def close(self) -> None:
+        """Wait for the rollout in progress, then close the engine; see `Sampler.close`."""
+        self.finish()
+        self._engine.close()
 
     def save_rollout(self, folder: Path, step: int) -> Path | None:
         """Save the prefetched rollout for the checkpoint of `step`; return the file, if any."""
@@ -172,8 +177,8 @@ def _written(rollout: _Drawn, lag: int) -> dict[str, Any]:
         [(one.token_ids, one.logprobs.tolist(), one.truncated) for one in group]
         for group in rollout.answers
     ]
-    question, version = asdict(rollout.question), rollout.version
-    return {"question": question, "version": version, "lag": lag, "answers": groups}
+    request, version = asdict(rollout.request), rollout.version
+    return {"question": request, "version": version, "lag": lag, "answers": groups}
 
 
 def _read(tree: Any, syncs: int) -> _Drawn:
@@ -184,5 +189,5 @@ def _read(tree: Any, syncs: int) -> _Drawn:
         ]
         for group in tree["answers"]
     ]
-    question = Question(**tree["question"])
-    return _Drawn(question, answers, str(tree["version"]), syncs - tree["lag"])
+    request = SamplingRequest(**tree["question"])
+    return _Drawn(request, answers, str(tree["version"]), syncs - tree["lag"])

@@ -30,21 +30,21 @@ class Completion:
 
 
 @dataclass(frozen=True)
-class Question:
-    """A request for completions. Token ids become plain integers, so questions are comparable.
+class SamplingRequest:
+    """A request for completions of each prompt. Token ids become plain integers for comparison.
 
     Training answers are drawn with `top_p` 1 and `top_k` 0, because importance ratios need the
     full distribution.
     """
 
     prompts: Sequence[Tokens]
-    n: int  # answers per prompt
+    n: int  # completions per prompt
     temperature: float  # 0: greedy
-    max_tokens: int  # longest answer
+    max_tokens: int  # longest completion
     stop_token_ids: Sequence[int]
     seed: int
-    form: AnswerForm | None = None  # constrains the answers' text
-    chosen: Sequence[int] | None = None  # answer only the prompts in these places; None: all
+    form: AnswerForm | None = None  # constrains the text of the completions
+    chosen: Sequence[int] | None = None  # indices of the prompts to complete; None: all
     top_p: float = 1.0  # sample from the likeliest tokens of this total probability
     top_k: int = 0  # sample from this many likeliest tokens, applied before top_p; 0: all
 
@@ -56,7 +56,7 @@ class Question:
 
     @property
     def places(self) -> Sequence[int]:
-        """The indices of the prompts to answer, in the order of the answers."""
+        """The indices of the prompts to complete, in the order of the results."""
         return range(len(self.prompts)) if self.chosen is None else self.chosen
 
     def require_room(self, max_model_len: int) -> None:
@@ -70,16 +70,16 @@ class Question:
 
 
 class Sampler(Protocol):
-    """An engine that holds the policy's weights and answers prompts."""
+    """An engine that holds the policy's weights and samples completions of prompts."""
 
-    def sample(self, question: Question) -> list[list[Completion]]:
-        """Draw completions; equal questions and weights give equal answers.
+    def sample(self, request: SamplingRequest) -> list[list[Completion]]:
+        """Draw completions of each prompt; equal requests and weights give equal completions.
 
         Args:
-            question: The prompts and the sampling settings.
+            request: The prompts and the sampling settings.
 
         Returns:
-            `n` completions for each prompt in `question.places`.
+            `n` completions for each prompt in `request.places`.
 
         Raises:
             PromptTooLongError: A prompt and `max_tokens` don't fit `sampling.max_model_len`.
@@ -114,7 +114,7 @@ class Sampler(Protocol):
     def drop_cache(self) -> None:
         """Drop the keys and values of earlier prompts.
 
-        The next answers are then independent of earlier questions.
+        The next completions are then independent of earlier requests.
         """
         ...
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from training.errors import UserError
-from training.sampling.sampler import Completion, Question, Tokens
+from training.sampling.sampler import Completion, SamplingRequest, Tokens
 from training.sampling.server_process import NO_TRUNCATION, ServerProcess
 from training.sampling.vllm_sampler import WORKER_EXTENSION, sampling_seeds
 from training.sampling.vllm_server import VllmServer
@@ -25,7 +25,7 @@ _SECONDS_TO_START = 600.0
 
 
 class ServerSampler:
-    """A `Sampler` that uses a vLLM server; call `sync` before the first question."""
+    """A `Sampler` that uses a vLLM server; call `sync` before the first request."""
 
     def __init__(self, folder: Path, settings: Sampling) -> None:
         """Start a server, or connect to `sampling.server.address`.
@@ -49,31 +49,31 @@ class ServerSampler:
             self._server.close()
             raise
 
-    def sample(self, question: Question) -> list[list[Completion]]:
+    def sample(self, request: SamplingRequest) -> list[list[Completion]]:
         """Draw completions; raise a `SyncError` if the server holds other weights."""
-        question.require_room(self._settings.max_model_len)
-        seeds = sampling_seeds(question.seed, len(question.prompts), question.n)
+        request.require_room(self._settings.max_model_len)
+        seeds = sampling_seeds(request.seed, len(request.prompts), request.n)
         common: dict[str, Any] = {
-            "n": question.n,
-            "temperature": question.temperature,
-            "max_tokens": question.max_tokens,
-            "stop_token_ids": list(question.stop_token_ids),
+            "n": request.n,
+            "temperature": request.temperature,
+            "max_tokens": request.max_tokens,
+            "stop_token_ids": list(request.stop_token_ids),
             **NO_TRUNCATION,
-            "top_p": question.top_p,
-            "top_k": question.top_k,
+            "top_p": request.top_p,
+            "top_k": request.top_k,
             **_AS_TOKENS,
         }
-        if isinstance(question.form, str):
-            common["structured_outputs"] = {"regex": question.form}
-        elif question.form is not None:
-            common["structured_outputs"] = {"json": json.dumps(question.form)}
-        requests = [
-            {"prompt": list(question.prompts[place]), "seed": seeds[place], **common}
-            for place in question.places
+        if isinstance(request.form, str):
+            common["structured_outputs"] = {"regex": request.form}
+        elif request.form is not None:
+            common["structured_outputs"] = {"json": json.dumps(request.form)}
+        bodies = [
+            {"prompt": list(request.prompts[place]), "seed": seeds[place], **common}
+            for place in request.places
         ]
         return [
-            read_completions(response, request["prompt"], question.n)
-            for request, response in zip(requests, self._answers(requests), strict=True)
+            read_completions(response, body["prompt"], request.n)
+            for body, response in zip(bodies, self._answers(bodies), strict=True)
         ]
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:

@@ -10,7 +10,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from training.processes import gather_values, require_same
-from training.sampling.sampler import Completion, Question, Sampler, Tokens
+from training.sampling.sampler import Completion, Sampler, SamplingRequest, Tokens
 
 _LEAST = 1024
 """Minimum size of exchanged arrays; sizes are powers of two, to limit compilations."""
@@ -22,17 +22,17 @@ class SharedSampler:
     def __init__(self, engine: Sampler) -> None:
         self._engine = engine
 
-    def sample(self, question: Question) -> list[list[Completion]]:
-        """Draw completions; raise a `PeerError` if a process has another question."""
-        require_same("the prompts of a rollout", json.dumps(asdict(question)))
-        places = question.places
+    def sample(self, request: SamplingRequest) -> list[list[Completion]]:
+        """Draw completions; raise a `PeerError` if a process has another request."""
+        require_same("the prompts of a rollout", json.dumps(asdict(request)))
+        places = request.places
         mine = places[jax.process_index() :: jax.process_count()]
-        answers = self._engine.sample(replace(question, chosen=mine))
+        answers = self._engine.sample(replace(request, chosen=mine))
         shares = [iter(share) for share in exchange([one for group in answers for one in group])]
         groups = []
         for number in range(len(places)):  # undo the round-robin distribution
             share = shares[number % len(shares)]
-            groups.append([next(share) for _ in range(question.n)])
+            groups.append([next(share) for _ in range(request.n)])
         return groups
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:

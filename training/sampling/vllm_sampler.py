@@ -18,7 +18,7 @@ import numpy as np
 from training.errors import UserError
 from training.runtime import set_library_defaults
 from training.sampling.engine_watch import call_watched, engine_processes
-from training.sampling.sampler import Completion, Question, Tokens
+from training.sampling.sampler import Completion, SamplingRequest, Tokens
 from training.schema import Sampling
 from training.weight_transfer.checksums import SyncError
 from training.weight_transfer.transport import (
@@ -77,28 +77,28 @@ class VllmSampler:
         self._transfer = None if in_process else transfer_folder(folder)
         self.max_model_len = settings.max_model_len
 
-    def sample(self, question: Question) -> list[list[Completion]]:
+    def sample(self, request: SamplingRequest) -> list[list[Completion]]:
         """Draw `n` completions for each prompt; see `Sampler.sample`."""
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
 
-        question.require_room(self.max_model_len)
-        if not question.places:
+        request.require_room(self.max_model_len)
+        if not request.places:
             return []
         allowed = None
-        if isinstance(question.form, str):
-            allowed = StructuredOutputsParams(regex=question.form)
-        elif question.form is not None:
-            allowed = StructuredOutputsParams(json=json.dumps(question.form))
-        seeds = sampling_seeds(question.seed, len(question.prompts), question.n)
+        if isinstance(request.form, str):
+            allowed = StructuredOutputsParams(regex=request.form)
+        elif request.form is not None:
+            allowed = StructuredOutputsParams(json=json.dumps(request.form))
+        seeds = sampling_seeds(request.seed, len(request.prompts), request.n)
         requests = [
             SamplingParams(
-                n=question.n,
-                temperature=question.temperature,
-                top_p=question.top_p,
-                top_k=question.top_k,
-                max_tokens=question.max_tokens,
-                stop_token_ids=list(question.stop_token_ids),
+                n=request.n,
+                temperature=request.temperature,
+                top_p=request.top_p,
+                top_k=request.top_k,
+                max_tokens=request.max_tokens,
+                stop_token_ids=list(request.stop_token_ids),
                 ignore_eos=False,
                 seed=seeds[place],
                 logprobs=0,
@@ -106,9 +106,9 @@ class VllmSampler:
                 detokenize=False,
                 structured_outputs=allowed,
             )
-            for place in question.places
+            for place in request.places
         ]
-        prompts = _inputs([question.prompts[place] for place in question.places])
+        prompts = _inputs([request.prompts[place] for place in request.places])
         outputs = self._generate("answer", prompts, requests)
         return [[_completion(one) for one in output.outputs] for output in outputs]
 

@@ -9,7 +9,7 @@ from engineer import scripted_engineer
 from engineer.bench import Prior, draw_learners, play, take
 from engineer.bench.version import STAGES, track
 from examples.base_model.by_return import DESIGNS, main, play_on, roll_out
-from training.sampling.sampler import Completion, Question
+from training.sampling.sampler import Completion, SamplingRequest
 
 DOMAIN = track(2).domain
 LEARNERS = draw_learners(Prior(), DOMAIN, 3, STAGES, (9,))
@@ -31,10 +31,10 @@ class _Scripted:
 
     stop_ids = ()
 
-    def sample(self, question: Question) -> list[list[Completion]]:
-        texts = (KEEP, HARDER, HARDER, "nonsense")[: question.n]
+    def sample(self, request: SamplingRequest) -> list[list[Completion]]:
+        texts = (KEEP, HARDER, HARDER, "nonsense")[: request.n]
         each = [Completion(tuple(text.encode()), np.zeros(1), False) for text in texts]
-        return [each for _ in question.prompts]
+        return [each for _ in request.prompts]
 
 
 def test_play_on_without_answers_is_the_rule():

@@ -241,7 +241,7 @@ def test_link_out_of_a_sweep_is_refused(finished, tmp_path):
 def test_begin_leaves_what_another_process_is_writing(tmp_path):
     other = tmp_path / ".manifest.json.999.tmp"
     other.touch()
-    SweepFolder(tmp_path, spec()).begin()
+    SweepFolder(tmp_path, spec()).create_or_verify()
     assert set(contents(tmp_path)) == {"manifest.json", other.name}
 
 

@@ -14,7 +14,7 @@ from tests.training.analysis.benchmark.boards import read_rows, write_rows
 from tests.training.analysis.studies import write_study
 from training.analysis import METRIC_NAMES
 from training.analysis.benchmark.boards import BenchmarkBoard
-from training.analysis.benchmark.evaluate import published_beside
+from training.analysis.benchmark.evaluate import comparable_results
 from training.analysis.study.benchmark import (
     FAILURE_KINDS,
     BenchmarkRun,
@@ -144,7 +144,7 @@ def test_compare_pairs_the_answers_of_equal_seeds(tmp_path: Path, capsys: Any):
         )
         for key, valid in answers.items()
     ]
-    results = compare(study, boards, runs, published_beside(boards))
+    results = compare(study, boards, runs, comparable_results(boards))
     agents = np.array([board.num_agents for board in boards])
     for name, other in (("steady", None), ("lively", "steady"), ("late", "lively")):
         arm = results["arms"][name]

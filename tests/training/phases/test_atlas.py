@@ -30,7 +30,7 @@ from training.phases.atlas import (
 from training.phases.validate import validation_set
 from training.rollout.instances import InstanceSet
 from training.run.directory import RunDirectory
-from training.sampling.sampler import Question
+from training.sampling.sampler import SamplingRequest
 from training.schema import RunConfig, load
 
 CHOICE = {"levels": 2, "boards_per_cell": 6, "answers": 4}
@@ -95,14 +95,14 @@ class Solver:
     def encode_board(self, board: object) -> list[int]:
         return [next(self.rows)]
 
-    def sample(self, question: Question) -> list[list[Any]]:
-        self.calls.append((len(question.prompts), question.n, question.temperature, question.seed))
+    def sample(self, request: SamplingRequest) -> list[list[Any]]:
+        self.calls.append((len(request.prompts), request.n, request.temperature, request.seed))
         return [
             [
                 SimpleNamespace(token_ids=(row, one < self.solved(int(self.cell_of[row]))))
-                for one in range(question.n)
+                for one in range(request.n)
             ]
-            for (row,) in question.prompts
+            for (row,) in request.prompts
         ]
 
     def decode(self, token_ids: tuple[int, bool], prompt: Sequence[int]) -> str:

@@ -26,7 +26,7 @@ from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.directory import RunDirectory
 from training.run.records import DesignUpdateRecord
-from training.sampling.sampler import Completion, Question
+from training.sampling.sampler import Completion, SamplingRequest
 from training.schema import RunConfig
 
 LEARNING = {"updates": 3, "designs": 8}
@@ -99,15 +99,15 @@ class ToldDesigns:
 
     def __init__(self, policy: Any, texts: list[str]) -> None:
         self._answers = [tuple(policy.encode_answer(text)) for text in texts]
-        self.calls: list[Question] = []
+        self.calls: list[SamplingRequest] = []
         self.weights: dict[str, np.ndarray] = {}
 
-    def sample(self, question: Question) -> list[list[Completion]]:
-        self.calls.append(question)
-        chosen = (self._answers * question.n)[: question.n]
+    def sample(self, request: SamplingRequest) -> list[list[Completion]]:
+        self.calls.append(request)
+        chosen = (self._answers * request.n)[: request.n]
         return [
             [Completion(ids, np.full(len(ids), -3, np.float32), truncated=False) for ids in chosen]
-            for _ in question.prompts
+            for _ in request.prompts
         ]
 
     def sync(self, tensors: Any) -> None:

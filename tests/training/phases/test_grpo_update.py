@@ -22,11 +22,11 @@ from training.phases.grpo_update import resample, rollout_batch, take_update
 from training.policy.lora import trainable
 from training.policy.policy import Policy, load_policy
 from training.rollout.instances import InstanceSet
-from training.rollout.rollout import question_of, roll_out
+from training.rollout.rollout import roll_out, rollout_request
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
 from training.run.throughput import UpdateWork
-from training.sampling.sampler import Completion, Question
+from training.sampling.sampler import Completion, SamplingRequest
 from training.schema import load
 from training.schema.model_sections import Scratch
 
@@ -39,13 +39,13 @@ class ToldSampler:
         self.weights: dict[str, np.ndarray] = {}
         self.weight_version = "0" * 8
 
-    def sample(self, question: Question) -> list[list[Completion]]:
+    def sample(self, request: SamplingRequest) -> list[list[Completion]]:
         return [
             [
                 Completion(tuple(ids), np.full(len(ids), -3, np.float32), truncated=False)
-                for ids in ([plan, prompt[-4:]] * question.n)[: question.n]
+                for ids in ([plan, prompt[-4:]] * request.n)[: request.n]
             ]
-            for prompt, plan in zip(question.prompts, self._plans, strict=True)
+            for prompt, plan in zip(request.prompts, self._plans, strict=True)
         ]
 
     def sync(self, tensors: Any) -> None:
@@ -77,8 +77,8 @@ def update(
 ) -> tuple[LearnerState, dict[str, Any]]:
     """Take an update on the boards of a run."""
     boards, options = run.validation, {"seconds": {}} | options
-    question = question_of(run, boards, seed=seed)
-    return take_update(run, state, sampler, boards, question, step=step, **options)
+    request = rollout_request(run, boards, seed=seed)
+    return take_update(run, state, sampler, boards, request, step=step, **options)
 
 
 Opened = Callable[..., tuple[Any, LearnerState]]
@@ -184,14 +184,14 @@ class UnevenSampler(ToldSampler):
         self.asked: list[int] = []
         self.seeds: list[int] = []
 
-    def sample(self, question: Question) -> list[list[Completion]]:
-        self.asked.append(len(question.prompts))
-        self.seeds.append(question.seed)
-        self._plans = [self._plan_of[tuple(prompt)] for prompt in question.prompts]
-        groups = super().sample(question)
+    def sample(self, request: SamplingRequest) -> list[list[Completion]]:
+        self.asked.append(len(request.prompts))
+        self.seeds.append(request.seed)
+        self._plans = [self._plan_of[tuple(prompt)] for prompt in request.prompts]
+        groups = super().sample(request)
         return [
-            [group[0]] * question.n if tuple(prompt) in self._same else group
-            for prompt, group in zip(question.prompts, groups, strict=True)
+            [group[0]] * request.n if tuple(prompt) in self._same else group
+            for prompt, group in zip(request.prompts, groups, strict=True)
         ]
 
 
@@ -211,7 +211,7 @@ def test_resample_replaces_boards(
     for results, seed in ((other, 6), (first, 5), (again, 5)):
         sampler = UnevenSampler(policy, many, same)
         given = many.take(range(8))
-        drawn = roll_out(run, sampler, given, question_of(run, given, seed=seed), seconds={})
+        drawn = roll_out(run, sampler, given, rollout_request(run, given, seed=seed), seconds={})
         learned, counts = resample(run, sampler, drawn, spare, seed=seed, seconds={})  # type: ignore[arg-type]
         results += [sampler.seeds, learned.prompts, learned.rewards.tolist(), counts, sampler.asked]
     assert first == again
@@ -244,8 +244,8 @@ class CutSampler(ToldSampler):
         super().__init__(policy, boards)
         self._cut = cut  # bool (prompts, completions)
 
-    def sample(self, question: Question) -> list[list[Completion]]:
-        groups = super().sample(question)
+    def sample(self, request: SamplingRequest) -> list[list[Completion]]:
+        groups = super().sample(request)
         return [
             [replace(one, truncated=bool(cut)) for one, cut in zip(group, row, strict=True)]
             for group, row in zip(groups, self._cut, strict=True)
@@ -259,7 +259,7 @@ def test_cut_answers_may_be_masked(masked: bool, boards: InstanceSet, opened: Op
     cut = np.zeros((8, 4), bool)
     cut[0, 1] = cut[2, 3] = cut[3, [1, 3]] = cut[4, 2] = True
     sampler: Any = CutSampler(policy, boards, cut)
-    rollout = roll_out(run, sampler, boards, question_of(run, boards, seed=0), seconds={})
+    rollout = roll_out(run, sampler, boards, rollout_request(run, boards, seed=0), seconds={})
     batch = rollout_batch(run, state.params, rollout)
     learned = set(np.unique(batch.groups.completions).tolist()) - {-1}
     counted = {row: batch.copies[batch.groups.completions == row].tolist() for row in learned}
@@ -289,8 +289,8 @@ def test_cut_answers_may_be_masked(masked: bool, boards: InstanceSet, opened: Op
 class WaveringSampler(ToldSampler):
     """Has other log-probabilities for the third answer to each prompt than for the first."""
 
-    def sample(self, question: Question) -> list[list[Completion]]:
-        groups = super().sample(question)
+    def sample(self, request: SamplingRequest) -> list[list[Completion]]:
+        groups = super().sample(request)
         for group in groups:
             group[2] = replace(group[2], logprobs=np.nextafter(group[2].logprobs, np.float32(0)))
         return groups
@@ -300,7 +300,7 @@ class WaveringSampler(ToldSampler):
 def test_equal_answers_merge(told: type[ToldSampler], boards: InstanceSet, opened: Opened) -> None:
     run, state = opened()
     sampler: Any = told(run.policy, boards)
-    rollout = roll_out(run, sampler, boards, question_of(run, boards, seed=0), seconds={})
+    rollout = roll_out(run, sampler, boards, rollout_request(run, boards, seed=0), seconds={})
     rollout.rewards[1] = [1, 0, 1, 0.5]  # the same answers, paid otherwise
     batch = rollout_batch(run, state.params, rollout)
     plans = {0: 2} if told is ToldSampler else {0: 1, 2: 1}

@@ -83,8 +83,8 @@ def test_an_update_with_rehearsal_learns_designs_too(run_and_state, boards, sile
     sampler = ToldSampler(run.policy, boards)
     if silent:  # every answer is the same, so that GRPO learns nothing
         told = sampler.sample
-        sampler.sample = lambda question: [  # type: ignore[method-assign]
-            [group[0]] * question.n for group in told(question)
+        sampler.sample = lambda request: [  # type: ignore[method-assign]
+            [group[0]] * request.n for group in told(request)
         ]
     designs = Rehearsal(run, 4).batch("rehearsal", 1, 1)
     before = design_nats(run.policy, state.params, designs)

@@ -9,7 +9,7 @@ import pytest
 from tests.paths import TINY
 from training.phases import validate as phase
 from training.phases.validate import CHUNK, answer, encode_prompts
-from training.sampling.sampler import Completion, Question
+from training.sampling.sampler import Completion, SamplingRequest
 from training.schema import load
 
 CONFIG = load(TINY)
@@ -36,13 +36,13 @@ class _Echo:
     """A sampler that answers each prompt with its tokens and the seed, and keeps the questions."""
 
     def __init__(self) -> None:
-        self.asked: list[Question] = []
+        self.asked: list[SamplingRequest] = []
 
-    def sample(self, question: Question) -> list[list[Completion]]:
-        self.asked.append(question)
+    def sample(self, request: SamplingRequest) -> list[list[Completion]]:
+        self.asked.append(request)
         return [
-            [Completion((*prompt, question.seed), np.zeros(3, np.float32), truncated=False)]
-            for prompt in question.prompts
+            [Completion((*prompt, request.seed), np.zeros(3, np.float32), truncated=False)]
+            for prompt in request.prompts
         ]
 
 

@@ -12,10 +12,10 @@ from tests.training.small_lakes import small_lakes, untrained_policy
 from training.phases.grpo_update import rollout_batch
 from training.policy.policy import load_policy
 from training.rollout.instances import InstanceSet
-from training.rollout.rollout import Rollout, question_of, roll_out, rollout_metrics
+from training.rollout.rollout import Rollout, roll_out, rollout_metrics, rollout_request
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
-from training.sampling.sampler import Completion, Question
+from training.sampling.sampler import Completion, SamplingRequest
 from training.schema import load
 
 
@@ -25,8 +25,8 @@ class ToldSampler:
     def __init__(self, groups: list[list[Completion]]) -> None:
         self._groups = groups
 
-    def sample(self, question: Question) -> list[list[Completion]]:
-        assert [question.n] * len(question.prompts) == [len(group) for group in self._groups]
+    def sample(self, request: SamplingRequest) -> list[list[Completion]]:
+        assert [request.n] * len(request.prompts) == [len(group) for group in self._groups]
         return self._groups
 
 
@@ -50,8 +50,8 @@ def opened(folder: Path, boards: InstanceSet, *overrides: str) -> tuple[ActiveRu
 
 def rolled_out(run: ActiveRun, groups: list[list[Completion]]) -> Rollout:
     sampler: Any = ToldSampler(groups)
-    question = question_of(run, run.validation, seed=0)
-    return roll_out(run, sampler, run.validation, question, seconds={})
+    request = rollout_request(run, run.validation, seed=0)
+    return roll_out(run, sampler, run.validation, request, seconds={})
 
 
 def unreadable(run: ActiveRun, length: int, logprobs: Any = -3.0, cut: bool = False) -> Completion:

@@ -23,7 +23,7 @@ from tests.training.sampling.untrained import open_untrained
 from training.errors import UserError
 from training.policy.policy import Policy
 from training.sampling.engine_watch import engine_processes
-from training.sampling.sampler import Question, check_agreement
+from training.sampling.sampler import SamplingRequest, check_agreement
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import Sampling
 from training.weight_transfer import transport
@@ -91,12 +91,12 @@ def killed(folder: Path) -> None:
         killed_at = time.monotonic()
         os.kill(core.pid, signal.SIGKILL)
 
-    question = Question([[5, 30, 31]] * 64, 4, 1.0, max_tokens=500, stop_token_ids=[], seed=1)
+    request = SamplingRequest([[5, 30, 31]] * 64, 4, 1.0, max_tokens=500, stop_token_ids=[], seed=1)
     threading.Timer(2.0, kill).start()
     message = ""
     try:
         while True:
-            sampler.sample(question)
+            sampler.sample(request)
     except UserError as error:
         message = str(error)
     seconds = time.monotonic() - killed_at

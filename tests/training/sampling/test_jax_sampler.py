@@ -16,7 +16,7 @@ from training.learner import grpo
 from training.learner.batching import pad_sequences
 from training.policy.policy import Policy, load_policy, make_policy
 from training.sampling.jax_sampler import JaxSampler
-from training.sampling.sampler import PromptTooLongError, Question, check_agreement
+from training.sampling.sampler import PromptTooLongError, SamplingRequest, check_agreement
 from training.schema import Sampling, load
 from training.weight_transfer.checksums import SyncError
 
@@ -43,8 +43,10 @@ def sampler(policy: tuple[Policy, Any]) -> JaxSampler:
 
 
 def _sample(sampler: JaxSampler, prompts: Any = PROMPTS, **changes: Any) -> list:
-    question = Question(prompts, 4, temperature=1.0, max_tokens=12, stop_token_ids=[2], seed=2**40)
-    return sampler.sample(replace(question, **changes))
+    request = SamplingRequest(
+        prompts, 4, temperature=1.0, max_tokens=12, stop_token_ids=[2], seed=2**40
+    )
+    return sampler.sample(replace(request, **changes))
 
 
 def _tokens(groups: list) -> list:

@@ -12,7 +12,7 @@ from training.errors import UserError
 from training.sampling import prefetching
 from training.sampling.jax_sampler import JaxSampler
 from training.sampling.prefetching import PrefetchingSampler
-from training.sampling.sampler import Completion, Question
+from training.sampling.sampler import Completion, SamplingRequest
 
 ARGUMENTS: dict[str, Any] = {"n": 2, "temperature": 0.7, "max_tokens": 9, "stop_token_ids": [2]}
 
@@ -31,15 +31,15 @@ class Engine:
         self.closed = False
         self.gives_up = True  # a rollout, once it is closed
 
-    def sample(self, question: Question) -> list[list[Completion]]:
+    def sample(self, request: SamplingRequest) -> list[list[Completion]]:
         here = threading.current_thread()
         assert here is threading.main_thread() or self.held.wait(20)
-        self.asked.append((question.seed, here.name))
+        self.asked.append((request.seed, here.name))
         number = float(np.pi) * (1 + int(self.weight_version))
         one = Completion(
-            (question.seed, int(self.weight_version)), np.float32([-number, -0.1]), False
+            (request.seed, int(self.weight_version)), np.float32([-number, -0.1]), False
         )
-        return [[one] * question.n for _ in question.prompts]
+        return [[one] * request.n for _ in request.prompts]
 
     def close(self) -> None:
         self.closed = True
@@ -52,8 +52,8 @@ class Engine:
 
 def ask(sampler: PrefetchingSampler, seed: int, ahead: int | None = None) -> Completion:
     if ahead is not None:
-        sampler.expect(Question([[3, 4]], seed=ahead, **ARGUMENTS))
-    groups = sampler.sample(Question([np.array([3, 4])], seed=seed, **ARGUMENTS))
+        sampler.expect(SamplingRequest([[3, 4]], seed=ahead, **ARGUMENTS))
+    groups = sampler.sample(SamplingRequest([np.array([3, 4])], seed=seed, **ARGUMENTS))
     assert [len(group) for group in groups] == [2]
     return groups[0][0]
 
@@ -90,13 +90,13 @@ def test_sync_waits_for_a_prefetched_rollout() -> None:
 def test_an_error_of_the_engine_reaches_whoever_asks_next() -> None:
     engine = Engine()
     sampler = PrefetchingSampler(engine)
-    sampler.expect(Question([[3, 4]], seed=11, **ARGUMENTS))
+    sampler.expect(SamplingRequest([[3, 4]], seed=11, **ARGUMENTS))
     first = engine.sample
 
-    def fail(question: Question) -> Any:
-        if question.seed == 11:
+    def fail(request: SamplingRequest) -> Any:
+        if request.seed == 11:
             raise UserError("the servers are gone")
-        return first(question)
+        return first(request)
 
     engine.sample = fail  # type: ignore[method-assign]
     ask(sampler, 10)

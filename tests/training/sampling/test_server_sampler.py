@@ -18,7 +18,7 @@ from tests.training.sampling.engine_process import corrupt_norm
 from tests.training.sampling.untrained import moved, open_untrained
 from training.errors import UserError
 from training.policy.policy import Policy
-from training.sampling.sampler import Completion, Question, check_agreement
+from training.sampling.sampler import Completion, SamplingRequest, check_agreement
 from training.sampling.server_sampler import ServerSampler
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import Sampling
@@ -28,7 +28,7 @@ from training.weight_transfer.checksums import SyncError
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 PROMPTS = [[5, 30, 31, 90, 120, 7, 8], [5, 30, 31, 90], [44, 3], [9, 10, 11] * 7, [12], [13, 14]]
-QUESTION = Question(PROMPTS, 3, temperature=1.0, max_tokens=24, stop_token_ids=[2], seed=5)
+REQUEST = SamplingRequest(PROMPTS, 3, temperature=1.0, max_tokens=24, stop_token_ids=[2], seed=5)
 SEQUENCES = [PROMPTS[0] * times for times in (1, 4)]
 ENGINE = {"max_model_len": 512, "max_num_seqs": 64}
 
@@ -80,8 +80,8 @@ def tokens(groups: list[list[Completion]]) -> list[list[tuple[int, ...]]]:
 def test_the_server_answers_as_the_engine_in_process(
     changes: dict[str, Any], synced: ServerSampler, in_process: VllmSampler
 ) -> None:
-    question = replace(QUESTION, **changes)
-    ours, theirs = in_process.sample(question), synced.sample(question)
+    request = replace(REQUEST, **changes)
+    ours, theirs = in_process.sample(request), synced.sample(request)
     assert tokens(theirs) == tokens(ours)
     for one, other in zip(ours, theirs, strict=True):
         for completion, served in zip(one, other, strict=True):
@@ -90,14 +90,14 @@ def test_the_server_answers_as_the_engine_in_process(
 
 
 def test_chosen_places_are_answered_as_among_all(synced: ServerSampler) -> None:
-    everything = tokens(synced.sample(QUESTION))
-    chosen = tokens(synced.sample(replace(QUESTION, chosen=[4, 1])))
+    everything = tokens(synced.sample(REQUEST))
+    chosen = tokens(synced.sample(replace(REQUEST, chosen=[4, 1])))
     assert chosen == [everything[4], everything[1]]
-    assert synced.sample(replace(QUESTION, chosen=[])) == []
+    assert synced.sample(replace(REQUEST, chosen=[])) == []
 
 
 def test_a_form_is_kept_to(synced: ServerSampler, policy: tuple[Policy, Any]) -> None:
-    groups = synced.sample(replace(QUESTION, form="(UP|DOWN)"))
+    groups = synced.sample(replace(REQUEST, form="(UP|DOWN)"))
     texts = {policy[0].decode(one.token_ids) for group in groups for one in group}
     assert texts == {"UP", "DOWN"}
 
@@ -119,9 +119,9 @@ def test_a_wrong_update_stops_the_sync_and_every_answer_after_it(
         with pytest.raises(SyncError):
             synced.sync(made.tensors(moved(params, 0.2)))
     with pytest.raises(SyncError, match="has not received weights, or their sync failed"):
-        synced.sample(QUESTION)
+        synced.sample(REQUEST)
     synced.sync(made.tensors(params))
-    synced.sample(QUESTION)
+    synced.sample(REQUEST)
 
 
 def test_foreign_server_weights_are_rejected(synced: ServerSampler) -> None:
@@ -129,7 +129,7 @@ def test_foreign_server_weights_are_rejected(synced: ServerSampler) -> None:
     body = {"new_version": "of another run"}
     httpx2.post(f"{address}/update_weight_version", json=body, timeout=60).raise_for_status()
     with pytest.raises(SyncError, match=f"version of another run, expected is {held}"):
-        synced.sample(QUESTION)
+        synced.sample(REQUEST)
 
 
 def test_a_server_elsewhere_gets_its_weights_through_a_folder(
@@ -157,7 +157,7 @@ def test_server_death_during_an_answer_is_named(synced: ServerSampler) -> None:
 
     def ask_for_ever() -> None:
         while True:
-            synced.sample(replace(QUESTION, max_tokens=300, stop_token_ids=[]))
+            synced.sample(replace(REQUEST, max_tokens=300, stop_token_ids=[]))
 
     threading.Timer(0.5, kill).start()
     with pytest.raises(UserError, match=r"is gone: .* resumes the run from its last checkpoint"):

@@ -29,7 +29,7 @@ from training.learner import grpo
 from training.learner.batching import pad_sequences
 from training.policy.policy import Policy
 from training.sampling.model_server import OtherModels
-from training.sampling.sampler import Question, check_agreement
+from training.sampling.sampler import SamplingRequest, check_agreement
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import EngineerChoice, Sampling, engineer_section, load
 from training.threads import in_thread
@@ -69,8 +69,10 @@ def synced(sampler: VllmSampler, policy: tuple[Policy, Any]) -> VllmSampler:
 
 def _sample(sampler: VllmSampler, **changes: Any) -> list:
     prompts = [PROMPT, PROMPT[:4], PROMPT * 3]
-    question = Question(prompts, 4, temperature=1.0, max_tokens=12, stop_token_ids=[2], seed=5)
-    return sampler.sample(replace(question, **changes))
+    request = SamplingRequest(
+        prompts, 4, temperature=1.0, max_tokens=12, stop_token_ids=[2], seed=5
+    )
+    return sampler.sample(replace(request, **changes))
 
 
 @pytest.mark.slow

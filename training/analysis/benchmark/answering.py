@@ -17,7 +17,7 @@ from training.policy.policy import Policy
 from training.prompts import board_prompt
 from training.run.progress import console
 from training.run.records import Count, Record
-from training.sampling.sampler import Question, Sampler
+from training.sampling.sampler import Sampler, SamplingRequest
 from training.sampling.vllm_sampler import sampling_seeds
 from training.schema import RunConfig
 
@@ -33,7 +33,7 @@ FAILURES_IN_A_ROW = 8
 
 
 Asked = tuple[int, int]
-"""A question: the index of a board in the benchmark, and the number of the answer to it."""
+"""A request: the index of a board in the benchmark, and the number of the answer to it."""
 
 
 class BenchmarkAnswer(Record):
@@ -64,7 +64,7 @@ class SamplerAnswerer:
         return f"weights {self._sampler.weight_version}"
 
     def answer(self, asked: Sequence[Asked]) -> Iterator[BenchmarkAnswer]:
-        """Yield an answer per question; its seed depends only on the board and the number."""
+        """Yield an answer per request; its seed depends only on the board and the number."""
         batch = max(CHUNK, _ROUNDS_OF_AN_ENGINE * self._config.sampling.max_num_seqs)
         for sample, alike in groupby(sorted(asked, key=_number), key=_number):
             places = [place for place, _ in alike]
@@ -72,7 +72,7 @@ class SamplerAnswerer:
                 yield from self._answer(places[first : first + batch], sample)
 
     def _answer(self, places: Sequence[int], sample: int) -> Iterator[BenchmarkAnswer]:
-        question = Question(
+        request = SamplingRequest(
             prompts=self._prompts,
             n=1,
             temperature=self._config.validation.temperature,
@@ -83,7 +83,7 @@ class SamplerAnswerer:
             seed=_seed(self._config, sample),
             chosen=places,
         )
-        for place, (completion,) in zip(places, self._sampler.sample(question), strict=True):
+        for place, (completion,) in zip(places, self._sampler.sample(request), strict=True):
             config, sample_id = self._boards[place].key
             yield BenchmarkAnswer(
                 config=config,
@@ -144,8 +144,8 @@ class EndpointAnswerer:
             return opening_mark(prompt)
         return THINKING if self._config.prompt.thinking else ""
 
-    def _ask(self, question: tuple[int, int, int]) -> BenchmarkAnswer | EngineerError:
-        place, sample, seed = question
+    def _ask(self, request: tuple[int, int, int]) -> BenchmarkAnswer | EngineerError:
+        place, sample, seed = request
         config, board = self._config, self._boards[place]
         prompt = _prompt(config, board)
         try:

@@ -21,7 +21,7 @@ from training.run.records import Digest, Record
 from training.run.typed_files import JsonFile, JsonLog, TextFile
 from training.schema import Prompt, RunConfig
 
-BESIDE = ("Qwen3-4B (base)", "Qwen3-4B + GRPO (random)", "Qwen3-4B + GRPO + Ours")
+COMPARED_MODELS = ("Qwen3-4B (base)", "Qwen3-4B + GRPO (random)", "Qwen3-4B + GRPO + Ours")
 """The published models shown for comparison."""
 
 
@@ -58,14 +58,14 @@ class EvaluationDirectory:
                 raise UserError(f"{self.path}: {problem}")
             self.evaluation.write(evaluation)
             return
-        theirs = self.evaluation.read()
-        for name in dict.fromkeys([*theirs.files, *evaluation.files]):
-            if theirs.files.get(name) != evaluation.files.get(name):
+        existing = self.evaluation.read()
+        for name in dict.fromkeys([*existing.files, *evaluation.files]):
+            if existing.files.get(name) != evaluation.files.get(name):
                 raise UserError(
                     f"{folder.path / name}: holds other boards than those that {self.path} has "
                     "answers to; choose another --output"
                 )
-        trees = (json.loads(one.model_dump_json()) for one in (theirs, evaluation))
+        trees = (json.loads(record.model_dump_json()) for record in (existing, evaluation))
         if differences := differing_keys(*trees):
             raise UserError(
                 f"{self.path}: holds another evaluation, which differs in "
@@ -75,15 +75,16 @@ class EvaluationDirectory:
     def read_answers(self) -> dict[tuple[str, str], dict[int, BenchmarkAnswer]]:
         """Return the existing answers by board and number; the first of duplicates counts."""
         answers: dict[tuple[str, str], dict[int, BenchmarkAnswer]] = {}
-        for one in self.answers.read():
-            answers.setdefault((one.config, one.sample_id), {}).setdefault(one.sample, one)
+        for answer in self.answers.read():
+            by_number = answers.setdefault((answer.config, answer.sample_id), {})
+            by_number.setdefault(answer.sample, answer)
         return answers
 
 
 def evaluate_benchmark(
     config: RunConfig,
     folder: BenchmarkFolder,
-    places: Sequence[int],  # of the boards that are asked for
+    board_indices: Sequence[int],  # the boards to answer, as indices of `folder.boards`
     answerer: AbstractContextManager[Answerer],
     output: Path,
     *,
@@ -97,11 +98,11 @@ def evaluate_benchmark(
     Raises:
         UserError: `output` contains another evaluation, or the model is unavailable.
     """
-    boards = [folder.boards[place] for place in places]
-    published, directory = published_beside(boards), EvaluationDirectory(output)
-    with answerer as source:
+    boards = [folder.boards[index] for index in board_indices]
+    published, directory = comparable_results(boards), EvaluationDirectory(output)
+    with answerer as opened:
         evaluation = EvaluationRecord(
-            model=source.model,
+            model=opened.model,
             files=folder.files,
             prompt=config.prompt,
             temperature=config.validation.temperature,
@@ -113,7 +114,7 @@ def evaluate_benchmark(
         directory.claim(evaluation, folder)
         with hold(output):
             directory.claim(evaluation, folder)  # another process may have been first
-            _answer(directory, folder, places, source, samples)
+            _answer(directory, folder, board_indices, opened, samples)
             judged = judge(config, boards, directory.read_answers(), samples)
             if not judged:
                 raise UserError(f"{output}: holds no answer to the boards that were asked for")
@@ -127,10 +128,12 @@ def evaluate_benchmark(
     return not missing
 
 
-def published_beside(boards: Sequence[BenchmarkBoard]) -> list[PublishedResult]:
+def comparable_results(boards: Sequence[BenchmarkBoard]) -> list[PublishedResult]:
     """Return the published results, with aggregates only if all their cells are selected."""
     selection = {(board.num_agents, board.size) for board in boards}
-    rows = [result for name in BESIDE for result in published_results() if result.model == name]
+    rows = [
+        result for name in COMPARED_MODELS for result in published_results() if result.model == name
+    ]
     cells = {(row.num_agents, row.size) for row in rows if row.size is not None}
 
     def complete(agents: int) -> bool:
@@ -143,26 +146,26 @@ def published_beside(boards: Sequence[BenchmarkBoard]) -> list[PublishedResult]:
 def _answer(
     directory: EvaluationDirectory,
     folder: BenchmarkFolder,
-    places: Sequence[int],
+    board_indices: Sequence[int],
     answerer: Answerer,
     samples: int,
 ) -> None:
     """Request the missing answers, and save each when it arrives."""
     answers = directory.read_answers()
-    questions = [
-        (place, sample)
-        for place in places
+    requests = [
+        (index, sample)
+        for index in board_indices
         for sample in range(samples)
-        if sample not in answers.get(folder.boards[place].key, {})
+        if sample not in answers.get(folder.boards[index].key, {})
     ]
-    total = samples * len(places)
-    done = total - len(questions)
+    total = samples * len(board_indices)
+    done = total - len(requests)
     if done:
         console.print(f"{done} of {total} answers are there already.")
-    if not questions:
+    if not requests:
         return
     with track("benchmark", total, start=done, unit="answers") as advance:
-        for answer in answerer.answer(questions):
+        for answer in answerer.answer(requests):
             directory.answers.append(answer)
             done += 1
             advance(done)

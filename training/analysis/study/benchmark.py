@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from jaxlake.datasets import PublishedResult
 from training.analysis import METRIC_NAMES
 from training.analysis.benchmark.boards import BenchmarkBoard, BenchmarkFolder
-from training.analysis.benchmark.evaluate import EvaluationDirectory, published_beside
+from training.analysis.benchmark.evaluate import EvaluationDirectory, comparable_results
 from training.analysis.benchmark.results import judge
 from training.analysis.study.config import Study, StudyRun
 from training.analysis.study.contrasts import contrast, mean_interval
@@ -72,7 +72,7 @@ def write_tables(study: Study, directory: StudyDirectory, folder: BenchmarkFolde
     ]
     if not runs:
         raise UserError(f"{directory.path}: no run has answers to all boards of {folder.path}")
-    published = published_beside(folder.boards)
+    published = comparable_results(folder.boards)
     results = compare(study, folder.boards, runs, published)
     file = JsonFile(directory.path / "benchmark" / "results.json", TypeAdapter(Results))
     file.write(results)

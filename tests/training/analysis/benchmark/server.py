@@ -8,7 +8,7 @@ from typing import Any
 from tests.paths import ROOT
 from tests.training.sampling.stand_in_server import StandInServer
 from training.analysis.evaluation import frozen_policy, model_folder
-from training.sampling.sampler import Question
+from training.sampling.sampler import SamplingRequest
 from training.schema import load
 
 SETTINGS = ["sampling.engine=jax", "validation.temperature=0", "sampling.max_num_seqs=32"]
@@ -42,7 +42,7 @@ class ModelServer(StandInServer):
         return 400 if self.refuse_after is not None and self.answered >= self.refuse_after else None
 
     def answer(self, path: str, body: Any) -> Any:
-        question = Question(
+        request = SamplingRequest(
             prompts=[self._policy.encode_prompt(body["prompt"])],
             n=1,
             temperature=body["temperature"],
@@ -51,7 +51,7 @@ class ModelServer(StandInServer):
             seed=body["seed"],
         )
         with self._lock:
-            ((completion,),) = self._sampler.sample(question)
+            ((completion,),) = self._sampler.sample(request)
             self.answered += 1
         text = self._policy.decode(completion.token_ids)
         usage = {"completion_tokens": len(completion.token_ids)}

@@ -11,7 +11,7 @@ from tests.paths import ROOT
 from training.analysis.benchmark import evaluate
 from training.analysis.benchmark.answering import BenchmarkAnswer
 from training.analysis.benchmark.boards import BenchmarkBoard, read_folder
-from training.analysis.benchmark.evaluate import published_beside
+from training.analysis.benchmark.evaluate import comparable_results
 from training.analysis.benchmark.results import judge, print_rates, results_json
 from training.errors import UserError
 from training.schema import load
@@ -91,10 +91,10 @@ def of_five(tmp_path: Path) -> Path:
 def test_print_rates_shows_published_numbers(
     of_five: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(evaluate, "BESIDE", ("Kimi-K2.5", "Qwen3-4B (base)"))
+    monkeypatch.setattr(evaluate, "COMPARED_MODELS", ("Kimi-K2.5", "Qwen3-4B (base)"))
     boards = read_folder(of_five).boards
     answers = {one.key: answer("?") for one in boards}
-    published = published_beside(boards)
+    published = comparable_results(boards)
     judged = judge(CONFIG, boards, answers)
     print_rates(judged, published)
     printed = capsys.readouterr().out
@@ -111,7 +111,7 @@ def test_print_rates_shows_published_numbers(
         "misprinted": ["valid"],
     }
     # Without all of its sizes a published aggregate is of other boards.
-    some = published_beside(boards[:3])
+    some = comparable_results(boards[:3])
     assert all(one.size is not None for one in some if one.num_agents == 5)
 
 
