@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 import numpy as np
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from engineer.context.symbols import GroupReadout, Readout, symbols_text
 from engineer.domain import Domain
@@ -23,67 +23,80 @@ READS_FROM = 0.9
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-class Reader(Protocol):
+class MeasuredModel(Protocol):
     """Protocol of the measured models."""
 
     def answers(self, contexts: Sequence[str]) -> list[str]:
         """Return the greedy answer to each context, without constrained decoding."""
 
-    def nats(self, contexts: Sequence[str], answers: Sequence[str]) -> list[float]:
+    def answer_costs(self, contexts: Sequence[str], answers: Sequence[str]) -> list[float]:
         """Return the negative log-probability of each answer, including its end, in nats."""
 
 
-class FactReading(FrozenModel):
+class FactEffect(FrozenModel):
     """The effect of swapping one fact on a model."""
+
+    # Aliases are the keys of `reading.json`.
+    model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
 
     fact: Fact
     gap: float  # mean increase of the rule's answer's cost, nats
     gap_error: float = Field(ge=0.0)
-    """Standard error of the gap for independent contexts; it is too small for those of a run."""
-    turned: int = Field(ge=0)  # edits of the rule that change with the swap
-    flips: Share | None
+    """Standard error of `gap`, assuming independent contexts. It is too small for contexts of a
+    real run, where the same few recur."""
+    rule_changes: int = Field(alias="turned", ge=0)  # edits of the rule that change with the swap
+    flip_rate: Share | None = Field(alias="flips")
     """Share of these at which the model's edit changes too; null: there are none."""
 
 
-class Reading(FrozenModel):
+class ReadingReport(FrozenModel):
     """The reading measurements of a model."""
 
+    # Aliases are the keys of `reading.json`.
+    model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
+
     contexts: int = Field(ge=1)  # contexts shown as they are
-    nats: float = Field(ge=0.0)  # mean cost of the rule's answer to these
+    answer_cost: float = Field(alias="nats", ge=0.0)  # mean cost of the rule's answers, nats
     well_formed: Share  # share of answers that hold edits, sums included
     right: Share  # share of the edits that equal the rule's
     unedited: Share  # the same for no edits at all
-    facts: tuple[FactReading, ...]
+    facts: tuple[FactEffect, ...]
 
     @property
     def unread(self) -> tuple[Fact, ...]:
         """The facts that the model does not follow."""
         return tuple(
-            fact.fact for fact in self.facts if fact.flips is not None and fact.flips < READS_FROM
+            effect.fact
+            for effect in self.facts
+            if effect.flip_rate is not None and effect.flip_rate < READS_FROM
         )
 
     @property
     def reads(self) -> bool:
         """Whether the model follows all measurable facts, and there is at least one."""
-        return not self.unread and any(fact.flips is not None for fact in self.facts)
+        return not self.unread and any(effect.flip_rate is not None for effect in self.facts)
 
     def sentence(self) -> str:
         """Return a sentence about the facts that the model reads."""
-        rates = [fact.flips for fact in self.facts if fact.flips is not None]
+        rates = [effect.flip_rate for effect in self.facts if effect.flip_rate is not None]
         if not rates:
-            return "Whether it reads can't be told: no swap changes the rule's edits."
+            return "Cannot tell whether it reads: no swap changes the rule's edits."
         if not self.unread:
-            gaps = [fact.gap for fact in self.facts]
+            gaps = [effect.gap for effect in self.facts]
             return (
                 f"It reads: for every fact at least {min(rates):.1%} of its edits change where the"
                 f" rule's do, and one swapped fact makes the rule's answer {min(gaps):.1f} to"
                 f" {max(gaps):.1f} nats less probable."
             )
         lacking = ", ".join(
-            f"{fact.fact} ({fact.flips:.1%})" for fact in self.facts if fact.fact in self.unread
+            f"{effect.fact} ({effect.flip_rate:.1%})"
+            for effect in self.facts
+            if effect.fact in self.unread
         )
         followed = ", ".join(
-            one.fact for one in self.facts if one.flips is not None and one.fact not in self.unread
+            effect.fact
+            for effect in self.facts
+            if effect.flip_rate is not None and effect.fact not in self.unread
         )
         if not followed:
             return f"It doesn't read: it does not follow {lacking}."
@@ -115,43 +128,45 @@ def reading_set(domain: Domain, count: int, seed: int) -> ReadingSet:
     return ReadingSet(domain, tuple(plain), swapped)
 
 
-def measure_reading(contexts: ReadingSet, reader: Reader) -> Reading:
-    """Measure a model on all contexts of a set; errors of the reader propagate."""
+def measure_reading(contexts: ReadingSet, model: MeasuredModel) -> ReadingReport:
+    """Measure a model on all contexts of a set; errors of the model propagate."""
     domain, space = contexts.domain, contexts.domain.space
     truth = [teacher_edits(readout, domain) for readout in contexts.plain]
     shown = [contexts.plain, *contexts.swapped.values()]
-    plain, *edits_by_fact = _ask_all(reader, shown, domain)
-    cost, *costs = _costs(reader, truth, shown, domain)
-    facts = []
-    of_facts = zip(contexts.swapped.items(), edits_by_fact, costs, strict=True)
-    for (fact, swapped), moved, swapped_cost in of_facts:
+    edits, *edits_by_fact = _ask_all(model, shown, domain)
+    cost, *costs = _costs(model, truth, shown, domain)
+    effects = []
+    swaps = zip(contexts.swapped.items(), edits_by_fact, costs, strict=True)
+    for (fact, swapped), swapped_edits, swapped_cost in swaps:
         increase = swapped_cost - cost
-        turned = [teacher_edits(readout, domain) for readout in swapped]
-        flips = [
+        swapped_truth = [teacher_edits(readout, domain) for readout in swapped]
+        flipped = [
             old[group][knob] != new[group][knob]
             and _MALFORMED not in (old[group][knob], new[group][knob])
-            for before, after, old, new in zip(truth, turned, plain, moved, strict=True)
+            for before, after, old, new in zip(
+                truth, swapped_truth, edits, swapped_edits, strict=True
+            )
             for group in space.groups
             for knob in space.knobs
             if before[group][knob] != after[group][knob]
         ]
-        facts.append(
-            FactReading(
+        effects.append(
+            FactEffect(
                 fact=fact,
                 gap=float(increase.mean()),
                 gap_error=float(increase.std(ddof=1) / np.sqrt(len(increase))),
-                turned=len(flips),
-                flips=float(np.mean(flips)) if flips else None,
+                rule_changes=len(flipped),
+                flip_rate=float(np.mean(flipped)) if flipped else None,
             )
         )
-    well_formed = [_balanced(one, domain) for one in plain]
-    return Reading(
+    well_formed = [_balanced(one, domain) for one in edits]
+    return ReadingReport(
         contexts=len(truth),
-        nats=float(cost.mean()),
+        answer_cost=float(cost.mean()),
         well_formed=float(np.mean(well_formed)),
-        right=_share_right(plain, truth),
+        right=_share_right(edits, truth),
         unedited=_share_right([_every(domain, 0)] * len(truth), truth),
-        facts=tuple(facts),
+        facts=tuple(effects),
     )
 
 
@@ -175,11 +190,11 @@ _MALFORMED = 2
 
 
 def _ask_all(
-    reader: Reader, shown: Sequence[Sequence[Readout]], domain: Domain
+    model: MeasuredModel, shown: Sequence[Sequence[Readout]], domain: Domain
 ) -> list[list[Edits]]:
     """Ask about all lists of contexts in one call, which is faster on batching engines."""
     texts = [text for readouts in shown for text in _texts(readouts, domain)]
-    edits = iter([_read_answer(text, domain) for text in reader.answers(texts)])
+    edits = iter([_read_answer(text, domain) for text in model.answers(texts)])
     return [[next(edits) for _ in readouts] for readouts in shown]
 
 
@@ -192,12 +207,12 @@ def _read_answer(text: str, domain: Domain) -> Edits:
 
 
 def _costs(
-    reader: Reader, truth: Sequence[Edits], shown: Sequence[Sequence[Readout]], domain: Domain
+    model: MeasuredModel, truth: Sequence[Edits], shown: Sequence[Sequence[Readout]], domain: Domain
 ) -> np.ndarray:
     """Return the negative log-probability of the rule's answers, float (lists, contexts), nats."""
     answers = [edits_text(one, domain) for one in truth] * len(shown)
     texts = [text for readouts in shown for text in _texts(readouts, domain)]
-    return np.reshape(reader.nats(texts, answers), (len(shown), len(truth)))
+    return np.reshape(model.answer_costs(texts, answers), (len(shown), len(truth)))
 
 
 def _every(domain: Domain, edit: int) -> Edits:
@@ -220,16 +235,16 @@ def _balanced(edits: Edits, domain: Domain) -> bool:
     return _MALFORMED not in moves and (1 in moves) == (-1 in moves)
 
 
-def format_reading(reading: Reading) -> str:
+def format_reading(reading: ReadingReport) -> str:
     """Format a reading as a table and sentences."""
     lines = [
-        f"{reading.contexts} contexts, {reading.nats:.2f} nats per answer of the rule",
+        f"{reading.contexts} contexts, {reading.answer_cost:.2f} nats per answer of the rule",
         f"well-formed answers {reading.well_formed:.1%}",
         f"edits as the rule's {reading.right:.1%} (no edits at all {reading.unedited:.1%})",
     ]
     lines += ["", f"{'fact':<14}{'gap, nats':>16}{'flips':>8}{'edits':>7}"]
-    for fact in reading.facts:
-        gap = f"{fact.gap:.2f} +- {fact.gap_error:.2f}"
-        flips = "-" if fact.flips is None else f"{fact.flips:.1%}"
-        lines.append(f"{fact.fact:<14}{gap:>16}{flips:>8}{fact.turned:>7}")
+    for effect in reading.facts:
+        gap = f"{effect.gap:.2f} +- {effect.gap_error:.2f}"
+        rate = "-" if effect.flip_rate is None else f"{effect.flip_rate:.1%}"
+        lines.append(f"{effect.fact:<14}{gap:>16}{rate:>8}{effect.rule_changes:>7}")
     return "\n".join([*lines, "", reading.sentence()])

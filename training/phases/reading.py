@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engineer.scoring.reading import Reading, measure_reading, reading_set
+from engineer.scoring.reading import ReadingReport, measure_reading, reading_set
 from training.environments.catalogue import domain_of
 from training.phases.stage_results import StageResult
 from training.policy.policy import Policy
@@ -19,7 +19,7 @@ SEED = 12
 
 
 @dataclass(frozen=True)
-class EngineReader:
+class EngineModel:
     """Adapter of a policy in an engine for `measure_reading`."""
 
     policy: Policy
@@ -42,21 +42,21 @@ class EngineReader:
             for prompt, (completion,) in zip(request.prompts, groups, strict=True)
         ]
 
-    def nats(self, contexts: Sequence[str], answers: Sequence[str]) -> list[float]:
+    def answer_costs(self, contexts: Sequence[str], answers: Sequence[str]) -> list[float]:
         """Return the negative log-likelihood of each answer at temperature 1, in nats."""
         prompts = [self.policy.encode_prompt(context) for context in contexts]
         ends = [self.policy.encode_answer(answer) for answer in answers]
         scores = self.sampler.score(
             [[*prompt, *answer] for prompt, answer in zip(prompts, ends, strict=True)]
         )
-        nats = [
+        costs = [
             -float(np.sum(one[len(prompt) :])) for prompt, one in zip(prompts, scores, strict=True)
         ]
         # Engines of several processes may round differently, so all use the values of process 0.
-        return list(broadcast_from_first("the scores of a reading", lambda: nats))
+        return list(broadcast_from_first("the scores of a reading", lambda: costs))
 
 
-def read(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> Reading | None:
+def read(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> ReadingReport | None:
     """Measure how the weights in force read compact contexts, and write `reading.json`.
 
     The result is None if this is disabled or the context is not compact.
@@ -68,9 +68,9 @@ def read(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> Re
     if file.exists():
         return file.read()
     with run.timed("reading", stage), working(f"stage {stage}: reading"):
-        reader = EngineReader(run.policy, sampler, choice.max_tokens)
+        model = EngineModel(run.policy, sampler, choice.max_tokens)
         contexts = reading_set(domain_of(run.config), choice.reading, SEED)
-        reading = measure_reading(contexts, reader)
+        reading = measure_reading(contexts, model)
         sampler.drop_cache()  # as in a run that resumes here
         file.write(reading)
     console.print(f"stage {stage}: reading: {reading.sentence()}", soft_wrap=True)

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from engineer import Attempt, Configuration
-from engineer.scoring.reading import Reading
+from engineer.scoring.reading import ReadingReport
 from jaxlake.files import has_room, make_room, require_plain_files, write_text_first
 from training.errors import UserError
 from training.run import records
@@ -82,7 +82,7 @@ class StageDirectory:
             path / "design_learning.jsonl", TypeAdapter(records.DesignUpdateRecord), sums=sums
         )
         # How well the weights in force read compact contexts, if measured.
-        self.reading = JsonFile(path / "reading.json", TypeAdapter(Reading), sums=sums)
+        self.reading = JsonFile(path / "reading.json", TypeAdapter(ReadingReport), sums=sums)
         # The engineer's notes for the next stage (its Summary block), and the prompt for them.
         self.notes = TextFile(path / "summary.txt", sums=sums)
         self.notes_prompt = TextFile(path / "summary_prompt.txt", sums=sums)

@@ -12,7 +12,7 @@ from engineer.edits import edits_text
 from engineer.engineers.rule import teacher_edits
 from engineer.lake import Bounds, lake_domain
 from engineer.scoring.reading import (
-    Reading,
+    ReadingReport,
     measure_reading,
     reading_set,
 )
@@ -71,7 +71,7 @@ class Follower:
     def answers(self, contexts: Sequence[str]) -> list[str]:
         return [self.garble(self._answer(context)) for context in contexts]
 
-    def nats(self, contexts: Sequence[str], answers: Sequence[str]) -> list[float]:
+    def answer_costs(self, contexts: Sequence[str], answers: Sequence[str]) -> list[float]:
         wrong = (
             sum(a != b for a, b in zip(self._answer(context), answer, strict=True))
             for context, answer in zip(contexts, answers, strict=True)
@@ -89,17 +89,21 @@ class Silent(Follower):
 CONTEXTS = reading_set(LAKE, 60, seed=1)
 
 
-def flips(reading: Reading) -> dict[str, float | None]:
-    return {one.fact: one.flips for one in reading.facts}
+def flips(reading: ReadingReport) -> dict[str, float | None]:
+    return {one.fact: one.flip_rate for one in reading.facts}
 
 
 def test_the_rule_itself_reads_every_fact():
     reading = measure_reading(CONTEXTS, Follower())
     assert set(flips(reading).values()) == {1.0}
     assert (reading.right, reading.well_formed) == (1.0, 1.0)
-    assert reading.nats == pytest.approx(0.1)
-    assert all(one.turned > 0 and one.gap > 2 * one.gap_error > 0 for one in reading.facts)
+    assert reading.answer_cost == pytest.approx(0.1)
+    assert all(one.rule_changes > 0 and one.gap > 2 * one.gap_error > 0 for one in reading.facts)
     assert reading.sentence().startswith("It reads: for every fact at least ")
+    record = reading.model_dump(mode="json")
+    assert record["nats"] == reading.answer_cost
+    assert record["facts"][0].keys() == {"fact", "gap", "gap_error", "turned", "flips"}
+    assert ReadingReport.model_validate(record) == reading
     gaps = [one.gap for one in reading.facts]
     assert f" {min(gaps):.1f} to {max(gaps):.1f} nats less probable." in reading.sentence()
 

@@ -32,7 +32,7 @@ def test_the_engine_scores_answers_as_the_trainer_does(folder: Path, tmp_path: P
     sampler = VllmSampler(tmp_path / "engine", Sampling(max_model_len=512))
     contexts = ["stage next\nn3 valid8 goal\nedits\n", "stage first\nn4 valid3\nedits\n"]
     answers = ["n3 + - =", "n4 ="]
-    scored = reading.EngineReader(policy, sampler, 16).nats(contexts, answers)
+    scored = reading.EngineModel(policy, sampler, 16).answer_costs(contexts, answers)
     sampler.close()
     for context, answer, nats in zip(contexts, answers, scored, strict=True):
         prompt, rest = policy.encode_prompt(context), policy.encode_answer(answer)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from engineer import Attempt, Configuration
-from engineer.scoring.reading import Reading
+from engineer.scoring.reading import ReadingReport
 from jaxlake.statistics.paired import PairedComparison
 from training.analysis import METRIC_NAMES
 from training.analysis.pages.charts import COLOURS
@@ -52,7 +52,7 @@ class ReportedStage:
     decision: records.DecisionRecord | None = None
     atlas: records.AtlasRecord | None = None  # measured by the engineer, or later
     gate: records.GateRecord | None = None  # compares with the weights that the stage began with
-    reading: Reading | None = None  # reading of the weights in force, if measured
+    reading: ReadingReport | None = None  # reading of the weights in force, if measured
     learning: tuple[records.DesignUpdateRecord, ...] = ()  # updates of learning to design
 
     @property
