@@ -23,7 +23,7 @@ from engineer.engineers.base import Engineer
 from engineer.evidence import GroupEvidence, HowDecided, StageEvidence, StageHistory
 from engineer.space import Configuration, FrozenModel, KnobSpace, KnobValues, Ratio, apportion
 
-SHARE = "share"
+SHARE = "data_ratio"
 """Name of the knob with a group's share of the training instances."""
 _EDIT = 0.1
 """Approximate change of a knob by one relative edit."""
@@ -46,8 +46,8 @@ def knob_domain(
 ) -> Domain:
     """Return the domain of an environment with the given groups and knobs.
 
-    Every group has all knobs and the knob `share`. Knobs are ratios from 0 (easiest instances) to
-    1 (hardest); the trainer maps them to its own parameters.
+    Every group has all knobs and the knob `data_ratio`. Knobs are ratios from 0 (easiest instances)
+    to 1 (hardest); the trainer maps them to its own parameters.
 
     Args:
         groups: Names of the kinds of instances, from easiest to hardest if they have an order.

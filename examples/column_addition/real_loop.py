@@ -1,7 +1,7 @@
 """Column addition for `jaxlake run`: a small language model learns it, stage by stage.
 
 `jaxlake run examples/column_addition/trainee.yaml` trains it;
-docs/tutorials/your_environment.md explains it.
+docs/tutorials/column_addition.md explains it.
 """
 
 from collections.abc import Sequence

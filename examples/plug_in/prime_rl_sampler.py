@@ -63,7 +63,7 @@ class EngineerSampler(TaskSampler):
         self.draws, self.seen, self.counts = state["draws"], state["seen"], dict(state["counts"])
 
     def metrics(self) -> dict[str, float]:
-        """Return the configuration in force, such as `hard/share`."""
+        """Return the configuration in force, such as `hard/data_ratio`."""
         knobs = self.designer.configuration.items()
         return {f"{group}/{knob}": value for group, row in knobs for knob, value in row.items()}
 

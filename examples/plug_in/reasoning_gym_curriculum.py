@@ -30,7 +30,7 @@ def configure(experiment: CurriculumExperiment, configuration: KnobValues) -> No
         }
         config = curriculum.generate_configuration(kept, experiment.context)
         composite.update_dataset_config(name, vars(config))
-        composite.update_dataset_weight(name, knobs["share"])
+        composite.update_dataset_weight(name, knobs["data_ratio"])
 
 
 def counts_of(experiment: CurriculumExperiment) -> dict[str, tuple[int, int]]:

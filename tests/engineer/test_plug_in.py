@@ -22,17 +22,17 @@ DOMAIN = knob_domain(("sums", "products"), {"digits": "digits of each number"})
 
 def test_design_follows_the_counts():
     designer = Designer(DOMAIN, LearnabilityEngineer())
-    assert designer.configuration["sums"] == {"share": 0.5, "digits": 0.0}
+    assert designer.configuration["sums"] == {"data_ratio": 0.5, "digits": 0.0}
     record = designer.design({"sums": (np.int64(64), 64), "products": (32, 64)})
     assert record.kind == "accepted"
     assert {change.field for change in record.diff} == {
-        "sums.share",
+        "sums.data_ratio",
         "sums.digits",
-        "products.share",
+        "products.data_ratio",
     }
     assert designer.configuration == {
-        "sums": {"share": 0.05, "digits": 0.1},
-        "products": {"share": 0.95, "digits": 0.0},
+        "sums": {"data_ratio": 0.05, "digits": 0.1},
+        "products": {"data_ratio": 0.95, "digits": 0.0},
     }
     assert "There was no training" not in record.context
 
@@ -92,7 +92,7 @@ def test_load_state_dict_resumes_alike():
         (("a b",), {}, "groups must be names without blanks, got 'a b'"),
         ((), {}, "groups must be one or more different names, got none"),
         (("a", "a"), {}, "groups must be one or more different names, got a, a"),
-        (("a",), {"share": "its share"}, "knobs must be one or more different names"),
+        (("a",), {"data_ratio": "its share"}, "knobs must be one or more different names"),
     ],
 )
 def test_knob_domain_rejects_bad_names(groups, knobs, message):
@@ -104,8 +104,8 @@ def test_draw_follows_share_and_difficulty():
     pool = Pool(["hard"] * 100 + ["easy"] * 100, [*range(100, 200), *range(100)])
     assert pool.groups == ("easy", "hard")
     configuration = {
-        "easy": {"share": 0.25, "difficulty": 1.0},
-        "hard": {"share": 0.75, "difficulty": 0.5},
+        "easy": {"data_ratio": 0.25, "difficulty": 1.0},
+        "hard": {"data_ratio": 0.75, "difficulty": 0.5},
     }
     rng = np.random.default_rng(0)
     rows = np.array([pool.draw(configuration, rng) for _ in range(400)])

@@ -36,7 +36,7 @@ def test_configure_sets_levels_and_weights():
 
     config = CurriculumExperimentConfig({"chain_sum": CurriculumAttributeConfig({"*": 0})})
     experiment = CurriculumExperiment("one", config, size=8, seed=0)
-    configure(experiment, {"chain_sum": {"share": 0.7, "difficulty": 0.5}})
+    configure(experiment, {"chain_sum": {"data_ratio": 0.7, "difficulty": 0.5}})
     changed = experiment.composite.datasets["chain_sum"].config
     assert (changed.min_terms, changed.max_terms) == (2, 7)
     assert (changed.min_digits, changed.max_digits) == (1, 5)

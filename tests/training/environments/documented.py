@@ -10,7 +10,7 @@ PAGE = (ROOT / "docs" / "tutorials" / "your_environment.md").read_text(encoding=
 
 def save_documented(folder: Path) -> Path:
     """Write the page's module and configuration into a folder, and return the latter's path."""
-    module, _ = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    (module,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     (configuration,) = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     (folder / "reversal.py").write_text(module, encoding="utf-8")
     (folder / "reversal.yaml").write_text(configuration, encoding="utf-8")
