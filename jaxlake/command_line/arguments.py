@@ -100,17 +100,17 @@ def number(
     kind: type[Number], low: float = -math.inf, high: float = math.inf
 ) -> Callable[[str], Number]:
     """Return an argument type for numbers from `low` to `high`."""
-    allowed = f"at least {low} is" if high == math.inf else f"{low} to {high} are"
+    allowed = f"at least {low}" if high == math.inf else f"from {low} to {high}"
     noun = "a whole number" if kind is int else "a number"
 
     def parse(text: str) -> Number:
         try:
             value = kind(text)
         except ValueError:
-            problem = f"got {text!r}, {noun} is needed, {allowed} allowed"
+            problem = f"got {text!r}; it must be {noun} {allowed}"
             raise argparse.ArgumentTypeError(problem) from None
         if not low <= value <= high:  # also rejects NaN
-            raise argparse.ArgumentTypeError(f"got {text}, {allowed} allowed")
+            raise argparse.ArgumentTypeError(f"got {text}; it must be {allowed}")
         return value
 
     return parse
@@ -133,7 +133,7 @@ def whole_numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError as error:
-        problem = f"got {text!r}, allowed are whole numbers separated by commas"
+        problem = f"got {text!r}; it must be whole numbers separated by commas"
         raise argparse.ArgumentTypeError(problem) from error
 
 
@@ -143,7 +143,8 @@ def refuse_ignored(args: argparse.Namespace, cause: str, options: Iterable[str])
         value = getattr(args, option.removeprefix("--").replace("-", "_"))
         if value is not None and value != []:
             text = " ".join(map(str, value)) if isinstance(value, list) else value
-            raise UserError(f"{option}: got {text}, not allowed with {cause}, which ignores it")
+            problem = f"it cannot be combined with {cause}, which ignores it"
+            raise UserError(f"{option} is {text}; {problem}")
 
 
 @contextmanager

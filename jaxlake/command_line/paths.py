@@ -29,10 +29,10 @@ def usable_folder(option: str, path: Path) -> Path:
     while not above.exists():
         above = above.parent
     if not above.is_dir():
-        problem = f"{above} is a file" if above != path.absolute() else "is a file"
-        raise UserError(f"{option}: got {path}, {problem}; a folder, or a new one, is allowed")
+        problem = f"{above} is a file" if above != path.absolute() else "a file"
+        raise UserError(f"{option} is {path}, {problem}; it must be a folder, or a new one")
     if not os.access(above, os.W_OK | os.X_OK):
-        raise UserError(f"{option}: got {path}, nothing can be written in {above}")
+        raise UserError(f"{option} is {path}, but nothing can be written in {above}")
     return path
 
 

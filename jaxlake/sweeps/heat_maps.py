@@ -176,7 +176,9 @@ def _axis_names(rows: Rows, x: str | None, y: str | None) -> tuple[str, str]:
 def _check_name(option: str, name: str, allowed: Any) -> None:
     if name not in allowed:
         names = ", ".join(allowed)
-        raise SweepError(f"{option}: got {name}, allowed are {names}{did_you_mean(name, allowed)}")
+        raise SweepError(
+            f"{option} is {name}; it must be one of {names}{did_you_mean(name, allowed)}"
+        )
 
 
 def _varies(rows: Rows, name: str) -> bool:

@@ -98,7 +98,7 @@ def grid_axis(field: str, name: str, value: Any) -> Choice:
     max_count = min(MAX_VALUES, high - low + 1) if knob.whole else MAX_VALUES
     if type(count) is not int or not 2 <= count <= max_count:
         raise SweepError(
-            f"{field}.count: got {shortened(count)}, allowed are whole numbers from 2 to "
+            f"{field}.count is {shortened(count)}; it must be a whole number from 2 to "
             f"{max_count:,.0f}"
         )
     # Rounded, so that three tenths are exactly 0.3.
@@ -117,14 +117,14 @@ def sample_axis(field: str, name: str, value: Any) -> Choice | Range:
 def _choice(field: str, knob: Knob, value: Any, *, distinct: bool) -> Choice:
     if value is None:
         if knob.default is None:
-            raise SweepError(f"{field}: is missing, {_allowed(knob)} are needed")
+            raise SweepError(f"{field} is missing; it must be {_allowed(knob)}")
         value = knob.default
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, str) or not isinstance(value, Sequence):
         value = [value]
     if not value or len(value) > MAX_VALUES:
-        raise SweepError(f"{field}: got {len(value):,} values, allowed are 1 to {MAX_VALUES:,}")
+        raise SweepError(f"{field} has {len(value):,} values; it must have 1 to {MAX_VALUES:,}")
     numbers = [_number(field, knob, item) for item in value]
     if distinct and len(set(numbers)) < len(numbers):
         repeated = Counter(numbers).most_common(1)[0][0]
@@ -153,12 +153,12 @@ def _number(field: str, knob: Knob, value: Any) -> float:
         value = value.item()
     number = isinstance(value, int if knob.whole else int | float) and not isinstance(value, bool)
     if not number or not knob.low <= value <= knob.high:
-        raise SweepError(f"{field}: got {shortened(value)}, allowed are {_allowed(knob)}")
+        raise SweepError(f"{field} is {shortened(value)}; it must be {_allowed(knob)}")
     return value if knob.whole else float(value)
 
 
 def _allowed(knob: Knob) -> str:
-    return f"{'whole ' if knob.whole else ''}numbers from {knob.low:g} to {knob.high:g}"
+    return f"a {'whole ' if knob.whole else ''}number from {knob.low:g} to {knob.high:g}"
 
 
 def _array(knob: Knob, values: Any) -> np.ndarray:

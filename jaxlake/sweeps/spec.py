@@ -69,7 +69,7 @@ class SweepSpec:
         if self.max_candidates is not None:
             _check_count("max_candidates", self.max_candidates, 1, 1 << 30)
         if not isinstance(self.tables, bool):
-            raise SweepError(f"tables: got {shortened(self.tables)}, allowed are true and false")
+            raise SweepError(f"tables is {shortened(self.tables)}; it must be true or false")
         try:
             conflict_policy(self.conflict)
         except (ValueError, TypeError) as error:
@@ -128,7 +128,7 @@ class SweepSpec:
         by_name = {}
         for name in policies:
             if not isinstance(name, str) or not name:
-                raise SweepError(f"policies: got {shortened(name)}, allowed are names")
+                raise SweepError(f"policies contains {shortened(name)}; it must be a list of names")
             try:
                 if isinstance(policies, Mapping):
                     check_policy(name, policies[name])
@@ -284,5 +284,5 @@ def _check_count(name: str, value: Any, low: int, high: int) -> None:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not low <= value <= high:
         raise SweepError(
-            f"{name}: got {shortened(value)}, allowed are whole numbers from {low:,} to {high:,}"
+            f"{name} is {shortened(value)}; it must be a whole number from {low:,} to {high:,}"
         )

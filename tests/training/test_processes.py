@@ -144,9 +144,9 @@ def test_sigterm_gives_status_143_and_ends_the_other_process(tmp_path, ended):
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ("--processes 2", "--processes: got a number"),
+        ("--processes 2", "--processes needs --coordinator HOST:PORT"),
         ("--coordinator host:1", "needs --processes and --process"),
-        ("--coordinator h:1 --processes 2 --process 2", "--process: got 2, allowed are 0 to 1"),
+        ("--coordinator h:1 --processes 2 --process 2", "--process is 2; it must be 0 to 1"),
     ],
 )
 def test_arguments_of_processes_belong_together(arguments, problem, capsys):

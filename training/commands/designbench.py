@@ -193,7 +193,7 @@ def _require_engineer(name: str, args: argparse.Namespace) -> None:
         return
     if "/" not in name:
         raise UserError(
-            f"--engineer: got {name!r}, allowed are {', '.join(SCRIPTED)}, jaxlake-base, "
+            f"--engineer is {name!r}; it must be one of {', '.join(SCRIPTED)}, jaxlake-base, "
             f"package.module:CLASS, a model's folder or hub name (with a /), or with --endpoint "
             f"a model's name there{did_you_mean(name, [*SCRIPTED, 'jaxlake-base'])}"
         )

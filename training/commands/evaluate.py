@@ -132,19 +132,19 @@ def run(args: argparse.Namespace) -> int:
 def _check_options(args: argparse.Namespace) -> None:
     """Raise a `UserError` for options that would be ignored."""
     if args.stage is not None and args.run_dir is None:
-        raise UserError(f"--stage: got {args.stage}, allowed with --run-dir only")
+        raise UserError(f"--stage is {args.stage}; it needs --run-dir")
     for names, parent in ((_OF_BENCHMARK, "benchmark"), (_OF_ENDPOINT, "endpoint")):
         options = [name for name in names if getattr(args, name) is not None]
         if options and getattr(args, parent) is None:
             option, value = options[0].replace("_", "-"), getattr(args, options[0])
-            raise UserError(f"--{option}: got {value}, allowed with --{parent} only")
+            raise UserError(f"--{option} is {value}; it needs --{parent}")
     if args.endpoint is not None and not args.name:
         raise UserError("--name: missing, --endpoint needs the model's name there")
 
 
 def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig", policy: Any) -> bool:
     if not args.benchmark.exists():
-        raise UserError(f"--benchmark: got {args.benchmark}, allowed is a folder")
+        raise UserError(f"--benchmark is {args.benchmark}; it must be a folder")
     from training.analysis.benchmark.boards import chosen_places, read_folder
     from training.analysis.benchmark.evaluate import evaluate_benchmark
     from training.commands.pairs import read_pairs
@@ -152,10 +152,10 @@ def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig", policy: A
     _ = config.lake  # the benchmark's boards are the lake's
     output = args.output or Path("runs/benchmark")
     if output.exists() and not output.is_dir():
-        raise UserError(f"--output: got {output}, a file; with --benchmark a folder is allowed")
+        raise UserError(f"--output is {output}, a file; with --benchmark it must be a folder")
     if output.resolve().is_relative_to(args.benchmark.resolve()):
         raise UserError(
-            f"--output: got {output}, allowed is a folder outside of --benchmark {args.benchmark}"
+            f"--output is {output}; it must be a folder outside of --benchmark {args.benchmark}"
         )
     request = read_pairs("--request", args.request or ())
     if decided := sorted(_DECIDED & set(request)):

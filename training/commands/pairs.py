@@ -15,7 +15,7 @@ def read_pairs(option: str, texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         key, equals, value = text.partition("=")
         if key in pairs:
-            raise UserError(f"{option}: got {key} twice, allowed is once")
+            raise UserError(f"{option} sets {key} twice; it must be set once")
         try:
             pairs[key] = parse_yaml(value)
             json.dumps(pairs[key], allow_nan=False)
@@ -23,7 +23,7 @@ def read_pairs(option: str, texts: Sequence[str]) -> dict[str, Any]:
             equals = ""
         if not equals or not key.isidentifier():
             raise UserError(
-                f"{option}: got {text!r}, allowed is KEY=VALUE, the value in YAML and such as "
-                "JSON can hold"
+                f"{option} is {text!r}; it must be KEY=VALUE, with a YAML value that JSON can "
+                "represent"
             )
     return pairs

@@ -27,12 +27,12 @@ Run all stages of a configuration. The same command resumes a run that was stopp
 --set replaces single values: --set grpo.learning_rate=3e-4 stages.count=2. --dry-run checks the
 configuration, prints what would be done and what it would take, and stops.
 
---from RUN starts a new run where RUN, finished or stopped, completed its last stage. Taken are the
-weights in force after it (with model.lora: adapters merged), the configuration that was designed
-for its next stage, and the history that the engineer reads. They replace model.pretrained,
-warm_start and environment.initial; all else is as CONFIG says. Not taken are the optimizer's state,
-updates of a stage that is not complete, updates of engineer.learning after the last stage, and the
-seed. RUN is copied, and may be removed once the new run has begun. See docs/how_to/resume.md.
+--from RUN starts a new run where RUN, finished or stopped, completed its last stage. The new run
+inherits: the weights after that stage (LoRA adapters merged); the configuration designed for the
+next stage; the engineer's history. They replace model.pretrained, warm_start and
+environment.initial. It does not inherit: the optimizer state; updates of an incomplete stage; later
+engineer.learning updates; the seed. Everything else comes from CONFIG. RUN is copied, and may be
+removed once the new run has begun. See docs/how_to/resume.md.
 
 exit status: 0 the run is finished, 2 invalid input or configuration
 """
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         processes = ("--coordinator", "--processes", "--process", "--heartbeat")
         refuse_ignored(args, "--dry-run", ("--stop-after", *processes))
     if args.heartbeat is not None and args.coordinator is None:
-        raise UserError(f"--heartbeat: got {args.heartbeat}, allowed with --coordinator only")
+        raise UserError(f"--heartbeat is {args.heartbeat}; it needs --coordinator")
     from jaxlake.user_code import imported, restrict_imports_to
 
     imported.clear()
@@ -145,7 +145,7 @@ def _require_pretrained(config: "RunConfig") -> None:
 def _coordinator(text: str) -> str:
     host, _, port = text.rpartition(":")
     if text != "auto" and not (host and port.isdecimal() and 0 < int(port) < 2**16):
-        raise argparse.ArgumentTypeError(f"got {text!r}, allowed are HOST:PORT and auto")
+        raise argparse.ArgumentTypeError(f"got {text!r}; it must be HOST:PORT or auto")
     return text
 
 
@@ -158,12 +158,12 @@ def _cluster_settings(args: argparse.Namespace) -> "ClusterSettings | None":
     options = [name for name, value in numbers.items() if value is not None]
     if args.coordinator in (None, "auto"):
         if options:
-            allowed = "allowed is one with --coordinator HOST:PORT"
-            raise UserError(f"{options[0]}: got a number, {allowed}")
+            needed = "needs --coordinator HOST:PORT (and cannot be combined with 'auto')"
+            raise UserError(f"{options[0]} {needed}")
         return ClusterSettings(None, None, None, heartbeat) if args.coordinator else None
     if len(options) < 2:
         raise UserError("--coordinator HOST:PORT: needs --processes and --process, too")
     if args.process >= args.processes:
-        allowed = f"allowed are 0 to {args.processes - 1} with --processes {args.processes}"
-        raise UserError(f"--process: got {args.process}, {allowed}")
+        allowed = f"0 to {args.processes - 1} with --processes {args.processes}"
+        raise UserError(f"--process is {args.process}; it must be {allowed}")
     return ClusterSettings(args.coordinator, args.processes, args.process, heartbeat)

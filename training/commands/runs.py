@@ -30,7 +30,7 @@ def require_stage(path: Path, stage: int | None) -> int:
         got = "none" if stage is None else stage
         validated = ", ".join(map(str, stages)) or "none yet"
         raise UserError(
-            f"--stage: got {got}, allowed are the stages with a validation from 1 on: {validated}"
+            f"--stage is {got}; it must be a stage with a validation, from 1 on: {validated}"
         )
     return stage
 
@@ -45,7 +45,7 @@ def policy_folder(run_dir: Path, stage: int | None) -> Path:
         stage = directory.weights_after(stages[-1])
     if stage not in stages:
         allowed = ", ".join(map(str, stages))
-        raise UserError(f"--stage: got {stage}, allowed are the stages of {run_dir}: {allowed}")
+        raise UserError(f"--stage is {stage}; it must be a stage of {run_dir}: {allowed}")
     from training.audit import require_sealed_weights
 
     require_sealed_weights(directory, stage)

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     report = "where the report goes (default: the folder report in the study's directory)"
     side = (
         "how many runs go side by side, each on its own part of the cores (default: 1; with "
-        "--cluster: how many are submitted at once, all of them)"
+        "--cluster: how many are submitted at once, all of them); no effect with --dry-run"
     )
     parser.add_argument("--jobs", metavar="N", type=number(int, 1), help=side)
     where = "run every run as a job of a cluster, through submitit (local: jobs on this machine)"
@@ -83,11 +83,11 @@ def _run(args: argparse.Namespace) -> int:
 
     job_parameters = read_pairs("--cluster-set", args.cluster_set)
     if job_parameters and not args.cluster:
-        raise UserError("--cluster-set: got parameters of a job, allowed is that with --cluster")
+        raise UserError("--cluster-set needs --cluster")
     if args.trust_code and not args.report_only:
-        raise UserError("--trust-code: allowed with --report-only only, running a study trusts it")
+        raise UserError("--trust-code needs --report-only; running a study trusts its code")
     if args.dry_run:
-        refuse_ignored(args, "--dry-run", ("--jobs", "--cluster", "--output", "--benchmark"))
+        refuse_ignored(args, "--dry-run", ("--cluster", "--output", "--benchmark"))
     if args.report_only:
         refuse_ignored(args, "--report-only", ("--jobs", "--cluster"))
     folder = None

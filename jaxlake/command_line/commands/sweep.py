@@ -122,7 +122,7 @@ def _run(args: argparse.Namespace) -> int:
 def _plot(args: argparse.Namespace) -> int:
     out = args.out or Path(f"{args.results.name or 'sweep'}.png")
     if out.suffix not in _PICTURES:
-        raise UserError(f"--out: got {out}, allowed are names that end in {', '.join(_PICTURES)}")
+        raise UserError(f"--out is {out}; it must end in {', '.join(_PICTURES)}")
     require_writable(out)
     from jaxlake.files import open_whole
     from jaxlake.sweeps import plot, read

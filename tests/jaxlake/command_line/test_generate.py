@@ -69,8 +69,8 @@ def test_feasibility_map_lists_every_kind(cli):
             generate(agents=1),
             "--wait-ratio: got 0.5, a single agent never needs a wait: only 0 is allowed",
         ),
-        (generate(size=33), "--size: got 33, 2 to 32 are allowed"),
-        (generate(wait_ratio="nan"), "--wait-ratio: got nan, 0 to 1 are allowed"),
+        (generate(size=33), "--size: got 33; it must be from 2 to 32"),
+        (generate(wait_ratio="nan"), "--wait-ratio: got nan; it must be from 0 to 1"),
     ],
 )
 def test_impossible_request_is_rejected_with_the_reason(arguments, message, cli):

@@ -61,8 +61,8 @@ def test_dry_run_prints_the_size_and_writes_nothing(spec, cli, tmp_path):
     ("words", "message"),
     [
         ([], "--out: is missing"),
-        (["--out", "{spec}"], "--out: got {spec}, is a file"),
-        (["--out", "x", "--set", "boards=0"], "{spec}: boards: got 0"),
+        (["--out", "{spec}"], "--out is {spec}, a file"),
+        (["--out", "x", "--set", "boards=0"], "{spec}: boards is 0"),
         (["--out", "x", "--set", "polices=[a]"], "did you mean policies?"),
         (["--out", "x", "--part", "2/2"], "--part: got 2/2, I/N with I from 0 to N - 1"),
         (["--out", "gs:/x"], "must be a string with two slashes"),

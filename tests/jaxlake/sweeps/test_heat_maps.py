@@ -86,8 +86,8 @@ def test_plot_has_a_panel_for_each_size_and_number_of_agents():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"x": "holes"}, "x: got holes, allowed are hole_ratio, wait_ratio, size, num_agents"),
-        ({"value": "agents"}, "value: got agents, allowed are valid, "),
+        ({"x": "holes"}, "x is holes; it must be one of hole_ratio, wait_ratio, size, num_agents"),
+        ({"value": "agents"}, "value is agents; it must be one of valid, "),
         ({"x": "size", "y": "size"}, "x, y: got size for both"),
     ],
 )
@@ -117,9 +117,9 @@ def test_sweep_plot_writes_a_picture(options, name, start, cli, tmp_path, monkey
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--out", "a.gif"), "--out: got a.gif, allowed are names that end in .pdf, .png, .svg"),
+        (("--out", "a.gif"), "--out is a.gif; it must end in .pdf, .png, .svg"),
         (("--out", "none/a.png"), "none/a.png: can't be written"),
-        (("--y", "sizes"), "y: got sizes, allowed are hole_ratio, .*; did you mean size"),
+        (("--y", "sizes"), "y is sizes; it must be one of hole_ratio, .*; did you mean size"),
     ],
 )
 def test_sweep_plot_rejects_invalid_options(options, message, cli, tmp_path, monkeypatch):

@@ -109,46 +109,46 @@ class Idle:
         return None
 
 
-ALLOWED_NUMBERS = "allowed are numbers from 0 to 1"
+ALLOWED_NUMBERS = "it must be a number from 0 to 1"
 
 INVALID = {
     "no section": ({}, "grid, samples: got neither"),
     "two sections": ({"grid": GRID, "samples": SAMPLES}, "grid, samples: got both"),
     "a list": ({"grid": [1]}, "grid: got [1], a mapping of knobs is needed"),
-    "no size": ({"grid": {}}, "grid.size: is missing"),
+    "no size": ({"grid": {}}, "grid.size is missing"),
     "unknown knob": ({"grid": GRID | {"hole": 1}}, "grid.hole: unknown key, allowed are size"),
     "count in a grid": ({"grid": GRID | {"count": 3}}, "grid.count: unknown key"),
-    "large size": ({"grid": {"size": [4, 33]}}, "grid.size: got 33, allowed are whole numbers"),
-    "fraction": ({"grid": {"size": 4.5}}, "grid.size: got 4.5, allowed are whole numbers"),
-    "true": ({"grid": {"size": True}}, "grid.size: got True, allowed are whole numbers"),
+    "large size": ({"grid": {"size": [4, 33]}}, "grid.size is 33; it must be a whole number"),
+    "fraction": ({"grid": {"size": 4.5}}, "grid.size is 4.5; it must be a whole number"),
+    "true": ({"grid": {"size": True}}, "grid.size is True; it must be a whole number"),
     "word": (
         {"grid": GRID | {"hole_ratio": "1e-1"}},
-        f"grid.hole_ratio: got '1e-1', {ALLOWED_NUMBERS}",
+        f"grid.hole_ratio is '1e-1'; {ALLOWED_NUMBERS}",
     ),
     "not a number": (
         {"grid": GRID | {"hole_ratio": float("nan")}},
-        f"grid.hole_ratio: got nan, {ALLOWED_NUMBERS}",
+        f"grid.hole_ratio is nan; {ALLOWED_NUMBERS}",
     ),
     "twice": ({"grid": {"size": [4, 5, 4]}}, "grid.size: got 4 twice"),
-    "empty": ({"grid": {"size": []}}, "grid.size: got 0 values"),
+    "empty": ({"grid": {"size": []}}, "grid.size has 0 values"),
     "backwards": ({"grid": {"size": {"from": 5, "to": 4}}}, "grid.size: got from 5 to 4"),
-    "no end": ({"grid": {"size": {"from": 5}}}, "grid.size.to: got None"),
+    "no end": ({"grid": {"size": {"from": 5}}}, "grid.size.to is None"),
     "no step": (
         {"grid": GRID | {"hole_ratio": {"from": 0, "to": 1}}},
-        "grid.hole_ratio.count: got None, allowed are whole numbers from 2",
+        "grid.hole_ratio.count is None; it must be a whole number from 2",
     ),
     "too many sizes": (
         {"grid": {"size": {"from": 4, "to": 6, "count": 4}}},
-        "grid.size.count: got 4, allowed are whole numbers from 2 to 3",
+        "grid.size.count is 4; it must be a whole number from 2 to 3",
     ),
     "unknown end": (
         {"samples": SAMPLES | {"size": {"from": 4, "till": 6}}},
         "samples.size.till: unknown key, allowed are from, to",
     ),
     "no count": ({"samples": {"size": 6}}, "samples.count: is missing"),
-    "a negative count": ({"samples": SAMPLES | {"count": -1}}, "samples.count: got -1"),
-    "many samples": ({"samples": SAMPLES | {"count": 1 << 33}}, "samples.count: got 8589934592"),
-    "sample seed": ({"samples": SAMPLES | {"seed": -1}}, "samples.seed: got -1"),
+    "a negative count": ({"samples": SAMPLES | {"count": -1}}, "samples.count is -1"),
+    "many samples": ({"samples": SAMPLES | {"count": 1 << 33}}, "samples.count is 8589934592"),
+    "sample seed": ({"samples": SAMPLES | {"seed": -1}}, "samples.seed is -1"),
     "huge grid": (
         {
             "grid": {
@@ -163,22 +163,22 @@ INVALID = {
         {"grid": GRID | {"num_agents": [1, 2], "wait_ratio": [0, 0.5]}},
         "grid.wait_ratio: got 0.5 where num_agents may be 1",
     ),
-    "boards": ({"grid": GRID, "boards": 0}, "boards: got 0, allowed are whole numbers from 1"),
-    "seed": ({"grid": GRID, "seed": 1 << 32}, "seed: got 4294967296"),
-    "steps": ({"grid": GRID, "max_steps": "many"}, "max_steps: got 'many'"),
-    "candidates": ({"grid": GRID, "max_candidates": 0}, "max_candidates: got 0"),
+    "boards": ({"grid": GRID, "boards": 0}, "boards is 0; it must be a whole number from 1"),
+    "seed": ({"grid": GRID, "seed": 1 << 32}, "seed is 4294967296"),
+    "steps": ({"grid": GRID, "max_steps": "many"}, "max_steps is 'many'"),
+    "candidates": ({"grid": GRID, "max_candidates": 0}, "max_candidates is 0"),
     "conflict": ({"grid": GRID, "conflict": "block"}, "did you mean block_both"),
     "conflicts": ({"grid": GRID, "conflict": ["fail"]}, "conflict: got ['fail']"),
-    "tables": ({"grid": GRID, "tables": 1}, "tables: got 1, allowed are true and false"),
-    "large chunk": ({"grid": GRID, "chunk": 1 << 19}, "chunk: got 524288"),
+    "tables": ({"grid": GRID, "tables": 1}, "tables is 1; it must be true or false"),
+    "large chunk": ({"grid": GRID, "chunk": 1 << 19}, "chunk is 524288"),
     "many chunks": (
         {"samples": SAMPLES | {"count": 1 << 31}, "chunk": 8},
-        "chunk: got 8, allowed are whole numbers from 2,148",
+        "chunk is 8; it must be a whole number from 2,148",
     ),
     "one policy": ({"grid": GRID, "policies": "random"}, "policies: got 'random', a list of names"),
     "no policy": ({"grid": GRID, "policies": []}, "policies: got [], a list of names"),
     "policy twice": ({"grid": GRID, "policies": ["random"] * 2}, "distinct names are needed"),
-    "policy number": ({"grid": GRID, "policies": [3]}, "policies: got 3"),
+    "policy number": ({"grid": GRID, "policies": [3]}, "policies contains 3"),
     "unknown policy": (
         {"grid": GRID, "policies": ["optimum"]},
         "got 'optimum', allowed are random, shortest_path, prioritised, optimal and module:NAME; "

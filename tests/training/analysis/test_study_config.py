@@ -23,7 +23,7 @@ from training.schema import load
 
 def test_dry_run_lists_the_runs_and_starts_nothing(tmp_path, capsys):
     write_study(tmp_path)
-    assert study_command(tmp_path, "--dry-run") == 0
+    assert study_command(tmp_path, "--dry-run", "--jobs", "2") == 0
     printed = capsys.readouterr().out
     for run in RUNS:
         assert run.replace("/", ", seed ") in printed
@@ -48,7 +48,7 @@ def test_a_piece_has_seeds_and_engineers_of_its_own(tmp_path, capsys):
     assert "lively" not in printed
     with pytest.raises(SystemExit, match="2"):
         study_command(tmp_path, "--dry-run", "--seeds", "one")
-    assert "got 'one', allowed are whole numbers" in capsys.readouterr().err
+    assert "got 'one'; it must be whole numbers" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

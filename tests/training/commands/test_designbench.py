@@ -67,7 +67,7 @@ def test_designbench_without_controls_asks_once(cli, tmp_path):
     [
         (["--groups", "3"], "--groups: got 3, allowed are 2, 4, 8"),
         (["--learners", "1"], "--learners: got 1"),
-        (["--engineer", "rul"], "--engineer: got 'rul', allowed are fixed"),
+        (["--engineer", "rul"], "--engineer is 'rul'; it must be one of fixed"),
         (["--engineer", "shuffled:rule"], "controls are played beside every engineer"),
         (["--engineer", "nothing:Here"], "got nothing:Here, whose module can't be imported"),
         (["--engineer", "nowhere/model"], "nowhere/model"),

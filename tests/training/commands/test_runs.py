@@ -24,12 +24,14 @@ def test_default_stage_is_the_last_validated_one(run_dir):
 
 @pytest.mark.parametrize("stage", [3, 0, -1])
 def test_another_stage_is_refused_with_those_there_are(stage, run_dir):
-    said = f"got {stage}, allowed are the stages with a validation from 1 on: 1, 2$"
+    said = f"--stage is {stage}; it must be a stage with a validation, from 1 on: 1, 2$"
     with pytest.raises(UserError, match=said):
         require_stage(run_dir, stage)
 
 
 def test_run_without_validation_has_no_last_stage(tmp_path):
     (tmp_path / "config.yaml").touch()
-    with pytest.raises(UserError, match=r"got none, allowed are the .* on: none yet"):
+    with pytest.raises(
+        UserError, match=r"--stage is none; it must be a stage with .* on: none yet"
+    ):
         require_stage(tmp_path, None)
