@@ -18,7 +18,7 @@ from tests.training.sample_run import DESIGNS, HOSTILE
 from training.analysis import RATE_NAMES
 from training.analysis.report import build_report
 from training.analysis.report.answers import answers_json
-from training.analysis.report.reading import read_run
+from training.analysis.report.load_run import load_run
 from training.errors import UserError
 from training.loop import run
 from training.run.answer_records import Rates, count_answers
@@ -206,7 +206,7 @@ def test_solver_plans_of_the_page_are_valid_and_cost_the_optimum(page):
 
 
 def test_replay_page_cuts_long_texts_and_old_stages(finished_run):
-    run = read_run(finished_run)
+    run = load_run(finished_run)
     whole = answers_json(run)
     assert (whole.validations_left_out, whole.one_in) == (0, 1)
     part = answers_json(run, max_characters=len(whole.text) // 2)

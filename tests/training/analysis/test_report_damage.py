@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from tests.training.analysis.pages import page_of
-from training.analysis.report.reading import read_run
+from training.analysis.report.load_run import load_run
 
 
 @pytest.mark.parametrize(
@@ -29,22 +29,22 @@ def test_missing_or_damaged_file_is_named(run_copy, name, text, sentence):
         victim.write_text(text, encoding="utf-8")
     else:
         shutil.rmtree(victim) if victim.is_dir() else victim.unlink()
-    assert sentence in " ".join(read_run(run_copy).missing)
+    assert sentence in " ".join(load_run(run_copy).missing)
 
 
 def test_damaged_line_is_named_and_all_other_lines_are_read(run_copy):
-    whole = read_run(run_copy).stages[3].episodes
+    whole = load_run(run_copy).stages[3].episodes
     path = run_copy / "stages/3/episodes.jsonl"
     lines = path.read_text().splitlines()
     lines[1], lines[4] = '{"id": 1}', lines[4][:40]
     path.write_text("\n".join(lines))
-    run = read_run(run_copy)
+    run = load_run(run_copy)
     assert run.stages[3].episodes == (whole[0], *whole[2:4], *whole[5:])
     other, unreadable = run.missing
     assert unreadable == "stages/3/episodes.jsonl:5: not JSON; the line is left out"
     assert other.startswith("stages/3/episodes.jsonl:2: group: required, but missing; ")
     path.write_text("{}\n" * 9)
-    assert read_run(run_copy).missing[-1] == "stages/3/episodes.jsonl: 4 lines more left out"
+    assert load_run(run_copy).missing[-1] == "stages/3/episodes.jsonl: 4 lines more left out"
 
 
 def test_page_of_a_run_with_almost_no_files_says_what_is_missing(run_copy):
@@ -61,7 +61,7 @@ def test_page_of_a_run_with_almost_no_files_says_what_is_missing(run_copy):
 def test_incomplete_last_log_line_is_ignored(run_copy):
     log = run_copy / "metrics.jsonl"
     log.write_text(log.read_text() + '{"phase": "train", "stage": 3, "upd')
-    run = read_run(run_copy)
+    run = load_run(run_copy)
     assert run.missing == ()
     assert len(run.updates) == 120
 

@@ -13,7 +13,7 @@ from jaxlake.language.prompts import action_names
 from jaxlake.render.palette import AGENT_COLOURS
 from jaxlake.render.playback import actions_of_agents, board_of_instance, play
 from jaxlake.solver import Status
-from training.analysis.report.reading import ReportedRun, ReportedStage
+from training.analysis.report.load_run import ReportedRun, ReportedStage
 from training.rollout.instances import InstanceSet
 from training.run.records import EpisodeRecord, LakeAnswer
 
@@ -90,15 +90,15 @@ def answers(
         for episode in stage.episodes:
             boards.setdefault((episode.id, episode.lines), (len(boards), episode))
     groups = list(dict.fromkeys([*run.groups, *(board.group for _, board in boards.values())]))
-    kinds = dict.fromkeys([*_VALID, *run.words.failures])
+    kinds = dict.fromkeys([*_VALID, *run.vocabulary.failures])
     kinds |= dict.fromkeys(_result(episode) for stage in stages for episode in stage.episodes)
     results = {name: place for place, name in enumerate(kinds)}
     return {
-        "lake": run.on_the_lake,
-        "label": run.words.label,
-        "instance": run.words.instance,
+        "lake": run.is_lake,
+        "label": run.vocabulary.label,
+        "instance": run.vocabulary.instance,
         "colours": AGENT_COLOURS,
-        "groups": [run.called(group) for group in groups],
+        "groups": [run.group_name(group) for group in groups],
         "results": [_result_words(run, name) for name in results],
         "valid_results": len(_VALID),
         "boards": [_board(board, groups, plans) for _, board in boards.values()],
@@ -124,7 +124,7 @@ def _result(episode: EpisodeRecord) -> str:
 def _result_words(run: ReportedRun, result: str) -> str:
     labels = {"best": "valid", "valid": "valid"}
     if run.tells_best:
-        labels = {"best": run.words.best, "valid": f"valid, not {run.words.best}"}
+        labels = {"best": run.vocabulary.best, "valid": f"valid, not {run.vocabulary.best}"}
     return labels.get(result, result.replace("_", " "))
 
 

@@ -18,7 +18,7 @@ from training.analysis import INDIVIDUAL_RATE, SUCCESS_RATES
 from training.analysis.pages.document import page_environment, page_sources
 from training.analysis.report import figures
 from training.analysis.report.answers import answers_json
-from training.analysis.report.reading import ReportedRun, ReportedStage, read_run
+from training.analysis.report.load_run import ReportedRun, ReportedStage, load_run
 from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.run.answer_records import evidence_of, in_order
@@ -50,36 +50,36 @@ def build_report(run_dir: Path, output: Path | None = None, *, validation: Any =
     `output` is `report.html` in the run's directory by default. `validation` is the solved
     `InstanceSet` of the validation boards, if available; all other answered boards are solved here.
     """
-    run = read_run(run_dir)
+    run = load_run(run_dir)
     target = RunDirectory(run_dir).report if output is None else output
     if target.is_dir():
         raise UserError(f"{target}: is a folder; the name of a file is needed")
-    page = _page(run, validation)
+    page = _build_page(run, validation)
     page["contents"] = {
         name: heading for name, (needed, heading) in _SECTIONS.items() if page[needed]
     }
     # Models may write unpaired surrogates, which can't be encoded.
-    text = _template(run).render(page).encode("utf-8", "replace").decode("utf-8")
+    text = _load_template(run).render(page).encode("utf-8", "replace").decode("utf-8")
     TextFile(target).write(text)
     return target
 
 
-def _template(run: ReportedRun) -> jinja2.Template:
+def _load_template(run: ReportedRun) -> jinja2.Template:
     environment = page_environment(_FOLDER)
     environment.filters |= {
-        "cost": _cost,
-        "cut": _cut,
+        "cost": _format_cost,
+        "cut": _shorten,
         "percent": lambda share: f"{100 * share:.1f}",
         "points": lambda share: f"{100 * share:+.1f}".replace("-", "\N{MINUS SIGN}"),
-        "ratio": _ratio,
-        "reading": format_reading,
-        "called": run.called,
+        "ratio": _format_ratio,
+        "format_reading": format_reading,
+        "group_name": run.group_name,
     }
     return environment.get_template("report.html.jinja")
 
 
-def _page(run: ReportedRun, validation: Any) -> dict[str, Any]:
-    columns = _configuration_columns(run)
+def _build_page(run: ReportedRun, validation: Any) -> dict[str, Any]:
+    columns = _list_configurations(run)
     time_figures, time_colours = figures.time_figure(run)
     embedded = answers_json(run, validation)
     return {
@@ -89,25 +89,25 @@ def _page(run: ReportedRun, validation: Any) -> dict[str, Any]:
         "run": run,
         "missing": run.missing,
         "config_text": run.config_text,
-        "result": _headline(run),
-        "problems": _problems(run),
-        "facts": _facts(run),
-        "reads": _reading(run),
-        "words": run.words,
-        "lake": run.on_the_lake,
-        "rate": figures.rate,
+        "result": _summarize_validation(run),
+        "problems": _describe_problems(run),
+        "facts": _collect_facts(run),
+        "reading_sentence": _describe_reading(run),
+        "vocabulary": run.vocabulary,
+        "is_lake": run.is_lake,
+        "rate_interval": figures.rate_interval,
         "individual_rate": INDIVIDUAL_RATE,
         "success_rates": SUCCESS_RATES,
         "progress": figures.progress_figures(run),
         "failures": figures.failure_figures(run),
         "columns": columns,
-        "reviewed": _reviews(run),
-        "configured": in_order(group for column in columns for group in column.values),
+        "review_sentence": _count_reviews(run),
+        "configured_groups": in_order(group for column in columns for group in column.values),
         "answers": Markup(embedded.text),  # escaped for the place where it stands
         "embedded": embedded,
         "atlases": figures.atlas_figures(run),
         "curves": [*figures.warm_start_figures(run), *figures.training_figures(run)],
-        "signals": _signals(run),
+        "signals": _tabulate_signals(run),
         "time": time_figures,
         "speed": figures.speed_figures(run),
         "time_colours": time_colours,
@@ -116,12 +116,12 @@ def _page(run: ReportedRun, validation: Any) -> dict[str, Any]:
     }
 
 
-def _headline(run: ReportedRun) -> dict[str, Any] | None:
+def _summarize_validation(run: ReportedRun) -> dict[str, Any] | None:
     """Return the valid rates of the first and the last validation; None if there is none."""
 
     def valid_rate(stage: ReportedStage) -> dict[str, Any]:
         total = stage.rates[None]
-        share, low, high = figures.rate(total.valid, total.count) or (0.0, 0.0, 1.0)
+        share, low, high = figures.rate_interval(total.valid, total.count) or (0.0, 0.0, 1.0)
         counts = {"when": run.moment(stage.number), "valid": total.valid, "count": total.count}
         return counts | {"share": share, "low": low, "high": high}
 
@@ -131,10 +131,14 @@ def _headline(run: ReportedRun) -> dict[str, Any] | None:
     if len(stages) == 1:
         return {"first": valid_rate(stages[0]), "last": None}
     first, last = stages[0], stages[-1]
-    return {"first": valid_rate(first), "last": valid_rate(last), "paired": _paired(first, last)}
+    return {
+        "first": valid_rate(first),
+        "last": valid_rate(last),
+        "paired": _compare_validations(first, last),
+    }
 
 
-def _paired(before: ReportedStage, after: ReportedStage) -> PairedComparison | None:
+def _compare_validations(before: ReportedStage, after: ReportedStage) -> PairedComparison | None:
     """Compare two validations board by board; None unless both answered the same boards."""
     first, last = (
         {(one.id, one.lines): one.valid for one in stage.episodes} for stage in (before, after)
@@ -144,18 +148,19 @@ def _paired(before: ReportedStage, after: ReportedStage) -> PairedComparison | N
     return compare(first.values(), (last[board] for board in first))
 
 
-def _problems(run: ReportedRun) -> list[str]:
+def _describe_problems(run: ReportedRun) -> list[str]:
     """Return the problems of the run, in the words of the terminal."""
     answers = {stage.number: stage.episodes for stage in run.stages}
     gates = {stage.number: stage.gate for stage in run.stages if stage.gate is not None}
     return summarize(find_problems(run.config, run.updates, answers, gates))
 
 
-def _signals(run: ReportedRun) -> list[tuple[str, list[str]]]:
-    """Return statistics of each group's answers at the first and last validation and stage.
+def _tabulate_signals(run: ReportedRun) -> list[tuple[str, list[str]]]:
+    """Return statistics of the answers for each difficulty group, first and last.
 
-    Each row has the name of the group, then shares of readable and cut answers, their mean length,
-    and the share of training groups without a valid answer.
+    Each row has the name of the group, then the shares of readable and cut answers and their mean
+    length at the first and last validation, and the share of prompts none of whose completions was
+    valid in the first and last stage.
     """
     ends = [evidence_of(stage.number, stage.episodes) for stage in run.validated]
     trained = sorted({update.stage for update in run.updates})
@@ -184,19 +189,23 @@ def _signals(run: ReportedRun) -> list[tuple[str, list[str]]]:
             from_to([signal.tokens for signal in signals], "%.0f"),
             from_to(idle, "%.1f"),
         ]
-        table.append((run.called(group), cells))
+        table.append((run.group_name(group), cells))
     return table
 
 
-def _reading(run: ReportedRun) -> str:
-    """Return a sentence about the policy's reading; empty if it was not measured."""
+def _describe_reading(run: ReportedRun) -> str:
+    """Return a sentence about reading; empty if it was not measured.
+
+    Reading is a diagnostic of the policy as an engineer: whether its designs change with swapped
+    facts of the evidence (docs/reading.md).
+    """
     measured = [stage for stage in run.stages if stage.reading is not None]
     if not measured or (reading := measured[-1].reading) is None:
         return ""
     return f"{reading.sentence()} Measured {run.moment(measured[-1].number)}."
 
 
-def _reviews(run: ReportedRun) -> str:
+def _count_reviews(run: ReportedRun) -> str:
     """Return a sentence that counts the engineer's answers by review; empty without answers."""
     kinds = Counter(answer.kind for stage in run.stages for answer in stage.answers)
     if not kinds:
@@ -218,7 +227,7 @@ class _Column:
     values: KnobValues  # by group and knob
 
 
-def _configuration_columns(run: ReportedRun) -> list[_Column]:
+def _list_configurations(run: ReportedRun) -> list[_Column]:
     """Return the initial configuration and the configuration of each decision."""
     columns: list[_Column] = []
     trained = {stage.number for stage in run.stages if stage.configuration is not None}
@@ -237,7 +246,7 @@ def _configuration_columns(run: ReportedRun) -> list[_Column]:
     return columns
 
 
-def _facts(run: ReportedRun) -> dict[str, object]:
+def _collect_facts(run: ReportedRun) -> dict[str, object]:
     """Return the facts at the top of the page."""
     config = run.config
     space, model = domain_of(config).space, config.model
@@ -262,20 +271,20 @@ def _facts(run: ReportedRun) -> dict[str, object]:
     return facts
 
 
-def _cost(spent: Spent) -> str:
+def _format_cost(spent: Spent) -> str:
     """Return the cost of a design in words, without zero entries."""
     amounts = spent.model_dump(exclude={"seconds"})
     return ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in amounts.items() if n)
 
 
-def _cut(text: str | None, limit: int) -> str:
+def _shorten(text: str | None, limit: int) -> str:
     if text is None:
         return "(no answer)"
     more = f"\n… {len(text) - limit} characters more" if len(text) > limit else ""
     return text[:limit] + more
 
 
-def _ratio(value: float) -> str:
+def _format_ratio(value: float) -> str:
     """Format a knob with at least two decimals, enough for the engineer's grid."""
     short = f"{value:.2f}"
     return short if float(short) == value else f"{value:.4g}"

@@ -18,7 +18,7 @@ from training.analysis.pages.charts import (
     tile_chart,
 )
 from training.analysis.pages.document import PageFigure, page_figures
-from training.analysis.report.reading import ReportedRun
+from training.analysis.report.load_run import ReportedRun
 from training.run.answer_records import in_order
 from training.run.records import GroupMetrics
 
@@ -47,7 +47,7 @@ _UPDATES: tuple[tuple[str, str, dict[str, str]], ...] = (
 """Curves over the updates: heading, label of the y axis, and fields by the curves' names."""
 
 
-def rate(successes: int, count: int) -> tuple[float, float, float] | None:
+def rate_interval(successes: int, count: int) -> tuple[float, float, float] | None:
     """Return a share and its 95% Wilson interval, or None without trials."""
     if count == 0:
         return None
@@ -61,12 +61,16 @@ def progress_figures(run: ReportedRun) -> list[PageFigure]:
     All charts share one axis, which covers all intervals.
     """
     names = ["start" if stage.number == 0 else str(stage.number) for stage in run.validated]
-    fields = {"valid": "valid"} | ({"best": run.words.best} if run.tells_best else {})
+    fields = {"valid": "valid"} | ({"best": run.vocabulary.best} if run.tells_best else {})
     panels = []
     for group in [None, *run.groups]:
         rows = [stage.rates.get(group) for stage in run.validated]
         series = [
-            Series(name, [rate(getattr(row, field), row.count) if row else None for row in rows], n)
+            Series(
+                name,
+                [rate_interval(getattr(row, field), row.count) if row else None for row in rows],
+                n,
+            )
             for n, (field, name) in enumerate(fields.items())
         ]
         panels.append((group, series, sorted({row.count for row in rows if row is not None})))
@@ -77,8 +81,10 @@ def progress_figures(run: ReportedRun) -> list[PageFigure]:
     style["span"] = (min(ends), max(ends)) if ends else (0.0, 1.0)
     figures = []
     for group, series, counts in panels:
-        chart = rate_chart(f"Rates, {run.called(group)}", series, names, **style)
-        figures += page_figures(run.called(group), chart, f"n = {' or '.join(map(str, counts))}")
+        chart = rate_chart(f"Rates, {run.group_name(group)}", series, names, **style)
+        figures += page_figures(
+            run.group_name(group), chart, f"n = {' or '.join(map(str, counts))}"
+        )
     return figures
 
 
@@ -96,9 +102,9 @@ def failure_figures(run: ReportedRun) -> list[PageFigure]:
             for number, row in rows
             if row is not None and row.count
         ]
-        title, x_label = f"Failures, {run.called(group)}", "validation instances, %"
-        chart = bar_chart(title, bars, run.words.failures, x_label=x_label, percent=True)
-        figures += page_figures(run.called(group), chart)
+        title, x_label = f"Failures, {run.group_name(group)}", "validation instances, %"
+        chart = bar_chart(title, bars, run.vocabulary.failures, x_label=x_label, percent=True)
+        figures += page_figures(run.group_name(group), chart)
     return figures
 
 
@@ -117,7 +123,7 @@ def warm_start_figures(run: ReportedRun) -> list[PageFigure]:
 
 def training_figures(run: ReportedRun) -> list[PageFigure]:
     """Draw the curves of GRPO over all updates, with a mark at the start of each stage."""
-    numbers, by = range(1, len(run.updates) + 1), f"by {run.words.label}"
+    numbers, by = range(1, len(run.updates) + 1), f"by {run.vocabulary.label}"
     valid = _by_group(run, lambda row: row.valid / row.count)
     learnability = _by_group(run, lambda row: row.learnability)
     figures = [
@@ -181,7 +187,7 @@ def _by_group(run: ReportedRun, value: Callable[[GroupMetrics], float]) -> list[
         rows = [(i, update.by_group.get(group)) for i, update in enumerate(run.updates, 1)]
         drew = [(i, row) for i, row in rows if row is not None and row.count]
         x, y = [i for i, _ in drew], [value(row) for _, row in drew]
-        curves.append(Curve(run.called(group), x, y, rank % len(COLOURS)))
+        curves.append(Curve(run.group_name(group), x, y, rank % len(COLOURS)))
     return curves
 
 

@@ -1,4 +1,4 @@
-"""Read the data of a run, finished or not, for its report, and list missing parts."""
+"""Load the data of a run, finished or not, for its report, and list missing parts."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _LINES_NAMED = 5
 
 
 @dataclass(frozen=True)
-class PageWords:
+class Vocabulary:
     """An environment's terms on the page."""
 
     label: str  # for a group
@@ -52,7 +52,8 @@ class ReportedStage:
     decision: records.DecisionRecord | None = None
     atlas: records.AtlasRecord | None = None  # measured by the engineer, or later
     gate: records.GateRecord | None = None  # compares with the weights that the stage began with
-    reading: ReadingReport | None = None  # reading of the weights in force, if measured
+    # Whether the policy's designs follow swapped facts of the evidence, if measured.
+    reading: ReadingReport | None = None
     learning: tuple[records.DesignUpdateRecord, ...] = ()  # updates of learning to design
 
     @property
@@ -94,7 +95,7 @@ class ReportedRun:
         return in_order(group for stage in self.stages for group in stage.rates if group)
 
     @property
-    def on_the_lake(self) -> bool:
+    def is_lake(self) -> bool:
         """Whether the run's environment is the lake."""
         return isinstance(self.config.environment, Environment)
 
@@ -102,26 +103,26 @@ class ReportedRun:
     def tells_best(self) -> bool:
         """Whether valid answers can differ in quality, as on the lake."""
         rows = (row for stage in self.stages for row in stage.rates.values())
-        return self.on_the_lake or any(row.best != row.valid for row in rows)
+        return self.is_lake or any(row.best != row.valid for row in rows)
 
-    def called(self, group: str | None) -> str:
+    def group_name(self, group: str | None) -> str:
         """Return the name of a group on the page; None means all groups."""
         return "All" if group is None else domain_of(self.config).called(group)
 
     @cached_property
-    def words(self) -> PageWords:
+    def vocabulary(self) -> Vocabulary:
         """Return the environment's terms."""
         domain = domain_of(self.config)
-        metrics = {"valid": VALID if self.on_the_lake else "valid"}
+        metrics = {"valid": VALID if self.is_lake else "valid"}
         if self.tells_best:
             metrics |= {term.key: METRIC_NAMES.get(term.key, term.name) for term in domain.scores}
-        return PageWords(
+        return Vocabulary(
             label=domain.space.group_label,
             instance=domain.instance,
             knobs=domain.space.knobs,
             metrics=metrics,
             failures={term.key: n % len(COLOURS) for n, term in enumerate(domain.failures)},
-            best="optimal" if self.on_the_lake else "best possible",
+            best="optimal" if self.is_lake else "best possible",
         )
 
     @property
@@ -142,8 +143,8 @@ class ReportedRun:
         return f"after stage {number}"
 
 
-def read_run(path: Path) -> ReportedRun:
-    """Read the available data of a run; raise a `UserError` if it has no configuration."""
+def load_run(path: Path) -> ReportedRun:
+    """Load the available data of a run; raise a `UserError` if it has no configuration."""
     directory, reader = RunDirectory(path), _Reader(path)
     config = directory.config()
     metrics = reader.values(directory.metrics)
