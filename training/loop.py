@@ -71,7 +71,7 @@ def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None
         UserError: The configuration, the directory or the machine is unsuitable.
     """
     if is_first() and not RunDirectory(path).finished():
-        check_engineer(config.engineer)
+        check_engineer(config.engineer, config.sampling.engine)
         if config.model.pretrained is not None:
             huggingface.resolve(config.model.pretrained)
         elif config.started_from is None:

@@ -38,8 +38,9 @@ class Update:
         answers = [Completion(tuple(ids), scores, truncated=False) for ids, scores in pairs]
         no_penalty = np.zeros_like(self.rewards)
         groups = np.zeros(len(self.prompts), int)
-        scores: Any = None  # the update reads rewards alone
-        return Rollout(None, self.prompts, answers, scores, self.rewards, no_penalty, groups)
+        instances: Any = None  # the update reads rewards alone
+        scores: Any = None
+        return Rollout(instances, self.prompts, answers, scores, self.rewards, no_penalty, groups)
 
     def advantages(self, settings: Grpo) -> np.ndarray:
         """Return the advantages, float32 (P, n)."""

@@ -104,7 +104,7 @@ def _run(args: argparse.Namespace, config: "RunConfig") -> int:
 
         config = started_config(config, args.source, run_dir)
     if args.dry_run:
-        check_engineer(config.engineer)
+        check_engineer(config.engineer, config.sampling.engine)
         _require_pretrained(config)  # before imports that take seconds
         from training.phases.starting import start_weights
         from training.run.dry_run import print_plan
@@ -115,7 +115,7 @@ def _run(args: argparse.Namespace, config: "RunConfig") -> int:
     directory = RunDirectory(run_dir)
     directory.require_same_config(config)  # `loop.run` checks this again, but after slow imports
     if not directory.finished():
-        check_engineer(config.engineer)
+        check_engineer(config.engineer, config.sampling.engine)
         _require_pretrained(config)
     from training.processes import joined_cluster
 

@@ -24,7 +24,7 @@ def outside_engineer(
 
     The kind is `module:CLASS`, `endpoint` or `model`, which `sampler` runs.
     """
-    check_engineer(choice)
+    check_engineer(choice, sampler)
     if choice.kind == "endpoint":
         yield endpoint_engineer(choice)
     elif choice.kind != "model":

@@ -1,5 +1,6 @@
 """The section `engineer`: who writes the next configuration, and within which limits."""
 
+import importlib.util
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -57,11 +58,17 @@ def own_engineer(name: str) -> Engineer:
     return engineer
 
 
-def check_engineer(choice: "EngineerChoice") -> None:
-    """Raise a `UserError` if the engineer can't be used: its key is missing or its code fails."""
+def check_engineer(choice: "EngineerChoice", sampler: str) -> None:
+    """Raise a `UserError` if the engineer can't be used with this `sampling.engine`."""
     check_key(choice)
     if names_code(choice.asked):
         own_engineer(choice.asked)
+    generates = choice.asked in ("checkpoint", "base", "model")
+    if sampler == "jax" and generates and importlib.util.find_spec("xgrammar") is None:
+        raise UserError(
+            f"engineer.kind is {choice.kind}, which needs xgrammar with sampling.engine jax: "
+            "pip install xgrammar"
+        )
 
 
 class AtlasChoice(Section):

@@ -190,6 +190,13 @@ def test_dry_run_rejects_invalid_engineers(capsys: pytest.CaptureFixture[str]):
     assert "engineer.kind: os:getcwd() made a str" in capsys.readouterr().err
 
 
+def test_run_without_xgrammar_names_it_at_the_start(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    settings = ["sampling.engine=jax", "engineer.kind=checkpoint"]
+    assert main(["run", str(SCRATCH), "--dry-run", "--set", *settings]) == 2
+    assert "needs xgrammar with sampling.engine jax" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("overrides", "share"),
     [
