@@ -78,7 +78,7 @@ NO_CONFIGURATIONS = {
     "sizes: !!timestamp 2001-99-99": "is not YAML: month must be in 1..12",
     "sizes: " + "9" * 5_000: "is not YAML: Exceeds the limit",
     "sizes: !!python/name:os.system": "is not YAML: could not determine a constructor",
-    "&a [*a]": "must hold a mapping of keys, got list",
+    "&a [*a]": "is not YAML: aliases form a cycle",
     YAML.replace("0.15", "0.95"): "sizes.3.hole_ratio: got 0.95: Input",
     YAML.replace("0.15", "0.45"): "3.hole_ratio must lie in 0..0.4",
     YAML.replace("  5:", "  6:"): "map sizes must be 3, 4, 5, got 3, 4, 6",

@@ -30,7 +30,7 @@ def test_make_engineer_makes_a_users_own(kind: str, name: str):
     assert made(kind).name == name
     choice = load(TINY, [kind]).engineer
     assert choice.asked == f"{HOOKS}:Keeper"
-    check_engineer(choice)
+    check_engineer(choice, "vllm")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_make_engineer_makes_a_users_own(kind: str, name: str):
 def test_check_engineer_rejects_invalid_classes(name: str, problem: str):
     choice = load(TINY, [f"engineer.kind=shuffled:{HOOKS}:{name}"]).engineer
     with pytest.raises(UserError, match=rf"^engineer.kind: {HOOKS}:{name}\(\) {problem}"):
-        check_engineer(choice)
+        check_engineer(choice, "vllm")
 
 
 def test_make_engineer_passes_request_to_endpoints():
