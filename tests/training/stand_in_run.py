@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 
 from training.commands import run
-from training.run.digests import HASHES
 from training.run.directory import RunDirectory
 from training.schema import load
 
@@ -46,7 +45,7 @@ def main(template: Path, arguments: list[str]) -> int:
         _first_round(template / "runs" / name.removeprefix("first_rounds/"), args)
     else:
         shutil.copytree(template / "runs" / name, args.run_dir, dirs_exist_ok=True)
-        (args.run_dir / HASHES).unlink(missing_ok=True)  # it lists the first round only
+        RunDirectory(args.run_dir).make_sums()  # the present ones cover the first round only
     return 0
 
 
