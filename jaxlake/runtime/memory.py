@@ -11,9 +11,9 @@ import jax
 from jaxlake.runtime.cpu_devices import within_program
 
 _ALWAYS_FREE = 1 << 28  # bytes; smaller calls are not checked
-_CGROUPS = {  # controller: folder, limit, usage
-    "": ("/sys/fs/cgroup", "memory.max", "memory.current"),
-    "memory": ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+_CGROUPS = {  # controller: folder, limit, usage, prefix of the statistics that include children
+    "": ("/sys/fs/cgroup", "memory.max", "memory.current", ""),
+    "memory": ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
 }
 
 
@@ -22,14 +22,15 @@ def require_memory(
 ) -> None:
     """Raise `MemoryError` if the boards of a call do not fit into the free memory.
 
-    Under jit nothing is checked, since the program may run elsewhere or be split over devices.
+    Nothing is checked under jit, where the program may run elsewhere, and for arrays that are split
+    over devices.
 
     Args:
         call: Name of the function.
         arguments: Its arrays; axes that `jax.vmap` maps over multiply `count`.
         count: Number of boards.
         bytes_each: Estimated memory per board.
-        device: The device; JAX's default if None.
+        device: The device. By default the one that holds the arguments, or else JAX's default.
     """
     if within_program():
         return
@@ -37,7 +38,8 @@ def require_memory(
         _require_under_vmap(call, arguments, count, bytes_each, device)
         return
     needed = count * bytes_each
-    if needed < _ALWAYS_FREE or (free := free_memory(device or _default_device())) is None:
+    devices = {device} if device else _devices_of(arguments) or {_default_device()}
+    if needed < _ALWAYS_FREE or len(devices) > 1 or (free := free_memory(*devices)) is None:
         return
     if needed > free:
         raise MemoryError(
@@ -71,6 +73,12 @@ def free_memory(device: jax.Device) -> int | None:
     return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
 
 
+def _devices_of(arguments: Any) -> set[jax.Device]:
+    """Return the devices to which arrays are committed."""
+    arrays = [leaf for leaf in jax.tree.leaves(arguments) if isinstance(leaf, jax.Array)]
+    return {device for array in arrays if array.committed for device in array.devices()}
+
+
 def _default_device() -> jax.Device:
     chosen = jax.config.jax_default_device  # type: ignore[attr-defined]
     if isinstance(chosen, str):
@@ -92,15 +100,17 @@ def _free_on_host() -> Iterator[int]:
         _, controllers, path = line.split(":", 2)
         if controllers not in _CGROUPS:
             continue
-        root, *names = _CGROUPS[controllers]
+        root, *names, prefix = _CGROUPS[controllers]
         own = Path(root, path.strip("/"))
         for folder in (own, *own.parents):
             limit_text, used = (_text(folder / name).strip() for name in names)
             if limit_text.isdigit() and used.isdigit():
-                cache = re.search(
-                    r"^inactive_file (\d+)", _text(folder / "memory.stat"), re.MULTILINE
+                cached = re.findall(
+                    rf"^{prefix}(?:in)?active_file (\d+)",
+                    _text(folder / "memory.stat"),
+                    re.MULTILINE,
                 )
-                yield int(limit_text) - int(used) + (int(cache[1]) if cache else 0)
+                yield int(limit_text) - int(used) + sum(map(int, cached))
 
 
 def _text(path: str | Path) -> str:

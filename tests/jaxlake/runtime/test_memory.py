@@ -1,6 +1,7 @@
 """Calls whose boards do not fit into the free memory raise before they start."""
 
 import os
+from functools import partial
 
 import jax
 import numpy as np
@@ -47,6 +48,20 @@ def test_calls_beyond_the_free_memory_raise(name, monkeypatch):
         CALLS[name]()
 
 
+def test_require_memory_asks_the_device_of_the_boards(monkeypatch):
+    asked = []
+    monkeypatch.setattr(memory, "free_memory", lambda device: asked.append(device) or 0)
+    monkeypatch.setattr(memory, "_default_device", lambda: "the default")
+    [device] = jax.devices("cpu")[:1]
+    require = partial(memory.require_memory, "solve_batch", count=COUNT, bytes_each=STEPS)
+    for boards in (np.zeros(4), jax.device_put(np.zeros(4), device)):
+        with pytest.raises(MemoryError):
+            require(arguments=boards)
+    assert asked == ["the default", device]
+    monkeypatch.setattr(memory, "_devices_of", lambda arguments: {device, "another"})
+    require(arguments=boards)  # each device holds a part
+
+
 def test_free_memory_is_less_than_the_memory_of_the_machine():
     free = memory.free_memory(jax.devices("cpu")[0])
     assert 0 < free < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -66,9 +81,9 @@ V1, V2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
                 f"{V2}/a/b/memory.max": "max\n",
                 f"{V2}/a/memory.max": "5000\n",
                 f"{V2}/a/memory.current": "2000\n",
-                f"{V2}/a/memory.stat": "anon 7\ninactive_file 600\n",
+                f"{V2}/a/memory.stat": "anon 7\ninactive_file 600\nactive_file 50\n",
             },
-            3600,
+            3650,
         ),
         # In a container, its own group is the root.
         (
@@ -76,8 +91,9 @@ V1, V2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
                 "/proc/self/cgroup": "5:cpu:/x\n4:memory:/docker/x\n",
                 f"{V1}/memory.limit_in_bytes": "9000\n",
                 f"{V1}/memory.usage_in_bytes": "1000\n",
+                f"{V1}/memory.stat": "inactive_file 5\ntotal_inactive_file 30\ntotal_active_file 4\n",
             },
-            8000,
+            8034,
         ),
     ],
 )
