@@ -145,7 +145,7 @@ def format_grid(instance: Instance) -> list[str]:
         if (first := letters.setdefault(tuple(map(int, cell)), letter)) != letter:
             raise GridError(
                 f"instance: got {first} and {letter} at row {cell[0]}, column {cell[1]}; a grid "
-                "has one symbol per cell, so boards with starts on goals exist only as arrays"
+                "has one symbol per cell, so no grid shows an agent that starts on another's goal"
             )
     return write_rows(np.asarray(instance.holes)[:size, :size], cells)
 

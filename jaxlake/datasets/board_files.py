@@ -1,6 +1,7 @@
 """Read and write the output of `generate` as `.npz` files."""
 
 import os
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -56,7 +57,13 @@ def load(path: str | os.PathLike[str]) -> Generated:
     Raises:
         DatasetError: The file is missing, damaged, or not a file of boards.
     """
-    return read_boards(as_path(path))
+    lakes = read_boards(as_path(path))
+    try:
+        N, (horizon, K) = lakes.instances.holes.shape[-1], lakes.solutions.plan.shape[-2:]
+        check_leaves(lakes, N, K, horizon)
+    except (IndexError, TypeError, ValueError) as error:
+        raise DatasetError(f"{path}: is damaged: {error!s:.200}") from None
+    return lakes
 
 
 def write_boards(path: AnyPath, boards: Generated, **texts: str) -> None:
@@ -88,8 +95,12 @@ def read_boards(path: AnyPath) -> Generated:
 def open_boards(path: AnyPath) -> Iterator[Mapping[str, np.ndarray]]:
     """Open a file of boards as arrays by name; raise `DatasetError` if it is damaged."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            yield arrays
+        with path.open("rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise ValueError("it is not a .npz file")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as arrays:
+                yield arrays
     except FileNotFoundError:
         raise DatasetError(f"{path}: is missing") from None
     except Exception as error:  # zipfile and NumPy raise many types

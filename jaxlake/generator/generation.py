@@ -24,6 +24,7 @@ from jaxlake.runtime.memory import require_memory
 from jaxlake.runtime.random_keys import check_key
 from jaxlake.solver import Widths, default_horizon, widths_for
 from jaxlake.solver.chunks import default_platform
+from jaxlake.solver.tiers import MAX_HORIZON
 
 P = ParamSpec("P")
 
@@ -112,7 +113,7 @@ def generate(
             `max_size` or `max_agents`.
         MemoryError: Outside jit: the boards would not fit into the free memory.
     """
-    n = _check(key, params, n, max_size, max_agents, batch_size, max_candidates)
+    n = _check(key, params, n, max_size, max_agents, horizon, batch_size, max_candidates)
     max_size, max_agents = _padding(params, max_size, max_agents)
     horizon = default_horizon(max_size) if horizon is None else horizon
     require_memory("generate", (key, params), n, _bytes_of(max_size, max_agents, horizon))
@@ -170,7 +171,7 @@ def generate_sharded(
     devices = tuple(jax.devices() if devices is None else devices)
     if not devices:
         raise ValueError("devices: got none, at least one is needed")
-    n = _check(key, params, n, max_size, max_agents, batch_size, max_candidates)
+    n = _check(key, params, n, max_size, max_agents, horizon, batch_size, max_candidates)
     max_size, max_agents = _padding(params, max_size, max_agents)
     horizon = default_horizon(max_size) if horizon is None else horizon
     own = [device for device in devices if device.process_index == jax.process_index()]
@@ -206,11 +207,12 @@ def _check(key: jax.Array, params: LakeParams, n: int, *limits: int | None) -> i
             checked_mixture(**vars(params))
         except ValueError as error:
             raise ValueError(f"params.{error}") from None
-    max_size, max_agents, batch_size, max_candidates = limits
+    max_size, max_agents, horizon, batch_size, max_candidates = limits
     for name, value, low, high in (
         ("n", n, 1, 1 << 24),
         ("max_size", max_size, mixture.MIN_SIZE, mixture.MAX_SIZE),
         ("max_agents", max_agents, mixture.MIN_AGENTS, mixture.MAX_AGENTS),
+        ("horizon", horizon, 1, MAX_HORIZON),
         ("batch_size", batch_size, 1, 1 << 20),
         ("max_candidates", max_candidates, 0, 1 << 30),
     ):

@@ -61,7 +61,8 @@ def check_policy(name: str, policy: object) -> None:
         hash(policy)
     except TypeError:
         raise ValueError(
-            f"got {name}, which can't be hashed; a frozen dataclass is needed"
+            f"got {name}, which can't be hashed; a policy needs @dataclass(frozen=True), or "
+            "@dataclass(frozen=True, eq=False) if it holds arrays"
         ) from None
 
 
@@ -101,10 +102,11 @@ def roll_out(
         The `JointRollout`.
 
     Raises:
-        TypeError: `key` is not a typed key, or `instances` is not an `Instance`.
+        TypeError: `key` is not a typed key, `instances` is not an `Instance`, or `max_steps` is not
+            an integer.
         ValueError: `key` is of kind `rbg` or `unsafe_rbg`, `policy` is not a policy or returns
-            actions of another shape than (K,), `max_steps` is below 1, the boards don't have one
-            leading axis, or the conflict policy is unknown.
+            actions of another shape than (K,), `max_steps` is below 1 or T * K above 32767, the
+            boards don't have one leading axis, or the conflict policy is unknown.
         MemoryError: Outside jit: the episodes would not fit into the free memory.
     """
     check_key(key)
@@ -202,13 +204,17 @@ def sweep(
 def _check(instances: Instance, axes: int, policies: Sequence[JointPolicy], max_steps: int) -> None:
     for policy in policies:
         try:
-            check_policy(f"{policy!r:.100}", policy)
+            name = policy.__name__ if isinstance(policy, type) else type(policy).__name__
+            check_policy(repr(policy) if isinstance(policy, str) else name, policy)
         except ValueError as error:
             hint = "; policy_of(name) returns a policy" if isinstance(policy, str) else ""
             raise ValueError(f"policy: {error}{hint}") from None
-    if max_steps < 1:
-        raise ValueError(f"max_steps: got {max_steps}, at least 1 is allowed")
+    if not isinstance(max_steps, int | np.integer):
+        raise TypeError(f"max_steps: got {max_steps!r}, a whole number is needed")
     check_instance(instances)
+    limit = np.iinfo(np.int16).max // max(np.shape(instances.agent_mask)[-1], 1)
+    if not 1 <= max_steps <= limit:
+        raise ValueError(f"max_steps: got {max_steps}, 1 to {limit} are allowed")
     if len(shape := np.shape(instances.size)) != axes:
         needed = "one leading axis is" if axes == 1 else "two leading axes are"
         raise ValueError(f"instances: got size of shape {shape}, {needed} needed")

@@ -81,6 +81,13 @@ def test_load_returns_the_filled_boards_of_save(finished, tmp_path):
     )
     assert loaded.filled.all()
     assert_same(loaded.candidates, lakes.candidates)
+    boards = replace(lakes.instances, starts=lakes.instances.starts[:, :1])
+    jaxlake.save(replace(lakes, instances=boards), tmp_path / "lakes")
+    with pytest.raises(DatasetError, match=r"lakes: is damaged: got int8 \(\d+, 1, 2\)"):
+        jaxlake.load(tmp_path / "lakes")
+    (tmp_path / "text").write_text("no boards")
+    with pytest.raises(DatasetError, match="not a file of boards: it is not a"):
+        jaxlake.load(tmp_path / "text")
     with pytest.raises(TypeError, match="lakes: got Instance, the output of generate is needed"):
         jaxlake.save(lakes.instances, tmp_path / "boards")
     several = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), lakes)

@@ -303,6 +303,8 @@ def _changed(**fields):
         ({"params": _changed(num_agents=-1)}, ValueError, "params.num_agents: got -1, 1 to 5"),
         ({"key": jax.random.PRNGKey(0)}, TypeError, "typed key"),
         ({"max_candidates": 1.5}, TypeError, "max_candidates: got 1.5, a whole number"),
+        ({"horizon": "64"}, TypeError, "horizon: got '64', a whole number"),
+        ({"horizon": 5000}, ValueError, "horizon: got 5000, 1 to 4096 are allowed"),
         ({"part": (0.5, 2)}, TypeError, "part: got 0.5 of 2, whole numbers are needed"),
         ({"key": jax.random.split(jax.random.key(0))}, ValueError, r"key: got shape \(2,\)"),
     ],

@@ -212,6 +212,7 @@ def test_roll_out_checks_the_actions_of_a_policy():
 
 def test_wrong_arguments_are_refused_by_name():
     key, policy, cells = jax.random.key(0), RandomPolicy(), _boards(_grids(7, 2, 2))
+    boards = _boards(_grids(7, 2, 2))
     for call, error, problem in (
         (lambda: sweep(key, policy, cells, None), TypeError, "policies: got RandomPolicy"),
         (lambda: sweep(key, ["random"], cells, None), ValueError, "policy: got 'random', which is"),
@@ -219,10 +220,15 @@ def test_wrong_arguments_are_refused_by_name():
         (lambda: roll_out(policy, key, cells), TypeError, "key: got RandomPolicy, a typed key"),
         (lambda: roll_out(jax.random.PRNGKey(0), policy, cells), TypeError, "key: got uint32"),
         (lambda: roll_out(key, policy, None), TypeError, "instance: got NoneType"),
+        (lambda: roll_out(key, policy, boards, max_steps=5.0), TypeError, "max_steps: got 5.0"),
+        (
+            lambda: roll_out(key, policy, boards, max_steps=40_000),
+            ValueError,
+            "max_steps: got 40000",
+        ),
     ):
         with pytest.raises(error, match=problem):
             call()
-    boards = _boards(_grids(7, 2, 2))
     unknown = "conflict: got 'failing', allowed are"
     with pytest.raises(ValueError, match=unknown):
         roll_out(jax.random.key(0), RandomPolicy(), boards, conflict="failing")
