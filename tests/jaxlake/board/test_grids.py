@@ -75,7 +75,7 @@ def test_format_grid_rejects_starts_on_goals():
         jaxlake.format_grid(board)
 
 
-def test_parse_grid_rejects_sizes_that_solve_rejects():
+def test_parse_grid_rejects_more_than_32_rows():
     rows = [" ".join("F" * 33)] * 33
     with pytest.raises(GridError, match="grid: got 33 rows, at most 32 are allowed"):
         jaxlake.parse_grid(rows)

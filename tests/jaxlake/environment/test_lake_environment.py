@@ -203,7 +203,7 @@ def test_vmapped_params_equal_single_ones_without_retracing():
         assert_same(row_of(together, i), expected)
 
 
-def test_wrong_arguments_raise_errors_that_name_them():
+def test_invalid_arguments_are_named():
     for options, problem in (
         ({"observation": "planes"}, "observation: got 'planes', an Observation such as Planes"),
         ({"observation": Planes}, "observation: got <class .*Planes'>, an Observation such as"),

@@ -159,8 +159,8 @@ def _tabulate_signals(run: ReportedRun) -> list[tuple[str, list[str]]]:
     """Return statistics of the answers for each difficulty group, first and last.
 
     Each row has the name of the group, then the shares of readable and cut answers and their mean
-    length at the first and last validation, and the share of prompts none of whose completions was
-    valid in the first and last stage.
+    length at the first and last validation, and the share of prompts without a valid completion in
+    the first and last stage.
     """
     ends = [evidence_of(stage.number, stage.episodes) for stage in run.validated]
     trained = sorted({update.stage for update in run.updates})
