@@ -146,7 +146,10 @@ def require_plain_files(root: Path) -> None:
             folders.remove("wandb")
         for name in (*folders, *files):
             path = Path(parent, name)
-            mode = path.lstat().st_mode
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:  # a temporary file of a writer at work
+                continue
             if stat.S_ISLNK(mode):
                 require_inside(path, root)
             elif stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):

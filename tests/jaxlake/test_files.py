@@ -12,6 +12,7 @@ import pytest
 from jaxlake import files
 from jaxlake.command_line.json_lines import open_output
 from jaxlake.errors import UserError
+from jaxlake.files import require_plain_files
 
 KILLED = """\
 import os, signal, sys
@@ -134,3 +135,12 @@ def test_only_the_first_of_two_writers_makes_a_file(tmp_path, monkeypatch):
     path.unlink()
     assert files.write_text_first(path, "three") is True
     assert path.read_text() == "three"
+
+
+def test_files_that_a_writer_removes_meanwhile_are_skipped(tmp_path, monkeypatch):
+    listed = [(str(tmp_path), [], [".log.jsonl.7.tmp"])]
+    monkeypatch.setattr(os, "walk", lambda root: listed)
+    require_plain_files(tmp_path)
+    os.mkfifo(tmp_path / ".log.jsonl.7.tmp")
+    with pytest.raises(UserError, match="is a pipe"):
+        require_plain_files(tmp_path)
