@@ -27,14 +27,21 @@ _TEMPLATE_SECONDS = 10.0
 # Renders a template; fails if that takes too much memory or gives too long a text.
 _RENDER = """
 import resource, sys
+from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-environment = ImmutableSandboxedEnvironment(extensions=["jinja2.ext.loopcontrols"])
-environment.globals["strftime_now"] = str
+class Generation(Extension):
+    tags = {"generation"}
+    def parse(self, parser):
+        next(parser.stream)
+        return parser.parse_statements(["name:endgeneration"], drop_needle=True)
+environment = ImmutableSandboxedEnvironment(extensions=[Generation, "jinja2.ext.loopcontrols"])
+environment.globals["strftime_now"] = environment.globals["raise_exception"] = str
 length = 0
 try:
     for piece in environment.from_string(sys.stdin.buffer.read().decode()).generate(
-        messages=[{"role": "user", "content": "text"}], add_generation_prompt=True, bos_token=""
+        messages=[{"role": "user", "content": "text"}], add_generation_prompt=True,
+        tools=None, documents=None, bos_token="", eos_token="",
     ):
         length += len(piece)
         if length > 1 << 20:
