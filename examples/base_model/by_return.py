@@ -45,6 +45,7 @@ from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.directory import RunDirectory
 from training.run.progress import console
 from training.run.records import six_digits
+from training.run.shared import open_run
 from training.sampling.engines import start_sampler
 from training.sampling.sampler import Completion, Sampler, SamplingRequest, Tokens
 from training.schema import RunConfig, load, load_as
@@ -165,8 +166,10 @@ def train(config: RunConfig, path: Path) -> Path:
     policy, params = load_policy(folder, config)
     recipe = load_as(Recipe, Path(__file__).with_name("recipe.yaml"), ["boards.count=4096"])
     plans = policy.encode_examples(draw_plans(recipe, draw_held_out(recipe, 32)))
-    directory = RunDirectory(path)
-    with closing(Checkpoints(directory.checkpoints)) as checkpoints:
+    with (
+        open_run(config, path) as (directory, _),
+        closing(Checkpoints(directory.checkpoints)) as checkpoints,
+    ):
         run = ActiveRun(config, directory, checkpoints, policy, validation=None)
         state = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
         progress = checkpoints.progress()
