@@ -63,8 +63,8 @@ def check_engineer(choice: "EngineerChoice", sampler: str) -> None:
     check_key(choice)
     if names_code(choice.asked):
         own_engineer(choice.asked)
-    generates = choice.asked in ("checkpoint", "base", "model")
-    if sampler == "jax" and generates and importlib.util.find_spec("xgrammar") is None:
+    generates = sampler == "jax" and choice.asked == "checkpoint"
+    if generates and importlib.util.find_spec("xgrammar") is None:
         raise UserError(
             f"engineer.kind is {choice.kind}, which needs xgrammar with sampling.engine jax: "
             "pip install xgrammar"

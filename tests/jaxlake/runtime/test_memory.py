@@ -91,7 +91,7 @@ V1, V2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
                 "/proc/self/cgroup": "5:cpu:/x\n4:memory:/docker/x\n",
                 f"{V1}/memory.limit_in_bytes": "9000\n",
                 f"{V1}/memory.usage_in_bytes": "1000\n",
-                f"{V1}/memory.stat": "inactive_file 5\ntotal_inactive_file 30\ntotal_active_file 4\n",
+                f"{V1}/memory.stat": "active_file 5\ntotal_inactive_file 30\ntotal_active_file 4\n",
             },
             8034,
         ),

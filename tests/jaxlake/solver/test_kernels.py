@@ -95,7 +95,7 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, machine=MA
     if not waiting:
         optima = expected.optima
         known, cost = optima.makespan < joint_search.FAR, optima.sum_of_costs
-        running = joint_search.worth_searching_without_waits(pairs.alone, known, cost)
+        running = joint_search.needs_waitless_search(pairs.alone, known, cost)
         expected = jax.jit(by_loops)(running, cost)
     found = jax.jit(by_kernel)(running, cost)
     assert_same(found, expected)
