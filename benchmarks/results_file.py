@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxlake.files import write_text_whole
+from jaxlake.files import write_text_atomic
 
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
     """Write a result as JSON, its floats with six digits."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text_whole(path, json.dumps(_six_digits(result), indent=1) + "\n")
+    write_text_atomic(path, json.dumps(_six_digits(result), indent=1) + "\n")
 
 
 def put_record(path: Path, section: str, record: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ from engineer.space import (
     Ratio,
     apportion,
 )
-from jaxlake.language.thinking import after_thinking
+from jaxlake.language.thinking import split_thinking
 
 RepairName = Literal["clamp", "normalise", "minimum_share", "round", "bounded_step", "feasibility"]
 
@@ -169,7 +169,7 @@ def review_answer(
 
 def _read_answer(text: str, current: Configuration, domain: Domain) -> KnobValues:
     """Parse the requested knobs of an answer in either form."""
-    answer, unfinished = after_thinking(text)
+    answer, unfinished = split_thinking(text)
     if unfinished and not answer.strip():
         raise _RejectedError("the thinking block is never closed")
     members, problem = _parse(answer, domain.space)

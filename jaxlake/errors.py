@@ -13,7 +13,7 @@ class UserError(Exception):
     """
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Escape terminal control characters, except line breaks and tabs."""
     return "".join(
         character
@@ -29,7 +29,7 @@ def did_you_mean(value: object, allowed: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def shortened(value: object) -> str:
+def shorten(value: object) -> str:
     """Return the representation of a value, cut to 100 characters.
 
     YAML aliases let a short document describe an arbitrarily large value.

@@ -18,7 +18,7 @@ _TEMPORARY = re.compile(r"\..+\.[0-9]+\.tmp")
 
 
 @contextmanager
-def open_whole(path: AnyPath, mode: str = "w") -> Iterator[IO[Any]]:
+def open_atomic(path: AnyPath, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a file for atomic writing.
 
     The file appears at `path` only if the block ends without an error. Until then the content
@@ -63,19 +63,19 @@ def open_whole(path: AnyPath, mode: str = "w") -> Iterator[IO[Any]]:
         temporary.unlink(missing_ok=True)
 
 
-def write_bytes_whole(path: AnyPath, content: bytes) -> None:
-    """Write bytes atomically; see `open_whole`."""
-    with open_whole(path, "wb") as file:
+def write_bytes_atomic(path: AnyPath, content: bytes) -> None:
+    """Write bytes atomically; see `open_atomic`."""
+    with open_atomic(path, "wb") as file:
         file.write(content)
 
 
-def write_text_whole(path: AnyPath, text: str) -> None:
-    """Write UTF-8 text atomically; see `open_whole`."""
-    with open_whole(path) as file:
+def write_text_atomic(path: AnyPath, text: str) -> None:
+    """Write UTF-8 text atomically; see `open_atomic`."""
+    with open_atomic(path) as file:
         file.write(text)
 
 
-def write_text_first(path: AnyPath, text: str) -> bool:
+def write_text_if_absent(path: AnyPath, text: str) -> bool:
     """Write UTF-8 text atomically unless the file exists, and return whether it was written.
 
     If several processes call this at once, exactly one of them writes the file. On file systems
@@ -105,7 +105,7 @@ def write_text_first(path: AnyPath, text: str) -> bool:
         temporary.unlink(missing_ok=True)
 
 
-def unfinished_files(path: AnyPath) -> list[Path]:
+def find_temporary_files(path: AnyPath) -> list[Path]:
     """Return the temporary files left behind by killed writers of `path`, sorted by name."""
     if isinstance(path, RemotePath):
         return []
@@ -116,7 +116,7 @@ def unfinished_files(path: AnyPath) -> list[Path]:
     return sorted(file for file in candidates if file.is_file())
 
 
-def remove_temporary(folder: Path) -> None:
+def remove_temporary_files_below(folder: Path) -> None:
     """Remove the temporary files of killed writers from a folder and its subfolders.
 
     Links are not followed. No other process may write to the folder at the same time.
@@ -156,25 +156,25 @@ def require_plain_files(root: Path) -> None:
                 raise UserError(f"{path}: is a pipe or a device, not a file; remove it")
 
 
-def has_room(path: AnyPath) -> bool:
+def has_empty_parent(path: AnyPath) -> bool:
     """Return whether the folder of `path` is empty, apart from leftovers of killed writers."""
     if isinstance(path, RemotePath):
         return not any(path.parent.iterdir())
     folder = path.parent
-    return not folder.exists() or sorted(folder.iterdir()) == unfinished_files(path)
+    return not folder.exists() or sorted(folder.iterdir()) == find_temporary_files(path)
 
 
-def remove_unfinished(path: AnyPath) -> None:
+def remove_temporary_files(path: AnyPath) -> None:
     """Remove the temporary files left behind by killed writers of `path`."""
-    for file in unfinished_files(path):
+    for file in find_temporary_files(path):
         file.unlink(missing_ok=True)
 
 
-def make_room(path: AnyPath) -> bool:
-    """Return `has_room(path)`, and remove leftovers of killed writers if it is True."""
-    if not has_room(path):
+def clean_empty_parent(path: AnyPath) -> bool:
+    """Return `has_empty_parent(path)`, and remove leftovers of killed writers if it is True."""
+    if not has_empty_parent(path):
         return False
-    remove_unfinished(path)
+    remove_temporary_files(path)
     return True
 
 
@@ -204,7 +204,7 @@ MAX_DEPTH = 100
 _NESTING = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
-def require_shallow(text: str) -> None:
+def check_nesting(text: str) -> None:
     """Raise `ValueError` if brackets in a JSON text are nested more than `MAX_DEPTH` deep."""
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
@@ -226,7 +226,7 @@ def load_json(text: str) -> Any:
         ValueError: the text is not JSON, or nested too deeply.
     """
     try:
-        require_shallow(text)
+        check_nesting(text)
         return json.loads(text, object_pairs_hook=_object)
     except RepeatedKeyError:
         raise

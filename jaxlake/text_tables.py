@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 
-def aligned_text(heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 0) -> str:
+def format_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 0) -> str:
     """Format a table; the first `left` columns are left-aligned, the others right-aligned."""
     table = [tuple(heads), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -17,7 +17,7 @@ def aligned_text(heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: i
     return "\n".join(lines)
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format seconds for people: 41 s, 3 min 12 s, 2 h 05 min."""
     whole = round(seconds)
     if whole < 60:

@@ -40,7 +40,7 @@ def restrict_imports_to(names: frozenset[str] | None) -> Iterator[None]:
         _trusted = before
 
 
-def names_code(value: object) -> TypeGuard[str]:
+def is_code_name(value: object) -> TypeGuard[str]:
     """Return whether a value has the form `package.module:NAME`."""
     return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
@@ -89,7 +89,7 @@ def import_function(name: str, allowed: str) -> Callable[..., Any]:
     return function
 
 
-def check_function(name: str, allowed: str) -> None:
+def check_importable(name: str, allowed: str) -> None:
     """Check that a function can be imported; untrusted names are not checked."""
     if _is_trusted(name):
         import_function(name, allowed)

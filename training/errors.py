@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from jaxlake.errors import UserError as UserError
 from jaxlake.errors import did_you_mean as did_you_mean
-from jaxlake.errors import shortened as shortened
+from jaxlake.errors import shorten as shorten
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -38,7 +38,7 @@ def problems_of(
         elif kind == "value_error":
             what = f"{problem['msg'].removeprefix('Value error, '):.1000}"
         else:
-            what = f"got {shortened(problem['input'])}: {problem['msg']}"
+            what = f"got {shorten(problem['input'])}: {problem['msg']}"
             if kind == "literal_error":
                 names = str(problem.get("ctx", {}).get("expected", ""))
                 what += did_you_mean(problem["input"], re.findall(r"'([^']*)'", names))

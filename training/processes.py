@@ -25,7 +25,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxlake.command_line.endings import TERMINATED, end_children, ending_of
-from jaxlake.errors import printable
+from jaxlake.errors import escape_controls
 from training.errors import UserError
 
 _POLL_MS = 1000
@@ -243,7 +243,7 @@ def _report_and_exit(error: BaseException) -> NoReturn:
     if ending is None:
         traceback.print_exception(error)
     elif ending.message is not None:
-        print(f"jaxlake: error: {printable(ending.message)}", file=sys.stderr)
+        print(f"jaxlake: error: {escape_controls(ending.message)}", file=sys.stderr)
     if not isinstance(error, PeerError):
         _publish_failure(error)
     end_children()

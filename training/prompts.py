@@ -2,8 +2,8 @@
 
 from jaxlake import Instance
 from jaxlake.language.prompts import render
-from jaxlake.user_code import import_function, names_code
-from training.errors import UserError, shortened
+from jaxlake.user_code import import_function, is_code_name
+from training.errors import UserError, shorten
 from training.schema import Prompt
 from training.schema.lake_sections import TEMPLATES
 
@@ -11,9 +11,9 @@ from training.schema.lake_sections import TEMPLATES
 def board_prompt(board: Instance, prompt: Prompt) -> str:
     """Return the prompt of one unbatched board, without a chat template."""
     template = prompt.template
-    if not names_code(template):
+    if not is_code_name(template):
         return render(board, prompt.style, template=template)
     text = import_function(template, TEMPLATES)(board)
     if not isinstance(text, str) or not text:
-        raise UserError(f"prompt.template: {template} returned {shortened(text)}, a text is needed")
+        raise UserError(f"prompt.template: {template} returned {shorten(text)}, a text is needed")
     return text

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.lake.protocol import ROOT
-from jaxlake.files import write_text_whole
+from jaxlake.files import write_text_atomic
 from training.learner import grpo
 from training.phases.warm_start import texts_for_tokenizer
 from training.policy.policy import Policy, load_policy, make_policy
@@ -111,7 +111,7 @@ def write_case(folder: Path) -> tuple[RunConfig, dict[str, int]]:
             "importance": [row.tolist() for row in factors],
             "rewards": rewards.tolist(),
         }
-        write_text_whole(folder / f"{lengths}.json", json.dumps(fields))
+        write_text_atomic(folder / f"{lengths}.json", json.dumps(fields))
         counts[f"{lengths}_tokens"] = sum(map(len, own))
         counts["rows"] = len(pairs)
         counts["longest"] = max(len(prompt) for prompt in repeated) + config.prompt.max_tokens

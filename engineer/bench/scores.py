@@ -14,7 +14,7 @@ from engineer.engineers.controls import CONTROLS, split_control
 from engineer.space import FrozenModel, Ratio
 from engineer.spent import Count, Seconds
 from jaxlake.errors import UserError
-from jaxlake.text_tables import aligned_text
+from jaxlake.text_tables import format_table
 
 BASELINE = "fixed"
 BLIND = ("fixed", "fixed_random", "random", "easy_to_hard", "hard_only")
@@ -125,7 +125,7 @@ def results_table(results: Results) -> str:
         heads = (*_HEADS, *(f"less {prefix}" for prefix in CONTROLS), "", *_COSTS)
         rows = [_row(results, one) for one in plain]
         title = f"{groups} groups, {results.version}; points of valid rate with 95% intervals"
-        tables.append(f"{title}\n{aligned_text(heads, rows, left=1)}")
+        tables.append(f"{title}\n{format_table(heads, rows, left=1)}")
     return "\n\n".join(tables)
 
 
@@ -173,4 +173,4 @@ def comparison_table(names: Sequence[str], files: Sequence[Results]) -> str:
         first, second = entries
         apart = "" if first is None or second is None else str(difference(second, first))
         rows.append((engineer, str(groups), *cells, apart))
-    return aligned_text(("engineer", "groups", *names, "second less first"), rows, left=1)
+    return format_table(("engineer", "groups", *names, "second less first"), rows, left=1)

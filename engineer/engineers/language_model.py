@@ -8,7 +8,7 @@ from typing import NamedTuple
 from engineer.engineers.base import EngineerError, Proposal, Task
 from engineer.space import AnswerForm
 from engineer.spent import Spent
-from jaxlake.language.thinking import closing_mark
+from jaxlake.language.thinking import closing_tag
 
 
 @dataclass(frozen=True)
@@ -90,5 +90,5 @@ def close_reasoning(reasoning: str) -> str:
 
     It closes a thinking block that the reasoning leaves open.
     """
-    mark = closing_mark(reasoning)
+    mark = closing_tag(reasoning)
     return (f"\n{mark}" if mark else "") + "\n\nConfiguration:\n"

@@ -23,7 +23,7 @@ from engineer import SCRIPTED, Engineer, RunSettings, scripted_engineer
 from engineer.engineers.plans import FixedEngineer
 from examples.column_addition.__main__ import SPACE, Experiment, addition, run_stages
 from examples.column_addition.environment import check_answer
-from jaxlake.files import write_bytes_whole
+from jaxlake.files import write_bytes_atomic
 
 CONSTANTS = {
     "constant:short": addition(d1=(0.8, 0.0), d2=(0.1, 0.0), d3=(0.1, 0.0)),
@@ -105,7 +105,7 @@ def run_study(
         for arm in missing:
             known["runs"][arm][str(seed)] = run_arm(arm, seed)
         if missing:
-            write_bytes_whole(path, gzip.compress(json.dumps(known).encode(), mtime=0))
+            write_bytes_atomic(path, gzip.compress(json.dumps(known).encode(), mtime=0))
             yield f"seed {seed}: {len(missing)} runs"
 
 

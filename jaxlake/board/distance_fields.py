@@ -13,7 +13,7 @@ UNREACHABLE = 1 << 13
 STEPS_PER_TEST = 4  # steps between convergence tests; on a GPU each test synchronises with the host
 
 
-def until_unchanged(
+def iterate_until_stable(
     step: Callable[[jax.Array], jax.Array], value: jax.Array, begin: jax.Array | bool = True
 ) -> jax.Array:
     """Apply `step` until the array stops changing; skip the loop if `begin`, bool (), is False."""
@@ -70,4 +70,4 @@ def flood(free: jax.Array, sources: jax.Array) -> jax.Array:
         return jnp.where(free, jnp.minimum(field, nearest + jnp.int16(1)), far)
 
     field = jnp.where(free & sources, jnp.int16(0), far)
-    return until_unchanged(relax, field, jnp.any(field < far))
+    return iterate_until_stable(relax, field, jnp.any(field < far))

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board.instance import Instance, check_board
+from jaxlake.board.instance import Instance, check_unbatched
 
 
 class Action(IntEnum):
@@ -41,7 +41,7 @@ def as_actions(actions: Any) -> jax.Array:
     return jnp.asarray(actions)
 
 
-def checked_actions(actions: Any, slots: int) -> jax.Array:
+def validate_actions(actions: Any, slots: int) -> jax.Array:
     """Return integer actions of shape (slots,) as int8, with 5 for values other than 0 to 4."""
     actions = jnp.asarray(actions)
     if actions.shape != (slots,) or not jnp.issubdtype(actions.dtype, jnp.integer):
@@ -85,7 +85,7 @@ def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
         TypeError: `instance` is not an `Instance`, or one of its leaves has the wrong dtype.
         ValueError: `instance` is a batch, or the shapes of its leaves do not fit together.
     """
-    check_board(instance, "step")
+    check_unbatched(instance, "step")
     # One number per cell instead of pairs vectorises, also under vmap.
     rows, columns = positions[:, 0], positions[:, 1]
     to_row, to_column, on_board = target_cells(
@@ -149,12 +149,12 @@ def open_moves(instance: Instance) -> jax.Array:
     on_board = jnp.arange(instance.holes.shape[-1]) < instance.size
     free = ~jnp.asarray(instance.holes) & on_board[:, None] & on_board[None, :]
     bits = jnp.full(free.shape, ACTION_BITS[Action.WAIT])
-    for bit, target in zip(ACTION_BITS, after_moves(free, False), strict=True):
+    for bit, target in zip(ACTION_BITS, shift_by_action(free, False), strict=True):
         bits |= jnp.where(target, bit, jnp.uint8(0))
     return bits
 
 
-def after_moves(field: jax.Array, outside: Any) -> list[jax.Array]:
+def shift_by_action(field: jax.Array, outside: Any) -> list[jax.Array]:
     """Return, for each action, a field (..., N, N) shifted to the action's target cells."""
     N, rim = field.shape[-1], [(0, 0)] * (field.ndim - 2) + [(1, 1), (1, 1)]
     padded = jnp.pad(field, rim, constant_values=outside)
@@ -168,7 +168,7 @@ def _allowed(instance: Instance, positions: jax.Array) -> jax.Array:
     return (inside & ~jnp.asarray(instance.holes)[rows, columns]) | jnp.asarray(_ONLY_WAIT)
 
 
-class Moves(NamedTuple):
+class BatchStep(NamedTuple):
     """Result of one simultaneous step: K arrays, one per agent, each in the shape of the batch."""
 
     rows: list[jax.Array]  # int8, row after the step
@@ -179,7 +179,7 @@ class Moves(NamedTuple):
     swapping_conflict: list[jax.Array]
 
 
-def moves(
+def step_batch(
     rows: Sequence[jax.Array],
     columns: Sequence[jax.Array],
     actions: Sequence[jax.Array],
@@ -187,7 +187,7 @@ def moves(
     side: jax.Array,
     mask: Sequence[jax.Array],
     is_hole: Callable[[jax.Array, jax.Array], jax.Array],
-) -> Moves:
+) -> BatchStep:
     """Apply the rules of `step` to a batch of any shape, with one array per agent.
 
     This layout is several times faster than `jax.vmap(step)` for long batches on the last axis.
@@ -218,7 +218,7 @@ def moves(
     ]
     targets = [r.astype(jnp.int16) * 128 + c for r, c in zip(to_rows, to_columns, strict=True)]
     vertex, swapping, _ = pair_conflicts(cells, targets, mask)
-    return Moves(to_rows, to_columns, off_board, hole, vertex, swapping)
+    return BatchStep(to_rows, to_columns, off_board, hole, vertex, swapping)
 
 
 def pair_conflicts(

@@ -147,10 +147,10 @@ def format_grid(instance: Instance) -> list[str]:
                 f"instance: got {first} and {letter} at row {cell[0]}, column {cell[1]}; a grid "
                 "has one symbol per cell, so no grid shows an agent that starts on another's goal"
             )
-    return write_rows(np.asarray(instance.holes)[:size, :size], cells)
+    return format_rows(np.asarray(instance.holes)[:size, :size], cells)
 
 
-def write_rows(holes: np.ndarray, cells: Iterable[tuple[str, Sequence[int]]]) -> list[str]:
+def format_rows(holes: np.ndarray, cells: Iterable[tuple[str, Sequence[int]]]) -> list[str]:
     """Return the rows of a board with holes bool (n, n); later letters overwrite earlier ones."""
     letters = [[HOLE_SYMBOL if hole else FROZEN_SYMBOL for hole in row] for row in holes]
     for letter, (r, c) in cells:

@@ -61,7 +61,7 @@ def stack_boards(boards: Sequence[Board]) -> Instance:
     return stack_instances([pad_instance(instance, side, slots) for instance in instances])
 
 
-def for_solver(board: Instance) -> Instance:
+def pad_for_solver(board: Instance) -> Instance:
     """Pad a result of `as_instance` to one of a few sides and to the slots that `solve` needs."""
     return pad_instance(board, _side(board), max(_agents(board), _LEAST_TO_SOLVE))
 

@@ -61,7 +61,7 @@ def check_instance(instance: object) -> None:
         )
 
 
-def check_board(instance: object, function: str) -> None:
+def check_unbatched(instance: object, function: str) -> None:
     """Check as `check_instance` does, and raise `ValueError` for a batch."""
     check_instance(instance)
     if shape := np.shape(instance.size):  # type: ignore[attr-defined]
@@ -71,7 +71,7 @@ def check_board(instance: object, function: str) -> None:
         )
 
 
-def check_boards(instances: Instance) -> None:
+def check_board_values(instances: Instance) -> None:
     """Check the values of one concrete board or of a concrete batch.
 
     Raises:
@@ -90,8 +90,8 @@ def check_boards(instances: Instance) -> None:
     raise ValueError(f"instances: number {number}: got {_describe_problem(Instance(**board))}")
 
 
-def are_boards(batch: Instance) -> jax.Array:
-    """Return which boards (B, ...) pass `check_boards`, as bool (B,); works under jit."""
+def are_valid_boards(batch: Instance) -> jax.Array:
+    """Return which boards (B, ...) pass `check_board_values`, as bool (B,); works under jit."""
     return ~_invalid_boards(batch, jnp)
 
 

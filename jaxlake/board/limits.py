@@ -10,13 +10,13 @@ MIN_SIZE, MAX_SIZE = 2, 32
 MIN_AGENTS, MAX_AGENTS = 1, 5
 """Smallest and largest number of agents of a generated board; `jaxlake.solve` is exact for them."""
 
-ROUNDING = np.float32(1e-4)
+ROUNDING_TOLERANCE = np.float32(1e-4)
 """Tolerance: a number of holes this little below an integer counts as that integer."""
 
 
 def holes_on_board(size: int, hole_ratio: float) -> int:
     """Return `jaxlake.hole_count` of one board, computed on the host."""
-    return int(np.floor(np.float32(hole_ratio) * np.float32(size * size) + ROUNDING))
+    return int(np.floor(np.float32(hole_ratio) * np.float32(size * size) + ROUNDING_TOLERANCE))
 
 
 def infeasibility(size: int, hole_ratio: float, num_agents: int) -> str | None:
@@ -46,7 +46,7 @@ def infeasibility(size: int, hole_ratio: float, num_agents: int) -> str | None:
     )
 
 
-def checked_mixture(
+def validate_mixture(
     size: Any,
     hole_ratio: Any,
     wait_ratio: Any,

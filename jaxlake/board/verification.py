@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board.dynamics import Action, as_actions, moves
-from jaxlake.board.instance import Instance, check_board
+from jaxlake.board.dynamics import Action, as_actions, step_batch
+from jaxlake.board.instance import Instance, check_unbatched
 from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.runtime.cpu_devices import is_eager
 from jaxlake.solver import Solution, Status
@@ -90,7 +90,7 @@ def verify(
             slots, or T * K exceeds 32,767, the largest sum of costs that int16 holds. Outside jit
             and vmap also if an agent has an action other than 0 to 4 before step `length`.
     """
-    check_board(instance, "verify")
+    check_unbatched(instance, "verify")
     slots = np.shape(instance.agent_mask)[-1]
     if slots > _MAX_SLOTS:
         raise ValueError(
@@ -217,7 +217,7 @@ def _walk_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _W
         positions, walk = state
         rows, columns = list(positions[0]), list(positions[1])
         actions = jax.lax.dynamic_index_in_dim(steps, time, keepdims=False)
-        step = moves(rows, columns, list(actions), side=side, mask=mask, is_hole=is_hole)
+        step = step_batch(rows, columns, list(actions), side=side, mask=mask, is_hole=is_hole)
         flags = [*step.off_board, *step.hole, *step.vertex_conflict, *step.swapping_conflict]
         lowest = none = jnp.int16(len(flags))
         for place in reversed(range(len(flags))):

@@ -5,7 +5,7 @@ import importlib
 from types import ModuleType
 from typing import Any, NoReturn
 
-from jaxlake.errors import printable
+from jaxlake.errors import escape_controls
 
 LOOP = {
     "run": "run Train -> Validate -> Design on a configuration",
@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the message, and exit with status 2."""
-        super().error(printable(message))
+        super().error(escape_controls(message))
 
 
 class CommandParser(Parser):

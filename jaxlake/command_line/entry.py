@@ -11,7 +11,7 @@ from jaxlake.command_line.catalogue import LAKE, LOOP, CommandParser, Parser
 from jaxlake.command_line.compilation_cache import keep_compiled_programs
 from jaxlake.command_line.endings import INTERRUPTED as INTERRUPTED
 from jaxlake.command_line.endings import TERMINATED, end_children, ending_of, unwound_by_sigterm
-from jaxlake.errors import UserError, printable
+from jaxlake.errors import UserError, escape_controls
 from jaxlake.runtime.search_flags import add_search_flags
 
 
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if ending is None:
             raise
     if ending.message is not None:
-        print(f"jaxlake: error: {printable(ending.message)}", file=sys.stderr)
+        print(f"jaxlake: error: {escape_controls(ending.message)}", file=sys.stderr)
     if ending.status != INTERRUPTED:  # after an interrupt, `entry` ends child processes first
         _discard_output()
     return ending.status

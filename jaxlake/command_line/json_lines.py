@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from jaxlake.errors import UserError, printable
-from jaxlake.files import decode_text, require_shallow
+from jaxlake.errors import UserError, escape_controls
+from jaxlake.files import check_nesting, decode_text
 
 LINES_HELP = """\
 Lines are answered in order, in batches of a few hundred. Invalid lines are answered by
@@ -63,7 +63,10 @@ def answer_file(
             out.write(json.dumps(record) + "\n")
             if "error" in record:
                 invalid += 1
-                print(printable(f"jaxlake: {name}:{number}: {record['error']}"), file=sys.stderr)
+                print(
+                    escape_controls(f"jaxlake: {name}:{number}: {record['error']}"),
+                    file=sys.stderr,
+                )
     return 1 if invalid else 0
 
 
@@ -116,7 +119,7 @@ def _load(line: bytes) -> Record | None:
         text = decode_text(line)
         if not text.strip():
             return None
-        require_shallow(text)
+        check_nesting(text)
         record = json.loads(text, parse_constant=_refuse_constant)
         if isinstance(record, dict):
             json.dumps({"id": record.get("id")}, allow_nan=False)  # the answer must be JSON too
@@ -142,10 +145,10 @@ def open_output(path: str | None) -> Iterator[IO[str]]:
     if path is None:
         yield sys.stdout
         return
-    from jaxlake.files import open_whole
+    from jaxlake.files import open_atomic
 
     try:
-        with open_whole(Path(path)) as out:
+        with open_atomic(Path(path)) as out:
             yield out
     except OSError as error:
         raise UserError(f"{path}: can't be written: {error.strerror or error}") from None

@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxlake.board.instance import Instance, check_boards, numpy_instance
+from jaxlake.board.instance import Instance, check_board_values, numpy_instance
 from jaxlake.datasets.source_files import DatasetError
-from jaxlake.files import open_whole
+from jaxlake.files import open_atomic
 from jaxlake.generator import Generated
 from jaxlake.remote_files import AnyPath, as_path
 from jaxlake.solver import Solution
@@ -75,7 +75,7 @@ def write_boards(path: AnyPath, boards: Generated, **texts: str) -> None:
             arrays |= {f"{name}.{inner}": np.asarray(x)[filled] for inner, x in vars(leaf).items()}
         else:
             arrays[name] = np.asarray(leaf)[filled] if name in _BY_BOARD else np.asarray(leaf)
-    with open_whole(path, "wb") as file:
+    with open_atomic(path, "wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
@@ -126,7 +126,7 @@ def check_leaves(made: Generated, max_size: int, max_agents: int, horizon: int) 
         if leaf.dtype != one.dtype or leaf.shape != (len(made.cell), *one.shape):
             wanted = f"{one.dtype} {one.shape} per board is needed"
             raise ValueError(f"got {leaf.dtype} {leaf.shape}, {wanted}")
-    check_boards(made.instances)
+    check_board_values(made.instances)
 
 
 def concatenate(parts: list[Generated]) -> Generated:

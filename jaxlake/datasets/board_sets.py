@@ -13,7 +13,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from jaxlake.board.limits import MAX_AGENTS, MAX_SIZE, checked_mixture
+from jaxlake.board.limits import MAX_AGENTS, MAX_SIZE, validate_mixture
 from jaxlake.datasets.board_files import (
     COUNTS,
     check_leaves,
@@ -23,13 +23,13 @@ from jaxlake.datasets.board_files import (
     write_boards,
 )
 from jaxlake.datasets.source_files import DatasetError, read_text
-from jaxlake.errors import shortened
+from jaxlake.errors import shorten
 from jaxlake.files import (
+    clean_empty_parent,
     load_json,
-    make_room,
-    remove_unfinished,
+    remove_temporary_files,
     require_plain_files,
-    write_text_first,
+    write_text_if_absent,
 )
 from jaxlake.generator import Generated, LakeParams
 from jaxlake.generator.board_parts import MAX_PARTS, part_of
@@ -150,7 +150,7 @@ def make_set(
     report(len(own) - len(remaining), len(own))
     for parts_on_disk, part in enumerate(remaining, start=len(own) - len(remaining) + 1):
         path = part_path(directory, part)
-        remove_unfinished(path)
+        remove_temporary_files(path)
         boards = _make_part(key, params, part, manifest)
         write_boards(path, boards, **{_REQUEST: manifest.text})
         report(parts_on_disk, len(own))
@@ -192,9 +192,9 @@ def _check_manifest(manifest: Manifest) -> None:
         number = getattr(manifest, name)
         if type(number) is not int or not 1 <= number <= limits.get(name, number):
             allowed = f"1 to {limits[name]}" if name in limits else "whole numbers from 1"
-            raise ValueError(f"{name}: got {shortened(number)}, allowed are {allowed}")
+            raise ValueError(f"{name}: got {shorten(number)}, allowed are {allowed}")
     _check_counts(manifest.count, manifest.part_size)
-    fields = checked_mixture(**manifest.params)
+    fields = validate_mixture(**manifest.params)
     if {field.shape for field in fields.values()} != {fields["size"].shape[:1]}:
         raise ValueError("params: got lists of several lengths, allowed is one length")
     _ = manifest.text  # raises for infinite numbers
@@ -283,12 +283,12 @@ def _check_counts(count: int, part_size: int) -> None:
 def _begin(directory: AnyPath, manifest: Manifest) -> None:
     """Write the manifest, or raise `DatasetError` if the folder holds anything but this set."""
     path = directory / MANIFEST
-    if not path.exists() and not make_room(path):
+    if not path.exists() and not clean_empty_parent(path):
         names = {file.name for file in directory.iterdir()}
         raise DatasetError(
             f"{directory}: has {min(names)!r} but no {MANIFEST}; an empty folder is needed"
         )
-    if write_text_first(path, manifest.text):
+    if write_text_if_absent(path, manifest.text):
         return
     stored, own = asdict(read_manifest(directory)), asdict(manifest)
     for name, value in own.items():

@@ -13,10 +13,10 @@ import jax
 import numpy as np
 
 from jaxlake.board.distance_fields import UNREACHABLE, distances
-from jaxlake.board.instance import Instance, agent_tasks, check_boards, numpy_instance
+from jaxlake.board.instance import Instance, agent_tasks, check_board_values, numpy_instance
 from jaxlake.board.limits import MAX_SIZE
 from jaxlake.datasets.source_files import DatasetError, read_text
-from jaxlake.files import write_text_whole
+from jaxlake.files import write_text_atomic
 
 PASSABLE = ".GS"
 """Passable letters: ground, ground, swamp."""
@@ -167,7 +167,7 @@ def instance_from_scenarios(
     starts, goals = (np.array([getattr(row, role) for row in tasks]) for role in ("start", "goal"))
     board = numpy_instance(holes, side, starts.astype(np.int8), goals.astype(np.int8), num_agents)
     try:
-        check_boards(board)
+        check_board_values(board)
     except ValueError as error:
         raise DatasetError(str(error).replace("instance", "scenario", 1)) from None
     return board
@@ -188,10 +188,10 @@ def write_movingai(directory: str | Path, name: str, instance: Instance) -> None
     holes = np.asarray(instance.holes)[:size, :size]
     terrain = "".join("".join("@" if hole else "." for hole in row) + "\n" for row in holes)
     header = f"type octile\nheight {size}\nwidth {size}\nmap\n"
-    write_text_whole(directory / f"{name}.map", header + terrain)
+    write_text_atomic(directory / f"{name}.map", header + terrain)
     rows = ["version 1"]
     for _, r, c, goal_r, goal_c in agent_tasks(instance):
         steps = int(_distances(instance.holes, np.array([goal_r, goal_c]))[r, c])
         length = math.inf if steps == UNREACHABLE else steps
         rows.append(f"0\t{name}.map\t{size}\t{size}\t{c}\t{r}\t{goal_c}\t{goal_r}\t{length:.8f}")
-    write_text_whole(directory / f"{name}.scen", "\n".join(rows) + "\n")
+    write_text_atomic(directory / f"{name}.scen", "\n".join(rows) + "\n")

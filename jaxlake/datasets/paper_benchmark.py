@@ -19,7 +19,7 @@ import numpy as np
 from jaxlake.board.grids import format_grid
 from jaxlake.datasets.solution_fields import optimum_fields
 from jaxlake.datasets.source_files import DatasetError, read_rows
-from jaxlake.files import write_text_whole
+from jaxlake.files import write_text_atomic
 from jaxlake.generator import hole_count, lake_params
 from jaxlake.generator.board_digests import DigestSet
 from jaxlake.generator.quotas import DrawOptions, SolvedBoards, fill_quotas
@@ -139,7 +139,7 @@ def write_benchmark(
     }
     for config, lines in rows.items():
         content = "".join(json.dumps(row) + "\n" for row in lines)
-        write_text_whole(directory / f"{config}.jsonl", content)
+        write_text_atomic(directory / f"{config}.jsonl", content)
     return rows
 
 

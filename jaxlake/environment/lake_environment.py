@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxlake.board.dynamics import Action, checked_actions
+from jaxlake.board.dynamics import Action, validate_actions
 from jaxlake.board.instance import Instance
 from jaxlake.environment.conflict_policies import (
     ConflictPolicy,
@@ -164,7 +164,7 @@ class LakeEnvironment:
         instance = self.board(state, params)
         mask = instance.agent_mask
         over = state.terminated | state.truncated
-        actions = checked_actions(actions, mask.shape[-1])
+        actions = validate_actions(actions, mask.shape[-1])
         # All agents wait in a finished state, so it does not change.
         actions = jnp.where(mask & ~over, actions, jnp.int8(Action.WAIT))
         resolved = resolve(self.conflict, instance, state.positions, actions)

@@ -29,7 +29,7 @@ MAX_PARTS = 1 << 16
 _WORDS = 1 << 9  # fold_in number of the random words of agent 0; see `candidates`
 
 
-def checked_part(part: Part) -> Part:
+def validate_part(part: Part) -> Part:
     """Return a valid part as Python integers.
 
     Raises:

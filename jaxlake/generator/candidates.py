@@ -16,7 +16,7 @@ _HOLES = 1 << 10
 _WORDS_PER_STEP = 4
 
 
-def code_words(max_size: int, max_agents: int) -> int:
+def code_length(max_size: int, max_agents: int) -> int:
     """Return V, the length of a code: one bit per cell, then one word per agent."""
     return -(-(max_size**2) // 32) + max_agents
 
@@ -45,7 +45,7 @@ def draw_codes(
         max_agents: Number of agent slots (static).
 
     Returns:
-        uint32 (B, V), with V from `code_words`.
+        uint32 (B, V), with V from `code_length`.
     """
     candidates = jax.vmap(jax.random.fold_in)(keys, numbers)
     hole_words = _draw_holes(candidates, size, holes, max_size)
@@ -54,7 +54,7 @@ def draw_codes(
     return jnp.concatenate([hole_words, corners]).T
 
 
-def decode(
+def decode_boards(
     codes: jax.Array, size: jax.Array, num_agents: jax.Array, *, max_size: int, max_agents: int
 ) -> Instance:
     """Return the boards of uint32 (B, V) codes, with int32 (B,) sizes and numbers of agents."""

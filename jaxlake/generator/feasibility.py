@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.generator import mixture
-from jaxlake.generator.candidates import decode, draw_codes
+from jaxlake.generator.candidates import decode_boards, draw_codes
 from jaxlake.runtime.random_keys import check_key
 from jaxlake.solver import DEFAULT_HORIZON, Status, solve_batch
 from jaxlake.solver.many_slots import candidate_budgets
@@ -130,7 +130,7 @@ def _survey(
         agents = jnp.full(batch_size, num_agents, jnp.int32)
         sides, number = size[stratum], lane % candidates
         codes = draw_codes(keys[stratum], number, sides, holes[stratum], agents, **shapes)
-        boards = decode(codes, sides, agents, **shapes)
+        boards = decode_boards(codes, sides, agents, **shapes)
         budget = candidate_budgets(boards)  # count exactly the boards that `generate` keeps
         solutions = solve_batch(boards, horizon=horizon, max_expansions=budget)
         optimal = solutions.status == Status.OPTIMAL

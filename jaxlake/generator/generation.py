@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board.limits import checked_mixture
+from jaxlake.board.limits import validate_mixture
 from jaxlake.generator import mixture
-from jaxlake.generator.board_parts import ALL_BOARDS, Part, checked_part
+from jaxlake.generator.board_parts import ALL_BOARDS, Part, validate_part
 from jaxlake.generator.mixture import LakeParams
 from jaxlake.generator.pool import Generated as Generated
-from jaxlake.generator.pool import PoolOptions, batch_size_for
-from jaxlake.generator.rounds import Pool, fill_by_parts, fill_pool
+from jaxlake.generator.pool import PoolOptions, default_batch_size
+from jaxlake.generator.rounds import Pool, fill_pool, make_eager_pool
 from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.runtime.cpu_devices import is_eager, jit_search
 from jaxlake.runtime.memory import require_memory
@@ -117,7 +117,7 @@ def generate(
     max_size, max_agents = _padding(params, max_size, max_agents)
     horizon = default_horizon(max_size) if horizon is None else horizon
     require_memory("generate", (key, params), n, _bytes_of(max_size, max_agents, horizon))
-    index, parts = checked_part(part)
+    index, parts = validate_part(part)
     options = PoolOptions(
         *(_slots(n), max_size, max_agents, horizon, batch_size, widths or widths_for(), parts)
     )
@@ -182,7 +182,7 @@ def generate_sharded(
         require_memory("generate_sharded", (key, params), n, each, own[0])
     widths = widths or widths_for(devices[0].platform)
     batch_size = _shared_batch_size(batch_size, n, len(devices), widths)
-    index, parts = checked_part(part)
+    index, parts = validate_part(part)
     options = PoolOptions(_slots(n), max_size, max_agents, horizon, batch_size, widths, parts)
     return _fill_one_set(_pool_on(options, devices), key, params, n, max_candidates, index)
 
@@ -204,7 +204,7 @@ def _check(key: jax.Array, params: LakeParams, n: int, *limits: int | None) -> i
             )
     if is_eager(params):
         try:
-            checked_mixture(**vars(params))
+            validate_mixture(**vars(params))
         except ValueError as error:
             raise ValueError(f"params.{error}") from None
     max_size, max_agents, horizon, batch_size, max_candidates = limits
@@ -276,7 +276,7 @@ def _first(generated: Generated, n: int) -> Generated:
 def _shared_batch_size(batch_size: int | None, boards: int, devices: int, widths: Widths) -> int:
     """Return the given batch size, or a default of at most 2**20, as a multiple of `devices`."""
     if batch_size is None:
-        return min(batch_size_for(boards, widths), (1 << 20) // devices) * devices
+        return min(default_batch_size(boards, widths), (1 << 20) // devices) * devices
     return -(-batch_size // devices) * devices
 
 
@@ -286,7 +286,7 @@ def _pool(options: PoolOptions) -> Pool:
     return jit_search(merge_batch_axes(partial(fill_pool, options=options)))
 
 
-_pool_by_parts = cache(fill_by_parts)
+_pool_by_parts = cache(make_eager_pool)
 
 
 @cache

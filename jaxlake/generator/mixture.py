@@ -13,7 +13,7 @@ from jaxlake.board.limits import MAX_AGENTS as MAX_AGENTS
 from jaxlake.board.limits import MAX_SIZE as MAX_SIZE
 from jaxlake.board.limits import MIN_AGENTS as MIN_AGENTS
 from jaxlake.board.limits import MIN_SIZE as MIN_SIZE
-from jaxlake.board.limits import ROUNDING, checked_mixture
+from jaxlake.board.limits import ROUNDING_TOLERANCE, validate_mixture
 from jaxlake.board.limits import holes_on_board as holes_on_board
 from jaxlake.board.limits import infeasibility as infeasibility
 from jaxlake.generator.candidates import multiply_high
@@ -77,7 +77,9 @@ def lake_params(
         "data_ratio": data_ratio,
     }
     traced = {name: jnp.asarray(field) for name, field in arguments.items() if _is_traced(field)}
-    fields = checked_mixture(**arguments | {name: _stand_in(name, traced[name]) for name in traced})
+    fields = validate_mixture(
+        **arguments | {name: _placeholder(name, field) for name, field in traced.items()}
+    )
     shape = np.broadcast_shapes(*(field.shape for field in fields.values()))
     leaves = {
         name: jnp.broadcast_to(traced[name].astype(field.dtype), shape)
@@ -99,7 +101,7 @@ def _is_traced(field: object) -> bool:
 _VALID = {"size": 2, "hole_ratio": 0, "wait_ratio": 0, "num_agents": 2, "data_ratio": 1}
 
 
-def _stand_in(name: str, traced: jax.Array) -> np.ndarray:
+def _placeholder(name: str, traced: jax.Array) -> np.ndarray:
     """Return valid values with the shape and dtype of a traced field, for the checks."""
     kind = np.int32 if jnp.issubdtype(traced.dtype, jnp.integer) else np.float32
     return np.full(traced.shape, _VALID[name], bool if traced.dtype == bool else kind)
@@ -120,7 +122,7 @@ def hole_count(size: jax.Array | int, hole_ratio: jax.Array | float) -> jax.Arra
     """
     cells = jnp.asarray(size, jnp.int32) ** 2
     share = jnp.asarray(hole_ratio, jnp.float32) * cells.astype(jnp.float32)
-    return jnp.where(jnp.isnan(share), -1, jnp.floor(share + ROUNDING)).astype(jnp.int32)
+    return jnp.where(jnp.isnan(share), -1, jnp.floor(share + ROUNDING_TOLERANCE)).astype(jnp.int32)
 
 
 def board_counts(params: LakeParams, n: jax.Array | int) -> jax.Array:
@@ -211,4 +213,4 @@ def _exact_share(ratio: jax.Array, counts: jax.Array) -> jax.Array:
 
 def _guard(product: jax.Array) -> jax.Array:
     """Return the tolerance by which a product of a float32 ratio may fall short of its decimals."""
-    return ROUNDING + product * _ULP
+    return ROUNDING_TOLERANCE + product * _ULP

@@ -10,14 +10,14 @@ import numpy as np
 
 from jaxlake.board.instance import Instance
 from jaxlake.generator import mixture
-from jaxlake.generator.candidates import code_words, decode
+from jaxlake.generator.candidates import code_length, decode_boards
 from jaxlake.generator.code_table import empty_table
 from jaxlake.generator.mixture import LakeParams
 from jaxlake.solver import Solution, Status, Widths
 from jaxlake.solver.solution import unknown_solution
 
 _UNFILLED = np.int32(np.iinfo(np.int32).max)
-KINDS = 2  # boards that need no wait, boards that need one
+NUM_KINDS = 2  # boards that need no wait, boards that need one
 
 
 @jax.tree_util.register_dataclass
@@ -57,7 +57,7 @@ class PoolOptions(NamedTuple):
     parts: int  # number of parts that all boards are divided into
 
 
-def batch_size_for(boards: int, widths: Widths) -> int:
+def default_batch_size(boards: int, widths: Widths) -> int:
     """Return enough lanes to use the device well, but few more than the number of boards."""
     limit = min(8 * widths.planned_boards, 1 << 16)
     return min(max(1 << (2 * boards - 1).bit_length(), 64), limit)
@@ -89,7 +89,7 @@ class PoolState(NamedTuple):
     table: jax.Array  # int32 (T,), slots by code
 
 
-class Setting(NamedTuple):
+class PoolInputs(NamedTuple):
     """Values that all rounds share."""
 
     plan: Plan
@@ -101,15 +101,15 @@ class Setting(NamedTuple):
     part: jax.Array  # int32 (), the part of all boards to generate
 
 
-def set_up(
+def init_pool(
     keys: jax.Array,
     params: LakeParams,
     n: jax.Array,
     max_candidates: jax.Array,
     part: jax.Array,
     options: PoolOptions,
-) -> tuple[Setting, PoolState]:
-    """Return the setting and the empty pool for keys (C,), params (C, S) and n, int32 (C,)."""
+) -> tuple[PoolInputs, PoolState]:
+    """Return the inputs and the empty pool for keys (C,), params (C, S) and n, int32 (C,)."""
     G, S = params.size.size, params.size.shape[1]
     size = params.size.astype(jnp.int32).reshape(G)
     num_agents = params.num_agents.astype(jnp.int32).reshape(G)
@@ -118,18 +118,18 @@ def set_up(
     streams = jnp.repeat(keys, S)
     for numbers in (size, holes, num_agents):
         streams = jax.vmap(jax.random.fold_in)(streams, numbers)
-    setting = Setting(plan, streams, size, holes, num_agents, max_candidates[0], part[0])
-    return setting, _empty_state(plan.cell_of_slot.shape[0], G, options)
+    inputs = PoolInputs(plan, streams, size, holes, num_agents, max_candidates[0], part[0])
+    return inputs, _empty_state(plan.cell_of_slot.shape[0], G, options)
 
 
 def _empty_state(total: int, G: int, options: PoolOptions) -> PoolState:
     blank = unknown_solution(options.horizon, options.max_agents)
     return PoolState(
         num_drawn=jnp.zeros(G, jnp.int32),
-        filled=jnp.zeros((G, KINDS), jnp.int32),
+        filled=jnp.zeros((G, NUM_KINDS), jnp.int32),
         counters=jnp.zeros((G, 2 + len(Status)), jnp.int32),
         number=jnp.full(total, _UNFILLED),
-        codes=jnp.zeros((total, code_words(options.max_size, options.max_agents) + 1), jnp.uint32),
+        codes=jnp.zeros((total, code_length(options.max_size, options.max_agents) + 1), jnp.uint32),
         solutions=jax.tree.map(lambda x: jnp.broadcast_to(x, (total, *x.shape)), blank),
         table=empty_table(total),
     )
@@ -147,7 +147,7 @@ def _plan(
     G = C * S
     boards = jax.vmap(partial(mixture.board_counts, n=n))(params)
     waits = jax.vmap(mixture.wait_counts)(params, boards)
-    counts = jnp.stack([boards - waits, waits], axis=-1).reshape(G, KINDS)
+    counts = jnp.stack([boards - waits, waits], axis=-1).reshape(G, NUM_KINDS)
 
     feasible = (size >= mixture.MIN_SIZE) & (size <= options.max_size)
     feasible &= (num_agents >= mixture.MIN_AGENTS) & (num_agents <= options.max_agents)
@@ -158,20 +158,20 @@ def _plan(
     stream = (jnp.argmax(same_kind, axis=-1) + S * jnp.arange(C)[:, None]).reshape(G)
     stream = stream.astype(jnp.int32)
     totals = jax.ops.segment_sum(counts, stream, num_segments=G)
-    ends = jnp.cumsum(totals.reshape(-1), dtype=jnp.int32).reshape(G, KINDS)
+    ends = jnp.cumsum(totals.reshape(-1), dtype=jnp.int32).reshape(G, NUM_KINDS)
 
     # Runs of slots that belong to one cell, in slot order.
-    kind_of_run = np.arange(KINDS)[:, None]
-    order = jnp.argsort((stream * KINDS + kind_of_run).reshape(-1), stable=True)
+    kind_of_run = np.arange(NUM_KINDS)[:, None]
+    order = jnp.argsort((stream * NUM_KINDS + kind_of_run).reshape(-1), stable=True)
     lengths = counts.T.reshape(-1)[order]
     run_ends = jnp.cumsum(lengths, dtype=jnp.int32)
     slots = jnp.arange(C * options.slots, dtype=jnp.int32)
     run = jnp.searchsorted(run_ends, slots, side="right", method="sort")
-    starts = jnp.zeros(KINDS * G, jnp.int32).at[order].set(run_ends - lengths)
+    starts = jnp.zeros(NUM_KINDS * G, jnp.int32).at[order].set(run_ends - lengths)
     first = ends - totals
     return Plan(
         counts=counts,
-        offset=starts.reshape(KINDS, G).T - first[stream],
+        offset=starts.reshape(NUM_KINDS, G).T - first[stream],
         stream=stream,
         slots=first,
         room=jnp.where(feasible[:, None], totals, 0),
@@ -179,11 +179,11 @@ def _plan(
     )
 
 
-def put_in_order(
-    setting: Setting, state: PoolState, n: jax.Array, options: PoolOptions
+def collect_sets(
+    inputs: PoolInputs, state: PoolState, n: jax.Array, options: PoolOptions
 ) -> Generated:
-    """Return the finished sets, leaves (C, ...) of M slots, for the same `n` as in `set_up`."""
-    plan, size, num_agents, C = setting.plan, setting.size, setting.num_agents, len(n)
+    """Return the finished sets, leaves (C, ...) of M slots, for the same `n` as in `init_pool`."""
+    plan, size, num_agents, C = inputs.plan, inputs.size, inputs.num_agents, len(n)
     slots = jnp.arange(C * options.slots, dtype=jnp.int32)
     ordered = jax.lax.sort((plan.cell_of_slot, state.number, slots), num_keys=2)
     if C > 1:  # each set gets its own n slots first
@@ -192,7 +192,7 @@ def put_in_order(
     cell, number, order = ordered
     filled = number != _UNFILLED
     shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
-    boards = decode(state.codes[order, :-1], size[cell], num_agents[cell], **shapes)
+    boards = decode_boards(state.codes[order, :-1], size[cell], num_agents[cell], **shapes)
 
     def unless_empty(leaf: jax.Array) -> jax.Array:
         where = filled.reshape(-1, *[1] * (leaf.ndim - 1))

@@ -10,25 +10,25 @@ import numpy as np
 
 from jaxlake.board.instance import Instance
 from jaxlake.generator.board_parts import draw_into_part
-from jaxlake.generator.candidates import decode, draw_codes
+from jaxlake.generator.candidates import decode_boards, draw_codes
 from jaxlake.generator.code_table import contains, empty_table, insert
 from jaxlake.generator.mixture import LakeParams
 from jaxlake.generator.pool import (
-    KINDS,
+    NUM_KINDS,
     Generated,
+    PoolInputs,
     PoolOptions,
     PoolState,
-    Setting,
-    batch_size_for,
-    put_in_order,
-    set_up,
+    collect_sets,
+    default_batch_size,
+    init_pool,
 )
 from jaxlake.runtime.cpu_devices import jit_search
 from jaxlake.solver import Solution, Status, solve_batch
 from jaxlake.solver.many_slots import candidate_budgets
 from jaxlake.solver.tiers import solve_boards
 
-SMALL_SET = 4096
+MAX_SMALL_SET = 4096
 """Slots up to which generating a set takes less time than compiling its programs."""
 
 Pool = Callable[[jax.Array, LakeParams, jax.Array, jax.Array, jax.Array], Generated]
@@ -71,11 +71,11 @@ def fill_pool(
     `n`, `part` and `max_candidates`, the candidates of a stream before giving up, are int32 (C,)
     with equal entries. With a device axis `axis_name`, each device processes a share of the lanes.
     """
-    setting, initial = set_up(keys, params, n, max_candidates, part, options)
-    B = _lanes_of(setting, options)
+    inputs, initial = init_pool(keys, params, n, max_candidates, part, options)
+    B = _lanes_of(inputs, options)
 
     def examine(stream: jax.Array, number: jax.Array) -> SolvedCandidates:
-        candidates = _draw(setting, stream, number, options)
+        candidates = _draw(inputs, stream, number, options)
         solutions = solve_batch(
             candidates.boards,
             horizon=options.horizon,
@@ -94,21 +94,21 @@ def fill_pool(
         return jax.lax.all_gather(examine(*own), axis_name, tiled=True)
 
     def run_round(state: PoolState) -> PoolState:
-        lanes = _next_lanes(B, setting, state)
-        return _store(setting, state, lanes, examine_all(lanes.stream, lanes.number))
+        lanes = _next_lanes(B, inputs, state)
+        return _store(inputs, state, lanes, examine_all(lanes.stream, lanes.number))
 
-    state = jax.lax.while_loop(lambda state: jnp.any(_is_open(setting, state)), run_round, initial)
-    return put_in_order(setting, state, n, options)
+    state = jax.lax.while_loop(lambda state: jnp.any(_is_open(inputs, state)), run_round, initial)
+    return collect_sets(inputs, state, n, options)
 
 
-def fill_by_parts(options: PoolOptions) -> Pool:
+def make_eager_pool(options: PoolOptions) -> Pool:
     """Return an eager, single-device equivalent of `fill_pool` that runs separate programs."""
     # The code around the solver runs equally fast when compiled at a low optimisation level.
     begin = jit_search(partial(_begin, options=options)).fast_compile
     draw = jit_search(partial(_begin_round, options=options)).fast_compile
     store = jit_search(_end_round, donate_argnames="state").fast_compile
-    order = jit_search(partial(put_in_order, options=options)).fast_compile
-    fast_compile = options.slots <= SMALL_SET
+    order = jit_search(partial(collect_sets, options=options)).fast_compile
+    fast_compile = options.slots <= MAX_SMALL_SET
 
     def fill(
         keys: jax.Array,
@@ -117,9 +117,9 @@ def fill_by_parts(options: PoolOptions) -> Pool:
         max_candidates: jax.Array,
         part: jax.Array,
     ) -> Generated:
-        setting, state, is_open = begin(keys, params, n, max_candidates, part)
+        inputs, state, is_open = begin(keys, params, n, max_candidates, part)
         while is_open:
-            lanes, candidates = draw(setting, state)
+            lanes, candidates = draw(inputs, state)
             solutions = solve_boards(
                 candidates.boards,
                 candidates.budgets,
@@ -128,8 +128,8 @@ def fill_by_parts(options: PoolOptions) -> Pool:
                 fast_compile=fast_compile,
             )
             results = (candidates.codes, candidates.own, solutions)
-            state, is_open = store(setting, state, lanes, results)
-        return order(setting, state, n)
+            state, is_open = store(inputs, state, lanes, results)
+        return order(inputs, state, n)
 
     return fill
 
@@ -141,70 +141,70 @@ def _begin(
     max_candidates: jax.Array,
     part: jax.Array,
     options: PoolOptions,
-) -> tuple[Setting, PoolState, jax.Array]:
-    setting, state = set_up(keys, params, n, max_candidates, part, options)
-    return setting, state, jnp.any(_is_open(setting, state))
+) -> tuple[PoolInputs, PoolState, jax.Array]:
+    inputs, state = init_pool(keys, params, n, max_candidates, part, options)
+    return inputs, state, jnp.any(_is_open(inputs, state))
 
 
 def _begin_round(
-    setting: Setting, state: PoolState, options: PoolOptions
+    inputs: PoolInputs, state: PoolState, options: PoolOptions
 ) -> tuple[Lanes, Candidates]:
-    lanes = _next_lanes(_lanes_of(setting, options), setting, state)
-    return lanes, _draw(setting, lanes.stream, lanes.number, options)
+    lanes = _next_lanes(_lanes_of(inputs, options), inputs, state)
+    return lanes, _draw(inputs, lanes.stream, lanes.number, options)
 
 
 def _end_round(
-    setting: Setting, state: PoolState, lanes: Lanes, results: SolvedCandidates
+    inputs: PoolInputs, state: PoolState, lanes: Lanes, results: SolvedCandidates
 ) -> tuple[PoolState, jax.Array]:
-    state = _store(setting, state, lanes, results)
-    return state, jnp.any(_is_open(setting, state))
+    state = _store(inputs, state, lanes, results)
+    return state, jnp.any(_is_open(inputs, state))
 
 
-def _lanes_of(setting: Setting, options: PoolOptions) -> int:
+def _lanes_of(inputs: PoolInputs, options: PoolOptions) -> int:
     """Return B, the number of candidates examined at once."""
-    total = setting.plan.cell_of_slot.shape[0]
-    return options.batch_size or batch_size_for(total, options.widths)
+    total = inputs.plan.cell_of_slot.shape[0]
+    return options.batch_size or default_batch_size(total, options.widths)
 
 
-def _is_open(setting: Setting, state: PoolState) -> jax.Array:
+def _is_open(inputs: PoolInputs, state: PoolState) -> jax.Array:
     """Return which streams miss boards and have candidates left, bool (G,)."""
-    missing = jnp.any(state.filled < setting.plan.room, axis=1)
-    return missing & (state.num_drawn < setting.max_candidates)
+    missing = jnp.any(state.filled < inputs.plan.room, axis=1)
+    return missing & (state.num_drawn < inputs.max_candidates)
 
 
 def _draw(
-    setting: Setting, stream: jax.Array, number: jax.Array, options: PoolOptions
+    inputs: PoolInputs, stream: jax.Array, number: jax.Array, options: PoolOptions
 ) -> Candidates:
     """Return the candidates of some lanes. Filters before the solver belong here."""
     shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
-    keys, agents, size = setting.streams[stream], setting.num_agents[stream], setting.size[stream]
-    codes = draw_codes(keys, number, size, setting.holes[stream], agents, **shapes)
+    keys, agents, size = inputs.streams[stream], inputs.num_agents[stream], inputs.size[stream]
+    codes = draw_codes(keys, number, size, inputs.holes[stream], agents, **shapes)
     own = jnp.ones(number.shape, bool)
     if options.parts > 1:
-        part = (setting.part, options.parts)
+        part = (inputs.part, options.parts)
         codes, own = draw_into_part(keys, number, codes, size, agents, part, **shapes)
-    boards = decode(codes, size, agents, **shapes)
+    boards = decode_boards(codes, size, agents, **shapes)
     return Candidates(codes, own, boards, candidate_budgets(boards))
 
 
-def _next_lanes(B: int, setting: Setting, state: PoolState) -> Lanes:
+def _next_lanes(B: int, inputs: PoolInputs, state: PoolState) -> Lanes:
     """Distribute B lanes over the open streams."""
-    ends = _share_out(B, setting, state)
+    ends = _share_out(B, inputs, state)
     lane = jnp.arange(B, dtype=jnp.int32)
     stream = jnp.searchsorted(ends, lane, side="right").astype(jnp.int32)
     first = jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])[stream]
     number = state.num_drawn[stream] + lane - first
-    return Lanes(stream, number, number < setting.max_candidates, first, ends)
+    return Lanes(stream, number, number < inputs.max_candidates, first, ends)
 
 
-def _share_out(B: int, setting: Setting, state: PoolState) -> jax.Array:
+def _share_out(B: int, inputs: PoolInputs, state: PoolState) -> jax.Array:
     """Return the end of each stream's range of lanes, int32 (G,)."""
     # Expected number of candidates that a stream still needs (Laplace's rule of succession).
-    missing = (setting.plan.room - state.filled).astype(jnp.float32)
+    missing = (inputs.plan.room - state.filled).astype(jnp.float32)
     rate = (state.filled + 1) / (state.num_drawn[:, None] + 2)
-    remaining = (setting.max_candidates - state.num_drawn).astype(jnp.float32)
+    remaining = (inputs.max_candidates - state.num_drawn).astype(jnp.float32)
     need = jnp.where(
-        _is_open(setting, state), jnp.minimum(jnp.max(missing / rate, axis=1), remaining), 0
+        _is_open(inputs, state), jnp.minimum(jnp.max(missing / rate, axis=1), remaining), 0
     )
     # Integer weights make the sums exact, so that a closed stream gets no lane.
     weight = jnp.ceil(need / jnp.sum(need) * (1 << 20)).astype(jnp.int32)
@@ -213,11 +213,11 @@ def _share_out(B: int, setting: Setting, state: PoolState) -> jax.Array:
 
 
 def _store(
-    setting: Setting, state: PoolState, lanes: Lanes, results: SolvedCandidates
+    inputs: PoolInputs, state: PoolState, lanes: Lanes, results: SolvedCandidates
 ) -> PoolState:
     """Put fitting candidates into slots, in order, and count up to a stream's last one."""
     codes, own, solutions = results
-    plan, ends = setting.plan, lanes.ends
+    plan, ends = inputs.plan, lanes.ends
     lanes = lanes._replace(valid=lanes.valid & own)
     G, total = plan.stream.shape[0], state.number.shape[0]
     lane = jnp.arange(lanes.stream.shape[0], dtype=jnp.int32)
@@ -227,7 +227,9 @@ def _store(
     _, equal = insert(empty_table(lane.size), stream_codes, stream_codes, lane, solvable & ~in_slot)
 
     kind = solutions.needs_wait.astype(jnp.int32)
-    fits = (solvable & ~in_slot & (equal == lane))[:, None] & (kind[:, None] == np.arange(KINDS))
+    fits = (solvable & ~in_slot & (equal == lane))[:, None] & (
+        kind[:, None] == np.arange(NUM_KINDS)
+    )
     before = jnp.cumsum(fits, axis=0, dtype=jnp.int32) - fits
     rank = jnp.take_along_axis(before - before[lanes.first], kind[:, None], axis=1)[:, 0]
     place = state.filled[lanes.stream, kind] + rank
@@ -251,7 +253,7 @@ def _store(
     stored = write(state.codes, stream_codes)
     lanes_of_stream = ends - jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])
     return PoolState(
-        num_drawn=jnp.minimum(state.num_drawn + lanes_of_stream, setting.max_candidates),
+        num_drawn=jnp.minimum(state.num_drawn + lanes_of_stream, inputs.max_candidates),
         filled=filled,
         counters=state.counters + by_stream(events.astype(jnp.int32), lanes.stream),
         number=write(state.number, lanes.number),

@@ -11,7 +11,7 @@ from itertools import groupby, takewhile
 
 from jaxlake.board.dynamics import Action
 from jaxlake.language.plans import AgentPlan, Plan, find_plans
-from jaxlake.language.thinking import after_thinking
+from jaxlake.language.thinking import split_thinking
 
 _ANSWER = re.compile(r"<(/?)answer\b[^<>]{0,60}>", re.IGNORECASE)
 # Text between tags that are only mentioned, as in "between <answer> and </answer>".
@@ -76,7 +76,7 @@ def parse_answer(text: str, num_agents: int, *, max_steps: int) -> Answer:
 
 def _answer_block(text: str) -> tuple[str, bool]:
     """Return the last complete `<answer>` block and True, or the whole answer and False."""
-    text, unfinished = after_thinking(text)
+    text, unfinished = split_thinking(text)
     if unfinished:
         raise _AnswerError("the thinking block is never closed")
     opened: int | None = 0  # the prompt may have opened the block

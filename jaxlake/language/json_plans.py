@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from jaxlake.files import require_shallow
+from jaxlake.files import check_nesting
 
-LONGEST_LITERAL = 20_000
+MAX_LITERAL_LENGTH = 20_000
 """Maximum length of a Python literal in characters; parsing longer ones takes much memory."""
 
-Named = list[tuple[str, list[object]]]
+NamedActions = list[tuple[str, list[object]]]
 """Pairs of an agent's number, as written, and the items of its actions."""
 
 _BRACKET = re.compile(r"[{}\[\]]")
@@ -21,7 +21,7 @@ _ACTIONS = ("actions", "plan", "moves", "action", "move", "sequence", "path")
 _MOST_LEVELS = 4
 
 
-def json_values(text: str) -> Iterator[tuple[int, int, Any]]:
+def find_json_values(text: str) -> Iterator[tuple[int, int, Any]]:
     """Yield (start, end, value) for each outermost bracket pair in a text that holds JSON."""
     opened: dict[str, list[int]] = {"{": [], "[": []}
     pairs: list[tuple[int, int]] = []
@@ -43,12 +43,12 @@ def json_values(text: str) -> Iterator[tuple[int, int, Any]]:
 def _load(source: str) -> Any:
     """Parse an object as a tuple of pairs and an array as a list; return None on failure."""
     try:
-        require_shallow(source)
+        check_nesting(source)
         return json.loads(source, object_pairs_hook=tuple, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
         pass
     try:
-        return _pairs(ast.literal_eval(source)) if len(source) <= LONGEST_LITERAL else None
+        return _pairs(ast.literal_eval(source)) if len(source) <= MAX_LITERAL_LENGTH else None
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return None
 
@@ -61,7 +61,7 @@ def _pairs(value: Any) -> Any:
     return value
 
 
-def plans_of(value: Any, levels: int = _MOST_LEVELS) -> Named:
+def extract_plans(value: Any, levels: int = _MOST_LEVELS) -> NamedActions:
     """Return the agents and their actions in a JSON value, in order.
 
     A plan maps agents to actions, lists one list or line of actions per agent in order, lists one
@@ -69,7 +69,7 @@ def plans_of(value: Any, levels: int = _MOST_LEVELS) -> Named:
     """
     if levels == 0 or not isinstance(value, tuple | list):
         return []
-    lists: Named = []
+    lists: NamedActions = []
     if isinstance(value, tuple):
         keys = [(_KEY.fullmatch(name), inner) for name, inner in value]
         lists = [(key[1], _items(inner)) for key, inner in keys if key]
@@ -83,7 +83,7 @@ def plans_of(value: Any, levels: int = _MOST_LEVELS) -> Named:
         lists = [(str(agent), _items(item)) for agent, item in enumerate(value)]
     if any(isinstance(item, str) for _, items in lists for item in items):
         return lists
-    parts = [part for item in value if (part := plans_of(item, levels - 1))]
+    parts = [part for item in value if (part := extract_plans(item, levels - 1))]
     if len(parts) > 1 and all(len(part) > 1 and _is_step(part) for part in parts):
         steps: dict[str, list[object]] = {}
         for part in parts:
@@ -100,7 +100,7 @@ def _are_lines(items: list[Any]) -> bool:
     )
 
 
-def _is_step(part: Named) -> bool:
+def _is_step(part: NamedActions) -> bool:
     return all(len(items) == 1 and str(items[0]).isalpha() for _, items in part)
 
 

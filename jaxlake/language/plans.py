@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import dropwhile
 
 from jaxlake.board.dynamics import Action
-from jaxlake.language.json_plans import Named, json_values, plans_of
+from jaxlake.language.json_plans import NamedActions, extract_plans, find_json_values
 
 Plan = tuple[tuple[int, ...], ...]
 
@@ -115,8 +115,8 @@ def find_plans(text: str, num_agents: int, *, tagged: bool = False) -> list[Agen
             text = text[: len(text) - len(tail) + name.start()]
     reader = _Reader(text, num_agents, in_fence=not tagged and text.count("```") % 2 == 1)
     end = 0
-    for start, stop, value in json_values(text):
-        if named := plans_of(value):
+    for start, stop, value in find_json_values(text):
+        if named := extract_plans(value):
             reader.read(text[end:start])
             reader.read_json(named)
             end = stop
@@ -186,7 +186,7 @@ class _Reader:
                 plan.error = f"the list of agent {plan.agent} is never closed"
         self._close()
 
-    def read_json(self, named: Named) -> None:
+    def read_json(self, named: NamedActions) -> None:
         """Read the lists of actions of a JSON value."""
         self._block += 1
         for agent, items in named:

@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board.inputs import Board, as_instance, for_solver, stack_boards
+from jaxlake.board.inputs import Board, as_instance, pad_for_solver, stack_boards
 from jaxlake.board.verification import Failure, Outcome
 from jaxlake.language.answers import Answer, Plan
 from jaxlake.language.judging import Verdict, judge_texts
-from jaxlake.language.thinking import THINKING, opening_mark
+from jaxlake.language.thinking import THINKING_PREFIX, opening_tag
 from jaxlake.solver import Solution, Status, solve
 
 DEFAULT_MAX_STEPS = 64
@@ -146,7 +146,7 @@ def score(
     (found,) = score_batch([text], [board], [optimum], **options)
     if found.optimal is not None or not find_optimum:
         return found
-    solution = solve(for_solver(as_instance(board)))
+    solution = solve(pad_for_solver(as_instance(board)))
     if solution.status != Status.OPTIMAL:
         return found
     least = [int(solution.sum_of_costs)]
@@ -192,7 +192,7 @@ def score_batch(
     if not count:
         return []
     if thinking:
-        texts = [THINKING + text for text in texts]
+        texts = [THINKING_PREFIX + text for text in texts]
     instances = stack_boards(boards)
     least = np.array([_checked_optimum(value, row) for row, value in enumerate(given)], np.int16)
     slots = np.shape(instances.agent_mask)[-1]
@@ -205,10 +205,10 @@ def score_batch(
             f"optima: row {row}: got {least[row]}, but the answer's plan solves the board at "
             f"{int(outcomes.sum_of_costs[row])}: it is not the least sum of costs"
         )
-    return scores_of(verdict, least >= 0, values)
+    return compute_scores(verdict, least >= 0, values)
 
 
-def scores_of(
+def compute_scores(
     verdict: Verdict, optimum_known: np.ndarray, values: RewardValues = _LOOP_VALUES
 ) -> list[Score]:
     """Return the scores of B judged answers; `optimum_known` is bool (B,)."""
@@ -427,10 +427,10 @@ def _field(message: Any, name: str) -> Any:
 def _opening(prompt: Any) -> str:
     """Return the mark that begins thinking at the end of a prompt (text or messages), or ""."""
     if isinstance(prompt, str):
-        return opening_mark(prompt)
+        return opening_tag(prompt)
     last = prompt[-1] if isinstance(prompt, Sequence) and prompt else None
     content = _field(last, "content") if _field(last, "role") == "assistant" else None
-    return opening_mark(content) if isinstance(content, str) else ""
+    return opening_tag(content) if isinstance(content, str) else ""
 
 
 def _is_missing(value: Any) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 
-MARKS = {
+THINKING_TAGS = {
     "<think>": "</think>",
     "<thinking>": "</thinking>",
     "<reasoning>": "</reasoning>",
@@ -10,14 +10,14 @@ MARKS = {
 }
 """Opening marks of thinking blocks, with their closing marks."""
 
-THINKING = "<think>\n"
+THINKING_PREFIX = "<think>\n"
 """The end of a prompt whose answer begins inside a thinking block."""
 
-_OPENING = re.compile("|".join(map(re.escape, MARKS)), re.IGNORECASE)
-_CLOSING = re.compile("|".join(map(re.escape, MARKS.values())), re.IGNORECASE)
+_OPENING = re.compile("|".join(map(re.escape, THINKING_TAGS)), re.IGNORECASE)
+_CLOSING = re.compile("|".join(map(re.escape, THINKING_TAGS.values())), re.IGNORECASE)
 
 
-def after_thinking(text: str) -> tuple[str, str]:
+def split_thinking(text: str) -> tuple[str, str]:
     """Return the answer after a model's thinking, and any unfinished thinking after the answer.
 
     The answer lies between the last closing mark and the next opening mark. The unfinished
@@ -31,21 +31,23 @@ def after_thinking(text: str) -> tuple[str, str]:
     return text[start:end], text[end:]
 
 
-def closing_mark(text: str) -> str:
+def closing_tag(text: str) -> str:
     """Return the closing mark of a thinking block that is still open at the end, or ""."""
-    unfinished = after_thinking(text)[1].lower()
-    closing = [mark for opening, mark in MARKS.items() if unfinished.startswith(opening.lower())]
-    return closing[0] if closing else ""
+    unfinished = split_thinking(text)[1].lower()
+    for opening, closing in THINKING_TAGS.items():
+        if unfinished.startswith(opening.lower()):
+            return closing
+    return ""
 
 
-def opening_mark(prompt: str) -> str:
+def opening_tag(prompt: str) -> str:
     """Return the end of a prompt from its final opening mark, or "".
 
     Some chat templates end prompts with an opening mark. Prepend the returned text to the answer
     before parsing it.
     """
     stripped = prompt.rstrip()
-    for mark in MARKS:
+    for mark in THINKING_TAGS:
         if stripped.lower().endswith(mark.lower()):
             return prompt[len(stripped) - len(mark) :]
     return ""

@@ -7,7 +7,7 @@ from jaxlake.policies.joint_rollout import JointPolicy, check_policy
 from jaxlake.policies.plan_following import optimal_policy, prioritised_policy
 from jaxlake.policies.reactive import RandomPolicy, ShortestPathPolicy
 from jaxlake.solver import DEFAULT_HORIZON
-from jaxlake.user_code import import_code, names_code
+from jaxlake.user_code import import_code, is_code_name
 
 POLICIES: dict[str, Callable[[int], JointPolicy]] = {
     "random": lambda horizon: RandomPolicy(),
@@ -33,7 +33,7 @@ def policy_of(name: str, *, horizon: int = DEFAULT_HORIZON) -> JointPolicy:
     """
     if name in POLICIES:
         return POLICIES[name](horizon)
-    if not names_code(name):
+    if not is_code_name(name):
         raise ValueError(f"got {name!r:.100}, allowed are {_ALLOWED}{did_you_mean(name, POLICIES)}")
     policy = import_code(name, _ALLOWED)
     if isinstance(policy, type) or not hasattr(policy, "act"):

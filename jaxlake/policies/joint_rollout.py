@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board.dynamics import Action, checked_actions
+from jaxlake.board.dynamics import Action, validate_actions
 from jaxlake.board.instance import Instance, check_instance
 from jaxlake.board.verification import Outcome, verify
 from jaxlake.environment.conflict_policies import ConflictPolicy, conflict_policy, resolve
@@ -310,7 +310,7 @@ def _play_batch(
 
     def choose(*inputs: Any) -> tuple[jax.Array, Any]:
         actions, memory = policy.act(*inputs)
-        return checked_actions(actions, mask.shape[1]), memory
+        return validate_actions(actions, mask.shape[1]), memory
 
     start, act = jax.vmap(policy.start), jax.vmap(choose, (0, 0, 0, None, 0))
     fold_in = jax.vmap(jax.random.fold_in, (0, None))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.board.distance_fields import UNREACHABLE, distances
-from jaxlake.board.dynamics import ACTION_BITS, Action, after_moves, open_moves
+from jaxlake.board.dynamics import ACTION_BITS, Action, open_moves, shift_by_action
 from jaxlake.board.instance import Instance
 
 _WAIT_ONLY = np.uint8(ACTION_BITS[Action.WAIT])
@@ -62,7 +62,7 @@ class ShortestPathPolicy:
         allowed, far = open_moves(instance), jnp.int16(UNREACHABLE)
         reached = [
             jnp.where((allowed & bit) != 0, field, far)
-            for bit, field in zip(ACTION_BITS, after_moves(fields, far), strict=True)
+            for bit, field in zip(ACTION_BITS, shift_by_action(fields, far), strict=True)
         ]
         # WAIT has the distance of the cell itself; a move towards the goal is 1 shorter.
         nearest = jnp.min(jnp.stack(reached), axis=0)

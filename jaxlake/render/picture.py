@@ -13,7 +13,7 @@ from jaxlake.board.dynamics import Action
 from jaxlake.board.grids import parse_grid
 from jaxlake.board.instance import Instance
 from jaxlake.board.verification import Failure, Outcome, verify
-from jaxlake.files import write_text_whole
+from jaxlake.files import write_text_atomic
 from jaxlake.render.playback import MAX_AGENTS, Playback, actions_of_agents, board_of_instance, play
 from jaxlake.render.svg import draw_svg
 from jaxlake.render.terminal import episode_text
@@ -60,7 +60,7 @@ class Picture:
         if target.suffix.lower() not in (".svg", ".txt"):
             raise ValueError(f"path: got {str(path)!r}, allowed are .svg and .txt")
         text = self.svg if target.suffix.lower() == ".svg" else self.text + "\n"
-        write_text_whole(target, text)
+        write_text_atomic(target, text)
         return target
 
     def _repr_html_(self) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from jaxlake.board.dynamics import Action
-from jaxlake.board.grids import GOAL_SYMBOLS, START_SYMBOLS, write_rows
+from jaxlake.board.grids import GOAL_SYMBOLS, START_SYMBOLS, format_rows
 from jaxlake.board.instance import Instance
 from jaxlake.render.playback import Board, Cell, Playback, board_of_instance, caption, whereabouts
 
@@ -72,7 +72,7 @@ def _board_lines(
     goals = zip(GOAL_SYMBOLS, board.goals.tolist(), strict=False)
     starts = zip(START_SYMBOLS, positions, strict=False)
     faults = ((FAULT_SYMBOL, cell) for cell in fault_cells)
-    return write_rows(board.holes, (*goals, *starts, *faults))
+    return format_rows(board.holes, (*goals, *starts, *faults))
 
 
 def _moves(actions: np.ndarray) -> str:

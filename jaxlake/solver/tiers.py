@@ -8,7 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board.instance import Instance, are_boards, check_board, check_boards, check_instance
+from jaxlake.board.instance import (
+    Instance,
+    are_valid_boards,
+    check_board_values,
+    check_instance,
+    check_unbatched,
+)
 from jaxlake.board.limits import MAX_AGENTS, MAX_SIZE, MIN_AGENTS
 from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.runtime.cpu_devices import is_eager, jit_search
@@ -68,7 +74,7 @@ def solve(
             UNKNOWN.
         MemoryError: Outside jit: the boards of a batch would not fit into the free memory.
     """
-    check_board(instance, "solve")
+    check_unbatched(instance, "solve")
     _check(instance, horizon)
     _check_budgets(max_expansions, ())
     require_memory("solve", instance, 1, _bytes_of(instance, horizon))
@@ -120,7 +126,7 @@ def _solve(
     limit = None if max_expansions is None else jnp.asarray(max_expansions, jnp.int32)
     eager = is_eager(instances, limit)
     if eager:
-        check_boards(instances)
+        check_board_values(instances)
     return solve_boards(
         instances, limit, horizon, widths, eager=eager, single=single, fast_compile=single
     )
@@ -200,7 +206,7 @@ def _solve_many(
 ) -> Solution:
     budget = budgets(batch, max_expansions)
     solutions = _batch_solver(horizon, widths)(batch, budget)
-    unknown, valid = unknown_solution(horizon, _slots(batch)), are_boards(batch)
+    unknown, valid = unknown_solution(horizon, _slots(batch)), are_valid_boards(batch)
     return jax.tree.map(
         lambda leaf, default: jnp.where(valid.reshape(-1, *[1] * default.ndim), leaf, default),
         solutions,

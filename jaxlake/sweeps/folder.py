@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from jaxlake import __version__
-from jaxlake.errors import shortened
+from jaxlake.errors import shorten
 from jaxlake.files import (
     load_json,
-    remove_unfinished,
+    remove_temporary_files,
     require_plain_files,
-    write_bytes_whole,
-    write_text_first,
-    write_text_whole,
+    write_bytes_atomic,
+    write_text_atomic,
+    write_text_if_absent,
 )
 from jaxlake.remote_files import AnyPath, as_path
 from jaxlake.sweeps.chunk_files import (
@@ -70,7 +70,7 @@ class SweepFolder:
         if foreign_names and not path.exists():
             problem = f"has {min(foreign_names)!r} but no {MANIFEST}; use an empty folder"
             raise SweepError(f"{self.path}: {problem}")
-        is_new = _retry(lambda: write_text_first(path, _json_text(manifest)))
+        is_new = _retry(lambda: write_text_if_absent(path, _json_text(manifest)))
         if not is_new and (differences := _differences(read_manifest(self.path), manifest)):
             raise SweepError(f"{path}: belongs to another sweep: {'; '.join(differences)}")
         for folder in (ROWS, TABLES) if self.spec.tables else (ROWS,):
@@ -111,8 +111,8 @@ class SweepFolder:
                 digests[name] = digest
         path, text = self.path / MANIFEST, _json_text(self._manifest(digests))
         if path.read_text(encoding="utf-8") != text:
-            _retry(lambda: write_text_whole(path, text))
-        remove_unfinished(path)
+            _retry(lambda: write_text_atomic(path, text))
+        remove_temporary_files(path)
         return True
 
     def _manifest(self, files: Mapping[str, str]) -> dict[str, Any]:
@@ -168,17 +168,15 @@ def read_manifest(directory: str | AnyPath) -> dict[str, Any]:
         raise SweepError(f"{path}: format: {_FORMAT!r} is needed")
     for name in ("spec", "files"):
         if not isinstance(value.get(name), dict):
-            raise SweepError(
-                f"{path}: {name}: got {shortened(value.get(name))}, a mapping is needed"
-            )
+            raise SweepError(f"{path}: {name}: got {shorten(value.get(name))}, a mapping is needed")
     if value.get("digest") != spec_digest(value["spec"]):
         raise SweepError(f"{path}: digest: is not the SHA-256 of spec, so the file was changed")
     return value
 
 
 def _write(path: AnyPath, content: bytes) -> None:
-    remove_unfinished(path)
-    write_bytes_whole(path, content)
+    remove_temporary_files(path)
+    write_bytes_atomic(path, content)
 
 
 def _digest(path: AnyPath, read_owner: Callable[[bytes], str], owner: str) -> str | None:
@@ -198,8 +196,8 @@ def _differences(stored: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]
     pairs = ({name: record[name] for name in names if name in record} for record in (stored, own))
     stored_values, own_values = (dict(_flat("", record)) for record in pairs)
     return [
-        f"{name.removeprefix('spec.')}: it has {shortened(stored_values.get(name))}, got "
-        f"{shortened(own_values.get(name))}"
+        f"{name.removeprefix('spec.')}: it has {shorten(stored_values.get(name))}, got "
+        f"{shorten(own_values.get(name))}"
         for name in sorted({*stored_values, *own_values})
         if stored_values.get(name) != own_values.get(name)
     ]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxlake.board.limits import MAX_AGENTS, MAX_SIZE, MIN_AGENTS, MIN_SIZE
-from jaxlake.errors import UserError, did_you_mean, shortened
+from jaxlake.errors import UserError, did_you_mean, shorten
 
 MAX_VALUES = 1_000_000
 """Values of one knob of a grid."""
@@ -98,7 +98,7 @@ def grid_axis(field: str, name: str, value: Any) -> Choice:
     max_count = min(MAX_VALUES, high - low + 1) if knob.whole else MAX_VALUES
     if type(count) is not int or not 2 <= count <= max_count:
         raise SweepError(
-            f"{field}.count is {shortened(count)}; it must be a whole number from 2 to "
+            f"{field}.count is {shorten(count)}; it must be a whole number from 2 to "
             f"{max_count:,.0f}"
         )
     # Rounded, so that three tenths are exactly 0.3.
@@ -153,7 +153,7 @@ def _number(field: str, knob: Knob, value: Any) -> float:
         value = value.item()
     number = isinstance(value, int if knob.whole else int | float) and not isinstance(value, bool)
     if not number or not knob.low <= value <= knob.high:
-        raise SweepError(f"{field} is {shortened(value)}; it must be {_allowed(knob)}")
+        raise SweepError(f"{field} is {shorten(value)}; it must be {_allowed(knob)}")
     return value if knob.whole else float(value)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxlake.environment.conflict_policies import ConflictPolicy, conflict_policy
-from jaxlake.errors import did_you_mean, shortened
+from jaxlake.errors import did_you_mean, shorten
 from jaxlake.policies.catalogue import policy_of
 from jaxlake.policies.joint_rollout import JointPolicy, check_policy
 from jaxlake.solver import DEFAULT_HORIZON
@@ -69,7 +69,7 @@ class SweepSpec:
         if self.max_candidates is not None:
             _check_count("max_candidates", self.max_candidates, 1, 1 << 30)
         if not isinstance(self.tables, bool):
-            raise SweepError(f"tables is {shortened(self.tables)}; it must be true or false")
+            raise SweepError(f"tables is {shorten(self.tables)}; it must be true or false")
         try:
             conflict_policy(self.conflict)
         except (ValueError, TypeError) as error:
@@ -122,13 +122,13 @@ class SweepSpec:
             or not isinstance(policies, Mapping | Sequence)
             or not policies
         ):
-            raise SweepError(f"policies: got {shortened(policies)}, a list of names is needed")
+            raise SweepError(f"policies: got {shorten(policies)}, a list of names is needed")
         if len(set(map(str, policies))) < len(policies):
-            raise SweepError(f"policies: got {shortened(policies)}, distinct names are needed")
+            raise SweepError(f"policies: got {shorten(policies)}, distinct names are needed")
         by_name = {}
         for name in policies:
             if not isinstance(name, str) or not name:
-                raise SweepError(f"policies contains {shortened(name)}; it must be a list of names")
+                raise SweepError(f"policies contains {shorten(name)}; it must be a list of names")
             try:
                 if isinstance(policies, Mapping):
                     check_policy(name, policies[name])
@@ -229,7 +229,7 @@ class SweepSpec:
     def _knobs(self) -> Mapping[str, Any]:
         knobs = getattr(self, self._section)
         if not isinstance(knobs, Mapping):
-            got = shortened(knobs)
+            got = shorten(knobs)
             raise SweepError(f"{self._section}: got {got}, a mapping of knobs is needed")
         return knobs
 
@@ -284,5 +284,5 @@ def _check_count(name: str, value: Any, low: int, high: int) -> None:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not low <= value <= high:
         raise SweepError(
-            f"{name} is {shortened(value)}; it must be a whole number from {low:,} to {high:,}"
+            f"{name} is {shorten(value)}; it must be a whole number from {low:,} to {high:,}"
         )

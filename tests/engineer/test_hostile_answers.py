@@ -166,7 +166,7 @@ def objects(keys: list[str], values: st.SearchStrategy[str]) -> st.SearchStrateg
 groups = list(map(str, SIZES))
 knob_objects = objects(list(KNOBS), ratios) | objects(list(KNOBS), number_texts)
 answers = objects(groups, knob_objects) | objects(groups, knob_objects | number_texts)
-json_values = st.recursive(
+find_json_values = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
     max_leaves=8,
@@ -190,7 +190,7 @@ edit_rows = st.tuples(signs, signs, signs).map(
 ) | st.lists(rows, max_size=6).map("\n".join)
 texts = (
     st.text(st.characters(), max_size=300)
-    | json_values.map(json.dumps)
+    | find_json_values.map(json.dumps)
     | mutations
     | st.tuples(before, answers, after).map("".join)
     | st.tuples(before, edit_rows, after).map("\n".join)

@@ -17,9 +17,9 @@ from jaxlake.files import require_plain_files
 KILLED = """\
 import os, signal, sys
 from pathlib import Path
-from jaxlake.files import write_text_whole
+from jaxlake.files import write_text_atomic
 os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
-write_text_whole(Path(sys.argv[1]), "new")
+write_text_atomic(Path(sys.argv[1]), "new")
 """
 
 
@@ -28,7 +28,7 @@ def test_failed_write_keeps_the_old_file_only(tmp_path):
     path.write_text("old")
 
     def write_half() -> None:
-        with files.open_whole(path) as file:
+        with files.open_atomic(path) as file:
             file.write("new")
             file.flush()
             assert path.read_text() == "old"
@@ -47,7 +47,7 @@ def test_error_without_a_name_names_the_file(call, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, call, refuse)
     with pytest.raises(OSError, match=r"Operation not permitted: '.*/file'"):
-        files.write_text_whole(tmp_path / "file", "new")
+        files.write_text_atomic(tmp_path / "file", "new")
     with (
         pytest.raises(UserError, match=r"/out: can't be written: Operation not permitted"),
         open_output(str(tmp_path / "out")) as out,
@@ -62,7 +62,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path, mode, content):
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        with files.open_whole(path, mode) as file:
+        with files.open_atomic(path, mode) as file:
             file.write(content)
         assert stat.S_ISFIFO(path.stat().st_mode)
         written = os.read(reader, 100)
@@ -77,11 +77,11 @@ def test_killed_writer_keeps_the_old_file(tmp_path):
     killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=100)
     assert killed.returncode == -signal.SIGKILL
     assert path.read_text() == "old"
-    (left,) = files.unfinished_files(path)
+    (left,) = files.find_temporary_files(path)
     assert sorted(os.listdir(tmp_path)) == sorted(["file", left.name])
-    assert not files.make_room(path)
+    assert not files.clean_empty_parent(path)
     path.unlink()
-    assert files.make_room(path)
+    assert files.clean_empty_parent(path)
     assert not os.listdir(tmp_path)
 
 
@@ -91,7 +91,7 @@ def test_killed_writer_keeps_the_old_file(tmp_path):
 def test_no_room_is_made_where_anything_else_lies(name, tmp_path):
     (tmp_path / name).write_text("mine")
     (tmp_path / ".file.77.tmp").write_text("left by a kill, or not")
-    assert not files.make_room(tmp_path / "file")
+    assert not files.clean_empty_parent(tmp_path / "file")
     assert len(os.listdir(tmp_path)) == 2
 
 
@@ -123,8 +123,8 @@ def test_line_with_a_duplicate_key_is_rejected(line, tmp_path):
 
 def test_only_the_first_of_two_writers_makes_a_file(tmp_path, monkeypatch):
     path = tmp_path / "new" / "file"
-    assert files.write_text_first(path, "one") is True
-    assert files.write_text_first(path, "two") is False
+    assert files.write_text_if_absent(path, "one") is True
+    assert files.write_text_if_absent(path, "two") is False
     assert path.read_text() == "one"
     assert list(path.parent.iterdir()) == [path]
 
@@ -133,7 +133,7 @@ def test_only_the_first_of_two_writers_makes_a_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "link", without_hard_links)
     path.unlink()
-    assert files.write_text_first(path, "three") is True
+    assert files.write_text_if_absent(path, "three") is True
     assert path.read_text() == "three"
 
 

@@ -15,7 +15,7 @@ from jaxlake.command_line.json_lines import read_lines
 from jaxlake.datasets.movingai import read_map, read_scen
 from jaxlake.datasets.published import find_board, read_published
 from jaxlake.datasets.source_files import DatasetError
-from jaxlake.errors import printable
+from jaxlake.errors import escape_controls
 from jaxlake.files import MAX_DEPTH, load_json
 from jaxlake.language.answers import parse_answer
 from tests.hostile import altered, damaged
@@ -171,7 +171,7 @@ def test_messages_do_not_steer_the_terminal(command, capsys):
     captured = capsys.readouterr()
     assert "\x1b" not in captured.out + captured.err
     assert "\\x1b" in captured.err
-    assert printable("a\n\u202e\x9b") == "a\n\\u202e\\x9b"
+    assert escape_controls("a\n\u202e\x9b") == "a\n\\u202e\\x9b"
 
 
 def test_wrong_arguments_do_not_steer_the_terminal(capsys):

@@ -41,23 +41,23 @@ def test_as_path_keeps_paths_of_this_host(tmp_path):
 
 def test_remote_path_lists_and_reads_what_was_written(url):
     folder = as_path(url + "/")
-    assert files.has_room(folder / "a")
-    files.write_text_whole(folder / "a", "é\n")
-    files.write_bytes_whole(folder / "inner" / "b", b"\r\x00")
+    assert files.has_empty_parent(folder / "a")
+    files.write_text_atomic(folder / "a", "é\n")
+    files.write_bytes_atomic(folder / "inner" / "b", b"\r\x00")
     assert [path.name for path in folder.iterdir()] == ["a", "inner"]
     assert (folder / "a").read_text() == "é\n"
     with (folder / "inner" / "b").open() as file:
         assert file.read() == b"\r\x00"
-    assert not files.has_room(folder / "a")
+    assert not files.has_empty_parent(folder / "a")
     assert not (folder / "c").exists()
     assert list((folder / "c").iterdir()) == []
 
 
-def test_open_whole_writes_no_remote_file_after_an_error(url):
+def test_open_atomic_writes_no_remote_file_after_an_error(url):
     path = as_path(url) / "file"
 
     def write_half() -> None:
-        with files.open_whole(path) as file:
+        with files.open_atomic(path) as file:
             file.write("new")
             raise KeyError
 
@@ -68,8 +68,8 @@ def test_open_whole_writes_no_remote_file_after_an_error(url):
 
 def test_write_text_first_keeps_the_first_remote_file(url):
     path = as_path(url) / "file"
-    assert files.write_text_first(path, "first")
-    assert not files.write_text_first(path, "second")
+    assert files.write_text_if_absent(path, "first")
+    assert not files.write_text_if_absent(path, "second")
     assert path.read_text() == "first"
 
 

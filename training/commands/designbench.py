@@ -161,10 +161,10 @@ def _choice(name: str, style: "ContextStyle", args: argparse.Namespace) -> "Engi
     """Return the settings of a model as in a run's configuration."""
     from pydantic import ValidationError
 
-    from jaxlake.user_code import names_code
+    from jaxlake.user_code import is_code_name
     from training.schema import EngineerChoice
 
-    kind = name if names_code(name) else "endpoint" if args.endpoint else "model"
+    kind = name if is_code_name(name) else "endpoint" if args.endpoint else "model"
     try:
         return EngineerChoice(
             kind=kind,

@@ -19,12 +19,12 @@ from jaxlake.generator.board_digests import DigestSet
 from jaxlake.generator.mixture import hole_count
 from jaxlake.language.judging import Verdict, judge_texts
 from jaxlake.language.prompts import target
-from jaxlake.language.rewards import RewardValues, Score, reward, scores_of
+from jaxlake.language.rewards import RewardValues, Score, compute_scores, reward
 from jaxlake.runtime.random_keys import threefry_key
 from jaxlake.solver import Status
 from jaxlake.user_code import import_function
 from training.environments.protocol import Judged, Scores
-from training.errors import UserError, shortened
+from training.errors import UserError, shorten
 from training.prompts import board_prompt
 from training.rollout.instances import (
     BoardRequest,
@@ -132,7 +132,7 @@ class Lake:
             rewards = np.asarray(reward(outcomes, values))
         else:
             has_optimum = np.asarray(instances.solutions.status) == Status.OPTIMAL
-            facts = scores_of(verdict, has_optimum, values)
+            facts = compute_scores(verdict, has_optimum, values)
             rewards = _paid_by_function(paid.function, texts, instances, facts)
         scores = Scores(
             rewards=rewards,
@@ -171,7 +171,7 @@ def _paid_by_function(
         paid = function(text, board, score)
         if not (isinstance(paid, Real) and abs(float(paid)) <= _LARGEST_REWARD):
             raise UserError(
-                f"reward.function: {name} returned {shortened(paid)} for the answer {text!r:.100}, "
+                f"reward.function: {name} returned {shorten(paid)} for the answer {text!r:.100}, "
                 "allowed are finite numbers"
             )
         rewards.append(paid)

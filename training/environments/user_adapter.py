@@ -16,7 +16,7 @@ from pydantic_core import PydanticSerializationError, ValidationError, to_jsonab
 from engineer import Configuration, Domain, KnobConfiguration
 from jaxlake.runtime.random_keys import threefry_key
 from training.environments.protocol import Instances, Judged, Scores
-from training.errors import UserError, did_you_mean, problems_of, shortened
+from training.errors import UserError, did_you_mean, problems_of, shorten
 from training.run.answer_records import EpisodeRecord
 from training.run.record_model import six_digits
 from training.run.seeds import seed_of
@@ -108,11 +108,11 @@ class UserEnvironmentAdapter:
             if name not in keys:
                 allowed = ", ".join(keys) or "none"
                 raise UserError(
-                    f"{self.kind}: statistics: got {shortened(name)}, allowed are the domain's: "
+                    f"{self.kind}: statistics: got {shorten(name)}, allowed are the domain's: "
                     f"{allowed}{did_you_mean(name, keys)}"
                 )
             if not (isinstance(value, numbers.Real) and math.isfinite(value)):
-                problem = f"got {shortened(value)}, allowed are finite numbers"
+                problem = f"got {shorten(value)}, allowed are finite numbers"
                 raise UserError(f"{self.kind}: statistics: {name}: {problem}")
         return {name: six_digits(value) for name, value in statistics.items()}
 

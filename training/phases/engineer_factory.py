@@ -9,7 +9,7 @@ from engineer.engineers.base import Proposal, Task
 from engineer.engineers.catalogue import RunSettings, scripted_engineer
 from engineer.engineers.controls import split_control
 from engineer.engineers.language_model import GeneratedText, GenerateText, TextRequest
-from jaxlake.user_code import names_code
+from jaxlake.user_code import is_code_name
 from training.environments.catalogue import domain_of
 from training.phases.stage_results import StageResult, reference_of
 from training.policy.policy import Policy
@@ -48,7 +48,7 @@ def make_engineer(
         engineer = on_first_process(_language_model(inner, config, weights, models))
     elif inner == "endpoint":
         engineer = on_first_process(endpoint_engineer(config.engineer))
-    elif names_code(inner):
+    elif is_code_name(inner):
         engineer = on_first_process(own_engineer(inner))
     else:
         initial, stages = config.environment.initial, config.stages.count

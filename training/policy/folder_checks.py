@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxlake.files import load_json
-from training.errors import UserError, shortened
+from training.errors import UserError, shorten
 from training.run.digests import HASHES, damage_of, file_digest
 
 MAX_TOKENS = 1 << 24
@@ -102,7 +102,7 @@ def _require_own_weights(folder: Path) -> None:
     for name in files.values() if isinstance(files, dict) else ():
         if not isinstance(name, str) or Path(name).name != name:
             raise ModelFolderError(
-                f"{folder / _INDEX}: weight_map: got {shortened(name)}, allowed are names of files "
+                f"{folder / _INDEX}: weight_map: got {shorten(name)}, allowed are names of files "
                 "in the folder"
             )
 
@@ -118,7 +118,7 @@ def _require_small_ids(file: Path) -> None:
     for one in ids:
         if type(one) is not int or not 0 <= one < MAX_TOKENS:
             raise ModelFolderError(
-                f"{file}: got {shortened(one)} as the id of a token, allowed are 0 to "
+                f"{file}: got {shorten(one)} as the id of a token, allowed are 0 to "
                 f"{MAX_TOKENS - 1}"
             )
 

@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 
 from jaxlake import Instance
-from jaxlake.language.thinking import opening_mark
+from jaxlake.language.thinking import opening_tag
 from training.errors import UserError
 from training.learner.batching import pad_sequences
 from training.policy import huggingface
@@ -95,7 +95,7 @@ class Policy:
         from training.policy.tokenizer import decode_answer
 
         end = decode_answer(self.tokenizer, prompt[-_LONGEST_MARK:])
-        return opening_mark(end) + decode_answer(self.tokenizer, token_ids)
+        return opening_tag(end) + decode_answer(self.tokenizer, token_ids)
 
     def logprobs(self, params: Any, sequences: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """Return the trainer's log-probabilities at temperature 1, float32 per sequence, nats.

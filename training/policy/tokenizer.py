@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from engineer.engineers.language_model import close_reasoning
 from jaxlake.board.grids import FROZEN_SYMBOL, GOAL_SYMBOLS, HOLE_SYMBOL, START_SYMBOLS
-from jaxlake.language.thinking import MARKS, opening_mark
+from jaxlake.language.thinking import THINKING_TAGS, opening_tag
 from training.errors import UserError
 
 PAD = "<|endoftext|>"
@@ -23,7 +23,7 @@ SPECIAL_TOKENS = (PAD, START, END)
 # The date that templates get as today's, so that prompts are reproducible.
 _DATE = datetime(2024, 7, 26)
 
-_THINKING_MARKS = {mark.lower() for pair in MARKS.items() for mark in pair}
+_THINKING_TAGS = {mark.lower() for pair in THINKING_TAGS.items() for mark in pair}
 
 NUM_BYTES = 256
 
@@ -60,7 +60,7 @@ def prompt_text(
     if reasoning is None:
         return text
     # Some templates open the thinking block at the end of the prompt.
-    opening = opening_mark(text) if chat else ""
+    opening = opening_tag(text) if chat else ""
     reasoning = reasoning.removeprefix(opening)
     return text + reasoning + close_reasoning(opening + reasoning)
 
@@ -107,7 +107,7 @@ def has_special_marks(tokenizer: Any) -> bool:
 def _hidden_tokens(tokenizer: Any) -> frozenset[int] | None:
     """Return the special tokens except thinking marks, or None if no mark is special."""
     special = {n: token for n, token in tokenizer.added_tokens_decoder.items() if token.special}
-    hidden = {n for n, token in special.items() if token.content.lower() not in _THINKING_MARKS}
+    hidden = {n for n, token in special.items() if token.content.lower() not in _THINKING_TAGS}
     return frozenset(hidden) if len(hidden) < len(special) else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from jaxlake.files import write_text_whole
+from jaxlake.files import write_text_atomic
 
 HASHES = "SHA256SUMS"
 
@@ -23,7 +23,7 @@ def file_digest(path: Path) -> str:
 
 def write_digests(folder: Path, *, left_out: tuple[str, ...] = ()) -> None:
     """Write the SHA-256 of every file below `folder`, except `left_out`, to its `SHA256SUMS`."""
-    write_text_whole(folder / HASHES, _digest_lines(folder, left_out))
+    write_text_atomic(folder / HASHES, _digest_lines(folder, left_out))
 
 
 def folder_digest(folder: Path) -> str:

@@ -10,7 +10,12 @@ from pydantic import TypeAdapter
 
 from engineer import Attempt, Configuration
 from engineer.scoring.reading import ReadingReport
-from jaxlake.files import has_room, make_room, require_plain_files, write_text_first
+from jaxlake.files import (
+    clean_empty_parent,
+    has_empty_parent,
+    require_plain_files,
+    write_text_if_absent,
+)
 from training.errors import UserError
 from training.run import records
 from training.run.digests import file_digest
@@ -287,7 +292,7 @@ class RunDirectory:
         require_plain_files(self.path)
         if not self.config_file.exists():
             # Another process may have claimed it between these two checks.
-            if not has_room(self.config_file) and not self.config_file.exists():
+            if not has_empty_parent(self.config_file) and not self.config_file.exists():
                 raise UserError(
                     f"{self.path}: is not empty and holds no run; choose another --run-dir"
                 )
@@ -314,9 +319,9 @@ class RunDirectory:
         """
         if self.require_same_config(config):
             return True
-        make_room(self.config_file)
+        clean_empty_parent(self.config_file)
         try:
-            first = write_text_first(self.config_file, dump(config))
+            first = write_text_if_absent(self.config_file, dump(config))
         except OSError as error:
             raise UserError(f"{self.config_file}: can't be written: {error.strerror}") from error
         return False if first else self.claim(config)

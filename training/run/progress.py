@@ -16,7 +16,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from jaxlake.errors import printable
+from jaxlake.errors import escape_controls
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -29,7 +29,7 @@ class _Console(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print; escape control characters in plain text."""
-        plain = [printable(one) if isinstance(one, str) else one for one in objects]
+        plain = [escape_controls(one) if isinstance(one, str) else one for one in objects]
         super().print(*plain, **options)
 
     @property

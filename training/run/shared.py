@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from jaxlake.files import remove_temporary
+from jaxlake.files import remove_temporary_files_below
 from training.errors import UserError
 from training.processes import (
     broadcast_from_first,
@@ -49,7 +49,7 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
             directory = RunDirectory(path)
             existed = directory.claim(config)
             stack.enter_context(hold(path))
-            remove_temporary(path)
+            remove_temporary_files_below(path)
             if directory.sums.entries() is not None:
                 directory.require_intact()
                 return existed

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from jaxlake.files import require_inside, write_text_whole
+from jaxlake.files import require_inside, write_text_atomic
 from training.errors import UserError
 from training.run.digests import HASHES, file_digest
 
@@ -168,6 +168,6 @@ class Sums:
     def _write(self, entries: dict[str, str]) -> None:
         text = "".join(f"{digest}  {name}\n" for name, digest in entries.items())
         try:
-            write_text_whole(self.file, text)
+            write_text_atomic(self.file, text)
         except OSError as error:
             raise UserError(f"{self.file}: can't be written: {error.strerror}") from error

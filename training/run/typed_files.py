@@ -20,7 +20,7 @@ from jaxlake.files import (
     load_json,
     read_json_lines,
     require_inside,
-    write_text_whole,
+    write_text_atomic,
 )
 from training.errors import UserError, problems_of
 from training.run.sums import Sums
@@ -73,7 +73,7 @@ class File:
                 self.sums.record(self.path, digest)
         with self._naming("written"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_text_whole(self.path, text)
+            write_text_atomic(self.path, text)
 
     @contextmanager
     def _naming(self, how: str) -> Iterator[None]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from engineer import EngineerError, Spent
 from engineer.engineers.language_model import GeneratedText, TextRequest
-from jaxlake.language.thinking import opening_mark
+from jaxlake.language.thinking import opening_tag
 from training.errors import UserError
 from training.policy import huggingface
 from training.policy.model_check import end_tokens
@@ -125,5 +125,5 @@ class OtherModels(AbstractContextManager["OtherModels"]):
             spent = Spent(engineer_tokens=limit)  # upper bound
             raise EngineerError(f"{self._model}: {problem}", spent) from None
         # Text constrained by a form contains only the configuration.
-        opening = opening_mark(prompt) if request.form is None else ""
+        opening = opening_tag(prompt) if request.form is None else ""
         return response._replace(text=opening + response.text)

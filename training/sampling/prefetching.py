@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from jaxlake.files import write_text_whole
+from jaxlake.files import write_text_atomic
 from training.errors import UserError
 from training.sampling.jax_sampler import JaxSampler
 from training.sampling.sampler import Completion, Sampler, SamplingRequest, Tokens
@@ -142,7 +142,7 @@ class PrefetchingSampler:
             file = _file(folder, step)
             folder.mkdir(parents=True, exist_ok=True)
             lag = self._syncs - rollout.syncs
-            write_text_whole(file, json.dumps(_written(rollout, lag)) + "\n")
+            write_text_atomic(file, json.dumps(_written(rollout, lag)) + "\n")
         for path in sorted(folder.glob("*.json"))[:-_FILES_KEPT]:
             path.unlink(missing_ok=True)
         return file

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
-from training.errors import UserError, shortened
+from training.errors import UserError, shorten
 
 if TYPE_CHECKING:
     from training.schema.engineer_section import EngineerChoice
@@ -62,7 +62,7 @@ def check_request(fields: dict[str, Any]) -> dict[str, Any]:
     try:
         json.dumps(fields, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"got {shortened(fields)}, allowed are values of JSON") from error
+        raise ValueError(f"got {shorten(fields)}, allowed are values of JSON") from error
     return fields
 
 

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from engineer import BlockName, ContextStyle, Engineer, GateSettings
 from engineer.engineers.catalogue import SCRIPTED
 from engineer.engineers.controls import CONTROL_NAMES, split_control
-from jaxlake.user_code import check_function, import_function, names_code
+from jaxlake.user_code import check_importable, import_function, is_code_name
 from training.errors import UserError, did_you_mean
 from training.schema.endpoints import check_key, check_request, check_url, check_variable
 from training.schema.section import Count, NonNegative, Positive, PositiveFloat, Section, Share
@@ -32,8 +32,8 @@ _ALLOWED = (
 def check_engineer_kind(kind: str) -> str:
     """Return an `engineer.kind` unchanged; raise a `ValueError` if it is unknown."""
     asked = split_control(kind)[1]
-    if names_code(asked) and split_control(asked)[0] is None:
-        check_function(asked, _ALLOWED)
+    if is_code_name(asked) and split_control(asked)[0] is None:
+        check_importable(asked, _ALLOWED)
     elif asked not in (*MODELS, *SCRIPTED):
         control, colon, _ = kind.rpartition(":")
         names = [f"{control}{colon}{name}" for name in (*MODELS, *SCRIPTED)]
@@ -61,7 +61,7 @@ def own_engineer(name: str) -> Engineer:
 def check_engineer(choice: "EngineerChoice", sampler: str) -> None:
     """Raise a `UserError` if the engineer can't be used with this `sampling.engine`."""
     check_key(choice)
-    if names_code(choice.asked):
+    if is_code_name(choice.asked):
         own_engineer(choice.asked)
     generates = sampler == "jax" and choice.asked == "checkpoint"
     if generates and importlib.util.find_spec("xgrammar") is None:

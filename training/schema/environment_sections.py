@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import Field, InstanceOf, SerializeAsAny, ValidationError, model_validator
 
 from engineer import KnobConfiguration, KnobSpace
-from jaxlake.user_code import import_code, names_code
-from training.errors import did_you_mean, problems_of, shortened
+from jaxlake.user_code import import_code, is_code_name
+from training.errors import did_you_mean, problems_of, shorten
 from training.schema.section import Count, NonNegative, Positive, PositiveShare, Section
 from training.user_environment import UserEnvironment
 
@@ -18,9 +18,9 @@ ALLOWED = f"{LAKE}, and package.module:NAME of a UserEnvironment"
 
 def environment_class(kind: object) -> type[UserEnvironment[Any]]:
     """Import the class `package.module:NAME`; raise a `ValueError` for others."""
-    if not names_code(kind):
+    if not is_code_name(kind):
         meant = did_you_mean(kind, [LAKE])
-        raise ValueError(f"kind: got {shortened(kind)}, allowed are {ALLOWED}{meant}")
+        raise ValueError(f"kind: got {shorten(kind)}, allowed are {ALLOWED}{meant}")
     try:
         candidate = import_code(kind, ALLOWED)
     except ValueError as error:
@@ -112,9 +112,9 @@ def read_configuration(where: str, tree: Any, space: KnobSpace) -> KnobConfigura
     valid = isinstance(tree, Mapping) and set(tree) <= {"groups", "share"}
     groups = tree.get("groups") if valid else None
     if not isinstance(groups, Mapping):
-        raise ValueError(f"{where}: got {shortened(tree)}, allowed is a mapping with groups")
+        raise ValueError(f"{where}: got {shorten(tree)}, allowed is a mapping with groups")
     if (share := tree.get("share", space.share)) != space.share:
-        raise ValueError(f"{where}.share: got {shortened(share)}, allowed is {space.share}")
+        raise ValueError(f"{where}.share: got {shorten(share)}, allowed is {space.share}")
     named = {str(group): knobs for group, knobs in groups.items()}
     _same_names(f"{where}.groups", named, space.groups)
     for group, knobs in named.items():
@@ -128,13 +128,13 @@ def read_configuration(where: str, tree: Any, space: KnobSpace) -> KnobConfigura
 
 def _same_names(where: str, mapping: Any, names: tuple[str, ...]) -> None:
     if not isinstance(mapping, Mapping) or set(mapping) != set(names):
-        got = ", ".join(map(str, mapping)) if isinstance(mapping, Mapping) else shortened(mapping)
+        got = ", ".join(map(str, mapping)) if isinstance(mapping, Mapping) else shorten(mapping)
         raise ValueError(f"{where}: got {got or 'none'}, needed are {', '.join(names)}")
 
 
 def _require_known_keys(tree: Any, section: type[Section]) -> None:
     allowed = ", ".join(section.model_fields)
     if not isinstance(tree, Mapping):
-        raise ValueError(f"got {shortened(tree)}, allowed is a mapping of {allowed}")
+        raise ValueError(f"got {shorten(tree)}, allowed is a mapping of {allowed}")
     if unknown := [str(key) for key in tree if key not in section.model_fields]:
         raise ValueError(f"{', '.join(unknown)}: unknown key; allowed are {allowed}")

@@ -7,8 +7,8 @@ from pydantic import AfterValidator, Field
 
 from engineer.lake import Bounds, LakeConfiguration
 from jaxlake.files import decode_text
-from jaxlake.user_code import check_function, names_code
-from training.errors import shortened
+from jaxlake.user_code import check_importable, is_code_name
+from training.errors import shorten
 from training.schema.section import (
     Agents,
     Count,
@@ -55,8 +55,8 @@ def read_template(value: str) -> str:
         ValueError: The file can't be read, the function can't be imported, or `check_template`
             rejects the text.
     """
-    if names_code(value):
-        check_function(value, TEMPLATES)
+    if is_code_name(value):
+        check_importable(value, TEMPLATES)
         return value
     from jaxlake.language.prompts import check_template  # imports JAX
 
@@ -66,7 +66,7 @@ def read_template(value: str) -> str:
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise ValueError(
-                f"got {shortened(value)}, which can't be read ({why}); allowed are {TEMPLATES}"
+                f"got {shorten(value)}, which can't be read ({why}); allowed are {TEMPLATES}"
             ) from error
     try:
         return check_template(value)

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from jaxlake.user_code import check_function, names_code
-from training.errors import shortened
+from jaxlake.user_code import check_importable, is_code_name
+from training.errors import shorten
 from training.schema.section import Count, NonNegative, Positive, PositiveFloat, Section, Share
 
 
@@ -103,9 +103,9 @@ REWARD_FUNCTIONS = "package.module:NAME of a function (text, board, score) -> fl
 
 
 def _read_function(name: str) -> str:
-    if not names_code(name):
-        raise ValueError(f"got {shortened(name)}, allowed is {REWARD_FUNCTIONS}")
-    check_function(name, REWARD_FUNCTIONS)
+    if not is_code_name(name):
+        raise ValueError(f"got {shorten(name)}, allowed is {REWARD_FUNCTIONS}")
+    check_importable(name, REWARD_FUNCTIONS)
     return name
 
 

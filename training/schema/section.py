@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from training.errors import shortened
+from training.errors import shorten
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Agents = Annotated[int, Field(ge=2, le=5)]
@@ -31,7 +31,7 @@ class Section(BaseModel):
             for name in _number_keys(cls) & {key for key in tree if isinstance(key, str)}:
                 for value in _leaves(tree[name]):
                     if isinstance(value, bool) or (isinstance(value, str) and not value.isascii()):
-                        raise ValueError(f"{name}: got {shortened(value)}, allowed are numbers")
+                        raise ValueError(f"{name}: got {shorten(value)}, allowed are numbers")
         return tree
 
 

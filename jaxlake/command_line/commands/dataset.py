@@ -17,7 +17,7 @@ from jaxlake.command_line.arguments import (
 from jaxlake.command_line.conversion import check_source, write_boards
 from jaxlake.errors import UserError
 from jaxlake.remote_files import AnyPath
-from jaxlake.text_tables import aligned_text
+from jaxlake.text_tables import format_table
 
 _HELP = """\
 Sets of boards on disk: make large ones, make or check the benchmark, look at them, convert them.
@@ -161,15 +161,15 @@ def _describe(directory: AnyPath) -> tuple[str, str, int]:
     parts = manifest.num_parts
     on_disk = parts - len(missing_parts(directory))
     state = f"{num_boards.sum():,} of {manifest.count:,} boards in {on_disk} of {parts} parts"
-    return state, aligned_text(heads, rows), int(missing.sum())
+    return state, format_table(heads, rows), int(missing.sum())
 
 
 def _check_request(args: argparse.Namespace) -> None:
     """Raise `UserError` for an infeasible set, without importing JAX."""
-    from jaxlake.board.limits import checked_mixture, infeasibility
+    from jaxlake.board.limits import infeasibility, validate_mixture
 
     with user_errors(ValueError):
-        fields = checked_mixture(args.size, args.hole_ratio, args.wait_ratio, args.agents, 1.0)
+        fields = validate_mixture(args.size, args.hole_ratio, args.wait_ratio, args.agents, 1.0)
     columns = [fields[name].tolist() for name in ("size", "hole_ratio", "num_agents")]
     cells = max(map(len, columns))
     for kind in zip(*(column * (cells // len(column)) for column in columns), strict=True):

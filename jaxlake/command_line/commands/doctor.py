@@ -16,7 +16,7 @@ import jaxlake
 from jaxlake.command_line.arguments import describe
 from jaxlake.command_line.compilation_cache import CACHE
 from jaxlake.command_line.extras import distribution_of, requirements
-from jaxlake.text_tables import aligned_text
+from jaxlake.text_tables import format_table
 
 _HELP = """\
 Show installed and required package versions, the devices that JAX and vLLM see, the folders and
@@ -100,7 +100,7 @@ def _packages(problems: list[str]) -> str:
             rows.append((extra or "core", name, installed or "-", bounds))
             if installed is None and not extra:
                 problems.append(f"{name} is not installed: pip install '{name}{bounds}'")
-    return aligned_text(("extra", "package", "installed", "needed"), rows, left=4)
+    return format_table(("extra", "package", "installed", "needed"), rows, left=4)
 
 
 def _import_packages(problems: list[str]) -> None:

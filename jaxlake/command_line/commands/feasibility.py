@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jaxlake.command_line.arguments import describe, number, seed, user_errors
-from jaxlake.text_tables import aligned_text
+from jaxlake.text_tables import format_table
 
 if TYPE_CHECKING:
     from jaxlake.generator.feasibility import FeasibilityRow
@@ -74,7 +74,7 @@ def _print_map(rows: "Sequence[FeasibilityRow]") -> None:
         )
         for row in rows
     ]
-    print(aligned_text(heads, cells))
+    print(format_table(heads, cells))
     problems: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row.problem:

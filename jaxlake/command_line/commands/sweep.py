@@ -20,7 +20,7 @@ from jaxlake.command_line.catalogue import CommandParser
 from jaxlake.command_line.json_lines import WIPE, require_readable
 from jaxlake.command_line.paths import require_writable, usable_folder
 from jaxlake.errors import UserError
-from jaxlake.text_tables import aligned_text, duration
+from jaxlake.text_tables import format_duration, format_table
 
 if TYPE_CHECKING:
     from jaxlake.sweeps import Progress, SweepSpec
@@ -124,11 +124,11 @@ def _plot(args: argparse.Namespace) -> int:
     if out.suffix not in _PICTURES:
         raise UserError(f"--out is {out}; it must end in {', '.join(_PICTURES)}")
     require_writable(out)
-    from jaxlake.files import open_whole
+    from jaxlake.files import open_atomic
     from jaxlake.sweeps import plot, read
 
     figure = plot(read(args.results), x=args.x, y=args.y, value=args.value)
-    with open_whole(out, "wb") as file:
+    with open_atomic(out, "wb") as file:
         figure.savefig(file, format=out.suffix[1:], dpi=150)
     print(out)
     return 0
@@ -155,7 +155,7 @@ class _Reporter:
         line = f"jaxlake: {progress.chunks:,} of {progress.of:,} chunks"
         if progress.boards_per_second is not None and progress.seconds_left is not None:
             line += f", {progress.boards_per_second:,.0f} boards/s"
-            line += f", {duration(progress.seconds_left)} left"
+            line += f", {format_duration(progress.seconds_left)} left"
         terminal, last = sys.stderr.isatty(), progress.chunks == progress.of
         if terminal:
             print(f"{WIPE}{line}", end="\n" if last else "", file=sys.stderr, flush=True)
@@ -185,8 +185,8 @@ def _forecast(spec: "SweepSpec", part: tuple[int, int]) -> str:
         f"on disk{share}": f"{cost.disk_bytes / 1e6:,.1f} MB",
         "memory": memory,
         "devices": f"{len(devices)} ({devices[0].device_kind})",
-        "compilation": duration(cost.compile_seconds),
-        "one chunk": f"{duration(cost.chunk_seconds)}, {rate:,.0f} boards/s",
-        f"expected time{share}": duration(cost.seconds),
+        "compilation": format_duration(cost.compile_seconds),
+        "one chunk": f"{format_duration(cost.chunk_seconds)}, {rate:,.0f} boards/s",
+        f"expected time{share}": format_duration(cost.seconds),
     }
-    return aligned_text(("", ""), list(rows.items()), left=2).lstrip("\n")
+    return format_table(("", ""), list(rows.items()), left=2).lstrip("\n")

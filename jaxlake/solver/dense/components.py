@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.board.distance_fields import UNREACHABLE, flood, until_unchanged
+from jaxlake.board.distance_fields import UNREACHABLE, flood, iterate_until_stable
 from jaxlake.solver import bitboard
 from jaxlake.solver.certificates import PreparedBoards
 from jaxlake.solver.chunks import Widths, in_chunks
@@ -45,7 +45,7 @@ def component_sizes(boards: PreparedBoards, active: jax.Array, widths: Widths) -
     def measure(chunk: tuple[jax.Array, jax.Array], _: None) -> tuple[jax.Array, None]:
         free, starts = chunk
         cells = jnp.stack([bitboard.bitboard_of(start, R) for start in starts])
-        cells = until_unchanged(lambda cells: cells | (bitboard.dilate(cells) & free), cells)
+        cells = iterate_until_stable(lambda cells: cells | (bitboard.dilate(cells) & free), cells)
         lines = [cells, cells & (cells >> 1), cells[:, 1:] & cells[:, :-1]]
         count = [
             jnp.sum(jax.lax.population_count(x).astype(jnp.int32), axis=1, dtype=jnp.int32)

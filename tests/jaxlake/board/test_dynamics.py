@@ -11,7 +11,7 @@ import pytest
 import jaxlake
 from benchmarks import oracles
 from jaxlake import Action
-from jaxlake.board.dynamics import action_mask, moves, open_moves
+from jaxlake.board.dynamics import action_mask, open_moves, step_batch
 
 
 def _step(grid, actions, *, max_size=5, max_agents=5):
@@ -95,7 +95,7 @@ def test_both_forms_of_the_rules_say_the_same(agents):
     rows, columns = (list(positions[:, :, axis].T) for axis in (0, 1))
     moving, mask = list(actions.T), list(board.agent_mask.T)
     side = side.astype(np.int8)
-    moved = moves(rows, columns, moving, side=side, mask=mask, is_hole=look_up)
+    moved = step_batch(rows, columns, moving, side=side, mask=mask, is_hole=look_up)
     np.testing.assert_array_equal(stepped.positions[..., 0], np.stack(moved.rows, axis=-1))
     np.testing.assert_array_equal(stepped.positions[..., 1], np.stack(moved.columns, axis=-1))
     for name in NO_FLAGS:

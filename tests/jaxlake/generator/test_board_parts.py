@@ -14,7 +14,7 @@ from benchmarks import oracles
 from jaxlake import format_grid, lake_params
 from jaxlake.generator import generate, part_of
 from jaxlake.generator.board_parts import draw_into_part
-from jaxlake.generator.candidates import decode, draw_codes
+from jaxlake.generator.candidates import decode_boards, draw_codes
 from tests.jaxlake.solver.boards import instances, row_of
 
 
@@ -62,7 +62,7 @@ def _drawn(size, holes, agents, part, N, K, count):
     shapes = {"max_size": N, "max_agents": K}
     codes = draw_codes(keys, numbers, size, holes, agents, **shapes)
     moved, own = draw_into_part(keys, numbers, codes, size, agents, part, **shapes)
-    return (*(decode(x, size, agents, **shapes) for x in (codes, moved)), own)
+    return (*(decode_boards(x, size, agents, **shapes) for x in (codes, moved)), own)
 
 
 @pytest.mark.parametrize(("n", "h", "k"), [(10, 30, 2), (10, 0, 5), (7, 12, 3), (3, 1, 3)])

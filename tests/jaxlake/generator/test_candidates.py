@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxlake.generator.candidates import code_words, decode, draw_codes
+from jaxlake.generator.candidates import code_length, decode_boards, draw_codes
 
 BATCH = 4096
 
@@ -24,8 +24,8 @@ def _draw(size, holes, agents, *, N=10, K=5, seed=0, first=0, count=BATCH):
 
 def _boards(keys, numbers, size, holes, agents, N, K):
     codes = _codes(keys, numbers, size, holes, agents, N, K)
-    assert codes.shape == (len(size), code_words(N, K))
-    boards = decode(codes, size, agents, max_size=N, max_agents=K)
+    assert codes.shape == (len(size), code_length(N, K))
+    boards = decode_boards(codes, size, agents, max_size=N, max_agents=K)
     return np.asarray(codes), jax.tree.map(np.asarray, boards)
 
 
@@ -76,7 +76,7 @@ def test_a_candidate_depends_on_its_key_kind_and_number_only():
         assert (made[5 * len(KINDS) :] == again[: 4 * len(KINDS)]).all()
     codes, _ = _draw(10, 30, 2, count=63)
     fewer, _ = _draw(10, 30, 2, count=63, K=2)
-    assert (codes[:, : code_words(10, 2)] == fewer).all()
+    assert (codes[:, : code_length(10, 2)] == fewer).all()
     other, _ = _draw(10, 30, 2, count=63, seed=1)
     assert (codes != other).any(axis=1).all()
     assert len({tuple(code) for code in [*codes.tolist(), *other.tolist()]}) == 126

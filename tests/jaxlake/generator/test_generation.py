@@ -16,7 +16,7 @@ import jaxlake
 from benchmarks import oracles
 from jaxlake import Status, lake_params
 from jaxlake.generator import generate, generate_sharded
-from jaxlake.generator.candidates import decode, draw_codes
+from jaxlake.generator.candidates import decode_boards, draw_codes
 from jaxlake.generator.generation import _shared_batch_size
 from jaxlake.solver import default_horizon, widths_for
 from jaxlake.solver.solution import unknown_solution
@@ -138,7 +138,7 @@ def _stream(key, size, holes, agents):
     numbers = jnp.arange(LIMIT, dtype=jnp.int32)
     shapes = {"max_size": N, "max_agents": 2}
     codes = draw_codes(jnp.broadcast_to(key, LIMIT), numbers, *kind, **shapes)
-    boards = decode(codes, kind[0], kind[2], **shapes)
+    boards = decode_boards(codes, kind[0], kind[2], **shapes)
     return boards, jax.vmap(partial(jaxlake.solve, horizon=HORIZON))(boards)
 
 

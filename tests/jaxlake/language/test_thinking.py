@@ -3,9 +3,9 @@
 import pytest
 
 from jaxlake.language.answers import parse_answer
-from jaxlake.language.thinking import MARKS, after_thinking, closing_mark, opening_mark
+from jaxlake.language.thinking import THINKING_TAGS, closing_tag, opening_tag, split_thinking
 
-PAIRS = [*MARKS.items(), ("<THINK>", "</Think>"), ("[think]", "[/think]")]
+PAIRS = [*THINKING_TAGS.items(), ("<THINK>", "</Think>"), ("[think]", "[/think]")]
 
 
 @pytest.mark.parametrize(("opening", "closing"), PAIRS)
@@ -13,12 +13,12 @@ def test_parse_answer_reads_after_every_kind_of_thinking(opening, closing):
     draft = f"{opening}\nAgent 0: UP"
     unfinished = parse_answer(draft, 1, max_steps=9)
     assert unfinished.reason == "the thinking block is never closed"
-    assert closing_mark(draft).lower() == closing.lower()
+    assert closing_tag(draft).lower() == closing.lower()
     assert parse_answer(f"{draft}{closing}Agent 0: DOWN", 1, max_steps=9).plan == ((2,),)
-    assert opening_mark(f"a board {opening} \n") == f"{opening} \n"
-    assert opening_mark(f"a board {opening}{closing}\n") == opening_mark(f"{opening}.") == ""
+    assert opening_tag(f"a board {opening} \n") == f"{opening} \n"
+    assert opening_tag(f"a board {opening}{closing}\n") == opening_tag(f"{opening}.") == ""
 
 
 def test_after_thinking_splits_at_the_next_mark():
-    assert after_thinking("a<think>b</think>c[THINK]d<think>") == ("c", "[THINK]d<think>")
-    assert after_thinking("</think>") == ("", "")
+    assert split_thinking("a<think>b</think>c[THINK]d<think>") == ("c", "[THINK]d<think>")
+    assert split_thinking("</think>") == ("", "")

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from flax import nnx
 
-from jaxlake.files import write_text_whole
+from jaxlake.files import write_text_atomic
 from tests.paths import ROOT
 from training.policy import huggingface
 from training.policy.architectures import DecoderConfig
@@ -149,7 +149,7 @@ def trl_values() -> dict[str, Any]:
 def main() -> None:
     """Write the file."""
     argparse.ArgumentParser(prog="python -m tests.training.learner.trl_values").parse_args()
-    write_text_whole(VALUES, json.dumps(trl_values(), indent=1) + "\n")
+    write_text_atomic(VALUES, json.dumps(trl_values(), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from jaxlake.files import make_room
+from jaxlake.files import clean_empty_parent
 from tests.paths import ROOT, TINY
 from training.errors import UserError
 from training.run.directory import RunDirectory
@@ -153,12 +153,12 @@ def test_one_of_two_claims_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     other = load(TINY, ["seed=4"])
 
     def slow(path: Path) -> bool:  # another process comes in between
-        found = make_room(path)
+        found = clean_empty_parent(path)
         monkeypatch.undo()
         assert RunDirectory(tmp_path).claim(other) is False
         return found
 
-    monkeypatch.setattr("training.run.directory.make_room", slow)
+    monkeypatch.setattr("training.run.directory.clean_empty_parent", slow)
     with pytest.raises(UserError, match=r"holds a run of another configuration, .* seed \(4 there"):
         RunDirectory(tmp_path).claim(CONFIG)
     assert RunDirectory(tmp_path).claim(other) is True

@@ -9,7 +9,7 @@ import numpy as np
 
 from engineer import EngineerError
 from jaxlake import parse_grid
-from jaxlake.language.thinking import THINKING, opening_mark
+from jaxlake.language.thinking import THINKING_PREFIX, opening_tag
 from training.analysis.benchmark.boards import BenchmarkBoard
 from training.errors import UserError
 from training.phases.validate import CHUNK
@@ -141,8 +141,8 @@ class EndpointAnswerer:
     def _opening(self, prompt: str) -> str:
         """Return the opening thinking mark at the end of a prompt, or an empty string."""
         if not self._config.prompt.chat:
-            return opening_mark(prompt)
-        return THINKING if self._config.prompt.thinking else ""
+            return opening_tag(prompt)
+        return THINKING_PREFIX if self._config.prompt.thinking else ""
 
     def _ask(self, request: tuple[int, int, int]) -> BenchmarkAnswer | EngineerError:
         place, sample, seed = request

@@ -13,7 +13,7 @@ from engineer import Spent
 from engineer.scoring.reading import format_reading
 from engineer.space import KnobValues
 from jaxlake.statistics.paired import PairedComparison, compare
-from jaxlake.text_tables import duration
+from jaxlake.text_tables import format_duration
 from training.analysis import INDIVIDUAL_RATE, SUCCESS_RATES
 from training.analysis.pages.document import page_environment, page_sources
 from training.analysis.report import figures
@@ -267,7 +267,7 @@ def _collect_facts(run: ReportedRun) -> dict[str, object]:
         "Engineer": config.engineer.kind,
     }
     if spent := sum(sum(row.values()) for row in figures.seconds_spent(run).values()):
-        facts["Measured time"] = duration(spent)
+        facts["Measured time"] = format_duration(spent)
     return facts
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from engineer import DesignAtlas
 from jaxlake.statistics.tables import wilson_interval
-from jaxlake.text_tables import duration
+from jaxlake.text_tables import format_duration
 from training.analysis.pages.charts import (
     COLOURS,
     Curve,
@@ -235,6 +235,7 @@ def time_figure(run: ReportedRun) -> tuple[list[PageFigure], dict[str, int]]:
     names = dict.fromkeys(name for row in spent.values() for name in row)
     colours = {name: rank % len(COLOURS) for rank, name in enumerate(names)}
     bars = [
-        (run.stage_name(number), row, duration(sum(row.values()))) for number, row in spent.items()
+        (run.stage_name(number), row, format_duration(sum(row.values())))
+        for number, row in spent.items()
     ]
     return page_figures("Time by phase", bar_chart("Time", bars, colours, x_label="s")), colours

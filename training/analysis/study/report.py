@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 from pydantic import TypeAdapter
 
-from jaxlake.files import require_inside, require_plain_files, write_bytes_whole
+from jaxlake.files import require_inside, require_plain_files, write_bytes_atomic
 from training.analysis import INDIVIDUAL_RATE, METRIC_NAMES, RATE_NAMES, SUCCESS_RATES
 from training.analysis.pages.charts import key_mark
 from training.analysis.pages.document import listed, page_environment, page_sources
@@ -89,7 +89,7 @@ def write_outcomes(path: Path, runs: Sequence[FinishedRun]) -> None:
         ],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes_whole(path, gzip.compress(json.dumps(content).encode(), mtime=0))
+    write_bytes_atomic(path, gzip.compress(json.dumps(content).encode(), mtime=0))
 
 
 def print_results(results: Results) -> None:

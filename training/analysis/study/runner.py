@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jaxlake.command_line.endings import unwound_by_sigterm
-from jaxlake.text_tables import duration
+from jaxlake.text_tables import format_duration
 from training.analysis.study.cluster import Cluster, ClusterJob
 from training.analysis.study.config import Study, StudyRun
 from training.analysis.study.directory import StudyDirectory
@@ -230,11 +230,11 @@ def _state(job: Job) -> str:
 def _report(task: Task, status: int, seconds: float) -> bool:
     """Print the outcome of a task, and return whether it succeeded."""
     if status == 0 and (result := task.result()) is not None:
-        _print(f"{task.title}: {duration(seconds)}, {result}")
+        _print(f"{task.title}: {format_duration(seconds)}, {result}")
         return True
     log = task.log
     how = f"signal {-status}" if status < 0 else f"exit status {status}"
-    _print(f"{task.title}: failed with {how} after {duration(seconds)}; the end of {log}:")
+    _print(f"{task.title}: failed with {how} after {format_duration(seconds)}; the end of {log}:")
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]:
         _print(f"    {line}")
     return False
