@@ -20,8 +20,14 @@ START = "<|im_start|>"
 END = "<|im_end|>"
 SPECIAL_TOKENS = (PAD, START, END)
 
-# The date that templates get as today's, so that prompts are reproducible.
+# The date that templates get as today's, so that prompts are reproducible. transformers passes no
+# callables to templates, so a macro replaces each code that `strftime` documents.
 _DATE = datetime(2024, 7, 26)
+_DATE_MACRO = (
+    "{% macro strftime_now(format) %}{{ format"
+    + "".join(f" | replace('%{code}', '{_DATE:%{code}}')" for code in "aAwdbBmyYHIpMSfjUWcxX")
+    + " }}{% endmacro %}\n"
+)
 
 _THINKING_TAGS = {mark.lower() for pair in THINKING_TAGS.items() for mark in pair}
 
@@ -77,7 +83,10 @@ def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, str]], **options: 
     try:
         return str(
             tokenizer.apply_chat_template(
-                messages, tokenize=False, strftime_now=_DATE.strftime, **options
+                messages,
+                chat_template=_DATE_MACRO + tokenizer.get_chat_template(),
+                tokenize=False,
+                **options,
             )
         )
     except Exception as error:  # Jinja and expressions in a template may raise anything

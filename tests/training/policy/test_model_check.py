@@ -117,6 +117,6 @@ def test_open_tokenizer_warns_if_turns_end_otherwise(
 
 
 def test_a_template_with_a_date_renders_the_same_every_day(folder: Path) -> None:
-    template(TURN + "{{ strftime_now('%d %b %Y') }}:")(folder)
+    template(TURN + "{{ strftime_now('%d %b %Y, %H:%M') }}:")(folder)
     tokenizer, _ = open_tokenizer(folder, CHAT)
-    assert prompt_text(tokenizer, "S G", chat=True) == "<|im_start|>S G26 Jul 2024:"
+    assert prompt_text(tokenizer, "S G", chat=True) == "<|im_start|>S G26 Jul 2024, 00:00:"
