@@ -18,11 +18,11 @@ ByAgent = dict[str, Any]
 class AgentDictionaryLake:
     """A `LakeEnvironment` with the JaxMARL interface, for agents agent_0 to agent_(K-1).
 
-    As in JaxMARL, `step` resets finished episodes. All agents finish together, and
-    `dones["__all__"]` is True when they do. A team reward is given to every agent.
+    As in JaxMARL, `step` resets finished episodes. An episode ends for all agents at the same time,
+    and `dones["__all__"]` is then True. Every agent receives the team reward.
 
     Args:
-        environment: the environment; its observation needs one row per agent, as `FlatAgents`.
+        environment: the environment; its observation must have one row per agent, as `FlatAgents`.
         params: its parameters.
 
     Raises:
@@ -39,8 +39,8 @@ class AgentDictionaryLake:
         space = environment.observation_space(params)
         if not isinstance(space, Box) or space.shape[:1] != (self.num_agents,):
             raise ValueError(
-                f"observation: got {environment.observation}, one whose space is a Box of shape "
-                f"({self.num_agents}, ...) is needed, such as FlatAgents()"
+                f"the space of observation must be a Box of shape ({self.num_agents}, ...), as for "
+                f"FlatAgents(), got {environment.observation}"
             )
         row = Box(space.low, space.high, space.shape[1:], space.dtype)
         self.observation_spaces: dict[str, Any] = dict.fromkeys(self.agents, row)
@@ -117,7 +117,7 @@ class AgentDictionaryLake:
         return info
 
     def _stack_actions(self, actions: ByAgent) -> jax.Array:
-        return jnp.stack([_number(agent, actions[agent]) for agent in self.agents])
+        return jnp.stack([_scalar_action(agent, actions[agent]) for agent in self.agents])
 
     def _by_agent(self, rows: jax.Array) -> ByAgent:
         return {agent: rows[k] for k, agent in enumerate(self.agents)}
@@ -135,8 +135,8 @@ class AgentDictionaryLake:
         return self._observations(observation), state, rewards, dones, self._info(info)
 
 
-def _number(agent: str, action: Any) -> jax.Array:
+def _scalar_action(agent: str, action: Any) -> jax.Array:
     action = jnp.asarray(action)
     if action.size != 1:
-        raise ValueError(f"actions[{agent!r}]: got shape {action.shape}, () or (1,) is needed")
+        raise ValueError(f"actions[{agent!r}] must have shape () or (1,), got {action.shape}")
     return action.reshape(())

@@ -62,7 +62,7 @@ def conflict_policy(conflict: ConflictPolicy | str) -> ConflictPolicy:
     if conflict not in allowed:
         suggestion = did_you_mean(conflict, allowed)
         raise ValueError(
-            f"conflict: got {conflict!r}, allowed are {', '.join(allowed)}{suggestion}"
+            f"conflict must be one of {', '.join(allowed)}, got {conflict!r}{suggestion}"
         )
     return ConflictPolicy(conflict)
 

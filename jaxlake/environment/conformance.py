@@ -14,21 +14,21 @@ ENVIRONMENTS = 8
 STEPS = 12
 TIME_LIMIT = 5
 
-_DEMANDS = {
-    "observation-space": "an observation has another structure or lies outside its bounds",
-    "action-space": "an action lies outside its space",
-    "truncation": "truncated has to say whether the time limit is reached, and nothing else",
-    "termination": "terminated has to be the same without a time limit",
-    "auto-reset": "state.time has to be 0 after an episode has ended and go on otherwise",
-    "time": "reset has to set state.time to 0 and every step to add 1",
-    "observation": "reset and step have to return observe(state, params) of the state they return",
-    "final-observation": "info['final_observation'] has to be the observation of step_env",
-    "absorption": "step_env has to leave a state that has ended as it is, with reward 0",
+_REQUIREMENTS = {
+    "observation-space": "every observation must lie in observation_space",
+    "action-space": "every sampled action must lie in action_space",
+    "truncation": "truncated must be True exactly when the time limit is reached",
+    "termination": "terminated must not depend on the time limit",
+    "auto-reset": "step must reset state.time to 0 when an episode ends, and only then",
+    "time": "reset must set state.time to 0, and every step must add 1",
+    "observation": "reset and step must return the observation of the state that they return",
+    "final-observation": "info['final_observation'] must be the observation of step_env",
+    "absorption": "step_env must not change a finished state, and must return reward 0",
 }
 
 
 class ConformanceError(AssertionError):
-    """An environment breaks the contract; `reason` names the violated requirement."""
+    """An environment violates the contract; `reason` names the requirement."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -55,7 +55,7 @@ def check_environment(environment: Any, params: Any, *, key: jax.Array | None = 
             final-observation-structure, flags, reward-dtype (tuples, trees, shapes, dtypes);
             retrace (other values in params or keys cause a new trace); determinism;
             observation-space, action-space, truncation, termination, auto-reset, time,
-            observation, final-observation, absorption (see `_DEMANDS`).
+            observation, final-observation, absorption (see `_REQUIREMENTS`).
     """
     key = jax.random.key(0) if key is None else key
     params = _with_time_limit(params, TIME_LIMIT)
@@ -66,27 +66,28 @@ def check_environment(environment: Any, params: Any, *, key: jax.Array | None = 
     def play_all(key: jax.Array, waits: jax.Array, params: Any) -> dict[str, Any]:
         nonlocal traces
         traces += 1
-        play = jax.vmap(partial(_play, environment), (0, 0, None))
+        play = jax.vmap(partial(_roll_out, environment), (0, 0, None))
         return play(jax.random.split(key, ENVIRONMENTS), waits, params)
 
     # Compare in NumPy: JAX would compile every single operation.
-    played = _jit_unoptimised(play_all)
+    play_jitted = _jit_unoptimised(play_all)
     waits = np.arange(ENVIRONMENTS) % 2 == 1
-    course = jax.device_get(played(key, waits, params))
-    again = jax.device_get(played(key, waits, params))
-    rolled = jax.tree.map(
+    rollout = jax.device_get(play_jitted(key, waits, params))
+    repeated = jax.device_get(play_jitted(key, waits, params))
+    other_params = jax.tree.map(
         lambda leaf: np.roll(leaf, 1, axis=0) if np.ndim(leaf) else leaf, jax.device_get(params)
     )
-    played(jax.random.fold_in(key, 1), ~waits, _with_time_limit(rolled, TIME_LIMIT + 1))
-    _require(traces == 1, "retrace", f"traced {traces} times for arguments of one shape")
-    _require(_equal(course, again), "determinism", "the same keys and params gave another course")
-    _check_course(environment, params, course)
+    play_jitted(jax.random.fold_in(key, 1), ~waits, _with_time_limit(other_params, TIME_LIMIT + 1))
+    _require(traces == 1, "retrace", f"equal shapes must share one trace, got {traces} traces")
+    is_deterministic = _equal(rollout, repeated)
+    _require(is_deterministic, "determinism", "equal keys and params must give equal episodes")
+    _check_rollout(environment, params, rollout)
 
 
 def _check_structure(environment: Any, params: Any, key: jax.Array) -> None:
     start = jax.eval_shape(environment.reset, key, params)
-    pair = isinstance(start, tuple) and len(start) == 2
-    _require(pair, "reset-structure", "reset has to return (observation, state)")
+    is_pair = isinstance(start, tuple) and len(start) == 2
+    _require(is_pair, "reset-structure", "reset must return (observation, state)")
     observation, state = start
     for leaf in jax.tree.leaves(start):
         _require(not leaf.weak_type, "reset-structure", f"{leaf} has a weak dtype")
@@ -95,22 +96,25 @@ def _check_structure(environment: Any, params: Any, key: jax.Array) -> None:
     _require(
         isinstance(result, tuple) and len(result) == 6 and isinstance(result[5], dict),
         "step-structure",
-        "step has to return (observation, state, reward, terminated, truncated, info)",
+        "step must return (observation, state, reward, terminated, truncated, info)",
     )
     step_observation, next_state, reward, terminated, truncated, info = result
-    for name, got, expected in (
+    for name, actual, expected in (
         ("state-carry", next_state, state),
         ("observation-structure", step_observation, observation),
         ("final-observation-structure", info.get("final_observation"), observation),
     ):
-        _require(_avals(got) == _avals(expected), name, f"got {got}, expected {expected}")
+        _require(
+            _leaf_types(actual) == _leaf_types(expected), name, f"expected {expected}, got {actual}"
+        )
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
-        definite = flag.dtype == jnp.bool_ and flag.shape == ()
-        _require(definite, "flags", f"{name} is {flag}, bool () is needed")
-    _require(reward.dtype == jnp.float32, "reward-dtype", f"got {reward.dtype}, float32 is needed")
+        is_flag = flag.dtype == jnp.bool_ and flag.shape == ()
+        _require(is_flag, "flags", f"{name} must be bool (), got {flag}")
+    is_float32 = reward.dtype == jnp.float32
+    _require(is_float32, "reward-dtype", f"the reward must be float32, got {reward.dtype}")
 
 
-def _play(environment: Any, key: jax.Array, waits: jax.Array, params: Any) -> dict[str, Any]:
+def _roll_out(environment: Any, key: jax.Array, waits: jax.Array, params: Any) -> dict[str, Any]:
     """Record STEPS steps of one environment; leaves of `steps` are (STEPS, ...)."""
     action_space = environment.action_space(params)
     observation_space = environment.observation_space(params)
@@ -128,55 +132,59 @@ def _play(environment: Any, key: jax.Array, waits: jax.Array, params: Any) -> di
             "key": jax.random.key_data(key_step),
             "before": state,
             "actions": actions,
-            "actions_inside": action_space.contains(actions),
-            "inside": observation_space.contains(next_observation)
+            "actions_valid": action_space.contains(actions),
+            "observations_valid": observation_space.contains(next_observation)
             & observation_space.contains(final),
             "result": (*result[:5], final),
         }
 
     _, steps = jax.lax.scan(advance, start, jax.random.split(key, STEPS))
-    inside = observation_space.contains(observation)
-    return {"steps": steps, "start": start, "first": observation, "first_inside": inside}
+    first_valid = observation_space.contains(observation)
+    return {"steps": steps, "start": start, "first": observation, "first_valid": first_valid}
 
 
-def _check_course(environment: Any, params: Any, course: dict[str, Any]) -> None:
+def _check_rollout(environment: Any, params: Any, rollout: dict[str, Any]) -> None:
     """Compare every step with `step_env`; leaves (ENVIRONMENTS, STEPS, ...)."""
-    steps = course["steps"]
+    steps = rollout["steps"]
     observation, after, _, terminated, truncated, final = steps["result"]
     observe = _observer(environment)
 
     def step_env(data: jax.Array, state: Any, actions: jax.Array, params: Any) -> tuple[Any, ...]:
         key = jax.random.wrap_key_data(data)
-        observation, raw, reward, terminated, _ = environment.step_env(key, state, actions, params)
-        return observation, raw, reward, terminated, observe(key, state, actions, params)
+        before = observe(key, state, actions, params)
+        *result, _ = environment.step_env(key, state, actions, params)
+        return *result, before
 
     compiled = _jit_unoptimised(jax.vmap(jax.vmap(step_env, (0, 0, 0, None)), (0, 0, 0, None)))
 
-    def audit(state: Any, params: Any) -> tuple[Any, ...]:
+    def step_all(state: Any, params: Any) -> tuple[Any, ...]:
+        """Return (observation, state, reward, terminated, observation before) of all steps."""
         return jax.device_get(compiled(steps["key"], state, steps["actions"], params))
 
-    raw_observation, raw, _, _, observation_before = audit(steps["before"], params)
-    without_limit = audit(steps["before"], _with_time_limit(params, 1 << 30))[3]
-    _, stuck, stuck_reward, _, _ = audit(raw, params)
-    observation_after = audit(after, params)[4]
+    stepped_observation, stepped, _, _, observation_before = step_all(steps["before"], params)
+    terminated_unlimited = step_all(steps["before"], _with_time_limit(params, 1 << 30))[3]
+    _, absorbed, absorbed_reward, _, _ = step_all(stepped, params)
+    observation_after = step_all(after, params)[4]
 
-    time, done = raw.time, terminated | truncated
-    from_zero = (course["start"].time == 0).all() and (time == steps["before"].time + 1).all()
-    first_again = jax.tree.map(lambda leaf: leaf[:, 0], observation_before)
-    observed = _equal(observation, observation_after) and _equal(course["first"], first_again)
-    ended, stayed, rewarded = jax.tree.map(lambda leaf: leaf[done], (raw, stuck, stuck_reward))
+    time, done = stepped.time, terminated | truncated
+    starts_at_zero = (rollout["start"].time == 0).all()
+    first_observation = jax.tree.map(lambda leaf: leaf[:, 0], observation_before)
+    first_equal = _equal(rollout["first"], first_observation)
+    finished, absorbed, absorbed_reward = jax.tree.map(
+        lambda leaf: leaf[done], (stepped, absorbed, absorbed_reward)
+    )
     for reason, holds in {
-        "observation-space": course["first_inside"].all() and steps["inside"].all(),
-        "action-space": steps["actions_inside"].all(),
+        "observation-space": rollout["first_valid"].all() and steps["observations_valid"].all(),
+        "action-space": steps["actions_valid"].all(),
         "truncation": np.array_equal(truncated, time >= params.max_steps),
-        "termination": np.array_equal(terminated, without_limit),
+        "termination": np.array_equal(terminated, terminated_unlimited),
         "auto-reset": np.array_equal(after.time, np.where(done, 0, time)),
-        "time": from_zero,
-        "observation": observed,
-        "final-observation": _equal(final, raw_observation),
-        "absorption": _equal(ended, stayed) and not np.any(rewarded),
+        "time": starts_at_zero and (time == steps["before"].time + 1).all(),
+        "observation": first_equal and _equal(observation, observation_after),
+        "final-observation": _equal(final, stepped_observation),
+        "absorption": _equal(finished, absorbed) and not np.any(absorbed_reward),
     }.items():
-        _require(bool(holds), reason, _DEMANDS[reason])
+        _require(bool(holds), reason, _REQUIREMENTS[reason])
 
 
 def _observer(environment: Any) -> Callable[..., Any]:
@@ -197,7 +205,7 @@ def _with_time_limit(params: Any, max_steps: int) -> Any:
     return replace(params, max_steps=np.asarray(max_steps, dtype))
 
 
-def _avals(tree: Any) -> tuple[Any, list[tuple[Any, Any, bool]]]:
+def _leaf_types(tree: Any) -> tuple[Any, list[tuple[Any, Any, bool]]]:
     leaves, structure = jax.tree.flatten(tree)
     return structure, [(leaf.shape, leaf.dtype, leaf.weak_type) for leaf in leaves]
 

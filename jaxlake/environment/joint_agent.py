@@ -1,4 +1,4 @@
-"""Single-agent interface: one discrete action moves all agents, with default parameters."""
+"""Single-agent interface with default parameters: one discrete action moves all agents."""
 
 from functools import partial
 from typing import Any
@@ -14,8 +14,8 @@ from jaxlake.environment.params import EnvParams, EnvState
 from jaxlake.environment.spaces import Discrete, Space
 from jaxlake.runtime.random_keys import typed_key
 
-MOST_JOINT_AGENTS = 5
-"""Largest number of agents; there are 5**5 = 3,125 joint actions of five agents."""
+MAX_JOINT_AGENTS = 5
+"""Largest number of agents; five agents have 5**5 = 3,125 joint actions."""
 
 
 class JointAgentLake:
@@ -28,7 +28,7 @@ class JointAgentLake:
         params: the default parameters; every method accepts others.
 
     Raises:
-        ValueError: there are more agents than `MOST_JOINT_AGENTS`.
+        ValueError: there are more agents than `MAX_JOINT_AGENTS`.
     """
 
     name = LakeEnvironment.name
@@ -36,15 +36,14 @@ class JointAgentLake:
     def __init__(self, environment: LakeEnvironment, params: EnvParams) -> None:
         self.environment = environment
         self._default_params = params
-        if self.num_agents > MOST_JOINT_AGENTS:
+        if self.num_agents > MAX_JOINT_AGENTS:
             raise ValueError(
-                f"params: got {self.num_agents} agents, a joint action as one number takes "
-                f"1 to {MOST_JOINT_AGENTS}"
+                f"params must have at most {MAX_JOINT_AGENTS} agents, got {self.num_agents}"
             )
 
     @property
     def default_params(self) -> EnvParams:
-        """The parameters used by methods that are called without any."""
+        """The parameters of calls that pass none."""
         return self._default_params
 
     @property
@@ -98,9 +97,9 @@ class JointAgentLake:
 
     def action_mask(self, state: EnvState, params: EnvParams | None = None) -> jax.Array:
         """Return the mask of joint actions with only safe moves, bool (5**K,)."""
-        alone = self.environment.action_mask(state, self._params_or_default(params))
+        agent_masks = self.environment.action_mask(state, self._params_or_default(params))
         actions = split_joint_action(np.arange(self.num_actions), self.num_agents)
-        return jnp.all(alone[np.arange(self.num_agents), actions], axis=-1)
+        return jnp.all(agent_masks[np.arange(self.num_agents), actions], axis=-1)
 
     def action_space(self, params: EnvParams | None = None) -> Space:
         """Return the space of joint actions, int32 ()."""
@@ -122,15 +121,15 @@ def split_joint_action(action: Any, num_agents: int) -> jax.Array:
         num_agents: K.
 
     Returns:
-        int8 (..., K). For a joint action outside the range all agents get the invalid action 5,
-        which leads off the board.
+        int8 (..., K). For a joint action out of range, all agents get the invalid action 5, which
+        leads off the board.
 
     Raises:
         ValueError: the actions are not integers.
     """
     action = as_actions(action)
     if not jnp.issubdtype(action.dtype, jnp.integer):
-        raise ValueError(f"action: got {action.dtype}, a whole number is needed")
+        raise ValueError(f"action must have an integer dtype, got {action.dtype}")
     powers = NUM_ACTIONS ** np.arange(num_agents, dtype=np.int32)
     digits = action.astype(jnp.int32)[..., None] // powers % NUM_ACTIONS
     valid = (action >= 0) & (action < NUM_ACTIONS**num_agents)

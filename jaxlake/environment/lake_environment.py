@@ -51,13 +51,13 @@ class LakeEnvironment:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "conflict", conflict_policy(self.conflict))
-        for name, needed, method in (
+        for name, kind, method in (
             ("observation", "an Observation such as Planes()", "space"),
             ("reward", "a function such as team_reward", "__call__"),
         ):
             value = getattr(self, name)
             if isinstance(value, type) or not callable(value) or not hasattr(value, method):
-                raise TypeError(f"{name}: got {value!r}, {needed} is needed")
+                raise TypeError(f"{name} must be {kind}, got {value!r}")
 
     @partial(jax.jit, static_argnames="self")
     def reset(self, key: jax.Array, params: EnvParams) -> tuple[Any, EnvState]:
@@ -97,14 +97,15 @@ class LakeEnvironment:
         """
         stepped, reward, info = self._advance(state, actions, params)
         done = stepped.terminated | stepped.truncated
-        following = jax.tree.map(partial(jnp.where, done), initial_state(key, params), stepped)
-        observation = self.observe(following, params)
+        next_state = jax.tree.map(partial(jnp.where, done), initial_state(key, params), stepped)
+        observation = self.observe(next_state, params)
+        observe_final = _observe_if_done(self.observe, ())
         info |= {
             "terminated": stepped.terminated,
             "truncated": stepped.truncated,
-            "final_observation": _where_done(self.observe, ())(done, stepped, observation, params),
+            "final_observation": observe_final(done, stepped, observation, params),
         }
-        return observation, following, reward, stepped.terminated, stepped.truncated, info
+        return observation, next_state, reward, stepped.terminated, stepped.truncated, info
 
     @partial(jax.jit, static_argnames="self")
     def step_env(
@@ -119,14 +120,14 @@ class LakeEnvironment:
             params: the boards and the time limit.
 
         Returns:
-            (observation, state, reward, terminated, info); `state.truncated` is the time limit's
-            flag. `info` holds
+            (observation, state, reward, terminated, info). `state.truncated` is True if the time
+            limit is reached. `info` holds
             `failure`: int8 (), a `jaxlake.Failure`, the first rule that the given actions break,
-                whether this ends the episode or was prevented; NONE if none;
+                even if the conflict policy blocks the move; NONE if none;
             `agent`: int8 (), the lowest agent involved in the failure, -1 if none;
             `executed`: int8 (K,), the actions after conflict resolution;
             `at_goal`: bool (K,), enabled agents that are at their goals after the step, even if
-                it broke a rule (`jaxlake.verify` counts before such a step);
+                it breaks a rule (`jaxlake.verify` counts the agents before such a step);
             `solved`: bool (), whether all enabled agents are at their goals.
 
         Raises:
@@ -159,18 +160,17 @@ class LakeEnvironment:
         self, state: EnvState, actions: jax.Array, params: EnvParams
     ) -> tuple[EnvState, jax.Array, Info]:
         if not isinstance(state, EnvState):
-            got = type(state).__name__
-            raise TypeError(f"state: got {got}, the EnvState that reset returned is needed")
+            raise TypeError(f"state must be an EnvState from reset, got {type(state).__name__}")
         instance = self.board(state, params)
         mask = instance.agent_mask
-        over = state.terminated | state.truncated
+        finished = state.terminated | state.truncated
         actions = validate_actions(actions, mask.shape[-1])
         # All agents wait in a finished state, so it does not change.
-        actions = jnp.where(mask & ~over, actions, jnp.int8(Action.WAIT))
+        actions = jnp.where(mask & ~finished, actions, jnp.int8(Action.WAIT))
         resolved = resolve(self.conflict, instance, state.positions, actions)
-        failed = resolved.failed & ~over
+        failed = resolved.failed & ~finished
         solved = (resolved.num_away == 0) & ~failed
-        time = jnp.where(over, state.time, state.time + jnp.int32(1))
+        time = jnp.where(finished, state.time, state.time + jnp.int32(1))
         transition = Transition(
             before=state.positions,
             after=resolved.positions,
@@ -190,8 +190,8 @@ class LakeEnvironment:
             index=state.index,
             positions=resolved.positions,
             time=time,
-            terminated=jnp.where(over, state.terminated, failed | solved),
-            truncated=jnp.where(over, state.truncated, time >= params.max_steps),
+            terminated=jnp.where(finished, state.terminated, failed | solved),
+            truncated=jnp.where(finished, state.truncated, time >= params.max_steps),
         )
         info = {
             "failure": failure,
@@ -200,16 +200,19 @@ class LakeEnvironment:
             "at_goal": resolved.at_goal,
             "solved": solved,
         }
-        return stepped, jnp.where(over, jnp.zeros_like(reward), reward), info
+        return stepped, jnp.where(finished, jnp.zeros_like(reward), reward), info
 
 
-def _where_done(observe: Callable[[EnvState, EnvParams], Any], depth: tuple[Any, ...]) -> Callable:
+def _observe_if_done(
+    observe: Callable[[EnvState, EnvParams], Any], params_axes: tuple[Any, ...]
+) -> Callable:
     """Return a function that observes the final states only if an episode of the batch is done.
 
     Otherwise it returns the given observation. Under vmap, a plain `cond` would compute both
-    branches in every step. `depth` holds the vmapped axes of the params, innermost vmap first.
+    branches in every step. `params_axes` holds the vmapped axes of the params, innermost vmap
+    first.
     """
-    for axes in depth:
+    for axes in params_axes:
         observe = jax.vmap(observe, (0, axes))
 
     @jax.custom_batching.custom_vmap
@@ -218,12 +221,12 @@ def _where_done(observe: Callable[[EnvState, EnvParams], Any], depth: tuple[Any,
 
     @final.def_vmap
     def _(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
-        def spread(leaf: jax.Array, is_batched: bool) -> jax.Array:
+        def broadcast(leaf: jax.Array, is_batched: bool) -> jax.Array:
             return leaf if is_batched else jnp.broadcast_to(leaf, (size, *leaf.shape))
 
-        along = tuple(jax.tree.map(spread, a, b) for a, b in zip(arguments, batched, strict=True))
+        mapped = tuple(map(partial(jax.tree.map, broadcast), arguments, batched))
         axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, batched[3])
-        outcome = _where_done(observe, (axes,))(*along[:3], arguments[3])
-        return outcome, jax.tree.map(lambda _: True, outcome)
+        observations = _observe_if_done(observe, (axes,))(*mapped[:3], arguments[3])
+        return observations, jax.tree.map(lambda _: True, observations)
 
     return final

@@ -1,4 +1,4 @@
-"""Observation functions: frozen, callable values with a matching space."""
+"""Observation functions: frozen, callable objects with a matching space."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -55,7 +55,8 @@ class Compact:
         """Return a `Tree` with the structure of `CompactView`."""
         N, K = _dimensions(params)
         places = Box(0, N - 1, (K, 2), jnp.int8)
-        rows, mask = Box(0, 2**N - 1, (N,), jnp.uint32), Box(0, 1, (K,), bool)
+        rows = Box(0, 2**N - 1, (N,), jnp.uint32)
+        mask = Box(0, 1, (K,), bool)
         return Tree(CompactView(rows, places, places, mask, **_mask_and_time_spaces(K)))
 
 
@@ -122,7 +123,7 @@ class AgentCentred:
 
     def __post_init__(self) -> None:
         if not 1 <= self.radius <= 15:
-            raise ValueError(f"radius: got {self.radius}, 1 to 15 are allowed")
+            raise ValueError(f"radius must be in [1, 15], got {self.radius}")
 
     def __call__(self, state: EnvState, params: EnvParams) -> AgentView:
         """Return the `AgentView` of a state."""
@@ -132,29 +133,33 @@ class AgentCentred:
         positions = state.positions.astype(jnp.int32)
         W = 2 * self.radius + 1
         rows = positions[:, :1] + np.arange(-self.radius, self.radius + 1, dtype=np.int32)
-        # An index outside the board would wrap or clamp: look up another row, then mask it.
+        # JAX wraps or clamps indices outside the board, so clip them and mask the result.
         visible = (rows >= 0) & (rows < N) & mask[:, None]
         free = ~params.hole_rows[state.index, jnp.clip(rows, 0, N - 1)] & jnp.uint32(2**N - 1)
         free = jnp.where(visible, free, jnp.uint32(0))
-        past = positions[:, 1:] - self.radius
-        free = jnp.where(past >= 0, free >> past.astype(jnp.uint32), free << _shift(-past))
-        own = np.eye(K, dtype=bool)
+        first_column = positions[:, 1:] - self.radius
+        free = jnp.where(
+            first_column >= 0,
+            free >> first_column.astype(jnp.uint32),
+            free << _shift(-first_column),
+        )
+        is_self = np.eye(K, dtype=bool)
 
         def plane_words(places: jax.Array, include: jax.Array) -> jax.Array:
-            """Return words (K, W), a bit per place j in agent i's window where include[i, j]."""
+            """Return words (K, W) with a bit for each place j in window i if include[i, j]."""
             in_row = rows[:, :, None] == places[None, None, :, 0]
-            column = places[None, :, 1] - past
-            fits = include & (column >= 0) & (column < W)
-            words = jnp.where(fits, _bit(_shift(column)), jnp.uint32(0))
+            column = places[None, :, 1] - first_column
+            in_window = include & (column >= 0) & (column < W)
+            words = jnp.where(in_window, _bit(_shift(column)), jnp.uint32(0))
             words = jnp.where(in_row, words[:, None, :], jnp.uint32(0))
             return jax.lax.reduce(words, np.uint32(0), jax.lax.bitwise_or, (2,))
 
         pairs = mask[:, None] & mask
         words = [
             ~free,
-            plane_words(positions, pairs & ~own),
-            plane_words(goals, pairs & own),
-            plane_words(goals, pairs & ~own),
+            plane_words(positions, pairs & ~is_self),
+            plane_words(goals, pairs & is_self),
+            plane_words(goals, pairs & ~is_self),
         ]
         return AgentView(
             window=_unpack(jnp.stack(words, axis=-1)[:, :, None, :], W, axis=2),
@@ -166,7 +171,8 @@ class AgentCentred:
         """Return a `Tree` with the structure of `AgentView`."""
         N, K = _dimensions(params)
         W = 2 * self.radius + 1
-        window, to_goal = Box(0, 1, (K, W, W, 4), bool), Box(1 - N, N - 1, (K, 2), jnp.int8)
+        window = Box(0, 1, (K, W, W, 4), bool)
+        to_goal = Box(1 - N, N - 1, (K, 2), jnp.int8)
         return Tree(AgentView(window, to_goal, **_mask_and_time_spaces(K)))
 
 
@@ -188,7 +194,7 @@ class Flat:
         return jnp.concatenate([*parts, _fraction_left(state, params)[None]])
 
     def space(self, params: EnvParams) -> Box:
-        """A `Box` from 0 to 1."""
+        """Return a `Box` from 0 to 1."""
         N, K = _dimensions(params)
         return Box(0, 1, (N * N * (1 + 2 * K) + NUM_ACTIONS * K + 1,), jnp.float32)
 
@@ -213,14 +219,14 @@ class FlatAgents:
             jnp.minimum(jnp.sum(planes, axis=0) - planes, jnp.float32(1))
             for planes in (positions, goals)
         ]
-        shared = [jnp.broadcast_to(holes, (K, len(holes)))]
+        holes = jnp.broadcast_to(holes, (K, len(holes)))
         steps_left = jnp.broadcast_to(_fraction_left(state, params), (K, 1))
         return jnp.concatenate(
-            [*shared, positions, goals, *other_planes, actions, steps_left], axis=-1
+            [holes, positions, goals, *other_planes, actions, steps_left], axis=-1
         )
 
     def space(self, params: EnvParams) -> Box:
-        """A `Box` from 0 to 1."""
+        """Return a `Box` from 0 to 1."""
         N, K = _dimensions(params)
         return Box(0, 1, (K, 5 * N * N + NUM_ACTIONS + 1), jnp.float32)
 
@@ -231,7 +237,7 @@ def unpack_rows(rows: jax.Array, size: int) -> jax.Array:
 
 
 def _dimensions(params: EnvParams) -> tuple[int, int]:
-    """Return N and K; the parameters may have leading axes."""
+    """Return (N, K); the parameters may have leading axes."""
     return params.instances.holes.shape[-1], params.instances.agent_mask.shape[-1]
 
 

@@ -47,10 +47,10 @@ class EnvParams:
         """
         if len(changes) != 1 or not changes.keys() <= {"max_steps", "max_steps_in_episode"}:
             names = ", ".join(sorted(changes))
-            raise TypeError(f"replace: got {names}, max_steps or max_steps_in_episode is allowed")
+            raise TypeError(f"changes must be max_steps or max_steps_in_episode, got {names}")
         (limit,) = changes.values()
         if isinstance(limit, int | np.integer) and limit < 1:
-            raise ValueError(f"max_steps: got {limit}, at least 1 is allowed")
+            raise ValueError(f"max_steps must be at least 1, got {limit}")
         return replace(self, max_steps=jnp.asarray(limit, jnp.int32))
 
 
@@ -75,42 +75,44 @@ def env_params(
     Raises:
         TypeError: `instances` is not an `Instance`, or has leaves of other types.
         ValueError: the boards are larger than `MAX_SIZE`, the pool is empty, an array has the
-            wrong number of axes, or `max_steps` is below 1. Unless the values are traced: no board
-            is filled, or a board to draw from has no agent.
+            wrong number of axes, or `max_steps` is below 1. Outside jit also if no board is
+            filled, or if a board to draw from has no agent.
     """
     check_instance(instances)
     if np.ndim(instances.size) == 0:
         instances = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], instances)
     shape = np.shape(instances.holes)
     if len(shape) != 3 or np.ndim(instances.size) != 1:
-        raise ValueError(f"instances: got holes of shape {shape}, (P, N, N) or (N, N) is needed")
+        raise ValueError(f"instances.holes must have shape (P, N, N) or (N, N), got {shape}")
     P, _, N = shape
     if P == 0:
-        raise ValueError("instances: got an empty pool, at least one board is needed")
+        raise ValueError("instances must have at least one board, got none")
     if N > MAX_SIZE:
-        raise ValueError(f"instances: got boards of {N}x{N}, at most {MAX_SIZE}x{MAX_SIZE} fit")
+        raise ValueError(f"instances must be at most {MAX_SIZE}x{MAX_SIZE} in size, got {N}x{N}")
     if isinstance(max_steps, int | np.integer) and max_steps < 1:
-        raise ValueError(f"max_steps: got {max_steps}, at least 1 is allowed")
+        raise ValueError(f"max_steps must be at least 1, got {max_steps}")
     selected = jnp.ones(P, bool) if filled is None else jnp.asarray(filled)
     if selected.shape != (P,):
-        raise ValueError(f"filled: got shape {selected.shape}, ({P},) is needed")
+        raise ValueError(f"filled must have shape ({P},), got {selected.shape}")
     if is_eager(instances.agent_mask, selected):
         _check_agents(np.asarray(instances.agent_mask), np.asarray(selected), filled is None)
-    return _with_tables(instances, selected, max_steps)
+    return _build_params(instances, selected, max_steps)
 
 
-def _check_agents(mask: np.ndarray, selected: np.ndarray, hint: bool) -> None:
+def _check_agents(mask: np.ndarray, selected: np.ndarray, suggest_filled: bool) -> None:
     """Raise `ValueError` for boards without agents, such as unfilled slots of `generate`."""
     count = int(np.sum(selected))
     if count == 0:
-        raise ValueError("filled: got no True, at least one board is needed")
+        raise ValueError("filled must be True for at least one board, got only False")
     if empty := count - int(np.sum(mask.any(axis=-1) & selected)):
-        advice = "; filled=Generated.filled leaves out what could not be made" if hint else ""
-        raise ValueError(f"instances: {empty} of {count} boards have no agent{advice}")
+        advice = "; pass filled=Generated.filled to skip unfilled slots" if suggest_filled else ""
+        raise ValueError(
+            f"instances must have an agent on every board, got {empty} of {count} without{advice}"
+        )
 
 
 @jax.jit
-def _with_tables(instances: Instance, filled: jax.Array, max_steps: jax.Array | int) -> EnvParams:
+def _build_params(instances: Instance, filled: jax.Array, max_steps: jax.Array | int) -> EnvParams:
     P, _, N = instances.holes.shape
     order = jnp.argsort(~filled.astype(bool), stable=True)
     count = jnp.sum(filled, dtype=jnp.int32)
@@ -148,10 +150,10 @@ def initial_state(key: jax.Array, params: EnvParams) -> EnvState:
     check_typed(key)
     if not isinstance(params, EnvParams):
         raise TypeError(
-            f"params: got {type(params).__name__}, an EnvParams is needed; "
-            "jaxlake.environment.env_params(boards) makes one"
+            "params must be an EnvParams from jaxlake.environment.env_params, got "
+            f"{type(params).__name__}"
         )
-    index = _below(_hash_key(key), params.count.astype(jnp.uint32)).astype(jnp.int32)
+    index = _scale_word(_hash_key(key), params.count.astype(jnp.uint32)).astype(jnp.int32)
     false = jnp.bool_(False)
     return EnvState(index, params.instances.starts[index], jnp.int32(0), false, false)
 
@@ -166,7 +168,7 @@ def state_action_mask(state: EnvState, params: EnvParams) -> jax.Array:
 
 
 def _hash_key(key: jax.Array) -> jax.Array:
-    """Hash a key into one random word, uint32 (), with Wellons' lowbias32: cheaper than a draw."""
+    """Hash a key into one random word, uint32 (), with Wellons' lowbias32, cheaper than a draw."""
     mixed = jnp.uint32(0x9E3779B9)
     data = jax.random.key_data(key)
     for i in range(data.shape[-1]):
@@ -177,11 +179,11 @@ def _hash_key(key: jax.Array) -> jax.Array:
     return mixed
 
 
-def _below(word: jax.Array, bound: jax.Array) -> jax.Array:
+def _scale_word(word: jax.Array, bound: jax.Array) -> jax.Array:
     """Return floor(word * bound / 2**32) in 32-bit arithmetic, a uniform index below `bound`."""
-    half = jnp.uint32(0xFFFF)
-    low, high = word & half, word >> 16
-    bound_low, bound_high = bound & half, bound >> 16
+    low_bits = jnp.uint32(0xFFFF)
+    low, high = word & low_bits, word >> 16
+    bound_low, bound_high = bound & low_bits, bound >> 16
     middle = high * bound_low + ((low * bound_low) >> 16)
-    carry = (middle & half) + low * bound_high
+    carry = (middle & low_bits) + low * bound_high
     return high * bound_high + (middle >> 16) + (carry >> 16)

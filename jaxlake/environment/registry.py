@@ -1,4 +1,4 @@
-"""Versioned environment ids: within a jaxlake version, an id always names the same boards."""
+"""Registry of versioned environment ids; an id names the same boards within a jaxlake version."""
 
 import sys
 from dataclasses import dataclass
@@ -43,9 +43,9 @@ def register(spec: LakeSpec) -> None:
     """
     version = spec.id.rpartition("-v")[2]
     if not version.isdecimal() or version == spec.id:
-        raise ValueError(f"id: got {spec.id!r}, it has to end in a version such as -v0")
+        raise ValueError(f"id must end in a version such as -v0, got {spec.id!r}")
     if spec.id in _SPECS:
-        raise ValueError(f"id: {spec.id!r} is registered already; give a change a new version")
+        raise ValueError(f"id must be new, got {spec.id!r}, which is already registered")
     _SPECS[spec.id] = spec
 
 
@@ -61,8 +61,9 @@ def spec(id: str) -> LakeSpec:
         KeyError: the id is not registered.
     """
     if id not in _SPECS:
-        registered = f"{', '.join(_SPECS)}{did_you_mean(id, _SPECS)}"
-        raise KeyError(f"id: got {id!r}, registered are {registered}")
+        raise KeyError(
+            f"id must be one of {', '.join(_SPECS)}, got {id!r}{did_you_mean(id, _SPECS)}"
+        )
     return _SPECS[id]
 
 
@@ -92,27 +93,34 @@ def make(
         KeyError: the id is not registered.
         ValueError: no board could be made; or as for `LakeEnvironment` and `env_params`.
     """
-    kind = spec(id)
+    lake = spec(id)
     environment = LakeEnvironment(**options)
-    limit = kind.max_steps if max_steps is None else max_steps
-    _announce(id)
+    limit = lake.max_steps if max_steps is None else max_steps
+    _report_compilation(id)
     key = threefry_key(0) if key is None else key
-    params = lake_params(kind.size, kind.hole_ratio, kind.wait_ratio, kind.num_agents)
+    params = lake_params(lake.size, lake.hole_ratio, lake.wait_ratio, lake.num_agents)
     # A fixed horizon: an id always names the same boards.
     pool = generate_quietly(key, params, num_instances, horizon=DEFAULT_HORIZON)
     if not bool(jnp.any(pool.filled)):
-        raise ValueError(f"num_instances: none of {num_instances} boards of {id} could be made")
+        raise ValueError(f"no board could be generated for {id}, num_instances is {num_instances}")
     return environment, env_params(pool.instances, max_steps=limit, filled=pool.filled)
 
 
 @cache
-def _announce(id: str) -> None:
-    print(f"jaxlake: compiling the generator of boards for {id}", file=sys.stderr, flush=True)
+def _report_compilation(id: str) -> None:
+    print(f"jaxlake: compiling the board generator for {id}", file=sys.stderr, flush=True)
 
 
+# This order is the order of `registered()`.
 for _agents, _sizes in (
-    *((2, (4, 8, 10)), (3, (10,)), (4, (6, 10)), (5, (10,))),
-    *((2, (3, 5, 6, 16)), (3, (5, 8)), (4, (8,)), (5, (8,))),
+    (2, (4, 8, 10)),
+    (3, (10,)),
+    (4, (6, 10)),
+    (5, (10,)),
+    (2, (3, 5, 6, 16)),
+    (3, (5, 8)),
+    (4, (8,)),
+    (5, (8,)),
 ):
     for _size in _sizes:
         register(LakeSpec(f"MAPF-FrozenLake-{_size}x{_size}-{_agents}ag-v0", _size, _agents))

@@ -1,5 +1,6 @@
-"""Spaces of actions and observations."""
+"""Action and observation spaces."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -9,7 +10,7 @@ import numpy as np
 
 
 class Space(Protocol):
-    """Protocol of spaces: sets of values that can be sampled and tested for membership."""
+    """Protocol of spaces: sets of values to sample from and to test for membership."""
 
     def sample(self, key: jax.Array) -> Any:
         """Draw a value."""
@@ -30,7 +31,7 @@ class Box:
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", jnp.dtype(self.dtype))
         if not self.low <= self.high:
-            raise ValueError(f"low: got {self.low}, at most high ({self.high}) is allowed")
+            raise ValueError(f"low must be at most high ({self.high}), got {self.low}")
 
     def sample(self, key: jax.Array) -> jax.Array:
         """Draw an array of independent, uniform entries (integers with a bias below 2**-32)."""
@@ -61,7 +62,7 @@ class Discrete:
 
     def __post_init__(self) -> None:
         if self.n < 1:
-            raise ValueError(f"n: got {self.n}, at least 1 is allowed")
+            raise ValueError(f"n must be at least 1, got {self.n}")
 
     def sample(self, key: jax.Array) -> jax.Array:
         """Draw a uniform integer."""
@@ -97,8 +98,8 @@ class Tree:
         structures: list[Any] = [jax.tree.structure(tree) for tree in (self.spaces, value)]
         if structures[0] != structures[1]:
             return jnp.bool_(False)
-        inside = [space.contains(leaf) for space, leaf in zip(spaces, leaves, strict=True)]
-        return jnp.all(jnp.stack(inside)) if inside else jnp.bool_(True)
+        contained = [space.contains(leaf) for space, leaf in zip(spaces, leaves, strict=True)]
+        return jnp.all(jnp.stack(contained)) if contained else jnp.bool_(True)
 
 
 def convert_space(space: Space, library: Any) -> Any:
@@ -115,4 +116,11 @@ def convert_space(space: Space, library: Any) -> Any:
         return library.Discrete(space.n)
     if isinstance(space, Box):
         return library.Box(space.low, space.high, space.shape, space.dtype)
-    raise ValueError(f"space: got {space}, Box and Discrete are allowed; Flat() observes a Box")
+    raise ValueError(
+        f"space must be a Box or a Discrete, got {space}; the observation Flat() has a Box"
+    )
+
+
+def convert_spaces(spaces: Mapping[str, Space], library: Any) -> dict[str, Any]:
+    """Convert the spaces of several agents; see `convert_space`."""
+    return {agent: convert_space(space, library) for agent, space in spaces.items()}

@@ -33,7 +33,7 @@ RewardFunction = Callable[[Transition], jax.Array]
 
 
 def team_reward(transition: Transition) -> jax.Array:
-    """Return the default team reward, float32 (): 1 for solving the board, -1 for a failure.
+    """Return the default team reward, float32 (): 1 for a solved board, -1 for a failure.
 
     Every other step costs 0.01 times the fraction of agents that are not at their goals, so
     shorter plans earn more.
@@ -60,8 +60,8 @@ def agent_reward(transition: Transition) -> jax.Array:
     """
     at_goal = ~any_of(transition.after != transition.goals)
     was_at_goal = ~any_of(transition.before != transition.goals)
-    gained = at_goal.astype(jnp.float32) - was_at_goal.astype(jnp.float32)
-    held_back = transition.executed != transition.actions
-    at_fault = breaks_a_rule(transition.attempt) & (held_back | transition.failed)
-    reward = jnp.where(at_fault, jnp.float32(-1), gained)
+    goal_reward = at_goal.astype(jnp.float32) - was_at_goal.astype(jnp.float32)
+    blocked = transition.executed != transition.actions
+    at_fault = breaks_a_rule(transition.attempt) & (blocked | transition.failed)
+    reward = jnp.where(at_fault, jnp.float32(-1), goal_reward)
     return jnp.where(transition.agent_mask, reward, jnp.float32(0))

@@ -19,11 +19,11 @@ from jaxlake.render.svg import draw_svg
 from jaxlake.render.terminal import episode_text
 from jaxlake.solver.solution import unknown_solution
 
-# In pixels: boards are drawn as large as they fit.
-_LARGEST_CELL = 36.0
-_WIDTH = 800.0
+# Pixels; cells are drawn as large as both limits allow.
+_MAX_CELL = 36.0
+_MAX_WIDTH = 800.0
 
-_PADDING = 32
+_STEP_MULTIPLE = 32
 """Plans are padded to multiples of this many steps, to limit the number of compiled programs."""
 
 _verify = jax.jit(verify)
@@ -31,7 +31,7 @@ _verify = jax.jit(verify)
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawing of a board or of a plan on it, for notebooks and files; `print` shows `text`."""
+    """Drawing of a board or of a plan on it, for notebooks and files; `print` shows `text`."""
 
     playback: Playback
     cell: float
@@ -58,7 +58,7 @@ class Picture:
         """
         target = Path(path)
         if target.suffix.lower() not in (".svg", ".txt"):
-            raise ValueError(f"path: got {str(path)!r}, allowed are .svg and .txt")
+            raise ValueError(f"path must end in .svg or .txt, got {str(path)!r}")
         text = self.svg if target.suffix.lower() == ".svg" else self.text + "\n"
         write_text_atomic(target, text)
         return target
@@ -95,23 +95,23 @@ def show(
             which means that the solver found no plan.
     """
     board = board_of_instance(instance)
-    side = min(_LARGEST_CELL, _WIDTH / (len(board.holes) + 2)) if cell is None else float(cell)
+    side = min(_MAX_CELL, _MAX_WIDTH / (len(board.holes) + 2)) if cell is None else float(cell)
     if plan is None:
         return Picture(play(board, None), side)
     rows = np.asarray(plan)
     agents = len(board.starts)
     if rows.ndim != 2 or rows.shape[1] < agents:
-        raise ValueError(f"plan: got shape {rows.shape}, (steps, {agents} or more) is needed")
+        raise ValueError(f"plan must have shape (T, K) with K >= {agents}, got {rows.shape}")
     actions = rows[:, :agents].astype(np.int64)
     if actions.size and (actions == -1).all():
-        raise ValueError("plan: got -1 throughout, which the solver gives where it found no plan")
+        raise ValueError("plan must hold actions, got only -1, as for boards without a plan")
     if length is None:  # plans are padded with WAIT
         moving = np.flatnonzero((actions != Action.WAIT).any(axis=1))
         length = int(moving[-1]) + 1 if len(moving) else 0
     if not 0 <= length <= len(actions):
-        raise ValueError(f"length: got {length}, 0 to {len(actions)} are allowed")
+        raise ValueError(f"length must be in [0, {len(actions)}], got {length}")
     actions = actions[:length]
-    outcome = _judge(instance, actions)
+    outcome = _verify_padded(instance, actions)
     failure = Failure(int(outcome.failure))
     label = None if failure is Failure.NONE else failure.label
     playback = play(board, actions, failure=label, agent=int(outcome.agent), time=int(outcome.time))
@@ -140,9 +140,9 @@ def episode_svg(
     return draw_svg(show(board, actions, length=len(actions)).playback, cell)
 
 
-def _judge(instance: Instance, actions: np.ndarray) -> Outcome:
+def _verify_padded(instance: Instance, actions: np.ndarray) -> Outcome:
     slots = np.asarray(instance.agent_mask).shape[0]
-    steps = -(-max(len(actions), 1) // _PADDING) * _PADDING
+    steps = -(-max(len(actions), 1) // _STEP_MULTIPLE) * _STEP_MULTIPLE
     padded = np.zeros((steps, slots), np.int8)
     padded[: len(actions), : actions.shape[1]] = np.clip(actions, -1, len(Action))
     unknown = unknown_solution(steps, slots)

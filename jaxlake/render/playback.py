@@ -62,12 +62,12 @@ def board_of_instance(instance: Instance) -> Board:
     check_instance(instance)
     mask = np.asarray(instance.agent_mask)
     if mask.ndim != 1:
-        raise ValueError(f"instance: got a batch of shape {mask.shape[:-1]}, one is needed")
+        raise ValueError(f"instance must be a single board, got a batch of shape {mask.shape[:-1]}")
     agents = int(mask.sum())
     if not 1 <= agents <= MAX_AGENTS or not mask[:agents].all():
         raise ValueError(
-            f"agent_mask: got {mask.astype(int).tolist()}, "
-            f"1 to {MAX_AGENTS} agents in the first slots are allowed"
+            f"agent_mask must have 1 to {MAX_AGENTS} agents in the first slots, got "
+            f"{mask.astype(int).tolist()}"
         )
     size = int(instance.size)
     return Board(
@@ -80,7 +80,7 @@ def board_of_instance(instance: Instance) -> Board:
 def actions_of_agents(plan: Sequence[Sequence[str | int]], agents: int) -> NDArray[np.int64]:
     """Convert one action sequence per agent to numbers, int64 (T, K), padded with WAIT."""
     if len(plan) != agents:
-        raise ValueError(f"plan: got {len(plan)} agents, the board has {agents}")
+        raise ValueError(f"plan must have {agents} agents, got {len(plan)}")
     actions = np.full((max(map(len, plan)), agents), Action.WAIT, dtype=np.int64)
     for k, moves in enumerate(plan):
         for t, move in enumerate(moves):
@@ -88,9 +88,10 @@ def actions_of_agents(plan: Sequence[Sequence[str | int]], agents: int) -> NDArr
                 actions[t, k] = Action[move] if isinstance(move, str) else Action(move)
             except (KeyError, ValueError):
                 allowed = ", ".join(f"{action.name} ({action.value})" for action in Action)
-                place = f"plan of agent {k}, step {t}"
-                allowed += did_you_mean(move, Action.__members__)
-                raise ValueError(f"{place}: got {move!r}, allowed are {allowed}") from None
+                suggestion = did_you_mean(move, Action.__members__)
+                raise ValueError(
+                    f"step {t} of agent {k} must be one of {allowed}, got {move!r}{suggestion}"
+                ) from None
     return actions
 
 

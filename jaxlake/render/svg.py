@@ -44,7 +44,7 @@ def draw_svg(playback: Playback, cell: float, *, panel: bool = False) -> str:
         ValueError: `cell` is not positive.
     """
     if not cell > 0:
-        raise ValueError(f"cell: got {cell}; a positive number of pixels is needed")
+        raise ValueError(f"cell must be a positive number of pixels, got {cell}")
     actions = None if playback.actions is None else playback.actions.tolist()
     board = (array.tolist() for array in vars(playback.board).values())
     content = (*board, actions, playback.fault, cell, panel)

@@ -32,8 +32,8 @@ def board_text(instance: Instance, positions: object = None) -> str:
     cells = board.starts if positions is None else np.asarray(positions)[:agents]
     if cells.shape != (agents, 2) or (cells < 0).any() or (cells >= len(board.holes)).any():
         raise ValueError(
-            f"positions: got {cells.tolist()}, {agents} cells of 0 to {len(board.holes) - 1} "
-            "are needed"
+            f"positions must be {agents} cells with coordinates from 0 to {len(board.holes) - 1}, "
+            f"got {cells.tolist()}"
         )
     return "\n".join(_board_lines(board, [(int(r), int(c)) for r, c in cells]))
 

@@ -1,4 +1,4 @@
-"""Batch functions that remain a single call under `jax.vmap`."""
+"""Merging of batch axes, so that a batch function stays a single call under `jax.vmap`."""
 
 from collections.abc import Callable
 from functools import partial
@@ -26,12 +26,12 @@ def merge_batch_axes(function: Callable[..., T]) -> Callable[..., T]:
     @merged.def_vmap
     def rule(axis_size: int, in_batched: list[Any], *arguments: Any) -> tuple[Any, Any]:
         def flatten(leaf: jax.Array, batched: bool) -> jax.Array:
-            wide = leaf if batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
-            return wide.reshape(-1, *wide.shape[2:])
+            mapped = leaf if batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
+            return mapped.reshape(-1, *mapped.shape[2:])
 
         flat = jax.tree.map(flatten, arguments, tuple(in_batched))
         first, batched = jax.tree.leaves(arguments)[0], jax.tree.leaves(in_batched)[0]
-        B = first.shape[1 if batched else 0]  # empty results would not reveal it
+        B = first.shape[1 if batched else 0]  # cannot be inferred from empty results
         split = jax.tree.map(
             lambda leaf: leaf.reshape(axis_size, B, *leaf.shape[1:]), merged(*flat)
         )
@@ -53,32 +53,32 @@ def _without_varying_axes(function: Callable[..., T]) -> Callable[..., T]:
 
         def unchecked(*arguments: Any) -> T:
             # In this context, results have types without varying device axes.
-            return function(*jax.tree.map(partial(_same_if, np.True_), arguments))
+            return function(*jax.tree.map(partial(_identity_where, np.True_), arguments))
 
-        everywhere = jax.sharding.PartitionSpec()
+        replicated = jax.sharding.PartitionSpec()
         results = jax.shard_map(
             unchecked,
-            in_specs=everywhere,
-            out_specs=everywhere,
+            in_specs=replicated,
+            out_specs=replicated,
             axis_names=frozenset(),
             check_vma=False,
         )(*arguments)
-        # The result types do not record that they vary as the arguments do; add that here.
-        leaves = map(_as_numbers, jax.tree.leaves(arguments))
+        # Make the result types vary over the same device axes as the arguments.
+        leaves = map(_raw_data, jax.tree.leaves(arguments))
         varies = sum((jnp.sum(leaf != leaf[:1], dtype=jnp.int32) for leaf in leaves), jnp.int32(0))
-        return jax.tree.map(partial(_same_if, varies >= 0), results)
+        return jax.tree.map(partial(_identity_where, varies >= 0), results)
 
     return call
 
 
-def _same_if(condition: Any, leaf: jax.Array) -> jax.Array:
+def _identity_where(condition: Any, leaf: jax.Array) -> jax.Array:
     if _is_key(leaf):
-        data = _same_if(condition, jax.random.key_data(leaf))
+        data = _identity_where(condition, jax.random.key_data(leaf))
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
     return jnp.where(condition, leaf, leaf)
 
 
-def _as_numbers(leaf: jax.Array) -> jax.Array:
+def _raw_data(leaf: jax.Array) -> jax.Array:
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 

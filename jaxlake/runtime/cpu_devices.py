@@ -9,7 +9,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import jax
 
 from jaxlake.runtime.search_flags import FLAGS_FOR_SEARCHES as FLAGS_FOR_SEARCHES
-from jaxlake.runtime.search_flags import FUSION_EMITTERS, LLVM_LEVEL, TRIED_JAXLIB
+from jaxlake.runtime.search_flags import FUSION_EMITTERS, LLVM_LEVEL, TESTED_JAXLIB
 from jaxlake.runtime.search_flags import add_search_flags as add_search_flags
 
 P = ParamSpec("P")
@@ -17,11 +17,12 @@ R = TypeVar("R")
 
 
 def use_all_cores(devices: int | None = None) -> int:
-    """Make JAX show one CPU device per core and speed up board searches; call it first.
+    """Make JAX use one CPU device per core, and speed up board searches.
 
-    `generate_sharded`, `sweep` and `jax.sharding` distribute work over the devices. XLA receives
-    the flags of `add_search_flags` for everything that this process compiles for CPUs, so a model
-    trained in the same process may be slower. GPUs and TPUs are not affected.
+    Call it right after the imports. `generate_sharded`, `sweep` and `jax.sharding` distribute work
+    over the devices. XLA receives the flags of `add_search_flags` for everything that this process
+    compiles for CPUs, so a model trained in the same process may be slower. GPUs and TPUs are not
+    affected.
 
     Args:
         devices: Number of CPU devices, at least 1. Defaults to the cores available to this process.
@@ -35,12 +36,12 @@ def use_all_cores(devices: int | None = None) -> int:
     """
     count = len(os.sched_getaffinity(0)) if devices is None else devices
     if count < 1:
-        raise ValueError(f"devices: got {devices}, at least 1 is allowed")
+        raise ValueError(f"devices must be at least 1, got {devices}")
     try:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError as error:
         raise RuntimeError(
-            "use_all_cores: JAX has already created its devices; call it right after the imports"
+            "use_all_cores must be called before JAX creates its devices, right after the imports"
         ) from error
     add_search_flags(os.environ)
     return count
@@ -56,9 +57,9 @@ class SearchProgram(Generic[P, R]):
     def __init__(
         self, function: Callable[P, R], *, fast_compile: bool = False, **options: Any
     ) -> None:
-        self._source = function, options
-        self._plain = self._flagged = jax.jit(function, **options)
-        if version("jaxlib").startswith(TRIED_JAXLIB):
+        self._function, self._options = function, options
+        self._default = self._flagged = jax.jit(function, **options)
+        if version("jaxlib").startswith(TESTED_JAXLIB):
             flags: Any = {FUSION_EMITTERS: False} | ({LLVM_LEVEL: 1} if fast_compile else {})
             self._flagged = jax.jit(function, compiler_options=flags, **options)
         update_wrapper(self, function)
@@ -66,14 +67,13 @@ class SearchProgram(Generic[P, R]):
     @cached_property
     def fast_compile(self) -> "SearchProgram[P, R]":
         """The function compiled at LLVM level 1: faster to compile, up to 1.7x slower to run."""
-        function, options = self._source
-        return SearchProgram(function, fast_compile=True, **options)
+        return SearchProgram(self._function, fast_compile=True, **self._options)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
         has_flag = FUSION_EMITTERS in os.environ.get("XLA_FLAGS", "")
-        plain = has_flag or within_program() or jax.default_backend() != "cpu"
-        result: R = (self._plain if plain else self._flagged)(*args, **kwargs)
+        use_default = has_flag or is_tracing() or jax.default_backend() != "cpu"
+        result: R = (self._default if use_default else self._flagged)(*args, **kwargs)
         return result
 
 
@@ -81,14 +81,14 @@ jit_search = SearchProgram
 
 
 def is_eager(*arguments: Any) -> bool:
-    """Return whether a call is outside of jit and transformations, with concrete arguments."""
+    """Return whether a call is outside jit and transformations, with concrete arguments."""
     leaves = jax.tree.leaves(arguments)
-    if within_program() or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+    if is_tracing() or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         return False
     return all(getattr(leaf, "is_fully_addressable", True) for leaf in leaves)
 
 
-def within_program() -> bool:
-    """Return whether a program is being traced; `jax.vmap` alone is not one."""
-    # Under a trace, constants are tracers too.
+def is_tracing() -> bool:
+    """Return whether JAX traces a program; `jax.vmap` outside jit does not count."""
+    # While JAX traces a program, constants are tracers, too.
     return isinstance(jax.lax.full((), 0), jax.core.Tracer)

@@ -1,4 +1,4 @@
-"""Free memory, and an error for calls that need more, which would otherwise swap or be killed."""
+"""Memory checks that raise an error before a call would swap or be killed."""
 
 import re
 import sys
@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from jaxlake.runtime.cpu_devices import within_program
+from jaxlake.runtime.cpu_devices import is_tracing
 
 _ALWAYS_FREE = 1 << 28  # bytes; smaller calls are not checked
 _CGROUPS = {  # controller: folder, limit, usage, prefix of the statistics that include children
@@ -22,8 +22,8 @@ def require_memory(
 ) -> None:
     """Raise `MemoryError` if the boards of a call do not fit into the free memory.
 
-    Nothing is checked under jit, where the program may run elsewhere, and for arrays that are split
-    over devices.
+    There is no check under jit, because the program may run on another device, and none for arrays
+    that are sharded over devices.
 
     Args:
         call: Name of the function.
@@ -32,35 +32,36 @@ def require_memory(
         bytes_each: Estimated memory per board.
         device: The device. By default the one that holds the arguments, or else JAX's default.
     """
-    if within_program():
+    if is_tracing():
         return
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments)):
         _require_under_vmap(call, arguments, count, bytes_each, device)
         return
-    needed = count * bytes_each
+    required = count * bytes_each
     devices = {device} if device else _devices_of(arguments) or {_default_device()}
-    if needed < _ALWAYS_FREE or len(devices) > 1 or (free := free_memory(*devices)) is None:
+    if required < _ALWAYS_FREE or len(devices) > 1 or (free := free_memory(*devices)) is None:
         return
-    if needed > free:
+    if required > free:
         raise MemoryError(
-            f"{call}: {count:,} boards with plans of this length need about {needed / 1e9:.1f} GB, "
-            f"but {free / 1e9:.1f} GB of memory are free; use fewer boards, or shorter plans"
+            f"{call}: {count:,} boards with plans of this length need about "
+            f"{required / 1e9:.1f} GB, but {free / 1e9:.1f} GB of memory are free; use fewer "
+            "boards, or shorter plans"
         )
 
 
-def _require_under_vmap(call: str, arguments: Any, count: int, *rest: Any) -> None:
-    """Let the innermost `jax.vmap` pass the size of its axis on to `require_memory`."""
+def _require_under_vmap(call: str, arguments: Any, count: int, *options: Any) -> None:
+    """Call `require_memory` in the innermost `jax.vmap`, which knows the size of its axis."""
 
     @jax.custom_batching.custom_vmap
-    def same(arguments: Any) -> Any:
+    def identity(arguments: Any) -> Any:
         return arguments
 
-    @same.def_vmap
+    @identity.def_vmap
     def _(size: int, batched: list[Any], arguments: Any) -> tuple[Any, Any]:
-        require_memory(call, arguments, count * size, *rest)
+        require_memory(call, arguments, count * size, *options)
         return arguments, batched[0]
 
-    same(arguments)
+    identity(arguments)
 
 
 def free_memory(device: jax.Device) -> int | None:
@@ -80,41 +81,41 @@ def _devices_of(arguments: Any) -> set[jax.Device]:
 
 
 def _default_device() -> jax.Device:
-    chosen = jax.config.jax_default_device  # type: ignore[attr-defined]
-    if isinstance(chosen, str):
-        return jax.local_devices(backend=chosen)[0]
-    return chosen or jax.local_devices()[0]
+    device = jax.config.jax_default_device  # type: ignore[attr-defined]
+    if isinstance(device, str):
+        return jax.local_devices(backend=device)[0]
+    return device or jax.local_devices()[0]
 
 
 def _free_on_host() -> Iterator[int]:
-    """Yield the free bytes of this machine and below each limit of this process (Linux only)."""
-    if match := re.search(r"^MemAvailable:\s+(\d+) kB", _text("/proc/meminfo"), re.MULTILINE):
+    """Yield the bytes left in this machine and under each limit of this process (Linux only)."""
+    if match := re.search(r"^MemAvailable:\s+(\d+) kB", _read_text("/proc/meminfo"), re.MULTILINE):
         yield int(match[1]) << 10
     if sys.platform == "linux":
         import resource  # not on Windows
 
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         if limit != resource.RLIM_INFINITY:
-            yield limit - int(_text("/proc/self/statm").split()[0]) * resource.getpagesize()
-    for line in _text("/proc/self/cgroup").splitlines():
+            yield limit - int(_read_text("/proc/self/statm").split()[0]) * resource.getpagesize()
+    for line in _read_text("/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers not in _CGROUPS:
             continue
         root, *names, prefix = _CGROUPS[controllers]
-        own = Path(root, path.strip("/"))
-        for folder in (own, *own.parents):
-            limit_text, used = (_text(folder / name).strip() for name in names)
+        group = Path(root, path.strip("/"))
+        for folder in (group, *group.parents):
+            limit_text, used = (_read_text(folder / name).strip() for name in names)
             if limit_text.isdigit() and used.isdigit():
                 cached = re.findall(
                     rf"^{prefix}(?:in)?active_file (\d+)",
-                    _text(folder / "memory.stat"),
+                    _read_text(folder / "memory.stat"),
                     re.MULTILINE,
                 )
                 yield int(limit_text) - int(used) + sum(map(int, cached))
 
 
-def _text(path: str | Path) -> str:
+def _read_text(path: str | Path) -> str:
     try:
-        return Path(path).read_text()
+        return Path(path).read_read_text()
     except OSError:
         return ""

@@ -1,20 +1,20 @@
-"""Random keys that the lake accepts."""
+"""Checks and conversions of random keys."""
 
 from typing import Any
 
 import jax
 import numpy as np
 
-_DRAW_FROM_FIRST_KEY = ("rbg", "unsafe_rbg")
+_BATCH_DEPENDENT_KINDS = ("rbg", "unsafe_rbg")
 
 
 def check_typed(key: Any) -> None:
     """Raise `TypeError` or `ValueError` unless `key` is one typed PRNG key."""
     if not _is_typed(key):
-        got = f"{key.dtype} {key.shape}" if hasattr(key, "dtype") else type(key).__name__
-        raise TypeError(f"key: got {got}, a typed key is needed, such as jax.random.key(0)")
+        kind = f"{key.dtype} {key.shape}" if hasattr(key, "dtype") else type(key).__name__
+        raise TypeError(f"key must be a typed key such as jax.random.key(0), got {kind}")
     if key.shape:
-        raise ValueError(f"key: got shape {key.shape}, one key is needed (jax.vmap maps over more)")
+        raise ValueError(f"key must have shape (), got {key.shape}; use jax.vmap for several keys")
 
 
 def check_key(key: Any) -> None:
@@ -29,15 +29,15 @@ def check_key(key: Any) -> None:
     """
     check_typed(key)
     kind = str(jax.random.key_impl(key))
-    if kind in _DRAW_FROM_FIRST_KEY:
+    if kind in _BATCH_DEPENDENT_KINDS:
         raise ValueError(
-            f"key: got kind {kind}, but JAX draws a whole batch from the first key of that kind; "
-            'use another kind, such as jax.random.key(0, impl="threefry2x32")'
+            f"key must be of a kind with independent draws under jax.vmap, got {kind}; use "
+            'jax.random.key(0, impl="threefry2x32")'
         )
 
 
 def typed_key(key: jax.Array) -> jax.Array:
-    """Return a raw key, as scripts for gymnax and JaxMARL pass it, as a typed one."""
+    """Convert a raw key, which scripts for gymnax and JaxMARL may pass, to a typed key."""
     return jax.random.wrap_key_data(key) if getattr(key, "dtype", None) == np.uint32 else key
 
 
@@ -46,5 +46,5 @@ def _is_typed(key: Any) -> bool:
 
 
 def threefry_key(seed: int) -> jax.Array:
-    """Return a threefry key (), JAX's default kind, regardless of the user's configuration."""
+    """Return a threefry key (), regardless of the user's default kind of key."""
     return jax.random.key(seed, impl="threefry2x32")

@@ -10,9 +10,9 @@ FLAGS_FOR_SEARCHES = (
     "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=1000000000",
     f"--{FUSION_EMITTERS}=false",
 )
-"""One thread and one function per loop, which reduces compile time and run time."""
+"""Flags for one thread and one function per loop, which reduce compile time and run time."""
 
-TRIED_JAXLIB = "0.10."
+TESTED_JAXLIB = "0.10."
 
 
 def add_search_flags(environment: MutableMapping[str, str]) -> None:
@@ -21,7 +21,7 @@ def add_search_flags(environment: MutableMapping[str, str]) -> None:
     Flags that the user has set take precedence. Untested versions of jaxlib get no flags, because
     XLA terminates the process on an unknown flag.
     """
-    if not version("jaxlib").startswith(TRIED_JAXLIB):
+    if not version("jaxlib").startswith(TESTED_JAXLIB):
         return
     flags = environment.get("XLA_FLAGS", "").split()
     names = {flag.partition("=")[0] for flag in flags}

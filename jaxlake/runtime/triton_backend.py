@@ -12,8 +12,8 @@ def has_triton_backend() -> bool:
         importlib.import_module("jax.experimental.pallas.triton")  # as slow as importing JAX
     except ImportError:
         warnings.warn(
-            "jax.experimental.pallas.triton cannot be imported from this version of JAX: on GPUs,"
-            " the solver uses XLA's loops and attention is blockwise, both slower than kernels",
+            "jax.experimental.pallas.triton cannot be imported from this version of JAX, so the "
+            "solver and attention use slower XLA programs on GPUs",
             stacklevel=2,
         )
         return False

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from jaxlake.runtime.search_flags import TRIED_JAXLIB
+from jaxlake.runtime.search_flags import TESTED_JAXLIB
 
 LIBRARY_FUSIONS = "xla_cpu_experimental_ynn_fusion_type"
 """XLA option that selects the CPU operations for the library YNNPACK."""
@@ -20,7 +20,7 @@ def jit_gradients(function: Callable[..., Any], **options: Any) -> Any:
     many of them. XLA_FLAGS takes precedence. Untested versions of jaxlib keep their defaults,
     because they may not support the option.
     """
-    on_cpu = jax.default_backend() == "cpu" and version("jaxlib").startswith(TRIED_JAXLIB)
+    on_cpu = jax.default_backend() == "cpu" and version("jaxlib").startswith(TESTED_JAXLIB)
     if on_cpu and LIBRARY_FUSIONS not in os.environ.get("XLA_FLAGS", ""):
         options["compiler_options"] = {LIBRARY_FUSIONS: ""}
     return jax.jit(function, **options)

@@ -31,8 +31,8 @@ def adapt(interface: str, environment: Any, params: Any, **options: Any) -> Any:
             "gymnasium", the same single agent as a `gymnasium.Env`;
             "pettingzoo", a `ParallelEnv` with one agent per lake agent;
             "jaxmarl", a `MultiAgentEnv` with dictionaries keyed by agent.
-        environment: a `LakeEnvironment`. For "pettingzoo" and "jaxmarl" its observation needs one
-            row per agent (`FlatAgents`); for the others it must be a single array (`Flat`).
+        environment: a `LakeEnvironment`. For "pettingzoo" and "jaxmarl" its observation must have
+            one row per agent (`FlatAgents`). For the others it must be a single array (`Flat`).
         params: its `EnvParams`.
         options: keyword arguments of the adapter class.
 
@@ -61,10 +61,11 @@ def make_for(interface: str, id: str, **options: Any) -> Any:
         ImportError: the library is not installed; the message names the extra to install.
     """
     adapter, observation = _adapter(interface)
-    own = options.keys() & inspect.signature(adapter).parameters.keys()
-    of_make = {name: value for name, value in options.items() if name not in own}
-    environment, params = make(id, **{"observation": observation, **of_make})
-    return adapter(environment, params, **{name: options[name] for name in own})
+    adapter_names = inspect.signature(adapter).parameters
+    adapter_options = {name: value for name, value in options.items() if name in adapter_names}
+    make_options = {name: value for name, value in options.items() if name not in adapter_names}
+    environment, params = make(id, **{"observation": observation, **make_options})
+    return adapter(environment, params, **adapter_options)
 
 
 def _adapter(interface: str) -> tuple[Callable[..., Any], Any]:
@@ -72,7 +73,7 @@ def _adapter(interface: str) -> tuple[Callable[..., Any], Any]:
     if interface not in _CLASSES:
         names = ", ".join(_CLASSES)
         suggestion = did_you_mean(interface, _CLASSES)
-        raise ValueError(f"interface: got {interface!r}, allowed are {names}{suggestion}")
+        raise ValueError(f"interface must be one of {names}, got {interface!r}{suggestion}")
     library, module, name, observation = _CLASSES[interface]
     try:
         import_module(library)

@@ -28,7 +28,7 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
         self, environment: LakeEnvironment, params: EnvParams, render_mode: str | None = None
     ) -> None:
         if render_mode not in (None, "ansi"):
-            raise ValueError(f"render_mode: got {render_mode!r}, allowed are None and 'ansi'")
+            raise ValueError(f"render_mode must be None or 'ansi', got {render_mode!r}")
         self.lake = JointAgentLake(environment, params)
         self.render_mode = render_mode
         self.action_space = convert_space(self.lake.action_space(), gymnasium.spaces)
@@ -38,14 +38,14 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the compiled function, which can't be pickled."""
-        return {name: value for name, value in vars(self).items() if name != "_mask"}
+        return {name: value for name, value in vars(self).items() if name != "_compute_mask"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._compile()
 
     def _compile(self) -> None:
-        self._mask = jax.jit(self.lake.action_mask)
+        self._compute_mask = jax.jit(self.lake.action_mask)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -65,15 +65,13 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
         state = self._current_state()
         if not self.lake.action_space().contains(action):
             last_action = self.lake.num_actions - 1
-            raise ValueError(
-                f"action: got {action!r}, a whole number from 0 to {last_action} is needed"
-            )
+            raise ValueError(f"action must be an integer from 0 to {last_action}, got {action!r}")
         observation, self._state, reward, terminated, info = self.lake.step_env(
             jax.random.key(0), state, np.asarray(action)
         )
-        ended, truncated = bool(terminated), bool(self._state.truncated)
+        truncated = bool(self._state.truncated)
         info = self._with_mask(jax.device_get(info))
-        return np.array(observation), float(reward), ended, truncated, info
+        return np.array(observation), float(reward), bool(terminated), truncated, info
 
     def render(self) -> str | None:
         """Return the board as text if `render_mode` is "ansi", else None."""
@@ -85,11 +83,9 @@ class GymnasiumLake(gymnasium.Env[np.ndarray, np.int64]):
 
     def _current_state(self) -> EnvState:
         if self._state is None:
-            raise gymnasium.error.ResetNeeded("reset() has to come before step() and render()")
+            raise gymnasium.error.ResetNeeded("reset() must be called before step() and render()")
         return self._state
 
     def _with_mask(self, info: dict[str, Any]) -> dict[str, Any]:
-        return {
-            **info,
-            "action_mask": np.asarray(self._mask(self._current_state())).astype(np.int8),
-        }
+        mask = np.asarray(self._compute_mask(self._current_state()))
+        return {**info, "action_mask": mask.astype(np.int8)}

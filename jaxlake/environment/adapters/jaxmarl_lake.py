@@ -10,7 +10,7 @@ from jaxmarl.environments.multi_agent_env import MultiAgentEnv
 from jaxlake.environment.agent_dictionary import AgentDictionaryLake, ByAgent
 from jaxlake.environment.lake_environment import Info, LakeEnvironment
 from jaxlake.environment.params import EnvParams, EnvState
-from jaxlake.environment.spaces import convert_space
+from jaxlake.environment.spaces import convert_spaces
 
 
 class JaxMarlLake(AgentDictionaryLake, MultiAgentEnv):  # type: ignore[misc]
@@ -23,12 +23,8 @@ class JaxMarlLake(AgentDictionaryLake, MultiAgentEnv):  # type: ignore[misc]
 
     def __init__(self, environment: LakeEnvironment, params: EnvParams) -> None:
         super().__init__(environment, params)
-        self.observation_spaces = {
-            agent: convert_space(space, spaces) for agent, space in self.observation_spaces.items()
-        }
-        self.action_spaces = {
-            agent: convert_space(space, spaces) for agent, space in self.action_spaces.items()
-        }
+        self.observation_spaces = convert_spaces(self.observation_spaces, spaces)
+        self.action_spaces = convert_spaces(self.action_spaces, spaces)
 
     @property
     def world_state_size(self) -> int:

@@ -13,7 +13,7 @@ from jaxlake.environment.agent_dictionary import AgentDictionaryLake, ByAgent
 from jaxlake.environment.lake_environment import LakeEnvironment
 from jaxlake.environment.observations import NUM_ACTIONS
 from jaxlake.environment.params import EnvParams, EnvState
-from jaxlake.environment.spaces import convert_space
+from jaxlake.environment.spaces import convert_spaces
 from jaxlake.render import board_text
 
 _COMPILED = ("_reset", "_step", "_masks")
@@ -39,15 +39,13 @@ class ParallelLake(ParallelEnv):
         self, environment: LakeEnvironment, params: EnvParams, render_mode: str | None = None
     ) -> None:
         if render_mode not in (None, "ansi"):
-            raise ValueError(f"render_mode: got {render_mode!r}, allowed are None and 'ansi'")
+            raise ValueError(f"render_mode must be None or 'ansi', got {render_mode!r}")
         self.lake = AgentDictionaryLake(environment, params)
         self.render_mode = render_mode
         self.possible_agents = list(self.lake.agents)
         self.agents: list[str] = []
-        self._seen_in, self._actions_in = (
-            {agent: convert_space(space, spaces) for agent, space in by_agent.items()}
-            for by_agent in (self.lake.observation_spaces, self.lake.action_spaces)
-        )
+        self._observation_spaces = convert_spaces(self.lake.observation_spaces, spaces)
+        self._action_spaces = convert_spaces(self.lake.action_spaces, spaces)
         self._random, _ = seeding.np_random(None)
         self._state: EnvState | None = None
         self._compile()
@@ -67,11 +65,11 @@ class ParallelLake(ParallelEnv):
 
     def observation_space(self, agent: str) -> Any:
         """Return an agent's space of observations."""
-        return self._seen_in[agent]
+        return self._observation_spaces[agent]
 
     def action_space(self, agent: str) -> Any:
         """Return an agent's space of actions."""
-        return self._actions_in[agent]
+        return self._action_spaces[agent]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
@@ -97,12 +95,14 @@ class ParallelLake(ParallelEnv):
             ResetNeeded: `reset` has not been called.
         """
         if self._state is None:
-            raise ResetNeeded("reset() has to come before step()")
+            raise ResetNeeded("reset() must be called before step()")
         if not self.agents:
             return {}, {}, {}, {}, {}
-        playing = {agent: self._check_action(agent, actions.get(agent)) for agent in self.agents}
+        checked_actions = {
+            agent: self._check_action(agent, actions.get(agent)) for agent in self.agents
+        }
         observations, self._state, rewards, _, info = self._step(
-            jax.random.key(0), self._state, playing
+            jax.random.key(0), self._state, checked_actions
         )
         rewards, info = jax.device_get((rewards, info))
         masks = self._action_masks()
@@ -133,8 +133,7 @@ class ParallelLake(ParallelEnv):
     def _check_action(self, agent: str, action: Any) -> np.int8:
         if not self.lake.action_space(agent).contains(action):
             raise ValueError(
-                f"actions[{agent!r}]: got {action!r}, a whole number from 0 to "
-                f"{NUM_ACTIONS - 1} is needed"
+                f"actions[{agent!r}] must be an integer from 0 to {NUM_ACTIONS - 1}, got {action!r}"
             )
         return np.int8(action)
 

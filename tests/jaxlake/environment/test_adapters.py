@@ -114,7 +114,7 @@ def test_a_gymnasium_episode_is_the_lakes_own():
     outcome = jaxlake.verify(board, np.stack(plan))
     assert bool(outcome.valid) == bool(info["solved"]) == (reward == 1.0)
     assert terminated == (int(outcome.failure) != jaxlake.Failure.GOAL_NOT_REACHED)
-    with pytest.raises(ValueError, match="render_mode: got 'human'"):
+    with pytest.raises(ValueError, match="render_mode must be None or 'ansi', got 'human'"):
         _lake("gymnasium", render_mode="human")
 
 
@@ -242,7 +242,7 @@ def test_make_for_splits_options(monkeypatch):
 def test_gymnasium_lake_rejects_invalid_joint_actions(action):
     lake = _lake("gymnasium")
     lake.reset(seed=0)
-    with pytest.raises(ValueError, match="a whole number from 0 to 24 is needed"):
+    with pytest.raises(ValueError, match="must be an integer from 0 to 24"):
         lake.step(action)
 
 
@@ -250,13 +250,13 @@ def test_parallel_lake_rejects_invalid_actions_by_agent():
     lake = _lake("pettingzoo")
     lake.reset(seed=0)
     for actions in ({"agent_0": 0}, {"agent_0": 0, "agent_1": 5}, {"agent_0": 0, "agent_1": 1.5}):
-        with pytest.raises(ValueError, match=r"actions\['agent_1'\].* from 0 to 4 is needed"):
+        with pytest.raises(ValueError, match=r"actions\['agent_1'\] must be an integer"):
             lake.step(actions)
 
 
 def test_unsupported_interface_options_are_named():
-    with pytest.raises(ValueError, match="interface: got 'gym', allowed are gymnax"):
+    with pytest.raises(ValueError, match=r"interface must be one of gymnax, .* got 'gym'"):
         adapt("gym", LakeEnvironment(), PARAMS)
     for interface in ("gymnax", "gymnasium"):
-        with pytest.raises(ValueError, match=r"space: got Tree.*Flat\(\) observes a Box"):
+        with pytest.raises(ValueError, match=r"space must be .* got Tree.*Flat\(\) has a Box"):
             adapt(interface, LakeEnvironment(), PARAMS)

@@ -205,9 +205,9 @@ def test_vmapped_params_equal_single_ones_without_retracing():
 
 def test_invalid_arguments_are_named():
     for options, problem in (
-        ({"observation": "planes"}, "observation: got 'planes', an Observation such as Planes"),
-        ({"observation": Planes}, "observation: got <class .*Planes'>, an Observation such as"),
-        ({"reward": "team"}, "reward: got 'team', a function such as team_reward is needed"),
+        ({"observation": "planes"}, "observation must be an Observation .* got 'planes'"),
+        ({"observation": Planes}, "observation must be an Observation .* got <class .*Planes'>"),
+        ({"reward": "team"}, "reward must be a function such as team_reward, got 'team'"),
     ):
         with pytest.raises(TypeError, match=problem):
             LakeEnvironment(**options)
@@ -215,11 +215,17 @@ def test_invalid_arguments_are_named():
     key, raw, none = jax.random.key(0), jax.random.PRNGKey(0), jnp.zeros(2, jnp.int8)
     _, state = environment.reset(key, params)
     for call, problem in (
-        (lambda: environment.reset(raw, params), r"key: got uint32 \(2,\), a typed key is needed"),
-        (lambda: environment.step(raw, state, none, params), "key: got uint32"),
-        (lambda: environment.reset(params, key), "key: got EnvParams, a typed key is needed"),
-        (lambda: environment.reset(key, params.instances), "params: got Instance, an EnvParams"),
-        (lambda: environment.step(key, params, none, state), "state: got EnvParams, the EnvState"),
+        (lambda: environment.reset(raw, params), r"key must be a typed key .* got uint32 \(2,\)"),
+        (lambda: environment.step(raw, state, none, params), "key must be .* got uint32"),
+        (lambda: environment.reset(params, key), "key must be a typed key .* got EnvParams"),
+        (
+            lambda: environment.reset(key, params.instances),
+            "must be an EnvParams .* got Instance",
+        ),
+        (
+            lambda: environment.step(key, params, none, state),
+            "must be an EnvState .* got EnvParams",
+        ),
     ):
         with pytest.raises(TypeError, match=problem):
             call()
@@ -229,19 +235,19 @@ def test_invalid_arguments_are_named():
 
 def test_wrong_pools_are_refused_by_name():
     _, boards = pool_of(4, 3, [3], [2], 4, 2)
-    with pytest.raises(ValueError, match="max_steps: got 0"):
+    with pytest.raises(ValueError, match="max_steps must be at least 1, got 0"):
         env_params(boards, max_steps=0)
-    with pytest.raises(ValueError, match="filled: got shape"):
+    with pytest.raises(ValueError, match="filled must have shape"):
         env_params(boards, filled=np.ones(2, bool))
-    with pytest.raises(ValueError, match="filled: got no True"):
+    with pytest.raises(ValueError, match="filled must be True for at least one board"):
         env_params(boards, filled=np.zeros(3, bool))
     empty = replace(boards, agent_mask=np.array([[True] * 2, [False] * 2, [True] * 2]))
-    with pytest.raises(ValueError, match=r"1 of 3 .* no agent; filled=Generated"):
+    with pytest.raises(ValueError, match=r"1 of 3 without; pass filled=Generated"):
         env_params(empty)
-    with pytest.raises(ValueError, match=r"1 of 2 boards have no agent$"):
+    with pytest.raises(ValueError, match=r"an agent on every board, got 1 of 2 without$"):
         env_params(empty, filled=np.array([True, True, False]))
     assert int(env_params(empty, filled=np.array([True, False, True])).count) == 2
     with pytest.raises(ValueError, match="at most 32x32"):
         env_params(pad_instance(jaxlake.parse_grid(["S G", "F F"]), 33, 2))
-    with pytest.raises(ValueError, match="empty pool"):
+    with pytest.raises(ValueError, match="instances must have at least one board"):
         env_params(jax.tree.map(lambda leaf: leaf[:0], boards))

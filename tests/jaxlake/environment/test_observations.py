@@ -108,5 +108,5 @@ def test_windows_show_neighbours_and_block_outside_cells(scene, radius):
 
 
 def test_the_radius_is_checked():
-    with pytest.raises(ValueError, match="radius: got 16"):
+    with pytest.raises(ValueError, match=r"radius must be in \[1, 15\], got 16"):
         AgentCentred(16)

@@ -296,7 +296,7 @@ def _changed(**fields):
         ({"batch_size": 0}, ValueError, "batch_size: got 0"),
         ({"max_candidates": -1}, ValueError, "max_candidates: got -1"),
         ({"params": STACKED}, ValueError, r"params.size: got shape \(3, 5\)"),
-        ({"key": MIXTURES[0]}, TypeError, "key: got LakeParams, a typed key is needed"),
+        ({"key": MIXTURES[0]}, TypeError, r"key must be a typed key .* got LakeParams"),
         ({"params": jax.random.key(0)}, TypeError, "params: got .*Array.*, a LakeParams is needed"),
         ({"params": _changed(hole_ratio=np.nan)}, ValueError, "params.hole_ratio: got nan, 0 to 1"),
         ({"params": _changed(wait_ratio=2.0)}, ValueError, "params.wait_ratio: got 2.0, 0 to 1"),
@@ -306,7 +306,11 @@ def _changed(**fields):
         ({"horizon": "64"}, TypeError, "horizon: got '64', a whole number"),
         ({"horizon": 5000}, ValueError, "horizon: got 5000, 1 to 4096 are allowed"),
         ({"part": (0.5, 2)}, TypeError, "part: got 0.5 of 2, whole numbers are needed"),
-        ({"key": jax.random.split(jax.random.key(0))}, ValueError, r"key: got shape \(2,\)"),
+        (
+            {"key": jax.random.split(jax.random.key(0))},
+            ValueError,
+            r"key must have shape \(\), got \(2,\)",
+        ),
     ],
 )
 def test_generate_names_invalid_numbers(number, error, said):

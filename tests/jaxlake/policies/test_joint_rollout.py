@@ -217,8 +217,12 @@ def test_wrong_arguments_are_refused_by_name():
         (lambda: sweep(key, policy, cells, None), TypeError, "policies: got RandomPolicy"),
         (lambda: sweep(key, ["random"], cells, None), ValueError, "policy: got 'random', which is"),
         (lambda: roll_out(key, RandomPolicy, cells), ValueError, "policy: got the class"),
-        (lambda: roll_out(policy, key, cells), TypeError, "key: got RandomPolicy, a typed key"),
-        (lambda: roll_out(jax.random.PRNGKey(0), policy, cells), TypeError, "key: got uint32"),
+        (lambda: roll_out(policy, key, cells), TypeError, "key must be .* got RandomPolicy"),
+        (
+            lambda: roll_out(jax.random.PRNGKey(0), policy, cells),
+            TypeError,
+            "key must be .* got uint32",
+        ),
         (lambda: roll_out(key, policy, None), TypeError, "instance: got NoneType"),
         (lambda: roll_out(key, policy, boards, max_steps=5.0), TypeError, "max_steps: got 5.0"),
         (
@@ -229,7 +233,7 @@ def test_wrong_arguments_are_refused_by_name():
     ):
         with pytest.raises(error, match=problem):
             call()
-    unknown = "conflict: got 'failing', allowed are"
+    unknown = r"conflict must be one of .* got 'failing'"
     with pytest.raises(ValueError, match=unknown):
         roll_out(jax.random.key(0), RandomPolicy(), boards, conflict="failing")
     with pytest.raises(ValueError, match=unknown):

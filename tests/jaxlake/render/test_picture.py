@@ -38,16 +38,16 @@ def test_a_file_has_the_format_of_its_name(tmp_path: Path) -> None:
         path = picture.save(tmp_path / f"episode.{kind}")
         assert path.read_bytes().startswith(start)
     assert {path.name for path in tmp_path.iterdir()} == {f"episode.{kind}" for kind in kinds}
-    with pytest.raises(ValueError, match=r"path: got .*episode\.gif"):
+    with pytest.raises(ValueError, match=r"path must end in .* got .*episode\.gif"):
         picture.save(tmp_path / "episode.gif")
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"plan": -np.ones((3, 4))}, "plan: got -1 throughout"),
-        ({"plan": [[0, 0]]}, r"plan: got shape \(1, 2\)"),
-        ({"plan": HOLE, "length": 3}, "length: got 3, 0 to 2"),
+        ({"plan": -np.ones((3, 4))}, "plan must hold actions, got only -1"),
+        ({"plan": [[0, 0]]}, r"plan must have shape .* got \(1, 2\)"),
+        ({"plan": HOLE, "length": 3}, r"length must be in \[0, 2\], got 3"),
     ],
 )
 def test_invalid_plans_are_rejected(arguments: dict, words: str) -> None:

@@ -116,9 +116,9 @@ def test_any_plan_on_any_board_gives_safe_well_formed_xml(data: st.DataObject) -
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"plan": [["DOWN"]]}, "plan: got 1 agents"),
-        ({"plan": [["DOWN"], ["FLY"]]}, r"agent 1, step 0: got 'FLY'"),
-        ({"plan": [["DOWN"], [5]]}, "agent 1, step 0: got 5"),
+        ({"plan": [["DOWN"]]}, "plan must have 2 agents, got 1"),
+        ({"plan": [["DOWN"], ["FLY"]]}, r"step 0 of agent 1 must be one of .* got 'FLY'"),
+        ({"plan": [["DOWN"], [5]]}, "step 0 of agent 1 must be one of .* got 5"),
         ({"plan": None, "cell": 0}, "a positive number of pixels"),
     ],
 )

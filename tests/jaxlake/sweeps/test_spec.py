@@ -168,7 +168,7 @@ INVALID = {
     "steps": ({"grid": GRID, "max_steps": "many"}, "max_steps is 'many'"),
     "candidates": ({"grid": GRID, "max_candidates": 0}, "max_candidates is 0"),
     "conflict": ({"grid": GRID, "conflict": "block"}, "did you mean block_both"),
-    "conflicts": ({"grid": GRID, "conflict": ["fail"]}, "conflict: got ['fail']"),
+    "conflicts": ({"grid": GRID, "conflict": ["fail"]}, "got ['fail']"),
     "tables": ({"grid": GRID, "tables": 1}, "tables is 1; it must be true or false"),
     "large chunk": ({"grid": GRID, "chunk": 1 << 19}, "chunk is 524288"),
     "many chunks": (
