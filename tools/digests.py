@@ -144,9 +144,9 @@ def _review(text: str, view: Any, max_step: float | None) -> Any:
 
 
 def _key_data(seed: int, stream: str, place: Sequence[int]) -> Any:
-    from training.run.seeds import key_for, seed_for
+    from training.run.seeds import derive_key, derive_seed
 
-    return [jax.random.key_data(key_for(seed, stream, *place)), seed_for(seed, stream, *place)]
+    return [jax.random.key_data(derive_key(seed, stream, *place)), derive_seed(seed, stream, *place)]
 
 
 def _config(overrides: Mapping[str, Any] | None = None) -> Any:
@@ -202,12 +202,12 @@ def _grpo_step(
     from training.learner.grpo import loss_weight, summed_loss
     from training.learner.grpo_step import compiled_step, grpo_optimizer
     from training.learner.optimizer import initial_state
-    from training.phases.grpo_update import grpo_batch
+    from training.phases.grpo_update import make_grpo_batch
 
     config = _config()
     run: Any = SimpleNamespace(config=config, policy=policy, reference=None)
     encoded = [policy.encode_prompt(prompt) for prompt in prompts]
-    batch = grpo_batch(
+    batch = make_grpo_batch(
         run, params, encoded, completions, rewards, width=40, bundles=2, minibatches=1
     )
     loss = partial(summed_loss, graphdef=policy.graphdef, settings=config.grpo, temperature=1.0)

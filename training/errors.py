@@ -15,7 +15,7 @@ Location = tuple[int | str, ...]
 """Path of a value in a tree of mappings and lists, from the root."""
 
 
-def problems_of(
+def format_validation_errors(
     error: "ValidationError", allowed: Callable[[Location], str] | None = None
 ) -> Iterator[str]:
     """Yield one message per problem, with the key, the value and the allowed values.

@@ -18,16 +18,16 @@ from training.errors import UserError
 from training.learner.optimizer import LearnerState
 from training.memory import report_out_of_memory, require_memory
 from training.phases import warm_start
-from training.phases.adapters import export_stage, stage_adapters
+from training.phases.adapters import export_stage, load_stage_adapters
 from training.phases.atlas import measure_last_atlas
 from training.phases.design import design
 from training.phases.design_learning import learn_to_design
-from training.phases.reading import read
-from training.phases.resume import restore
-from training.phases.stage_results import StageResult, read_stage_results, reference_of
-from training.phases.starting import make_start
-from training.phases.summary import print_summary, summary_of
-from training.phases.train import starting_state, train
+from training.phases.reading import run_reading_phase
+from training.phases.resume import restore_learner
+from training.phases.stage_results import StageResult, read_stage_results, get_reference_stage
+from training.phases.starting import create_started_run
+from training.phases.summary import print_summary, make_summary
+from training.phases.train import get_starting_state, train
 from training.phases.validate import encode_prompts, gate, validate, validation_set
 from training.phases.weight_sync import check_engine
 from training.policy import huggingface
@@ -44,8 +44,8 @@ from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.directory import RunDirectory
 from training.run.health import find_problems, summarize
-from training.run.progress import console, working
-from training.run.shared import open_run
+from training.run.progress import console, show_status
+from training.run.shared_directory import open_run
 from training.run.trackers import open_trackers
 from training.sampling.engines import start_sampler
 from training.sampling.sampler import Sampler
@@ -76,7 +76,7 @@ def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None
             huggingface.resolve(config.model.pretrained)
         elif config.started_from is None:
             require_memory("model.scratch", DecoderConfig(**config.model.scratch.model_dump()))
-    broadcast_from_first("the start from another run", lambda: make_start(config, path))
+    broadcast_from_first("the start from another run", lambda: create_started_run(config, path))
     with open_run(config, path) as (directory, existed), report_out_of_memory(_LESS_MEMORY):
         _run(config, directory, stop_after, existed=existed)
 
@@ -101,7 +101,7 @@ def _run(
         if last < stages:
             console.print(f"Stopped after stage {last} of {stages}.")
             return
-        summary = summary_of(config, results)
+        summary = make_summary(config, results)
         directory.seal_logs()
         directory.summary.write(summary)
         if is_first():
@@ -131,7 +131,7 @@ def _run_stages(
         with open_trackers(config, directory, progress.step if progress else 0) as trackers:
             prompts = encode_prompts(config, policy, validation)
             run = ActiveRun(config, directory, checkpoints, policy, validation, trackers, prompts)
-            state, first, done, learned = restore(run, params)
+            state, first, done, learned = restore_learner(run, params)
             del params  # the checkpoint's state has separate weights
             with closing(_start_engine(run, state)) as sampler:
                 return _stages_with(run, sampler, state, first, done, last, learned=learned)
@@ -171,16 +171,16 @@ def _stages_with(
             state = trained.state
         else:
             export_stage(run, trained.state.params, stage)
-            if (origin := reference_of(results, len(results))) < stage:
+            if (origin := get_reference_stage(results, len(results))) < stage:
                 require_sealed_weights(directory, origin)
-            state = starting_state(run, trained.state, results)
+            state = get_starting_state(run, trained.state, results)
             if state is not trained.state:
                 sampler.sync(run.policy.tensors(state.params))
         del trained  # free memory: after a rollback it holds another learner
         if not learned:
             state = _learn_to_design(run, sampler, state, results)
         results[stage] = design(run, sampler, results)
-        read(run, sampler, results)
+        run_reading_phase(run, sampler, results)
         _close_stage(run, stage, boards)
         done, learned = 0, False
     if last == config.stages.count and config.engineer.atlas.after_last:
@@ -221,7 +221,7 @@ def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, An
         broadcast_from_first(
             "the weights of another run", lambda: require_started_weights(config, directory)
         )
-        exists = directory.sums.knows_folder(folder) or config.started_from is not None
+        exists = directory.digest_list.has_folder(folder) or config.started_from is not None
         if not broadcast_from_first(
             "a look for the first policy", lambda: exists and folder.exists()
         ):
@@ -229,7 +229,7 @@ def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, An
             length = config.sampling.max_model_len
             if is_first():
                 make_policy(folder, config.model, texts, max_len=length, seed=config.seed)
-                directory.sums.record_folder(folder)
+                directory.digest_list.record_folder(folder)
             wait_for_all("the first policy")
     return load_policy(folder, config)
 
@@ -238,7 +238,7 @@ def _reference(config: RunConfig, directory: RunDirectory, params: Any) -> Any:
     """Return the initial weights in `model.dtype` if the loss has a KL divergence, else None."""
     if config.model.lora is not None:
         require_sealed_weights(directory, 0)
-        adapters = stage_adapters(directory, params, 0)
+        adapters = load_stage_adapters(directory, params, 0)
         return adapters if config.grpo.kl_coefficient else None
     if not config.grpo.kl_coefficient:
         return None
@@ -248,7 +248,7 @@ def _reference(config: RunConfig, directory: RunDirectory, params: Any) -> Any:
 
 def _start_engine(run: ActiveRun, state: LearnerState) -> Sampler:
     """Start the engine with the weights, and check that it uses them."""
-    with working("starting the engine"):
+    with show_status("starting the engine"):
         sampler = start_sampler(
             run.policy,
             state.params,

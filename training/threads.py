@@ -16,7 +16,7 @@ XLA_WORKERS = "tf_XLAEigen"
 _LOWEST = 19
 
 
-def in_thread(function: Callable[[], T], name: str) -> Future[T]:
+def run_in_thread(function: Callable[[], T], name: str) -> Future[T]:
     """Call a function in a daemon thread, and return a future of its result."""
     future: Future[T] = Future()
 

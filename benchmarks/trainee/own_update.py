@@ -44,7 +44,7 @@ class OwnUpdate:
 
     def _update(self, lengths: str) -> dict[str, float]:
         params = self._states[lengths].params
-        batch = grpo_update.rollout_batch(self._run, params, self._rollouts[lengths])
+        batch = grpo_update.make_rollout_batch(self._run, params, self._rollouts[lengths])
         (minibatch,) = grpo_update._minibatches(batch, self._run)
         self._states[lengths], metrics = self._step(self._states[lengths], minibatch)
         found = jax.device_get(metrics)

@@ -14,7 +14,7 @@ from jaxlake.board.instance import Instance
 from jaxlake.generator.board_digests import DigestSet
 from jaxlake.language.prompts import action_names, render, target
 from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
-from training.run.seeds import key_for
+from training.run.seeds import derive_key
 
 HELD_OUT_CANDIDATES = 500
 """Maximum number of drawn boards per held-out board of a cell."""
@@ -32,7 +32,7 @@ def draw_held_out(recipe: Recipe, per_cell: int) -> HeldOut:
     lake = recipe.boards
     kinds = list(product(lake.sizes, lake.hole_ratios))
     boards, outcomes = draw_boards(
-        key_for(recipe.seed, "pretrain", 0),
+        derive_key(recipe.seed, "pretrain", 0),
         [BoardRequest(*kind, 0.5, 2 * per_cell, lake.num_agents) for kind in kinds],
         max_size=max(lake.sizes),
         max_candidates=HELD_OUT_CANDIDATES * per_cell,
@@ -57,7 +57,7 @@ def draw_plans(recipe: Recipe, held_out: HeldOut) -> list[tuple[str, str]]:
     """
     lake = recipe.boards
     boards, _ = draw_boards(
-        key_for(recipe.seed, "pretrain", 1),
+        derive_key(recipe.seed, "pretrain", 1),
         [
             BoardRequest(size, holes, lake.wait_ratio, count, lake.num_agents)
             for size in lake.sizes

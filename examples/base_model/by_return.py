@@ -37,7 +37,7 @@ from training.learner.batching import pad_sequences, split_rows
 from training.learner.grpo import has_reward_variance
 from training.learner.grpo_step import compiled_step, grpo_optimizer
 from training.learner.optimizer import initial_state
-from training.phases.grpo_update import grpo_batch, require_finite_metrics
+from training.phases.grpo_update import make_grpo_batch, require_finite_metrics
 from training.policy import huggingface
 from training.policy.policy import load_policy
 from training.run.active_run import ActiveRun
@@ -45,7 +45,7 @@ from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.directory import RunDirectory
 from training.run.progress import console
 from training.run.records import six_digits
-from training.run.shared import open_run
+from training.run.shared_directory import open_run
 from training.sampling.engines import start_sampler
 from training.sampling.sampler import Completion, Sampler, SamplingRequest, Tokens
 from training.schema import RunConfig, load, load_as
@@ -199,7 +199,7 @@ def _take_update(
         run, sampler, learners, domain, n=grpo.completions, temperature=temperature, update=update
     )
     parts, width = config.micro_batches, config.engineer.max_tokens
-    batch = grpo_batch(
+    batch = make_grpo_batch(
         run, state.params, prompts, completions, rewards, width=width, bundles=parts, minibatches=1
     )
     rng = np.random.default_rng([config.seed, update])

@@ -31,9 +31,9 @@ from training.learner.optimizer import LearnerState, Metrics, gradient_step, ini
 from training.learner.placement import placement_of
 from training.policy.policy import Policy, make_policy, open_policy
 from training.run.checkpoints import Checkpoints, RunProgress
-from training.run.progress import console, track, working
+from training.run.progress import console, track, show_status
 from training.run.records import six_digits
-from training.run.seeds import seed_for
+from training.run.seeds import derive_seed
 from training.sampling.engines import start_sampler
 from training.sampling.sampler import Sampler, SamplingRequest
 from training.schema import Model, Prompt, dump
@@ -58,7 +58,7 @@ class _Training:
     sampler: Sampler | None = None
 
     def seed(self, *place: int) -> int:
-        return seed_for(self.recipe.seed, "pretrain", *place)
+        return derive_seed(self.recipe.seed, "pretrain", *place)
 
 
 def train(recipe: Recipe, path: Path, *, stop_after: int | None = None) -> Path | None:
@@ -130,11 +130,11 @@ def _append(file: Path, record: dict[str, Any]) -> None:
 
 def _prepare(recipe: Recipe, path: Path) -> tuple[_Training, Any]:
     """Draw training and held-out examples, and create the model with random weights."""
-    with working("drawing boards and contexts"):
+    with show_status("drawing boards and contexts"):
         held_out = draw_held_out(recipe, recipe.goal.boards_per_cell)
         plans = draw_plans(recipe, held_out)
         examples, swaps = (
-            np.random.default_rng(seed_for(recipe.seed, "pretrain", place)) for place in (2, 3)
+            np.random.default_rng(derive_seed(recipe.seed, "pretrain", place)) for place in (2, 3)
         )
         designs = draw_examples(examples, recipe.designs)
         pairs = draw_swaps(swaps, recipe.designs, recipe.goal.contexts)

@@ -41,7 +41,7 @@ POINTS = {
     # answers are verified, nothing is written
     "validation": ("training.phases.validate.judge_answers", 1),
     # the answer is reviewed, nothing is written
-    "design": ("training.phases.design._ask", 1),
+    "design": ("training.phases.design._run_engineer", 1),
 }
 NOT_COMPARED = ("timings.jsonl", "report.html", "checkpoints", "engine", "SHA256SUMS")
 

@@ -27,7 +27,7 @@ from jaxlake.command_line.endings import unwound_by_sigterm
 from tests.paths import ROOT, TINY
 from training import processes
 from training.errors import UserError
-from training.phases.engineer_factory import on_first_process
+from training.phases.engineer_factory import run_on_first_process
 from training.policy.parameters import make_mesh
 from training.processes import ClusterSettings, PeerError
 from training.sampling.sampler import Completion, SamplingRequest
@@ -168,7 +168,7 @@ def exchange(output: Path) -> None:
         raise UserError(f"refused by {index}")
 
     refusal = message_of(UserError, processes.broadcast_from_first, "a refusal", refuse)
-    engineer = on_first_process(Outside())
+    engineer = run_on_first_process(Outside())
     assert isinstance(engineer, NoteWriter)
     proposal, notes = engineer.propose(1), engineer.write("notes", 1)  # type: ignore[arg-type]
     with pytest.raises(EngineerError) as unanswered:

@@ -23,18 +23,18 @@ from jaxlake import Action
 from jaxlake.language.prompts import target
 from training.audit import seal
 from training.phases import design
-from training.phases.picking import stage_boards
+from training.phases.picking import get_stage_instances
 from training.phases.stage_results import (
-    configuration_for,
+    get_configuration,
     read_stage_results,
 )
-from training.phases.summary import summary_of
-from training.phases.validate import Written, gate, judge_answers, validation_set
+from training.phases.summary import make_summary
+from training.phases.validate import SampledAnswer, gate, judge_answers, validation_set
 from training.policy.tokenizer import train_tokenizer
 from training.rollout.instances import InstanceSet
 from training.run import records
 from training.run.directory import RunDirectory
-from training.run.seeds import seed_for
+from training.run.seeds import derive_seed
 from training.schema import RunConfig
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp; \u202e \ud800"
@@ -140,15 +140,15 @@ def write_sample_run(
     for stage in range(config.stages.count + 1):
         files, trained_on = directory.stage(stage), None
         if stage > 0:
-            configuration = configuration_for(config, read_stage_results(directory, config), stage)
+            configuration = get_configuration(config, read_stage_results(directory, config), stage)
             files.configuration.write(configuration)
             if tokenizer is not None:
-                drawn = stage_boards(config, directory, stage, configuration, boards)
+                drawn = get_stage_instances(config, directory, stage, configuration, boards)
                 files.shortfalls.write(drawn.shortfalls)
                 files.environment.write(drawn.statistics)
                 trained_on = drawn.instances
         texts = _answers(np.random.default_rng([config.seed, stage]), boards, skill[stage])
-        answers = [Written(text, 18, truncated=False) for text in texts]
+        answers = [SampledAnswer(text, 18, truncated=False) for text in texts]
         files.episodes.write(judge_answers(config, boards, answers))
         if stage > 0:
             _design(directory, config, count_tokens or estimate_tokens)
@@ -157,7 +157,7 @@ def write_sample_run(
             weights = {"weight": np.full((2, 3), stage, np.float32)}
             save_file(weights, files.policy / "model.safetensors")
             seal(config, directory, boards, stage, trained_on)
-    directory.summary.write(summary_of(config, read_stage_results(directory, config)))
+    directory.summary.write(make_summary(config, read_stage_results(directory, config)))
     return path
 
 
@@ -275,7 +275,7 @@ def _design(directory: RunDirectory, config: RunConfig, count: CountTokens) -> N
         directory=directory,
         policy=SimpleNamespace(count_tokens=count),
         timed=lambda phase, stage: nullcontext(),
-        seed=partial(seed_for, config.seed),
+        seed=partial(derive_seed, config.seed),
     )
     asked, nothing = engineer.LanguageModelEngineer(generate), cast(Any, None)
     with mock.patch.object(design, "make_engineer", return_value=asked):

@@ -20,7 +20,7 @@ from jaxlake.statistics.intervals import wilson_interval
 from tests.paths import ROOT
 from training.policy.huggingface import SHIPPED, resolve
 from training.policy.policy import open_policy
-from training.run.digests import HASHES
+from training.run.digests import DIGESTS_FILE
 from training.schema import Model, Prompt, Sampling, load_as, read_yaml
 
 FOLDER = SHIPPED["jaxlake-base"]
@@ -28,8 +28,8 @@ RECIPE = load_as(Recipe, ROOT / "examples/base_model/recipe.yaml", ())
 
 
 def test_model_files_match_their_hashes():
-    lines = dict(reversed(line.split("  ")) for line in (FOLDER / HASHES).read_text().splitlines())
-    assert lines.keys() == {file.name for file in FOLDER.iterdir()} - {HASHES}
+    lines = dict(reversed(line.split("  ")) for line in (FOLDER / DIGESTS_FILE).read_text().splitlines())
+    assert lines.keys() == {file.name for file in FOLDER.iterdir()} - {DIGESTS_FILE}
     for name, digest in lines.items():
         assert hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() == digest, name
 

@@ -58,7 +58,7 @@ def test_resumed_run_keeps_the_same_files(tmp_path: Path) -> None:
 def test_taken_back_stage_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with held_at_updates() as usual:
         loop.run(CONFIG, tmp_path / "usual")
-    monkeypatch.setattr(train, "reference_of", lambda results, _: len(results) - 2)
+    monkeypatch.setattr(train, "get_reference_stage", lambda results, _: len(results) - 2)
     with held_at_updates() as taken_back:
         loop.run(CONFIG, tmp_path / "taken_back")
     assert len(usual) == len(taken_back) == 12

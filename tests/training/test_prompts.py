@@ -16,7 +16,7 @@ from training.environments.catalogue import environment_of
 from training.errors import UserError
 from training.policy.policy import Policy
 from training.prompts import board_prompt
-from training.run.dry_run import longest_prompt
+from training.run.dry_run import estimate_longest_prompt
 from training.schema import load
 
 HOOKS = "tests.training.hooks"
@@ -48,7 +48,7 @@ def test_prompts_of_the_lake_follow_the_template():
 
 def test_longest_prompt_counts_the_template():
     template = "prompt.template='{board}" + " and so on" * 30 + "'"
-    assert longest_prompt(load(TINY, [template])) > longest_prompt(load(TINY)) + 100
+    assert estimate_longest_prompt(load(TINY, [template])) > estimate_longest_prompt(load(TINY)) + 100
 
 
 def test_encode_board_follows_the_template():

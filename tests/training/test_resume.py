@@ -161,7 +161,7 @@ def test_files_after_a_lost_checkpoint_are_made_again(
     # As updates that are taken again where sums have no fixed order, these differ from the first.
     for name in ("episodes.jsonl", "decision.json", "digests.json"):
         shutil.copyfile(run_dir / "stages/1" / name, run_dir / "stages/2" / name)
-    RunDirectory(run_dir).make_sums()
+    RunDirectory(run_dir).write_digest_list()
     run_here(run_dir)
     assert_same_files(uninterrupted, run_dir)
 
@@ -247,6 +247,6 @@ def test_adapters_of_other_weights_are_refused(tmp_path: Path) -> None:
         loop.run(config, tmp_path / "run", stop_after=1)
         shutil.rmtree(tmp_path / "run/initial")
         shutil.copytree(tmp_path / "run/stages/0/policy", tmp_path / "run/initial")
-        RunDirectory(tmp_path / "run").make_sums()
+        RunDirectory(tmp_path / "run").write_digest_list()
         with pytest.raises(UserError, match=r"stages/0/adapters: its adapters belong to weights"):
             loop.run(config, tmp_path / "run")

@@ -7,14 +7,14 @@ import sys
 import pytest
 
 from tests.paths import ROOT
-from training.threads import XLA_WORKERS, in_thread
+from training.threads import XLA_WORKERS, run_in_thread
 
 ENDS = """
 import sys, time
 from concurrent.futures import Future
-from training.threads import in_thread
+from training.threads import run_in_thread
 
-in_thread(Future().result, "Never")
+run_in_thread(Future().result, "Never")
 time.sleep(0.2)
 sys.exit(2)
 """
@@ -27,9 +27,9 @@ def test_process_exits_despite_a_hanging_call():
 
 
 def test_results_and_errors_come_back():
-    assert in_thread(lambda: 3, "Three").result(60) == 3
+    assert run_in_thread(lambda: 3, "Three").result(60) == 3
     with pytest.raises(ZeroDivisionError):
-        in_thread(lambda: 1 // 0, "None").result(60)
+        run_in_thread(lambda: 1 // 0, "None").result(60)
 
 
 BEHIND = """

@@ -47,17 +47,17 @@ def prompts_page() -> str:
     from jaxlake import parse_grid, solve
     from jaxlake.language.prompts import render
     from tools.docs_site.pages import ROOT
-    from training.phases.stage_results import design_settings, validated_stage
-    from training.phases.validate import Written, judge_answers
+    from training.phases.stage_results import make_design_settings, make_stage_result
+    from training.phases.validate import SampledAnswer, judge_answers
     from training.rollout.instances import InstanceSet
     from training.schema import load
 
     config = load(ROOT / "configs" / "paper.yaml")
     board = parse_grid(_BOARD, max_size=len(_BOARD), max_agents=2)
     shown = jax.tree.map(lambda leaf: np.stack([leaf] * len(_ANSWERS)), (board, solve(board)))
-    answers = [Written(text, 0, truncated=False) for text in _ANSWERS]
+    answers = [SampledAnswer(text, 0, truncated=False) for text in _ANSWERS]
     failed = judge_answers(config, InstanceSet(*shown), answers)
-    cases = validated_stage(config, 2, None, failed, (), {}).evidence.failed_cases
+    cases = make_stage_result(config, 2, None, failed, (), {}).evidence.failed_cases
 
     domain = lake_domain(config.lake.bounds.model_copy(update={"sizes": _SIZES}))
     view = simulated_run(np.random.default_rng(_SEED), domain, stages=2)[-1]
@@ -67,5 +67,5 @@ def prompts_page() -> str:
         stages_left=1,
         reasoning_tokens=config.engineer.reasoning_tokens,
     )
-    context = context_for(view, design_settings(config))
+    context = context_for(view, make_design_settings(config))
     return _PAGE.format(policy=render(board, "reasoned"), engineer=context.text)

@@ -12,12 +12,12 @@ from training.analysis.pass_at_k import pass_rate, pass_sizes
 from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.memory import report_out_of_memory
-from training.phases.validate import answer, judge_answers, validation_set
+from training.phases.validate import generate_answers, judge_answers, validation_set
 from training.policy import huggingface
 from training.policy.policy import Policy, load_policy
-from training.run.answer_records import Rates, count_answers
+from training.run.answer_records import Rates, compute_validation_rates
 from training.run.progress import console, new_table, print_table
-from training.run.rates import ISR, VALID, interval_text, isr_text
+from training.run.rates import ISR, VALID, format_interval, format_isr
 from training.run.record_model import six_digits
 from training.run.typed_files import TextFile
 from training.sampling.engines import start_sampler
@@ -62,13 +62,13 @@ def evaluate(
     folder = model_folder(model)
     boards = validation_set(config)
     with frozen_policy(config, folder) as (policy, sampler):
-        answers = answer(config, policy, sampler, boards, title="evaluate", samples=samples)
+        answers = generate_answers(config, policy, sampler, boards, title="evaluate", samples=samples)
     episodes = [
         episode
         for first in range(samples)
         for episode in judge_answers(config, boards, answers[first::samples])
     ]
-    rates, domain = count_answers(0, episodes), domain_of(config)
+    rates, domain = compute_validation_rates(0, episodes), domain_of(config)
     on_lake = rates.total.isr is not None
     metrics = {"valid": VALID if on_lake else "valid"}
     metrics |= {term.key: METRIC_NAMES.get(term.key, term.name) for term in domain.scores}
@@ -84,10 +84,10 @@ def evaluate(
             pass_rate((row.id, row.succeeds(metric)) for row in rows) for metric in metrics
         ]
         at_k = {k: pass_rate(((row.id, row.valid) for row in rows), k) for k in sizes}
-        individual = isr_text(row)
-        cells = [interval_text(*one) for one in rates_of_it]
+        individual = format_isr(row)
+        cells = [format_interval(*one) for one in rates_of_it]
         cells += [] if individual is None else [individual]
-        table.add_row(name, *cells, *(interval_text(*at_k[k]) for k in sizes[1:]))
+        table.add_row(name, *cells, *(format_interval(*at_k[k]) for k in sizes[1:]))
         if samples > 1:
             entry["pass_at"] = {
                 k: [six_digits(number) for number in rate] for k, rate in at_k.items()

@@ -8,9 +8,9 @@ from engineer.context import ContextTooLongError
 from engineer.context.token_limit import CountTokens, estimate_tokens
 from training.errors import UserError
 from training.phases.engineer_factory import make_engineer
-from training.phases.stage_results import design_settings, read_stage_results, view_of
+from training.phases.stage_results import make_design_settings, read_stage_results, make_stage_view
 from training.run.directory import RunDirectory
-from training.run.seeds import seed_for
+from training.run.seeds import derive_seed
 from training.sampling.model_server import OtherModels
 from training.schema import RunConfig
 
@@ -26,7 +26,7 @@ def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[Design]:
     directory = RunDirectory(path)
     config = directory.config()
     results = read_stage_results(directory, config)[: stage + 1]
-    view, settings = view_of(config, results, stage), design_settings(config)
+    view, settings = make_stage_view(config, results, stage), make_design_settings(config)
     count_tokens = _token_counter(config, directory, stage)
 
     def make(kind: str) -> Engineer:
@@ -41,7 +41,7 @@ def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[Design]:
                 engineer,
                 view,
                 settings,
-                seed=lambda attempt: seed_for(config.seed, "design", stage, attempt),
+                seed=lambda attempt: derive_seed(config.seed, "design", stage, attempt),
                 count_tokens=count_tokens,
             )
         except ContextTooLongError as error:

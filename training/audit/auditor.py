@@ -15,17 +15,17 @@ from training.audit.digests import (
     weight_digests,
 )
 from training.errors import UserError
-from training.phases.picking import stage_boards
+from training.phases.picking import get_stage_instances
 from training.phases.stage_results import (
     StageResult,
-    configuration_for,
-    design_settings,
-    gate_record,
+    get_configuration,
+    make_design_settings,
+    make_gate_record,
     read_stage_results,
-    view_of,
+    make_stage_view,
 )
-from training.phases.summary import summary_of
-from training.phases.validate import Written, judge_answers, validation_set
+from training.phases.summary import make_summary
+from training.phases.validate import SampledAnswer, judge_answers, validation_set
 from training.run.digests import metrics_digest
 from training.run.directory import RunDirectory
 from training.run.records import StageDigests
@@ -125,7 +125,7 @@ class _Audit:
             yield "validation set: another one is drawn"
             return
         episodes = self.results[stage].episodes
-        answers = [Written(one.text, one.tokens, one.truncated) for one in episodes]
+        answers = [SampledAnswer(one.text, one.tokens, one.truncated) for one in episodes]
         if len(answers) != len(self.validation):
             yield f"episodes.jsonl: {len(answers)} answers to {len(self.validation)} instances"
         elif (again := judge_answers(self.config, self.validation, answers)) != episodes:
@@ -136,10 +136,10 @@ class _Audit:
     def _board_problems(self, stage: int, sealed: StageDigests) -> Iterator[str]:
         """Draw the training instances of a stage again."""
         config, files = self.config, self.directory.stage(stage)
-        configuration = configuration_for(config, self.results, stage)
+        configuration = get_configuration(config, self.results, stage)
         if configuration != files.configuration.read():
             yield "configuration.json: is not what was decided"
-        drawn = stage_boards(
+        drawn = get_stage_instances(
             config, self.directory, stage, configuration, self.validation, known=self.boards
         )
         if len(self.boards) == stage - 1:
@@ -154,10 +154,10 @@ class _Audit:
     def _design_problems(self, stage: int) -> Iterator[str]:
         """Recompute the stage's gate, and review the engineer's answers again."""
         results, files = self.results, self.directory.stage(stage)
-        if gate_record(self.config, results, stage) != results[stage].gate:
+        if make_gate_record(self.config, results, stage) != results[stage].gate:
             yield "gate.json: the gate says something else"
-        view = view_of(self.config, results, stage)
-        guard, configuration = design_settings(self.config).guard, view.current
+        view = make_stage_view(self.config, results, stage)
+        guard, configuration = make_design_settings(self.config).guard, view.current
         for number, answer in enumerate(files.answers.read()):
             if answer.text is None:
                 continue
@@ -172,7 +172,7 @@ class _Audit:
     def summary_problems(self) -> list[str]:
         """Compare the final result with the results of the stages."""
         try:
-            same = summary_of(self.config, self.results) == self.directory.summary.read()
+            same = make_summary(self.config, self.results) == self.directory.summary.read()
         except UserError as error:
             return [str(error)]
         return [] if same else ["summary.json: differs from the results of the stages"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jaxlake.command_line.arguments import describe, local_name, local_path, number, whole_numbers
 from jaxlake.command_line.json_lines import open_output
 from jaxlake.command_line.paths import require_writable
-from training.errors import UserError, did_you_mean, problems_of
+from training.errors import UserError, did_you_mean, format_validation_errors
 
 if TYPE_CHECKING:
     from engineer.bench.play import MakeEngineer
@@ -150,10 +150,10 @@ def _contestant(name: str, args: argparse.Namespace) -> "Iterator[Contestant]":
         # Scripted engineers ignore the prompt, and the compact prompt is faster to write.
         yield lambda run: scripted_engineer(name, run), DesignSettings(style="compact")
         return
-    from training.phases.outside_engineers import outside_engineer
+    from training.phases.standalone_engineers import open_engineer
 
     style: ContextStyle = args.style or ("compact" if name == "jaxlake-base" else "full")
-    with outside_engineer(name, _choice(name, style, args), args.sampler) as engineer:
+    with open_engineer(name, _choice(name, style, args), args.sampler) as engineer:
         yield lambda run: engineer, DesignSettings(style=style)
 
 
@@ -176,7 +176,7 @@ def _choice(name: str, style: "ContextStyle", args: argparse.Namespace) -> "Engi
             max_tokens=args.max_tokens,
         )
     except ValidationError as error:
-        raise UserError(f"--engineer {name}: {next(problems_of(error))}") from None
+        raise UserError(f"--engineer {name}: {next(format_validation_errors(error))}") from None
 
 
 def _require_engineer(name: str, args: argparse.Namespace) -> None:

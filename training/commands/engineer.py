@@ -138,13 +138,13 @@ def _read_configuration(path: Path, config: "RunConfig") -> "LakeConfiguration":
     from pydantic import ValidationError
 
     from engineer.lake import LakeConfiguration
-    from training.errors import problems_of
+    from training.errors import format_validation_errors
     from training.schema import read_yaml
 
     try:
         configuration = LakeConfiguration.model_validate(read_yaml(path))
     except ValidationError as error:
-        raise UserError(f"{path}: {next(problems_of(error))}") from error
+        raise UserError(f"{path}: {next(format_validation_errors(error))}") from error
     if violation := config.lake.bounds.violation(configuration):
         raise UserError(f"{path}: {violation}")
     return configuration

@@ -100,17 +100,17 @@ def _run(args: argparse.Namespace, config: "RunConfig") -> int:
 
     require_literal_path(run_dir)
     if args.source is not None:
-        from training.phases.starting import started_config
+        from training.phases.starting import make_started_config
 
-        config = started_config(config, args.source, run_dir)
+        config = make_started_config(config, args.source, run_dir)
     if args.dry_run:
         check_engineer(config.engineer, config.sampling.engine)
         _require_pretrained(config)  # before imports that take seconds
-        from training.phases.starting import start_weights
-        from training.run.dry_run import print_plan
+        from training.phases.starting import get_start_weights
+        from training.run.dry_run import print_preview
 
         start = config.started_from
-        print_plan(config, None if start is None else start_weights(start, run_dir))
+        print_preview(config, None if start is None else get_start_weights(start, run_dir))
         return 0
     directory = RunDirectory(run_dir)
     directory.require_same_config(config)  # `loop.run` checks this again, but after slow imports
@@ -121,7 +121,7 @@ def _run(args: argparse.Namespace, config: "RunConfig") -> int:
 
     cluster = _cluster_settings(args)
     if cluster is not None and (cluster.processes or 1) > 1:
-        from training.run.shared import require_shareable
+        from training.run.shared_directory import require_shareable
 
         require_shareable(config)  # before the processes wait for each other
     with joined_cluster(cluster):

@@ -36,7 +36,7 @@ from training.rollout.instances import (
 )
 from training.run.progress import console
 from training.run.records import EpisodeRecord, LakeAnswer, six_digits
-from training.run.seeds import seed_of
+from training.run.seeds import seed_from_key
 from training.schema import RunConfig
 from training.schema.learning_sections import REWARD_FUNCTIONS
 
@@ -105,7 +105,7 @@ class Lake:
             seen=DigestSet(held_out.instances),
             substitute=True,
         )
-        rng = np.random.default_rng(seed_of(key))
+        rng = np.random.default_rng(seed_from_key(key))
         rows = rng.permutation(fill_budget(distinct, outcomes, rng))
         return StageBoards(distinct.take(rows), distinct, tuple(outcomes))
 

@@ -16,10 +16,10 @@ from pydantic_core import PydanticSerializationError, ValidationError, to_jsonab
 from engineer import Configuration, Domain, KnobConfiguration
 from jaxlake.runtime.random_keys import threefry_key
 from training.environments.protocol import Instances, Judged, Scores
-from training.errors import UserError, did_you_mean, problems_of, shorten
+from training.errors import UserError, did_you_mean, format_validation_errors, shorten
 from training.run.answer_records import EpisodeRecord
 from training.run.record_model import six_digits
-from training.run.seeds import seed_of
+from training.run.seeds import seed_from_key
 from training.user_environment import Score, UserEnvironment
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class UserEnvironmentAdapter:
     user: UserEnvironment[Any]
     stage_instances: int  # training instances per stage
     validation: KnobConfiguration  # configuration of the validation set
-    validation_instances: int
+    count_validation_instances: int
     validation_seed: int
 
     @cached_property
@@ -80,7 +80,7 @@ class UserEnvironmentAdapter:
     @cached_property
     def _validation_set(self) -> InstanceList:
         key = threefry_key(self.validation_seed)
-        return self._draw(key, self.validation, self.validation_instances, None)
+        return self._draw(key, self.validation, self.count_validation_instances, None)
 
     def warm_start_set(
         self, key: jax.Array, count: int, held_out: InstanceList | None
@@ -163,7 +163,7 @@ class UserEnvironmentAdapter:
         """Return instances that the user's class draws; raise `UserError` if any is invalid."""
         excluded = () if held_out is None else held_out.values
         requested = self.user.space.make(configuration.values())
-        batch = InstanceList(tuple(self.user.draw(requested, count, seed_of(key), excluded)))
+        batch = InstanceList(tuple(self.user.draw(requested, count, seed_from_key(key), excluded)))
         request = f"{count} instances of {json.dumps(configuration.values())}"
         if len(batch) != count:
             raise UserError(
@@ -221,7 +221,7 @@ class UserEnvironmentAdapter:
                 reason=score.detail,
             )
         except ValidationError as error:
-            problems = "; ".join(problems_of(error))
+            problems = "; ".join(format_validation_errors(error))
             raise UserError(f"{self.kind}: an answer can't be recorded: {problems}") from error
 
     def _as_json(self, instance: Any) -> Any:
@@ -254,7 +254,7 @@ def user_environment_of(config: "RunConfig") -> UserEnvironmentAdapter:
             user=section.settings,
             stage_instances=config.stages.instances,
             validation=validation.configuration,
-            validation_instances=validation.instances,
+            count_validation_instances=validation.instances,
             validation_seed=validation.seed,
         )
     return _adapters[key]

@@ -17,18 +17,18 @@ def export_stage(run: ActiveRun, params: Any, stage: int) -> None:
     files, lora = run.directory.stage(stage), run.config.model.lora
     if lora is not None:
         tensors = adapter_tensors(trainable(params))
-        name, base = run.config.model.pretrained or run.config.name, base_version(params)
+        name, base = run.config.model.pretrained or run.config.name, compute_base_version(params)
         if is_first():
             save_adapters(tensors, lora, files.adapters, base=base, base_name=name)
         wait_for_all(f"the adapters of stage {stage}")
     run.policy.export(params, files.policy)
 
 
-def stage_adapters(directory: RunDirectory, params: Any, stage: int) -> Any:
+def load_stage_adapters(directory: RunDirectory, params: Any, stage: int) -> Any:
     """Return the adapters of a stage; raise a `UserError` if they are for other frozen weights."""
     folder = directory.stage(stage).adapters
     adapters, base = load_adapters(folder, trainable(params))
-    if base != (ours := base_version(params)):
+    if base != (ours := compute_base_version(params)):
         raise UserError(
             f"{folder}: its adapters belong to weights of version {base}, but model.pretrained now "
             f"gives version {ours}: restore the model that the run began with"
@@ -36,7 +36,7 @@ def stage_adapters(directory: RunDirectory, params: Any, stage: int) -> Any:
     return adapters
 
 
-def base_version(params: Any) -> str:
+def compute_base_version(params: Any) -> str:
     """Return the version of the frozen weights, in eight hexadecimal digits."""
     leaves = nnx.to_flat_state(frozen(params))
     sums = {".".join(map(str, path)): weight_checksum(leaf[...]) for path, leaf in leaves}

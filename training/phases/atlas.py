@@ -14,14 +14,14 @@ from jaxlake.generator.board_digests import DigestSet
 from training.environments.catalogue import domain_of, environment_of
 from training.errors import UserError
 from training.learner.optimizer import LearnerState
-from training.phases.stage_results import StageResult, reference_of
+from training.phases.stage_results import StageResult, get_reference_stage
 from training.policy.policy import Policy
 from training.rollout.instances import BoardRequest, InstanceSet, draw_boards
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
 from training.run.progress import console, track
 from training.run.records import AtlasRecord
-from training.run.seeds import key_for, seed_for
+from training.run.seeds import derive_key, derive_seed
 from training.sampling.sampler import Sampler, SamplingRequest
 from training.schema import RunConfig
 
@@ -31,7 +31,7 @@ Cells = list[tuple[str, dict[str, float]]]
 """Tuples of a map size, as in answers, a hole_ratio, and a wait_ratio of 0 or 1."""
 
 
-def cells_of(config: RunConfig) -> Cells:
+def get_atlas_cells(config: RunConfig) -> Cells:
     """Return the cells of an atlas, in the order of the map sizes."""
     return atlas_grid(domain_of(config), config.engineer.atlas.levels)
 
@@ -40,7 +40,7 @@ def draw_atlas_boards(
     config: RunConfig, stage: int, cells: Cells, validation: InstanceSet
 ) -> tuple[InstanceSet, np.ndarray]:
     """Draw the boards of a stage's atlas; see `draw_cell_boards`."""
-    key, count = key_for(config.seed, "atlas", stage, 0), config.engineer.atlas.boards_per_cell
+    key, count = derive_key(config.seed, "atlas", stage, 0), config.engineer.atlas.boards_per_cell
     return draw_cell_boards(config, key, cells, count, DigestSet(validation.instances))
 
 
@@ -81,7 +81,7 @@ def measure_atlas(
     validation: InstanceSet,
 ) -> DesignAtlas:
     """Return the atlas of a policy: the number of valid answers to the boards of every cell."""
-    cells, answers = cells_of(config), config.engineer.atlas.answers
+    cells, answers = get_atlas_cells(config), config.engineer.atlas.answers
     boards, cell_of = draw_atlas_boards(config, stage, cells, validation)
     valid = count_valid(config, policy, sampler, boards, stream="atlas", stage=stage)
     counts = np.zeros((len(cells), answers + 1), np.int64)
@@ -100,7 +100,7 @@ def measure_atlas(
     return atlas
 
 
-def measured_atlas(
+def get_or_measure_atlas(
     run: ActiveRun, sampler: Sampler, state: LearnerState, results: Sequence[StageResult]
 ) -> AtlasRecord:
     """Return the atlas of the last of `results`; measure and write it if it is missing.
@@ -112,7 +112,7 @@ def measured_atlas(
     if not file.exists():
         atlas = measure_atlas(run.config, run.policy, sampler, stage, run.validation)
         sampler.sync(run.policy.tensors(state.params))
-        file.write(AtlasRecord(stage=stage, weights=reference_of(results, stage + 1), atlas=atlas))
+        file.write(AtlasRecord(stage=stage, weights=get_reference_stage(results, stage + 1), atlas=atlas))
     return read_atlas(run.directory, run.config, stage)
 
 
@@ -122,22 +122,22 @@ def measure_last_atlas(run: ActiveRun, sampler: Sampler, results: Sequence[Stage
     The sampler must hold the weights in force after the stage.
     """
     stage = results[-1].stage
-    file = run.directory.later_atlas(stage)
+    file = run.directory.report_atlas(stage)
     if not file.exists() and not run.directory.stage(stage).atlas.exists():
         atlas = measure_atlas(run.config, run.policy, sampler, stage, run.validation)
-        file.write(AtlasRecord(stage=stage, weights=reference_of(results, stage + 1), atlas=atlas))
+        file.write(AtlasRecord(stage=stage, weights=get_reference_stage(results, stage + 1), atlas=atlas))
 
 
 def read_atlas(directory: RunDirectory, config: RunConfig, stage: int) -> AtlasRecord:
     """Read the atlas of a stage; raise a `UserError` if it is missing or another one."""
     file = directory.stage(stage).atlas
     if not file.exists():
-        file = directory.later_atlas(stage)
+        file = directory.report_atlas(stage)
     record = file.read()
     if record.stage != stage:
         raise UserError(f"{file.path}: stage: got {record.stage}, it stands for stage {stage}")
     cells = [(cell.group, cell.knobs) for cell in record.atlas.cells]
-    if (cells, record.atlas.answers) != (cells_of(config), config.engineer.atlas.answers):
+    if (cells, record.atlas.answers) != (get_atlas_cells(config), config.engineer.atlas.answers):
         raise UserError(
             f"{file.path}: its cells differ from engineer.atlas; remove the file to measure again"
         )
@@ -170,7 +170,7 @@ def count_valid(
                 temperature=config.sampling.temperature,
                 max_tokens=config.prompt.max_tokens,
                 stop_token_ids=policy.stop_ids,
-                seed=seed_for(config.seed, stream, stage, 1, number),
+                seed=derive_seed(config.seed, stream, stage, 1, number),
             )
             groups = sampler.sample(request)
             texts += [

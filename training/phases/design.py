@@ -17,13 +17,13 @@ from engineer import (
 from engineer.context import ContextTooLongError, summary_question
 from engineer.quoting import escape_surrogates
 from training.errors import UserError
-from training.phases.design_learning import spent_on_learning
-from training.phases.engineer_factory import checkpoint_in_use, make_engineer
-from training.phases.picking import spent_on_picking
-from training.phases.rehearsal import rehearsed_designs
-from training.phases.stage_results import StageResult, design_settings, view_of
+from training.phases.design_learning import compute_learning_cost
+from training.phases.engineer_factory import make_checkpoint_generator, make_engineer
+from training.phases.picking import compute_picking_cost
+from training.phases.rehearsal import count_rehearsed_designs
+from training.phases.stage_results import StageResult, make_design_settings, make_stage_view
 from training.run.active_run import ActiveRun
-from training.run.progress import console, working
+from training.run.progress import console, show_status
 from training.run.records import DecisionRecord
 from training.sampling.model_server import OtherModels
 from training.sampling.sampler import Sampler
@@ -46,9 +46,9 @@ def design(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> 
         return replace(result, decision=files.decision.read(), notes=written)
     for file in (files.notes, files.notes_prompt):
         file.remove()  # possibly left by a design phase that was killed
-    with run.timed("design", stage):
-        with working(f"stage {stage}: design"):
-            design, notes = _ask(run, sampler, results)
+    with run.log_duration("design", stage):
+        with show_status(f"stage {stage}: design"):
+            design, notes = _run_engineer(run, sampler, results)
         if notes.text:
             files.notes_prompt.write(notes.prompt)
             files.notes.write(notes.text)
@@ -67,7 +67,7 @@ def design(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> 
     return replace(result, decision=design, notes=notes.text)
 
 
-def charged(
+def add_costs(
     config: RunConfig, design: DesignRecord[Configuration], view: StageView, more: Spent
 ) -> DecisionRecord:
     """Add the cost of the stage's training and `more` (notes, learning to design) to a design."""
@@ -75,7 +75,7 @@ def charged(
     instances, resampled = (trained.instances, trained.resampled) if trained else (0, 0)
     trained_on = Spent(
         training_instances=instances + resampled,
-        rehearsed_designs=rehearsed_designs(config, instances),
+        rehearsed_designs=count_rehearsed_designs(config, instances),
     )
     return DecisionRecord.model_validate(dict(design) | {"spent": design.spent + trained_on + more})
 
@@ -88,19 +88,19 @@ class _Notes(NamedTuple):
     tokens: int = 0
 
 
-def _ask(
+def _run_engineer(
     run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]
 ) -> tuple[DecisionRecord, _Notes]:
     stage = results[-1].stage
-    view = view_of(run.config, results, stage)
-    settings = design_settings(run.config)
+    view = make_stage_view(run.config, results, stage)
+    settings = make_design_settings(run.config)
     with OtherModels(run.config.engine_sampling, run.config.engineer) as models:
         writer = make_engineer(
             run.config,
             run.directory,
             results,
             models,
-            checkpoint=checkpoint_in_use(run.policy, sampler, run.config.engineer),
+            checkpoint=make_checkpoint_generator(run.policy, sampler, run.config.engineer),
         )
         try:
             design = engineer.run_design(
@@ -112,15 +112,15 @@ def _ask(
             )
         except ContextTooLongError as error:
             raise UserError(f"engineer.max_context_tokens: {error}") from error
-        notes = _ask_for_notes(run, writer, view, design)
+        notes = _request_notes(run, writer, view, design)
     learning = run.directory.stage(stage).design_learning
-    learning_cost = spent_on_learning(learning.read() if learning.exists() else [])
-    picking_cost = spent_on_picking(run.directory.stage(stage))
+    learning_cost = compute_learning_cost(learning.read() if learning.exists() else [])
+    picking_cost = compute_picking_cost(run.directory.stage(stage))
     more = Spent(engineer_tokens=notes.tokens) + learning_cost + picking_cost
-    return charged(run.config, design, view, more), notes
+    return add_costs(run.config, design, view, more), notes
 
 
-def _ask_for_notes(
+def _request_notes(
     run: ActiveRun, writer: Engineer, view: StageView, design: DesignRecord[Configuration]
 ) -> _Notes:
     """Ask for notes, if the context includes them."""

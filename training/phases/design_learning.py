@@ -17,14 +17,14 @@ from training.errors import UserError
 from training.learner.batching import split_rows
 from training.learner.grpo_step import compiled_step, schedule_place
 from training.learner.optimizer import LearnerState
-from training.phases.atlas import measured_atlas
-from training.phases.grpo_update import NO_STEP, grpo_batch, require_finite_metrics
+from training.phases.atlas import get_or_measure_atlas
+from training.phases.grpo_update import SKIPPED_STEP_METRICS, make_grpo_batch, require_finite_metrics
 from training.phases.rehearsal import Rehearsal
-from training.phases.stage_results import StageResult, design_settings, view_of
+from training.phases.stage_results import StageResult, make_design_settings, make_stage_view
 from training.phases.weight_sync import check_rollout
 from training.run.active_run import ActiveRun
 from training.run.progress import track
-from training.run.records import DesignUpdateRecord, measured, six_digits
+from training.run.records import DesignUpdateRecord, make_record, six_digits
 from training.sampling.sampler import Sampler, SamplingRequest
 from training.schema import Rehearsal as RehearsalSection
 
@@ -48,9 +48,9 @@ def learn_to_design(
     if choice is None:
         return state
     stage, fsdp = results[-1].stage, run.config.model.mesh.fsdp
-    atlas = measured_atlas(run, sampler, state, results).atlas
-    view = view_of(run.config, results, stage)
-    settings = design_settings(run.config)
+    atlas = get_or_measure_atlas(run, sampler, state, results).atlas
+    view = make_stage_view(run.config, results, stage)
+    settings = make_design_settings(run.config)
     prompts = _prompts(run, results)
     rehearsal = run.config.rehearsal or RehearsalSection()
     anchor = Rehearsal(run, rehearsal.contexts) if engineer.style == "compact" else None
@@ -66,7 +66,7 @@ def learn_to_design(
     records = []
     sampler.drop_cache()  # as in a run that resumes here
     with (
-        run.timed("learn_to_design", stage),
+        run.log_duration("learn_to_design", stage),
         track(f"stage {stage}: learn to design", choice.updates, unit="updates") as advance,
     ):
         for number in range(1, choice.updates + 1):
@@ -81,9 +81,9 @@ def learn_to_design(
             groups = sampler.sample(request)
             completions = [completion for group in groups for completion in group]
             texts = [run.policy.decode(one.token_ids, prompts[0]) for one in completions]
-            scores = [design_score(text, view, settings.guard, atlas) for text in texts]
+            scores = [score_design(text, view, settings.guard, atlas) for text in texts]
             rewards = np.array([score or 0.0 for score in scores], np.float32).reshape(fsdp, -1)
-            batch = grpo_batch(
+            batch = make_grpo_batch(
                 run,
                 state.params,
                 prompts,
@@ -93,7 +93,7 @@ def learn_to_design(
                 bundles=fsdp,
                 minibatches=1,
             )
-            metrics: Mapping[str, Any] = NO_STEP
+            metrics: Mapping[str, Any] = SKIPPED_STEP_METRICS
             if anchor or batch.groups.targets.any():
                 designs = anchor and anchor.batch(
                     "design_learning", stage, run.config.updates_per_stage + number
@@ -103,7 +103,7 @@ def learn_to_design(
             sampler.sync(run.policy.tensors(state.params))
             check_rollout(run.config.sampling, float(metrics["sampler_gap"]))
             usable = [score for score in scores if score is not None]
-            record = measured(
+            record = make_record(
                 DesignUpdateRecord,
                 stage=stage,
                 update=number,
@@ -129,8 +129,8 @@ def _prompts(run: ActiveRun, results: Sequence[StageResult]) -> list[list[int]]:
 
     With reasoning, this is the prompt of the first call of a design.
     """
-    view = view_of(run.config, results, results[-1].stage)
-    settings = design_settings(run.config)
+    view = make_stage_view(run.config, results, results[-1].stage)
+    settings = make_design_settings(run.config)
     try:
         context = context_for(view, settings, run.policy.count_tokens)
     except ContextTooLongError as error:
@@ -140,7 +140,7 @@ def _prompts(run: ActiveRun, results: Sequence[StageResult]) -> list[list[int]]:
     return [prompt] * run.config.model.mesh.fsdp
 
 
-def design_score(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -> float | None:
+def score_design(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -> float | None:
     """Return the score of a design: the expected mean p(1-p), divided by its maximum.
 
     The result lies in [0, 1]. It is None if the review rejects the answer, or the atlas has no
@@ -153,7 +153,7 @@ def design_score(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -
     return None if expected is None else expected / MAX_LEARNABILITY
 
 
-def spent_on_learning(updates: Sequence[DesignUpdateRecord]) -> Spent:
+def compute_learning_cost(updates: Sequence[DesignUpdateRecord]) -> Spent:
     """Return the total cost of a stage's updates."""
     return Spent(
         engineer_tokens=sum(update.tokens for update in updates),

@@ -11,14 +11,14 @@ from engineer.engineers.controls import split_control
 from engineer.engineers.language_model import GeneratedText, GenerateText, TextRequest
 from jaxlake.user_code import is_code_name
 from training.environments.catalogue import domain_of
-from training.phases.stage_results import StageResult, reference_of
+from training.phases.stage_results import StageResult, get_reference_stage
 from training.policy.policy import Policy
 from training.processes import broadcast_from_first, is_single_process
 from training.run.directory import RunDirectory
 from training.sampling.model_server import OtherModels
 from training.sampling.sampler import PromptTooLongError, Sampler, SamplingRequest
 from training.schema import EngineerChoice, RunConfig
-from training.schema.engineer_section import own_engineer
+from training.schema.engineer_section import import_engineer
 
 
 def make_engineer(
@@ -45,11 +45,11 @@ def make_engineer(
         engineer: Engineer = LanguageModelEngineer(checkpoint, inner, reasoning)
     elif inner in ("checkpoint", "base", "model"):
         weights = _weights(inner, config, directory, results)
-        engineer = on_first_process(_language_model(inner, config, weights, models))
+        engineer = run_on_first_process(_language_model(inner, config, weights, models))
     elif inner == "endpoint":
-        engineer = on_first_process(endpoint_engineer(config.engineer))
+        engineer = run_on_first_process(make_endpoint_engineer(config.engineer))
     elif is_code_name(inner):
-        engineer = on_first_process(own_engineer(inner))
+        engineer = run_on_first_process(import_engineer(inner))
     else:
         initial, stages = config.environment.initial, config.stages.count
         engineer = scripted_engineer(
@@ -58,7 +58,7 @@ def make_engineer(
     return control(engineer) if control else engineer
 
 
-def endpoint_engineer(choice: EngineerChoice) -> Engineer:
+def make_endpoint_engineer(choice: EngineerChoice) -> Engineer:
     """Return the engineer that sends requests to `engineer.base_url`; see `make_engineer`."""
     if not choice.base_url or not choice.model:
         raise EngineerError("endpoint: engineer.base_url and engineer.model are not set")
@@ -106,10 +106,10 @@ def _weights(
         return choice.model
     if kind == "base":
         return config.model.pretrained or str(directory.initial_policy)
-    return str(directory.stage(reference_of(results, len(results))).policy)
+    return str(directory.stage(get_reference_stage(results, len(results))).policy)
 
 
-def checkpoint_in_use(policy: Policy, sampler: Sampler, choice: EngineerChoice) -> GenerateText:
+def make_checkpoint_generator(policy: Policy, sampler: Sampler, choice: EngineerChoice) -> GenerateText:
     """Return a function that generates with the policy in a run's engine."""
 
     def generate(request: TextRequest) -> GeneratedText:
@@ -136,15 +136,15 @@ def checkpoint_in_use(policy: Policy, sampler: Sampler, choice: EngineerChoice) 
     return generate
 
 
-def on_first_process(engineer: Engineer) -> Engineer:
+def run_on_first_process(engineer: Engineer) -> Engineer:
     """Return an engineer that only process 0 calls; the other processes get its answers."""
     if is_single_process():
         return engineer
-    return _NoteWriterOfFirst(engineer) if isinstance(engineer, NoteWriter) else _OfFirst(engineer)
+    return _FirstProcessNoteWriter(engineer) if isinstance(engineer, NoteWriter) else _FirstProcessEngineer(engineer)
 
 
 @dataclass(frozen=True)
-class _OfFirst:
+class _FirstProcessEngineer:
     inner: Engineer
 
     @property
@@ -155,7 +155,7 @@ class _OfFirst:
         return _share_proposal(lambda: self.inner.propose(task))
 
 
-class _NoteWriterOfFirst(_OfFirst):
+class _FirstProcessNoteWriter(_FirstProcessEngineer):
     def write(self, prompt: str, seed: int) -> Proposal:
         assert isinstance(self.inner, NoteWriter)
         writer: NoteWriter = self.inner

@@ -33,8 +33,8 @@ from training.run.throughput import UpdateWork
 from training.sampling.sampler import Completion, Sampler, SamplingRequest
 from training.schema import Grpo
 
-NO_STEP = {"importance_ratio_mean": 1.0}
-NO_STEP |= dict.fromkeys(("clip_share", "grad_norm", "loss", "sampler_gap"), 0.0)
+SKIPPED_STEP_METRICS = {"importance_ratio_mean": 1.0}
+SKIPPED_STEP_METRICS |= dict.fromkeys(("clip_share", "grad_norm", "loss", "sampler_gap"), 0.0)
 """Metrics of an update without an optimizer step, because no group has different rewards."""
 
 
@@ -85,8 +85,8 @@ def take_update(
     if work is not None:
         model = nnx.merge(graphdef, state.params)
         work.model_flops += _flops_of(model, rollout, settings)
-    with run.clock(seconds, "update"):
-        batch = rollout_batch(run, state.params, rollout)
+    with run.add_seconds(seconds, "update"):
+        batch = make_rollout_batch(run, state.params, rollout)
         require_same("the batch of an update", batch)
         if settings.minibatches > 1:  # the first of several steps changes the weights
             batch = replace(batch, old_logprobs=score_batch(run, state.params, batch))
@@ -99,10 +99,10 @@ def take_update(
                 place = schedule_place(settings, step + number)
                 state, of_step = learn(state, minibatch, rehearsed, place)
                 steps.append(jax.tree.map(six_digits, jax.device_get(of_step)))
-        steps = steps or [NO_STEP | ({"kl": 0.0} if settings.kl_coefficient else {})]
+        steps = steps or [SKIPPED_STEP_METRICS | ({"kl": 0.0} if settings.kl_coefficient else {})]
         means = {name: six_digits(np.mean([step[name] for step in steps])) for name in steps[0]}
         require_finite_metrics(means)
-    with run.clock(seconds, "sync"):
+    with run.add_seconds(seconds, "sync"):
         sampler.sync(run.policy.tensors(state.params))
     metrics |= means
     picking = run.config.engineer.picking
@@ -185,10 +185,10 @@ def _copies(settings: Grpo, completions: Sequence[Completion], rewards: np.ndarr
     return count_copies(keys, _learning_mask(settings, completions, rewards))
 
 
-def rollout_batch(run: ActiveRun, params: Any, rollout: Rollout) -> GrpoBatch:
+def make_rollout_batch(run: ActiveRun, params: Any, rollout: Rollout) -> GrpoBatch:
     """Return the batch of an update from a rollout."""
     settings = run.config.grpo
-    return grpo_batch(
+    return make_grpo_batch(
         run,
         params,
         rollout.prompts,
@@ -200,7 +200,7 @@ def rollout_batch(run: ActiveRun, params: Any, rollout: Rollout) -> GrpoBatch:
     )
 
 
-def grpo_batch(
+def make_grpo_batch(
     run: ActiveRun,
     params: Any,
     prompts: Sequence[Sequence[int]],

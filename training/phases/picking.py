@@ -14,12 +14,12 @@ from jaxlake.generator.board_digests import DigestSet
 from training.environments.catalogue import environment_of
 from training.environments.protocol import StageInstances
 from training.errors import UserError
-from training.phases.atlas import cells_of, count_valid, draw_cell_boards
+from training.phases.atlas import get_atlas_cells, count_valid, draw_cell_boards
 from training.rollout.instances import InstanceSet, StageBoards, join_boards
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.records import PicksRecord, RequestOutcome
-from training.run.seeds import key_for, seed_for
+from training.run.seeds import derive_key, derive_seed
 from training.sampling.sampler import Sampler
 from training.schema import Picking, RunConfig
 
@@ -30,7 +30,7 @@ def measure_pool(run: ActiveRun, sampler: Sampler, stage: int) -> None:
     file = run.directory.stage(stage).picks
     if choice is None or choice.method != "sfl" or file.exists():
         return
-    with run.timed("pool", stage, update=0):
+    with run.log_duration("pool", stage, update=0):
         pool = draw_pool(run.config, choice, stage, run.validation)
         valid = count_valid(run.config, run.policy, sampler, pool, stream="pool", stage=stage)
         sampler.drop_cache()  # as in a run that resumes here
@@ -38,7 +38,7 @@ def measure_pool(run: ActiveRun, sampler: Sampler, stage: int) -> None:
         file.write(PicksRecord(stage=stage, answers=answers, valid=tuple(valid.tolist())))
 
 
-def stage_boards(
+def get_stage_instances(
     config: RunConfig,
     directory: RunDirectory,
     stage: int,
@@ -56,7 +56,7 @@ def stage_boards(
     """
     choice = config.engineer.picking
     if choice is None:
-        key = key_for(config.seed, "train", stage)
+        key = derive_key(config.seed, "train", stage)
         return environment_of(config).stage_set(
             key, configuration, config.stages.instances, validation
         )
@@ -74,12 +74,12 @@ def draw_pool(
     config: RunConfig, choice: Picking, stage: int, validation: InstanceSet
 ) -> InstanceSet:
     """Draw about `choice.pool` boards, the same number from each cell of an atlas."""
-    cells = cells_of(config)
-    key, count = key_for(config.seed, "pool", stage, 0), -(-choice.pool // len(cells))
+    cells = get_atlas_cells(config)
+    key, count = derive_key(config.seed, "pool", stage, 0), -(-choice.pool // len(cells))
     return draw_cell_boards(config, key, cells, count, DigestSet(validation.instances))[0]
 
 
-def spent_on_picking(files: StageDirectory) -> Spent:
+def compute_picking_cost(files: StageDirectory) -> Spent:
     """Return the cost of the answers to a stage's pool."""
     if not files.picks.exists():
         return Spent()
@@ -112,7 +112,7 @@ def _pick(
 ) -> StageBoards:
     """Return a stage's boards: the best candidates and random boards of the pool."""
     best = np.argsort(-valid * (answers - valid), kind="stable")[: choice.pool // 4]
-    rng = np.random.default_rng(seed_for(config.seed, "train", stage))
+    rng = np.random.default_rng(derive_seed(config.seed, "train", stage))
     count = config.stages.instances
     picked = (count + 1) // 2 if len(best) else 0
     rows = [np.resize(rng.permutation(best), picked)]

@@ -11,7 +11,7 @@ from training.phases.stage_results import StageResult
 from training.policy.policy import Policy
 from training.processes import broadcast_from_first
 from training.run.active_run import ActiveRun
-from training.run.progress import console, working
+from training.run.progress import console, show_status
 from training.sampling.sampler import Sampler, SamplingRequest
 
 SEED = 12
@@ -56,7 +56,7 @@ class EngineModel:
         return list(broadcast_from_first("the scores of a reading", lambda: costs))
 
 
-def read(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> ReadingReport | None:
+def run_reading_phase(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> ReadingReport | None:
     """Measure how the weights in force read compact contexts, and write `reading.json`.
 
     The result is None if this is disabled or the context is not compact.
@@ -67,7 +67,7 @@ def read(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> Re
     file = run.directory.stage(stage).reading
     if file.exists():
         return file.read()
-    with run.timed("reading", stage), working(f"stage {stage}: reading"):
+    with run.log_duration("reading", stage), show_status(f"stage {stage}: reading"):
         model = EngineModel(run.policy, sampler, choice.max_tokens)
         contexts = reading_set(domain_of(run.config), choice.reading, SEED)
         reading = measure_reading(contexts, model)

@@ -18,7 +18,7 @@ EXAMPLES = 8192
 """Number of contexts that the batches of a run are drawn from."""
 
 
-def design_examples(config: RunConfig, count: int) -> list[DesignExample]:
+def make_design_examples(config: RunConfig, count: int) -> list[DesignExample]:
     """Return compact contexts of simulated runs with the rule's edits, followed by contrasts."""
     rng = np.random.default_rng(config.seed)
     examples: list[DesignExample] = []
@@ -38,7 +38,7 @@ class Rehearsal:
         """Draw and encode the examples of a run; each update gets `contexts` of them."""
         self._run = run
         self._contexts = contexts
-        self._examples = run.policy.encode_examples(design_examples(run.config, EXAMPLES))
+        self._examples = run.policy.encode_examples(make_design_examples(run.config, EXAMPLES))
         self._length = max(len(prompt) + len(answer) for prompt, answer in self._examples)
 
     def batch(self, stream: str, stage: int, update: int) -> Sequences:
@@ -50,7 +50,7 @@ class Rehearsal:
         return pad_sequences(prompts, answers, bucket=bucket, pad_id=self._run.policy.pad_id)
 
 
-def rehearsed_designs(config: RunConfig, instances: int) -> int:
+def count_rehearsed_designs(config: RunConfig, instances: int) -> int:
     """Return the number of designs that a stage with `instances` boards rehearses."""
     if config.rehearsal is None:
         return 0

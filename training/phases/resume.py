@@ -10,7 +10,7 @@ from training.run.checkpoints import RunProgress
 from training.run.progress import console
 
 
-def restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int, bool]:
+def restore_learner(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int, bool]:
     """Restore the learner from the newest checkpoint.
 
     Returns:
@@ -19,8 +19,8 @@ def restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int, bool]:
     """
     progress = run.checkpoints.progress()
     if progress is not None:
-        run.directory.require_logs(progress.logs)
-    _drop_later(run, progress)
+        run.directory.require_unchanged_logs(progress.logs)
+    _remove_later_results(run, progress)
     if progress is not None and progress.phase in ("train", "learn_to_design"):
         run.directory.rewind(progress.step)
         state = run.checkpoints.restore(
@@ -34,7 +34,7 @@ def restore(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int, bool]:
     return state, 1, 0, False
 
 
-def _drop_later(run: ActiveRun, progress: RunProgress | None) -> None:
+def _remove_later_results(run: ActiveRun, progress: RunProgress | None) -> None:
     """Remove results that belong to updates after the newest checkpoint."""
     config, designed = run.config, False
     if progress is None or progress.phase == "warm_start":
@@ -45,7 +45,7 @@ def _drop_later(run: ActiveRun, progress: RunProgress | None) -> None:
     else:
         designed = config.engineer.learning is not None and progress.phase == "train"
         stage = progress.stage + (not designed)
-    if run.directory.drop_later(stage, designed=designed):
+    if run.directory.remove_dependent_files(stage, designed=designed):
         what = "what was designed" if designed else "the validation"
         console.print(
             f"Stage {stage}: {what} and all after it is made again: it was of weights that came "

@@ -27,7 +27,7 @@ from jaxlake.statistics.paired import PairedComparison, compare
 from training.environments.catalogue import domain_of
 from training.environments.failure_facts import failure_facts
 from training.errors import UserError
-from training.run.answer_records import count_answers, evidence_of
+from training.run.answer_records import compute_validation_rates, make_stage_evidence
 from training.run.directory import RunDirectory
 from training.run.records import (
     DecisionRecord,
@@ -62,7 +62,7 @@ class StageResult:
     @cached_property
     def validation(self) -> ValidationRecord:
         """The rates on the validation set, by group."""
-        return count_answers(self.stage, self.episodes)
+        return compute_validation_rates(self.stage, self.episodes)
 
 
 def read_stage_results(directory: RunDirectory, config: RunConfig) -> list[StageResult]:
@@ -71,7 +71,7 @@ def read_stage_results(directory: RunDirectory, config: RunConfig) -> list[Stage
     results: list[StageResult] = []
     while (files := directory.stage(len(results))).episodes.exists():
         stage = len(results)
-        validated = validated_stage(
+        validated = make_stage_result(
             config,
             stage,
             files.configuration.read() if stage else None,
@@ -91,7 +91,7 @@ def read_stage_results(directory: RunDirectory, config: RunConfig) -> list[Stage
     return results
 
 
-def validated_stage(
+def make_stage_result(
     config: RunConfig,
     stage: int,
     configuration: Configuration | None,
@@ -101,7 +101,7 @@ def validated_stage(
 ) -> StageResult:
     """Return the result of a stage after its validation; stage 0 has no updates."""
     failures = _typical_failures(episodes)[:FAILED_CASES]
-    evidence = evidence_of(stage, episodes).model_copy(
+    evidence = make_stage_evidence(stage, episodes).model_copy(
         update={
             "training": _training_evidence(config, updates) if updates else None,
             "environment": statistics,
@@ -121,16 +121,16 @@ def validated_stage(
     return StageResult(stage, configuration, episodes, evidence)
 
 
-def configuration_for(
+def get_configuration(
     config: RunConfig, results: Sequence[StageResult], stage: int
 ) -> Configuration:
     """Return the configuration of a stage: the initial one, or the engineer's last decision."""
     if stage == 1:
         return config.environment.initial
-    return decision_of(results, stage - 1).configuration
+    return get_decision(results, stage - 1).configuration
 
 
-def decision_of(results: Sequence[StageResult], stage: int) -> DecisionRecord:
+def get_decision(results: Sequence[StageResult], stage: int) -> DecisionRecord:
     """Return the engineer's decision after a stage; raise a `UserError` if there is none yet."""
     decision = results[stage].decision if stage < len(results) else None
     if decision is None:
@@ -138,7 +138,7 @@ def decision_of(results: Sequence[StageResult], stage: int) -> DecisionRecord:
     return decision
 
 
-def reference_of(results: Sequence[StageResult], stage: int) -> int:
+def get_reference_stage(results: Sequence[StageResult], stage: int) -> int:
     """Return the stage that a stage's initial weights come from; rollbacks skip stages."""
     gate = results[stage - 1].gate
     return gate.reference if gate is not None and gate.restored == "checkpoint" else stage - 1
@@ -155,19 +155,19 @@ def _compare(before: StageResult, after: StageResult) -> PairedComparison:
     return compare(*answers)
 
 
-def gate_record(config: RunConfig, results: Sequence[StageResult], stage: int) -> GateRecord:
+def make_gate_record(config: RunConfig, results: Sequence[StageResult], stage: int) -> GateRecord:
     """Decide from the validations whether to roll back a stage.
 
     A rollback restores the configuration that was in force when the stage was designed. The first
     stage keeps its configuration.
     """
     settings = config.engineer.gate
-    reference = reference_of(results, stage)
+    reference = get_reference_stage(results, stage)
     comparison = _compare(results[reference], results[stage])
     fell = settings.rollback != "off" and has_fallen(comparison, settings.z)
     restored = None if not fell or settings.rollback == "off" else settings.rollback
     before = _designed_from(results, stage) if fell else None
-    tried = configuration_for(config, results, stage)
+    tried = get_configuration(config, results, stage)
     current = tried if before is None else before
     notice = rollback_notice(comparison, restored, tried=tried, current=current) if restored else ""
     return GateRecord(
@@ -179,23 +179,23 @@ def gate_record(config: RunConfig, results: Sequence[StageResult], stage: int) -
     )
 
 
-def view_of(config: RunConfig, results: Sequence[StageResult], stage: int) -> StageView:
+def make_stage_view(config: RunConfig, results: Sequence[StageResult], stage: int) -> StageView:
     """Return the information that the engineer gets after a stage, before or after the gate."""
-    gate = results[stage].gate or gate_record(config, results, stage)
+    gate = results[stage].gate or make_gate_record(config, results, stage)
     evidence = results[stage].evidence
     taken_back = evidence.validation if gate.restored == "checkpoint" else {}
     if gate.restored == "checkpoint":
         restored = results[gate.reference].evidence
         fields = ("validation", "failed_cases")
         evidence = evidence.model_copy(update={name: getattr(restored, name) for name in fields})
-    reference = results[reference_of(results, stage)] if stage else results[0]
+    reference = results[get_reference_stage(results, stage)] if stage else results[0]
     return StageView(
         domain=domain_of(config),
         evidence=evidence,
         current=gate.configuration,
         history=tuple(_history_before(config, results, stage)),
         notice=gate.notice,
-        trained=configuration_for(config, results, stage),
+        trained=get_configuration(config, results, stage),
         stages_left=config.stages.count - stage,
         reasoning_tokens=config.engineer.reasoning_tokens,
         designed_from=_designed_from(results, stage) if stage else None,
@@ -212,7 +212,7 @@ def _designed_from(results: Sequence[StageResult], stage: int) -> Configuration 
     return None if before.start is None else before.start.designed_from
 
 
-def start_record(config: RunConfig, results: Sequence[StageResult]) -> StartRecord:
+def make_start_record(config: RunConfig, results: Sequence[StageResult]) -> StartRecord:
     """Return the history of `results` for the engineer of a run that starts after them."""
     following = len(results)
     history = _history_before(config, results, following)
@@ -224,7 +224,7 @@ def start_record(config: RunConfig, results: Sequence[StageResult]) -> StartReco
     )
 
 
-def design_settings(config: RunConfig) -> DesignSettings:
+def make_design_settings(config: RunConfig) -> DesignSettings:
     """Return the settings of the Design phase in the configuration."""
     choice = config.engineer
     return DesignSettings(
@@ -242,12 +242,12 @@ def _history_before(
     start = results[0].start
     history: list[StageHistory] = [] if start is None else list(start.history)
     for after in results[1:stage]:
-        before = results[reference_of(results, after.stage)]
+        before = results[get_reference_stage(results, after.stage)]
         if after.gate is not None and after.gate.restored:
             kind: HowDecided = "rolled_back"
         else:
             kind = _how_decided(results, after.stage)
-        tried = configuration_for(config, results, after.stage)
+        tried = get_configuration(config, results, after.stage)
         past = StageHistory.between(before.evidence, after.evidence, tried, kind)
         history.append(past.model_copy(update={"summary": after.notes}))
     return history
@@ -256,7 +256,7 @@ def _history_before(
 def _how_decided(results: Sequence[StageResult], stage: int) -> HowDecided:
     """Return the origin of a stage's configuration."""
     if stage > 1:
-        return decision_of(results, stage - 1).kind
+        return get_decision(results, stage - 1).kind
     start = results[0].start
     return "initial" if start is None else start.decision
 

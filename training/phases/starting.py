@@ -8,12 +8,12 @@ from pydantic import ValidationError
 from engineer import Configuration
 from training.audit import require_sealed_weights
 from training.environments.catalogue import domain_of
-from training.errors import UserError, problems_of
+from training.errors import UserError, format_validation_errors
 from training.phases.stage_results import (
     StageResult,
-    configuration_for,
+    get_configuration,
     read_stage_results,
-    start_record,
+    make_start_record,
 )
 from training.policy.model_folders import replaced
 from training.run.digests import folder_digest
@@ -23,7 +23,7 @@ from training.run.typed_files import TextFile
 from training.schema import RunConfig, StartedFrom, dump
 
 
-def started_config(config: RunConfig, source: Path, target: Path) -> RunConfig:
+def make_started_config(config: RunConfig, source: Path, target: Path) -> RunConfig:
     """Return the configuration of a run in `target` that starts from the run in `source`.
 
     `source` is not read if `target` exists already.
@@ -53,11 +53,11 @@ def started_config(config: RunConfig, source: Path, target: Path) -> RunConfig:
     except ValidationError as error:
         raise UserError(
             f"--from {source}: its last design is not allowed in environment.kind {kind} as "
-            f"configured: {'; '.join(problems_of(error))}"
+            f"configured: {'; '.join(format_validation_errors(error))}"
         ) from error
 
 
-def start_weights(start: StartedFrom, target: Path) -> Path:
+def get_start_weights(start: StartedFrom, target: Path) -> Path:
     """Return the folder of the initial weights of a run in `target`; it may not exist yet."""
     run, source = RunDirectory(target), RunDirectory(Path(start.run))
     if run.config_file.exists():
@@ -65,7 +65,7 @@ def start_weights(start: StartedFrom, target: Path) -> Path:
     return source.stage(source.weights_after(start.stage)).policy
 
 
-def make_start(config: RunConfig, target: Path) -> None:
+def create_started_run(config: RunConfig, target: Path) -> None:
     """Create the directory of a run that starts from another run, unless it exists.
 
     The directory is created atomically.
@@ -80,17 +80,17 @@ def make_start(config: RunConfig, target: Path) -> None:
     if _read_start(source.path)[0] != start:
         raise UserError(f"{source.path}: has changed since this run's configuration was made")
     theirs = source.config()
-    record = start_record(theirs, _complete(source))
+    record = make_start_record(theirs, _complete(source))
     space, before = domain_of(config).space, record.designed_from
     if before is not None and (space.violation(before) or space.off_grid(before)):
         record = record.model_copy(update={"designed_from": None})
     target.parent.mkdir(parents=True, exist_ok=True)
     with replaced(target) as partial:
         run = RunDirectory(partial)
-        shutil.copytree(start_weights(start, target), run.initial_policy)
+        shutil.copytree(get_start_weights(start, target), run.initial_policy)
         run.stage(0).start.write(record)
         TextFile(run.config_file).write(dump(config))
-        run.make_sums()
+        run.write_digest_list()
     console.print(
         f"Took the weights, the design and the history of {source.path} after stage {start.stage}.",
         soft_wrap=True,
@@ -114,7 +114,7 @@ def _read_start(path: Path) -> tuple[StartedFrom, Configuration]:
     require_sealed_weights(directory, origin)
     weights = folder_digest(directory.stage(origin).policy)
     start = StartedFrom(run=str(path), stage=stage, weights=weights)
-    return start, configuration_for(config, results, stage + 1)
+    return start, get_configuration(config, results, stage + 1)
 
 
 def _complete(directory: RunDirectory) -> list[StageResult]:

@@ -8,20 +8,20 @@ from functools import partial
 
 from jaxlake.statistics.paired import PairedComparison
 from training.environments.catalogue import domain_of
-from training.phases.stage_results import StageResult, decision_of
+from training.phases.stage_results import StageResult, get_decision
 from training.run.progress import console, new_table, print_table
-from training.run.rates import ISR, VALID, isr_text, rate
+from training.run.rates import ISR, VALID, format_isr, format_rate
 from training.run.records import Rates, SummaryRecord
 from training.schema import RunConfig
 
 
-def summary_of(config: RunConfig, results: Sequence[StageResult]) -> SummaryRecord:
+def make_summary(config: RunConfig, results: Sequence[StageResult]) -> SummaryRecord:
     """Return all validations and decisions of a finished run, in order."""
     return SummaryRecord(
         name=config.name,
         seed=config.seed,
         stages=tuple(result.validation for result in results),
-        decisions=tuple(decision_of(results, stage) for stage in range(1, len(results))),
+        decisions=tuple(get_decision(results, stage) for stage in range(1, len(results))),
     )
 
 
@@ -52,7 +52,7 @@ def print_summary(
     titles = {"valid": VALID[0].upper() + VALID[1:] if has_individual_rate else "Valid"}
     titles |= {term.key: term.name[0].upper() + term.name[1:] for term in domain.scores[:1]}
     for name, title in titles.items():
-        print_rates(f"\n{title}, per cent [95% interval]", partial(rate, name=name))
+        print_rates(f"\n{title}, per cent [95% interval]", partial(format_rate, name=name))
         if name == "valid" and changes:
             title = "\nValid, change from the weights it began with, points [95% interval, paired]"
             table = new_table(title, label, *heads[1:])
@@ -61,7 +61,7 @@ def print_summary(
 
     if has_individual_rate:
         title = f"\n{ISR}: share of the agents at their goals, per cent"
-        print_rates(title, lambda row: isr_text(row) or "-")
+        print_rates(title, lambda row: format_isr(row) or "-")
 
     heads, configurations = ["stage 1 (given)"], [config.environment.initial.values()]
     for decision in summary.decisions:

@@ -11,11 +11,11 @@ from training.environments.protocol import StageInstances
 from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
-from training.phases.adapters import stage_adapters
+from training.phases.adapters import load_stage_adapters
 from training.phases.grpo_update import take_update
-from training.phases.picking import measure_pool, stage_boards
+from training.phases.picking import measure_pool, get_stage_instances
 from training.phases.rehearsal import Rehearsal
-from training.phases.stage_results import StageResult, configuration_for, reference_of
+from training.phases.stage_results import StageResult, get_configuration, get_reference_stage
 from training.phases.weight_sync import check_rollout
 from training.policy.lora import with_trainable
 from training.policy.policy import load_policy
@@ -24,8 +24,8 @@ from training.run.active_run import ActiveRun
 from training.run.checkpoints import RunProgress
 from training.run.health import Finding, find_problems, print_findings
 from training.run.progress import console, track
-from training.run.records import TimingRecord, UpdateMetrics, measured
-from training.run.throughput import UpdateWork, timing_fields
+from training.run.records import TimingRecord, UpdateMetrics, make_record
+from training.run.throughput import UpdateWork, compute_timing_fields
 from training.sampling.prefetching import PrefetchingSampler
 from training.sampling.sampler import Sampler, SamplingRequest
 from training.threads import XLA_WORKERS, lower_priority
@@ -56,10 +56,10 @@ def train(
     whose buffers are donated, and holds the new ones on return.
     """
     stage, settings = len(results), run.config.grpo
-    configuration = configuration_for(run.config, results, stage)
+    configuration = get_configuration(run.config, results, stage)
     measure_pool(run, sampler, stage)
     seconds: dict[str, float] = {}
-    with run.clock(seconds, "boards"):
+    with run.add_seconds(seconds, "boards"):
         stage_instances = _draw(run, stage, configuration)
     updates = _logged_updates(run, stage, done)
     problems: Sequence[Finding] = find_problems(run.config, updates)
@@ -89,7 +89,7 @@ def train(
                 following = ask(number + 1)
                 ahead.expect(following)
             work = UpdateWork()
-            with run.profiled(stage, number):
+            with run.profile_update(stage, number):
                 state, metrics = take_update(
                     run,
                     state,
@@ -106,7 +106,7 @@ def train(
                 metrics["rollout_lag"] = ahead.lag
             lag = 0 if ahead is None else ahead.lag
             check_rollout(run.config.sampling, metrics["sampler_gap"], lag=lag)
-            record = measured(UpdateMetrics, stage=stage, update=number, step=step, **metrics)
+            record = make_record(UpdateMetrics, stage=stage, update=number, step=step, **metrics)
             updates.append(record)
             run.directory.metrics.append(record)
             advance(
@@ -116,7 +116,7 @@ def train(
             )
             problems = print_findings(find_problems(run.config, updates), problems)
             if number % settings.checkpoint_every == 0 or number == count:
-                with run.clock(seconds, "checkpoint"):
+                with run.add_seconds(seconds, "checkpoint"):
                     folder = run.directory.prefetched
                     file = None if ahead is None else ahead.save_rollout(folder, step)
                     run.directory.metrics.sync()  # log lines must be on disk before the checkpoint
@@ -130,7 +130,7 @@ def train(
                 update=number,
                 step=step,
                 seconds=seconds,
-                **timing_fields(work, seconds, run.config),
+                **compute_timing_fields(work, seconds, run.config),
             )
             run.directory.timings.append(timing)
             run.trackers.update(record, timing)
@@ -153,7 +153,7 @@ def _prefetching(
     return ahead
 
 
-def starting_state(
+def get_starting_state(
     run: ActiveRun, state: LearnerState, results: Sequence[StageResult]
 ) -> LearnerState:
     """Return the learner that the next stage starts with.
@@ -161,13 +161,13 @@ def starting_state(
     This is `state`, unless the gate has rolled back the last stage. Then it has the weights that
     the last stage started from, and a new optimizer.
     """
-    origin = reference_of(results, len(results))
+    origin = get_reference_stage(results, len(results))
     if origin == len(results) - 1:
         return state
     if run.config.model.lora is None:
         _, params = load_policy(run.directory.stage(origin).policy, run.config)
     else:
-        adapters = stage_adapters(run.directory, state.params, origin)
+        adapters = load_stage_adapters(run.directory, state.params, origin)
         params = with_trainable(state.params, adapters)
     return initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
 
@@ -193,7 +193,7 @@ def _draw(run: ActiveRun, stage: int, configuration: Configuration) -> StageInst
     files = run.directory.stage(stage)
     if not files.configuration.exists():
         files.configuration.write(configuration)
-    instances = stage_boards(run.config, run.directory, stage, configuration, run.validation)
+    instances = get_stage_instances(run.config, run.directory, stage, configuration, run.validation)
     for shortfall in instances.shortfalls:
         console.print(f"stage {stage}: {shortfall}", style="yellow")
     files.shortfalls.write(instances.shortfalls)

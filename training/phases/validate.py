@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 from training.environments.catalogue import environment_of
 from training.environments.protocol import Instances
-from training.phases.stage_results import StageResult, gate_record, validated_stage
+from training.phases.stage_results import StageResult, make_gate_record, make_stage_result
 from training.phases.train import TrainedStage
 from training.policy.policy import Policy
 from training.run.active_run import ActiveRun
-from training.run.answer_records import EpisodeRecord, count_answers
+from training.run.answer_records import EpisodeRecord, compute_validation_rates
 from training.run.directory import RunDirectory
 from training.run.health import find_problems, print_findings
 from training.run.progress import console, track
-from training.run.rates import success_rates
+from training.run.rates import format_success_rates
 from training.sampling.sampler import Sampler, SamplingRequest, Tokens
 from training.schema import RunConfig
 
@@ -37,9 +37,9 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
     if files.episodes.exists():
         episodes = tuple(files.episodes.read())
     else:
-        with run.timed("validate", stage):
+        with run.log_duration("validate", stage):
             title = f"stage {stage}: validate"
-            answers = answer(
+            answers = generate_answers(
                 run.config,
                 run.policy,
                 sampler,
@@ -50,17 +50,17 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
             episodes = judge_answers(run.config, run.validation, answers)
             run.checkpoints.wait()  # results must not be written before their weights
             files.episodes.write(episodes)
-        rates = count_answers(stage, episodes)
-        console.print(f"stage {stage}: {success_rates(rates.total)}", soft_wrap=True)
+        rates = compute_validation_rates(stage, episodes)
+        console.print(f"stage {stage}: {format_success_rates(rates.total)}", soft_wrap=True)
         run.trackers.validation(run.step(stage, run.config.updates_per_stage), rates)
         updates = () if trained is None else trained.updates
         earlier = find_problems(run.config, updates)
         print_findings(find_problems(run.config, updates, {stage: episodes}), earlier)
     if trained is None:
-        result = validated_stage(run.config, stage, None, episodes, (), {})
+        result = make_stage_result(run.config, stage, None, episodes, (), {})
         return replace(result, start=files.start.read() if files.start.exists() else None)
     statistics = trained.stage_instances.statistics
-    return validated_stage(
+    return make_stage_result(
         run.config, stage, trained.configuration, episodes, trained.updates, statistics
     )
 
@@ -70,7 +70,7 @@ def encode_prompts(config: RunConfig, policy: Policy, boards: Instances) -> list
     return [policy.encode_prompt(text) for text in environment_of(config).prompts(boards)]
 
 
-class Written(NamedTuple):
+class SampledAnswer(NamedTuple):
     """A sampled answer."""
 
     text: str
@@ -78,7 +78,7 @@ class Written(NamedTuple):
     truncated: bool  # the token limit cut it off
 
 
-def answer(
+def generate_answers(
     config: RunConfig,
     policy: Policy,
     sampler: Sampler,
@@ -87,14 +87,14 @@ def answer(
     title: str,
     prompts: Sequence[Tokens] | None = None,
     samples: int = 1,
-) -> list[Written]:
+) -> list[SampledAnswer]:
     """Return B * samples answers at the validation temperature, those to one instance adjacent.
 
     `prompts` are the result of `encode_prompts`, which is called if they are None.
     """
     if prompts is None:
         prompts = encode_prompts(config, policy, boards)
-    answers: list[Written] = []
+    answers: list[SampledAnswer] = []
     with track(title, samples * len(prompts), unit="answers") as advance:
         for first in range(0, len(prompts), CHUNK):
             request = SamplingRequest(
@@ -109,7 +109,7 @@ def answer(
             )
             groups = sampler.sample(request)
             answers += [
-                Written(policy.decode(one.token_ids, prompt), len(one.token_ids), one.truncated)
+                SampledAnswer(policy.decode(one.token_ids, prompt), len(one.token_ids), one.truncated)
                 for prompt, group in zip(request.prompts, groups, strict=True)
                 for one in group
             ]
@@ -118,7 +118,7 @@ def answer(
 
 
 def judge_answers(
-    config: RunConfig, boards: Instances, answers: Sequence[Written]
+    config: RunConfig, boards: Instances, answers: Sequence[SampledAnswer]
 ) -> tuple[EpisodeRecord, ...]:
     """Return the records of one judged answer per instance."""
     environment = environment_of(config)
@@ -136,7 +136,7 @@ def gate(config: RunConfig, directory: RunDirectory, results: Sequence[StageResu
     file = directory.stage(result.stage).gate
     if file.exists():
         return replace(result, gate=file.read())
-    record = gate_record(config, results, result.stage)
+    record = make_gate_record(config, results, result.stage)
     file.write(record)
     print_findings(find_problems(config, gates={result.stage: record}))
     return replace(result, gate=record)

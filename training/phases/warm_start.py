@@ -25,12 +25,12 @@ from training.learner.optimizer import (
     require_finite,
 )
 from training.learner.placement import placement_of
-from training.phases.rehearsal import EXAMPLES, design_examples
+from training.phases.rehearsal import EXAMPLES, make_design_examples
 from training.policy.policy import Policy
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import RunProgress
 from training.run.progress import track
-from training.run.records import TimingRecord, WarmStartMetrics, measured, six_digits
+from training.run.records import TimingRecord, WarmStartMetrics, make_record, six_digits
 from training.schema import RunConfig
 from training.schema.environment_sections import OtherEnvironment
 
@@ -47,7 +47,7 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
     instances = run.environment.warm_start_set(
         run.key("warm_start", 0), settings.instances, run.validation
     )
-    examples = design_examples(run.config, EXAMPLES) if settings.engineer_batch_size else ()
+    examples = make_design_examples(run.config, EXAMPLES) if settings.engineer_batch_size else ()
     pool = ExamplePool(
         run.policy.encode_examples(_demonstration_pairs(run.environment, instances)),
         run.policy.encode_examples(examples),
@@ -88,7 +88,7 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
                     for name, recent in losses.items()
                 }
                 losses.clear()
-                record = measured(WarmStartMetrics, step=number, **means)
+                record = make_record(WarmStartMetrics, step=number, **means)
                 run.directory.metrics.append(record)
                 run.trackers.warm_start(record)
                 seconds = {"warm_start": round(time.perf_counter() - began, 4)}
@@ -116,7 +116,7 @@ def texts_for_tokenizer(config: RunConfig) -> list[str]:
         count = min(count, config.warm_start.instances)  # more are not needed
     instances = environment.warm_start_set(threefry_key(config.seed), count, None)
     examples: list[tuple[str, str]] = _demonstration_pairs(environment, instances)
-    examples += design_examples(config, TOKENIZER_DESIGNS)
+    examples += make_design_examples(config, TOKENIZER_DESIGNS)
     return [text for example in examples for text in example]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from jaxlake.files import load_json
 from training.errors import UserError, shorten
-from training.run.digests import HASHES, damage_of, file_digest
+from training.run.digests import DIGESTS_FILE, find_damage, file_digest
 
 MAX_TOKENS = 1 << 24
 """Upper bound of token ids, since libraries allocate tables of this size."""
@@ -74,7 +74,7 @@ def require_safe_folder(folder: Path, *, complete: bool = False) -> None:
                 raise ModelFolderError(f"{path}: is a pipe, socket or device, not a file")
             if path.suffix in (".json", ".jinja") and path.stat().st_size > MAX_TEXT_BYTES:
                 raise ModelFolderError(f"{path}: has more than {MAX_TEXT_BYTES} bytes")
-        if damage := damage_of(folder) if complete else _changed_file(folder):
+        if damage := find_damage(folder) if complete else _changed_file(folder):
             raise ModelFolderError(f"{damage}; get the folder again")
         _require_own_weights(folder)
         _require_small_ids(folder / "tokenizer.json")
@@ -86,14 +86,14 @@ def require_safe_folder(folder: Path, *, complete: bool = False) -> None:
 
 def _changed_file(folder: Path) -> str | None:
     """Return a message about a file whose digest differs from `SHA256SUMS`, or None."""
-    if not (folder / HASHES).is_file():
+    if not (folder / DIGESTS_FILE).is_file():
         return None
-    for line in (folder / HASHES).read_bytes().decode("utf-8", "replace").splitlines():
+    for line in (folder / DIGESTS_FILE).read_bytes().decode("utf-8", "replace").splitlines():
         digest, _, name = line.partition(" ")
         path = folder / name.removeprefix(" ").removeprefix("*")
         listed = len(digest) == 64 and path.parent == folder and path.is_file()
         if listed and file_digest(path) != digest.lower():
-            return f"{path} has another SHA-256 than {HASHES} says"
+            return f"{path} has another SHA-256 than {DIGESTS_FILE} says"
     return None
 
 

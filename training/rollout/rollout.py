@@ -81,12 +81,12 @@ def roll_out(
     Wall-clock times and generated tokens are added to `seconds` and `work`.
     """
     count = request.n
-    with run.clock(seconds, "rollout"):
+    with run.add_seconds(seconds, "rollout"):
         groups = sampler.sample(request)
     completions = [completion for group in groups for completion in group]
     if work is not None:
         work.generated_tokens += sum(len(completion.token_ids) for completion in completions)
-    with run.clock(seconds, "verify"):
+    with run.add_seconds(seconds, "verify"):
         texts = [
             run.policy.decode(completion.token_ids, prompt)
             for prompt, group in zip(request.prompts, groups, strict=True)

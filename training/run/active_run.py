@@ -14,8 +14,8 @@ from training.policy.policy import Policy
 from training.run.checkpoints import Checkpoints
 from training.run.directory import RunDirectory
 from training.run.records import TimingRecord
-from training.run.seeds import key_for, seed_for
-from training.run.trackers import NO_TRACKERS, Trackers, profiled
+from training.run.seeds import derive_key, derive_seed
+from training.run.trackers import NO_TRACKERS, Trackers, profile_update
 from training.schema import RunConfig
 
 
@@ -41,12 +41,12 @@ class ActiveRun:
         return environment_of(self.config)
 
     def key(self, stream: str, *place: int) -> jax.Array:
-        """Return the run's typed JAX key for a stream and a place (see `key_for`)."""
-        return key_for(self.config.seed, stream, *place)
+        """Return the run's typed JAX key for a stream and a place (see `derive_key`)."""
+        return derive_key(self.config.seed, stream, *place)
 
     def seed(self, stream: str, *place: int) -> int:
-        """Return the run's integer seed for a stream and a place (see `seed_for`)."""
-        return seed_for(self.config.seed, stream, *place)
+        """Return the run's integer seed for a stream and a place (see `derive_seed`)."""
+        return derive_seed(self.config.seed, stream, *place)
 
     def step(self, stage: int, update: int) -> int:
         """Return the number of warm-start steps and updates up to an update of a stage.
@@ -63,20 +63,20 @@ class ActiveRun:
         updates = (stage - 1) * self.config.updates_per_stage + update - 1
         return updates * self.config.grpo.minibatches
 
-    def profiled(self, stage: int, update: int) -> AbstractContextManager[None]:
+    def profile_update(self, stage: int, update: int) -> AbstractContextManager[None]:
         """Trace the block, an update of a stage, if `tracking.profile_updates` lists it."""
         number = (stage - 1) * self.config.updates_per_stage + update
-        return profiled(self.config, self.directory, number)
+        return profile_update(self.config, self.directory, number)
 
     @contextmanager
-    def clock(self, seconds: dict[str, float], name: str) -> Iterator[None]:
+    def add_seconds(self, seconds: dict[str, float], name: str) -> Iterator[None]:
         """Add the block's wall-clock time to `seconds[name]`."""
         began = time.perf_counter()
         yield
         seconds[name] = round(seconds.get(name, 0.0) + time.perf_counter() - began, 4)
 
     @contextmanager
-    def timed(
+    def log_duration(
         self,
         phase: Literal["pool", "validate", "learn_to_design", "design", "reading"],
         stage: int,
@@ -88,7 +88,7 @@ class ActiveRun:
         The phase follows `update`; 0: it precedes the first, None: it follows the last.
         """
         seconds: dict[str, float] = {}
-        with self.clock(seconds, phase):
+        with self.add_seconds(seconds, phase):
             yield
         step = self.step(stage, self.config.updates_per_stage if update is None else update)
         self.directory.timings.append(

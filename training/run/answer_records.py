@@ -111,28 +111,28 @@ class ValidationRecord(Record):
     total: Rates
 
 
-def in_order(groups: Iterable[str]) -> list[str]:
+def sort_groups(groups: Iterable[str]) -> list[str]:
     """Return the distinct groups, numbers in ascending order, others in order of appearance."""
     distinct = list(dict.fromkeys(groups))
     return sorted(distinct, key=int) if all(map(str.isdecimal, distinct)) else distinct
 
 
-def count_answers(stage: int, episodes: Sequence[EpisodeRecord]) -> ValidationRecord:
+def compute_validation_rates(stage: int, episodes: Sequence[EpisodeRecord]) -> ValidationRecord:
     """Return the rates of one or more validation answers of a stage, by group and in all."""
     groups = _by(episodes, lambda one: one.group)
     return ValidationRecord(
         stage=stage,
-        groups={group: rates_of(groups[group]) for group in in_order(groups)},
-        total=rates_of(episodes),
+        groups={group: compute_rates(groups[group]) for group in sort_groups(groups)},
+        total=compute_rates(episodes),
     )
 
 
-def evidence_of(stage: int, episodes: Sequence[EpisodeRecord]) -> StageEvidence:
+def make_stage_evidence(stage: int, episodes: Sequence[EpisodeRecord]) -> StageEvidence:
     """Return the engineer's evidence from a stage's validation answers."""
     groups = _by(episodes, lambda one: one.group)
     return StageEvidence(
         stage=stage,
-        validation={group: _group_evidence(groups[group]) for group in in_order(groups)},
+        validation={group: _group_evidence(groups[group]) for group in sort_groups(groups)},
     )
 
 
@@ -157,7 +157,7 @@ def _tally(episodes: Sequence[EpisodeRecord]) -> dict[str, Any]:
     }
 
 
-def rates_of(episodes: Sequence[EpisodeRecord]) -> Rates:
+def compute_rates(episodes: Sequence[EpisodeRecord]) -> Rates:
     """Return the rates of one or more answers."""
     arrived = [episode.lake.arrived for episode in episodes if episode.lake is not None]
     return Rates(**_tally(episodes), isr=sum(arrived) / len(arrived) if arrived else None)

@@ -16,7 +16,7 @@ from training.errors import UserError
 from training.learner.optimizer import LearnerState
 from training.policy.lora import trainable, with_trainable
 from training.processes import broadcast_from_first
-from training.run.digests import damage_of, write_digests
+from training.run.digests import find_damage, write_digests
 from training.run.directory import require_literal_path
 from training.run.progress import console
 
@@ -159,7 +159,7 @@ class Checkpoints:
         unnamed = [*self._folder.glob(f"{name}{ocp.utils.TMP_DIR_SUFFIX}*"), self._folder / name]
         checkpoint = next(filter(Path.is_dir, unnamed))
         _open_arrays(checkpoint)
-        write_digests(checkpoint, left_out=_WITHOUT_DIGEST)
+        write_digests(checkpoint, excluded=_WITHOUT_DIGEST)
 
 
 def _trainable_state(state: LearnerState) -> LearnerState:
@@ -172,7 +172,7 @@ def _remove_damaged(folder: Path) -> None:
     steps = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
     damage: dict[int, str] = {}
     for step in steps:
-        problem = _damage_of(folder / str(step))
+        problem = _find_checkpoint_damage(folder / str(step))
         if problem is None:
             break
         damage[step] = problem
@@ -190,10 +190,10 @@ def _remove_damaged(folder: Path) -> None:
         shutil.rmtree(folder / str(newer))
 
 
-def _damage_of(checkpoint: Path) -> str | None:
+def _find_checkpoint_damage(checkpoint: Path) -> str | None:
     """Return a description of a checkpoint's damage, or None if it is intact."""
     try:
-        problem = damage_of(checkpoint, left_out=_WITHOUT_DIGEST)
+        problem = find_damage(checkpoint, excluded=_WITHOUT_DIGEST)
     except OSError as error:
         raise UserError(
             f"{error.filename}: can't be read: {error.strerror}. No checkpoint was removed; make "

@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxlake.files import write_text_atomic
 
-HASHES = "SHA256SUMS"
+DIGESTS_FILE = "SHA256SUMS"
 
 
 def file_digest(path: Path) -> str:
@@ -21,9 +21,9 @@ def file_digest(path: Path) -> str:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def write_digests(folder: Path, *, left_out: tuple[str, ...] = ()) -> None:
-    """Write the SHA-256 of every file below `folder`, except `left_out`, to its `SHA256SUMS`."""
-    write_text_atomic(folder / HASHES, _digest_lines(folder, left_out))
+def write_digests(folder: Path, *, excluded: tuple[str, ...] = ()) -> None:
+    """Write the SHA-256 of every file below `folder`, except `excluded`, to its `SHA256SUMS`."""
+    write_text_atomic(folder / DIGESTS_FILE, _digest_lines(folder, excluded))
 
 
 def folder_digest(folder: Path) -> str:
@@ -42,37 +42,37 @@ def metrics_digest(metrics: Iterable[Any], stage: int) -> str:
     return lines_digest(one.model_dump(mode="json") for one in metrics if one.stage == stage)
 
 
-def damage_of(folder: Path, *, left_out: tuple[str, ...] = ()) -> str | None:
+def find_damage(folder: Path, *, excluded: tuple[str, ...] = ()) -> str | None:
     """Return a description of the first file that differs from its digest, or None.
 
-    The files `left_out` have no digests.
+    The files `excluded` have no digests.
 
     Raises:
         OSError: A file can't be read; `filename` names it.
     """
     try:
-        text = (folder / HASHES).read_bytes().decode("utf-8", "replace")
+        text = (folder / DIGESTS_FILE).read_bytes().decode("utf-8", "replace")
         pairs = (line.partition("  ") for line in text.splitlines())
         digests = {name: digest for digest, _, name in pairs}
-        names = _names(folder) - set(left_out)
+        names = _names(folder) - set(excluded)
         for name in sorted(digests.keys() | names):
             file = folder / name
             if name not in names:
                 return f"{file} is missing"
             if name not in digests:
-                return f"{file} is not among the files of {HASHES}"
+                return f"{file} is not among the files of {DIGESTS_FILE}"
             if file_digest(file) != digests[name]:
-                return f"{file} has another SHA-256 than {HASHES} says"
+                return f"{file} has another SHA-256 than {DIGESTS_FILE} says"
     except FileNotFoundError as error:
         return f"{error.filename} is missing"
     except OSError as error:
-        name = error.filename or str(folder / HASHES)
+        name = error.filename or str(folder / DIGESTS_FILE)
         raise OSError(error.errno, error.strerror, name) from error
     return None
 
 
-def _digest_lines(folder: Path, left_out: tuple[str, ...] = ()) -> str:
-    names = sorted(_names(folder) - set(left_out))
+def _digest_lines(folder: Path, excluded: tuple[str, ...] = ()) -> str:
+    names = sorted(_names(folder) - set(excluded))
     return "".join(f"{file_digest(folder / name)}  {name}\n" for name in names)
 
 
@@ -85,4 +85,4 @@ def _names(folder: Path) -> set[str]:
     files = (
         Path(parent, name) for parent, _, names in os.walk(folder, onerror=fail) for name in names
     )
-    return {file.relative_to(folder).as_posix() for file in files if file.is_file()} - {HASHES}
+    return {file.relative_to(folder).as_posix() for file in files if file.is_file()} - {DIGESTS_FILE}

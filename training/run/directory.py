@@ -19,7 +19,7 @@ from jaxlake.files import (
 from training.errors import UserError
 from training.run import records
 from training.run.digests import file_digest
-from training.run.sums import Sums
+from training.run.digest_list import DigestList
 from training.run.typed_files import File, JsonFile, JsonLinesFile, JsonLog, TextFile
 from training.schema import RunConfig, dump, load, parse_yaml, read_yaml
 
@@ -47,67 +47,67 @@ _MAY_CHANGE = (
 class StageDirectory:
     """The files of one stage, in the order in which the loop writes them."""
 
-    def __init__(self, path: Path, weights: Path | None = None, sums: Sums | None = None) -> None:
+    def __init__(self, path: Path, weights: Path | None = None, digest_list: DigestList | None = None) -> None:
         """Define the files without reading or writing them.
 
         Args:
             path: The stage's folder.
             weights: The folder of its weights, if it is another one.
-            sums: The digests of the run's files.
+            digest_list: The digests of the run's files.
         """
         self.path = path
         # Stage 0 only: the history of the run that this run started from.
-        self.start = JsonFile(path / "start.json", TypeAdapter(records.StartRecord), sums=sums)
+        self.start = JsonFile(path / "start.json", TypeAdapter(records.StartRecord), digest_list=digest_list)
         # The configuration that the stage trained on; stage 0 has none.
-        self.configuration = JsonFile(path / "configuration.json", _CONFIGURATION, sums=sums)
+        self.configuration = JsonFile(path / "configuration.json", _CONFIGURATION, digest_list=digest_list)
         # The answers to the pool from which its instances were picked, if any.
-        self.picks = JsonFile(path / "picks.json", TypeAdapter(records.PicksRecord), sums=sums)
+        self.picks = JsonFile(path / "picks.json", TypeAdapter(records.PicksRecord), digest_list=digest_list)
         # Requests that could not be filled, and statistics of its instances by group.
         shortfalls = TypeAdapter(list[records.RequestOutcome])
-        self.shortfalls = JsonFile(path / "shortfalls.json", shortfalls, sums=sums)
+        self.shortfalls = JsonFile(path / "shortfalls.json", shortfalls, digest_list=digest_list)
         statistics = TypeAdapter(dict[str, dict[str, float]])
-        self.environment = JsonFile(path / "environment.json", statistics, sums=sums)
+        self.environment = JsonFile(path / "environment.json", statistics, digest_list=digest_list)
         # The answers to the validation set, written at the end of the Validate phase.
         self.episodes = JsonLinesFile(
-            path / "episodes.jsonl", TypeAdapter(records.EpisodeRecord), sums=sums
+            path / "episodes.jsonl", TypeAdapter(records.EpisodeRecord), digest_list=digest_list
         )
         # The gate's decision whether to roll the stage back.
-        self.gate = JsonFile(path / "gate.json", TypeAdapter(records.GateRecord), sums=sums)
+        self.gate = JsonFile(path / "gate.json", TypeAdapter(records.GateRecord), digest_list=digest_list)
         # Folder of the final weights, in the Hugging Face layout.
         self.policy = (weights or path) / "policy"
         # Folder of the final adapters, if the run trains adapters (`model.lora`).
         self.adapters = (weights or path) / "adapters"
         # The engineer's measurements before its design, if it uses an atlas.
-        self.atlas = JsonFile(path / "atlas.json", TypeAdapter(records.AtlasRecord), sums=sums)
+        self.atlas = JsonFile(path / "atlas.json", TypeAdapter(records.AtlasRecord), digest_list=digest_list)
         # The engineer's first prompt, and all of its prompts and answers.
-        self.context = TextFile(path / "context.txt", sums=sums)
-        self.answers = JsonLinesFile(path / "answers.jsonl", TypeAdapter(Attempt), sums=sums)
+        self.context = TextFile(path / "context.txt", digest_list=digest_list)
+        self.answers = JsonLinesFile(path / "answers.jsonl", TypeAdapter(Attempt), digest_list=digest_list)
         # Updates in which the policy learned from its own designs, if any.
         self.design_learning = JsonLinesFile(
-            path / "design_learning.jsonl", TypeAdapter(records.DesignUpdateRecord), sums=sums
+            path / "design_learning.jsonl", TypeAdapter(records.DesignUpdateRecord), digest_list=digest_list
         )
         # How well the weights in force read compact contexts, if measured.
-        self.reading = JsonFile(path / "reading.json", TypeAdapter(ReadingReport), sums=sums)
+        self.reading = JsonFile(path / "reading.json", TypeAdapter(ReadingReport), digest_list=digest_list)
         # The engineer's notes for the next stage (its Summary block), and the prompt for them.
-        self.notes = TextFile(path / "summary.txt", sums=sums)
-        self.notes_prompt = TextFile(path / "summary_prompt.txt", sums=sums)
+        self.notes = TextFile(path / "summary.txt", digest_list=digest_list)
+        self.notes_prompt = TextFile(path / "summary_prompt.txt", digest_list=digest_list)
         # The configuration of the next stage, written last in the Design phase.
         self.decision = JsonFile(
-            path / "decision.json", TypeAdapter(records.DecisionRecord), sums=sums
+            path / "decision.json", TypeAdapter(records.DecisionRecord), digest_list=digest_list
         )
         # Digests of these files, written when the stage is complete (training/audit).
-        self.digests = JsonFile(path / "digests.json", TypeAdapter(records.StageDigests), sums=sums)
+        self.digests = JsonFile(path / "digests.json", TypeAdapter(records.StageDigests), digest_list=digest_list)
 
     def records(self) -> list[File]:
         """Return all files except weights, whether they exist or not."""
         return [part for part in vars(self).values() if isinstance(part, File)]
 
-    def before_design(self) -> list[File]:
+    def training_files(self) -> list[File]:
         """Return the files of a trained stage that don't depend on the engineer."""
         trained: list[File] = [self.configuration, self.shortfalls, self.environment]
         return [*trained, self.picks, self.episodes]
 
-    def designed(self) -> list[File]:
+    def design_files(self) -> list[File]:
         """Return the files that depend on the weights used in the Design phase."""
         exchange: list[File] = [self.design_learning, self.context, self.answers]
         notes: list[File] = [self.reading, self.notes, self.notes_prompt]
@@ -135,9 +135,9 @@ class RunDirectory:
         self.path = path
         self._weights = weights = weights or path
         self.config_file = path / "config.yaml"
-        self.sums = sums = Sums(path)
-        self.metrics = JsonLog(path / "metrics.jsonl", _METRICS, sums=sums)
-        self.timings = JsonLog(path / "timings.jsonl", TypeAdapter(records.TimingRecord), sums=sums)
+        self.digest_list = digest_list = DigestList(path)
+        self.metrics = JsonLog(path / "metrics.jsonl", _METRICS, digest_list=digest_list)
+        self.timings = JsonLog(path / "timings.jsonl", TypeAdapter(records.TimingRecord), digest_list=digest_list)
         self.checkpoints = weights / "checkpoints"
         self.prefetched = path / "prefetched"
         self.initial_policy = weights / "initial"  # created from scratch, or from another run
@@ -146,19 +146,19 @@ class RunDirectory:
         self.wandb_id = TextFile(path / "wandb.id")  # the run's id on Weights & Biases
         self.profile = path / "profile"  # traces of updates, by number
         self.summary = JsonFile(
-            path / "summary.json", TypeAdapter(records.SummaryRecord), sums=sums
+            path / "summary.json", TypeAdapter(records.SummaryRecord), digest_list=digest_list
         )
         self.report = path / "report.html"
 
     def stage(self, number: int) -> StageDirectory:
         """Return the files of a stage; stage 0 precedes training."""
         place = Path("stages") / str(number)
-        return StageDirectory(self.path / place, self._weights / place, self.sums)
+        return StageDirectory(self.path / place, self._weights / place, self.digest_list)
 
-    def later_atlas(self, stage: int) -> JsonFile[records.AtlasRecord]:
+    def report_atlas(self, stage: int) -> JsonFile[records.AtlasRecord]:
         """Return the atlas that was measured for the report (`engineer.atlas.after_last`)."""
         file = self.path / "atlases" / f"{stage}.json"
-        return JsonFile(file, TypeAdapter(records.AtlasRecord), sums=self.sums)
+        return JsonFile(file, TypeAdapter(records.AtlasRecord), digest_list=self.digest_list)
 
     def stage_numbers(self) -> list[int]:
         """Return the stages that have a folder, ascending."""
@@ -183,7 +183,7 @@ class RunDirectory:
             why = "it has no config.yaml" if self.path.exists() else "it does not exist"
             raise UserError(f"{self.path}: is not a run's directory, {why}")
         require_plain_files(self.path)
-        TextFile(self.config_file, sums=self.sums).read()  # as the run wrote it
+        TextFile(self.config_file, digest_list=self.digest_list).read()  # as the run wrote it
         return load(self.config_file)
 
     def sealed_files(self) -> list[Path]:
@@ -201,23 +201,23 @@ class RunDirectory:
         Raises:
             UserError: A file is missing or was changed, or a link points outside the directory.
         """
-        if (entries := self.sums.entries()) is None:
+        if (entries := self.digest_list.entries()) is None:
             return
         # The first policy is created again if the run was killed before its digests were written.
-        unfinished = self.initial_policy if not self.sums.knows_folder(self.initial_policy) else ""
-        self.sums.require_intact(
+        unfinished = self.initial_policy if not self.digest_list.has_folder(self.initial_policy) else ""
+        self.digest_list.require_intact(
             entries, [path for path in self.sealed_files() if path.parent != unfinished]
         )
 
-    def make_sums(self) -> None:
+    def write_digest_list(self) -> None:
         """Write the digests of the current files."""
-        self.sums.create(self.sealed_files())
+        self.digest_list.create(self.sealed_files())
 
     def seal_logs(self) -> None:
         """Add the digests of the logs, which are complete."""
         for path in (self.metrics.path, self.timings.path):
             if path.exists():
-                self.sums.record(path, file_digest(path))
+                self.digest_list.record(path, file_digest(path))
 
     def log_digests(self, *others: Path) -> dict[str, tuple[int, str]]:
         """Return the current sizes (bytes) and digests of the logs and of `others` by name."""
@@ -227,7 +227,7 @@ class RunDirectory:
             for path in paths
         }
 
-    def require_logs(self, digests: Mapping[str, Sequence[Any]]) -> None:
+    def require_unchanged_logs(self, digests: Mapping[str, Sequence[Any]]) -> None:
         """Raise a `UserError` unless files start with the contents hashed by `log_digests`."""
         for name, (size, digest) in digests.items():
             path = self.path / name
@@ -250,13 +250,13 @@ class RunDirectory:
     def rewind(self, step: int) -> None:
         """Drop log entries after `step`; a resumed run writes them again."""
         for log in (self.metrics, self.timings):
-            self.sums.forget(log.path)
+            self.digest_list.forget(log.path)
         if self.metrics.exists():
             self.metrics.write([record for record in self.metrics.read() if record.step <= step])
         if self.timings.exists():
             self.timings.write([timing for timing in self.timings.read() if timing.step <= step])
 
-    def drop_later(self, stage: int, *, designed: bool = False) -> bool:
+    def remove_dependent_files(self, stage: int, *, designed: bool = False) -> bool:
         """Remove the files that depend on lost weights, in a stage and all later ones.
 
         Args:
@@ -268,12 +268,12 @@ class RunDirectory:
         """
         first = self.stage(stage)
         files: list[File] = [] if designed else [first.episodes, first.gate, first.atlas]
-        files += first.designed()
+        files += first\.design_files()
         for number in self.stage_numbers():
             if number > stage:
-                files += [*self.stage(number).records(), self.later_atlas(number)]
+                files += [*self.stage(number).records(), self.report_atlas(number)]
         if not designed:
-            files.append(self.later_atlas(stage))
+            files.append(self.report_atlas(stage))
         existing = [file for file in files if file.exists()]
         for file in existing:
             file.remove()

@@ -33,7 +33,7 @@ KNOWN_SHAPES = {
 }
 
 
-def shape_of(config: RunConfig, weights: Path | None = None) -> DecoderConfig | None:
+def get_model_shape(config: RunConfig, weights: Path | None = None) -> DecoderConfig | None:
     """Return the policy's shape, or None if only the hub knows it.
 
     `weights` is a model folder that replaces `model.pretrained`.
@@ -50,12 +50,12 @@ def shape_of(config: RunConfig, weights: Path | None = None) -> DecoderConfig | 
     return None
 
 
-def parameters(shape: DecoderConfig, lora: Lora | None = None) -> int:
+def count_parameters(shape: DecoderConfig, lora: Lora | None = None) -> int:
     """Return the number of weights, including adapters."""
     return sum(prod(sizes) for sizes in parameter_shapes(shape, lora).values())
 
 
-def trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> dict[str, int]:
+def estimate_trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> dict[str, int]:
     """Estimate the trainer's memory per device for GRPO updates, in bytes by purpose.
 
     Weights, Adam's two moments and two gradients are float32 and split over the whole mesh. With
@@ -65,9 +65,9 @@ def trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> dict
     """
     mesh = config.model.mesh
     devices = mesh.fsdp * mesh.tensor
-    weights = trainable = 4 * parameters(shape) // devices
+    weights = trainable = 4 * count_parameters(shape) // devices
     if config.model.lora is not None:
-        trainable = 4 * (parameters(shape, config.model.lora) - parameters(shape)) // devices
+        trainable = 4 * (count_parameters(shape, config.model.lora) - count_parameters(shape)) // devices
     rows, answer = config.grpo.micro_batch_size // mesh.fsdp, config.prompt.max_tokens
     prompts = rows // config.grpo.completions
     tokens = prompts * prompt + rows * answer
@@ -84,7 +84,7 @@ def trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> dict
     kernels = config.model.dtype == "bfloat16"  # on devices that support them
     logits = LOGITS_BYTES_BESIDE_KERNELS if kernels else LOGITS_BYTES
     adapted = config.model.lora is not None
-    reference = trainable if adapted else parameters(shape) * width // devices
+    reference = trainable if adapted else count_parameters(shape) * width // devices
     return {
         "weights": weights,
         **({"adapters": trainable} if adapted else {}),
@@ -102,7 +102,7 @@ def _scores_at_once(queries: int, keys: int) -> int:
     return BLOCK * BLOCK if keys > BLOCKWISE_ABOVE else queries * keys
 
 
-def print_plan(config: RunConfig, weights: Path | None = None) -> None:
+def print_preview(config: RunConfig, weights: Path | None = None) -> None:
     """Print the stages, the shapes and tokens of batches, and the memory per device.
 
     `weights` is a model folder that replaces `model.pretrained`.
@@ -111,7 +111,7 @@ def print_plan(config: RunConfig, weights: Path | None = None) -> None:
         UserError: A local policy folder can't be opened (see `open_policy`), or the policy does
             not fit `model.mesh`.
     """
-    shape = shape_of(config, weights)
+    shape = get_model_shape(config, weights)
     mesh, lora = config.model.mesh, config.model.lora
     if shape is not None:
         require_shareable_weights(shape, fsdp=mesh.fsdp, tensor=mesh.tensor, lora=lora)
@@ -122,7 +122,7 @@ def print_plan(config: RunConfig, weights: Path | None = None) -> None:
         check_folder(folder, config.prompt)
     console.print(f"Plan of {config.name} (seed {config.seed}); nothing is started.\n")
     _print_stages(config)
-    prompt = longest_prompt(config)
+    prompt = estimate_longest_prompt(config)
     _print_batches(config, prompt)
     if shape is None:
         console.print(f"\nThe shape of {config.model.pretrained} is unknown here; give a folder.")
@@ -142,7 +142,7 @@ def _print_stages(config: RunConfig) -> None:
     for stage in range(1, config.stages.count + 1):
         updates = f"{config.updates_per_stage} updates"
         table.add_row(f"stage {stage}: train", boards, updates, completions)
-        table.add_row(f"stage {stage}: validate", f"{validation_instances(config)}", "", each)
+        table.add_row(f"stage {stage}: validate", f"{count_validation_instances(config)}", "", each)
         table.add_row(f"stage {stage}: design", "", "", config.engineer.kind)
     print_table(table)
 
@@ -161,10 +161,10 @@ def _print_batches(config: RunConfig, prompt: int) -> None:
 
 
 def _print_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> None:
-    memory, sampling = trainer_memory(config, shape, prompt), config.sampling
-    engine = parameters(shape) * _BYTES[sampling.dtype] // sampling.tensor_parallel_size
+    memory, sampling = estimate_trainer_memory(config, shape, prompt), config.sampling
+    engine = count_parameters(shape) * _BYTES[sampling.dtype] // sampling.tensor_parallel_size
     console.print(
-        f"\nThe policy has {parameters(shape) / 1e6:,.1f} million parameters, on a mesh of "
+        f"\nThe policy has {count_parameters(shape) / 1e6:,.1f} million parameters, on a mesh of "
         f"fsdp {config.model.mesh.fsdp} x tensor {config.model.mesh.tensor} devices.\n"
     )
     table = new_table("Estimated device memory", "on each trainer device", "GiB")
@@ -176,14 +176,14 @@ def _print_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> None:
     print_table(table)
 
 
-def validation_instances(config: RunConfig) -> int:
+def count_validation_instances(config: RunConfig) -> int:
     """Return the number of validation instances."""
     if isinstance(config.validation, OtherValidation):
         return config.validation.instances
     return config.validation.cells * config.validation.per_cell
 
 
-def longest_prompt(config: RunConfig) -> int:
+def estimate_longest_prompt(config: RunConfig) -> int:
     """Estimate the length of the longest prompt in tokens, rounded up to the padded length."""
     if isinstance(config.environment, OtherEnvironment):
         environment = environment_of(config)

@@ -12,12 +12,12 @@ from training.schema import EngineerChoice, RunConfig, Tracking, dump
 _SHARED_PHASES = ("warm_start", "pool", "train", "validate")
 
 
-def same_first_round(one: RunConfig, other: RunConfig) -> bool:
+def has_same_first_round(one: RunConfig, other: RunConfig) -> bool:
     """Return whether two runs differ at most in their name, tracking and engineer."""
-    return _undesigned(one) == _undesigned(other)
+    return _without_engineer(one) == _without_engineer(other)
 
 
-def _undesigned(config: RunConfig) -> RunConfig:
+def _without_engineer(config: RunConfig) -> RunConfig:
     engineer, picking = EngineerChoice(kind="fixed"), config.engineer.picking
     if picking is not None:  # the pool for picking uses the atlas's cells
         update = {"picking": picking, "atlas": config.engineer.atlas}
@@ -34,7 +34,7 @@ def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> N
         UserError: `source` has another first round or was not stopped after its first stage, or
             `target` already exists.
     """
-    if not same_first_round(source.config(), config):
+    if not has_same_first_round(source.config(), config):
         raise UserError(f"{source.path}: its first round differs from the one of {config.name}")
     source.require_intact()
     if {one.stage for one in source.updates()} != {1} or not source.stage(1).episodes.exists():
@@ -55,9 +55,9 @@ def _copy_first_round(source: RunDirectory, target: RunDirectory, config: RunCon
             shutil.copytree(
                 folder, target.path / folder.relative_to(source.path), ignore=without_digests
             )
-    for file in filter(File.exists, source.stage(1).before_design()):
+    for file in filter(File.exists, source.stage(1).training_files()):
         shutil.copyfile(file.path, target.stage(1).path / file.path.name)
     target.metrics.write(source.metrics.read())
     target.timings.write([one for one in source.timings.read() if one.phase in _SHARED_PHASES])
     TextFile(target.config_file).write(dump(config))
-    target.make_sums()
+    target.write_digest_list()

@@ -15,7 +15,7 @@ LOCK = ".lock"
 
 
 @contextmanager
-def hold(folder: Path) -> Iterator[int]:
+def lock_folder(folder: Path) -> Iterator[int]:
     """Lock a folder for this process and the processes that inherit the yielded descriptor.
 
     While the lock is held, the folder's file `.lock` contains the process id, the host and the

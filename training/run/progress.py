@@ -75,7 +75,7 @@ def _showing(words: str) -> Iterator[None]:
 
 
 @contextmanager
-def working(words: str) -> Iterator[Callable[[str], None]]:
+def show_status(words: str) -> Iterator[Callable[[str], None]]:
     """Show a status text on a terminal; yield a function that replaces the text."""
     with _showing(words), status_console.status(words) as status:
         yield status.update
@@ -107,7 +107,7 @@ def track(
             task = bar.add_task(title, total=total, completed=start, note="", rate="")
 
             def show(done: int, note: str = "") -> None:
-                rate = rate_of(done - start, time.monotonic() - began, unit)
+                rate = format_speed(done - start, time.monotonic() - began, unit)
                 bar.update(task, completed=done, note=note, rate=rate)
 
             yield show
@@ -121,7 +121,7 @@ def track(
         nonlocal written
         written = done, note = newest
         seconds = time.monotonic() - began
-        rate = rate_of(done - start, seconds, unit)
+        rate = format_speed(done - start, seconds, unit)
         words = f"{title:<24} {done:>5}/{total}  {rate}  {seconds:5.0f} s  {note}"
         status_console.print(words.rstrip(), soft_wrap=True, markup=False)
 
@@ -137,7 +137,7 @@ def track(
         line()
 
 
-def rate_of(count: int, seconds: float, unit: str = "") -> str:
+def format_speed(count: int, seconds: float, unit: str = "") -> str:
     """Return a rate as text: per second, or seconds per item if one takes over a second."""
     what = f" {unit}/s" if unit else "/s"
     if count <= 0 or seconds <= 0:

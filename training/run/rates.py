@@ -10,19 +10,19 @@ ISR = "ISR"
 """Name of the individual success rate: the mean fraction of agents that end at their goals."""
 
 
-def rate(row: Rates, name: str) -> str:
+def format_rate(row: Rates, name: str) -> str:
     """Return a rate ("valid", "best" or the key of a score) with its 95% interval, in per cent."""
     successes = row.successes(name)
     low, high = wilson_interval(successes, row.count)
-    return interval_text(successes / row.count, float(low), float(high))
+    return format_interval(successes / row.count, float(low), float(high))
 
 
-def interval_text(share: float, low: float, high: float) -> str:
+def format_interval(share: float, low: float, high: float) -> str:
     """Return a fraction with its interval, in per cent."""
     return f"{100 * share:.1f} [{100 * low:.0f}, {100 * high:.0f}]"
 
 
-def isr_text(row: Rates) -> str | None:
+def format_isr(row: Rates) -> str | None:
     """Return the ISR in per cent, or None in environments without agents.
 
     It has no Wilson interval, because it is a mean of fractions.
@@ -30,8 +30,8 @@ def isr_text(row: Rates) -> str | None:
     return None if row.isr is None else f"{100 * row.isr:.1f}"
 
 
-def success_rates(row: Rates) -> str:
+def format_success_rates(row: Rates) -> str:
     """Return the valid rate and, if defined, the ISR on one line."""
-    isr = isr_text(row)
+    isr = format_isr(row)
     text = f"{100 * row.valid / row.count:.1f}%"
     return f"valid {text}" if isr is None else f"{VALID} {text}, {ISR} {isr}%"

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from engineer import DesignAtlas, DesignRecord, StageHistory, Tally
 from engineer.evidence import HowDecided
 from jaxlake.statistics.paired import PairedComparison
-from training.errors import UserError, problems_of
+from training.errors import UserError, format_validation_errors
 from training.run.answer_records import EpisodeRecord as EpisodeRecord
 from training.run.answer_records import LakeAnswer as LakeAnswer
 from training.run.answer_records import Rates as Rates
@@ -102,13 +102,13 @@ class AtlasRecord(Record):
     atlas: DesignAtlas
 
 
-def measured(record: type[R], /, **values: Any) -> R:
+def make_record(record: type[R], /, **values: Any) -> R:
     """Return a record of measured values; raise a `UserError` if one is invalid, such as NaN."""
     try:
         return record(**values)
     except ValidationError as error:
         place = ", ".join(f"{name} {values[name]}" for name in ("stage", "step") if name in values)
-        raise UserError(f"metrics of {place}: {'; '.join(problems_of(error))}") from error
+        raise UserError(f"metrics of {place}: {'; '.join(format_validation_errors(error))}") from error
 
 
 class WarmStartMetrics(Record):

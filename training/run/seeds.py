@@ -22,7 +22,7 @@ STREAMS = {
 """The purposes of random numbers, each with a unique number."""
 
 
-def key_for(seed: int, stream: str, *place: int) -> jax.Array:
+def derive_key(seed: int, stream: str, *place: int) -> jax.Array:
     """Return the typed JAX key for a stream and a place.
 
     The stream is a key of `STREAMS`, and the place is, for example, (stage, update).
@@ -33,12 +33,12 @@ def key_for(seed: int, stream: str, *place: int) -> jax.Array:
     return key
 
 
-def seed_for(seed: int, stream: str, *place: int) -> int:
-    """Return the integer seed below 2**63 for a stream and a place; see `key_for`."""
-    return seed_of(key_for(seed, stream, *place))
+def derive_seed(seed: int, stream: str, *place: int) -> int:
+    """Return the integer seed below 2**63 for a stream and a place; see `derive_key`."""
+    return seed_from_key(derive_key(seed, stream, *place))
 
 
-def seed_of(key: jax.Array) -> int:
+def seed_from_key(key: jax.Array) -> int:
     """Return an integer seed below 2**63 for other libraries from a typed JAX key."""
     high, low = jax.random.key_data(key).tolist()[-2:]
     return ((high << 32) | low) >> 1

@@ -39,7 +39,7 @@ class UpdateWork:
     model_flops: float = 0.0  # see `training.learner.flops`
 
 
-def timing_fields(
+def compute_timing_fields(
     work: UpdateWork, seconds: Mapping[str, float], config: RunConfig
 ) -> dict[str, Any]:
     """Return the fields of a `TimingRecord` other than its seconds.

@@ -82,7 +82,7 @@ def open_trackers(config: RunConfig, directory: RunDirectory, step: int) -> Iter
 
 
 @contextmanager
-def profiled(config: RunConfig, directory: RunDirectory, update: int) -> Iterator[None]:
+def profile_update(config: RunConfig, directory: RunDirectory, update: int) -> Iterator[None]:
     """Trace the block to `profile/UPDATE` if `tracking.profile_updates` lists the update."""
     enabled = update in config.tracking.profile_updates and is_first()
     folder = directory.profile / str(update)

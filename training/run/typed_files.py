@@ -22,8 +22,8 @@ from jaxlake.files import (
     require_inside,
     write_text_atomic,
 )
-from training.errors import UserError, problems_of
-from training.run.sums import Sums
+from training.errors import UserError, format_validation_errors
+from training.run.digest_list import DigestList
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class File:
     """A file that may not exist."""
 
     path: Path
-    sums: Sums | None = field(default=None, kw_only=True, compare=False, repr=False)
+    digest_list: DigestList | None = field(default=None, kw_only=True, compare=False, repr=False)
     """The run's digests, with which the file is compared whenever it is read."""
 
     grows: ClassVar[bool] = False  # whether lines are appended; the digest is optional then
@@ -42,35 +42,35 @@ class File:
         """Return whether the file exists; raise a `UserError` if it is listed but missing."""
         if self.path.exists():
             return True
-        if self.sums is not None:
-            self.sums.require_absent(self.path)
+        if self.digest_list is not None:
+            self.digest_list.require_unlisted(self.path)
         return False
 
     def remove(self) -> None:
         """Remove the file if it exists."""
-        if self.sums is not None:
-            self.sums.prepare_removal(self.path)
+        if self.digest_list is not None:
+            self.digest_list.prepare_removal(self.path)
         self.path.unlink(missing_ok=True)
 
     def _content(self) -> bytes:
         """Return the content after comparing it with its digest."""
         with self._naming("read"):
-            if self.sums is not None:
-                require_inside(self.path, self.sums.root)
+            if self.digest_list is not None:
+                require_inside(self.path, self.digest_list.root)
             content = self.path.read_bytes()
-        if self.sums is not None:
-            self.sums.check(self.path, content, optional=self.grows)
+        if self.digest_list is not None:
+            self.digest_list.check(self.path, content, optional=self.grows)
         return content
 
     def _write(self, text: str) -> None:
-        if self.sums is not None:
-            require_inside(self.path, self.sums.root)
+        if self.digest_list is not None:
+            require_inside(self.path, self.digest_list.root)
             if not self.grows:
                 digest = hashlib.sha256(text.encode()).hexdigest()
-                recorded = (self.sums.entries() or {}).get(self.sums.name(self.path))
+                recorded = (self.digest_list.entries() or {}).get(self.digest_list.name(self.path))
                 if recorded not in (None, digest):
                     self.remove()
-                self.sums.record(self.path, digest)
+                self.digest_list.record(self.path, digest)
         with self._naming("written"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_text_atomic(self.path, text)
@@ -113,11 +113,11 @@ class JsonFile(File, Generic[T]):
 
     def read(self) -> T:
         """Return the value."""
-        text = TextFile(self.path, sums=self.sums).read()
+        text = TextFile(self.path, digest_list=self.digest_list).read()
         try:
             return self.type.validate_python(load_json(text))
         except ValidationError as error:
-            raise UserError(f"{self.path}: {'; '.join(problems_of(error))}") from error
+            raise UserError(f"{self.path}: {'; '.join(format_validation_errors(error))}") from error
         except ValueError as error:
             raise UserError(f"{self.path}: {error}") from error
 
@@ -159,7 +159,7 @@ class JsonLinesFile(File, Generic[T]):
             try:
                 values.append(self.type.validate_python(value))
             except ValidationError as error:
-                messages[number] = f"{self.path}:{number}: {'; '.join(problems_of(error))}"
+                messages[number] = f"{self.path}:{number}: {'; '.join(format_validation_errors(error))}"
         problems += [messages[number] for number in sorted(messages)]
         return values
 
@@ -186,9 +186,9 @@ class JsonLog(JsonLinesFile[T]):
     def append(self, value: T) -> None:
         """Append one line; start a new line if the last one was cut."""
         line = self.line(value).encode()
-        if self.sums is not None:
-            self.sums.require_present()
-            require_inside(self.path, self.sums.root)
+        if self.digest_list is not None:
+            self.digest_list.require_present()
+            require_inside(self.path, self.digest_list.root)
         with self._naming("written"), self.path.open("a+b") as file:
             if file.tell():
                 file.seek(-1, os.SEEK_END)

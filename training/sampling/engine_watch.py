@@ -10,7 +10,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from training.errors import UserError
-from training.threads import in_thread
+from training.threads import run_in_thread
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ def call_watched(processes: Sequence[BaseProcess], call: Callable[[], T]) -> T:
     if not processes:
         return call()
     done, tell = Pipe(duplex=False)
-    future = in_thread(call, "EngineCall")
+    future = run_in_thread(call, "EngineCall")
     future.add_done_callback(lambda _: tell.close())
     ended = _first_to_end(processes, stopped=done)
     if ended is not None:

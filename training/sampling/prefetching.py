@@ -19,7 +19,7 @@ from jaxlake.files import write_text_atomic
 from training.errors import UserError
 from training.sampling.jax_sampler import JaxSampler
 from training.sampling.sampler import Completion, Sampler, SamplingRequest, Tokens
-from training.threads import in_thread
+from training.threads import run_in_thread
 
 _SECONDS_TO_END = 5.0
 """Time to wait for an obsolete rollout after its engine is closed."""
@@ -74,7 +74,7 @@ class PrefetchingSampler:
         self._ahead, self._last, self.lag = None, rollout, self._syncs - rollout.syncs
         self._kept_in = None
         if self._expected is not None:
-            self._ahead = in_thread(partial(self._draw, self._expected), "Prefetch")
+            self._ahead = run_in_thread(partial(self._draw, self._expected), "Prefetch")
             self._expected = None
         return rollout.answers
 

@@ -41,7 +41,7 @@ def check_engineer_kind(kind: str) -> str:
     return kind
 
 
-def own_engineer(name: str) -> Engineer:
+def import_engineer(name: str) -> Engineer:
     """Create the engineer `package.module:NAME`; raise a `UserError` if it is not an engineer."""
     try:
         engineer: Engineer = import_function(name, _ALLOWED)()
@@ -62,7 +62,7 @@ def check_engineer(choice: "EngineerChoice", sampler: str) -> None:
     """Raise a `UserError` if the engineer can't be used with this `sampling.engine`."""
     check_key(choice)
     if is_code_name(choice.asked):
-        own_engineer(choice.asked)
+        import_engineer(choice.asked)
     generates = sampler == "jax" and choice.asked == "checkpoint"
     if generates and importlib.util.find_spec("xgrammar") is None:
         raise UserError(

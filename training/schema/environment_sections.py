@@ -8,7 +8,7 @@ from pydantic import Field, InstanceOf, SerializeAsAny, ValidationError, model_v
 
 from engineer import KnobConfiguration, KnobSpace
 from jaxlake.user_code import import_code, is_code_name
-from training.errors import did_you_mean, problems_of, shorten
+from training.errors import did_you_mean, format_validation_errors, shorten
 from training.schema.section import Count, NonNegative, Positive, PositiveShare, Section
 from training.user_environment import UserEnvironment
 
@@ -41,7 +41,7 @@ def make_environment(kind: object, settings: object) -> UserEnvironment[Any]:
         return cls.model_validate(settings)
     except ValidationError as error:
         allowed = ", ".join(cls.model_fields) or "none"
-        problems = problems_of(error, lambda place: allowed if len(place) == 1 else "others")
+        problems = format_validation_errors(error, lambda place: allowed if len(place) == 1 else "others")
         raise ValueError("; ".join(f"settings.{problem}" for problem in problems)) from error
 
 
@@ -67,7 +67,7 @@ class OtherEnvironment(Section):
         try:
             space = environment.space
         except ValidationError as error:  # such as a share too large for the number of groups
-            problems = "; ".join(problems_of(error))
+            problems = "; ".join(format_validation_errors(error))
             raise ValueError(f"settings: no space can be made of them: {problems}") from error
         initial = read_configuration("initial", tree.get("initial"), space)
         return {"kind": tree["kind"], "settings": environment, "initial": initial}
@@ -123,7 +123,7 @@ def read_configuration(where: str, tree: Any, space: KnobSpace) -> KnobConfigura
     try:
         return KnobConfiguration(share=space.share, groups=ordered)
     except ValidationError as error:
-        raise ValueError("; ".join(f"{where}.{one}" for one in problems_of(error))) from error
+        raise ValueError("; ".join(f"{where}.{one}" for one in format_validation_errors(error))) from error
 
 
 def _same_names(where: str, mapping: Any, names: tuple[str, ...]) -> None:

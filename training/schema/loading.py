@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from jaxlake.yaml_files import apply_override, read_yaml
-from training.errors import Location, UserError, problems_of
+from training.errors import Location, UserError, format_validation_errors
 from training.schema.run_config import RunConfig
 from training.schema.section import Section
 
@@ -40,7 +40,7 @@ def load_as(schema: type[Configuration], path: Path, overrides: Sequence[str]) -
     try:
         return schema.model_validate(tree)
     except ValidationError as error:
-        problems = problems_of(error, partial(_allowed, schema))
+        problems = format_validation_errors(error, partial(_allowed, schema))
         raise UserError("\n".join(_blamed(one, path, overrides) for one in problems)) from error
 
 

@@ -17,7 +17,7 @@ from engineer import (
 from jaxlake.command_line.entry import main
 from tests.training.sample_run import write_run
 from training.analysis import replay as analysis
-from training.run.seeds import seed_for
+from training.run.seeds import derive_seed
 from training.schema import RunConfig, load
 
 
@@ -55,7 +55,7 @@ def replay(run: Path, names: str) -> int:
 
 def test_others_are_put_before_what_the_runs_own_engineer_saw(run, asked):
     rows = analysis.replay_stage(run, 3, ["checkpoint", "base"])
-    seed = seed_for(load(run / "config.yaml").seed, "design", 3, 0)
+    seed = derive_seed(load(run / "config.yaml").seed, "design", 3, 0)
     assert asked == [((run / "stages/3/context.txt").read_text(), seed)] * 2
     assert json.loads((run / "stages/3/answers.jsonl").read_text().splitlines()[0])["cut"]
     assert rows[0].spent.engineer_tokens == rows[1].spent.engineer_tokens == 77

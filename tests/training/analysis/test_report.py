@@ -21,7 +21,7 @@ from training.analysis.report.answers import answers_json
 from training.analysis.report.load_run import load_run
 from training.errors import UserError
 from training.loop import run
-from training.run.answer_records import Rates, count_answers
+from training.run.answer_records import Rates, compute_validation_rates
 from training.run.directory import RunDirectory
 from training.run.records import DecisionRecord
 
@@ -39,7 +39,7 @@ def decisions_of(run: Path) -> list[DecisionRecord]:
 def validated_rows(run: Path) -> Iterator[tuple[int, str, Rates]]:
     """Stage, name of the map size as the page writes it, and counts of every validation."""
     for stage in range(4):
-        validation = count_answers(stage, RunDirectory(run).stage(stage).episodes.read())
+        validation = compute_validation_rates(stage, RunDirectory(run).stage(stage).episodes.read())
         for size, row in validation.groups.items():
             yield stage, f"{size}x{size}", row
         yield stage, "All", validation.total

@@ -17,7 +17,7 @@ from tests.training.analysis.studies import (
 from training.analysis.study.config import load_study
 from training.analysis.study.contexts import longest_view_of, require_equal_contexts
 from training.errors import UserError
-from training.phases.stage_results import design_settings
+from training.phases.stage_results import make_design_settings
 from training.schema import load
 
 
@@ -151,6 +151,6 @@ def test_contexts_of_the_paper_fit_its_limit(name):
 @pytest.mark.parametrize("name", ["paper", "paper_smoke"])
 def test_longest_context_of_paper_is_not_cut(name):
     config = load(ROOT / f"configs/{name}.yaml")
-    context = context_for(longest_view_of(config), design_settings(config))
+    context = context_for(longest_view_of(config), make_design_settings(config))
     assert context.cut == ()
     assert 0.9 * 8000 < context.tokens <= 8000

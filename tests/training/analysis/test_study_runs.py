@@ -28,7 +28,7 @@ from training.analysis.study.config import load_study
 from training.analysis.study.directory import StudyDirectory
 from training.commands.pairs import read_pairs
 from training.errors import UserError
-from training.run.lock import hold
+from training.run.lock import lock_folder
 
 STAND_IN = ROOT / "tests" / "training" / "stand_in_run.py"
 CALLS = ["warm_start", *ROUNDS, *RUNS]
@@ -169,7 +169,7 @@ def test_interrupted_study_ends_its_runs_and_resumes(stand_in, options):
 
 def test_two_studies_do_not_work_in_one_directory(stand_in, capsys):
     stand_in.directory.path.mkdir()
-    with hold(stand_in.directory.path):
+    with lock_folder(stand_in.directory.path):
         assert study_command(stand_in.folder) == 2
     assert f"is in use by process {os.getpid()} on" in capsys.readouterr().err
     assert stand_in.calls() == []

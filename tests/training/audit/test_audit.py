@@ -14,8 +14,8 @@ from jaxlake.command_line.entry import main
 from tests.training.sample_run import write_run
 from training.audit import audit_run, require_sealed_weights, seal
 from training.errors import UserError
-from training.phases.picking import stage_boards
-from training.phases.stage_results import configuration_for, read_stage_results
+from training.phases.picking import get_stage_instances
+from training.phases.stage_results import get_configuration, read_stage_results
 from training.phases.validate import validation_set
 from training.run.directory import RunDirectory
 
@@ -155,8 +155,8 @@ def test_a_stage_is_sealed_once_and_equal_but_for_seconds(run: Path, finished: P
     directory, expected = RunDirectory(run), in_run(finished, "3/digests.json").read_bytes()
     config = directory.config()
     validation = validation_set(config)
-    configuration = configuration_for(config, read_stage_results(directory, config), 3)
-    boards = stage_boards(config, directory, 3, configuration, validation).instances
+    configuration = get_configuration(config, read_stage_results(directory, config), 3)
+    boards = get_stage_instances(config, directory, 3, configuration, validation).instances
     put("3/answers.jsonl", 0, "seconds", value=99.0)(run)
     seal(config, directory, validation, 3, boards)
     assert in_run(run, "3/digests.json").read_bytes() == expected
@@ -179,14 +179,14 @@ def test_changed_weights_are_rejected(run: Path):
 def test_files_of_lost_weights_are_dropped_and_the_rest_holds(designed: bool, run: Path, capsys):
     directory = RunDirectory(run)
     directory.summary.remove()
-    assert directory.drop_later(2, designed=designed)
+    assert directory.remove_dependent_files(2, designed=designed)
     stage = directory.stage(2)
     assert stage.configuration.exists()
     assert stage.episodes.exists() == stage.gate.exists() == designed
     assert not stage.decision.exists()
     assert not stage.digests.exists()
     assert not directory.stage(3).configuration.exists()
-    assert not directory.drop_later(2, designed=designed)
+    assert not directory.remove_dependent_files(2, designed=designed)
     assert main(["audit", str(run), "--shallow"]) == 0
     assert capsys.readouterr().out.endswith("Holds so far: the run is in progress.\n")
 

@@ -12,7 +12,7 @@ from tests.training.environments.parity import Counted, parity_of
 from training.environments.catalogue import environment_of
 from training.environments.user_adapter import UserEnvironmentAdapter
 from training.errors import UserError
-from training.run.answer_records import count_answers, evidence_of
+from training.run.answer_records import compute_validation_rates, make_stage_evidence
 from training.run.records import DecisionRecord
 from training.schema import load
 
@@ -32,7 +32,7 @@ def test_answers_are_counted_by_group_and_slice_as_by_hand(environment: UserEnvi
     texts = rng.choice(["odd", " even", "perhaps"], len(words)).tolist()
     judged = environment.judge(words, texts)
     episodes = environment.episodes(words, texts, judged)
-    evidence, rates = evidence_of(2, episodes), count_answers(2, episodes)
+    evidence, rates = make_stage_evidence(2, episodes), compute_validation_rates(2, episodes)
     for group, tally in evidence.validation.items():
         for level, own in tally.slices["ones"].items():
             answered = [

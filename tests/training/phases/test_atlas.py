@@ -20,11 +20,11 @@ from training.audit import audit_run
 from training.errors import UserError
 from training.phases import atlas as phase
 from training.phases.atlas import (
-    cells_of,
+    get_atlas_cells,
     draw_atlas_boards,
     measure_atlas,
     measure_last_atlas,
-    measured_atlas,
+    get_or_measure_atlas,
     read_atlas,
 )
 from training.phases.validate import validation_set
@@ -51,7 +51,7 @@ def validation(config: RunConfig) -> InstanceSet:
 
 
 def test_drawn_boards_are_new_and_seeded_by_stage(config, validation):
-    cells = cells_of(config)
+    cells = get_atlas_cells(config)
     boards, cell_of = draw_atlas_boards(config, 2, cells, validation)
     assert len(cells) == 3 * 2 * 2
     assert np.bincount(cell_of).tolist() == [6] * len(cells)
@@ -129,7 +129,7 @@ def test_valid_answers_are_counted_board_by_board_for_their_cell(config, validat
     atlas = measure_atlas(config, policy, policy, 2, validation)
     for number, cell in enumerate(atlas.cells):
         assert cell.boards == tuple(6 if k == number % 5 else 0 for k in range(5))
-    assert [(cell.group, cell.knobs) for cell in atlas.cells] == cells_of(config)
+    assert [(cell.group, cell.knobs) for cell in atlas.cells] == get_atlas_cells(config)
     assert atlas.rollouts == 12 * 6 * 4
     sizes, answers, temperatures, seeds = zip(*policy.calls, strict=True)
     assert (sizes, set(answers)) == ((10,) * 7 + (2,), {4})
@@ -152,11 +152,11 @@ def test_atlas_is_measured_once_for_its_settings(run, config):
     policy, directory = run.policy, run.directory
     result = SimpleNamespace(stage=1, gate=None)
     state: Any = SimpleNamespace(params=())
-    record = measured_atlas(run, policy, state, [None, result])
+    record = get_or_measure_atlas(run, policy, state, [None, result])
     assert (record.stage, record.weights, policy.synced) == (1, 1, 1)
     text = directory.stage(1).atlas.path.read_text()
     policy.solved = lambda cell: 0
-    assert measured_atlas(run, policy, state, [None, result]) == record
+    assert get_or_measure_atlas(run, policy, state, [None, result]) == record
     assert directory.stage(1).atlas.path.read_text() == text
     assert policy.synced == 1
     other = config_of(atlas=CHOICE | {"levels": 3})
@@ -179,7 +179,7 @@ def test_atlas_names_weights_in_force(restored, weights, run, monkeypatch):
     gate = SimpleNamespace(restored=restored, reference=1)
     results: Any = [None, None, SimpleNamespace(stage=2, gate=gate)]
     state: Any = SimpleNamespace(params="those that go on")
-    assert measured_atlas(run, run.policy, state, results).weights == weights
+    assert get_or_measure_atlas(run, run.policy, state, results).weights == weights
     assert synced == ["those that go on"]
 
 
@@ -189,14 +189,14 @@ def test_last_atlas_is_measured_once_outside_the_stage(run, config):
     measure_last_atlas(run, policy, results)
     record = read_atlas(directory, config, 2)
     assert (record.stage, record.weights) == (2, 2)
-    assert record == directory.later_atlas(2).read()  # no part of what the stage left
+    assert record == directory.report_atlas(2).read()  # no part of what the stage left
     policy.solved = lambda cell: 0
     measure_last_atlas(run, policy, results)
     assert read_atlas(directory, config, 2) == record
     directory.stage(2).atlas.write(record)  # as learning to design would have
-    directory.later_atlas(2).path.unlink()
+    directory.report_atlas(2).path.unlink()
     measure_last_atlas(run, policy, results)
-    assert not directory.later_atlas(2).exists()
+    assert not directory.report_atlas(2).exists()
 
 
 @pytest.mark.slow
@@ -218,6 +218,6 @@ def test_resumed_run_measures_its_last_atlas(tmp_path, monkeypatch):
         loop.run(config, tmp_path)
         with closing(StandInSampler(directory.stage(last).policy, None)) as sampler:
             assert measured == [sampler.weights]
-    assert directory.later_atlas(last).read().weights == last
+    assert directory.report_atlas(last).read().weights == last
     assert "<h2>Learnability</h2>" in (tmp_path / "report.html").read_text()
     assert not any(one.problems for one in audit_run(tmp_path))

@@ -21,7 +21,7 @@ from engineer import (
 from engineer.engineers.plans import FixedEngineer
 from tests.training.sample_run import write_run
 from training.phases import design as phase
-from training.phases.stage_results import read_stage_results, view_of
+from training.phases.stage_results import read_stage_results, make_stage_view
 from training.run.directory import RunDirectory
 from training.run.records import UpdateMetrics
 from training.schema import Rehearsal, load
@@ -70,7 +70,7 @@ def test_design_says_why_nothing_changed(tmp_path, monkeypatch, capsys, answer: 
     (path / "stages/3/decision.json").unlink()
     config = load(path / "config.yaml")
     results = read_stage_results(RunDirectory(path), config)
-    current = answer_text(view_of(config, results, 3).current)
+    current = answer_text(make_stage_view(config, results, 3).current)
     asked = LanguageModelEngineer(lambda request: GeneratedText(answer or current, 1))
     monkeypatch.setattr(phase, "make_engineer", lambda *arguments, **options: asked)
     run: Any = SimpleNamespace(
@@ -93,9 +93,9 @@ def test_ledger_counts_resampled_boards(tmp_path: Path) -> None:
     config = config.model_copy(update={"rehearsal": Rehearsal(contexts=2)})
 
     def spent() -> Spent:
-        view = view_of(config, read_stage_results(directory, config), 2)
+        view = make_stage_view(config, read_stage_results(directory, config), 2)
         design = run_design(FixedEngineer(view.current), view, DesignSettings())
-        return phase.charged(config, design, view, Spent()).spent
+        return phase.add_costs(config, design, view, Spent()).spent
 
     before = spent()
     metrics = directory.metrics.read()

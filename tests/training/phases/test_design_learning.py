@@ -19,8 +19,8 @@ from training.environments.catalogue import domain_of
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import initial_state
 from training.phases import design_learning as phase
-from training.phases.design_learning import design_score, learn_to_design, spent_on_learning
-from training.phases.rehearsal import design_examples
+from training.phases.design_learning import score_design, learn_to_design, compute_learning_cost
+from training.phases.rehearsal import make_design_examples
 from training.policy.policy import load_policy, make_policy
 from training.run.active_run import ActiveRun
 from training.run.checkpoints import Checkpoints, RunProgress
@@ -69,7 +69,7 @@ def test_design_reward_equals_the_atlas_learnability():
     view = SimpleNamespace(current=config.environment.initial, domain=domain_of(config))
     atlas = atlas_of(config, lambda group, holes: 2)
     # Of 4 answers 2 are valid: k(n-k) / n(n-1) = 1/3 of the boards' pairs differ.
-    score = design_score(edits(config, "+"), view, Guard(), atlas)
+    score = score_design(edits(config, "+"), view, Guard(), atlas)
     assert score == pytest.approx(4 * 4 / 12)
     counts = dict.fromkeys(("stage", "update", "designs", "usable", "tokens"), 1)
     counts |= dict.fromkeys(("atlas_rollouts", "rehearsed_designs"), 1)
@@ -77,15 +77,15 @@ def test_design_reward_equals_the_atlas_learnability():
     record = DesignUpdateRecord(**counts, **floats, reward_mean=score, reward_best=score)
     assert record.reward_best == score  # above 1, for the estimate has no bias
     nothing = atlas_of(config, lambda group, holes: 0)
-    assert design_score(edits(config, "+"), view, Guard(), nothing) == 0.0
+    assert score_design(edits(config, "+"), view, Guard(), nothing) == 0.0
     rising = atlas_of(config, lambda group, holes: 2 if holes else 0)
-    scores = [design_score(edits(config, sign), view, Guard(), rising) for sign in "-=+"]
+    scores = [score_design(edits(config, sign), view, Guard(), rising) for sign in "-=+"]
     assert scores[0] < scores[1] < scores[2]
-    assert design_score("n3 up up up", view, Guard(), atlas) is None
+    assert score_design("n3 up up up", view, Guard(), atlas) is None
     empty = DesignAtlas(
         cells=tuple(cell.model_copy(update={"boards": (0,) * 5}) for cell in atlas.cells)
     )
-    assert design_score(edits(config, "+"), view, Guard(), empty) is None
+    assert score_design(edits(config, "+"), view, Guard(), empty) is None
 
 
 def whole_text(config: RunConfig, holes: float) -> str:
@@ -123,7 +123,7 @@ def started(
 ) -> tuple[Any, Any, DesignAtlas]:
     """A run whose engineer is shown `CONTEXT`, its weights, and an atlas that prefers holes."""
     config, folder = tiny(**getattr(request, "param", {})), tmp_path / "initial"
-    designs = [text for one in design_examples(config, 200) for text in one]
+    designs = [text for one in make_design_examples(config, 200) for text in one]
     texts = [*designs, CONTEXT, *(whole_text(config, holes) for holes in (0.0, 0.1))]
     make_policy(folder, config.model, texts, max_len=512, seed=0)
     policy, params = load_policy(folder, config)
@@ -133,9 +133,9 @@ def started(
     view = SimpleNamespace(current=config.environment.initial, domain=domain_of(config))
     settings = SimpleNamespace(guard=Guard())
     monkeypatch.setattr(phase, "check_rollout", lambda *_: None)
-    monkeypatch.setattr(phase, "measured_atlas", lambda *_: SimpleNamespace(atlas=atlas))
-    monkeypatch.setattr(phase, "view_of", lambda *_: view)
-    monkeypatch.setattr(phase, "design_settings", lambda *_: settings)
+    monkeypatch.setattr(phase, "get_or_measure_atlas", lambda *_: SimpleNamespace(atlas=atlas))
+    monkeypatch.setattr(phase, "make_stage_view", lambda *_: view)
+    monkeypatch.setattr(phase, "make_design_settings", lambda *_: settings)
     monkeypatch.setattr(phase, "context_for", lambda *_: SimpleNamespace(text=CONTEXT))
     return run, params, atlas
 
@@ -147,7 +147,7 @@ AFTER_STAGE_1: Any = [None, SimpleNamespace(stage=1)]
 def test_learning_raises_the_probability_of_good_designs(started):
     run, params, atlas = started
     config, policy = run.config, run.policy
-    view = phase.view_of(config, AFTER_STAGE_1, 1)
+    view = phase.make_stage_view(config, AFTER_STAGE_1, 1)
     texts = [edits(config, "+"), edits(config, "-"), "n3 up up up"]
     sampler: Any = ToldDesigns(policy, texts)
     prompt = policy.encode_prompt(CONTEXT)
@@ -171,12 +171,12 @@ def test_learning_raises_the_probability_of_good_designs(started):
     records = run.directory.stage(1).design_learning.read()
     assert [one.update for one in records] == [1, 2, 3]
     assert {(one.designs, one.usable) for one in records} == {(8, 6)}
-    best = design_score(texts[0], view, Guard(), atlas)
+    best = score_design(texts[0], view, Guard(), atlas)
     assert records[0].reward_best == pytest.approx(best, rel=1e-5)
-    worst = design_score(texts[1], view, Guard(), atlas)
+    worst = score_design(texts[1], view, Guard(), atlas)
     assert records[0].reward_mean == pytest.approx((3 * best + 3 * worst) / 8, rel=1e-5)
     tokens = sum(len(sampler._answers[one % 3]) for one in range(8))
-    assert spent_on_learning(records) == Spent(
+    assert compute_learning_cost(records) == Spent(
         engineer_tokens=3 * tokens, probe_rollouts=atlas.rollouts, rehearsed_designs=12
     )
 

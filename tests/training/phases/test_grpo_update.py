@@ -18,7 +18,7 @@ from tests.training.small_lakes import small_lakes, untrained_policy
 from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
-from training.phases.grpo_update import resample, rollout_batch, take_update
+from training.phases.grpo_update import resample, make_rollout_batch, take_update
 from training.policy.lora import trainable
 from training.policy.policy import Policy, load_policy
 from training.rollout.instances import InstanceSet
@@ -260,7 +260,7 @@ def test_cut_answers_may_be_masked(masked: bool, boards: InstanceSet, opened: Op
     cut[0, 1] = cut[2, 3] = cut[3, [1, 3]] = cut[4, 2] = True
     sampler: Any = CutSampler(policy, boards, cut)
     rollout = roll_out(run, sampler, boards, rollout_request(run, boards, seed=0), seconds={})
-    batch = rollout_batch(run, state.params, rollout)
+    batch = make_rollout_batch(run, state.params, rollout)
     learned = set(np.unique(batch.groups.completions).tolist()) - {-1}
     counted = {row: batch.copies[batch.groups.completions == row].tolist() for row in learned}
     expected = {first: 2 for start in range(0, 32, 4) for first in (start, start + 1)}
@@ -302,7 +302,7 @@ def test_equal_answers_merge(told: type[ToldSampler], boards: InstanceSet, opene
     sampler: Any = told(run.policy, boards)
     rollout = roll_out(run, sampler, boards, rollout_request(run, boards, seed=0), seconds={})
     rollout.rewards[1] = [1, 0, 1, 0.5]  # the same answers, paid otherwise
-    batch = rollout_batch(run, state.params, rollout)
+    batch = make_rollout_batch(run, state.params, rollout)
     plans = {0: 2} if told is ToldSampler else {0: 1, 2: 1}
     expected = {4 * group + place: n for group in range(8) for place, n in (plans | {1: 2}).items()}
     expected |= {5: 1, 7: 1}

@@ -13,7 +13,7 @@ from tests.training.fake_run import without_vllm
 from tests.training.update_records import update_record
 from training import loop
 from training.errors import UserError
-from training.phases.picking import draw_pool, spent_on_picking, stage_boards
+from training.phases.picking import draw_pool, compute_picking_cost, get_stage_instances
 from training.phases.validate import validation_set
 from training.rollout.instances import InstanceSet
 from training.run.directory import RunDirectory
@@ -50,7 +50,7 @@ def test_sfl_picks_what_the_policy_solves_half_of_the_time(validation, tmp_path:
     stage = directory.stage(1)
     stage.picks.path.parent.mkdir(parents=True)
     stage.picks.write(PicksRecord(stage=1, answers=4, valid=tuple(counts.tolist())))
-    drawn = stage_boards(config, directory, 1, initial, validation)
+    drawn = get_stage_instances(config, directory, 1, initial, validation)
     times = Counter(names(drawn.instances))
     assert sum(times.values()) == config.stages.instances
     picked = [times[names(pool)[row]] for row in best]
@@ -60,19 +60,19 @@ def test_sfl_picks_what_the_policy_solves_half_of_the_time(validation, tmp_path:
     assert set(times) <= set(names(pool))
     assert sum(one.count for one in drawn.outcomes) == len(set(times)) == len(drawn.distinct)
     assert sum(one["missing"] for one in drawn.statistics.values()) == 0
-    again = stage_boards(config, directory, 1, initial, validation)
+    again = get_stage_instances(config, directory, 1, initial, validation)
     assert names(again.instances) == names(drawn.instances)
-    assert spent_on_picking(stage).probe_rollouts == 4 * len(pool)
+    assert compute_picking_cost(stage).probe_rollouts == 4 * len(pool)
 
     stage.picks.write(PicksRecord(stage=1, answers=4, valid=(1, 2)))
     with pytest.raises(UserError, match="valid: got 2 boards, not"):
-        stage_boards(config, directory, 1, initial, validation)
+        get_stage_instances(config, directory, 1, initial, validation)
 
 
 def test_plr_replays_the_most_learnable_boards(validation, tmp_path: Path):
     config = tiny("plr", pool=16)
     directory, initial = RunDirectory(tmp_path), config.environment.initial
-    first = stage_boards(config, directory, 1, initial, validation)
+    first = get_stage_instances(config, directory, 1, initial, validation)
     trained = names(first.instances)
     counts = dict.fromkeys(trained, 4)
     learned = list(dict.fromkeys(trained))[3:7]
@@ -82,7 +82,7 @@ def test_plr_replays_the_most_learnable_boards(validation, tmp_path: Path):
     for update in range(4):
         valid = tuple(rows[8 * update : 8 * update + 8])
         directory.metrics.append(update_record(1, update + 1, board_valid=valid))
-    second = stage_boards(config, directory, 2, initial, validation)
+    second = get_stage_instances(config, directory, 2, initial, validation)
     assert len(second.instances) == config.stages.instances
     times = Counter(names(second.instances))
     assert min(times[name] for name in learned) >= 2
@@ -91,7 +91,7 @@ def test_plr_replays_the_most_learnable_boards(validation, tmp_path: Path):
 
     directory.metrics.write([one for one in directory.metrics.read() if one.update < 4])
     with pytest.raises(UserError, match="stages up to 1 have 24 boards, not 32"):
-        stage_boards(config, directory, 2, initial, validation)
+        get_stage_instances(config, directory, 2, initial, validation)
 
 
 def test_only_a_fixed_configuration_goes_with_picked_boards():
@@ -108,5 +108,5 @@ def test_answers_to_the_pool_are_charged(method: str, tmp_path: Path):
         loop.run(tiny(method), tmp_path)
     stage = RunDirectory(tmp_path).stage(2)
     spent = stage.decision.read().spent
-    assert spent.probe_rollouts == spent_on_picking(stage).probe_rollouts
+    assert spent.probe_rollouts == compute_picking_cost(stage).probe_rollouts
     assert (spent.probe_rollouts > 0) == (method == "sfl")

@@ -11,7 +11,7 @@ from tests.paths import TINY
 from tests.training.phases.test_grpo_update import ToldSampler, open_run, update
 from tests.training.small_lakes import small_lakes, untrained_policy
 from training.learner.optimizer import gradient_step, initial_state
-from training.phases.rehearsal import Rehearsal, design_examples, rehearsed_designs
+from training.phases.rehearsal import Rehearsal, make_design_examples, count_rehearsed_designs
 from training.schema import load
 
 
@@ -22,7 +22,7 @@ def boards():
 
 @pytest.fixture(scope="module")
 def folder(boards, tmp_path_factory) -> Path:
-    designs = [text for one in design_examples(load(TINY), 200) for text in one]
+    designs = [text for one in make_design_examples(load(TINY), 200) for text in one]
     return untrained_policy(tmp_path_factory.mktemp("policy"), boards, designs)
 
 
@@ -48,7 +48,7 @@ def test_rehearsed_designs_are_deterministic_rule_edits(run_and_state):
     np.testing.assert_array_equal(batch.input_ids, again.input_ids)
     assert not np.array_equal(batch.input_ids, rehearsal.batch("rehearsal", 2, 4).input_ids)
     assert not np.array_equal(batch.input_ids, rehearsal.batch("rehearsal", 3, 3).input_ids)
-    known = {f"{one.context}{one.answer}" for one in design_examples(run.config, 8192)}
+    known = {f"{one.context}{one.answer}" for one in make_design_examples(run.config, 8192)}
     texts = [run.policy.decode(ids[mask].tolist()) for ids, mask in rows(batch)]
     assert len(set(texts)) == 4
     assert {text.replace(" ", "") for text in texts} <= {one.replace(" ", "") for one in known}
@@ -101,5 +101,5 @@ def test_an_update_with_rehearsal_learns_designs_too(run_and_state, boards, sile
 def test_the_ledger_counts_what_is_rehearsed():
     config = load(TINY, ["rehearsal={contexts: 4}"])
     updates = 3
-    assert rehearsed_designs(config, updates * config.grpo.prompts_per_update) == 4 * updates
-    assert rehearsed_designs(load(TINY), 64) == 0
+    assert count_rehearsed_designs(config, updates * config.grpo.prompts_per_update) == 4 * updates
+    assert count_rehearsed_designs(load(TINY), 64) == 0

@@ -14,9 +14,9 @@ from jaxlake.command_line.entry import main
 from tests.training.sample_run import CONFIG, write_sample_run
 from training.phases.stage_results import (
     FAILED_CASES,
-    configuration_for,
+    get_configuration,
     read_stage_results,
-    view_of,
+    make_stage_view,
 )
 from training.run.directory import RunDirectory
 from training.schema import RunConfig
@@ -42,7 +42,7 @@ def test_with_the_weights_their_failures_come_back(tmp_path):
     run = RunDirectory(write_sample_run(tmp_path / "run", config, skill=(0.3, 0.9, 0.1, 0.9)))
     results = read_stage_results(run, config)
     assert results[2].gate.restored == "checkpoint"
-    view = view_of(config, results, 2)
+    view = make_stage_view(config, results, 2)
     kept, fallen = (results[stage].evidence for stage in (1, 2))
     assert (view.evidence.validation, view.evidence.failed_cases) == (
         kept.validation,
@@ -51,7 +51,7 @@ def test_with_the_weights_their_failures_come_back(tmp_path):
     assert view.evidence.validation != fallen.validation
     # The context still reports the configuration that was tried.
     assert (view.evidence.stage, view.evidence.training) == (2, fallen.training)
-    assert view.trained == configuration_for(config, results, 2)
+    assert view.trained == get_configuration(config, results, 2)
     assert "restored; the failures shown are theirs" in view.notice
     # So is how the valid rate moved: the edit that was tried is what made it fall.
     readout = read_out(view, BLOCKS)

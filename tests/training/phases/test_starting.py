@@ -22,15 +22,15 @@ from training.audit import audit_run
 from training.commands.runs import policy_folder
 from training.errors import UserError
 from training.phases.stage_results import (
-    gate_record,
+    make_gate_record,
     read_stage_results,
-    start_record,
-    view_of,
+    make_start_record,
+    make_stage_view,
 )
-from training.phases.starting import make_start, started_config
+from training.phases.starting import create_started_run, make_started_config
 from training.run.digests import folder_digest
 from training.run.directory import RunDirectory
-from training.run.sums import Sums
+from training.run.digest_list import DigestList
 from training.schema import RunConfig, load
 
 OTHERWISE = ["name=second", "seed=9", "stages.count=1", "grpo.learning_rate=5e-4"]
@@ -46,7 +46,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(source: Path, target: Path) -> RunConfig:
-    return started_config(load(TINY, OTHERWISE), source, target)
+    return make_started_config(load(TINY, OTHERWISE), source, target)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_run_from_another_takes_weights_design_history(source: Path, tmp_path: P
     assert second.stage(1).configuration.read() == first.stage(2).decision.read().configuration
     theirs = read_stage_results(first, first.config())
     results = read_stage_results(second, config)
-    view = view_of(config, results, 1)
+    view = make_stage_view(config, results, 1)
     assert [past.stage for past in view.history] == [-1, 0]
     assert view.history[0].configuration == theirs[1].configuration
     assert view.history[1].valid_after == theirs[2].evidence.valid_rates()
@@ -92,7 +92,7 @@ def test_run_from_another_takes_weights_design_history(source: Path, tmp_path: P
 def test_killed_run_from_another_leaves_the_same_files(
     source: Path, tmp_path: Path, options: list[str]
 ) -> None:
-    config = started_config(load(TINY, [*OTHERWISE, *options]), source, tmp_path / "whole")
+    config = make_started_config(load(TINY, [*OTHERWISE, *options]), source, tmp_path / "whole")
     with without_vllm():
         loop.run(config, tmp_path / "whole")
         for point in [one for one in POINTS if one != "warm_start"]:
@@ -100,15 +100,15 @@ def test_killed_run_from_another_leaves_the_same_files(
                 loop.run(config, tmp_path / "run")
         loop.run(config, tmp_path / "run")
     assert_same_files(tmp_path / "whole", tmp_path / "run")
-    third = started_config(load(TINY, OTHERWISE), tmp_path / "run", tmp_path / "third")
-    make_start(third, tmp_path / "third")
+    third = make_started_config(load(TINY, OTHERWISE), tmp_path / "run", tmp_path / "third")
+    create_started_run(third, tmp_path / "third")
     record = RunDirectory(tmp_path / "third").stage(0).start.read()
     assert [past.stage for past in record.history] == [-2, -1, 0]
 
 
 def test_unchanged_weights_are_required(source: Path, tmp_path: Path) -> None:
     config = start(source, tmp_path / "run")
-    make_start(config, tmp_path / "run")
+    create_started_run(config, tmp_path / "run")
     (tmp_path / "run/initial/config.json").write_text("{}")
     with without_vllm(), pytest.raises(UserError, match=r"config\.json: "):
         loop.run(config, tmp_path / "run")
@@ -118,11 +118,11 @@ def test_from_refuses_another_run_and_changed_run(source: Path, tmp_path: Path) 
     target, other = tmp_path / "run", shutil.copytree(source, tmp_path / "other")
     config = start(other, target)
     (other / "stages/2/digests.json").unlink()
-    Sums(other).forget(other / "stages/2/digests.json")
+    DigestList(other).forget(other / "stages/2/digests.json")
     with pytest.raises(UserError, match=r"other: has changed since this run's configuration"):
-        make_start(config, target)
+        create_started_run(config, target)
     assert not target.exists()
-    make_start(start(other, target), target)
+    create_started_run(start(other, target), target)
     with pytest.raises(UserError, match=r"--from: got .*first, but the run in .*/run started from"):
         start(source, target)
     assert RunDirectory(target).config().started_from.stage == 1
@@ -137,7 +137,7 @@ def test_from_refuses_designs_beyond_the_bounds(source: Path, tmp_path: Path) ->
     with pytest.raises(
         UserError, match=r"its last design is not allowed in environment\.kind lake"
     ):
-        started_config(config, source, tmp_path / "run")
+        make_started_config(config, source, tmp_path / "run")
 
 
 def test_from_refuses_runs_without_a_complete_stage(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_start_after_a_rollback_takes_restored_weights(
     taken_back: RunDirectory, tmp_path: Path
 ) -> None:
     run = taken_back
-    start = started_config(run.config(), run.path, tmp_path / "second").started_from
+    start = make_started_config(run.config(), run.path, tmp_path / "second").started_from
     assert (start.stage, start.weights) == (3, folder_digest(run.stage(2).policy))
     assert policy_folder(run.path, None) == run.stage(2).policy
     assert policy_folder(run.path, 3) == run.stage(3).policy
@@ -173,8 +173,8 @@ def test_start_after_a_rollback_takes_restored_weights(
 def test_first_fall_restores_the_previous_design(taken_back: RunDirectory) -> None:
     config = taken_back.config()
     *_, good, fallen = results = read_stage_results(taken_back, config)
-    record = start_record(config, results)
-    gate = gate_record(config, [replace(good, stage=0, start=record, gate=None), fallen], 1)
+    record = make_start_record(config, results)
+    gate = make_gate_record(config, [replace(good, stage=0, start=record, gate=None), fallen], 1)
     assert gate.restored == "checkpoint"
     assert gate.configuration == record.designed_from == fallen.gate.configuration
     assert gate.configuration != config.environment.initial

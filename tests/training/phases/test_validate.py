@@ -8,7 +8,7 @@ import pytest
 
 from tests.paths import TINY
 from training.phases import validate as phase
-from training.phases.validate import CHUNK, answer, encode_prompts
+from training.phases.validate import CHUNK, encode_prompts, generate_answers
 from training.sampling.sampler import Completion, SamplingRequest
 from training.schema import load
 
@@ -58,9 +58,9 @@ def test_cached_prompts_give_equal_answers(boards: range):
     config = CONFIG.model_copy(update={"validation": validation})
     policy, engine, other = _Policy(), _Echo(), _Echo()
     prompts = encode_prompts(config, policy, boards)  # type: ignore[arg-type]
-    given = answer(config, policy, engine, boards, title="", prompts=prompts)  # type: ignore[arg-type]
+    given = generate_answers(config, policy, engine, boards, title="", prompts=prompts)  # type: ignore[arg-type]
     assert policy.encoded == COUNT
-    alone = answer(config, policy, other, boards, title="")  # type: ignore[arg-type]
+    alone = generate_answers(config, policy, other, boards, title="")  # type: ignore[arg-type]
     assert policy.encoded == 2 * COUNT
     assert given == alone
     assert engine.asked == other.asked

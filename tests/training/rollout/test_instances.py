@@ -19,7 +19,7 @@ from training.rollout.instances import (
     draw_boards,
     requests_for,
 )
-from training.run.seeds import key_for, seed_for
+from training.run.seeds import derive_key, derive_seed
 from training.schema import load
 
 CONFIG = load(SCRATCH, ["validation.per_cell=5"])
@@ -36,7 +36,7 @@ def lake(sizes: dict[int, tuple[float, float, float]]) -> LakeConfiguration:
 def drawn_boards(
     stage: int, configuration: LakeConfiguration, validation: InstanceSet
 ) -> StageBoards:
-    key, count = key_for(CONFIG.seed, "train", stage), CONFIG.stages.instances
+    key, count = derive_key(CONFIG.seed, "train", stage), CONFIG.stages.instances
     return Lake(CONFIG).stage_set(key, configuration, count, validation)
 
 
@@ -115,7 +115,7 @@ def test_complete_stage_has_each_board_once(validation: InstanceSet) -> None:
     initial = CONFIG.environment.initial
     drawn = drawn_boards(1, initial, validation)
     made = drawn.distinct
-    order = np.random.default_rng(seed_for(CONFIG.seed, "train", 1)).permutation(len(made))
+    order = np.random.default_rng(derive_seed(CONFIG.seed, "train", 1)).permutation(len(made))
     assert digests_of(drawn.instances) == digests_of(made.take(order))
     assert len(set(digests_of(made))) == CONFIG.stages.instances
     assert drawn.shortfalls == []

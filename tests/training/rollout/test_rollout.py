@@ -9,7 +9,7 @@ import pytest
 from jaxlake.language.prompts import target
 from tests.paths import TINY
 from tests.training.small_lakes import small_lakes, untrained_policy
-from training.phases.grpo_update import rollout_batch
+from training.phases.grpo_update import make_rollout_batch
 from training.policy.policy import load_policy
 from training.rollout.instances import InstanceSet
 from training.rollout.rollout import Rollout, roll_out, rollout_metrics, rollout_request
@@ -74,7 +74,7 @@ def test_advantages_include_the_length_penalty(folder: Path, boards: InstanceSet
     rollout = rolled_out(run, groups)
     np.testing.assert_allclose(rollout.rewards, [[1.0, -0.15, -0.25, -0.5]] * 4, atol=1e-6)
     np.testing.assert_allclose(rollout.overlong, [[0.0, 0.15, 0.25, 0.5]] * 4, atol=1e-6)
-    batch = rollout_batch(run, params, rollout)
+    batch = make_rollout_batch(run, params, rollout)
     for row in range(16):  # the mean of a group is 0.025
         own = batch.advantages[batch.groups.completions == row]
         assert own == pytest.approx([0.975, -0.175, -0.275, -0.525][row % 4], abs=1e-6)

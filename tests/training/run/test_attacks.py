@@ -20,7 +20,7 @@ from training.audit import audit_run
 from training.errors import UserError
 from training.run.checkpoints import Checkpoints
 from training.run.directory import RunDirectory
-from training.run.shared import open_run
+from training.run.shared_directory import open_run
 from training.schema import load
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -78,7 +78,7 @@ def resumes(run: Path) -> bool:
             try:
                 progress = checkpoints.progress()
                 assert progress is not None
-                directory.require_logs(progress.logs)
+                directory.require_unchanged_logs(progress.logs)
             finally:
                 checkpoints.close()
     except UserError:

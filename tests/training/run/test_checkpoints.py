@@ -139,7 +139,7 @@ def cut(folder: Path) -> None:
 def lose_manifest(folder: Path) -> None:
     """Remove a file without a digest, as Orbax does under a path that it reads as a pattern."""
     (folder / "state/manifest.ocdbt").unlink()
-    write_digests(folder, left_out=("_CHECKPOINT_METADATA", "commit_success.txt"))
+    write_digests(folder, excluded=("_CHECKPOINT_METADATA", "commit_success.txt"))
 
 
 DAMAGE: list[Callable[[Path], None]] = [

@@ -13,7 +13,7 @@ from jaxlake.files import clean_empty_parent
 from tests.paths import ROOT, TINY
 from training.errors import UserError
 from training.run.directory import RunDirectory
-from training.run.records import UpdateMetrics, WarmStartMetrics, measured
+from training.run.records import UpdateMetrics, WarmStartMetrics, make_record
 from training.run.typed_files import JsonLog
 from training.schema import load
 
@@ -144,9 +144,9 @@ def test_rewinding_drops_what_is_logged_beyond_a_step(tmp_path: Path) -> None:
 
 def test_nan_loss_ends_the_run_by_name() -> None:
     with pytest.raises(UserError, match=r"metrics of step 10: loss: got nan: .*finite"):
-        measured(WarmStartMetrics, step=10, loss=float("nan"))
+        make_record(WarmStartMetrics, step=10, loss=float("nan"))
     with pytest.raises(UserError, match=r"metrics of stage 1, step 31: .*grad_norm: got inf"):
-        measured(UpdateMetrics, stage=1, update=1, step=31, grad_norm=float("inf"))
+        make_record(UpdateMetrics, stage=1, update=1, step=31, grad_norm=float("inf"))
 
 
 def test_one_of_two_claims_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,34 +7,34 @@ import pytest
 from tests.paths import ROOT
 from training.errors import UserError
 from training.policy.model_folders import SHIPPED
-from training.run.dry_run import print_plan, shape_of, trainer_memory
+from training.run.dry_run import print_preview, get_model_shape, estimate_trainer_memory
 from training.schema import Lora, load
 
 
 def test_kl_reference_uses_the_compute_dtype():
     paper = ROOT / "configs/paper.yaml"
     plain = load(paper)
-    shape = shape_of(plain)
+    shape = get_model_shape(plain)
     assert shape is not None
-    without = trainer_memory(plain, shape, 512)
+    without = estimate_trainer_memory(plain, shape, 512)
     assert plain.model.dtype == "bfloat16"
     for dtype, bytes_of_one in (("bfloat16", 2), ("float32", 4)):
         config = load(paper, ["grpo.kl_coefficient=0.001", f"model.dtype={dtype}"])
-        memory = trainer_memory(config, shape, 512)
+        memory = estimate_trainer_memory(config, shape, 512)
         assert memory["reference for KL"] * 4 == without["weights"] * bytes_of_one
     assert "reference for KL" not in without
 
 
 def test_adapters_take_memory_for_themselves_alone():
     config = load(ROOT / "configs/scratch.yaml", ["grpo.kl_coefficient=0.1"])
-    shape = shape_of(config)
+    shape = get_model_shape(config)
     assert shape is not None
     factors = 4 * ((128 + 128) * 4 + (128 + 416) * 3) * 8 * 4  # layers, in + out, rank, bytes
     adapted = config.model_copy(
         update={"model": config.model.model_copy(update={"lora": Lora(rank=8)})}
     )
-    memory = trainer_memory(adapted, shape, 64)
-    plain = trainer_memory(config, shape, 64)
+    memory = estimate_trainer_memory(adapted, shape, 64)
+    plain = estimate_trainer_memory(config, shape, 64)
     assert memory["adapters"] == memory["reference for KL"] == factors
     assert memory["optimizer"] == memory["gradients"] == 2 * factors
     assert memory["weights"] == plain["weights"]
@@ -45,4 +45,4 @@ def test_print_plan_opens_the_model_folder(tmp_path):
     (folder / "chat_template.jinja").unlink()
     own = [f"model.pretrained={folder}", "prompt.chat=true"]
     with pytest.raises(UserError, match=r"prompt.chat: true, but .*model has no chat template"):
-        print_plan(load(ROOT / "configs/miniature.yaml", own))
+        print_preview(load(ROOT / "configs/miniature.yaml", own))

@@ -12,7 +12,7 @@ from training import loop
 from training.audit import audit_run
 from training.errors import UserError
 from training.run.directory import RunDirectory
-from training.run.forking import fork_first_round, same_first_round
+from training.run.forking import fork_first_round, has_same_first_round
 from training.schema import RunConfig
 
 
@@ -52,9 +52,9 @@ def test_forked_run_equals_an_independent_run(first_round: Path, tmp_path: Path)
 
 def test_differing_starts_share_no_first_round(first_round: Path, tmp_path: Path):
     one = tiny("one", "random")
-    assert same_first_round(one, tiny("other", "rule"))
+    assert has_same_first_round(one, tiny("other", "rule"))
     other = tiny("other", "random", seed=99)
-    assert not same_first_round(one, other)
+    assert not has_same_first_round(one, other)
     with pytest.raises(UserError, match="its first round differs from the one of other"):
         fork_first_round(RunDirectory(first_round), tmp_path / "forked", other)
     assert not (tmp_path / "forked").exists()
@@ -71,9 +71,9 @@ def test_other_pool_means_another_first_round():
     for method in ("sfl", "plr"):
         picking = {"picking": {"method": method}}
         one, same, other = (with_answers(count, **picking) for count in (2, 2, 3))
-        assert same_first_round(one, same)
-        assert not same_first_round(one, other)
-    assert same_first_round(with_answers(2), with_answers(3))
+        assert has_same_first_round(one, same)
+        assert not has_same_first_round(one, other)
+    assert has_same_first_round(with_answers(2), with_answers(3))
 
 
 def test_fork_refuses_existing_and_longer_runs(first_round: Path, tmp_path: Path):

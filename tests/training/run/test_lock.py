@@ -13,14 +13,14 @@ from tests.paths import ROOT, TINY
 from training import loop
 from training.errors import UserError
 from training.run.directory import RunDirectory
-from training.run.lock import hold
+from training.run.lock import lock_folder
 from training.schema import load
 
 HOLDER = """\
 import signal, sys
 from pathlib import Path
-from training.run.lock import hold
-with hold(Path(sys.argv[1])):
+from training.run.lock import lock_folder
+with lock_folder(Path(sys.argv[1])):
     print("held", flush=True)
     signal.pause()
 """
@@ -32,10 +32,10 @@ def test_lock_names_its_holder(tmp_path: Path) -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         named = rf"in use by process {holder.pid} on {socket.gethostname()} since 20\d\d-.*T.*:"
-        with pytest.raises(UserError, match=named), hold(tmp_path):
+        with pytest.raises(UserError, match=named), lock_folder(tmp_path):
             pass
         holder.send_signal(signal.SIGKILL)
-    with hold(tmp_path):  # who was killed holds nothing
+    with lock_folder(tmp_path):  # who was killed holds nothing
         assert f'"pid": {os.getpid()},' in (tmp_path / ".lock").read_text()
 
 
@@ -43,7 +43,7 @@ def test_run_rejects_a_directory_in_use(tmp_path: Path) -> None:
     config = load(TINY)
     directory = RunDirectory(tmp_path / "run")
     directory.claim(config)
-    with hold(directory.path), pytest.raises(UserError, match=f"use by process {os.getpid()} on"):
+    with lock_folder(directory.path), pytest.raises(UserError, match=f"use by process {os.getpid()} on"):
         loop.run(config, directory.path)
     assert not directory.checkpoints.exists()
     with pytest.MonkeyPatch.context() as patch:

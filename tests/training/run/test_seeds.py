@@ -2,11 +2,11 @@
 
 import jax
 
-from training.run.seeds import key_for, seed_for
+from training.run.seeds import derive_key, derive_seed
 
 
 def test_run_is_independent_of_the_default_prng():
-    key, seed = key_for(7, "pool", 2), seed_for(7, "pool", 2)
+    key, seed = derive_key(7, "pool", 2), derive_seed(7, "pool", 2)
     with jax.default_prng_impl("rbg"):
-        assert (jax.random.key_data(key_for(7, "pool", 2)) == jax.random.key_data(key)).all()
-        assert seed_for(7, "pool", 2) == seed
+        assert (jax.random.key_data(derive_key(7, "pool", 2)) == jax.random.key_data(key)).all()
+        assert derive_seed(7, "pool", 2) == seed

@@ -10,7 +10,7 @@ from training.policy.architectures import DecoderConfig
 from training.run import throughput
 from training.run.dry_run import KNOWN_SHAPES
 from training.run.records import TimingRecord
-from training.run.throughput import UpdateWork, peak_tflops, timing_fields
+from training.run.throughput import UpdateWork, peak_tflops, compute_timing_fields
 from training.schema import Lora, load
 
 
@@ -47,14 +47,14 @@ def test_an_update_s_speed_follows_from_its_work_and_seconds(monkeypatch):
     seconds = {"rollout": 2.0, "update": 0.5}
     monkeypatch.setattr(throughput, "peak_tflops", lambda *_: 0.004)
     config = load(TINY, ["model.mesh={fsdp: 2}"])
-    fields = timing_fields(UpdateWork(1000, 1e9), seconds, config)
+    fields = compute_timing_fields(UpdateWork(1000, 1e9), seconds, config)
     assert fields["tokens_per_second"] == 500.0
     assert fields["mfu"] == pytest.approx(1e9 / 0.5 / (0.004e12 * 2))
     assert 0.01 < fields["host_gib"] < 1000
     monkeypatch.undo()
-    plain = timing_fields(UpdateWork(1000, 1e9), {"rollout": 2.0}, load(TINY))
+    plain = compute_timing_fields(UpdateWork(1000, 1e9), {"rollout": 2.0}, load(TINY))
     assert "mfu" not in plain
     ahead = load(TINY, ["sampling.engine=jax", "grpo.prefetch=1"])
-    assert "tokens_per_second" not in timing_fields(UpdateWork(1000, 1e9), seconds, ahead)
+    assert "tokens_per_second" not in compute_timing_fields(UpdateWork(1000, 1e9), seconds, ahead)
     record = TimingRecord(phase="train", stage=1, update=1, step=1, seconds=seconds, **fields)
     assert TimingRecord.model_validate(record.model_dump()) == record

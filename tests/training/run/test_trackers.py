@@ -15,10 +15,10 @@ from tests.paths import TINY
 from tests.training.fake_run import files_of, without_vllm
 from training import loop
 from training.errors import UserError
-from training.run.answer_records import count_answers
+from training.run.answer_records import compute_validation_rates
 from training.run.directory import RunDirectory
 from training.run.records import Rates, ValidationRecord
-from training.run.trackers import open_trackers, profiled
+from training.run.trackers import open_trackers, profile_update
 from training.schema import load
 
 TRACKED = ["tracking.tensorboard=true", "tracking.profile_updates=[2]"]
@@ -67,7 +67,7 @@ def test_tensorboard_gets_every_number_once_from_a_resumed_run(tmp_path: Path):
 def test_only_the_given_update_is_profiled(tmp_path: Path):
     config, directory = load(TINY, ["tracking.profile_updates=[2]"]), RunDirectory(tmp_path)
     for update in (1, 2, 3):
-        with profiled(config, directory, update):
+        with profile_update(config, directory, update):
             jax.jit(lambda x: (x @ x).sum())(jax.numpy.ones((64, 64))).block_until_ready()
     assert [path.name for path in directory.profile.iterdir()] == ["2"]
     (file,) = directory.profile.rglob("*.xplane.pb")
@@ -95,7 +95,7 @@ def test_tracked_run_keeps_files_and_logs_their_numbers(tmp_path: Path, monkeypa
         assert logged[f"train/by_group/{group}/valid", update.step] == row.valid
         assert logged["timing/tokens_per_second", update.step] > 0
     for stage in (0, 1, 2):
-        total = count_answers(stage, directory.stage(stage).episodes.read()).total
+        total = compute_validation_rates(stage, directory.stage(stage).episodes.read()).total
         valid = logged["validation/all/valid", config.warm_start.steps + 4 * stage]
         assert valid == pytest.approx(total.valid / total.count)
     offline = list((directory.path / "wandb").glob("offline-run-*/run-*.wandb"))

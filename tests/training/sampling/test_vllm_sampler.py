@@ -32,7 +32,7 @@ from training.sampling.model_server import OtherModels
 from training.sampling.sampler import SamplingRequest, check_agreement
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import EngineerChoice, Sampling, engineer_section, load
-from training.threads import in_thread
+from training.threads import run_in_thread
 from training.weight_transfer import transport
 from training.weight_transfer.checksums import SyncError
 
@@ -223,7 +223,7 @@ def test_closed_engine_gives_up_sampling(policy: tuple[Policy, Any], tmp_path: P
     made.export(params, tmp_path / "engine", untied=True)
     engine = VllmSampler(tmp_path / "engine", Sampling(max_model_len=512, max_num_seqs=64))
     endless: dict[str, Any] = {"max_tokens": 480, "n": 64, "stop_token_ids": []}
-    rollout = in_thread(lambda: _sample(engine, **endless), "Prefetch")
+    rollout = run_in_thread(lambda: _sample(engine, **endless), "Prefetch")
     with pytest.raises(TimeoutError):
         rollout.result(timeout=1)
     engine.close()

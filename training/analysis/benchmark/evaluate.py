@@ -15,7 +15,7 @@ from training.analysis.benchmark.boards import BenchmarkBoard, BenchmarkFolder
 from training.analysis.benchmark.results import judge, print_rates, results_json
 from training.errors import UserError
 from training.run.directory import differing_keys
-from training.run.lock import hold
+from training.run.lock import lock_folder
 from training.run.progress import console, track
 from training.run.records import Digest, Record
 from training.run.typed_files import JsonFile, JsonLog, TextFile
@@ -112,7 +112,7 @@ def evaluate_benchmark(
             request=request,
         )
         directory.claim(evaluation, folder)
-        with hold(output):
+        with lock_folder(output):
             directory.claim(evaluation, folder)  # another process may have been first
             _answer(directory, folder, board_indices, opened, samples)
             judged = judge(config, boards, directory.read_answers(), samples)

@@ -18,9 +18,9 @@ from training.analysis.benchmark.boards import BenchmarkBoard
 from training.analysis.pass_at_k import pass_rate, pass_sizes
 from training.environments.lake import Lake
 from training.rollout.instances import InstanceSet
-from training.run.answer_records import EpisodeRecord, Rates, rates_of
+from training.run.answer_records import EpisodeRecord, Rates, compute_rates
 from training.run.progress import console, new_table, print_table
-from training.run.rates import ISR, VALID, interval_text, isr_text
+from training.run.rates import ISR, VALID, format_interval, format_isr
 from training.run.records import six_digits
 from training.schema import RunConfig
 
@@ -114,7 +114,7 @@ def print_rates(
         title = "\nAt least one of k answers valid, per cent [95% interval over boards]"
         table = new_table(title, "agents, board", "n", *(f"pass@{k}" for k in sizes))
         for agents, size, group in _rows(answers):
-            passed = (interval_text(*_pass_rate(group, "valid", k)) for k in sizes)
+            passed = (format_interval(*_pass_rate(group, "valid", k)) for k in sizes)
             table.add_row(_name(agents, size), f"{len(group)}", *passed)
         print_table(table)
     if any(result.misprinted for result in published):
@@ -181,8 +181,8 @@ def _printed(result: PublishedResult | None, metric: str) -> str:
 def _rate(answers: Sequence[JudgedAnswer], metric: str) -> str:
     """Format a rate in per cent with its interval; the ISR has no interval."""
     if metric == "isr":
-        return isr_text(_rates(answers)) or "-"
-    return interval_text(*_pass_rate(answers, metric))
+        return format_isr(_rates(answers)) or "-"
+    return format_interval(*_pass_rate(answers, metric))
 
 
 def _pass_rate(
@@ -192,7 +192,7 @@ def _pass_rate(
 
 
 def _rates(answers: Sequence[JudgedAnswer]) -> Rates:
-    return rates_of([answer.episode for answer in answers])
+    return compute_rates([answer.episode for answer in answers])
 
 
 def _plain(

@@ -21,7 +21,7 @@ from training.analysis.report.answers import answers_json
 from training.analysis.report.load_run import ReportedRun, ReportedStage, load_run
 from training.environments.catalogue import domain_of
 from training.errors import UserError
-from training.run.answer_records import evidence_of, in_order
+from training.run.answer_records import make_stage_evidence, sort_groups
 from training.run.directory import RunDirectory
 from training.run.health import find_problems, summarize
 from training.run.typed_files import TextFile
@@ -102,7 +102,7 @@ def _build_page(run: ReportedRun, validation: Any) -> dict[str, Any]:
         "failures": figures.failure_figures(run),
         "columns": columns,
         "review_sentence": _count_reviews(run),
-        "configured_groups": in_order(group for column in columns for group in column.values),
+        "configured_groups": sort_groups(group for column in columns for group in column.values),
         "answers": Markup(embedded.text),  # escaped for the place where it stands
         "embedded": embedded,
         "atlases": figures.atlas_figures(run),
@@ -162,7 +162,7 @@ def _tabulate_signals(run: ReportedRun) -> list[tuple[str, list[str]]]:
     length at the first and last validation, and the share of prompts without a valid completion in
     the first and last stage.
     """
-    ends = [evidence_of(stage.number, stage.episodes) for stage in run.validated]
+    ends = [make_stage_evidence(stage.number, stage.episodes) for stage in run.validated]
     trained = sorted({update.stage for update in run.updates})
 
     def from_to(values: Sequence[float | None], form: str) -> str:

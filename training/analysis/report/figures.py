@@ -19,7 +19,7 @@ from training.analysis.pages.charts import (
 )
 from training.analysis.pages.document import PageFigure, page_figures
 from training.analysis.report.load_run import ReportedRun
-from training.run.answer_records import in_order
+from training.run.answer_records import sort_groups
 from training.run.records import GroupMetrics
 
 _RATIO = {"": "importance_ratio_mean"}
@@ -183,7 +183,7 @@ def _over_updates(
 def _by_group(run: ReportedRun, value: Callable[[GroupMetrics], float]) -> list[Curve]:
     """Return one curve per group, over the updates that trained on it."""
     curves = []
-    for rank, group in enumerate(in_order(group for one in run.updates for group in one.by_group)):
+    for rank, group in enumerate(sort_groups(group for one in run.updates for group in one.by_group)):
         rows = [(i, update.by_group.get(group)) for i, update in enumerate(run.updates, 1)]
         drew = [(i, row) for i, row in rows if row is not None and row.count]
         x, y = [i for i, _ in drew], [value(row) for _, row in drew]

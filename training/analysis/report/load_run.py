@@ -14,7 +14,7 @@ from training.analysis.pages.charts import COLOURS
 from training.environments.catalogue import domain_of
 from training.errors import UserError
 from training.run import records
-from training.run.answer_records import count_answers, in_order
+from training.run.answer_records import compute_validation_rates, sort_groups
 from training.run.digests import metrics_digest
 from training.run.directory import RunDirectory, StageDirectory
 from training.run.rates import VALID
@@ -66,7 +66,7 @@ class ReportedStage:
         """The validation's counts by group, in order; None: over all groups."""
         if not self.episodes:
             return {}
-        counted = count_answers(self.number, self.episodes)
+        counted = compute_validation_rates(self.number, self.episodes)
         rows = [*counted.groups.items(), (None, counted.total)]
         return dict(rows)
 
@@ -92,7 +92,7 @@ class ReportedRun:
     @property
     def groups(self) -> list[str]:
         """All validated groups, in order."""
-        return in_order(group for stage in self.stages for group in stage.rates if group)
+        return sort_groups(group for stage in self.stages for group in stage.rates if group)
 
     @property
     def is_lake(self) -> bool:
@@ -195,7 +195,7 @@ def _stage(number: int, files: StageDirectory, reader: "_Reader") -> ReportedSta
 
 def _atlas(number: int, files: StageDirectory, reader: "_Reader") -> records.AtlasRecord | None:
     """Return the atlas of a stage, which is optional."""
-    for file in (files.atlas, RunDirectory(reader.root).later_atlas(number)):
+    for file in (files.atlas, RunDirectory(reader.root).report_atlas(number)):
         if reader.value(file.exists):
             return reader.value(file.read)
     return None

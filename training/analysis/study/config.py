@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from training.errors import Location, UserError, did_you_mean, problems_of
-from training.run.forking import same_first_round
+from training.errors import Location, UserError, did_you_mean, format_validation_errors
+from training.run.forking import has_same_first_round
 from training.schema import RunConfig, Section, load, read_yaml
 from training.schema.loading import require_kind
 
@@ -136,7 +136,7 @@ class Study:
         alike = [
             one
             for one in self.runs
-            if one.seed == run.seed and same_first_round(self.config_of(one, pretrained), config)
+            if one.seed == run.seed and has_same_first_round(self.config_of(one, pretrained), config)
         ]
         return alike[0] if len(alike) > 1 else None
 
@@ -170,7 +170,7 @@ def load_study(
         if engineers is not None:
             config = _only(config, engineers)
     except ValidationError as error:
-        problems = problems_of(error, _allowed)
+        problems = format_validation_errors(error, _allowed)
         raise UserError("\n".join(f"{path}: {problem}" for problem in problems)) from error
 
     def loaded(field: str, overrides: tuple[str, ...]) -> RunConfig:

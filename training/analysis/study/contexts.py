@@ -10,7 +10,7 @@ from engineer.synthetic.longest_view import longest_view
 from training.analysis.study.config import Study, StudyRun
 from training.environments.catalogue import domain_of
 from training.errors import UserError
-from training.phases.stage_results import design_settings
+from training.phases.stage_results import make_design_settings
 from training.policy.huggingface import SHIPPED, resolve
 from training.schema import RunConfig
 from training.schema.engineer_section import MODELS
@@ -28,7 +28,7 @@ def require_equal_contexts(study: Study) -> None:
         run = StudyRun(engineer.name, study.config.seeds[0])
         config = study.config_of(run, Path("policy"))
         if config.engineer.asked in MODELS:
-            settings[engineer.name] = (design_settings(config), longest_view_of(config))
+            settings[engineer.name] = (make_design_settings(config), longest_view_of(config))
     if len({one for one, _ in settings.values()}) < 2:
         return
     contexts = {

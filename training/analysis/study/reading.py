@@ -14,7 +14,7 @@ from training.analysis import METRIC_NAMES
 from training.analysis.study.config import Study, StudyRun
 from training.analysis.study.directory import StudyDirectory, check_configuration
 from training.errors import UserError
-from training.run.answer_records import count_answers
+from training.run.answer_records import compute_validation_rates
 from training.run.directory import RunDirectory
 from training.run.records import UpdateMetrics
 from training.schema import RunConfig
@@ -98,7 +98,7 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
             [[[one.succeeds(m) for one in episodes] for episodes in answers] for m in METRICS]
         ),
         kinds=np.array([[KINDS.index(one.failure or "valid") for one in row] for row in answers]),
-        isr=count_answers(0, answers[-1]).total.isr or 0.0,
+        isr=compute_validation_rates(0, answers[-1]).total.isr or 0.0,
         configurations=tuple(stage.configuration.read().values() for stage in stages[1:]),
         ledger=_ledger(directory, config, sum((decision.spent for decision in decisions), Spent())),
         designs=tuple(decision.kind for decision in decisions[:-1]),

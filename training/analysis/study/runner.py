@@ -15,12 +15,12 @@ from training.analysis.study.cluster import Cluster, ClusterJob
 from training.analysis.study.config import Study, StudyRun
 from training.analysis.study.directory import StudyDirectory
 from training.errors import UserError
-from training.run.answer_records import count_answers
+from training.run.answer_records import compute_validation_rates
 from training.run.directory import RunDirectory
 from training.run.forking import fork_first_round
-from training.run.lock import hold
-from training.run.progress import console, new_table, print_table, working
-from training.run.rates import success_rates
+from training.run.lock import lock_folder
+from training.run.progress import console, new_table, print_table, show_status
+from training.run.rates import format_success_rates
 
 COMMAND = (sys.executable, "-m", "jaxlake")
 """Start of every run's command line, before `run BASE --run-dir DIR ...`."""
@@ -91,7 +91,7 @@ def run_study(
     """
     start = _starter(jobs, cluster)
     directory.path.mkdir(parents=True, exist_ok=True)
-    with hold(directory.path), unwound_by_sigterm():
+    with lock_folder(directory.path), unwound_by_sigterm():
         if study.warms_up and not _is_warm(directory):
             overrides = ("--set", *study.config.set) if study.config.set else ()
             arguments = ("--stop-after", "0", *overrides)
@@ -113,7 +113,7 @@ def run_tasks(
 ) -> bool:
     """Run tasks as in `run_study`, and return whether all succeeded."""
     start = _starter(jobs, cluster)
-    with hold(directory.path), unwound_by_sigterm():
+    with lock_folder(directory.path), unwound_by_sigterm():
         return not _run_tasks(tasks, start, jobs)
 
 
@@ -146,7 +146,7 @@ def _run_task(
         episodes = files.stage(stage).episodes
         if not episodes.exists():
             return None
-        return success_rates(count_answers(stage, episodes.read()).total)
+        return format_success_rates(compute_validation_rates(stage, episodes.read()).total)
 
     command = ("run", str(study.base), "--run-dir", str(files.path), *arguments)
     return Task(title, name, directory.log(files), command, result)
@@ -206,7 +206,7 @@ def _run_tasks(tasks: Sequence[Task], start: Start, slots: int) -> int:
     waiting, failed = list(tasks), 0
     running: dict[int, tuple[Task, Job, float]] = {}
     try:
-        with working("") as update:
+        with show_status("") as update:
             while waiting or running:
                 for slot in range(slots):
                     if waiting and slot not in running:

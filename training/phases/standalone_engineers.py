@@ -7,17 +7,17 @@ from typing import Literal
 
 from engineer import Engineer, LanguageModelEngineer
 from engineer.engineers.language_model import GeneratedText, GenerateText, TextRequest
-from training.phases.engineer_factory import checkpoint_in_use, endpoint_engineer
+from training.phases.engineer_factory import make_checkpoint_generator, make_endpoint_engineer
 from training.sampling.model_server import OtherModels
 from training.schema import EngineerChoice, Model, Prompt, Sampling
-from training.schema.engineer_section import check_engineer, own_engineer
+from training.schema.engineer_section import check_engineer, import_engineer
 
 CONTEXT_TOKENS = 8192
 """Maximum total length of a model's prompt and answer, in tokens."""
 
 
 @contextmanager
-def outside_engineer(
+def open_engineer(
     name: str, choice: EngineerChoice, sampler: Literal["jax", "vllm"]
 ) -> Iterator[Engineer]:
     """Yield an engineer, and stop its processes when the block ends.
@@ -26,9 +26,9 @@ def outside_engineer(
     """
     check_engineer(choice, sampler)
     if choice.kind == "endpoint":
-        yield endpoint_engineer(choice)
+        yield make_endpoint_engineer(choice)
     elif choice.kind != "model":
-        yield own_engineer(choice.kind)
+        yield import_engineer(choice.kind)
     elif sampler == "jax":
         yield LanguageModelEngineer(_decoder(name, choice), name)
     else:
@@ -51,4 +51,4 @@ def _decoder(name: str, choice: EngineerChoice) -> GenerateText:
     chat = choice.style == "full" and bool(policy.tokenizer.chat_template)
     policy = replace(policy, prompt=Prompt(chat=chat))
     sampling = Sampling(engine="jax", max_model_len=CONTEXT_TOKENS)
-    return checkpoint_in_use(policy, JaxSampler(policy, params, sampling), choice)
+    return make_checkpoint_generator(policy, JaxSampler(policy, params, sampling), choice)

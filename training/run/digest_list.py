@@ -11,18 +11,18 @@ from pathlib import Path
 
 from jaxlake.files import require_inside, write_text_atomic
 from training.errors import UserError
-from training.run.digests import HASHES, file_digest
+from training.run.digests import DIGESTS_FILE, file_digest
 
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
-class Sums:
+class DigestList:
     """The digests of a run's files. Without `SHA256SUMS`, all files pass."""
 
     def __init__(self, root: Path) -> None:
         """Define the list of the run in `root` without reading or writing it."""
         self.root = root
-        self.file = root / HASHES
+        self.file = root / DIGESTS_FILE
         self._seen = False
 
     def entries(self) -> dict[str, str] | None:
@@ -72,12 +72,12 @@ class Sums:
         if entries is not None:
             self._compare(path, hashlib.sha256(content).hexdigest(), entries, optional=optional)
 
-    def require_absent(self, path: Path) -> None:
+    def require_unlisted(self, path: Path) -> None:
         """Raise a `UserError` if the run wrote this missing file."""
         entries = self.entries() or {}
         name = self.name(path)
         if name in entries and name != next(reversed(entries)):
-            raise UserError(f"{path}: is missing but listed in {HASHES}. Restore it")
+            raise UserError(f"{path}: is missing but listed in {DIGESTS_FILE}. Restore it")
 
     def record(self, path: Path, digest: str) -> None:
         """Add the digest of a file that is about to be written."""
@@ -91,7 +91,7 @@ class Sums:
             paths = sorted(path for path in folder.glob("[!.]*") if path.is_file())
             self._write(entries | {self.name(path): self._digest(path) for path in paths})
 
-    def knows_folder(self, folder: Path) -> bool:
+    def has_folder(self, folder: Path) -> bool:
         """Return whether the list contains files of a folder or doesn't exist."""
         entries = self.entries()
         return entries is None or any(Path(name).parent.name == folder.name for name in entries)
@@ -132,7 +132,7 @@ class Sums:
             if path.exists():
                 self._compare(path, self._digest(path), entries)
             else:
-                self.require_absent(path)
+                self.require_unlisted(path)
 
     def _compare(
         self, path: Path, digest: str, entries: dict[str, str], *, optional: bool = False
@@ -140,12 +140,12 @@ class Sums:
         expected = entries.get(self.name(path))
         if expected is None and not optional:
             raise UserError(
-                f"{path}: has no digest in {HASHES}, so the run did not write it. Restore "
+                f"{path}: has no digest in {DIGESTS_FILE}, so the run did not write it. Restore "
                 f"{self.file}, or remove the file"
             )
         if expected is not None and digest != expected:
             raise UserError(
-                f"{path}: is not the file that the run wrote (by {HASHES}). Restore it, or remove "
+                f"{path}: is not the file that the run wrote (by {DIGESTS_FILE}). Restore it, or remove "
                 "the run's directory to begin again"
             )
 

@@ -20,7 +20,7 @@ from training.processes import (
     wait_for_all,
 )
 from training.run.directory import RunDirectory
-from training.run.lock import hold
+from training.run.lock import lock_folder
 from training.run.progress import console, status_console
 from training.schema import RunConfig, dump
 
@@ -37,7 +37,7 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
         The directory as this process sees it, and whether the run already existed.
 
     Raises:
-        UserError: See `RunDirectory.claim`, `hold` and `require_shareable`.
+        UserError: See `RunDirectory.claim`, `lock_folder` and `require_shareable`.
         PeerError: Another process failed, or has another configuration.
     """
     require_same("the configuration", dump(config))
@@ -48,15 +48,15 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
         def claim() -> bool:
             directory = RunDirectory(path)
             existed = directory.claim(config)
-            stack.enter_context(hold(path))
+            stack.enter_context(lock_folder(path))
             remove_temporary_files_below(path)
-            if directory.sums.entries() is not None:
+            if directory.digest_list.entries() is not None:
                 directory.require_intact()
                 return existed
-            directory.make_sums()
+            directory.write_digest_list()
             if existed:
                 console.print(
-                    f"{directory.sums.file}: is missing; created from the run's current files.",
+                    f"{directory.digest_list.file}: is missing; created from the run's current files.",
                     style="yellow",
                     soft_wrap=True,
                 )

@@ -4,7 +4,7 @@ import pytest
 
 from tests.paths import TINY
 from training.errors import UserError
-from training.run.shared import require_shareable
+from training.run.shared_directory import require_shareable
 from training.schema import load
 
 SERVER = ["sampling.engine=server", "sampling.server.address=http://a:8000"]
