@@ -146,7 +146,10 @@ def _review(text: str, view: Any, max_step: float | None) -> Any:
 def _key_data(seed: int, stream: str, place: Sequence[int]) -> Any:
     from training.run.seeds import derive_key, derive_seed
 
-    return [jax.random.key_data(derive_key(seed, stream, *place)), derive_seed(seed, stream, *place)]
+    return [
+        jax.random.key_data(derive_key(seed, stream, *place)),
+        derive_seed(seed, stream, *place),
+    ]
 
 
 def _config(overrides: Mapping[str, Any] | None = None) -> Any:

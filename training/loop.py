@@ -24,9 +24,9 @@ from training.phases.design import design
 from training.phases.design_learning import learn_to_design
 from training.phases.reading import run_reading_phase
 from training.phases.resume import restore_learner
-from training.phases.stage_results import StageResult, read_stage_results, get_reference_stage
+from training.phases.stage_results import StageResult, get_reference_stage, read_stage_results
 from training.phases.starting import create_started_run
-from training.phases.summary import print_summary, make_summary
+from training.phases.summary import make_summary, print_summary
 from training.phases.train import get_starting_state, train
 from training.phases.validate import encode_prompts, gate, validate, validation_set
 from training.phases.weight_sync import check_engine
@@ -221,7 +221,7 @@ def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, An
         broadcast_from_first(
             "the weights of another run", lambda: require_started_weights(config, directory)
         )
-        exists = directory.digest_list.has_folder(folder) or config.started_from is not None
+        exists = directory.digests.has_folder(folder) or config.started_from is not None
         if not broadcast_from_first(
             "a look for the first policy", lambda: exists and folder.exists()
         ):
@@ -229,7 +229,7 @@ def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, An
             length = config.sampling.max_model_len
             if is_first():
                 make_policy(folder, config.model, texts, max_len=length, seed=config.seed)
-                directory.digest_list.record_folder(folder)
+                directory.digests.record_folder(folder)
             wait_for_all("the first policy")
     return load_policy(folder, config)
 

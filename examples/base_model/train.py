@@ -31,7 +31,7 @@ from training.learner.optimizer import LearnerState, Metrics, gradient_step, ini
 from training.learner.placement import placement_of
 from training.policy.policy import Policy, make_policy, open_policy
 from training.run.checkpoints import Checkpoints, RunProgress
-from training.run.progress import console, track, show_status
+from training.run.progress import console, show_status, track
 from training.run.records import six_digits
 from training.run.seeds import derive_seed
 from training.sampling.engines import start_sampler

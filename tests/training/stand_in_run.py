@@ -45,7 +45,8 @@ def main(template: Path, arguments: list[str]) -> int:
         _first_round(template / "runs" / name.removeprefix("first_rounds/"), args)
     else:
         shutil.copytree(template / "runs" / name, args.run_dir, dirs_exist_ok=True)
-        RunDirectory(args.run_dir).write_digest_list()  # the present ones cover the first round only
+        # The copied digest list covers the first round only.
+        RunDirectory(args.run_dir).write_digest_list()
     return 0
 
 

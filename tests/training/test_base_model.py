@@ -28,7 +28,9 @@ RECIPE = load_as(Recipe, ROOT / "examples/base_model/recipe.yaml", ())
 
 
 def test_model_files_match_their_hashes():
-    lines = dict(reversed(line.split("  ")) for line in (FOLDER / DIGESTS_FILE).read_text().splitlines())
+    lines = dict(
+        reversed(line.split("  ")) for line in (FOLDER / DIGESTS_FILE).read_text().splitlines()
+    )
     assert lines.keys() == {file.name for file in FOLDER.iterdir()} - {DIGESTS_FILE}
     for name, digest in lines.items():
         assert hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() == digest, name

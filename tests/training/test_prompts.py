@@ -48,7 +48,9 @@ def test_prompts_of_the_lake_follow_the_template():
 
 def test_longest_prompt_counts_the_template():
     template = "prompt.template='{board}" + " and so on" * 30 + "'"
-    assert estimate_longest_prompt(load(TINY, [template])) > estimate_longest_prompt(load(TINY)) + 100
+    assert (
+        estimate_longest_prompt(load(TINY, [template])) > estimate_longest_prompt(load(TINY)) + 100
+    )
 
 
 def test_encode_board_follows_the_template():

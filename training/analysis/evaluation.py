@@ -62,7 +62,9 @@ def evaluate(
     folder = model_folder(model)
     boards = validation_set(config)
     with frozen_policy(config, folder) as (policy, sampler):
-        answers = generate_answers(config, policy, sampler, boards, title="evaluate", samples=samples)
+        answers = generate_answers(
+            config, policy, sampler, boards, title="evaluate", samples=samples
+        )
     episodes = [
         episode
         for first in range(samples)

@@ -8,7 +8,7 @@ from engineer.context import ContextTooLongError
 from engineer.context.token_limit import CountTokens, estimate_tokens
 from training.errors import UserError
 from training.phases.engineer_factory import make_engineer
-from training.phases.stage_results import make_design_settings, read_stage_results, make_stage_view
+from training.phases.stage_results import make_design_settings, make_stage_view, read_stage_results
 from training.run.directory import RunDirectory
 from training.run.seeds import derive_seed
 from training.sampling.model_server import OtherModels

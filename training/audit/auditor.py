@@ -21,8 +21,8 @@ from training.phases.stage_results import (
     get_configuration,
     make_design_settings,
     make_gate_record,
-    read_stage_results,
     make_stage_view,
+    read_stage_results,
 )
 from training.phases.summary import make_summary
 from training.phases.validate import SampledAnswer, judge_answers, validation_set

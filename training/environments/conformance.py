@@ -15,7 +15,7 @@ from jaxlake.environment.conformance import ConformanceError
 from training.environments.catalogue import environment_of
 from training.environments.protocol import Instances, StageInstances, TrainingEnvironment
 from training.errors import UserError
-from training.run.answer_records import EpisodeRecord, evidence_of
+from training.run.answer_records import EpisodeRecord, make_stage_evidence
 from training.schema import RunConfig
 
 ANSWERS = ("", " \n", "\x00", "yes", "-1", "3.5e400", "[[", "{}", "null", "9" * 5000, "é\U0001f9ca")
@@ -155,7 +155,7 @@ def _check_evidence(environment: TrainingEnvironment, instances: Instances) -> N
     episodes: tuple[EpisodeRecord, ...] = _call(
         "evidence", lambda: environment.episodes(instances, texts, judged)
     )
-    evidence, domain = evidence_of(0, episodes), environment.domain
+    evidence, domain = make_stage_evidence(0, episodes), environment.domain
     counted = sum(tally.count for tally in evidence.validation.values())
     agree = counted == len(texts) == len(episodes)
     _require(agree, "evidence", f"{counted} answers are counted of {len(texts)}")

@@ -112,7 +112,9 @@ def get_or_measure_atlas(
     if not file.exists():
         atlas = measure_atlas(run.config, run.policy, sampler, stage, run.validation)
         sampler.sync(run.policy.tensors(state.params))
-        file.write(AtlasRecord(stage=stage, weights=get_reference_stage(results, stage + 1), atlas=atlas))
+        file.write(
+            AtlasRecord(stage=stage, weights=get_reference_stage(results, stage + 1), atlas=atlas)
+        )
     return read_atlas(run.directory, run.config, stage)
 
 
@@ -125,7 +127,9 @@ def measure_last_atlas(run: ActiveRun, sampler: Sampler, results: Sequence[Stage
     file = run.directory.report_atlas(stage)
     if not file.exists() and not run.directory.stage(stage).atlas.exists():
         atlas = measure_atlas(run.config, run.policy, sampler, stage, run.validation)
-        file.write(AtlasRecord(stage=stage, weights=get_reference_stage(results, stage + 1), atlas=atlas))
+        file.write(
+            AtlasRecord(stage=stage, weights=get_reference_stage(results, stage + 1), atlas=atlas)
+        )
 
 
 def read_atlas(directory: RunDirectory, config: RunConfig, stage: int) -> AtlasRecord:

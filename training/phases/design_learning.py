@@ -18,7 +18,11 @@ from training.learner.batching import split_rows
 from training.learner.grpo_step import compiled_step, schedule_place
 from training.learner.optimizer import LearnerState
 from training.phases.atlas import get_or_measure_atlas
-from training.phases.grpo_update import SKIPPED_STEP_METRICS, make_grpo_batch, require_finite_metrics
+from training.phases.grpo_update import (
+    SKIPPED_STEP_METRICS,
+    make_grpo_batch,
+    require_finite_metrics,
+)
 from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, make_design_settings, make_stage_view
 from training.phases.weight_sync import check_rollout

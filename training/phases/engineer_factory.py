@@ -109,7 +109,9 @@ def _weights(
     return str(directory.stage(get_reference_stage(results, len(results))).policy)
 
 
-def make_checkpoint_generator(policy: Policy, sampler: Sampler, choice: EngineerChoice) -> GenerateText:
+def make_checkpoint_generator(
+    policy: Policy, sampler: Sampler, choice: EngineerChoice
+) -> GenerateText:
     """Return a function that generates with the policy in a run's engine."""
 
     def generate(request: TextRequest) -> GeneratedText:
@@ -140,7 +142,11 @@ def run_on_first_process(engineer: Engineer) -> Engineer:
     """Return an engineer that only process 0 calls; the other processes get its answers."""
     if is_single_process():
         return engineer
-    return _FirstProcessNoteWriter(engineer) if isinstance(engineer, NoteWriter) else _FirstProcessEngineer(engineer)
+    return (
+        _FirstProcessNoteWriter(engineer)
+        if isinstance(engineer, NoteWriter)
+        else _FirstProcessEngineer(engineer)
+    )
 
 
 @dataclass(frozen=True)

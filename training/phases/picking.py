@@ -14,7 +14,7 @@ from jaxlake.generator.board_digests import DigestSet
 from training.environments.catalogue import environment_of
 from training.environments.protocol import StageInstances
 from training.errors import UserError
-from training.phases.atlas import get_atlas_cells, count_valid, draw_cell_boards
+from training.phases.atlas import count_valid, draw_cell_boards, get_atlas_cells
 from training.rollout.instances import InstanceSet, StageBoards, join_boards
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory, StageDirectory

@@ -56,7 +56,9 @@ class EngineModel:
         return list(broadcast_from_first("the scores of a reading", lambda: costs))
 
 
-def run_reading_phase(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> ReadingReport | None:
+def run_reading_phase(
+    run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]
+) -> ReadingReport | None:
     """Measure how the weights in force read compact contexts, and write `reading.json`.
 
     The result is None if this is disabled or the context is not compact.

@@ -45,7 +45,7 @@ def _remove_later_results(run: ActiveRun, progress: RunProgress | None) -> None:
     else:
         designed = config.engineer.learning is not None and progress.phase == "train"
         stage = progress.stage + (not designed)
-    if run.directory.remove_dependent_files(stage, designed=designed):
+    if run.directory.remove_dependent_files(stage, keep_validation=designed):
         what = "what was designed" if designed else "the validation"
         console.print(
             f"Stage {stage}: {what} and all after it is made again: it was of weights that came "

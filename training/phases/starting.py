@@ -12,8 +12,8 @@ from training.errors import UserError, format_validation_errors
 from training.phases.stage_results import (
     StageResult,
     get_configuration,
-    read_stage_results,
     make_start_record,
+    read_stage_results,
 )
 from training.policy.model_folders import replaced
 from training.run.digests import folder_digest

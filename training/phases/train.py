@@ -13,7 +13,7 @@ from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
 from training.phases.adapters import load_stage_adapters
 from training.phases.grpo_update import take_update
-from training.phases.picking import measure_pool, get_stage_instances
+from training.phases.picking import get_stage_instances, measure_pool
 from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, get_configuration, get_reference_stage
 from training.phases.weight_sync import check_rollout
@@ -133,7 +133,7 @@ def train(
                 **compute_timing_fields(work, seconds, run.config),
             )
             run.directory.timings.append(timing)
-            run.trackers.update(record, timing)
+            run.trackers.log_update(record, timing)
             seconds = {}
     return TrainedStage(stage, configuration, stage_instances, tuple(updates), state)
 

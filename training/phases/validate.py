@@ -52,7 +52,7 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
             files.episodes.write(episodes)
         rates = compute_validation_rates(stage, episodes)
         console.print(f"stage {stage}: {format_success_rates(rates.total)}", soft_wrap=True)
-        run.trackers.validation(run.step(stage, run.config.updates_per_stage), rates)
+        run.trackers.log_validation(run.step(stage, run.config.updates_per_stage), rates)
         updates = () if trained is None else trained.updates
         earlier = find_problems(run.config, updates)
         print_findings(find_problems(run.config, updates, {stage: episodes}), earlier)
@@ -109,7 +109,9 @@ def generate_answers(
             )
             groups = sampler.sample(request)
             answers += [
-                SampledAnswer(policy.decode(one.token_ids, prompt), len(one.token_ids), one.truncated)
+                SampledAnswer(
+                    policy.decode(one.token_ids, prompt), len(one.token_ids), one.truncated
+                )
                 for prompt, group in zip(request.prompts, groups, strict=True)
                 for one in group
             ]

@@ -90,7 +90,7 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
                 losses.clear()
                 record = make_record(WarmStartMetrics, step=number, **means)
                 run.directory.metrics.append(record)
-                run.trackers.warm_start(record)
+                run.trackers.log_warm_start(record)
                 seconds = {"warm_start": round(time.perf_counter() - began, 4)}
                 run.directory.timings.append(
                     TimingRecord(phase="warm_start", stage=0, step=number, seconds=seconds)

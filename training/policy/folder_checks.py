@@ -13,7 +13,7 @@ from typing import Any
 
 from jaxlake.files import load_json
 from training.errors import UserError, shorten
-from training.run.digests import DIGESTS_FILE, find_damage, file_digest
+from training.run.digests import DIGESTS_FILE, file_digest, find_damage
 
 MAX_TOKENS = 1 << 24
 """Upper bound of token ids, since libraries allocate tables of this size."""

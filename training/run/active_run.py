@@ -1,4 +1,4 @@
-"""`ActiveRun`: the state that all phases of a run share."""
+"""The configuration and resources that all phases of a run share."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -27,12 +27,12 @@ class ActiveRun:
     directory: RunDirectory
     checkpoints: Checkpoints
     policy: Policy  # without weights, which belong to the learner
-    validation: Any  # `Instances`
+    validation: Any  # `Instances` of the validation set
     trackers: Trackers = NO_TRACKERS
-    # Token ids of the validation set's prompts, shared by all stages; None: encode them each time.
+    # Token ids of the validation prompts; None: encode them in each stage.
     validation_prompts: Sequence[Sequence[int]] | None = None
-    # Reference weights for KL in model.dtype, if the loss includes KL; with `model.lora`, only
-    # the adapters.
+    # Reference weights in `model.dtype` if the loss has a KL divergence, else None. With
+    # `model.lora`, only the adapters.
     reference: Any = None
 
     @property
@@ -40,13 +40,13 @@ class ActiveRun:
         """The environment that the run trains on."""
         return environment_of(self.config)
 
-    def key(self, stream: str, *place: int) -> jax.Array:
-        """Return the run's typed JAX key for a stream and a place (see `derive_key`)."""
-        return derive_key(self.config.seed, stream, *place)
+    def key(self, stream: str, *indices: int) -> jax.Array:
+        """Return the run's typed JAX key for a stream and indices (see `derive_key`)."""
+        return derive_key(self.config.seed, stream, *indices)
 
-    def seed(self, stream: str, *place: int) -> int:
-        """Return the run's integer seed for a stream and a place (see `derive_seed`)."""
-        return derive_seed(self.config.seed, stream, *place)
+    def seed(self, stream: str, *indices: int) -> int:
+        """Return the run's integer seed for a stream and indices (see `derive_seed`)."""
+        return derive_seed(self.config.seed, stream, *indices)
 
     def step(self, stage: int, update: int) -> int:
         """Return the number of warm-start steps and updates up to an update of a stage.
@@ -59,21 +59,21 @@ class ActiveRun:
         return warm_start + (stage - 1) * self.config.updates_per_stage + update
 
     def optimizer_step(self, stage: int, update: int) -> int:
-        """Return the number of GRPO optimizer steps before an update, if none was skipped."""
+        """Return the number of GRPO optimizer steps before an update, including skipped ones."""
         updates = (stage - 1) * self.config.updates_per_stage + update - 1
         return updates * self.config.grpo.minibatches
 
     def profile_update(self, stage: int, update: int) -> AbstractContextManager[None]:
-        """Trace the block, an update of a stage, if `tracking.profile_updates` lists it."""
+        """Trace the block if `tracking.profile_updates` lists this update of a stage."""
         number = (stage - 1) * self.config.updates_per_stage + update
         return profile_update(self.config, self.directory, number)
 
     @contextmanager
     def add_seconds(self, seconds: dict[str, float], name: str) -> Iterator[None]:
         """Add the block's wall-clock time to `seconds[name]`."""
-        began = time.perf_counter()
+        start = time.perf_counter()
         yield
-        seconds[name] = round(seconds.get(name, 0.0) + time.perf_counter() - began, 4)
+        seconds[name] = round(seconds.get(name, 0.0) + time.perf_counter() - start, 4)
 
     @contextmanager
     def log_duration(
@@ -83,9 +83,9 @@ class ActiveRun:
         *,
         update: int | None = None,
     ) -> Iterator[None]:
-        """Log the block's wall-clock time as the time of a phase.
+        """Log the block's wall-clock time as the duration of a phase.
 
-        The phase follows `update`; 0: it precedes the first, None: it follows the last.
+        `update` is the last update before the phase: 0 before the first, None after the last.
         """
         seconds: dict[str, float] = {}
         with self.add_seconds(seconds, phase):

@@ -37,7 +37,7 @@ StoredConfiguration = Annotated[SerializeAsAny[Configuration], WrapValidator(_re
 
 
 class LakeAnswer(Record):
-    """The lake's part of an answer's record: facts about the board and the plan."""
+    """Facts about the board and the plan of an answer, for the lake only."""
 
     needs_wait: bool  # whether every plan with the optimal sum of costs waits
     optimum: int  # optimal sum of costs of the board
@@ -48,12 +48,12 @@ class LakeAnswer(Record):
 
 
 class EpisodeRecord(Record):
-    """One line of `episodes.jsonl`: a validation instance, the answer to it and its score."""
+    """One line of `episodes.jsonl`: a validation instance, its answer and the score."""
 
     id: Count  # the instance's number in the validation set
     group: str
     lines: tuple[str, ...]  # the instance in short lines, such as a grid
-    instance: Any = None  # the instance as JSON, unless `lines` are complete
+    instance: Any = None  # the instance as JSON; None if `lines` describe it completely
     slices: dict[str, str]  # the instance's level of each factor
     text: str  # the whole answer
     tokens: Count = 0  # length of the answer
@@ -61,19 +61,19 @@ class EpisodeRecord(Record):
     reward: float
     valid: bool
     scores: dict[str, bool]
-    """By key of `Domain.scores`: whether the answer is valid and best in this score."""
+    """Whether the answer is valid and best in each score, by key of `Domain.scores`."""
     parsed: bool
     failure: str | None  # key of the first failure; None for a valid answer
     time: int | None  # time step of the failure, if known
-    reason: str | None  # comment, such as the reason why it is unreadable
+    reason: str | None  # explanation, such as a parse error
     lake: LakeAnswer | None = None
 
     @model_validator(mode="after")
-    def _agrees(self) -> Self:
+    def _check_consistency(self) -> Self:
         if self.valid == (self.failure is not None):
             raise ValueError(f"failure {self.failure!r} contradicts valid {self.valid}")
         if any(self.scores.values()) and not self.valid:
-            raise ValueError("an answer that is not valid reaches no score")
+            raise ValueError("an invalid answer can't reach a score")
         return self
 
     @property
@@ -112,14 +112,19 @@ class ValidationRecord(Record):
 
 
 def sort_groups(groups: Iterable[str]) -> list[str]:
-    """Return the distinct groups, numbers in ascending order, others in order of appearance."""
+    """Return the distinct groups: in ascending order if all are numbers, else as they appear."""
     distinct = list(dict.fromkeys(groups))
     return sorted(distinct, key=int) if all(map(str.isdecimal, distinct)) else distinct
 
 
 def compute_validation_rates(stage: int, episodes: Sequence[EpisodeRecord]) -> ValidationRecord:
-    """Return the rates of one or more validation answers of a stage, by group and in all."""
-    groups = _by(episodes, lambda one: one.group)
+    """Return the rates of a stage's validation answers, by group and in total.
+
+    Args:
+        stage: The stage's number.
+        episodes: One or more answers.
+    """
+    groups = _group_episodes(episodes)
     return ValidationRecord(
         stage=stage,
         groups={group: compute_rates(groups[group]) for group in sort_groups(groups)},
@@ -129,21 +134,21 @@ def compute_validation_rates(stage: int, episodes: Sequence[EpisodeRecord]) -> V
 
 def make_stage_evidence(stage: int, episodes: Sequence[EpisodeRecord]) -> StageEvidence:
     """Return the engineer's evidence from a stage's validation answers."""
-    groups = _by(episodes, lambda one: one.group)
+    groups = _group_episodes(episodes)
     return StageEvidence(
         stage=stage,
         validation={group: _group_evidence(groups[group]) for group in sort_groups(groups)},
     )
 
 
-def _by(episodes: Iterable[EpisodeRecord], key: Any) -> dict[str, list[EpisodeRecord]]:
+def _group_episodes(episodes: Iterable[EpisodeRecord]) -> dict[str, list[EpisodeRecord]]:
     groups: dict[str, list[EpisodeRecord]] = defaultdict(list)
     for episode in episodes:
-        groups[key(episode)].append(episode)
+        groups[episode.group].append(episode)
     return groups
 
 
-def _tally(episodes: Sequence[EpisodeRecord]) -> dict[str, Any]:
+def _tally_fields(episodes: Sequence[EpisodeRecord]) -> dict[str, Any]:
     failures = Counter(episode.failure for episode in episodes if episode.failure is not None)
     scores = Counter[str]()
     for episode in episodes:
@@ -160,18 +165,22 @@ def _tally(episodes: Sequence[EpisodeRecord]) -> dict[str, Any]:
 def compute_rates(episodes: Sequence[EpisodeRecord]) -> Rates:
     """Return the rates of one or more answers."""
     arrived = [episode.lake.arrived for episode in episodes if episode.lake is not None]
-    return Rates(**_tally(episodes), isr=sum(arrived) / len(arrived) if arrived else None)
+    return Rates(**_tally_fields(episodes), isr=sum(arrived) / len(arrived) if arrived else None)
 
 
 def _group_evidence(episodes: Sequence[EpisodeRecord]) -> GroupEvidence:
-    slices = {}
-    for factor in sorted({factor for episode in episodes for factor in episode.slices}):
-        levels = _by((one for one in episodes if factor in one.slices), lambda e: e.slices[factor])  # noqa: B023
-        slices[factor] = {level: Tally(**_tally(rows)) for level, rows in sorted(levels.items())}
+    levels: dict[str, dict[str, list[EpisodeRecord]]] = defaultdict(lambda: defaultdict(list))
+    for episode in episodes:
+        for factor, level in episode.slices.items():
+            levels[factor][level].append(episode)
+    slices = {
+        factor: {level: Tally(**_tally_fields(rows)) for level, rows in sorted(by_level.items())}
+        for factor, by_level in sorted(levels.items())
+    }
     count = len(episodes)
     signals = Signals(
         readable=sum(episode.parsed for episode in episodes) / count,
         truncated=sum(episode.truncated for episode in episodes) / count,
         tokens=sum(episode.tokens for episode in episodes) / count,
     )
-    return GroupEvidence(**_tally(episodes), slices=slices, signals=signals)
+    return GroupEvidence(**_tally_fields(episodes), slices=slices, signals=signals)

@@ -20,10 +20,10 @@ from training.run.digests import find_damage, write_digests
 from training.run.directory import require_literal_path
 from training.run.progress import console
 
-# Orbax writes these after the digests.
-_WITHOUT_DIGEST = ("_CHECKPOINT_METADATA", "commit_success.txt")
+# Orbax writes these files after the digests.
+_EXCLUDED_FILES = ("_CHECKPOINT_METADATA", "commit_success.txt")
 _PROGRESS = "progress/metadata"
-_LONGEST_SAVE = 24 * 3600  # seconds
+_SAVE_TIMEOUT_SECONDS = 24 * 3600
 
 # Orbax logs the traceback of errors that it also raises; `UserError` reports them in one line.
 logging.getLogger("absl").addFilter(
@@ -36,9 +36,9 @@ class RunProgress:
     """The progress of a run when its weights were saved."""
 
     phase: Literal["pretrain", "warm_start", "train", "learn_to_design"]
-    stage: int  # from 1; 0 before the first
-    update: int  # completed steps of the warm start, or completed updates of the stage
-    step: int  # completed warm-start steps and updates in all
+    stage: int  # from 1; 0 before the first stage
+    update: int  # completed warm-start steps, or completed updates of the stage
+    step: int  # completed warm-start steps and updates of the whole run
     designs: int = 0  # stages after which the policy has learned to design
     # Sizes and digests of the logs and the prefetched rollout (`RunDirectory.log_digests`).
     logs: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -56,29 +56,30 @@ class Checkpoints:
         """Open or create `folder`, and remove damaged checkpoints newer than an intact one.
 
         Raises:
-            UserError: All checkpoints are damaged, or a file can't be read; no checkpoint is
-                removed then. Or Orbax would interpret the path as a pattern.
+            UserError: All checkpoints are damaged, a file can't be read, or Orbax would interpret
+                the path as a pattern. No checkpoint is removed.
         """
         require_literal_path(folder)
         self._folder = folder.absolute()
         self._saving: int | None = None
-        broadcast_from_first("the checkpoints on disk", self._clean)
+        broadcast_from_first("the checkpoints on disk", self._remove_unusable)
         self._manager = ocp.CheckpointManager(
             self._folder,
             options=ocp.CheckpointManagerOptions(
                 max_to_keep=2,
                 create=True,
                 async_options=ocp.AsyncOptions(
-                    timeout_secs=_LONGEST_SAVE, post_finalization_callback=self._write_digests
+                    timeout_secs=_SAVE_TIMEOUT_SECONDS,
+                    post_finalization_callback=self._write_digests,
                 ),
             ),
         )
 
     def save(self, state: LearnerState, progress: RunProgress) -> None:
-        """Start saving a checkpoint in the background; an existing one of this number is kept.
+        """Start saving a checkpoint in the background, unless its number exists.
 
         The state is copied before this method returns, so its buffers may be donated. Errors in the
-        background are raised by the next call. With adapters, only the adapters are saved.
+        background are raised by the next call. With `model.lora`, only the adapters are saved.
 
         Raises:
             UserError: This save can't start, or the previous one failed.
@@ -91,12 +92,12 @@ class Checkpoints:
             state=ocp.args.StandardSave(_trainable_state(state)),
             progress=ocp.args.JsonSave(asdict(progress)),
         )
-        with self._naming_failures():
+        with self._convert_errors():
             self._manager.save(progress.number, args=parts)
 
     def wait(self) -> None:
         """Wait until the newest checkpoint is complete; raise a `UserError` if saving failed."""
-        with self._naming_failures():
+        with self._convert_errors():
             self._manager.wait_until_finished()
 
     def progress(self) -> RunProgress | None:
@@ -108,8 +109,10 @@ class Checkpoints:
         parts = ocp.args.Composite(progress=ocp.args.JsonRestore())
         return RunProgress(**self._manager.restore(step, args=parts)["progress"])
 
-    def restore(self, like: LearnerState) -> LearnerState:
-        """Return the newest state, with the shapes, dtypes, sharding and frozen weights of `like`.
+    def restore(self, template: LearnerState) -> LearnerState:
+        """Return the newest saved state.
+
+        Shapes, dtypes, shardings and frozen weights are those of `template`.
 
         Raises:
             UserError: No checkpoint exists, or its arrays have other shapes.
@@ -118,14 +121,14 @@ class Checkpoints:
         step = self._manager.latest_step()
         if step is None:
             raise UserError(f"{self._folder}: holds no checkpoint")
-        shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, _trainable_state(like))
+        shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, _trainable_state(template))
         parts = ocp.args.Composite(state=ocp.args.StandardRestore(shapes))
         try:
             state: LearnerState = self._manager.restore(step, args=parts)["state"]
         except (ValueError, KeyError, FileNotFoundError) as error:
             message = f"{self._folder}/{step}: can't be restored: {error}"
             raise UserError(message) from error
-        return replace(state, params=with_trainable(like.params, state.params))
+        return replace(state, params=with_trainable(template.params, state.params))
 
     def close(self) -> None:
         """Wait for the newest checkpoint (see `wait`) and release the folder."""
@@ -134,32 +137,32 @@ class Checkpoints:
         finally:
             self._manager.close()
 
-    def _clean(self) -> None:
+    def _remove_unusable(self) -> None:
         for unfinished in self._folder.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
             shutil.rmtree(unfinished)
         _remove_damaged(self._folder)
 
     @contextmanager
-    def _naming_failures(self) -> Iterator[None]:
+    def _convert_errors(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # Orbax passes on whatever its libraries raise
-            what = " ".join(str(error).split())
+        except Exception as error:  # Orbax raises errors of many types
+            message = " ".join(str(error).split())
             raise UserError(
                 f"{self._folder / str(self._saving)}: the checkpoint can't be saved: "
-                f"{type(error).__name__}: {what:.300}; those before it are kept"
+                f"{type(error).__name__}: {message:.300}; those before it are kept"
             ) from error
 
     def _write_digests(self) -> None:
-        """Write the digests of the checkpoint that is being saved, before it is renamed.
+        """Write the digests of the checkpoint that is being saved, while its name is temporary.
 
         Arrays that can't be opened raise an error.
         """
         name = str(self._saving)
-        unnamed = [*self._folder.glob(f"{name}{ocp.utils.TMP_DIR_SUFFIX}*"), self._folder / name]
-        checkpoint = next(filter(Path.is_dir, unnamed))
+        paths = [*self._folder.glob(f"{name}{ocp.utils.TMP_DIR_SUFFIX}*"), self._folder / name]
+        checkpoint = next(filter(Path.is_dir, paths))
         _open_arrays(checkpoint)
-        write_digests(checkpoint, excluded=_WITHOUT_DIGEST)
+        write_digests(checkpoint, excluded=_EXCLUDED_FILES)
 
 
 def _trainable_state(state: LearnerState) -> LearnerState:
@@ -167,7 +170,7 @@ def _trainable_state(state: LearnerState) -> LearnerState:
 
 
 def _remove_damaged(folder: Path) -> None:
-    """Remove the checkpoints newer than the newest intact one, and print their damage."""
+    """Remove the checkpoints after the newest intact one, and print their damage."""
     names = (child.name for child in folder.glob("*"))
     steps = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
     damage: dict[int, str] = {}
@@ -181,19 +184,19 @@ def _remove_damaged(folder: Path) -> None:
             f"{folder}: no checkpoint is intact: {'; '.join(damage.values())}. Restore the files, "
             "or remove this folder to begin with the first step again"
         )
-    for newer, problem in damage.items():
+    for damaged, problem in damage.items():
         console.print(
-            f"Checkpoint {newer} is damaged: {problem}. Resuming from checkpoint {step}.",
+            f"Checkpoint {damaged} is damaged: {problem}. Resuming from checkpoint {step}.",
             style="yellow",
             soft_wrap=True,
         )
-        shutil.rmtree(folder / str(newer))
+        shutil.rmtree(folder / str(damaged))
 
 
 def _find_checkpoint_damage(checkpoint: Path) -> str | None:
     """Return a description of a checkpoint's damage, or None if it is intact."""
     try:
-        problem = find_damage(checkpoint, excluded=_WITHOUT_DIGEST)
+        problem = find_damage(checkpoint, excluded=_EXCLUDED_FILES)
     except OSError as error:
         raise UserError(
             f"{error.filename}: can't be read: {error.strerror}. No checkpoint was removed; make "
@@ -204,7 +207,7 @@ def _find_checkpoint_damage(checkpoint: Path) -> str | None:
     try:
         _open_arrays(checkpoint)
         progress = RunProgress(**json.loads((checkpoint / _PROGRESS).read_bytes()))
-    except Exception as error:  # Orbax passes on whatever its libraries raise
+    except Exception as error:  # Orbax raises errors of many types
         return f"{checkpoint}: its arrays can't be opened: {' '.join(str(error).split()):.200}"
     if str(progress.number) != checkpoint.name:
         return f"{checkpoint} holds checkpoint {progress.number}"

@@ -17,13 +17,13 @@ _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
 class DigestList:
-    """The digests of a run's files. Without `SHA256SUMS`, all files pass."""
+    """The digests of a run's files. If `SHA256SUMS` does not exist, nothing is compared."""
 
     def __init__(self, root: Path) -> None:
-        """Define the list of the run in `root` without reading or writing it."""
+        """Define the list of the run in `root`, without reading or writing it."""
         self.root = root
         self.file = root / DIGESTS_FILE
-        self._seen = False
+        self._was_read = False
 
     def entries(self) -> dict[str, str] | None:
         """Return the digests by file name, in order, or None if the list doesn't exist.
@@ -41,7 +41,7 @@ class DigestList:
             raise UserError(f"{self.file}: can't be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise UserError(f"{self.file}: is not UTF-8 text: {error}") from error
-        self._seen = True
+        self._was_read = True
         entries: dict[str, str] = {}
         for number, line in enumerate(lines[:-1], start=1):
             match = _LINE.fullmatch(line)
@@ -54,7 +54,7 @@ class DigestList:
 
     def require_present(self) -> None:
         """Raise a `UserError` if the list has disappeared since it was last read."""
-        if self._seen and not self.file.exists():
+        if self._was_read and not self.file.exists():
             raise UserError(
                 f"{self.root}: its files are gone: it was moved or removed while it was in use. "
                 "Move it back, or name the new place; the same command resumes the run"
@@ -65,7 +65,7 @@ class DigestList:
 
         Args:
             path: The file.
-            content: Its content.
+            content: The file's content.
             optional: Whether the file may lack a digest.
         """
         entries = self.entries()
@@ -73,7 +73,10 @@ class DigestList:
             self._compare(path, hashlib.sha256(content).hexdigest(), entries, optional=optional)
 
     def require_unlisted(self, path: Path) -> None:
-        """Raise a `UserError` if the run wrote this missing file."""
+        """Raise a `UserError` if a missing file is in the list.
+
+        The last file in the list may be missing, because its digest is written first.
+        """
         entries = self.entries() or {}
         name = self.name(path)
         if name in entries and name != next(reversed(entries)):
@@ -111,13 +114,13 @@ class DigestList:
     def create(self, paths: Iterable[Path]) -> None:
         """Write the digests of existing files."""
         self._write({self.name(path): self._digest(path) for path in paths})
-        self._seen = True
+        self._was_read = True
 
     def require_intact(self, entries: dict[str, str], paths: Iterable[Path]) -> None:
         """Compare all files in the list with their digests.
 
         Args:
-            entries: The list, as `entries()` returned it.
+            entries: The result of `entries()`.
             paths: Files that must be in the list.
 
         Raises:
@@ -145,15 +148,17 @@ class DigestList:
             )
         if expected is not None and digest != expected:
             raise UserError(
-                f"{path}: is not the file that the run wrote (by {DIGESTS_FILE}). Restore it, or remove "
-                "the run's directory to begin again"
+                f"{path}: is not the file that the run wrote (by {DIGESTS_FILE}). Restore it, or "
+                "remove the run's directory to begin again"
             )
 
     def _without(self, entries: dict[str, str], path: Path) -> dict[str, str]:
-        """Drop the entry of a file, and the last entry if its file is missing."""
+        """Return the entries except that file's, and except the last if its file is missing."""
         last = next(reversed(entries), None)
-        gone = {self.name(path), last if last and not (self.root / last).exists() else None}
-        return {name: digest for name, digest in entries.items() if name not in gone}
+        dropped = {self.name(path)}
+        if last is not None and not (self.root / last).exists():
+            dropped.add(last)
+        return {name: digest for name, digest in entries.items() if name not in dropped}
 
     def _digest(self, path: Path) -> str:
         try:

@@ -1,4 +1,4 @@
-"""Digests of records, files and folders; lists are compatible with `sha256sum --check`."""
+"""SHA-256 digests of records, files and folders, in the format of `sha256sum`."""
 
 import hashlib
 import json
@@ -13,16 +13,19 @@ DIGESTS_FILE = "SHA256SUMS"
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file; errors name the file in `filename`."""
+    """Return the SHA-256 of a file; an `OSError` has the file's `filename`."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:  # errors while reading an open file lack its name
+    except OSError as error:  # without a filename if reading the open file failed
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def write_digests(folder: Path, *, excluded: tuple[str, ...] = ()) -> None:
-    """Write the SHA-256 of every file below `folder`, except `excluded`, to its `SHA256SUMS`."""
+    """Write the SHA-256 of every file below `folder` to its `SHA256SUMS`.
+
+    `excluded` are names of files to omit.
+    """
     write_text_atomic(folder / DIGESTS_FILE, _digest_lines(folder, excluded))
 
 
@@ -38,23 +41,27 @@ def lines_digest(values: Iterable[Any]) -> str:
 
 
 def metrics_digest(metrics: Iterable[Any], stage: int) -> str:
-    """Return the SHA-256 of a stage's records in `metrics.jsonl`."""
-    return lines_digest(one.model_dump(mode="json") for one in metrics if one.stage == stage)
+    """Return the SHA-256 of a stage's records among those of `metrics.jsonl`."""
+    return lines_digest(
+        record.model_dump(mode="json") for record in metrics if record.stage == stage
+    )
 
 
 def find_damage(folder: Path, *, excluded: tuple[str, ...] = ()) -> str | None:
     """Return a description of the first file that differs from its digest, or None.
 
-    The files `excluded` have no digests.
+    Args:
+        folder: A folder with a `SHA256SUMS`.
+        excluded: Names of files without digests.
 
     Raises:
-        OSError: A file can't be read; `filename` names it.
+        OSError: A file can't be read; its `filename` is set.
     """
     try:
         text = (folder / DIGESTS_FILE).read_bytes().decode("utf-8", "replace")
         pairs = (line.partition("  ") for line in text.splitlines())
         digests = {name: digest for digest, _, name in pairs}
-        names = _names(folder) - set(excluded)
+        names = _file_names(folder) - set(excluded)
         for name in sorted(digests.keys() | names):
             file = folder / name
             if name not in names:
@@ -72,12 +79,12 @@ def find_damage(folder: Path, *, excluded: tuple[str, ...] = ()) -> str | None:
 
 
 def _digest_lines(folder: Path, excluded: tuple[str, ...] = ()) -> str:
-    names = sorted(_names(folder) - set(excluded))
+    names = sorted(_file_names(folder) - set(excluded))
     return "".join(f"{file_digest(folder / name)}  {name}\n" for name in names)
 
 
-def _names(folder: Path) -> set[str]:
-    """Return the files below a folder; raise an `OSError` if a folder can't be listed."""
+def _file_names(folder: Path) -> set[str]:
+    """Return the names of all files below a folder; raise an `OSError` if one can't be listed."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -85,4 +92,6 @@ def _names(folder: Path) -> set[str]:
     files = (
         Path(parent, name) for parent, _, names in os.walk(folder, onerror=fail) for name in names
     )
-    return {file.relative_to(folder).as_posix() for file in files if file.is_file()} - {DIGESTS_FILE}
+    return {file.relative_to(folder).as_posix() for file in files if file.is_file()} - {
+        DIGESTS_FILE
+    }

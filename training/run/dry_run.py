@@ -34,7 +34,7 @@ KNOWN_SHAPES = {
 
 
 def get_model_shape(config: RunConfig, weights: Path | None = None) -> DecoderConfig | None:
-    """Return the policy's shape, or None if only the hub knows it.
+    """Return the policy's shape, or None if it would have to be downloaded.
 
     `weights` is a model folder that replaces `model.pretrained`.
     """
@@ -56,54 +56,65 @@ def count_parameters(shape: DecoderConfig, lora: Lora | None = None) -> int:
 
 
 def estimate_trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int) -> dict[str, int]:
-    """Estimate the trainer's memory per device for GRPO updates, in bytes by purpose.
+    """Estimate the trainer's memory per device for GRPO updates.
 
     Weights, Adam's two moments and two gradients are float32 and split over the whole mesh. With
     remat, each layer keeps its input and, depending on the setting, the outputs of attention.
-    Without it, each layer keeps about 14 activations of the hidden width and 3 of the inner width
-    per token, and the attention scores.
+    Without remat, each layer keeps about 14 activations of the hidden width and 3 of the inner
+    width per token, and the attention scores.
+
+    Args:
+        config: The run's configuration.
+        shape: The policy's shape.
+        prompt: Length of a prompt in tokens.
+
+    Returns:
+        Bytes by purpose.
     """
     mesh = config.model.mesh
     devices = mesh.fsdp * mesh.tensor
     weights = trainable = 4 * count_parameters(shape) // devices
     if config.model.lora is not None:
-        trainable = 4 * (count_parameters(shape, config.model.lora) - count_parameters(shape)) // devices
+        trainable = (
+            4 * (count_parameters(shape, config.model.lora) - count_parameters(shape)) // devices
+        )
     rows, answer = config.grpo.micro_batch_size // mesh.fsdp, config.prompt.max_tokens
     prompts = rows // config.grpo.completions
     tokens = prompts * prompt + rows * answer
-    width = _BYTES[config.model.dtype]
-    pairs = prompts * _scores_at_once(prompt, prompt)
-    pairs += rows * _scores_at_once(answer, prompt + answer)
-    scores = pairs * shape.num_attention_heads // mesh.tensor * 4
-    layer = tokens * (14 * shape.hidden_size + 3 * shape.intermediate_size) * width + 2 * scores
+    itemsize = _BYTES[config.model.dtype]
+    scores_per_head = prompts * _scores_at_once(prompt, prompt)
+    scores_per_head += rows * _scores_at_once(answer, prompt + answer)
+    scores = scores_per_head * shape.num_attention_heads // mesh.tensor * 4
+    layer = tokens * (14 * shape.hidden_size + 3 * shape.intermediate_size) * itemsize + 2 * scores
     layers, per_layer = shape.num_hidden_layers, layer
     if config.model.remat:
-        attended = shape.num_attention_heads * shape.head_dim // mesh.tensor
-        more = attended if config.model.remat == "all_but_attention" else 0
-        per_layer = tokens * (shape.hidden_size + more) * width
+        kept = shape.hidden_size
+        if config.model.remat == "all_but_attention":
+            kept += shape.num_attention_heads * shape.head_dim // mesh.tensor
+        per_layer = tokens * kept * itemsize
     kernels = config.model.dtype == "bfloat16"  # on devices that support them
     logits = LOGITS_BYTES_BESIDE_KERNELS if kernels else LOGITS_BYTES
-    adapted = config.model.lora is not None
-    reference = trainable if adapted else count_parameters(shape) * width // devices
+    has_adapters = config.model.lora is not None
+    reference = trainable if has_adapters else count_parameters(shape) * itemsize // devices
     return {
         "weights": weights,
-        **({"adapters": trainable} if adapted else {}),
+        **({"adapters": trainable} if has_adapters else {}),
         **({"reference for KL": reference} if config.grpo.kl_coefficient else {}),
         "optimizer": 2 * trainable,
         "gradients": 2 * trainable,
         "activations": layers * per_layer + (layer if config.model.remat else 0),
-        "output layer": shape.vocab_size * shape.hidden_size * (width + 4) // mesh.tensor,
+        "output layer": shape.vocab_size * shape.hidden_size * (itemsize + 4) // mesh.tensor,
         "logits": min(logits, rows * answer * shape.vocab_size * 4) * 3,
     }
 
 
 def _scores_at_once(queries: int, keys: int) -> int:
-    """Return the number of attention scores per head that are in memory at once."""
+    """Return the number of attention scores per head in memory at once."""
     return BLOCK * BLOCK if keys > BLOCKWISE_ABOVE else queries * keys
 
 
 def print_preview(config: RunConfig, weights: Path | None = None) -> None:
-    """Print the stages, the shapes and tokens of batches, and the memory per device.
+    """Print the stages of a run, the shapes and tokens of its batches, and its device memory.
 
     `weights` is a model folder that replaces `model.pretrained`.
 

@@ -1,4 +1,8 @@
-"""Fork a run: start it with a copy of another run's first round, before any design."""
+"""Forks of runs: a new run starts with a copy of another run's first stage, before its design.
+
+The runs of a study differ in their engineers only, so they can share the warm start, the first
+training and the first validation.
+"""
 
 import shutil
 from pathlib import Path
@@ -12,9 +16,9 @@ from training.schema import EngineerChoice, RunConfig, Tracking, dump
 _SHARED_PHASES = ("warm_start", "pool", "train", "validate")
 
 
-def has_same_first_round(one: RunConfig, other: RunConfig) -> bool:
-    """Return whether two runs differ at most in their name, tracking and engineer."""
-    return _without_engineer(one) == _without_engineer(other)
+def has_same_first_round(first: RunConfig, second: RunConfig) -> bool:
+    """Return whether two configurations differ at most in name, tracking and engineer."""
+    return _without_engineer(first) == _without_engineer(second)
 
 
 def _without_engineer(config: RunConfig) -> RunConfig:
@@ -26,9 +30,12 @@ def _without_engineer(config: RunConfig) -> RunConfig:
 
 
 def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> None:
-    """Create `target` as the directory of a run of `config` that has validated its first stage.
+    """Atomically create the directory of a run that has validated its first stage.
 
-    The directory is created atomically.
+    Args:
+        source: A run that was stopped after its first stage.
+        target: The directory to create.
+        config: Configuration of the new run.
 
     Raises:
         UserError: `source` has another first round or was not stopped after its first stage, or
@@ -37,7 +44,9 @@ def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> N
     if not has_same_first_round(source.config(), config):
         raise UserError(f"{source.path}: its first round differs from the one of {config.name}")
     source.require_intact()
-    if {one.stage for one in source.updates()} != {1} or not source.stage(1).episodes.exists():
+    if {update.stage for update in source.updates()} != {1} or not source.stage(
+        1
+    ).episodes.exists():
         raise UserError(f"{source.path}: was not stopped after its first stage")
     if target.exists():
         raise UserError(f"{target}: already exists")
@@ -55,9 +64,10 @@ def _copy_first_round(source: RunDirectory, target: RunDirectory, config: RunCon
             shutil.copytree(
                 folder, target.path / folder.relative_to(source.path), ignore=without_digests
             )
-    for file in filter(File.exists, source.stage(1).training_files()):
+    for file in filter(File.exists, trained.training_files()):
         shutil.copyfile(file.path, target.stage(1).path / file.path.name)
     target.metrics.write(source.metrics.read())
-    target.timings.write([one for one in source.timings.read() if one.phase in _SHARED_PHASES])
+    timings = source.timings.read()
+    target.timings.write([timing for timing in timings if timing.phase in _SHARED_PHASES])
     TextFile(target.config_file).write(dump(config))
     target.write_digest_list()

@@ -9,9 +9,11 @@ from training.run.records import EpisodeRecord, GateRecord, UpdateMetrics
 from training.schema import RunConfig
 
 WINDOW = 10
-"""Number of consecutive updates that must show a problem, or all updates of a shorter stage."""
+"""Number of consecutive updates that must show a problem; shorter stages need all updates."""
 
-FEW_READABLE, MANY_CUT, ALMOST_ALL = 0.05, 0.25, 0.95
+MIN_READABLE = 0.05
+MAX_TRUNCATED = 0.25
+MAX_ZERO_VARIANCE = 0.95
 
 Cause = Literal["unreadable", "cut_off", "no_variance", "no_gradient", "fell"]
 
@@ -37,71 +39,86 @@ def find_problems(
 ) -> list[Finding]:
     """Return the problems of a run's stages, at most one per stage and cause.
 
-    Additional updates can only add findings. Updates are in order; answers to the validation set
-    and gates are by stage.
+    Additional updates can only add findings.
+
+    Args:
+        config: The run's configuration.
+        updates: Metrics of updates, in order.
+        answers: Answers to the validation set, by stage.
+        gates: Gate records, by stage.
     """
     answers, gates = answers or {}, gates or {}
     findings: dict[tuple[int, Cause], Finding] = {}
     for stage in sorted({*(update.stage for update in updates), *answers, *gates}):
-        trained = _of_training(config, stage, [one for one in updates if one.stage == stage])
-        validated = _of_answers(config, stage, answers.get(stage, ()))
-        for finding in [*trained, *validated, *_of_gate(stage, gates.get(stage))]:
+        stage_updates = [update for update in updates if update.stage == stage]
+        for finding in [
+            *_find_training_problems(config, stage, stage_updates),
+            *_find_answer_problems(config, stage, answers.get(stage, ())),
+            *_find_gate_problems(stage, gates.get(stage)),
+        ]:
             findings.setdefault((stage, finding.cause), finding)
     return list(findings.values())
 
 
 def summarize(findings: Sequence[Finding]) -> list[str]:
-    """Return one line per cause: the first stage's facts, the other stages and the advice."""
+    """Return one line per cause, with the fact of the first stage and the other stages."""
     by_cause: dict[Cause, list[Finding]] = {}
     for finding in findings:
         by_cause.setdefault(finding.cause, []).append(finding)
     lines = []
     for first, *others in by_cause.values():
-        stages = ", ".join(str(one.stage) for one in others)
+        stages = ", ".join(str(finding.stage) for finding in others)
         also = f" Also in stage{'s'[: len(others) - 1]} {stages}." if others else ""
         lines.append(f"Stage {first.stage}: {first.fact}.{also} {first.advice}.")
     return lines
 
 
 def print_findings(new: Sequence[Finding], old: Sequence[Finding] = ()) -> Sequence[Finding]:
-    """Print the new findings whose stage and cause are not in `old`, and return all new ones."""
-    places = {(finding.stage, finding.cause) for finding in old}
+    """Print the findings in `new` whose stage and cause are not in `old`, and return `new`."""
+    printed = {(finding.stage, finding.cause) for finding in old}
     for finding in new:
-        if (finding.stage, finding.cause) not in places:
+        if (finding.stage, finding.cause) not in printed:
             console.print(str(finding), style="yellow", soft_wrap=True)
     return new
 
 
-def _of_training(config: RunConfig, stage: int, updates: Sequence[UpdateMetrics]) -> list[Finding]:
-    def readable(one: UpdateMetrics) -> bool:
-        return one.parsed_rate >= FEW_READABLE
+def _find_training_problems(
+    config: RunConfig, stage: int, updates: Sequence[UpdateMetrics]
+) -> list[Finding]:
+    def is_readable(update: UpdateMetrics) -> bool:
+        return update.parsed_rate >= MIN_READABLE
 
-    def idle(one: UpdateMetrics) -> bool:
-        replaced = (one.replaced_boards or 0) / config.grpo.prompts_per_update
-        return readable(one) and one.zero_variance_share - replaced >= ALMOST_ALL
+    def is_truncated(update: UpdateMetrics) -> bool:
+        return is_readable(update) and update.truncated_share >= MAX_TRUNCATED
+
+    def has_no_variance(update: UpdateMetrics) -> bool:
+        replaced = (update.replaced_boards or 0) / config.grpo.prompts_per_update
+        no_variance = update.zero_variance_share - replaced >= MAX_ZERO_VARIANCE
+        return is_readable(update) and no_variance
+
+    def has_no_gradient(update: UpdateMetrics) -> bool:
+        return update.grad_norm == 0 and is_readable(update) and not has_no_variance(update)
 
     findings: list[Finding] = []
 
     def add(cause: Cause, fact: str, advice: str, rows: Sequence[UpdateMetrics]) -> None:
-        where = f"in updates {rows[0].update} to {rows[-1].update}, {fact}"
-        findings.append(Finding(stage, cause, where, advice))
+        fact = f"in updates {rows[0].update} to {rows[-1].update}, {fact}"
+        findings.append(Finding(stage, cause, fact, advice))
 
     window = min(WINDOW, config.updates_per_stage)
-    if rows := _in_a_row(updates, lambda one: not readable(one), window):
-        cut = _mean(rows, "truncated_share")
+    if rows := _first_streak(updates, lambda update: not is_readable(update), window):
+        truncated = _mean(rows, "truncated_share")
         fact = f"{_mean(rows, 'parsed_rate'):.0%} of the answers are readable"
-        add("unreadable", fact, _unreadable_advice(config, cut), rows)
-    if rows := _in_a_row(updates, lambda u: readable(u) and u.truncated_share >= MANY_CUT, window):
+        add("unreadable", fact, _unreadable_advice(config, truncated), rows)
+    if rows := _first_streak(updates, is_truncated, window):
         share = f"{_mean(rows, 'truncated_share'):.0%} of the answers"
-        add("cut_off", f"{share} {_limit(config)}", _CUT_ADVICE, rows)
-    if rows := _in_a_row(updates, idle, window):
+        add("cut_off", f"{share} {_truncation_fact(config)}", _TRUNCATION_ADVICE, rows)
+    if rows := _first_streak(updates, has_no_variance, window):
         valid = _mean(rows, "valid_rate")
         share = f"{_mean(rows, 'zero_variance_share'):.0%} of the groups"
         fact = f"{share} have equal rewards, so nothing is learned ({valid:.0%} of answers valid)"
         add("no_variance", fact, _variance_advice(valid), rows)
-    if rows := _in_a_row(
-        updates, lambda one: one.grad_norm == 0 and readable(one) and not idle(one), window
-    ):
+    if rows := _first_streak(updates, has_no_gradient, window):
         advice = "Try model.dtype=float32, and look at the options of the loss (grpo.*)"
         if config.grpo.mask_truncated and _mean(rows, "truncated_share") > 0:
             advice = "grpo.mask_truncated leaves cut answers out: raise prompt.max_tokens"
@@ -109,21 +126,24 @@ def _of_training(config: RunConfig, stage: int, updates: Sequence[UpdateMetrics]
     return findings
 
 
-def _of_answers(config: RunConfig, stage: int, answers: Sequence[EpisodeRecord]) -> list[Finding]:
+def _find_answer_problems(
+    config: RunConfig, stage: int, answers: Sequence[EpisodeRecord]
+) -> list[Finding]:
     if not answers:
         return []
     count = len(answers)
-    readable, cut = (sum(getattr(answer, f) for answer in answers) for f in ("parsed", "truncated"))
-    if readable / count < FEW_READABLE:
+    readable = sum(answer.parsed for answer in answers)
+    truncated = sum(answer.truncated for answer in answers)
+    if readable / count < MIN_READABLE:
         fact = f"{readable} of {count} validation answers are readable"
-        return [Finding(stage, "unreadable", fact, _unreadable_advice(config, cut / count))]
-    if cut / count >= MANY_CUT:
-        fact = f"{cut} of {count} validation answers {_limit(config)}"
-        return [Finding(stage, "cut_off", fact, _CUT_ADVICE)]
+        return [Finding(stage, "unreadable", fact, _unreadable_advice(config, truncated / count))]
+    if truncated / count >= MAX_TRUNCATED:
+        fact = f"{truncated} of {count} validation answers {_truncation_fact(config)}"
+        return [Finding(stage, "cut_off", fact, _TRUNCATION_ADVICE)]
     return []
 
 
-def _of_gate(stage: int, gate: GateRecord | None) -> list[Finding]:
+def _find_gate_problems(stage: int, gate: GateRecord | None) -> list[Finding]:
     if gate is None:
         return []
     low, high = gate.comparison.interval()
@@ -137,42 +157,42 @@ def _of_gate(stage: int, gate: GateRecord | None) -> list[Finding]:
     return [Finding(stage, "fell", f"the valid rate fell by {fall}{restored}", advice)]
 
 
-def _in_a_row(
-    updates: Sequence[UpdateMetrics], holds: Callable[[UpdateMetrics], bool], least: int
+def _first_streak(
+    updates: Sequence[UpdateMetrics], holds: Callable[[UpdateMetrics], bool], min_length: int
 ) -> list[UpdateMetrics]:
-    """Return the first series of at least `least` consecutive updates for which `holds` is true."""
+    """Return the first `min_length` or more consecutive updates for which `holds` is true."""
     rows: list[UpdateMetrics] = []
     for update in updates:
         if holds(update):
             rows.append(update)
-        elif len(rows) >= least:
+        elif len(rows) >= min_length:
             break
         else:
             rows = []
-    return rows if len(rows) >= least else []
+    return rows if len(rows) >= min_length else []
 
 
 def _mean(rows: Sequence[UpdateMetrics], field: str) -> float:
     return sum(getattr(row, field) for row in rows) / len(rows)
 
 
-_CUT_ADVICE = "Raise prompt.max_tokens, or ask for shorter answers (reward.overlong_buffer)"
+_TRUNCATION_ADVICE = "Raise prompt.max_tokens, or ask for shorter answers (reward.overlong_buffer)"
 
 
-def _limit(config: RunConfig) -> str:
+def _truncation_fact(config: RunConfig) -> str:
     return f"are cut off at prompt.max_tokens = {config.prompt.max_tokens}"
 
 
-def _unreadable_advice(config: RunConfig, cut: float) -> str:
-    if cut >= 0.5:
-        return f"{cut:.0%} {_limit(config)}: raise it, or ask for shorter answers"
+def _unreadable_advice(config: RunConfig, truncated: float) -> str:
+    if truncated >= 0.5:
+        return f"{truncated:.0%} {_truncation_fact(config)}: raise it, or ask for shorter answers"
     return (
         "Read a few of them in the report, then try another prompt.style or prompt.template, "
         "prompt.chat or a warm_start"
     )
 
 
-def _variance_advice(valid: float) -> str:
-    if valid < 0.5:
+def _variance_advice(valid_rate: float) -> str:
+    if valid_rate < 0.5:
         return "Try easier instances (environment.initial), a warm_start or more grpo.completions"
     return "Try harder instances (environment.initial) or a higher sampling.temperature"

@@ -16,13 +16,16 @@ LOCK = ".lock"
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[int]:
-    """Lock a folder for this process and the processes that inherit the yielded descriptor.
+    """Lock a folder for this process and the processes that inherit the lock's descriptor.
 
-    While the lock is held, the folder's file `.lock` contains the process id, the host and the
-    start time.
+    While the folder is locked, its file `.lock` contains the process id, the host and the start
+    time.
+
+    Yields:
+        The file descriptor of the lock.
 
     Raises:
-        UserError: Another process holds the lock; the message names it.
+        UserError: Another process holds the lock; the message names the process.
     """
     file = folder / LOCK
     try:
@@ -34,8 +37,8 @@ def lock_folder(folder: Path) -> Iterator[int]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UserError(
-                f"{folder}: is in use by {_holder(file)}, or by a process that this one has "
-                "started; wait for it or end it"
+                f"{folder}: is in use by {_describe_holder(file)}, or by a process that this one "
+                "has started; wait for it or end it"
             ) from error
         except OSError as error:
             raise UserError(f"{file}: can't be locked: {error.strerror}") from error
@@ -54,7 +57,7 @@ def lock_folder(folder: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _holder(file: Path) -> str:
+def _describe_holder(file: Path) -> str:
     try:
         holder = json.loads(file.read_text(encoding="utf-8"))
         return f"process {holder['pid']} on {holder['host']} since {holder['since']}"

@@ -29,8 +29,8 @@ class _Console(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print; escape control characters in plain text."""
-        plain = [escape_controls(one) if isinstance(one, str) else one for one in objects]
-        super().print(*plain, **options)
+        escaped = [escape_controls(item) if isinstance(item, str) else item for item in objects]
+        super().print(*escaped, **options)
 
     @property
     def size(self) -> ConsoleDimensions:
@@ -44,10 +44,10 @@ class _Console(Console):
 
 
 class _Output(_Console):
-    """Standard output; on a terminal that shows progress, lines are printed above the bar."""
+    """Standard output; on a terminal, lines are printed above any progress bar."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        if _shown and self.is_terminal:
+        if _active_statuses and self.is_terminal:
             status_console.print(*objects, **options)
         else:
             super().print(*objects, **options)
@@ -57,27 +57,27 @@ console = _Output(highlight=False)
 status_console = _Console(highlight=False, stderr=True)
 """Standard error, for progress and status messages."""
 
-_shown: list[str] = []
-"""The status texts shown in the terminal's last line."""
+_active_statuses: list[str] = []
+"""The texts of the status lines and progress bars in the terminal."""
 
 
 @contextmanager
-def _showing(words: str) -> Iterator[None]:
-    """Print standard output above the status line if standard error is a terminal."""
+def _reserve_status_line(text: str) -> Iterator[None]:
+    """Print standard output above the status line during the block, on a terminal."""
     if not status_console.is_terminal:
         yield
         return
-    _shown.append(words)
+    _active_statuses.append(text)
     try:
         yield
     finally:
-        _shown.pop()
+        _active_statuses.pop()
 
 
 @contextmanager
-def show_status(words: str) -> Iterator[Callable[[str], None]]:
+def show_status(text: str) -> Iterator[Callable[[str], None]]:
     """Show a status text on a terminal; yield a function that replaces the text."""
-    with _showing(words), status_console.status(words) as status:
+    with _reserve_status_line(text), status_console.status(text) as status:
         yield status.update
 
 
@@ -90,7 +90,7 @@ def track(
     On a terminal this is a progress bar, otherwise one line every ten seconds.
 
     Yields:
-        A function `(done, note="")` that updates the display.
+        A function `(done, note="")` that sets the number of completed units.
     """
     if status_console.is_terminal:
         columns = (
@@ -102,54 +102,61 @@ def track(
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        began = time.monotonic()
-        with _showing(title), Progress(*columns, console=status_console) as bar:
+        start_time = time.monotonic()
+        with _reserve_status_line(title), Progress(*columns, console=status_console) as bar:
             task = bar.add_task(title, total=total, completed=start, note="", rate="")
 
             def show(done: int, note: str = "") -> None:
-                rate = format_speed(done - start, time.monotonic() - began, unit)
+                rate = format_speed(done - start, time.monotonic() - start_time, unit)
                 bar.update(task, completed=done, note=note, rate=rate)
 
             yield show
         return
 
-    began = last = time.monotonic()
+    start_time = last = time.monotonic()
     newest = (start, "")
-    written: tuple[int, str] | None = None
+    printed: tuple[int, str] | None = None
 
-    def line() -> None:
-        nonlocal written
-        written = done, note = newest
-        seconds = time.monotonic() - began
+    def print_line() -> None:
+        nonlocal printed
+        printed = done, note = newest
+        seconds = time.monotonic() - start_time
         rate = format_speed(done - start, seconds, unit)
-        words = f"{title:<24} {done:>5}/{total}  {rate}  {seconds:5.0f} s  {note}"
-        status_console.print(words.rstrip(), soft_wrap=True, markup=False)
+        text = f"{title:<24} {done:>5}/{total}  {rate}  {seconds:5.0f} s  {note}"
+        status_console.print(text.rstrip(), soft_wrap=True, markup=False)
 
     def advance(done: int, note: str = "") -> None:
         nonlocal last, newest
         newest = (done, note)
         if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
-            line()
+            print_line()
             last = time.monotonic()
 
     yield advance
-    if newest != written:
-        line()
+    if newest != printed:
+        print_line()
 
 
 def format_speed(count: int, seconds: float, unit: str = "") -> str:
-    """Return a rate as text: per second, or seconds per item if one takes over a second."""
-    what = f" {unit}/s" if unit else "/s"
+    """Return a speed as text: units per second, or seconds per unit if one takes over a second."""
+    suffix = f" {unit}/s" if unit else "/s"
     if count <= 0 or seconds <= 0:
-        return f"0{what}"
+        return f"0{suffix}"
     each = seconds / count
     if each > 1.0:
         return f"{each:.1f} s each" if each < 10 else f"{each:,.0f} s each"
-    return (f"{count / seconds:.1f}" if each > 0.1 else f"{count / seconds:,.0f}") + what
+    return (f"{count / seconds:.1f}" if each > 0.1 else f"{count / seconds:,.0f}") + suffix
 
 
 def new_table(title: str, first: str, *others: str, left: int = 1) -> Table:
-    """Return a table with these column heads; columns after the first `left` are right-aligned."""
+    """Return an empty table.
+
+    Args:
+        title: The table's title.
+        first: The heading of the first column.
+        others: The headings of the other columns.
+        left: Number of left-aligned columns; the others are right-aligned.
+    """
     table = Table(title=title, title_justify="left")
     for number, head in enumerate((first, *others)):
         table.add_column(head, justify="left" if number < left else "right", overflow="fold")

@@ -11,7 +11,10 @@ ISR = "ISR"
 
 
 def format_rate(row: Rates, name: str) -> str:
-    """Return a rate ("valid", "best" or the key of a score) with its 95% interval, in per cent."""
+    """Return a rate with its 95% interval, in per cent.
+
+    `name` is "valid", "best" or the key of a score.
+    """
     successes = row.successes(name)
     low, high = wilson_interval(successes, row.count)
     return format_interval(successes / row.count, float(low), float(high))
@@ -25,7 +28,7 @@ def format_interval(share: float, low: float, high: float) -> str:
 def format_isr(row: Rates) -> str | None:
     """Return the ISR in per cent, or None in environments without agents.
 
-    It has no Wilson interval, because it is a mean of fractions.
+    The ISR is a mean of fractions, so it has no Wilson interval.
     """
     return None if row.isr is None else f"{100 * row.isr:.1f}"
 

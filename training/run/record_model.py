@@ -11,7 +11,7 @@ from pydantic import (
 )
 
 Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
-# Bounded so that means over updates are finite.
+# The bounds keep means over updates finite.
 Bounded = Annotated[float, Field(ge=-1e9, le=1e9)]
 Rate = Annotated[float, Field(ge=0.0, le=1.0)]
 Reward = Annotated[float, Field(ge=0.0)]
@@ -23,13 +23,13 @@ R = TypeVar("R", bound="Record")
 
 
 class Record(BaseModel):
-    """The content of a file or of one line: frozen, without unknown keys and NaN."""
+    """The content of a file or of a line: immutable, without unknown keys or NaN."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_serializer(mode="wrap")
-    def _without_missing(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit fields that are None by default."""
+    def _omit_default_none(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit fields with the value None if None is their default."""
         fields = type(self).model_fields
         plain: dict[str, Any] = dump(self)
         return {
@@ -40,5 +40,5 @@ class Record(BaseModel):
 
 
 def six_digits(value: Any) -> float:
-    """Round a number to six significant digits, the precision of float32 results in files."""
+    """Round a number to six significant digits, about the precision of float32."""
     return float(f"{float(value):.6g}")

@@ -20,7 +20,7 @@ from training.run.record_model import six_digits as six_digits
 
 
 class RequestOutcome(Record):
-    """The outcome of a request for boards; an entry of `shortfalls.json` if some are missing."""
+    """The outcome of a request for boards; `shortfalls.json` lists unfilled requests."""
 
     size: int
     hole_ratio: Rate
@@ -46,7 +46,7 @@ class RequestOutcome(Record):
 
 
 class GateRecord(Record):
-    """`gate.json`: the comparison of a stage with its starting point, and any rollback."""
+    """`gate.json`: the comparison of a stage with its initial weights, and any rollback."""
 
     reference: Count  # stage whose weights this stage started from
     comparison: PairedComparison
@@ -66,14 +66,14 @@ class StoredHistory(StageHistory):
 
 
 class StartRecord(Record):
-    """`start.json` of stage 0: the engineer's knowledge of the run that this run started from."""
+    """`start.json` of stage 0: the history of the run that this run started from."""
 
     history: tuple[StoredHistory, ...]
-    """Stages of the earlier run, oldest first; the last one has number 0."""
+    """Stages of the earlier run, oldest first; the last one is number 0."""
     decision: HowDecided  # origin of the first stage's configuration
     designed_from: StoredConfiguration | None
-    """Configuration from which that one was designed; None: it was not designed, or the earlier
-    configuration is not allowed in this run."""
+    """Configuration in force when the first stage's configuration was designed. None: it was not
+    designed, or the earlier configuration is not allowed in this run."""
 
 
 class DesignUpdateRecord(Record):
@@ -84,7 +84,7 @@ class DesignUpdateRecord(Record):
     designs: Count  # answers to the stage's context
     usable: Count  # designs that passed the review
     reward_mean: Reward
-    """Mean of the atlas's estimate of 4 p(1-p), which may exceed 1; 0 if unusable."""
+    """Mean of the atlas's estimate of 4 p(1-p), which may exceed 1. Unusable designs count as 0."""
     reward_best: Reward
     tokens: Count  # generated tokens
     atlas_rollouts: Count  # answers drawn for the atlas in the first update
@@ -103,16 +103,17 @@ class AtlasRecord(Record):
 
 
 def make_record(record: type[R], /, **values: Any) -> R:
-    """Return a record of measured values; raise a `UserError` if one is invalid, such as NaN."""
+    """Return a record of measurements; raise a `UserError` if a value is invalid, such as NaN."""
     try:
         return record(**values)
     except ValidationError as error:
-        place = ", ".join(f"{name} {values[name]}" for name in ("stage", "step") if name in values)
-        raise UserError(f"metrics of {place}: {'; '.join(format_validation_errors(error))}") from error
+        position = [f"{name} {values[name]}" for name in ("stage", "step") if name in values]
+        problems = "; ".join(format_validation_errors(error))
+        raise UserError(f"metrics of {', '.join(position)}: {problems}") from error
 
 
 class WarmStartMetrics(Record):
-    """A line of `metrics.jsonl` for ten warm-start steps; losses without a step are omitted."""
+    """A line of `metrics.jsonl` for ten warm-start steps."""
 
     phase: Literal["warm_start"] = "warm_start"
     step: Count
@@ -139,7 +140,7 @@ class GroupMetrics(Tally):
 
 
 class PicksRecord(Record):
-    """`picks.json`: the policy's results on the pool from which a stage's boards were picked."""
+    """`picks.json`: the policy's results on the pool of boards that a stage selects from."""
 
     stage: Count
     answers: Annotated[Count, Field(ge=1)]  # answers per board
@@ -171,13 +172,14 @@ class UpdateMetrics(Record):
     """Mean KL divergence to the reference, nats per token, if the loss includes it."""
     overlong_penalty: Reward | None = None  # mean length penalty, with reward.overlong_buffer
     resampled_boards: Count | None = None
-    """Additional instances answered as replacements, with grpo.resamples."""
+    """Additional instances sampled as replacements, with grpo.resamples."""
     replaced_boards: Count | None = None
     """Replaced instances with equal rewards, with grpo.resamples."""
     weight_version: Annotated[str, Field(pattern=r"^[0-9a-f]{8}$")] | None = None
     """Version (checksum) of the weights that drew the completions."""
     rollout_lag: Count | None = None
-    """Updates between those weights and the updated ones, with grpo.prefetch."""
+    """Updates between the weights that drew the completions and the updated ones, with
+    grpo.prefetch."""
     rehearsal_loss: float | None = None  # loss on rehearsed designs, nats per token
     board_valid: tuple[Count, ...] | None = None  # valid answers per board, with engineer.picking
 
@@ -198,7 +200,7 @@ class TimingRecord(Record):
     update: Count | None = None  # phase train only: number of the update
     step: Count
     seconds: dict[str, Seconds]
-    generated_tokens: Count | None = None  # tokens generated in its rollouts
+    generated_tokens: Count | None = None  # tokens generated in the update's rollouts
     tokens_per_second: NonNegative | None = None
     """Generated tokens per second of sampling; None with grpo.prefetch."""
     mfu: NonNegative | None = None  # model FLOP/s utilization of loss and gradient; None if unknown
@@ -208,7 +210,7 @@ class TimingRecord(Record):
 
 
 class SummaryRecord(Record):
-    """`summary.json`: the final results; only a finished run has it."""
+    """`summary.json`: the results of a finished run."""
 
     finished: Literal[True] = True
     name: str

@@ -1,4 +1,4 @@
-"""Random keys of a run, derived from its seed, a stream and a place in the run.
+"""Random keys of a run, derived from its seed, a stream and indices such as stage and update.
 
 No draw depends on an earlier one, so a resumed run draws the same numbers as an uninterrupted one.
 """
@@ -19,23 +19,26 @@ STREAMS = {
     "design_learning": 10,
     "pool": 11,
 }
-"""The purposes of random numbers, each with a unique number."""
+"""The unique number of each stream of random numbers, by name."""
 
 
-def derive_key(seed: int, stream: str, *place: int) -> jax.Array:
-    """Return the typed JAX key for a stream and a place.
+def derive_key(seed: int, stream: str, *indices: int) -> jax.Array:
+    """Return the typed JAX key for a stream and indices.
 
-    The stream is a key of `STREAMS`, and the place is, for example, (stage, update).
+    Args:
+        seed: The run's seed.
+        stream: A key of `STREAMS`.
+        indices: Indices of the draw in the run, such as the stage and the update.
     """
     key = jax.random.fold_in(threefry_key(seed), STREAMS[stream])
-    for number in place:
-        key = jax.random.fold_in(key, number)
+    for index in indices:
+        key = jax.random.fold_in(key, index)
     return key
 
 
-def derive_seed(seed: int, stream: str, *place: int) -> int:
-    """Return the integer seed below 2**63 for a stream and a place; see `derive_key`."""
-    return seed_from_key(derive_key(seed, stream, *place))
+def derive_seed(seed: int, stream: str, *indices: int) -> int:
+    """Return the integer seed below 2**63 for a stream and indices; see `derive_key`."""
+    return seed_from_key(derive_key(seed, stream, *indices))
 
 
 def seed_from_key(key: jax.Array) -> int:

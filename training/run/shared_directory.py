@@ -1,7 +1,7 @@
-"""A run's directory in a run of several processes.
+"""The directory of a run that several processes share.
 
-The first process writes the run's files; the others work on copies. All processes share the
-folders of weights.
+Process 0 writes the run's files, and the other processes work on copies. All processes use the
+same folders of weights.
 """
 
 import shutil
@@ -24,9 +24,9 @@ from training.run.lock import lock_folder
 from training.run.progress import console, status_console
 from training.schema import RunConfig, dump
 
-_WEIGHTS = ("checkpoints", "initial", "engine", "policy", "adapters")
-_TRACKED = ("tensorboard", "wandb", "wandb.id", "profile")
-_NOT_COPIED = (*_WEIGHTS, *_TRACKED, "report.html", ".*")
+_WEIGHT_FOLDERS = ("checkpoints", "initial", "engine", "policy", "adapters")
+_TRACKER_FILES = ("tensorboard", "wandb", "wandb.id", "profile")
+_NOT_COPIED = (*_WEIGHT_FOLDERS, *_TRACKER_FILES, "report.html", ".*")
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
     """Claim and lock a run's directory.
 
     Yields:
-        The directory as this process sees it, and whether the run already existed.
+        The directory or this process's copy of it, and whether the run already existed.
 
     Raises:
         UserError: See `RunDirectory.claim`, `lock_folder` and `require_shareable`.
@@ -50,21 +50,21 @@ def open_run(config: RunConfig, path: Path) -> Iterator[tuple[RunDirectory, bool
             existed = directory.claim(config)
             stack.enter_context(lock_folder(path))
             remove_temporary_files_below(path)
-            if directory.digest_list.entries() is not None:
+            if directory.digests.entries() is not None:
                 directory.require_intact()
                 return existed
             directory.write_digest_list()
             if existed:
                 console.print(
-                    f"{directory.digest_list.file}: is missing; created from the run's current files.",
+                    f"{directory.digests.file}: is missing; created from the run's current files.",
                     style="yellow",
                     soft_wrap=True,
                 )
             return existed
 
         existed: bool = broadcast_from_first("the claim of the run's directory", claim)
-        local_path = path if is_first() else _copy(path, stack)
-        wait_for_all("the files of the run")  # they may change from here on
+        local_path = path if is_first() else _copy_small_files(path, stack)
+        wait_for_all("the files of the run")  # process 0 may now change them
         yield RunDirectory(local_path, path), existed
 
 
@@ -82,8 +82,8 @@ def require_shareable(config: RunConfig) -> None:
         )
 
 
-def _copy(path: Path, stack: ExitStack) -> Path:
-    """Copy the small files of a run, and silence this process's output."""
+def _copy_small_files(path: Path, stack: ExitStack) -> Path:
+    """Copy all files of a run except weights, and silence this process's output."""
     if not RunDirectory(path).config_file.exists():
         raise UserError(
             f"{path}: this process finds no run there; --run-dir must be on a file system that all "

@@ -1,4 +1,4 @@
-"""Throughput and memory of updates for `timings.jsonl`; these numbers are not reproducible."""
+"""Throughput and memory use of updates, for `timings.jsonl`."""
 
 import resource
 import sys
@@ -33,7 +33,7 @@ PEAK_TFLOPS = {
 
 @dataclass
 class UpdateWork:
-    """Counters of the work in one update."""
+    """The work of one update, accumulated over its rollouts."""
 
     generated_tokens: int = 0
     model_flops: float = 0.0  # see `training.learner.flops`
@@ -44,9 +44,9 @@ def compute_timing_fields(
 ) -> dict[str, Any]:
     """Return the fields of a `TimingRecord` other than its seconds.
 
-    With `grpo.prefetch`, the sampling speed is omitted. The model FLOP/s utilization (MFU) relates
-    the FLOPs of loss and gradient to the trainer devices' peak during `seconds["update"]`, which
-    includes packing and compilation.
+    With `grpo.prefetch`, the sampling speed is omitted. The model FLOP/s utilization (MFU) divides
+    the FLOPs of loss and gradient by the FLOPs that the trainer's devices could compute at their
+    peak during `seconds["update"]`, which includes packing and compilation.
     """
     fields: dict[str, Any] = {"generated_tokens": work.generated_tokens}
     if seconds.get("rollout") and not config.grpo.prefetch:
@@ -56,18 +56,19 @@ def compute_timing_fields(
         mesh = config.model.mesh
         peak_flops = peak * 1e12 * mesh.fsdp * mesh.tensor * seconds["update"]
         fields["mfu"] = six_digits(work.model_flops / peak_flops)
-    memory = [device.memory_stats() or {} for device in jax.local_devices()]
-    if peaks := [one["peak_bytes_in_use"] for one in memory if "peak_bytes_in_use" in one]:
+    statistics = [device.memory_stats() or {} for device in jax.local_devices()]
+    peaks = [row["peak_bytes_in_use"] for row in statistics if "peak_bytes_in_use" in row]
+    if peaks:
         fields["device_gib"] = six_digits(max(peaks) / _GIB)
-    peak_of_process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    kibibytes = peak_of_process // 1024 if sys.platform == "darwin" else peak_of_process
+    peak_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    kibibytes = peak_rss // 1024 if sys.platform == "darwin" else peak_rss
     fields["host_gib"] = six_digits(kibibytes / 2**20)
     return fields
 
 
 def peak_tflops(device: jax.Device, dtype: str) -> float | None:
-    """Return a device's peak in TFLOP/s, or None if it is unknown for this dtype."""
+    """Return a device's peak in TFLOP/s for a dtype, or None if it is unknown."""
     if dtype != "bfloat16":
         return None
-    beginnings = [name for name in PEAK_TFLOPS if device.device_kind.startswith(name)]
-    return PEAK_TFLOPS[max(beginnings, key=len)] if beginnings else None
+    prefixes = [name for name in PEAK_TFLOPS if device.device_kind.startswith(name)]
+    return PEAK_TFLOPS[max(prefixes, key=len)] if prefixes else None

@@ -1,4 +1,4 @@
-"""Logging of a run's numbers to TensorBoard and Weights & Biases."""
+"""Logging of a run's metrics to TensorBoard and Weights & Biases."""
 
 import importlib
 import os
@@ -17,10 +17,10 @@ from training.run.directory import RunDirectory
 from training.run.records import TimingRecord, UpdateMetrics, WarmStartMetrics
 from training.schema import RunConfig
 
-_PLACE = frozenset({"phase", "stage", "update", "step"})
+_POSITION_KEYS = frozenset({"phase", "stage", "update", "step"})
 
 Writer = Callable[[int, Mapping[str, float]], None]
-"""A function of a run's step and of numbers by name."""
+"""A function that logs a step's numbers by name."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,16 @@ class Trackers:
 
     writers: Sequence[Writer] = ()
 
-    def update(self, metrics: UpdateMetrics, timing: TimingRecord) -> None:
+    def log_update(self, metrics: UpdateMetrics, timing: TimingRecord) -> None:
         """Log one update, such as `train/by_group/3/valid` and `timing/seconds/rollout`."""
         self._log(metrics.step, {"train": metrics.model_dump(), "timing": timing.model_dump()})
 
-    def warm_start(self, metrics: WarmStartMetrics) -> None:
-        """Log warm-start steps, such as `warm_start/loss`."""
+    def log_warm_start(self, metrics: WarmStartMetrics) -> None:
+        """Log the mean of several warm-start steps, such as `warm_start/loss`."""
         self._log(metrics.step, {"warm_start": metrics.model_dump()})
 
-    def validation(self, step: int, rates: ValidationRecord) -> None:
-        """Log the rates of a validation in all and by group, such as `validation/3/valid`."""
+    def log_validation(self, step: int, rates: ValidationRecord) -> None:
+        """Log a validation's rates by group and in total, such as `validation/3/valid`."""
         values = {}
         for group, row in {**rates.groups, "all": rates.total}.items():
             counts = {"valid": row.valid, **row.scores}
@@ -46,7 +46,7 @@ class Trackers:
         self._log(step, {"validation": values})
 
     def _log(self, step: int, values: Mapping[str, Any]) -> None:
-        numbers = dict(_numbers(values)) if self.writers else {}
+        numbers = dict(_flatten_numbers(values)) if self.writers else {}
         for write in self.writers:
             write(step, numbers)
 
@@ -54,12 +54,12 @@ class Trackers:
 NO_TRACKERS = Trackers()
 
 
-def _numbers(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Yield the numbers of nested mappings by path, except a record's stage, update and step."""
+def _flatten_numbers(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Yield the numbers of nested mappings with their paths, except `_POSITION_KEYS`."""
     for key, value in values.items():
         if isinstance(value, Mapping):
-            yield from _numbers(value, f"{prefix}{key}/")
-        elif isinstance(value, int | float) and key not in _PLACE:
+            yield from _flatten_numbers(value, f"{prefix}{key}/")
+        elif isinstance(value, int | float) and key not in _POSITION_KEYS:
             yield f"{prefix}{key}", float(value)
 
 
@@ -67,7 +67,13 @@ def _numbers(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 def open_trackers(config: RunConfig, directory: RunDirectory, step: int) -> Iterator[Trackers]:
     """Open the trackers that a configuration enables.
 
-    `step` is the last step already logged.
+    Args:
+        config: The run's configuration.
+        directory: The run's directory, which receives the trackers' files.
+        step: The last logged step of a resumed run.
+
+    Yields:
+        The trackers.
 
     Raises:
         UserError: A tracker's library is not installed, or its account can't be used.
@@ -75,9 +81,9 @@ def open_trackers(config: RunConfig, directory: RunDirectory, step: int) -> Iter
     with ExitStack() as stack:
         writers = []
         if is_first() and config.tracking.tensorboard:
-            writers.append(stack.enter_context(_tensorboard(directory, step)))
+            writers.append(stack.enter_context(_open_tensorboard(directory, step)))
         if is_first() and config.tracking.wandb:
-            writers.append(stack.enter_context(_weights_and_biases(config, directory)))
+            writers.append(stack.enter_context(_open_wandb(config, directory)))
         yield Trackers(writers)
 
 
@@ -91,9 +97,9 @@ def profile_update(config: RunConfig, directory: RunDirectory, update: int) -> I
 
 
 @contextmanager
-def _tensorboard(directory: RunDirectory, step: int) -> Iterator[Writer]:
+def _open_tensorboard(directory: RunDirectory, step: int) -> Iterator[Writer]:
     """Write events through tensorboardX, which needs neither TensorFlow nor TensorBoard."""
-    library = _imported("tensorboardX", "tensorboard")
+    library = _import_library("tensorboardX", "tensorboard")
     # The suffix distinguishes files that were opened within the same second.
     names = {"purge_step": step + 1, "filename_suffix": f".{step}"}
     with library.SummaryWriter(str(directory.tensorboard), **names) as events:
@@ -107,9 +113,9 @@ def _tensorboard(directory: RunDirectory, step: int) -> Iterator[Writer]:
 
 
 @contextmanager
-def _weights_and_biases(config: RunConfig, directory: RunDirectory) -> Iterator[Writer]:
-    """Log to Weights & Biases, where a resumed run continues under the same id."""
-    wandb = _imported("wandb", "wandb")
+def _open_wandb(config: RunConfig, directory: RunDirectory) -> Iterator[Writer]:
+    """Log to Weights & Biases; a resumed run keeps its id."""
+    wandb = _import_library("wandb", "wandb")
     if not directory.wandb_id.exists():
         directory.wandb_id.write(secrets.token_hex(8))
     try:
@@ -136,7 +142,7 @@ def _weights_and_biases(config: RunConfig, directory: RunDirectory) -> Iterator[
     run.finish()
 
 
-def _imported(name: str, extra: str) -> Any:
+def _import_library(name: str, extra: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:

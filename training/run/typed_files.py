@@ -1,7 +1,7 @@
-"""Typed files: handles with the path and the value type of a file.
+"""Typed files: a path with the data model of its content.
 
-Files are written atomically, except logs, which grow line by line. Errors are raised as
-`UserError` and name the file.
+Files are written atomically, except logs, which grow line by line. All errors are `UserError`s
+that name the file.
 """
 
 import hashlib
@@ -33,59 +33,62 @@ class File:
     """A file that may not exist."""
 
     path: Path
-    digest_list: DigestList | None = field(default=None, kw_only=True, compare=False, repr=False)
-    """The run's digests, with which the file is compared whenever it is read."""
+    digests: DigestList | None = field(default=None, kw_only=True, compare=False, repr=False)
+    """Digests of the run's files; every read compares the file with its digest."""
 
-    grows: ClassVar[bool] = False  # whether lines are appended; the digest is optional then
+    grows: ClassVar[bool] = False  # whether lines are appended; such files need no digest
 
     def exists(self) -> bool:
         """Return whether the file exists; raise a `UserError` if it is listed but missing."""
         if self.path.exists():
             return True
-        if self.digest_list is not None:
-            self.digest_list.require_unlisted(self.path)
+        if self.digests is not None:
+            self.digests.require_unlisted(self.path)
         return False
 
     def remove(self) -> None:
         """Remove the file if it exists."""
-        if self.digest_list is not None:
-            self.digest_list.prepare_removal(self.path)
+        if self.digests is not None:
+            self.digests.prepare_removal(self.path)
         self.path.unlink(missing_ok=True)
 
-    def _content(self) -> bytes:
-        """Return the content after comparing it with its digest."""
-        with self._naming("read"):
-            if self.digest_list is not None:
-                require_inside(self.path, self.digest_list.root)
+    def _read_bytes(self) -> bytes:
+        """Return the file's bytes after comparing them with its digest."""
+        with self._convert_errors("read"):
+            if self.digests is not None:
+                require_inside(self.path, self.digests.root)
             content = self.path.read_bytes()
-        if self.digest_list is not None:
-            self.digest_list.check(self.path, content, optional=self.grows)
+        if self.digests is not None:
+            self.digests.check(self.path, content, optional=self.grows)
         return content
 
     def _write(self, text: str) -> None:
-        if self.digest_list is not None:
-            require_inside(self.path, self.digest_list.root)
+        if self.digests is not None:
+            require_inside(self.path, self.digests.root)
             if not self.grows:
                 digest = hashlib.sha256(text.encode()).hexdigest()
-                recorded = (self.digest_list.entries() or {}).get(self.digest_list.name(self.path))
+                recorded = (self.digests.entries() or {}).get(self.digests.name(self.path))
                 if recorded not in (None, digest):
                     self.remove()
-                self.digest_list.record(self.path, digest)
-        with self._naming("written"):
+                self.digests.record(self.path, digest)
+        with self._convert_errors("written"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_text_atomic(self.path, text)
 
     @contextmanager
-    def _naming(self, how: str) -> Iterator[None]:
-        """Raise errors of the block as a `UserError` that names the file."""
+    def _convert_errors(self, operation: str) -> Iterator[None]:
+        """Convert errors of the block to a `UserError` that names the file.
+
+        `operation` is the participle in the message: "read" or "written".
+        """
         try:
             yield
         except FileNotFoundError as error:
-            missing = how == "read"
-            problem = "is missing" if missing else f"can't be {how}: {error.strerror}"
-            raise UserError(f"{self.path}: {problem}") from error
+            if operation == "read":
+                raise UserError(f"{self.path}: is missing") from error
+            raise UserError(f"{self.path}: can't be {operation}: {error.strerror}") from error
         except OSError as error:
-            raise UserError(f"{self.path}: can't be {how}: {error.strerror}") from error
+            raise UserError(f"{self.path}: can't be {operation}: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise UserError(f"{self.path}: is not UTF-8 text: {error}") from error
 
@@ -96,8 +99,8 @@ class TextFile(File):
 
     def read(self) -> str:
         """Return the text with its original line endings."""
-        content = self._content()
-        with self._naming("read"):
+        content = self._read_bytes()
+        with self._convert_errors("read"):
             return content.decode("utf-8")
 
     def write(self, text: str) -> None:
@@ -107,13 +110,13 @@ class TextFile(File):
 
 @dataclass(frozen=True)
 class JsonFile(File, Generic[T]):
-    """A file with one JSON value, which `type` validates and serializes."""
+    """A file with one JSON value of type `type`."""
 
     type: TypeAdapter[T]
 
     def read(self) -> T:
         """Return the value."""
-        text = TextFile(self.path, digest_list=self.digest_list).read()
+        text = TextFile(self.path, digests=self.digests).read()
         try:
             return self.type.validate_python(load_json(text))
         except ValidationError as error:
@@ -129,7 +132,7 @@ class JsonFile(File, Generic[T]):
 
 @dataclass(frozen=True)
 class JsonLinesFile(File, Generic[T]):
-    """A file of JSON lines, whose values `type` validates and serializes."""
+    """A file of JSON lines with values of type `type`."""
 
     type: TypeAdapter[T]
     may_be_cut: ClassVar[bool] = False  # whether incomplete lines (after a kill) are skipped
@@ -137,20 +140,20 @@ class JsonLinesFile(File, Generic[T]):
     def read(self) -> list[T]:
         """Return all values in the order of the lines."""
         problems: list[str] = []
-        values = self.readable(problems)
+        values = self.read_valid(problems)
         if problems:
             raise UserError(problems[0])
         return values
 
-    def readable(self, problems: list[str]) -> list[T]:
-        """Return the readable values, and append a message per invalid line to `problems`."""
-        self._content()
+    def read_valid(self, problems: list[str]) -> list[T]:
+        """Return the valid values, and append one message per invalid line to `problems`."""
+        self._read_bytes()
         damaged: dict[int, ValueError] = {}
-        with self._naming("read"):
+        with self._convert_errors("read"):
             lines = list(read_json_lines(self.path, damaged))
         messages: dict[int, str] = {}
         for number, problem in damaged.items():
-            if isinstance(problem, RepeatedKeyError):  # a cut line can't have this error
+            if isinstance(problem, RepeatedKeyError):  # never the result of a cut line
                 messages[number] = str(problem)
             elif not self.may_be_cut:
                 messages[number] = f"{self.path}:{number}: not JSON"
@@ -159,16 +162,18 @@ class JsonLinesFile(File, Generic[T]):
             try:
                 values.append(self.type.validate_python(value))
             except ValidationError as error:
-                messages[number] = f"{self.path}:{number}: {'; '.join(format_validation_errors(error))}"
+                messages[number] = (
+                    f"{self.path}:{number}: {'; '.join(format_validation_errors(error))}"
+                )
         problems += [messages[number] for number in sorted(messages)]
         return values
 
     def write(self, values: Iterable[T]) -> None:
         """Write all values atomically."""
-        self._write("".join(map(self.line, values)))
+        self._write("".join(map(self.format_line, values)))
 
-    def line(self, value: T) -> str:
-        """Return one value as a line with its line ending."""
+    def format_line(self, value: T) -> str:
+        """Return one value as a JSON line, including the line ending."""
         return json.dumps(self.type.dump_python(value, mode="json"), allow_nan=False) + "\n"
 
 
@@ -180,16 +185,16 @@ class JsonLog(JsonLinesFile[T]):
     grows: ClassVar[bool] = True
 
     def read(self) -> list[T]:
-        """Return all values except those of cut lines; an empty list if the file doesn't exist."""
+        """Return the values of all complete lines, or an empty list if the file doesn't exist."""
         return super().read() if self.exists() else []
 
     def append(self, value: T) -> None:
-        """Append one line; start a new line if the last one was cut."""
-        line = self.line(value).encode()
-        if self.digest_list is not None:
-            self.digest_list.require_present()
-            require_inside(self.path, self.digest_list.root)
-        with self._naming("written"), self.path.open("a+b") as file:
+        """Append one line, on a new line if the last one was cut."""
+        line = self.format_line(value).encode()
+        if self.digests is not None:
+            self.digests.require_present()
+            require_inside(self.path, self.digests.root)
+        with self._convert_errors("written"), self.path.open("a+b") as file:
             if file.tell():
                 file.seek(-1, os.SEEK_END)
                 if file.read() != b"\n":
@@ -199,5 +204,5 @@ class JsonLog(JsonLinesFile[T]):
     def sync(self) -> None:
         """Flush all lines to the disk, so that they survive a power failure."""
         if self.exists():
-            with self._naming("written"), self.path.open("rb") as file:
+            with self._convert_errors("written"), self.path.open("rb") as file:
                 os.fsync(file.fileno())

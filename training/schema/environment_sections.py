@@ -41,7 +41,9 @@ def make_environment(kind: object, settings: object) -> UserEnvironment[Any]:
         return cls.model_validate(settings)
     except ValidationError as error:
         allowed = ", ".join(cls.model_fields) or "none"
-        problems = format_validation_errors(error, lambda place: allowed if len(place) == 1 else "others")
+        problems = format_validation_errors(
+            error, lambda place: allowed if len(place) == 1 else "others"
+        )
         raise ValueError("; ".join(f"settings.{problem}" for problem in problems)) from error
 
 
@@ -123,7 +125,9 @@ def read_configuration(where: str, tree: Any, space: KnobSpace) -> KnobConfigura
     try:
         return KnobConfiguration(share=space.share, groups=ordered)
     except ValidationError as error:
-        raise ValueError("; ".join(f"{where}.{one}" for one in format_validation_errors(error))) from error
+        raise ValueError(
+            "; ".join(f"{where}.{one}" for one in format_validation_errors(error))
+        ) from error
 
 
 def _same_names(where: str, mapping: Any, names: tuple[str, ...]) -> None:

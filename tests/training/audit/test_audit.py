@@ -179,14 +179,14 @@ def test_changed_weights_are_rejected(run: Path):
 def test_files_of_lost_weights_are_dropped_and_the_rest_holds(designed: bool, run: Path, capsys):
     directory = RunDirectory(run)
     directory.summary.remove()
-    assert directory.remove_dependent_files(2, designed=designed)
+    assert directory.remove_dependent_files(2, keep_validation=designed)
     stage = directory.stage(2)
     assert stage.configuration.exists()
     assert stage.episodes.exists() == stage.gate.exists() == designed
     assert not stage.decision.exists()
     assert not stage.digests.exists()
     assert not directory.stage(3).configuration.exists()
-    assert not directory.remove_dependent_files(2, designed=designed)
+    assert not directory.remove_dependent_files(2, keep_validation=designed)
     assert main(["audit", str(run), "--shallow"]) == 0
     assert capsys.readouterr().out.endswith("Holds so far: the run is in progress.\n")
 

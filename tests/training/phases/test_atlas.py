@@ -20,11 +20,11 @@ from training.audit import audit_run
 from training.errors import UserError
 from training.phases import atlas as phase
 from training.phases.atlas import (
-    get_atlas_cells,
     draw_atlas_boards,
+    get_atlas_cells,
+    get_or_measure_atlas,
     measure_atlas,
     measure_last_atlas,
-    get_or_measure_atlas,
     read_atlas,
 )
 from training.phases.validate import validation_set

@@ -21,7 +21,7 @@ from engineer import (
 from engineer.engineers.plans import FixedEngineer
 from tests.training.sample_run import write_run
 from training.phases import design as phase
-from training.phases.stage_results import read_stage_results, make_stage_view
+from training.phases.stage_results import make_stage_view, read_stage_results
 from training.run.directory import RunDirectory
 from training.run.records import UpdateMetrics
 from training.schema import Rehearsal, load

@@ -19,7 +19,7 @@ from training.environments.catalogue import domain_of
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import initial_state
 from training.phases import design_learning as phase
-from training.phases.design_learning import score_design, learn_to_design, compute_learning_cost
+from training.phases.design_learning import compute_learning_cost, learn_to_design, score_design
 from training.phases.rehearsal import make_design_examples
 from training.policy.policy import load_policy, make_policy
 from training.run.active_run import ActiveRun

@@ -18,7 +18,7 @@ from tests.training.small_lakes import small_lakes, untrained_policy
 from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
-from training.phases.grpo_update import resample, make_rollout_batch, take_update
+from training.phases.grpo_update import make_rollout_batch, resample, take_update
 from training.policy.lora import trainable
 from training.policy.policy import Policy, load_policy
 from training.rollout.instances import InstanceSet

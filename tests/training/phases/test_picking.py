@@ -13,7 +13,7 @@ from tests.training.fake_run import without_vllm
 from tests.training.update_records import update_record
 from training import loop
 from training.errors import UserError
-from training.phases.picking import draw_pool, compute_picking_cost, get_stage_instances
+from training.phases.picking import compute_picking_cost, draw_pool, get_stage_instances
 from training.phases.validate import validation_set
 from training.rollout.instances import InstanceSet
 from training.run.directory import RunDirectory

@@ -11,7 +11,7 @@ from tests.paths import TINY
 from tests.training.phases.test_grpo_update import ToldSampler, open_run, update
 from tests.training.small_lakes import small_lakes, untrained_policy
 from training.learner.optimizer import gradient_step, initial_state
-from training.phases.rehearsal import Rehearsal, make_design_examples, count_rehearsed_designs
+from training.phases.rehearsal import Rehearsal, count_rehearsed_designs, make_design_examples
 from training.schema import load
 
 

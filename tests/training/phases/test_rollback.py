@@ -15,8 +15,8 @@ from tests.training.sample_run import CONFIG, write_sample_run
 from training.phases.stage_results import (
     FAILED_CASES,
     get_configuration,
-    read_stage_results,
     make_stage_view,
+    read_stage_results,
 )
 from training.run.directory import RunDirectory
 from training.schema import RunConfig

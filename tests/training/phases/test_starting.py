@@ -23,14 +23,14 @@ from training.commands.runs import policy_folder
 from training.errors import UserError
 from training.phases.stage_results import (
     make_gate_record,
-    read_stage_results,
-    make_start_record,
     make_stage_view,
+    make_start_record,
+    read_stage_results,
 )
 from training.phases.starting import create_started_run, make_started_config
+from training.run.digest_list import DigestList
 from training.run.digests import folder_digest
 from training.run.directory import RunDirectory
-from training.run.digest_list import DigestList
 from training.schema import RunConfig, load
 
 OTHERWISE = ["name=second", "seed=9", "stages.count=1", "grpo.learning_rate=5e-4"]

@@ -7,7 +7,7 @@ import pytest
 from tests.paths import ROOT
 from training.errors import UserError
 from training.policy.model_folders import SHIPPED
-from training.run.dry_run import print_preview, get_model_shape, estimate_trainer_memory
+from training.run.dry_run import estimate_trainer_memory, get_model_shape, print_preview
 from training.schema import Lora, load
 
 

@@ -43,7 +43,10 @@ def test_run_rejects_a_directory_in_use(tmp_path: Path) -> None:
     config = load(TINY)
     directory = RunDirectory(tmp_path / "run")
     directory.claim(config)
-    with lock_folder(directory.path), pytest.raises(UserError, match=f"use by process {os.getpid()} on"):
+    with (
+        lock_folder(directory.path),
+        pytest.raises(UserError, match=f"use by process {os.getpid()} on"),
+    ):
         loop.run(config, directory.path)
     assert not directory.checkpoints.exists()
     with pytest.MonkeyPatch.context() as patch:

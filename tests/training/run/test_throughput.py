@@ -10,7 +10,7 @@ from training.policy.architectures import DecoderConfig
 from training.run import throughput
 from training.run.dry_run import KNOWN_SHAPES
 from training.run.records import TimingRecord
-from training.run.throughput import UpdateWork, peak_tflops, compute_timing_fields
+from training.run.throughput import UpdateWork, compute_timing_fields, peak_tflops
 from training.schema import Lora, load
 
 

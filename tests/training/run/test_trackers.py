@@ -52,12 +52,12 @@ def rates(valid: int) -> ValidationRecord:
 def test_tensorboard_gets_every_number_once_from_a_resumed_run(tmp_path: Path):
     config, directory = load(TINY, ["tracking.tensorboard=true"]), RunDirectory(tmp_path)
     with open_trackers(config, directory, 0) as trackers:  # killed before there is a checkpoint
-        trackers.validation(2, rates(2))
+        trackers.log_validation(2, rates(2))
     with open_trackers(config, directory, 0) as trackers:
         for step in (3, 4, 5, 6):
-            trackers.validation(step, rates(step))
+            trackers.log_validation(step, rates(step))
     with open_trackers(config, directory, 4) as trackers:  # the checkpoint is of step 4
-        trackers.validation(5, rates(6))
+        trackers.log_validation(5, rates(6))
     found = scalars_of(directory.tensorboard)
     assert {step for _, step in found} == {3, 4, 5}
     valid = [found["validation/3/valid", step] for step in (3, 4, 5)]
@@ -121,7 +121,7 @@ def test_weights_and_biases_gets_steps_an_id_and_the_exit_code(
     directory = RunDirectory(tmp_path)
     ending = nullcontext() if error is None else pytest.raises(error)
     with ending, open_trackers(load(TINY, [WANDB]), directory, 0) as trackers:
-        trackers.validation(7, rates(4))
+        trackers.log_validation(7, rates(4))
         if error is not None:
             raise error
     identifier, metric, logged, exit_code = calls

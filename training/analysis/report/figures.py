@@ -183,7 +183,9 @@ def _over_updates(
 def _by_group(run: ReportedRun, value: Callable[[GroupMetrics], float]) -> list[Curve]:
     """Return one curve per group, over the updates that trained on it."""
     curves = []
-    for rank, group in enumerate(sort_groups(group for one in run.updates for group in one.by_group)):
+    for rank, group in enumerate(
+        sort_groups(group for one in run.updates for group in one.by_group)
+    ):
         rows = [(i, update.by_group.get(group)) for i, update in enumerate(run.updates, 1)]
         drew = [(i, row) for i, row in rows if row is not None and row.count]
         x, y = [i for i, _ in drew], [value(row) for _, row in drew]

@@ -225,7 +225,7 @@ class _Reader:
             self.missing.append(f"{file.path.relative_to(self.root)}: is missing")
             return ()
         problems: list[str] = []
-        values = self.value(lambda: file.readable(problems))
+        values = self.value(lambda: file.read_valid(problems))
         for problem in problems[:_LINES_NAMED]:
             self.missing.append(f"{self._named(problem)}; the line is left out")
         if (more := len(problems) - _LINES_NAMED) > 0:

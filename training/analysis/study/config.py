@@ -136,7 +136,8 @@ class Study:
         alike = [
             one
             for one in self.runs
-            if one.seed == run.seed and has_same_first_round(self.config_of(one, pretrained), config)
+            if one.seed == run.seed
+            and has_same_first_round(self.config_of(one, pretrained), config)
         ]
         return alike[0] if len(alike) > 1 else None
 
