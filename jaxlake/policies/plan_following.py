@@ -14,7 +14,7 @@ from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.solver import DEFAULT_HORIZON, solve
 from jaxlake.solver.bitboard import cell_numbers, pack_rows
 from jaxlake.solver.certificates import plan_in_order
-from jaxlake.solver.space_time import NOBODY, actions_of, by_board, search_buffers
+from jaxlake.solver.space_time import ABSENT, batch_major_actions, path_actions, search_buffers
 
 Planner = Callable[[jax.Array, Instance], jax.Array]
 """Function (key, instance) -> plan, int8 (T, K); negative entries mean WAIT."""
@@ -69,10 +69,10 @@ def _plan_batch(instances: Instance, horizon: int) -> jax.Array:
     free = pack_rows(~instances.holes)
     rows, boards = free.shape
     starts, goals = (
-        jnp.where(instances.agent_mask, cell_numbers(places), jnp.int16(NOBODY)).T
+        jnp.where(instances.agent_mask, cell_numbers(places), jnp.int16(ABSENT)).T
         for places in (instances.starts, instances.goals)
     )
     latest = jnp.full(starts.shape, horizon, jnp.int16)
     buffers = search_buffers(horizon, rows, boards, levels=1)
     plans, _ = plan_in_order(free, starts, goals, latest, buffers)
-    return by_board(actions_of(plans.paths))
+    return batch_major_actions(path_actions(plans.paths))

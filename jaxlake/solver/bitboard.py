@@ -42,7 +42,7 @@ def row_and_bit(cells: jax.Array, rows: int) -> tuple[jax.Array, jax.Array]:
     return (cells >> ROW_SHIFT).astype(word), bits
 
 
-def bitboard_of(cells: jax.Array, rows: int) -> jax.Array:
+def cell_bitboard(cells: jax.Array, rows: int) -> jax.Array:
     """Return bitboards (R, B) with the bit of each cell int16 (B,), or none if it is negative."""
     row, bit = row_and_bit(cells, rows)
     return jnp.where(np.arange(rows, dtype=row.dtype)[:, None] == row, bit, jnp.zeros_like(bit))
@@ -95,11 +95,11 @@ class MoveSets(NamedTuple):
 
 
 def dilate(
-    boards: jax.Array, blocked: MoveSets | None = None, true: jax.Array | None = None
+    boards: jax.Array, blocked: MoveSets | None = None, opaque_true: jax.Array | None = None
 ) -> jax.Array:
     """Return the cells one unblocked move away from the sets, words (..., R, B), without waits.
 
-    The caller masks the holes. If `true` is given (see `materialize`), the rows above and below are
+    The caller masks the holes. With `opaque_true` (see `materialize`), the rows above and below are
     stored first.
     """
     edge = jnp.zeros_like(boards[..., :1, :])
@@ -112,6 +112,6 @@ def dilate(
         rightwards &= ~blocked.right
         downwards &= ~blocked.down
     below = jnp.concatenate([edge, downwards[..., :-1, :]], axis=-2)
-    if true is not None:
-        above, below = materialize((above, below), true)
+    if opaque_true is not None:
+        above, below = materialize((above, below), opaque_true)
     return above | below | west | (rightwards << 1)

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 
 from jaxlake.board.instance import Instance
 from jaxlake.solver import space_time
-from jaxlake.solver.bitboard import bitboard_of, cell_numbers, pack_rows
-from jaxlake.solver.chunks import Rows, Widths, in_chunks
+from jaxlake.solver.bitboard import cell_bitboard, cell_numbers, pack_rows
+from jaxlake.solver.chunks import Rows, Widths, map_chunks
 from jaxlake.solver.kernels import planning
 from jaxlake.solver.materialize import materialize
-from jaxlake.solver.space_time import NEVER, NOBODY, Blocked, PathBits, SearchBuffers
+from jaxlake.solver.space_time import ABSENT, NEVER, Blocked, PathBits, SearchBuffers
 
 T = TypeVar("T")
 AgentArrays = TypeVar("AgentArrays", "PreparedBoards", "PrioritisedPlans")
@@ -25,7 +25,7 @@ class PreparedBoards(NamedTuple):
     free: jax.Array  # words (R, B)
     starts: jax.Array  # int16 (K, B), cells, NOBODY for absent agents
     goals: jax.Array  # int16 (K, B), cells, NOBODY for absent agents
-    alone: jax.Array  # int16 (K, B), distances; 0 for absent agents, NEVER without a path
+    solo_distances: jax.Array  # int16 (K, B), distances; 0 for absent agents, NEVER without a path
 
 
 class PrioritisedPlans(NamedTuple):
@@ -48,15 +48,15 @@ def prepare_boards(batch: Instance, widths: Widths) -> PreparedBoards:
     """Return a batch, leaves (B, ...), in the layout of the tiers, with distances per agent."""
     free = pack_rows(~batch.holes)
     starts, goals = (
-        jnp.where(batch.agent_mask, cell_numbers(places), jnp.int16(NOBODY)).T
+        jnp.where(batch.agent_mask, cell_numbers(places), jnp.int16(ABSENT)).T
         for places in (batch.starts, batch.goals)
     )
-    machine = planning.serves(widths.kernels, len(free), len(starts), horizon=0)
-    if machine is None:
-        alone = space_time.distances_alone(free, starts, goals)
+    backend = planning.select_backend(widths.kernels, len(free), len(starts), horizon=0)
+    if backend is None:
+        solo_distances = space_time.distances_alone(free, starts, goals)
     else:
-        alone = planning.distances(free, starts, goals, machine)
-    return PreparedBoards(free, starts, goals, alone)
+        solo_distances = planning.distances(free, starts, goals, backend)
+    return PreparedBoards(free, starts, goals, solo_distances)
 
 
 def plan_in_order(
@@ -90,11 +90,11 @@ def plan_in_order(
         # A used edge is blocked in both directions; one shared set needs one write.
         cells_shut, across, along = used
         blocked = Blocked(cells_shut, across, across, along, along)
-        true = rank <= K
+        opaque_true = rank <= K
         start, goal = materialize(
-            (bitboard_of(starts[rank], rows), bitboard_of(goals[rank], rows)), true
+            (cell_bitboard(starts[rank], rows), cell_bitboard(goals[rank], rows)), opaque_true
         )
-        absent = goals[rank] == NOBODY
+        absent = goals[rank] == ABSENT
         last = jnp.where(failed | absent, jnp.int16(-1), latest[rank])
         reachable = space_time.reach_goal(
             start, goal, (blocked,), waits=True, earliest=0, latest=last, layers=buffers.layers
@@ -104,19 +104,19 @@ def plan_in_order(
         )
         arrival = jnp.where(absent, jnp.int16(0), reachable.arrival)
         failed |= arrival == NEVER
-        path = materialize(jnp.where(absent, jnp.int16(NOBODY), traced.cells), true)
+        path = materialize(jnp.where(absent, jnp.int16(ABSENT), traced.cells), opaque_true)
         bits = materialize(
-            PathBits(*(words[None] for words in space_time.path_bits(path, rows))), true
+            PathBits(*(words[None] for words in space_time.path_bits(path, rows))), opaque_true
         )
         plans = PrioritisedPlans(
             plans.arrival.at[rank].set(arrival), plans.paths.at[rank].set(path)
         )
-        new = space_time.blocked_by(bits, rows, jnp.ones((1, B), bool))
+        new = space_time.block_paths(bits, rows, jnp.ones((1, B), bool))
         used = (cells_shut | new.cells, across | new.right, along | new.down)
         return plans, used, SearchBuffers(reachable.layers, cells), failed
 
     unplanned = PrioritisedPlans(
-        arrival=jnp.zeros((K, B), jnp.int16), paths=jnp.full((K, T + 1, B), NOBODY, jnp.int16)
+        arrival=jnp.zeros((K, B), jnp.int16), paths=jnp.full((K, T + 1, B), ABSENT, jnp.int16)
     )
     words = jnp.broadcast_to(free, (T + 1, *free.shape))
     holes = (~words, *(jnp.zeros_like(words),) * 2)
@@ -160,7 +160,7 @@ def delay_free_plans(
     blank = _DelayFreePlan(jnp.zeros(B, bool), Rows(jnp.zeros((B, horizon * K), jnp.int8)))
 
     def keep(chunk: PreparedBoards, plan: _Plan) -> _DelayFreePlan:
-        rows = space_time.by_board(space_time.actions_of(plan.paths))
+        rows = space_time.batch_major_actions(space_time.path_actions(plan.paths))
         return _DelayFreePlan(_is_delay_free(chunk, plan), Rows(rows.reshape(len(rows), -1)))
 
     forward, backward = _plan_in_two_orders(
@@ -197,7 +197,7 @@ class _DelayFreePlan(NamedTuple):
 
 
 def _is_delay_free(boards: PreparedBoards, plan: _Plan) -> jax.Array:
-    return plan.sum_of_costs == jnp.sum(boards.alone, axis=0, dtype=jnp.int16)
+    return plan.sum_of_costs == jnp.sum(boards.solo_distances, axis=0, dtype=jnp.int16)
 
 
 def _plan_in_two_orders(
@@ -214,33 +214,37 @@ def _plan_in_two_orders(
     # Eight sets: two buffers, three blocked sets, and three more while those are built.
     sets = 8 * (horizon + 1) * boards.free.shape[0] * boards.free.dtype.itemsize
     width = min(active.shape[0], widths.fitting(widths.planned_boards, sets))
-    length = jnp.max(boards.alone, axis=0)
-    kernels = planning.serves(widths.kernels, len(boards.free), len(boards.starts), horizon)
+    length = jnp.max(boards.solo_distances, axis=0)
+    kernels = planning.select_backend(widths.kernels, len(boards.free), len(boards.starts), horizon)
     if kernels is not None:
 
         def plan_both(chunk: PreparedBoards, _: None) -> tuple[tuple[T, T], None]:
-            in_order = partial(planning.plan_in_order, horizon=horizon, machine=kernels)
-            forward = PrioritisedPlans(*in_order(*_agents(chunk, horizon)))
-            backward_plans = in_order(*_agents(_reverse_agents(chunk), horizon), upwards=True)
+            in_order = partial(planning.plan_in_order, horizon=horizon, backend=kernels)
+            forward = PrioritisedPlans(*in_order(*_planning_arguments(chunk, horizon)))
+            backward_plans = in_order(
+                *_planning_arguments(_reverse_agents(chunk), horizon), upwards=True
+            )
             backward = PrioritisedPlans(*backward_plans)
             return (
-                keep(chunk, _with_costs(forward)),
-                keep(chunk, _with_costs(_reverse_agents(backward))),
+                keep(chunk, _add_costs(forward)),
+                keep(chunk, _add_costs(_reverse_agents(backward))),
             ), None
 
-        return in_chunks(plan_both, boards, active, length, (blank, blank), width, None)[0]
+        return map_chunks(plan_both, boards, active, length, (blank, blank), width, None)[0]
 
     def plan_all(
         state: tuple[jax.Array, SearchBuffers], is_second: jax.Array
     ) -> tuple[tuple[jax.Array, SearchBuffers], T]:
         def plan(chunk: PreparedBoards, buffers: SearchBuffers) -> tuple[T, SearchBuffers]:
             order = jax.tree.map(partial(jnp.where, is_second), _reverse_agents(chunk), chunk)
-            plans, buffers = plan_in_order(*_agents(order, horizon), buffers, upwards=is_second)
+            plans, buffers = plan_in_order(
+                *_planning_arguments(order, horizon), buffers, upwards=is_second
+            )
             plans = jax.tree.map(partial(jnp.where, is_second), _reverse_agents(plans), plans)
-            return keep(chunk, _with_costs(plans)), buffers
+            return keep(chunk, _add_costs(plans)), buffers
 
         remaining, buffers = state
-        results, buffers = in_chunks(
+        results, buffers = map_chunks(
             plan, boards, remaining, length, blank, width, buffers, mostly_active=True
         )
         return (remaining & ~optimal(boards, results), buffers), results
@@ -252,27 +256,27 @@ def _plan_in_two_orders(
     return first, second
 
 
-def _agents(
+def _planning_arguments(
     boards: PreparedBoards, horizon: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Return the first four arguments of `plan_in_order`."""
-    connected = jnp.all(boards.alone < NEVER, axis=0)
+    connected = jnp.all(boards.solo_distances < NEVER, axis=0)
     # A generous limit that still keeps one enclosed agent from delaying its whole chunk.
-    limit = jnp.max(jnp.where(connected, boards.alone, 0), axis=0) + 16
+    limit = jnp.max(jnp.where(connected, boards.solo_distances, 0), axis=0) + 16
     latest = jnp.where(connected, jnp.minimum(limit, horizon), -1).astype(jnp.int16)
     latest = jnp.broadcast_to(latest, boards.starts.shape)
     return boards.free, boards.starts, boards.goals, latest
 
 
-def _reverse_agents(of_agents: AgentArrays) -> AgentArrays:
+def _reverse_agents(arrays: AgentArrays) -> AgentArrays:
     """Reverse the order of the agents, the first axis of all leaves except the free cells."""
-    if isinstance(of_agents, PreparedBoards):
-        free, *rest = of_agents
+    if isinstance(arrays, PreparedBoards):
+        free, *rest = arrays
         return PreparedBoards(free, *(leaf[::-1] for leaf in rest))
-    return PrioritisedPlans(*(leaf[::-1] for leaf in of_agents))
+    return PrioritisedPlans(*(leaf[::-1] for leaf in arrays))
 
 
-def _with_costs(plans: PrioritisedPlans) -> _Plan:
+def _add_costs(plans: PrioritisedPlans) -> _Plan:
     complete = jnp.all(plans.arrival < NEVER, axis=0)
     arrival = jnp.where(complete, plans.arrival, 0)
     total = jnp.sum(arrival, axis=0, dtype=jnp.int16)

@@ -96,12 +96,12 @@ def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Wid
 
 
 class Rows(NamedTuple):
-    """A leaf (B, F) of `in_chunks`, where other leaves are (..., B)."""
+    """A leaf (B, F) of `map_chunks`, where other leaves are (..., B)."""
 
     values: jax.Array
 
 
-def in_chunks(
+def map_chunks(
     work: Callable[[T, V], tuple[U, V]],
     operands: T,
     active: jax.Array,
@@ -133,14 +133,14 @@ def in_chunks(
         Leaves (..., B), with the results of at least all active lanes, and the buffers.
     """
     B = active.shape[0]
-    order = _by_length(active, length)
+    order = _order_by_length(active, length)
     chunks = -(-jnp.sum(active, dtype=jnp.int32) // width)
 
     def do_chunk(i: jax.Array, state: tuple[U, V]) -> tuple[U, V]:
         results, buffers = state
         begin = jnp.minimum(i * width, B - width)
         lanes = jax.lax.dynamic_slice_in_dim(order, begin, width)
-        new, buffers = work(_of_lanes(operands, lanes), buffers)
+        new, buffers = work(_take_lanes(operands, lanes), buffers)
 
         def write(leaf: jax.Array | Rows, update: jax.Array | Rows) -> jax.Array | Rows:
             axis, values, new = _lane_axis(leaf), _values(leaf), _values(update)
@@ -166,7 +166,7 @@ def in_chunks(
         where = processed[:, None] if isinstance(leaf, Rows) else processed
         return _wrap_like(leaf, jnp.where(where, _values(leaf), _values(default)))
 
-    return _map(fill, _of_lanes(results, place), blank), buffers
+    return _map(fill, _take_lanes(results, place), blank), buffers
 
 
 def _map(function: Callable[..., Any], *trees: Any) -> Any:
@@ -185,7 +185,7 @@ def _lane_axis(leaf: jax.Array | Rows) -> int:
     return 0 if isinstance(leaf, Rows) else -1
 
 
-def _of_lanes(tree: T, lanes: jax.Array) -> T:
+def _take_lanes(tree: T, lanes: jax.Array) -> T:
     """Return the values of some lanes of leaves (..., B) and `Rows`."""
 
     def take(leaf: jax.Array | Rows) -> jax.Array | Rows:
@@ -196,7 +196,7 @@ def _of_lanes(tree: T, lanes: jax.Array) -> T:
     return _map(take, tree)
 
 
-def active_first(active: jax.Array) -> jax.Array:
+def order_active_first(active: jax.Array) -> jax.Array:
     """Return `argsort(~active, stable=True)`, int32 (B,), by sums, which is faster on CPUs."""
     B = active.shape[0]
     lane = jnp.arange(B, dtype=jnp.int32)
@@ -205,7 +205,7 @@ def active_first(active: jax.Array) -> jax.Array:
     return jnp.zeros(B, jnp.int32).at[place].set(lane, unique_indices=True)
 
 
-def _by_length(active: jax.Array, length: jax.Array) -> jax.Array:
+def _order_by_length(active: jax.Array, length: jax.Array) -> jax.Array:
     """Return the lanes, int32 (B,): active ones first and sorted by length."""
     # Single numbers that encode length and lane: CPUs sort them faster than pairs.
     B = active.shape[0]

@@ -18,7 +18,7 @@ from jaxlake.solver.dense.tier import (
     DENSE_RADIXES,
     ShortestPlans,
     TreeResults,
-    by_size,
+    split_by_size,
 )
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs.bounds import (
@@ -27,10 +27,16 @@ from jaxlake.solver.pairs.bounds import (
     pair_staircases,
     waitless_bounds,
 )
-from jaxlake.solver.permutations import proved_unsolvable
-from jaxlake.solver.solution import Solution, Status, no_solutions
-from jaxlake.solver.space_time import NEVER, actions_of, by_board, length_of, waits_in
-from jaxlake.solver.trees.node import TreeAnswers, TreeQueries, no_answers
+from jaxlake.solver.permutations import prove_unsolvable
+from jaxlake.solver.solution import Solution, Status, empty_solutions
+from jaxlake.solver.space_time import (
+    NEVER,
+    batch_major_actions,
+    has_waits,
+    path_actions,
+    path_makespan,
+)
+from jaxlake.solver.trees.node import TreeAnswers, TreeQueries, empty_answers
 from jaxlake.solver.trees.search import search_with_teams
 
 DEFAULT_MAX_EXPANSIONS = 65536
@@ -75,7 +81,7 @@ class _PlannedBoards(NamedTuple):
 
 def _plan_boards(batch: Instance, horizon: int, widths: Widths) -> _PlannedBoards:
     boards = prepare_boards(batch, widths)
-    connected = jnp.all(boards.alone < NEVER, axis=0)
+    connected = jnp.all(boards.solo_distances < NEVER, axis=0)
     return _PlannedBoards(boards, prioritise(boards, connected, horizon, widths))
 
 
@@ -108,24 +114,24 @@ def _bound_boards(
     budget = budgets(batch, max_expansions)
     B, K = batch.agent_mask.shape
     boards, best = planned
-    connected, alone, floor, longest = _distance_summary(boards)
+    connected, solo_distances, floor, longest = _distance_summary(boards)
     undecided = connected & (best.sum_of_costs > floor)
     pairs = pair_bounds(batch, boards, undecided, horizon, widths)
-    waitless_costs = waitless_bounds(pairs, boards.alone)
-    least_cost = matching_bound(alone, pairs.costs)
-    least_waitless_cost = matching_bound(alone, waitless_costs)
+    waitless_costs = waitless_bounds(pairs, boards.solo_distances)
+    least_cost = matching_bound(solo_distances, pairs.costs)
+    least_waitless_cost = matching_bound(solo_distances, waitless_costs)
     least_makespan = jnp.maximum(longest, pairs.makespan)
     planless = undecided & ~pairs.blocked & (best.sum_of_costs == NEVER)
-    blocked = pairs.blocked | proved_unsolvable(
+    blocked = pairs.blocked | prove_unsolvable(
         *(~batch.holes, batch.starts, batch.goals, batch.agent_mask, planless),
-        together=min(B, widths.crowded_boards),
+        boards_at_once=min(B, widths.crowded_boards),
     )
     undecided &= ~blocked
     sizes = jnp.zeros(B, jnp.int32)
     if dense:
         sizes = component_sizes(boards, undecided, widths)
         limits, expansions = zip(*DENSE_BUDGETS[K], strict=True)
-        for expansion_limit, fits in zip(expansions, by_size(sizes, limits), strict=True):
+        for expansion_limit, fits in zip(expansions, split_by_size(sizes, limits), strict=True):
             budget = jnp.where(undecided & fits, jnp.minimum(budget, expansion_limit), budget)
 
     # Only plans better than the best known one matter.
@@ -152,9 +158,14 @@ def _bound_boards(
 
 def _distance_summary(boards: PreparedBoards) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Return connectivity, distances, their sum and their maximum; 0 if not connected."""
-    connected = jnp.all(boards.alone < NEVER, axis=0)
-    alone = jnp.where(connected, boards.alone, 0)
-    return connected, alone, jnp.sum(alone, axis=0, dtype=jnp.int16), jnp.max(alone, axis=0)
+    connected = jnp.all(boards.solo_distances < NEVER, axis=0)
+    solo_distances = jnp.where(connected, boards.solo_distances, 0)
+    return (
+        connected,
+        solo_distances,
+        jnp.sum(solo_distances, axis=0, dtype=jnp.int16),
+        jnp.max(solo_distances, axis=0),
+    )
 
 
 def _search_boards(
@@ -163,7 +174,7 @@ def _search_boards(
     """Search constraint trees, and mark the boards left for the dense tier."""
     B, K = batch.agent_mask.shape
     boards, best = planned
-    connected, alone, floor, longest = _distance_summary(boards)
+    connected, solo_distances, floor, longest = _distance_summary(boards)
     undecided, blocked, known_cost = bounded.undecided, bounded.blocked, best.sum_of_costs
     last_cost = jnp.where(known_cost < NEVER, known_cost - 1, jnp.int16(K * horizon))
     least_cost, least_makespan = bounded.least_cost, bounded.least_makespan
@@ -173,7 +184,7 @@ def _search_boards(
     ) -> TreeQueries:
         return TreeQueries(
             *boards[:3],
-            alone=alone,
+            solo_distances=solo_distances,
             stairs=bounded.stairs,
             pair_costs=bounded.pair_costs if waits else bounded.waitless_costs,
             total=jnp.full(B, total),
@@ -189,7 +200,7 @@ def _search_boards(
 
     def best_after(costs: TreeAnswers) -> BestPlans:
         """Return the best known plans after the search for the sum of costs."""
-        length = length_of(costs.paths)
+        length = path_makespan(costs.paths)
         shorter = costs.solved & (length < best.makespan)
         return BestPlans(
             sum_of_costs=jnp.where(costs.solved, costs.bound, known_cost),
@@ -204,7 +215,7 @@ def _search_boards(
         # A plan without excess has no waits. On a bipartite grid an odd excess requires a wait.
         # So only an even excess leaves the question open, unless the plan has no waits.
         even = (cost > floor) & ((cost - floor) % 2 == 0)
-        return even & (bounded.least_waitless_cost <= cost) & waits_in(plans.paths)
+        return even & (bounded.least_waitless_cost <= cost) & has_waits(plans.paths)
 
     def remaining_queries(costs: TreeAnswers) -> TreeQueries:
         best_plans = best_after(costs)
@@ -222,16 +233,16 @@ def _search_boards(
         queries = jax.tree.map(
             lambda x, y: jnp.where(first, x, y),
             first_queries,
-            remaining_queries(_halves(before)[0]),
+            remaining_queries(_split_answers(before)[0]),
         )
         answers = search_with_teams(queries, horizon, widths)
         return answers, answers
 
     # One loop for both searches, so that it compiles once: first the cost, then the rest.
-    initial = no_answers(first_queries, horizon)
+    initial = empty_answers(first_queries, horizon)
     _, answers = jax.lax.scan(search, initial, jnp.array([True, False]))
-    costs, _ = _halves(jax.tree.map(lambda leaf: leaf[0], answers))
-    makespans, waitless = _halves(jax.tree.map(lambda leaf: leaf[1], answers))
+    costs, _ = _split_answers(jax.tree.map(lambda leaf: leaf[0], answers))
+    makespans, waitless = _split_answers(jax.tree.map(lambda leaf: leaf[1], answers))
     plans = best_after(costs)
     cost = plans.sum_of_costs
     makespan = jnp.where(makespans.solved, makespans.bound, plans.makespan)
@@ -250,32 +261,32 @@ def _search_boards(
     status = jnp.where(optimal, Status.OPTIMAL, unproved)
 
     def plan(paths: jax.Array) -> jax.Array:
-        actions = by_board(actions_of(paths))
+        actions = batch_major_actions(path_actions(paths))
         return jnp.where(optimal[:, None, None], actions, jnp.int8(-1))
 
     by_trees = Solution(
         status=status.astype(jnp.int8),
         sum_of_costs=jnp.where(optimal, cost, jnp.int16(-1)),
         makespan=jnp.where(optimal, makespan, jnp.int16(-1)),
-        needs_wait=optimal & (cost > floor) & ~waitless.solved & waits_in(plans.paths),
+        needs_wait=optimal & (cost > floor) & ~waitless.solved & has_waits(plans.paths),
         plan=plan(plans.paths),
         makespan_plan=plan(shortest_paths),
         expansions=costs.expansions + makespans.expansions + waitless.expansions,
     )
     room = [radix - 2 for radix in DENSE_RADIXES[K]]
-    remaining = [undecided & ~optimal & fits for fits in by_size(bounded.sizes, room)]
+    remaining = [undecided & ~optimal & fits for fits in split_by_size(bounded.sizes, room)]
     proved = (plans.makespan == least_makespan) | (undecided & ~costs.gave_up & ~makespans.gave_up)
     shortest = ShortestPlans(
         proved=proved & (makespan < NEVER),
         makespan=makespan,
-        plan=by_board(actions_of(shortest_paths)),
+        plan=batch_major_actions(path_actions(shortest_paths)),
     )
-    by_trees, shortest = materialize((by_trees, shortest), jnp.any(boards.alone <= NEVER))
+    by_trees, shortest = materialize((by_trees, shortest), jnp.any(boards.solo_distances <= NEVER))
     bounds = jnp.array([[makespans.bound, makespan], [costs.bound, cost]], jnp.int32)
     return TreeResults(by_trees, shortest, bounds, jnp.stack(remaining))
 
 
-def _halves(answers: TreeAnswers) -> tuple[TreeAnswers, TreeAnswers]:
+def _split_answers(answers: TreeAnswers) -> tuple[TreeAnswers, TreeAnswers]:
     B = answers.solved.shape[0] // 2
     return (
         jax.tree.map(lambda leaf: leaf[..., :B], answers),
@@ -298,7 +309,7 @@ def solve_in_stages(
 ) -> Solution:
     """Solve a batch, or a `single` board, with programs that run only if boards remain."""
     if not single and len(instances.agent_mask) == 0:
-        return no_solutions(horizon, instances.agent_mask.shape[-1])
+        return empty_solutions(horizon, instances.agent_mask.shape[-1])
     plan, bound, search, solve_remaining = _stages(fast_compile)
     batch, planned, solutions, undecided = plan(
         instances, horizon=horizon, widths=widths, single=single
@@ -325,11 +336,11 @@ def _first_stage(
     batch = jax.tree.map(lambda leaf: leaf[None], instances) if single else instances
     planned = _plan_boards(batch, horizon, widths)
     boards, best = planned
-    connected = jnp.all(boards.alone < NEVER, axis=0)
-    floor = jnp.sum(boards.alone, axis=0, dtype=jnp.int16)
+    connected = jnp.all(boards.solo_distances < NEVER, axis=0)
+    floor = jnp.sum(boards.solo_distances, axis=0, dtype=jnp.int16)
     no_cost = jnp.int16(-1)
     plans = [
-        jnp.where(connected[:, None, None], by_board(actions_of(paths)), jnp.int8(-1))
+        jnp.where(connected[:, None, None], batch_major_actions(path_actions(paths)), jnp.int8(-1))
         for paths in (best.paths, best.makespan_paths)
     ]
     solutions = Solution(

@@ -12,32 +12,34 @@ import jax.numpy as jnp
 T = TypeVar("T")
 
 
-def materialize(values: T, true: jax.Array) -> T:
+def materialize(values: T, opaque_true: jax.Array) -> T:
     """Return the same values, stored before first use (on CPUs only).
 
-    `true`, bool (), is always True, but in a way that the compiler cannot prove.
+    `opaque_true`, bool (), is always True, but in a way that the compiler cannot prove.
     """
-    return jax.lax.platform_dependent(values, true, cpu=_stored, default=lambda same, _: same)
+    return jax.lax.platform_dependent(
+        values, opaque_true, cpu=_stored, default=lambda same, _: same
+    )
 
 
-def materialize_call(compute: Callable[..., T], true: jax.Array, *operands: Any) -> T:
+def materialize_call(compute: Callable[..., T], opaque_true: jax.Array, *operands: Any) -> T:
     """Return `compute(*operands)`, stored before first use (on CPUs only); do not nest."""
 
-    def stored(true: jax.Array, *operands: Any) -> T:
+    def stored(opaque_true: jax.Array, *operands: Any) -> T:
         shapes = jax.eval_shape(compute, *operands)
 
         def zeros(*_: Any) -> T:
             return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
-        return jax.lax.cond(true, compute, zeros, *operands)
+        return jax.lax.cond(opaque_true, compute, zeros, *operands)
 
     def inline(_: jax.Array, *operands: Any) -> T:
         return compute(*operands)
 
-    return jax.lax.platform_dependent(true, *operands, cpu=stored, default=inline)
+    return jax.lax.platform_dependent(opaque_true, *operands, cpu=stored, default=inline)
 
 
-def _stored(values: T, true: jax.Array) -> T:
+def _stored(values: T, opaque_true: jax.Array) -> T:
     return jax.lax.cond(
-        true, lambda same: same, lambda same: jax.tree.map(jnp.zeros_like, same), values
+        opaque_true, lambda same: same, lambda same: jax.tree.map(jnp.zeros_like, same), values
     )

@@ -15,9 +15,9 @@ import numpy as np
 
 from jaxlake.board.distance_fields import UNREACHABLE, flood
 from jaxlake.board.dynamics import ACTION_DELTAS, Action
-from jaxlake.solver.chunks import OCCUPANCY_BLOCK, active_first
+from jaxlake.solver.chunks import OCCUPANCY_BLOCK, order_active_first
 
-MAX_TOGETHER = 5
+MAX_JOINT_AGENTS = 5
 """Maximum number of agents examined together: six agents would also need cycles of six as moves."""
 
 MAX_SETS = 1 << 18
@@ -27,14 +27,14 @@ REPEATING_SIZE = 4
 """Largest N for which many boards of a batch are expected to share their free cells."""
 
 
-def proved_unsolvable(
+def prove_unsolvable(
     free: jax.Array,
     starts: jax.Array,
     goals: jax.Array,
     mask: jax.Array,
     active: jax.Array,
     *,
-    together: int = 1,
+    boards_at_once: int = 1,
 ) -> jax.Array:
     """Return which active boards are proved unsolvable by plans of any length, bool (B,).
 
@@ -47,17 +47,19 @@ def proved_unsolvable(
         goals: int8 (B, K, 2), likewise.
         mask: bool (B, K), whether the agent exists.
         active: bool (B,), boards to examine.
-        together: Number of boards examined at once (static).
+        boards_at_once: Number of boards examined at once (static).
     """
     free, starts, goals, mask, active = map(jnp.asarray, (free, starts, goals, mask, active))
-    cells, slots = free.shape[-1] ** 2, min(starts.shape[1], MAX_TOGETHER)
+    cells, slots = free.shape[-1] ** 2, min(starts.shape[1], MAX_JOINT_AGENTS)
     # Small boards have fewer sets, and every board clears one entry per set.
     capacity = min(MAX_SETS, max(comb(cells, m) for m in range(slots + 1)))
     count = jnp.sum(active, dtype=jnp.int32)
     order = _same_cells_together(free, active)
-    last = _no_search(free.shape[-1], slots, capacity)
-    if together > 1:
-        last = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (together, *leaf.shape)), last)
+    last = _empty_search(free.shape[-1], slots, capacity)
+    if boards_at_once > 1:
+        last = jax.tree.map(
+            lambda leaf: jnp.broadcast_to(leaf, (boards_at_once, *leaf.shape)), last
+        )
 
     def examine(
         i: jax.Array, state: tuple[jax.Array, _CachedSearch]
@@ -71,7 +73,7 @@ def proved_unsolvable(
         i: jax.Array, state: tuple[jax.Array, _CachedSearch]
     ) -> tuple[jax.Array, _CachedSearch]:
         proved, last = state
-        place = i * together + jnp.arange(together)
+        place = i * boards_at_once + jnp.arange(boards_at_once)
         real = place < count
         b = order[jnp.where(real, place, 0)]
         # Without agents no proof is needed.
@@ -80,14 +82,14 @@ def proved_unsolvable(
         return proved.at[jnp.where(real, b, len(active))].set(unsolvable, mode="drop"), last
 
     false = jnp.zeros(active.shape, bool)
-    work = examine if together == 1 else examine_many
-    return jax.lax.fori_loop(0, -(-count // together), work, (false, last))[0]
+    work = examine if boards_at_once == 1 else examine_many
+    return jax.lax.fori_loop(0, -(-count // boards_at_once), work, (false, last))[0]
 
 
 def _same_cells_together(free: jax.Array, active: jax.Array) -> jax.Array:
     """Return the boards, int32 (B,), active ones first, small ones with equal cells together."""
     if free.shape[-1] > REPEATING_SIZE:
-        return active_first(active)
+        return order_active_first(active)
     cells = free.reshape(len(free), -1)
     pattern = jnp.sum(jnp.where(cells, 1 << np.arange(cells.shape[1]), 0), axis=1, dtype=jnp.int32)
     return jnp.argsort(jnp.where(active, pattern, 1 << cells.shape[1]))
@@ -141,16 +143,16 @@ class _CachedSearch(NamedTuple):
     component: jax.Array  # bool (N, N), connected cells
     agents: jax.Array  # int32 (), number of agents on them; 0 before the first search
     ids: jax.Array  # int32 (N * N,), consecutive numbers of the component's cells, from 0
-    beside: jax.Array  # int32 (N * N + 1, 4), neighbours of each cell by direction
+    neighbours: jax.Array  # int32 (N * N + 1, 4), neighbours of each cell by direction
     search: _SpanningSearch
 
 
-def _no_search(N: int, K: int, capacity: int) -> _CachedSearch:
+def _empty_search(N: int, K: int, capacity: int) -> _CachedSearch:
     return _CachedSearch(
         component=jnp.zeros((N, N), bool),
         agents=jnp.int32(0),
         ids=jnp.zeros(N * N, jnp.int32),
-        beside=jnp.zeros((N * N + 1, 4), jnp.int32),
+        neighbours=jnp.zeros((N * N + 1, 4), jnp.int32),
         search=_SpanningSearch(
             sets=jnp.zeros((capacity + OCCUPANCY_BLOCK, K), jnp.int16),
             block=jnp.zeros((OCCUPANCY_BLOCK, K), jnp.int16),
@@ -169,7 +171,7 @@ def _board_unsolvable(
     """Return whether one board is proved unsolvable, bool (), and the last search for reuse."""
     capacity = last.search.finder.shape[0] - 1
     N, K = free.shape[-1], starts.shape[0]
-    S = min(K, MAX_TOGETHER)
+    S = min(K, MAX_JOINT_AGENTS)
     starts, goals, mask = starts.astype(jnp.int32), goals.astype(jnp.int32), jnp.asarray(mask)
     grid = np.indices((N, N))[..., None]
     at_start = jnp.all(grid == starts.T[:, None, None], axis=0)
@@ -179,12 +181,12 @@ def _board_unsolvable(
 
     # The largest number of agents per component whose sets of cells fit: n agents on c cells have
     # (c choose n) sets.
-    together = reach[starts[:, 0], starts[:, 1]] & mask[:, None] & mask
+    connected = reach[starts[:, 0], starts[:, 1]] & mask[:, None] & mask
     cells = jnp.sum(reach, axis=(0, 1), dtype=jnp.int32)
     set_counts = jnp.asarray(_binomials(N * N, S, capacity + 1))
     size = jnp.arange(S + 1)
     fits = (set_counts[cells] <= capacity) & (
-        size <= jnp.sum(together, axis=1, dtype=jnp.int32)[:, None]
+        size <= jnp.sum(connected, axis=1, dtype=jnp.int32)[:, None]
     )
     largest = jnp.max(jnp.where(fits, size, 0), axis=1)
     subsets = [c for n in range(2, S + 1) for c in combinations(range(K), n)]
@@ -196,16 +198,18 @@ def _board_unsolvable(
     first = np.array([subset[0] for subset in subsets])
     # The agents of each subset first, then the others.
     slots = np.argsort(~members, axis=1, kind="stable")[:, :S]
-    inside = jnp.all(~members | together[first], axis=1)
+    inside = jnp.all(~members | connected[first], axis=1)
     relevant = inside & (np.sum(members, axis=1) == largest[first])
     State = tuple[jax.Array, jax.Array, _CachedSearch]
 
     def examine(state: State) -> State:
         remaining, _, last = state
         i = jnp.argmax(remaining)
-        own = jnp.asarray(slots)[i]
+        subset_agents = jnp.asarray(slots)[i]
         count = jnp.sum(jnp.asarray(members)[i], dtype=jnp.int32)
-        unsolvable, last = _unreachable(reach[..., own[0]], starts[own], goals[own], count, last)
+        unsolvable, last = _unreachable(
+            reach[..., subset_agents[0]], starts[subset_agents], goals[subset_agents], count, last
+        )
         return remaining & (np.arange(len(subsets)) != i), unsolvable, last
 
     _, proved, last = jax.lax.while_loop(
@@ -252,16 +256,16 @@ def _unreachable(
         flat = component.reshape(-1)
         ids = jnp.where(flat, jnp.cumsum(flat, dtype=jnp.int32) - 1, off_board).astype(jnp.int32)
         rim = jnp.pad(ids.reshape(N, N), 1, constant_values=off_board)
-        beside = jnp.stack(
+        neighbours = jnp.stack(
             [rim[1 + dr : 1 + dr + N, 1 + dc : 1 + dc + N] for dr, dc in ACTION_DELTAS[1:]], axis=-1
         ).reshape(-1, 4)
-        beside = jnp.full((off_board + 1, 4), off_board, jnp.int32).at[ids].set(beside)
-        beside = beside.at[off_board].set(off_board)
+        neighbours = jnp.full((off_board + 1, 4), off_board, jnp.int32).at[ids].set(neighbours)
+        neighbours = neighbours.at[off_board].set(off_board)
         base = jnp.where(playing, ids[_roomiest_cells(component, K)], off_board)
         first_set, rank, arrangement = canonical(base, jnp.asarray(slot))
         return (
             ids,
-            beside,
+            neighbours,
             jnp.zeros((OCCUPANCY_BLOCK, K), jnp.int16).at[0].set(first_set.astype(jnp.int16)),
             jnp.full(capacity + 1, unknown, jnp.uint8).at[rank].set(arrangement.astype(jnp.uint8)),
             jnp.int32(0),
@@ -278,23 +282,23 @@ def _unreachable(
             search.num_sets,
             search.group,
         )
-        return last.ids, last.beside, *places
+        return last.ids, last.neighbours, *places
 
     same = jnp.all(component == last.component) & (m == last.agents)
-    ids, beside, block, arrangement, num_expanded, num_sets, group = jax.lax.cond(
+    ids, neighbours, block, arrangement, num_expanded, num_sets, group = jax.lax.cond(
         same, resume, start
     )
     initial = _SpanningSearch(
         last.search.sets, block, arrangement, last.search.finder, num_expanded, num_sets, group
     )
 
-    def of_agents(places: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def locate_agents(places: jax.Array) -> tuple[jax.Array, jax.Array]:
         cells = ids[places[:, 0] * N + places[:, 1]]
         _, rank, arrangement = canonical(jnp.where(playing, cells, off_board), jnp.asarray(slot))
         return rank, arrangement
 
-    start_rank, start_arrangement = of_agents(starts)
-    goal_rank, goal_arrangement = of_agents(goals)
+    start_rank, start_arrangement = locate_agents(starts)
+    goal_rank, goal_arrangement = locate_agents(goals)
     orders = jnp.asarray(np.cumprod(np.maximum(np.arange(K + 1), 1)))[m]
 
     def solvable(state: _SpanningSearch) -> jax.Array:
@@ -315,15 +319,15 @@ def _unreachable(
         tokens = images[jnp.where(live, state.arrangement[jnp.where(live, rank, 0)], 0)]
 
         # (block, agent, move, slots): one agent moves to an empty cell.
-        target = beside[cells]
+        target = neighbours[cells]
         occupied = jnp.any(target[..., None] == cells[:, None, None], axis=-1)
         can_move = (target < off_board) & ~occupied
         moved = jnp.where(np.eye(K, dtype=bool)[:, None], target[..., None], cells[:, None, None])
         moved = moved.reshape(OCCUPANCY_BLOCK, -1, K)
 
         # (block, agent, slots): the square below and to the right of an agent rotates.
-        right, below = beside[cells, to_right], beside[cells, to_below]
-        ring = jnp.stack([cells, right, beside[right, to_below], below, cells], axis=-1)
+        right, below = neighbours[cells, to_right], neighbours[cells, to_below]
+        ring = jnp.stack([cells, right, neighbours[right, to_below], below, cells], axis=-1)
         corner = cells[:, None, None] == ring[..., None]
         can_turn = jnp.all(jnp.any(corner, axis=-1) & (ring < off_board), axis=-1)
         turned = jnp.sum(
@@ -373,7 +377,7 @@ def _unreachable(
     state = jax.lax.while_loop(
         lambda state: (state.num_expanded < state.num_sets) & ~solvable(state), advance, initial
     )
-    return ~solvable(state), _CachedSearch(component, m, ids, beside, state)
+    return ~solvable(state), _CachedSearch(component, m, ids, neighbours, state)
 
 
 def _roomiest_cells(component: jax.Array, count: int) -> jax.Array:

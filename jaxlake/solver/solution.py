@@ -50,7 +50,7 @@ def unknown_solution(horizon: int, num_agents: int) -> Solution:
     return Solution(status, no_cost, no_cost, needs_wait, plan, plan, expansions=jnp.int32(0))
 
 
-def no_solutions(horizon: int, num_agents: int) -> Solution:
+def empty_solutions(horizon: int, num_agents: int) -> Solution:
     """Return an empty batch of solutions, leaves (0, ...)."""
     solution = unknown_solution(horizon, num_agents)
     return jax.tree.map(lambda leaf: jnp.zeros((0, *leaf.shape), leaf.dtype), solution)

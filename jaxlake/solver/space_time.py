@@ -13,7 +13,7 @@ from jaxlake.solver import bitboard
 NEVER = 1 << 13
 """Arrival time of an unreachable goal; larger than any time, and int16 holds the sum of two."""
 
-NOBODY = -1
+ABSENT = -1
 """Cell of an absent agent."""
 
 
@@ -105,9 +105,9 @@ def distances_alone(free: jax.Array, starts: jax.Array, goals: jax.Array) -> jax
         return t + 1, wider, steps, jnp.any(bitboard.any_cell(wider ^ boards) & (steps == NEVER))
 
     boards, ends = (
-        jnp.stack([bitboard.bitboard_of(cell, R) for cell in side]) for side in (starts, goals)
+        jnp.stack([bitboard.cell_bitboard(cell, R) for cell in side]) for side in (starts, goals)
     )
-    steps = jnp.where(starts == NOBODY, jnp.int16(0), jnp.int16(NEVER))
+    steps = jnp.where(starts == ABSENT, jnp.int16(0), jnp.int16(NEVER))
     state = (jnp.int16(0), boards, steps, jnp.bool_(True))
     return jax.lax.while_loop(lambda state: state[3], spread, state)[2]
 
@@ -259,8 +259,8 @@ def trace_back(
             return state._replace(cell=cell, cells=cells)
         before = (bitboard.dilate(state.sets, origins, t >= 0) | (state.sets & may_stay)) & layer
         sets = barrier((before & walking) | (state.sets & ~walking))
-        alone = ~bitboard.any_cell(sets & ~cell)
-        forced = jax.lax.dynamic_update_index_in_dim(state.forced, alone, t, 0)
+        is_forced = ~bitboard.any_cell(sets & ~cell)
+        forced = jax.lax.dynamic_update_index_in_dim(state.forced, is_forced, t, 0)
         return _Backward(cell, sets, cells, forced)
 
     initial = _Backward(goal, goal, buffer, jnp.ones((times, B), bool))
@@ -287,7 +287,7 @@ def path_bits(cells: jax.Array, rows: int) -> PathBits:
     )
 
 
-def blocked_by(paths: PathBits, rows: int, include: jax.Array) -> Blocked:
+def block_paths(paths: PathBits, rows: int, include: jax.Array) -> Blocked:
     """Return the cells and moves that agents in `include`, bool (K, B), block for another agent."""
     cells = bitboard.union_of_cells(paths.row, paths.bit, rows, include)
     across = bitboard.union_of_cells(paths.edge_row, paths.across, rows, include)
@@ -296,7 +296,7 @@ def blocked_by(paths: PathBits, rows: int, include: jax.Array) -> Blocked:
     return Blocked(cells, across, across, along, along)
 
 
-def actions_of(path: jax.Array) -> jax.Array:
+def path_actions(path: jax.Array) -> jax.Array:
     """Return the actions, int8 (..., T, B), of paths of cells, int16 (..., T + 1, B)."""
     change = path[..., 1:, :] - path[..., :-1, :]
     actions = jnp.zeros(change.shape, jnp.int8)
@@ -305,7 +305,7 @@ def actions_of(path: jax.Array) -> jax.Array:
     return actions
 
 
-def by_board(actions: jax.Array) -> jax.Array:
+def batch_major_actions(actions: jax.Array) -> jax.Array:
     """Transpose actions int8 (K, T, B) to (B, T, K); CPUs move four of them as one number."""
     K, T, B = actions.shape
 
@@ -322,21 +322,21 @@ def by_board(actions: jax.Array) -> jax.Array:
     return jax.lax.platform_dependent(actions, cpu=by_fours, default=one_by_one)
 
 
-def arrivals_of(paths: jax.Array) -> jax.Array:
+def path_arrivals(paths: jax.Array) -> jax.Array:
     """Return when each agent on paths, int16 (..., T + 1, B) cells, reaches its last cell."""
     moving = paths[..., 1:, :] != paths[..., :-1, :]
     after = np.arange(1, paths.shape[-2], dtype=np.int16)[:, None]
     return jnp.max(jnp.where(moving, after, jnp.int16(0)), axis=-2)
 
 
-def length_of(paths: jax.Array) -> jax.Array:
+def path_makespan(paths: jax.Array) -> jax.Array:
     """Return when the last agent on paths, int16 (K, T + 1, B) cells, reaches its last cell."""
     # XLA would merge two reductions into one, which is 30x slower on CPUs.
-    return reduce(jnp.maximum, list(arrivals_of(paths)))
+    return reduce(jnp.maximum, list(path_arrivals(paths)))
 
 
-def waits_in(paths: jax.Array) -> jax.Array:
+def has_waits(paths: jax.Array) -> jax.Array:
     """Return whether any agent waits before its last arrival, for paths int16 (K, T + 1, B)."""
     still = paths[:, 1:] == paths[:, :-1]
-    early = np.arange(paths.shape[1] - 1)[:, None] < arrivals_of(paths)[:, None]
+    early = np.arange(paths.shape[1] - 1)[:, None] < path_arrivals(paths)[:, None]
     return jnp.any(still & early, axis=(0, 1))

@@ -28,7 +28,7 @@ from jaxlake.solver.solution import (
     DEFAULT_HORIZON,
     Solution,
     Status,
-    no_solutions,
+    empty_solutions,
     unknown_solution,
 )
 from jaxlake.solver.space_time import NEVER
@@ -77,7 +77,7 @@ def solve(
     check_unbatched(instance, "solve")
     _check(instance, horizon)
     _check_budgets(max_expansions, ())
-    require_memory("solve", instance, 1, _bytes_of(instance, horizon))
+    require_memory("solve", instance, 1, _bytes_per_board(instance, horizon))
     return _solve(instance, horizon, max_expansions, widths, single=True)
 
 
@@ -108,7 +108,7 @@ def solve_batch(
         raise ValueError(f"instances: got agent_mask of shape {shape}, (B, K) is needed")
     _check_budgets(max_expansions, (), shape[:1])
     _check(instances, horizon)
-    require_memory("solve_batch", instances, shape[0], _bytes_of(instances, horizon))
+    require_memory("solve_batch", instances, shape[0], _bytes_per_board(instances, horizon))
     return _solve(instances, horizon, max_expansions, widths, single=False)
 
 
@@ -147,7 +147,7 @@ def solve_boards(
     `eager` tells whether the call is outside of jit and transformations. With `fast_compile`,
     programs compile faster and run slower, which pays off for few boards.
     """
-    if eager and _slots(instances) > 2:
+    if eager and _num_slots(instances) > 2:
         return solve_in_stages(
             instances, max_expansions, horizon, widths, single=single, fast_compile=fast_compile
         )
@@ -159,7 +159,7 @@ def solve_boards(
 def _check(instance: Instance, horizon: int) -> None:
     if not isinstance(horizon, int | np.integer) or not 1 <= horizon <= MAX_HORIZON:
         raise ValueError(f"horizon: got {horizon!r}, 1 to {MAX_HORIZON} are allowed")
-    slots, size = _slots(instance), np.shape(instance.holes)[-1]
+    slots, size = _num_slots(instance), np.shape(instance.holes)[-1]
     if not MIN_AGENTS <= slots <= MAX_AGENTS:
         allowed = f"{MIN_AGENTS} to {MAX_AGENTS}"
         raise ValueError(f"agent_mask: got {slots} slots for agents, {allowed} are allowed")
@@ -167,9 +167,9 @@ def _check(instance: Instance, horizon: int) -> None:
         raise ValueError(f"holes: got a board of {size} rows, at most {MAX_SIZE} are allowed")
 
 
-def _bytes_of(instance: Instance, horizon: int) -> int:
+def _bytes_per_board(instance: Instance, horizon: int) -> int:
     """Return the memory that solving a board takes, as measured for two agents on a CPU."""
-    N, K = np.shape(instance.holes)[-1], _slots(instance)
+    N, K = np.shape(instance.holes)[-1], _num_slots(instance)
     return 6 * horizon * K + (2 * K + 1) * N**2
 
 
@@ -179,7 +179,7 @@ def _check_budgets(max_expansions: int | jax.Array | None, *shapes: tuple[int, .
         raise ValueError(f"max_expansions: got an array of shape {shape}, {needed} is needed")
 
 
-def _slots(instance: Instance) -> int:
+def _num_slots(instance: Instance) -> int:
     return int(np.shape(instance.agent_mask)[-1])
 
 
@@ -206,7 +206,7 @@ def _solve_many(
 ) -> Solution:
     budget = budgets(batch, max_expansions)
     solutions = _batch_solver(horizon, widths)(batch, budget)
-    unknown, valid = unknown_solution(horizon, _slots(batch)), are_valid_boards(batch)
+    unknown, valid = unknown_solution(horizon, _num_slots(batch)), are_valid_boards(batch)
     return jax.tree.map(
         lambda leaf, default: jnp.where(valid.reshape(-1, *[1] * default.ndim), leaf, default),
         solutions,
@@ -221,7 +221,7 @@ def _batch_solver(horizon: int, widths: Widths) -> Callable[[Instance, jax.Array
     def solver(batch: Instance, budget: jax.Array) -> Solution:
         B, slots = batch.agent_mask.shape
         if B == 0:
-            return no_solutions(horizon, slots)
+            return empty_solutions(horizon, slots)
         if slots <= 2:
             return _solve_few_slots(batch, horizon, widths)
         return solve_many_slots(batch, horizon, budget, widths)
@@ -232,11 +232,11 @@ def _batch_solver(horizon: int, widths: Widths) -> Callable[[Instance, jax.Array
 def _solve_few_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
     """Solve one or two slots. A lone agent's shortest path attains both optima without waits."""
     boards = prepare_boards(batch, widths)
-    connected = jnp.all(boards.alone < NEVER, axis=0)
+    connected = jnp.all(boards.solo_distances < NEVER, axis=0)
     settled, plan = delay_free_plans(boards, connected, horizon, widths)
-    floor = jnp.sum(jnp.where(connected, boards.alone, 0), axis=0, dtype=jnp.int16)
+    floor = jnp.sum(jnp.where(connected, boards.solo_distances, 0), axis=0, dtype=jnp.int16)
     optimal = jnp.full(settled.shape, Status.OPTIMAL, jnp.int8)
-    makespan = jnp.max(boards.alone, axis=0)
+    makespan = jnp.max(boards.solo_distances, axis=0)
     false, zero = jnp.zeros_like(settled), jnp.zeros(settled.shape, jnp.int32)
     certain = Solution(optimal, floor, makespan, false, plan, plan, expansions=zero)
     if len(boards.starts) == 1:
@@ -244,7 +244,7 @@ def _solve_few_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
         searched = jax.tree.map(lambda leaf: leaf[None], unknown_solution(horizon, 1))
         searched = jax.tree.map(lambda x, y: jnp.broadcast_to(x, y.shape), searched, certain)
     else:
-        searched = solve_two(batch, boards.alone, ~settled, horizon, widths)
+        searched = solve_two(batch, boards.solo_distances, ~settled, horizon, widths)
     # A single agent in two slots can be disconnected from its goal, too.
     proved = jnp.where(connected, searched.status, jnp.int8(Status.UNSOLVABLE))
     searched = replace(searched, status=proved)

@@ -9,19 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlake.solver.chunks import active_first
+from jaxlake.solver.chunks import order_active_first
 from jaxlake.solver.dense.components import Components
 from jaxlake.solver.dense.step import (
     Halfway,
     LastAgent,
     bit_masks,
-    costs_of_bits,
+    decode_costs,
     halfway,
     last_agent,
     legal_states,
     move,
+    num_words,
     single_state,
-    words_of,
 )
 from jaxlake.solver.materialize import materialize_call
 
@@ -58,7 +58,7 @@ class BlockSearch(NamedTuple):
 def block_buffers(agents: int, radix: int) -> BlockBuffers:
     """Allocate the sets of a search, with arbitrary contents."""
     blocks = (radix ** (agents - INNER),)
-    block = (words_of(radix), radix, radix)
+    block = (num_words(radix), radix, radix)
 
     def sets(*shape: int) -> jax.Array:
         return jnp.zeros((*shape, *block), jnp.uint32)
@@ -113,7 +113,7 @@ def _outer_agents(
     digits = np.indices((radix,) * count).reshape(count, P)
     k = np.arange(count)[:, None]
 
-    def of_outer(values: jax.Array) -> jax.Array:
+    def select_digits(values: jax.Array) -> jax.Array:
         return values[k, digits]
 
     def distinct(places: jax.Array) -> jax.Array:
@@ -123,7 +123,7 @@ def _outer_agents(
                 legal &= (places[i] != places[j]) | (places[i] < 0)
         return legal
 
-    place, edge = of_outer(components.place), of_outer(components.edge)
+    place, edge = select_digits(components.place), select_digits(components.edge)
     ends = components.ends[k, :, digits]  # (count, P, 2)
     at_goal = jnp.any(ends == components.goal[:count, None, None], axis=2) & (digits > 0) & total
     home = jnp.where(at_goal, 0, unused)
@@ -136,33 +136,33 @@ def _outer_agents(
         ]
         return jnp.stack(numbers).astype(jnp.int32)
 
-    def free_of(own_places: jax.Array, other_places: jax.Array) -> jax.Array:
+    def unoccupied_numbers(own_places: jax.Array, other_places: jax.Array) -> jax.Array:
         """Return, for each block, the numbers of an agent on an axis that are unoccupied."""
         met = (other_places[..., None] == own_places) & (other_places >= 0)[..., None]
         return ~jnp.any(met, axis=0)
 
-    def not_blocked(masks: jax.Array) -> jax.Array:
+    def unblocked_words(masks: jax.Array) -> jax.Array:
         words = jnp.zeros((len(masks), P), jnp.uint32)
         for i in range(count):
             words |= masks[:, i, digits[i]]
         return ~words.T[..., None, None]
 
     on_axes = (K - INNER, K - INNER + 1)
-    colour = of_outer(components.colour)
+    colour = select_digits(components.colour)
     agrees = [jnp.all((colour == c) | (digits == 0), axis=0) for c in (0, 1)]
     return _Outer(
         legal=distinct(place),
         legal_edges=distinct(edge),
         colours=jnp.stack(agrees),
         active=jnp.sum(jnp.broadcast_to(digits > 0, (count, P)), axis=0, dtype=jnp.int32),
-        remaining=_combine_distances(of_outer(distances), total),
+        remaining=_combine_distances(select_digits(distances), total),
         sources=neighbours(2),
         targets=neighbours(3),
-        cells=jnp.stack([free_of(components.place[i], place) for i in on_axes]),
-        edges=jnp.stack([free_of(components.edge[i], edge) for i in on_axes]),
-        last_cells=not_blocked(last.blocked_cells),
-        last_across=not_blocked(last.blocked_across),
-        last_along=not_blocked(last.blocked_along),
+        cells=jnp.stack([unoccupied_numbers(components.place[i], place) for i in on_axes]),
+        edges=jnp.stack([unoccupied_numbers(components.edge[i], edge) for i in on_axes]),
+        last_cells=unblocked_words(last.blocked_cells),
+        last_across=unblocked_words(last.blocked_across),
+        last_along=unblocked_words(last.blocked_along),
     )
 
 
@@ -183,7 +183,7 @@ def _inner_agents(
     colours = jnp.where(same_colour[:, None], cells, jnp.uint32(0))
     on_axes = (~retired)[:, None].astype(int) + ~retired
     first_distance, second_distance = distances[first][:, None], distances[second]
-    first_bit = np.where(np.arange(words_of(radix)) == 0, 1, 0).astype(np.uint32)[:, None, None]
+    first_bit = np.where(np.arange(num_words(radix)) == 0, 1, 0).astype(np.uint32)[:, None, None]
     active = [
         np.where(on_axes == a, first_bit, np.uint32(0))
         | np.where(on_axes == a - 1, ~first_bit, np.uint32(0))
@@ -228,10 +228,10 @@ def search_blocks(
     farthest = min(N * N, radix)
     outer = _outer_agents(components, last, distances, total)
     inner = _inner_agents(components, last, distances, total, farthest)
-    true = components.fits
+    opaque_true = components.fits
     agents = [K - INNER, K - INNER + 1]
 
-    def block_of(numbers: jax.Array) -> jax.Array:
+    def block_number(numbers: jax.Array) -> jax.Array:
         return _number(list(numbers[: K - INNER]), radix)
 
     def states_at(numbers: jax.Array) -> jax.Array:
@@ -239,13 +239,13 @@ def search_blocks(
         return single_state(numbers[-INNER:], radix)
 
     end = jnp.where(total, jnp.zeros(K, jnp.int32), components.goal)
-    end_block, end_states = block_of(end), states_at(end)
+    end_block, end_states = block_number(end), states_at(end)
 
     def advance(state: BlockSearch) -> BlockSearch:
         c, colour = state.cost + 1, state.half.astype(jnp.int32)
         complete = waits | state.half
         slot = c % (K + 1)
-        of_colour = jnp.where(waits, _ALL, inner.colours[colour])
+        colour_mask = jnp.where(waits, _ALL, inner.colours[colour])
         to_colour = jnp.where(waits, _ALL, inner.colours[1 - colour])
         due = state.due[slot] & (waits | outer.colours[colour])
         buffers = state.buffers
@@ -259,7 +259,7 @@ def search_blocks(
                 sets = [
                     jnp.where(due[p], waiting[slot, p], jnp.uint32(0)) for p in outer.sources[:, q]
                 ]
-                return reduce(jnp.bitwise_or, sets) & of_colour
+                return reduce(jnp.bitwise_or, sets) & colour_mask
 
             # There, the axes are in the opposite order.
             distinct_edges = outer.edges[1, q][:, None] & outer.edges[0, q]
@@ -269,7 +269,7 @@ def search_blocks(
                 across=inner.between.across & free & outer.last_across[q],
                 along=inner.between.along & free & outer.last_along[q],
             )
-            states = materialize_call(origins, true, buffers.waiting, due)
+            states = materialize_call(origins, opaque_true, buffers.waiting, due)
             states = move(states, components, last, between, total, agents)
 
             def merge_target(
@@ -281,14 +281,14 @@ def search_blocks(
                 def unite(moved: jax.Array, touched: jax.Array) -> jax.Array:
                     return states | jnp.where(touched[p], moved[p], jnp.uint32(0))
 
-                merged = materialize_call(unite, true, moved, touched)
+                merged = materialize_call(unite, opaque_true, moved, touched)
                 moved = jax.lax.dynamic_update_index_in_dim(moved, merged, p, 0)
                 return moved, touched.at[p].set(True)
 
             return jax.lax.fori_loop(0, len(outer.targets), merge_target, moving)
 
         some = outer.legal_edges & jnp.any(due[outer.sources], axis=0)
-        steps, count = active_first(some), jnp.sum(some, dtype=jnp.int32)
+        steps, count = order_active_first(some), jnp.sum(some, dtype=jnp.int32)
         moved, touched = jax.lax.fori_loop(0, count, take_step, (buffers.moved, jnp.zeros(P, bool)))
         cost_bits = ((c + 1) >> np.arange(PLANES)) & 1 != 0
 
@@ -311,13 +311,13 @@ def search_blocks(
                 before = jnp.where(valid[p] & waits, reached[p], jnp.uint32(0))
                 return states & ~before, states | before
 
-            new, reached = materialize_call(unite, true, moved, buffers.reached, state.valid)
+            new, reached = materialize_call(unite, opaque_true, moved, buffers.reached, state.valid)
 
             def note(planes: jax.Array, valid: jax.Array, new: jax.Array) -> jax.Array:
                 before = jnp.where(valid[p], planes[p], jnp.uint32(0))
                 return before | jnp.where(cost_bits[:, None, None, None], new, jnp.uint32(0))
 
-            planes = materialize_call(note, true, buffers.planes, state.valid, new)
+            planes = materialize_call(note, opaque_true, buffers.planes, state.valid, new)
 
             def queue_states(
                 a: jax.Array, queue: tuple[jax.Array, jax.Array]
@@ -331,7 +331,7 @@ def search_blocks(
                     merged = before | (new & inner.active[a])
                     return merged, jnp.any(merged != 0)
 
-                merged, some = materialize_call(unite, true, waiting, due)
+                merged, some = materialize_call(unite, opaque_true, waiting, due)
                 place = (then, p, *[jnp.int32(0)] * 3)
                 waiting = jax.lax.dynamic_update_slice(waiting, merged[None, None], place)
                 return waiting, due.at[then, p].set(some)
@@ -354,7 +354,7 @@ def search_blocks(
         to_outer = waits | outer.colours[1 - colour]
         near = c + outer.remaining <= within
         some = touched & outer.legal & to_outer & near
-        blocks, count = active_first(some), jnp.sum(some, dtype=jnp.int32)
+        blocks, count = order_active_first(some), jnp.sum(some, dtype=jnp.int32)
         state = state._replace(buffers=buffers._replace(moved=moved))
         state = jax.lax.fori_loop(0, count, arrive, state)
         due = state.due.at[slot].set(state.due[slot] & ~complete)
@@ -368,7 +368,7 @@ def search_blocks(
             due=due,
         )
 
-    begin, block = states_at(components.start), block_of(components.start)
+    begin, block = states_at(components.start), block_number(components.start)
     at = jnp.arange(P) == block
     # At cost 0, states are queued as at any cost, for as many agents as exist.
     num_agents = jnp.sum(components.start > 0, dtype=jnp.int32)
@@ -399,4 +399,4 @@ def least_costs(search: BlockSearch, states: jax.Array) -> jax.Array:
     word, bit = last // 32, (last % 32).astype(jnp.uint32)
     plane = np.arange(PLANES)[:, None]
     bits = (search.buffers.planes[block, plane, word, first, second] >> bit) & 1
-    return jnp.where(search.valid[block], costs_of_bits(bits), -1)
+    return jnp.where(search.valid[block], decode_costs(bits), -1)

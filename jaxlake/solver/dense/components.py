@@ -9,7 +9,7 @@ import numpy as np
 from jaxlake.board.distance_fields import UNREACHABLE, flood, iterate_until_stable
 from jaxlake.solver import bitboard
 from jaxlake.solver.certificates import PreparedBoards
-from jaxlake.solver.chunks import Widths, in_chunks
+from jaxlake.solver.chunks import Widths, map_chunks
 
 
 class DenseBoards(NamedTuple):
@@ -44,7 +44,7 @@ def component_sizes(boards: PreparedBoards, active: jax.Array, widths: Widths) -
 
     def measure(chunk: tuple[jax.Array, jax.Array], _: None) -> tuple[jax.Array, None]:
         free, starts = chunk
-        cells = jnp.stack([bitboard.bitboard_of(start, R) for start in starts])
+        cells = jnp.stack([bitboard.cell_bitboard(start, R) for start in starts])
         cells = iterate_until_stable(lambda cells: cells | (bitboard.dilate(cells) & free), cells)
         lines = [cells, cells & (cells >> 1), cells[:, 1:] & cells[:, :-1]]
         count = [
@@ -55,8 +55,8 @@ def component_sizes(boards: PreparedBoards, active: jax.Array, widths: Widths) -
 
     blank = jnp.zeros(B, jnp.int32)
     chunk = (boards.free, boards.starts)
-    length = jnp.max(boards.alone, axis=0)
-    return in_chunks(measure, chunk, active, length, blank, min(B, widths.planned_boards), None)[0]
+    length = jnp.max(boards.solo_distances, axis=0)
+    return map_chunks(measure, chunk, active, length, blank, min(B, widths.planned_boards), None)[0]
 
 
 def number_components(board: DenseBoards, radix: int) -> Components:

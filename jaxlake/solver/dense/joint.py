@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxlake.board.distance_fields import flood
 from jaxlake.board.dynamics import ACTION_DELTAS
-from jaxlake.solver.chunks import Kernels, Widths, in_chunks
+from jaxlake.solver.chunks import Kernels, Widths, map_chunks
 from jaxlake.solver.dense.blocks import (
     PLANES,
     BlockBuffers,
@@ -22,13 +22,13 @@ from jaxlake.solver.dense.blocks import (
 )
 from jaxlake.solver.dense.components import Components, DenseBoards, number_components
 from jaxlake.solver.dense.step import (
-    along,
-    by_word,
-    costs_of_bits,
+    broadcast_agent,
+    broadcast_words,
+    decode_costs,
     last_agent,
+    num_words,
     single_state,
     step,
-    words_of,
 )
 from jaxlake.solver.materialize import materialize_call
 from jaxlake.solver.space_time import NEVER
@@ -57,7 +57,7 @@ def bytes_per_board(agents: int, radix: int, kernels: Kernels | None = None) -> 
         pads = (1,) * (agents - 3) + (8, 128)
         axes = [-(-n // pad) * pad for n, pad in zip(axes, pads[-len(axes) :], strict=True)]
     sets = PLANES + agents + 5
-    return 4 * sets * words_of(radix) * prod(axes)
+    return 4 * sets * num_words(radix) * prod(axes)
 
 
 def solve_dense(
@@ -94,7 +94,7 @@ def solve_dense(
 
     def solve_all() -> DenseAnswers:
         buffers = block_buffers(K, radix) if by_blocks else None
-        answers, _ = in_chunks(solve_chunk, boards, active, length, blank, width, buffers)
+        answers, _ = map_chunks(solve_chunk, boards, active, length, blank, width, buffers)
         # A chunk may be padded with other boards.
         return jax.tree.map(lambda leaf, default: jnp.where(active, leaf, default), answers, blank)
 
@@ -219,8 +219,10 @@ def _origins(recent: jax.Array, c: jax.Array) -> jax.Array:
     """Return the states from which a step reaches cost c: c - a for a agents not retired."""
     K, radix = recent.shape[0] - 1, recent.shape[-1]
     retired = jnp.where(np.arange(recent.shape[1]) == 0, jnp.uint32(1), jnp.uint32(0))
-    first = by_word(retired, K - 1)  # the bit that marks the last agent as retired
-    on_axes = sum(along(jnp.arange(radix) > 0, i, K).astype(jnp.int32) for i in range(K - 1))
+    first = broadcast_words(retired, K - 1)  # the bit that marks the last agent as retired
+    on_axes = sum(
+        broadcast_agent(jnp.arange(radix) > 0, i, K).astype(jnp.int32) for i in range(K - 1)
+    )
     origins = jnp.zeros(recent.shape[1:], recent.dtype)
     for active in range(1, K + 1):
         mask = jnp.where(on_axes == active, first, jnp.uint32(0))
@@ -235,20 +237,20 @@ def _search(
     """Compute set after set until one holds the goal, none grows any more, or c is `max_cost`."""
     K, radix = components.place.shape
     last = last_agent(components, N)
-    sets = (words_of(radix), *(radix,) * (K - 1))
+    sets = (num_words(radix), *(radix,) * (K - 1))
 
     begin = single_state(components.start, radix)
     end = jnp.where(total, jnp.zeros(K, jnp.int32), components.goal)
     # As a set, because on a TPU a look-up of one word would copy all words to another layout.
     goal = single_state(end, radix)
 
-    def of_colour(colour: jax.Array) -> jax.Array:
+    def states_of_colour(colour: jax.Array) -> jax.Array:
         """Return all joint states of one colour, as needed without waits."""
         agrees = [
-            along((components.colour[i] == colour) | (np.arange(radix) == 0), i, K)
+            broadcast_agent((components.colour[i] == colour) | (np.arange(radix) == 0), i, K)
             for i in range(K - 1)
         ]
-        cells = by_word(last.colours[:, colour], K - 1)
+        cells = broadcast_words(last.colours[:, colour], K - 1)
         return jnp.where(reduce(jnp.logical_and, agrees), cells, jnp.uint32(0))
 
     def advance(state: _Search) -> _Search:
@@ -261,14 +263,16 @@ def _search(
             lambda recent: recent[(c - 1) % (K + 1)],
             state.recent,
         )
-        origins = jax.lax.cond(waits, lambda x: x, lambda x: x & of_colour(colour), origins)
+        origins = jax.lax.cond(waits, lambda x: x, lambda x: x & states_of_colour(colour), origins)
         reached = step(origins, components, last, total)
 
         def unite(reached: jax.Array, recent: jax.Array) -> tuple[jax.Array, jax.Array]:
             before = recent[(c - 1) % (K + 1)]
             half_done = jnp.where(state.half, recent[c % (K + 1)], jnp.uint32(0))
             so_far = jnp.where(waits, before, half_done)
-            states = so_far | (reached & jnp.where(waits, ~jnp.uint32(0), of_colour(1 - colour)))
+            states = so_far | (
+                reached & jnp.where(waits, ~jnp.uint32(0), states_of_colour(1 - colour))
+            )
             return states, states & ~before
 
         # Both at once, so that `recent` is not read after it is changed.
@@ -304,7 +308,7 @@ def _search(
 def _least_costs(planes: jax.Array, states: jax.Array) -> jax.Array:
     """Return the least costs of joint states, int32 (K, S) numbers of cells; -1 if not reached."""
     word, bit = states[-1] // 32, (states[-1] % 32).astype(jnp.uint32)
-    return costs_of_bits((planes[:, word, *states[:-1]] >> bit) & 1)
+    return decode_costs((planes[:, word, *states[:-1]] >> bit) & 1)
 
 
 def _plan(

@@ -16,26 +16,26 @@ from jaxlake.solver.dense.components import Components
 from jaxlake.solver.materialize import materialize_call
 
 
-def words_of(radix: int) -> int:
+def num_words(radix: int) -> int:
     """Return the number of words with a bit for each number below `radix`."""
     return -(-radix // 32)
 
 
-def along(values: jax.Array, axis: int, K: int) -> jax.Array:
+def broadcast_agent(values: jax.Array, axis: int, K: int) -> jax.Array:
     """Broadcast values (..., radix) of one agent along its axis of arrays (..., radix, ...)."""
     shape = [1] * (K - 1)
     shape[axis] = values.shape[-1]
     return values.reshape(*values.shape[:-1], *shape)
 
 
-def by_word(values: jax.Array, axes: int) -> jax.Array:
+def broadcast_words(values: jax.Array, axes: int) -> jax.Array:
     """Reshape values (W,) for sets with `axes` agent axes, to (W, 1, ...)."""
     return values.reshape(-1, *(1,) * axes)
 
 
 def bit_masks(members: jax.Array) -> jax.Array:
     """Pack bool (..., radix) into words, uint32 (W, ...)."""
-    spare = words_of(members.shape[-1]) * 32 - members.shape[-1]
+    spare = num_words(members.shape[-1]) * 32 - members.shape[-1]
     padded = jnp.pad(members, [(0, 0)] * (members.ndim - 1) + [(0, spare)])
     padded = jnp.moveaxis(padded.reshape(*members.shape[:-1], -1, 32), -2, 0)
     return jnp.sum(
@@ -49,12 +49,12 @@ def single_state(numbers: jax.Array, radix: int) -> jax.Array:
     """Return the set of the one joint state with agents at cell numbers int32 (K,)."""
     *axes, last = numbers
     K, number = len(numbers), np.arange(radix)
-    masks = [along(number == agent, i, K) for i, agent in enumerate(axes)]
-    bit = by_word(bit_masks(number == last), K - 1)
+    masks = [broadcast_agent(number == agent, i, K) for i, agent in enumerate(axes)]
+    bit = broadcast_words(bit_masks(number == last), K - 1)
     return jnp.where(reduce(jnp.logical_and, masks), bit, jnp.uint32(0))
 
 
-def costs_of_bits(bits: jax.Array) -> jax.Array:
+def decode_costs(bits: jax.Array) -> jax.Array:
     """Return the costs whose bits, plus 1, are the first axis, lowest first; -1 if 0."""
     places = np.arange(len(bits))[:, None]
     return jnp.sum(bits.astype(jnp.int32) << places, axis=0, dtype=jnp.int32) - 1
@@ -105,7 +105,7 @@ def last_agent(components: Components, N: int) -> LastAgent:
         neighbours = number_of[jnp.minimum(place + by, N * N - 1)]
         return jnp.where(real & inside, neighbours, unused)
 
-    beside = neighbour(1, place % N < N - 1)
+    right = neighbour(1, place % N < N - 1)
     below = neighbour(N, place < N * (N - 1))
     step = jnp.where(below < unused, below - number, 0)
     steps = np.arange(1, N + 1)[:, None]
@@ -117,7 +117,7 @@ def last_agent(components: Components, N: int) -> LastAgent:
     home = jnp.where(number == 0, True, real)
     cells_met = (components.place[:-1, :, None] == place) & (components.place[:-1] >= 0)[..., None]
     return LastAgent(
-        right=bit_masks(beside < unused),
+        right=bit_masks(right < unused),
         down=bit_masks(step == steps),
         cells=bit_masks(home),
         colours=bit_masks((real & (colour == np.arange(2)[:, None])) | (number == 0)),
@@ -142,7 +142,7 @@ def halfway(components: Components, last: LastAgent, agents: Sequence[int]) -> H
     distinct = _all_distinct(components.edge[indices])
 
     def left_free(blocked: jax.Array) -> jax.Array:
-        return jnp.where(distinct, ~_any_of(blocked[:, indices]), jnp.uint32(0))
+        return jnp.where(distinct, ~_unite_agents(blocked[:, indices]), jnp.uint32(0))
 
     return Halfway(distinct, left_free(last.blocked_across), left_free(last.blocked_along))
 
@@ -150,7 +150,7 @@ def halfway(components: Components, last: LastAgent, agents: Sequence[int]) -> H
 def legal_states(components: Components, last: LastAgent, agents: Sequence[int]) -> jax.Array:
     """Return the states (W, radix, ...) of `agents` and the last agent in distinct cells."""
     indices = np.array(agents)
-    free = by_word(last.cells, len(agents)) & ~_any_of(last.blocked_cells[:, indices])
+    free = broadcast_words(last.cells, len(agents)) & ~_unite_agents(last.blocked_cells[:, indices])
     return jnp.where(_all_distinct(components.place[indices]), free, jnp.uint32(0))
 
 
@@ -179,18 +179,18 @@ def move(
     unused = states.shape[-1] - 1
     # Agents that reach their goal may retire if the sum of costs is minimised.
     edges_at = edges_at.at[:, :4, 0].set(jnp.where(total, edges_at[:, :4, 0], unused))
-    true = components.fits  # only boards that fit are searched
+    opaque_true = components.fits  # only boards that fit are searched
     *outer, inner = agents
     axis = 1 + len(outer)
     for i, agent in enumerate(outer, start=1):
-        states = materialize_call(partial(_slices, axis=i), true, states, ends[agent])
-    states = materialize_call(lambda x: jnp.moveaxis(x, axis, 1), true, states)
-    states = materialize_call(partial(_slices, axis=1), true, states, ends[inner])
-    states = _move_last(states, last, between, total, true)
-    states = materialize_call(partial(_slices, axis=1), true, states, edges_at[inner])
-    states = materialize_call(lambda x: jnp.moveaxis(x, 1, axis), true, states)
+        states = materialize_call(partial(_slices, axis=i), opaque_true, states, ends[agent])
+    states = materialize_call(lambda x: jnp.moveaxis(x, axis, 1), opaque_true, states)
+    states = materialize_call(partial(_slices, axis=1), opaque_true, states, ends[inner])
+    states = _move_last(states, last, between, total, opaque_true)
+    states = materialize_call(partial(_slices, axis=1), opaque_true, states, edges_at[inner])
+    states = materialize_call(lambda x: jnp.moveaxis(x, 1, axis), opaque_true, states)
     for i, agent in enumerate(outer, start=1):
-        states = materialize_call(partial(_slices, axis=i), true, states, edges_at[agent])
+        states = materialize_call(partial(_slices, axis=i), opaque_true, states, edges_at[agent])
     return states
 
 
@@ -201,10 +201,10 @@ def _slices(states: jax.Array, sources: jax.Array, *, axis: int) -> jax.Array:
     )
 
 
-def _any_of(masks: jax.Array) -> jax.Array:
+def _unite_agents(masks: jax.Array) -> jax.Array:
     """Unite the masks (W, K - 1, radix) of the agents on the axes."""
     K = masks.shape[1] + 1
-    return reduce(jnp.bitwise_or, (along(masks[:, i], i, K) for i in range(K - 1)))
+    return reduce(jnp.bitwise_or, (broadcast_agent(masks[:, i], i, K) for i in range(K - 1)))
 
 
 def _all_distinct(places: jax.Array) -> jax.Array:
@@ -213,27 +213,27 @@ def _all_distinct(places: jax.Array) -> jax.Array:
     distinct = jnp.ones((1,) * (K - 1), bool)
     for i in range(K - 1):
         for j in range(i):
-            first, second = along(places[i], i, K), along(places[j], j, K)
+            first, second = broadcast_agent(places[i], i, K), broadcast_agent(places[j], j, K)
             distinct &= (first != second) | (first < 0)
     return distinct
 
 
 def _move_last(
-    states: jax.Array, last: LastAgent, between: Halfway, total: jax.Array, true: jax.Array
+    states: jax.Array, last: LastAgent, between: Halfway, total: jax.Array, opaque_true: jax.Array
 ) -> jax.Array:
     """Move the last agent while the others, with edges for cells, are halfway."""
     W, N = last.down.shape
 
     def to_edges(states: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
         words = [states[w] for w in range(W)]
-        beside, below = _down(words, 1), [jnp.zeros_like(word) for word in words]
+        right, below = _down(words, 1), [jnp.zeros_like(word) for word in words]
         for i in range(N):
             shifted = _down(words, i + 1)
             below = [
                 b | ((word | s) & last.down[w, i])
                 for w, (b, word, s) in enumerate(zip(below, words, shifted, strict=True))
             ]
-        across = [(words[w] | beside[w]) & last.right[w] & between.across[w] for w in range(W)]
+        across = [(words[w] | right[w]) & last.right[w] & between.across[w] for w in range(W)]
         return across, [below[w] & between.along[w] for w in range(W)]
 
     def to_cells(
@@ -249,8 +249,10 @@ def _move_last(
         moved[0] |= ((home != 0) & total).astype(jnp.uint32)
         return moved
 
-    words = materialize_call(to_cells, true, materialize_call(to_edges, true, states), states)
+    words = materialize_call(
+        to_cells, opaque_true, materialize_call(to_edges, opaque_true, states), states
+    )
     if W == 1:
         return words[0][None]
     # If XLA computed the words while stacking them, none would be vectorised.
-    return materialize_call(jnp.stack, true, words)
+    return materialize_call(jnp.stack, opaque_true, words)

@@ -25,7 +25,7 @@ DENSE_RADIXES = {3: (32, 64, 96), 4: (20, 28, 60), 5: (20, 28)}
 """By slots: radixes of `joint`; a board uses the smallest one that fits."""
 
 
-def by_size(sizes: jax.Array, limits: Sequence[int]) -> list[jax.Array]:
+def split_by_size(sizes: jax.Array, limits: Sequence[int]) -> list[jax.Array]:
     """Return, per limit, the sizes up to it that exceed the previous limit, bool (B,) each."""
     return [
         (sizes > below) & (sizes <= limit)
@@ -66,10 +66,10 @@ def solve_remaining(
     )
     radix = DENSE_RADIXES[batch.agent_mask.shape[1]][radix_index]
     answers = joint.solve_dense(boards, remaining[radix_index], horizon, radix, widths)
-    return results._replace(solution=_with_dense_answers(solution, shortest, answers))
+    return results._replace(solution=_merge_dense_answers(solution, shortest, answers))
 
 
-def _with_dense_answers(
+def _merge_dense_answers(
     solution: Solution, shortest: ShortestPlans, answers: DenseAnswers
 ) -> Solution:
     optimal, proved = answers.optimal, answers.optimal | answers.unsolvable

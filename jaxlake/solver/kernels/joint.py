@@ -11,14 +11,20 @@ from jaxlake.solver.chunks import Kernels
 from jaxlake.solver.kernels.lanes import (
     Words,
     any_lane,
-    flag,
     intersects,
     select,
-    single,
+    single_cell,
     subtract,
+    to_int32,
     union,
 )
-from jaxlake.solver.kernels.pair_lanes import LAST_TIMES, PairLanes, as_word, output_rows, run_pairs
+from jaxlake.solver.kernels.pair_lanes import (
+    LAST_TIMES,
+    PairLanes,
+    output_rows,
+    run_pairs,
+    to_uint32,
+)
 from jaxlake.solver.pairs.joint_search import (
     FAR,
     HALT_PERIOD,
@@ -31,7 +37,7 @@ from jaxlake.solver.pairs.joint_search import (
 _JOINED, _ODD = 2, 4
 """First bits of the later parts of a word of `write_walk`."""
 
-_NOT = 99
+_ILLEGAL = 99
 """Rank of an illegal choice, above all others."""
 
 
@@ -53,11 +59,11 @@ def search_costs(
     running: jax.Array,
     horizon: int,
     board: Geometry,
-    machine: Kernels,
+    backend: Kernels,
     waitless_cost: jax.Array | None = None,
 ) -> JointOptima:
     """Search without plans in one launch; arguments as in `joint_search`."""
-    numbers, _ = _search(boards, running, horizon, board, machine, waitless_cost, plans=False)
+    numbers, _ = _search(boards, running, horizon, board, backend, waitless_cost, plans=False)
     return _optima(numbers)
 
 
@@ -66,12 +72,12 @@ def search_pairs(
     running: jax.Array,
     horizon: int,
     board: Geometry,
-    machine: Kernels,
+    backend: Kernels,
     waitless_cost: jax.Array | None = None,
 ) -> PairPlans:
     """Search and find plans in one launch; given `waitless_cost`, only plans without waits."""
     T, B = horizon, len(running)
-    numbers, by_row = _search(boards, running, horizon, board, machine, waitless_cost, plans=True)
+    numbers, by_row = _search(boards, running, horizon, board, backend, waitless_cost, plans=True)
     actions, heads = jnp.split(by_row, [output_rows(T, by_row.shape[1]).actions])
     actions = actions.reshape(-1, B)
     pairs = heads.reshape(2, -1, B)[:, :T]
@@ -79,12 +85,12 @@ def search_pairs(
     length = numbers.spent - numbers.retirement
     # Action c of the agent that walks alone leads from cost c - 1 to c, one step each.
     step = np.arange(T)[:, None]
-    alone = (step >= numbers.retirement) & (step < length)
+    walks_alone = (step >= numbers.retirement) & (step < length)
     on_foot = jnp.take_along_axis(
-        actions, jnp.where(alone, step + 1 + numbers.retirement, 0), axis=0
+        actions, jnp.where(walks_alone, step + 1 + numbers.retirement, 0), axis=0
     )
     walker = np.arange(2)[:, None] == numbers.walker
-    tail = jnp.where(walker & alone[:, None], on_foot[:, None], 0)
+    tail = jnp.where(walker & walks_alone[:, None], on_foot[:, None], 0)
     plan = (tail + both_act[0]).astype(jnp.int8)
     makespan_plan = jnp.where(numbers.head > 0, both_act[1].astype(jnp.int8), plan)
     return PairPlans(_optima(numbers), length, plan, makespan_plan)
@@ -101,7 +107,7 @@ def _search(
     running: jax.Array,
     horizon: int,
     board: Geometry,
-    machine: Kernels,
+    backend: Kernels,
     waitless_cost: jax.Array | None,
     *,
     plans: bool,
@@ -115,8 +121,8 @@ def _search(
         "waiting": waiting,
         "plans": plans,
     }
-    kernel = partial(_search_program, **settings, machine=machine)
-    output = run_pairs(kernel, boards, [running, cost], horizon if plans else None, board, machine)
+    kernel = partial(_search_program, **settings, backend=backend)
+    output = run_pairs(kernel, boards, [running, cost], horizon if plans else None, board, backend)
     by_row = output.transpose(0, 2, 1)  # (rows, lanes, B)
     return Numbers(*by_row[0, : len(Numbers._fields)]), by_row[1:]
 
@@ -141,12 +147,12 @@ def _search_program(
     board: Geometry,
     waiting: bool,
     plans: bool,
-    machine: Kernels,
+    backend: Kernels,
 ) -> None:
     """Write `Numbers` and, for plans, the actions of the lone walker and of both agents."""
-    program = _Search(columns, outputs, memory, horizon, board, waiting, plans, machine)
+    program = _Search(columns, outputs, memory, horizon, board, waiting, plans, backend)
     state = program.search()
-    arrivals = [program.min(program.where_at(goal, state.cost, FAR)) for goal in program.goals]
+    arrivals = [program.min(program.select_cell(goal, state.cost, FAR)) for goal in program.goals]
     cost = jnp.minimum(*arrivals)
     if not plans:
         zero = 0 * cost
@@ -156,7 +162,7 @@ def _search_program(
         return
     has_plan = (state.makespan if waiting else cost) < FAR
     spent = jnp.where(has_plan, cost, 0)
-    walker = flag(arrivals[0] != cost)
+    walker = to_int32(arrivals[0] != cost)
     walk = _walk_back_alone(program, walker, has_plan, spent)
     retirement = walk.retirement_cost >> 1
     too_long = has_plan & (spent - retirement > state.makespan)
@@ -187,9 +193,9 @@ class _Search(PairLanes):
         board: Geometry,
         waiting: bool,
         plans: bool,
-        machine: Kernels,
+        backend: Kernels,
     ) -> None:
-        super().__init__(columns, memory, board, machine)
+        super().__init__(columns, memory, board, backend)
         self.horizon, self.waiting, self.plans = horizon, waiting, plans
         self.outputs, self.rows = outputs, output_rows(horizon if plans else None, self.lanes)
         (self.waitless_cost,) = self.more  # cost of the requested plan without waits
@@ -200,7 +206,7 @@ class _Search(PairLanes):
 
     def write_numbers(self, numbers: Numbers) -> None:
         """Write the results of each board, number i into lane i."""
-        self.outputs[0] = self.row_of(numbers)
+        self.outputs[0] = self.pack_row(numbers)
 
     def clear_rows(self, first: int, rows: int) -> None:
         """Write zeros to some rows of the output."""
@@ -247,7 +253,7 @@ class _Search(PairLanes):
         expansions, halted = state.expansions + state.running, jnp.zeros_like(state.running)
         progress = self._progress(layer, state.layer)
         if self.waiting:
-            due = flag(t & (HALT_PERIOD - 1) == HALT_PERIOD - 1)
+            due = to_int32(t & (HALT_PERIOD - 1) == HALT_PERIOD - 1)
             halted = jnp.where(progress == 0, state.running, 0) * due
         state = state._replace(
             time=t + 1,
@@ -263,8 +269,8 @@ class _Search(PairLanes):
         if not self.waiting:
             return jnp.zeros_like(self.running)
         grown = union([x ^ y for x, y in zip(layer, before, strict=True)]) != 0
-        at_goals = self.where_at(self.goals[0], flag(intersects(layer, self.goal_1)), 0)
-        return jnp.max(jnp.maximum(flag(grown), 2 * at_goals), axis=1, keepdims=True)
+        at_goals = self.select_cell(self.goals[0], to_int32(intersects(layer, self.goal_1)), 0)
+        return jnp.max(jnp.maximum(to_int32(grown), 2 * at_goals), axis=1, keepdims=True)
 
     def _end(self, state: _State, progress: jax.Array) -> _State:
         """Mark the boards that need no further layer."""
@@ -281,7 +287,7 @@ class _Search(PairLanes):
         """Compute S_{2t} and S_{2t+1}, and record agents that reached their goal."""
         t = state.time
         # Cells of either agent while the other one, at its goal, may retire.
-        beside_1 = as_word(intersects(state.layer, self.goal_1))
+        beside_1 = to_uint32(intersects(state.layer, self.goal_1))
         joins = beside_1 | (self.column_of_goal_0(self.slot(t), state.layer) << 1)
         even = (self._step(state.walk, self.slot(jnp.maximum(t - 1, 0)), _ODD) & self.clear) | joins
         self.write_walk(self.slot(t), even | (joins << _JOINED))
@@ -322,35 +328,35 @@ def _walk_back_alone(
     W, rows = lanes.board.words, lanes.rows.actions
     # WAIT comes last, so that moves are preferred.
     order = (1, 2, 3, 4, 0) if lanes.waiting else (1, 2, 3, 4)
-    own = walker.astype(jnp.uint32)
+    walker_bit = walker.astype(jnp.uint32)
 
     def step_back(walk: _Walk) -> _Walk:
         cost, before = walk.cost, jnp.maximum(walk.cost - 1, 0)
-        due = walk.walking * flag(spent >= cost)
-        rank = jnp.zeros_like(lanes.lane) + _NOT
+        due = walk.walking * to_int32(spent >= cost)
+        rank = jnp.zeros_like(lanes.lane) + _ILLEGAL
         for number, move in enumerate(order):
-            rank = lanes.where_from(walk.place, move, number, rank)
-        odd = as_word(before & 1 == 1)
-        reached = lanes.memory[before >> 1, W] >> (odd * _ODD + own)
-        rank = jnp.where((reached & 1) != 0, rank, _NOT)
+            rank = lanes.mark_origin(walk.place, move, number, rank)
+        odd = to_uint32(before & 1 == 1)
+        reached = lanes.memory[before >> 1, W] >> (odd * _ODD + walker_bit)
+        rank = jnp.where((reached & 1) != 0, rank, _ILLEGAL)
         # The other agent retires in the layer of this cost, if both can be there.
-        joins = (lanes.memory[cost >> 1, W] >> (_JOINED + own)) & as_word(cost & 1 == 0)
+        joins = (lanes.memory[cost >> 1, W] >> (_JOINED + walker_bit)) & to_uint32(cost & 1 == 0)
         rank = jnp.where((lanes.lane == walk.place) & (joins != 0), -1, rank)
         first = lanes.min(rank)
-        met = due * flag(first < 0)
+        met = due * to_int32(first < 0)
         due = due - met
         action = due * jnp.where(first < 4, first + 1, 0)
         lanes.put(lanes.rows.numbers, rows, cost, action)
         return _Walk(
             cost=cost - 1,
-            place=walk.place - lanes.delta_of(action),
+            place=walk.place - lanes.action_delta(action),
             walking=walk.walking - met,
             retirement_cost=jnp.where(met != 0, cost, walk.retirement_cost),
         )
 
     lanes.clear_rows(lanes.rows.numbers, rows)
     zero = jnp.zeros_like(walker)
-    start = _Walk(jnp.max(spent), jnp.where(walker == 0, *lanes.goals), flag(has_plan), zero)
+    start = _Walk(jnp.max(spent), jnp.where(walker == 0, *lanes.goals), to_int32(has_plan), zero)
     return jax.lax.while_loop(
         lambda walk: (walk.cost >= 0) & any_lane(walk.walking != 0), step_back, start
     )
@@ -378,7 +384,7 @@ def _walk_back_together(
             first_action = (pair * 13) >> 6
             actions = first_action, pair - 5 * first_action
             return tuple(
-                place - lanes.delta_of(action)
+                place - lanes.action_delta(action)
                 for place, action in zip(places, actions, strict=True)
             )
 
@@ -392,20 +398,20 @@ def _last_step(lanes: _Search, t: jax.Array, cell_0: jax.Array, cell_1: jax.Arra
     # Choose a legal predecessor in which as few agents as possible wait: both move (ranks 0 to
     # 15), only agent 1 moves (16 to 19), only agent 0 moves (20 to 23), or neither.
     W = lanes.board.words
-    swapped = select(lanes.lane == cell_1, single(cell_0, W))
+    swapped = select(lanes.lane == cell_1, single_cell(cell_0, W))
     before = subtract([lanes.memory[t - 1, w] for w in range(W)], swapped)
-    came = [intersects(before, single(cell_1 - delta, W)) for delta in lanes.deltas]
-    rank = jnp.zeros_like(lanes.lane) + _NOT
+    came = [intersects(before, single_cell(cell_1 - delta, W)) for delta in lanes.deltas]
+    rank = jnp.zeros_like(lanes.lane) + _ILLEGAL
     for number, legal in reversed(list(enumerate(came[1:]))):
         rank = jnp.where(legal, number, rank)
-    first = jnp.zeros_like(lanes.lane) + _NOT
+    first = jnp.zeros_like(lanes.lane) + _ILLEGAL
     for action in range(1, 5):
-        first = lanes.where_from(cell_0, action, 4 * (action - 1), first)
+        first = lanes.mark_origin(cell_0, action, 4 * (action - 1), first)
     if not lanes.waiting:
         return _pair_of(lanes.min(first + rank), waiting=lanes.waiting)
-    first = lanes.where_from(cell_0, 0, 16, first)
-    alone = jnp.where(first < 16, 20 + (first >> 2), first + 8)
-    rank = jnp.minimum(first + rank, jnp.where(came[0], alone, _NOT))
+    first = lanes.mark_origin(cell_0, 0, 16, first)
+    solo_distances = jnp.where(first < 16, 20 + (first >> 2), first + 8)
+    rank = jnp.minimum(first + rank, jnp.where(came[0], solo_distances, _ILLEGAL))
     return _pair_of(lanes.min(rank), waiting=lanes.waiting)
 
 

@@ -15,7 +15,7 @@ Row = tuple[int, ...]
 Words = list[jax.Array]
 """Set of cells: cell m is bit m % 32 of word m // 32. Each word is a vector of lanes."""
 
-NOTHING = np.uint32(0)
+EMPTY_WORD = np.uint32(0)
 """Empty word."""
 
 WARP = 32
@@ -37,7 +37,7 @@ _VMEM_BYTES = 100 << 20
 
 def launch(
     kernel: Callable[..., None],
-    machine: Kernels,
+    backend: Kernels,
     inputs: Sequence[jax.Array],
     outputs: Sequence[tuple[Row, Any]],
     scratch: Sequence[tuple[Row, Any]],
@@ -49,7 +49,7 @@ def launch(
     """
     from jax.experimental import pallas as pl  # as slow to import as all of JAX
 
-    lanes = _LANES[machine]
+    lanes = _LANES[backend]
     B = inputs[0].shape[-1]
     count = lanes[0] * lanes[1]
     programs = -(-B // count)
@@ -66,7 +66,7 @@ def launch(
 
     results = run_programs(
         kernel,
-        machine,
+        backend,
         programs,
         [(in_lanes(array), spec(array.shape[:-1])) for array in inputs],
         [(shape(rows, dtype), spec(rows)) for rows, dtype in outputs],
@@ -77,7 +77,7 @@ def launch(
 
 def run_programs(
     kernel: Callable[..., None],
-    machine: Kernels,
+    backend: Kernels,
     programs: int,
     inputs: Sequence[tuple[jax.Array, Any]],
     outputs: Sequence[tuple[Any, Any]],
@@ -94,24 +94,24 @@ def run_programs(
 
     options: dict[str, Any] = {}
     all_outputs = list(outputs)
-    if machine is Kernels.TPU:
+    if backend is Kernels.TPU:
         from jax.experimental.pallas import tpu as pltpu
 
         options["compiler_params"] = pltpu.CompilerParams(vmem_limit_bytes=_VMEM_BYTES)
         options["scratch_shapes"] = [pltpu.VMEM(rows, dtype) for rows, dtype in memory]
     else:
         # Triton has no scratch memory, so it is an additional output that stays in the caches.
-        def own(rows: Row) -> Any:
+        def block(rows: Row) -> Any:
             return pl.BlockSpec((None, *rows), lambda i: (i, *(0,) * len(rows)))
 
         all_outputs += [
-            (jax.ShapeDtypeStruct((programs, *rows), dtype), own(rows)) for rows, dtype in memory
+            (jax.ShapeDtypeStruct((programs, *rows), dtype), block(rows)) for rows, dtype in memory
         ]
-    if machine is Kernels.GPU:
+    if backend is Kernels.GPU:
         from jax.experimental.pallas import triton
 
         options["compiler_params"] = triton.CompilerParams(num_warps=warps, num_stages=1)
-    if machine is Kernels.INTERPRETED:
+    if backend is Kernels.INTERPRETED:
         options["interpret"] = True
     results = pl.pallas_call(
         kernel,
@@ -124,20 +124,20 @@ def run_programs(
     return list(results[: len(outputs)])
 
 
-def fits(machine: Kernels, registers: int) -> bool:
+def fits(backend: Kernels, registers: int) -> bool:
     """Return whether a program has room for this many registers; values being moved count twice."""
     bytes_each = 4 * int(np.prod(VECTOR_REGISTER))
-    return machine is not Kernels.TPU or 2 * registers * bytes_each <= _VMEM_BYTES
+    return backend is not Kernels.TPU or 2 * registers * bytes_each <= _VMEM_BYTES
 
 
-def flag(condition: jax.Array) -> jax.Array:
+def to_int32(condition: jax.Array) -> jax.Array:
     """Convert bool to int32, the dtype of loop carries."""
     return jnp.where(condition, jnp.int32(1), jnp.int32(0))
 
 
 def any_lane(condition: jax.Array) -> jax.Array:
     """Return whether a condition holds in any lane, as a scalar bool."""
-    return jnp.max(flag(condition)) > 0
+    return jnp.max(to_int32(condition)) > 0
 
 
 def bit(position: jax.Array | int) -> jax.Array:
@@ -153,10 +153,10 @@ def union(words: Sequence[jax.Array]) -> jax.Array:
     return result
 
 
-def single(cell: jax.Array, words: int) -> Words:
+def single_cell(cell: jax.Array, words: int) -> Words:
     """Return the set with only this cell, or the empty set if the cell is off the board."""
     word, inside = cell >> 5, bit(cell & 31)
-    return [jnp.where(word == w, inside, NOTHING) for w in range(words)]
+    return [jnp.where(word == w, inside, EMPTY_WORD) for w in range(words)]
 
 
 def intersect(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> Words:
@@ -176,7 +176,7 @@ def subtract(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> Words:
 
 def select(condition: jax.Array, cells: Sequence[jax.Array]) -> Words:
     """Return the set in the lanes where bool (lanes) is True, and the empty set elsewhere."""
-    return [jnp.where(condition, word, NOTHING) for word in cells]
+    return [jnp.where(condition, word, EMPTY_WORD) for word in cells]
 
 
 def intersects(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> jax.Array:

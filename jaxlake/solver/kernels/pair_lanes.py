@@ -12,23 +12,23 @@ import numpy as np
 
 from jaxlake.solver.chunks import Kernels, Widths
 from jaxlake.solver.kernels.lanes import (
-    NOTHING,
+    EMPTY_WORD,
     VECTOR_REGISTER,
     WARP,
     Words,
     fits,
-    flag,
     intersect,
     intersects,
     run_programs,
     select,
     shift,
-    single,
+    single_cell,
     subtract,
+    to_int32,
     union,
     unite,
 )
-from jaxlake.solver.pairs.joint_search import Geometry, TwoAgentBoards, lanes_at_once, pack_cells
+from jaxlake.solver.pairs.joint_search import Geometry, TwoAgentBoards, max_joint_boards, pack_cells
 
 BOTH = np.uint32(3)
 """Flags of both agents."""
@@ -40,9 +40,9 @@ BOARDS = {Kernels.GPU: 1, Kernels.TPU: VECTOR_REGISTER[0], Kernels.INTERPRETED: 
 """Number of boards per program."""
 
 
-def lanes_of(machine: Kernels, board: Geometry) -> int:
+def num_lanes(backend: Kernels, board: Geometry) -> int:
     """Return the lanes per board: one for each cell, and empty ones for steps off the board."""
-    least = VECTOR_REGISTER[1] if machine is Kernels.TPU else WARP
+    least = VECTOR_REGISTER[1] if backend is Kernels.TPU else WARP
     return max(least, 1 << (board.cells + board.pitch - 1).bit_length())
 
 
@@ -75,27 +75,25 @@ def memory_rows(horizon: int | None, board: Geometry) -> tuple[int, int]:
     return LAST_TIMES if horizon is None else horizon + 1, board.words + 1
 
 
-def serves(machine: Kernels | None, horizon: int | None, board: Geometry) -> Kernels | None:
+def select_backend(backend: Kernels | None, horizon: int | None, board: Geometry) -> Kernels | None:
     """Return the kernel for boards of this geometry, or None; without a horizon it has no plans."""
-    if machine is None or board.pitch > MAX_ROWS + 1:
+    if backend is None or board.pitch > MAX_ROWS + 1:
         return None
-    registers = -(-lanes_of(machine, board) // VECTOR_REGISTER[1])
-    return machine if fits(machine, registers * _rows(machine, horizon, board)) else None
+    registers = -(-num_lanes(backend, board) // VECTOR_REGISTER[1])
+    return backend if fits(backend, registers * _rows(backend, horizon, board)) else None
 
 
-def pairs_at_once(
-    machine: Kernels | None, horizon: int | None, board: Geometry, widths: Widths
-) -> int:
+def max_pairs(backend: Kernels | None, horizon: int | None, board: Geometry, widths: Widths) -> int:
     """Return how many pairs the kernel, or the loops if there is no kernel, process at once."""
-    if machine is None:
-        return lanes_at_once(board, widths, horizon)
-    row_bytes = 4 * lanes_of(machine, board)
-    return widths.fitting(widths.joint_boards, row_bytes * _rows(machine, horizon, board))
+    if backend is None:
+        return max_joint_boards(board, widths, horizon)
+    row_bytes = 4 * num_lanes(backend, board)
+    return widths.fitting(widths.joint_boards, row_bytes * _rows(backend, horizon, board))
 
 
-def _rows(machine: Kernels, horizon: int | None, board: Geometry) -> int:
+def _rows(backend: Kernels, horizon: int | None, board: Geometry) -> int:
     """Return the number of rows of lanes that a pair takes in memory and output."""
-    output = output_rows(horizon, lanes_of(machine, board)).total
+    output = output_rows(horizon, num_lanes(backend, board)).total
     return int(np.prod(memory_rows(horizon, board))) + output
 
 
@@ -105,14 +103,14 @@ def run_pairs(
     columns: Sequence[jax.Array],
     horizon: int | None,
     board: Geometry,
-    machine: Kernels,
+    backend: Kernels,
 ) -> jax.Array:
     """Run a kernel over pairs with columns (B,) of numbers; return its output (rows, B, lanes)."""
     from jax.experimental import pallas as pl  # as slow to import as all of JAX
 
     words = (*pack_cells(boards.free, board), *boards.starts, *boards.goals, *columns)
     table = jnp.stack([word.astype(jnp.int32) for word in words], axis=1)
-    at_once, lanes = BOARDS[machine], lanes_of(machine, board)
+    at_once, lanes = BOARDS[backend], num_lanes(backend, board)
     B, rows = len(table), output_rows(horizon, lanes).total
     programs = -(-B // at_once)
     table = jnp.pad(table, [(0, programs * at_once - B), (0, 0)])
@@ -122,7 +120,7 @@ def run_pairs(
     )
     (results,) = run_programs(
         kernel,
-        machine,
+        backend,
         programs,
         [(table, pl.BlockSpec((at_once, table.shape[1]), lambda i: (i, 0)))],
         [output],
@@ -135,8 +133,8 @@ def run_pairs(
 class PairLanes:
     """Pairs of one program, and its memory (times, words and one for walks, boards, lanes)."""
 
-    def __init__(self, columns: Any, memory: Any, board: Geometry, machine: Kernels) -> None:
-        self.board, self.machine, self.memory = board, machine, memory
+    def __init__(self, columns: Any, memory: Any, board: Geometry, backend: Kernels) -> None:
+        self.board, self.backend, self.memory = board, backend, memory
         self.deltas = (0, *board.deltas)
         shape = memory.shape[-2:]
         self.lanes = shape[1]
@@ -148,19 +146,19 @@ class PairLanes:
         free = [word.astype(jnp.uint32) for word in numbers[:W]]
         start_0, start_1, goal_0, goal_1, self.running, *self.more = numbers[W:]
         self.starts, self.goals = (start_0, start_1), (goal_0, goal_1)
-        self.own_cell = single(self.lane, W)
+        self.own_cell = single_cell(self.lane, W)
         is_free = intersects(free, self.own_cell)
         self.allowed = select(is_free, subtract(free, self.own_cell))  # joint cells on the ice
-        at_goal = [jnp.where(self.lane == goal, np.uint32(1), NOTHING) for goal in self.goals]
+        at_goal = [jnp.where(self.lane == goal, np.uint32(1), EMPTY_WORD) for goal in self.goals]
         self.home = at_goal[0] | (at_goal[1] << 1)
         # Neither agent may pass through the goal where the other has retired.
         passable = BOTH & ~(at_goal[1] | (at_goal[0] << 1))
-        self.clear = jnp.where(is_free, passable, NOTHING)
-        self.goal_1 = single(self.goals[1], W)
+        self.clear = jnp.where(is_free, passable, EMPTY_WORD)
+        self.goal_1 = single_cell(self.goals[1], W)
 
     def first_layer(self) -> Words:
         """Return L_0, with both agents at their starts."""
-        start = select(self.lane == self.starts[0], single(self.starts[1], self.board.words))
+        start = select(self.lane == self.starts[0], single_cell(self.starts[1], self.board.words))
         return intersect(start, self.allowed)
 
     def expand(self, t: jax.Array, layer: Sequence[jax.Array], waiting: bool) -> Words:
@@ -170,7 +168,7 @@ class PairLanes:
         beside = unite(*moved.values(), *([layer] if waiting else []))
         beside = subtract(beside, self.own_cell)
         onto = {
-            delta: jnp.where(intersects(cells, self.own_cell), ~NOTHING, NOTHING)
+            delta: jnp.where(intersects(cells, self.own_cell), ~EMPTY_WORD, EMPTY_WORD)
             for delta, cells in moved.items()
         }
         rows = [beside] if waiting else []
@@ -187,13 +185,13 @@ class PairLanes:
         near = [self.moved(t, self.board.words, delta) for delta in self.board.deltas]
         return (union(near) >> part) & BOTH
 
-    def where_from(
+    def mark_origin(
         self, place: jax.Array, action: int, value: int, otherwise: jax.Array
     ) -> jax.Array:
         """Return `value` in the lane of the cell from which an action leads to a place."""
         return jnp.where(self.lane == place - self.deltas[action], value, otherwise)
 
-    def where_at(self, cell: jax.Array, values: jax.Array, otherwise: int) -> jax.Array:
+    def select_cell(self, cell: jax.Array, values: jax.Array, otherwise: int) -> jax.Array:
         """Return the values in the lane of a cell, and `otherwise` in the other lanes."""
         return jnp.where(self.lane == cell, values, otherwise)
 
@@ -201,7 +199,7 @@ class PairLanes:
         """Return the minimum over the lanes of each board, (boards, 1)."""
         return jnp.min(values, axis=1, keepdims=True)
 
-    def row_of(self, numbers: Sequence[jax.Array]) -> jax.Array:
+    def pack_row(self, numbers: Sequence[jax.Array]) -> jax.Array:
         """Return a row with number i of each board in lane i."""
         row = jnp.zeros_like(self.lane)
         for i, number in enumerate(numbers):
@@ -219,7 +217,7 @@ class PairLanes:
 
     def moved(self, t: jax.Array, w: int, delta: int) -> jax.Array:
         """Return the words of the lanes from which a step of `delta` leads here."""
-        if self.machine is Kernels.TPU:
+        if self.backend is Kernels.TPU:
             from jax.experimental.pallas import tpu as pltpu
 
             return pltpu.roll(self.memory[t, w], delta % self.lanes, axis=1)
@@ -227,22 +225,22 @@ class PairLanes:
 
     def column_of_goal_0(self, t: jax.Array, layer: Sequence[jax.Array]) -> jax.Array:
         """Return 1 (uint32) for cells of agent 1 at t with agent 0 at its goal, else 0."""
-        if self.machine is Kernels.TPU:
-            at_goal = [self.where_at(self.goals[0], word.astype(jnp.int32), 0) for word in layer]
+        if self.backend is Kernels.TPU:
+            at_goal = [self.select_cell(self.goals[0], word.astype(jnp.int32), 0) for word in layer]
             row = [jnp.sum(word, axis=1, keepdims=True).astype(jnp.uint32) for word in at_goal]
-            return as_word(intersects(row, self.own_cell))
+            return to_uint32(intersects(row, self.own_cell))
         last = self.board.words - 1  # lanes beyond the last cell have no word and may read any
         word = self.memory[t, jnp.minimum(self.lane >> 5, last), self.number, self.goals[0]]
         return (word >> (self.lane & 31).astype(jnp.uint32)) & 1
 
     def meet_lanes(self) -> None:
         """Wait until all lanes have written the values that others read."""
-        if self.machine is Kernels.GPU:
+        if self.backend is Kernels.GPU:
             from jax.experimental.pallas import triton
 
             triton.debug_barrier()
 
-    def delta_of(self, action: jax.Array) -> jax.Array:
+    def action_delta(self, action: jax.Array) -> jax.Array:
         """Return the change of the cell number by an action."""
         delta = jnp.zeros_like(action)
         for number, value in enumerate(self.deltas):
@@ -250,6 +248,6 @@ class PairLanes:
         return delta
 
 
-def as_word(condition: jax.Array) -> jax.Array:
+def to_uint32(condition: jax.Array) -> jax.Array:
     """Convert bool to a uint32 of 0 or 1."""
-    return flag(condition).astype(jnp.uint32)
+    return to_int32(condition).astype(jnp.uint32)

@@ -10,33 +10,33 @@ import jax.numpy as jnp
 from jaxlake.solver.bitboard import PITCH, ROW_SHIFT
 from jaxlake.solver.chunks import Kernels
 from jaxlake.solver.kernels.lanes import (
-    NOTHING,
+    EMPTY_WORD,
     Words,
     any_lane,
     bit,
     fits,
-    flag,
     intersects,
     launch,
+    to_int32,
     union,
 )
-from jaxlake.solver.space_time import NEVER, NOBODY
+from jaxlake.solver.space_time import ABSENT, NEVER
 
 _MAX_ROWS = 16
 """Largest number of rows of a board: each is a register, and more take minutes to compile."""
 
 
-def serves(machine: Kernels | None, rows: int, agents: int, horizon: int) -> Kernels | None:
+def select_backend(backend: Kernels | None, rows: int, agents: int, horizon: int) -> Kernels | None:
     """Return the planning kernel for boards with this many rows, or None if unsupported."""
     words = (horizon + 1) * (rows + agents)
-    return machine if machine and rows <= _MAX_ROWS and fits(machine, words) else None
+    return backend if backend and rows <= _MAX_ROWS and fits(backend, words) else None
 
 
-def distances(free: jax.Array, starts: jax.Array, goals: jax.Array, machine: Kernels) -> jax.Array:
+def distances(free: jax.Array, starts: jax.Array, goals: jax.Array, backend: Kernels) -> jax.Array:
     """Return the result of `space_time.distances_alone`, computed in one launch."""
     kernel = partial(_distances, agents=len(starts))
     inputs = [free.astype(jnp.uint32), starts.astype(jnp.int32), goals.astype(jnp.int32)]
-    (steps,) = launch(kernel, machine, inputs, [((len(starts),), jnp.int32)], [])
+    (steps,) = launch(kernel, backend, inputs, [((len(starts),), jnp.int32)], [])
     return steps.astype(jnp.int16)
 
 
@@ -46,7 +46,7 @@ def plan_in_order(
     goals: jax.Array,
     latest: jax.Array,
     horizon: int,
-    machine: Kernels,
+    backend: Kernels,
     *,
     upwards: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
@@ -59,19 +59,19 @@ def plan_in_order(
     cells = [array.astype(jnp.int32) for array in (starts, goals, latest)]
     outputs = [((K,), jnp.int32), ((K, T + 1), jnp.int32)]
     layers = ((T + 1, len(free)), jnp.uint32)
-    arrival, paths = launch(kernel, machine, [free.astype(jnp.uint32), *cells], outputs, [layers])
+    arrival, paths = launch(kernel, backend, [free.astype(jnp.uint32), *cells], outputs, [layers])
     return arrival.astype(jnp.int16), paths.astype(jnp.int16)
 
 
-def _word_of(cell: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _row_and_bit(cell: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the row of a cell and its bit in that row; no bit for an absent cell."""
     word = bit(jnp.maximum(cell, 0) & (PITCH - 1))
-    return cell >> ROW_SHIFT, jnp.where(cell >= 0, word, NOTHING)
+    return cell >> ROW_SHIFT, jnp.where(cell >= 0, word, EMPTY_WORD)
 
 
-def _rows_of(cell: jax.Array, rows: int) -> Words:
-    row, word = _word_of(cell)
-    return [jnp.where(row == r, word, NOTHING) for r in range(rows)]
+def _cell_rows(cell: jax.Array, rows: int) -> Words:
+    row, word = _row_and_bit(cell)
+    return [jnp.where(row == r, word, EMPTY_WORD) for r in range(rows)]
 
 
 def _spread(rows: Words, across: Words | None = None, along: Words | None = None) -> Words:
@@ -94,7 +94,7 @@ def _distances(free: Any, starts: Any, goals: Any, steps: Any, *, agents: int) -
     open_cells = [free[r] for r in range(R)]
 
     def measure(k: jax.Array, _: None) -> None:
-        start, goal = starts[k], _rows_of(goals[k], R)
+        start, goal = starts[k], _cell_rows(goals[k], R)
 
         def spread(state: Any) -> Any:
             t, rows, distance, _ = state
@@ -103,8 +103,8 @@ def _distances(free: Any, starts: Any, goals: Any, steps: Any, *, agents: int) -
             grown = union([x ^ y for x, y in zip(rows, wider, strict=True)]) != 0
             return t + 1, tuple(wider), distance, any_lane(grown & (distance == NEVER))
 
-        distance = jnp.where(start == NOBODY, jnp.int32(0), jnp.int32(NEVER))
-        initial = (jnp.int32(0), tuple(_rows_of(start, R)), distance, jnp.bool_(True))
+        distance = jnp.where(start == ABSENT, jnp.int32(0), jnp.int32(NEVER))
+        initial = (jnp.int32(0), tuple(_cell_rows(start, R)), distance, jnp.bool_(True))
         steps[k] = jax.lax.while_loop(lambda state: state[3], spread, initial)[2]
 
     jax.lax.fori_loop(0, agents, measure, None)
@@ -115,7 +115,7 @@ def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
     free, starts, goals, latest, arrivals, paths, layers = refs
     R, K, T = free.shape[0], agents, horizon
     open_cells = [free[r] for r in range(R)]
-    off_board = jnp.zeros_like(starts[0]) + NOBODY
+    off_board = jnp.zeros_like(starts[0]) + ABSENT
 
     def clear(t: jax.Array, _: None) -> None:
         for k in range(K):
@@ -125,32 +125,35 @@ def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
 
     def occupied(t: jax.Array) -> Words:
         """Return the cells that other agents occupy at t."""
-        places = [_rows_of(paths[k, t], R) for k in range(K)]
+        places = [_cell_rows(paths[k, t], R) for k in range(K)]
         return [union([place[r] for place in places]) for r in range(R)]
 
     def edges(t: jax.Array) -> tuple[Words, Words]:
         """Return the edges that other agents use from t to t + 1, in rows and in columns."""
         used = []
         for k in range(K):
-            (row, word), (next_row, next_word) = _word_of(paths[k, t]), _word_of(paths[k, t + 1])
+            (row, word), (next_row, next_word) = (
+                _row_and_bit(paths[k, t]),
+                _row_and_bit(paths[k, t + 1]),
+            )
             left = jnp.where(next_word == word << 1, word, next_word)
-            across = jnp.where(word != next_word, left, NOTHING)
-            along = jnp.where(row != next_row, word, NOTHING)
-            across = jnp.where(row == next_row, across, NOTHING)
+            across = jnp.where(word != next_word, left, EMPTY_WORD)
+            along = jnp.where(row != next_row, word, EMPTY_WORD)
+            across = jnp.where(row == next_row, across, EMPTY_WORD)
             used.append((jnp.minimum(row, next_row), across, along))
         return (
-            [union([jnp.where(u[0] == r, u[1], NOTHING) for u in used]) for r in range(R)],
-            [union([jnp.where(u[0] == r, u[2], NOTHING) for u in used]) for r in range(R)],
+            [union([jnp.where(u[0] == r, u[1], EMPTY_WORD) for u in used]) for r in range(R)],
+            [union([jnp.where(u[0] == r, u[2], EMPTY_WORD) for u in used]) for r in range(R)],
         )
 
     def plan_agent(rank: jax.Array, failed: jax.Array) -> jax.Array:
         start, goal = starts[rank], goals[rank]
-        absent = goal == NOBODY
+        absent = goal == ABSENT
         last = jnp.where((failed != 0) | absent, jnp.int32(-1), latest[rank])
-        home = _rows_of(goal, R)
+        home = _cell_rows(goal, R)
 
         def disturb(t: jax.Array, first: jax.Array) -> jax.Array:
-            at_goal = union([flag(paths[k, t] == goal) for k in range(K)])
+            at_goal = union([to_int32(paths[k, t] == goal) for k in range(K)])
             return jnp.where(at_goal != 0, t + 1, first)
 
         # The agent can only stay after the last time at which another agent was at its goal.
@@ -172,7 +175,7 @@ def _plan(*refs: Any, upwards: bool, agents: int, horizon: int) -> None:
             return any_lane((state[0] < last) & (state[2] == NEVER))
 
         shut = occupied(jnp.int32(0))
-        begin = [x & ~y & z for x, y, z in zip(_rows_of(start, R), shut, open_cells, strict=True)]
+        begin = [x & ~y & z for x, y, z in zip(_cell_rows(start, R), shut, open_cells, strict=True)]
         arrival = arrive(jnp.int32(0), begin, jnp.zeros_like(start) + NEVER)
         state = (jnp.int32(0), tuple(begin), arrival)
         arrival = jax.lax.while_loop(unfinished, advance, state)[2]
@@ -200,7 +203,7 @@ def _trace(
     K, times = paths.shape[:2]
     end = jnp.where(arrival == NEVER, jnp.int32(0), arrival)
     last = jnp.max(end)
-    final_cell = jnp.where(goal == NOBODY, jnp.int32(NOBODY), goal)
+    final_cell = jnp.where(goal == ABSENT, jnp.int32(ABSENT), goal)
 
     def stay(t: jax.Array, _: None) -> None:
         paths[rank, t] = final_cell
@@ -209,15 +212,15 @@ def _trace(
 
     def step_back(i: jax.Array, cell: jax.Array) -> jax.Array:
         t = last - 1 - i
-        row, word = _word_of(cell)
+        row, word = _row_and_bit(cell)
         layer = [layers[t, r] for r in range(rows)]
 
         def in_layer(at: jax.Array, where: jax.Array) -> jax.Array:
-            row_word = union([jnp.where(at == r, layer[r], NOTHING) for r in range(rows)])
+            row_word = union([jnp.where(at == r, layer[r], EMPTY_WORD) for r in range(rows)])
             return (row_word & where) != 0
 
         def swaps(origin: jax.Array) -> jax.Array:
-            met: Callable[[int], jax.Array] = lambda k: flag(  # noqa: E731
+            met: Callable[[int], jax.Array] = lambda k: to_int32(  # noqa: E731
                 (paths[k, t] == cell) & (paths[k, t + 1] == origin)
             )
             return union([met(k) for k in range(K)]) != 0

@@ -17,15 +17,15 @@ from jaxlake.solver.pairs.joint_search import Geometry, TwoAgentBoards
 EXCESSES = 16
 """Delays of the first agent covered by a staircase, 0 to 15; a second delay of 15 means >= 15."""
 
-BITS = 4
+BITS_PER_DELAY = 4
 """Bits of a delay; two words of 32 bits hold all delays of a pair."""
 
 MAX_DELAY = EXCESSES - 1
-PER_WORD = 32 // BITS
+DELAYS_PER_WORD = 32 // BITS_PER_DELAY
 
 
 def climb(
-    pairs: TwoAgentBoards, running: jax.Array, board: Geometry, machine: Kernels
+    pairs: TwoAgentBoards, running: jax.Array, board: Geometry, backend: Kernels
 ) -> jax.Array:
     """Return the delays of the second agent, by which agent of a pair arrives first.
 
@@ -33,10 +33,10 @@ def climb(
         int32 (2, EXCESSES, B). Entry e is the minimum delay of the second agent if the first one
         arrives at most e steps later than alone; MAX_DELAY if the search did not get that far.
     """
-    kernel = partial(_climb, board=board, machine=machine)
-    (output,) = run_pairs(kernel, pairs, [running, *pairs.alone], None, board, machine)
+    kernel = partial(_climb, board=board, backend=backend)
+    (output,) = run_pairs(kernel, pairs, [running, *pairs.solo_distances], None, board, backend)
     packed = output[:, :4].astype(jnp.uint32).T.reshape(2, 2, 1, -1)  # (agents, words, 1, B)
-    shifts = (BITS * np.arange(PER_WORD)).astype(np.uint32)[:, None]
+    shifts = (BITS_PER_DELAY * np.arange(DELAYS_PER_WORD)).astype(np.uint32)[:, None]
     delays = (packed >> shifts) & np.uint32(MAX_DELAY)
     return delays.reshape(2, EXCESSES, -1).astype(jnp.int32)
 
@@ -49,10 +49,10 @@ class _State(NamedTuple):
     running: jax.Array  # int32 (pairs, 1)
 
 
-def _climb(columns: Any, output: Any, memory: Any, *, board: Geometry, machine: Kernels) -> None:
+def _climb(columns: Any, output: Any, memory: Any, *, board: Geometry, backend: Kernels) -> None:
     """Write the four words of each pair."""
-    program = _Climb(columns, memory, board, machine)
-    output[0] = program.row_of([word.astype(jnp.int32) for word in program.delays()])
+    program = _Climb(columns, memory, board, backend)
+    output[0] = program.pack_row([word.astype(jnp.int32) for word in program.delays()])
 
 
 class _Climb(PairLanes):
@@ -113,9 +113,9 @@ class _Climb(PairLanes):
             late = t - self.more[first]
             in_range = (late >= 0) & (late < EXCESSES)
             least[first] = jnp.where(in_range, jnp.minimum(least[first], delay), least[first])
-            place = (late * BITS) & 31
+            place = (late * BITS_PER_DELAY) & 31
             for half in (0, 1):
-                mask = in_range & (late * BITS >> 5 == half)
+                mask = in_range & (late * BITS_PER_DELAY >> 5 == half)
                 word = words[2 * first + half]
                 cleared = word & ~(np.uint32(MAX_DELAY) << place.astype(jnp.uint32))
                 updated = cleared | (least[first].astype(jnp.uint32) << place.astype(jnp.uint32))

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.solver.bitboard import PITCH, ROW_SHIFT
-from jaxlake.solver.chunks import TEAM_LANES, Kernels, Widths, active_first
+from jaxlake.solver.chunks import TEAM_LANES, Kernels, Widths, order_active_first
 from jaxlake.solver.kernels.lanes import run_programs
 from jaxlake.solver.pairs.joint_search import Geometry, geometry, pack_cells
-from jaxlake.solver.trees.node import TreeAnswers, TreeQueries, no_answers
+from jaxlake.solver.trees.node import TreeAnswers, TreeQueries, empty_answers
 
 _MAX_ROWS = 16
 _MAX_HORIZON = 512
@@ -19,17 +19,17 @@ _MAX_HORIZON = 512
 take minutes to compile; every step of a plan takes memory in every lane."""
 
 
-def serves(machine: Kernels | None, rows: int, horizon: int) -> Kernels | None:
+def select_backend(backend: Kernels | None, rows: int, horizon: int) -> Kernels | None:
     """Return the kernel for boards with this many rows, or None; TPUs cannot gather by lane."""
     small = rows <= _MAX_ROWS and horizon <= _MAX_HORIZON
-    return machine if machine is not Kernels.TPU and small else None
+    return backend if backend is not Kernels.TPU and small else None
 
 
 def search_trees(
     queries: TreeQueries,
     *,
     horizon: int,
-    machine: Kernels,
+    backend: Kernels,
     widths: Widths,
     team: jax.Array | int = 1,
     split: jax.Array | int = 0,
@@ -49,12 +49,12 @@ def search_trees(
     memory = memory_rows(T, K, board, helpers)
     program_bytes = 4 * nodes * sum(int(np.prod(rows)) for rows in memory)
     programs = widths.fitting(-(-Q // (nodes // TEAM_LANES)), program_bytes)
-    order = active_first(queries.active)
+    order = order_active_first(queries.active)
     count = jnp.sum(queries.active, dtype=jnp.int32)
     numbers = jnp.stack([jnp.asarray(x, jnp.int32) for x in (count, team, split)])
     tasks = [getattr(queries, name).astype(jnp.int32) for name in NUMBERS]
     ends = [_flat(cells, board) for cells in (queries.starts, queries.goals)]
-    bounds = [leaf.astype(jnp.int32) for leaf in (queries.alone, queries.pair_costs)]
+    bounds = [leaf.astype(jnp.int32) for leaf in (queries.solo_distances, queries.pair_costs)]
     inputs = [_pack(queries.free, board), *ends, *bounds, queries.stairs, jnp.stack(tasks)]
     padding = -Q % LANES
     inputs = [jnp.pad(x[..., order], [*[(0, 0)] * (x.ndim - 1), (0, padding)]) for x in inputs]
@@ -69,14 +69,14 @@ def search_trees(
     ]
     words = [jnp.int32] * (len(memory) - 2) + [jnp.uint32] * 2
     results, paths = run_programs(
-        partial(tree_program.search, board=board, helpers=helpers, barrier=machine is Kernels.GPU),
-        machine,
+        partial(tree_program.search, board=board, helpers=helpers, barrier=backend is Kernels.GPU),
+        backend,
         programs,
         list(map(whole, (numbers, *inputs))),
         list(map(whole, outputs)),
         [((*rows, nodes), dtype) for rows, dtype in zip(memory, words, strict=True)],
     )
-    place, no_plans = jnp.argsort(order), no_answers(queries, T)
+    place, no_plans = jnp.argsort(order), empty_answers(queries, T)
     solved, gave_up, bound, expansions = results[:, place]
     solved = queries.active & (solved != 0)
     return TreeAnswers(

@@ -10,7 +10,7 @@ from jaxlake.solver.kernels.tree_memory import CELL, Helpers, Memory, Task, larg
 from jaxlake.solver.pairs.joint_search import Geometry
 from jaxlake.solver.trees.conflicts import ARRIVAL, FORCED, SWAP, VERTEX, PathConflict
 from jaxlake.solver.trees.lanes import MAX_DEPTH
-from jaxlake.solver.trees.node import constrained_agent, of_agent
+from jaxlake.solver.trees.node import constrained_agent, take_agent
 
 LEVEL_WORDS = 5
 """Number of 32-bit words per level."""
@@ -30,7 +30,7 @@ NOTES = 3
 """Notes per level of a branch: two at the time of its conflict, one a step later."""
 
 
-_TOGETHER = 4
+_TIMES_PER_STEP = 4
 """Times that a single lane copies at once."""
 
 
@@ -78,11 +78,11 @@ class Levels:
         for i in range(LEVEL_WORDS):
             self.helpers.write(self.memory, (i, 0), jnp.zeros_like(self.node))
 
-    def time_of(self, depth: jax.Array) -> jax.Array:
+    def conflict_time(self, depth: jax.Array) -> jax.Array:
         """Return the time of a level's conflict; `depth` is laid out as a round of `Helpers`."""
         return self.helpers.read(self.memory, 0, depth) >> _TIME
 
-    def side_of(self, depth: jax.Array) -> jax.Array:
+    def current_side(self, depth: jax.Array) -> jax.Array:
         """Return the side of a level."""
         return (self.memory[0, depth, self.node] >> _SIDE) & 3
 
@@ -157,13 +157,13 @@ class Note(NamedTuple):
 
     def closes(self, cell: jax.Array, agent: jax.Array) -> jax.Array:
         """Return whether the note bars an agent from a cell."""
-        own, same_cell = self.agent == agent, self.cell == cell
-        return ((self.kind == CLOSED) & own & same_cell) | (
-            (self.kind == FIXED) & (own ^ same_cell)
+        same_agent, same_cell = self.agent == agent, self.cell == cell
+        return ((self.kind == CLOSED) & same_agent & same_cell) | (
+            (self.kind == FIXED) & (same_agent ^ same_cell)
         )
 
 
-def notes_of(
+def make_notes(
     conflict: PathConflict, side: jax.Array, following: tuple[jax.Array, ...]
 ) -> list[Note]:
     """Return the notes that a child leaves, each with the number of the next note of its time.
@@ -221,7 +221,7 @@ class PathCopies:
         """Keep FORCED flags of the old path if the new, unconstrained path has the same cost."""
 
         def write(i: jax.Array, _: None) -> None:
-            t = jnp.minimum(self.helpers.own(i), self.horizon)
+            t = jnp.minimum(self.helpers.time_of_round(i), self.horizon)
             place = (agent, t, self.node)
             flags = jnp.where(same_time, self.memory.saved[depth, t, self.node] & FORCED, 0)
             put(self.memory.paths, place, (self.memory.paths[place] & CELL) | flags, t < end)
@@ -231,7 +231,7 @@ class PathCopies:
 
     def restore(self, agent: jax.Array, depth: jax.Array, cost: jax.Array, end: jax.Array) -> None:
         """Restore an agent's path of a given cost from a level, up to `end`."""
-        goal = of_agent(self.task.goals, agent) | FORCED
+        goal = take_agent(self.task.goals, agent) | FORCED
 
         def write(times: list[jax.Array]) -> None:
             old = [self.memory.saved[depth, t, self.node] for t in times]
@@ -246,17 +246,19 @@ class PathCopies:
         """Call `write` for all times below the largest `end`, and maybe a few more up to T."""
         if self.helpers.count > 1:
 
-            def write_own(i: jax.Array, _: None) -> None:
-                write([jnp.minimum(self.helpers.own(i), self.horizon)])
+            def write_round(i: jax.Array, _: None) -> None:
+                write([jnp.minimum(self.helpers.time_of_round(i), self.horizon)])
 
-            jax.lax.fori_loop(0, self.helpers.rounds(jnp.max(end)), write_own, None)
+            jax.lax.fori_loop(0, self.helpers.rounds(jnp.max(end)), write_round, None)
             self.helpers.meet()
             return
 
         def write_group(i: jax.Array, _: None) -> None:
-            write([jnp.minimum(_TOGETHER * i + j, self.horizon) for j in range(_TOGETHER)])
+            write(
+                [jnp.minimum(_TIMES_PER_STEP * i + j, self.horizon) for j in range(_TIMES_PER_STEP)]
+            )
 
-        rounds = jax.lax.div(jnp.max(end) + (_TOGETHER - 1), _TOGETHER)
+        rounds = jax.lax.div(jnp.max(end) + (_TIMES_PER_STEP - 1), _TIMES_PER_STEP)
         jax.lax.fori_loop(0, rounds, write_group, None)
 
     def keep_roots(
@@ -271,15 +273,15 @@ class PathCopies:
         end = jnp.max(jnp.where(rooted | restored, jnp.minimum(longest + 1, self.times), 0))
 
         def write(i: jax.Array, _: None) -> None:
-            entry = jnp.minimum(self.helpers.own(i), self.agents * self.times - 1)
+            entry = jnp.minimum(self.helpers.time_of_round(i), self.agents * self.times - 1)
             t, k = jax.lax.div(entry, self.agents), jax.lax.rem(entry, self.agents)
             path = self.helpers.read(self.memory.paths, k, t)
             put(self.memory.roots, (k, t, self.node), path, rooted)
-            goal = of_agent(self.task.goals, k) | FORCED
+            goal = take_agent(self.task.goals, k) | FORCED
             # The saved part may end where the path does.
             saved = self.helpers.read(self.memory.roots, k, t)
-            root = jnp.where(t < of_agent(root_costs, k), saved, goal)
-            exists = of_agent(self.task.goals, k) >= 0
+            root = jnp.where(t < take_agent(root_costs, k), saved, goal)
+            exists = take_agent(self.task.goals, k) >= 0
             put(self.memory.paths, (k, t, self.node), root, restored & exists & (t <= longest))
 
         jax.lax.fori_loop(0, self.helpers.rounds(end * self.agents), write, None)

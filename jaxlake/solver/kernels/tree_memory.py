@@ -28,7 +28,7 @@ class Task(NamedTuple):
     free: tuple[jax.Array, ...]  # words
     starts: tuple[jax.Array, ...]  # cells, one per agent; negative for absent agents
     goals: tuple[jax.Array, ...]
-    alone: list[jax.Array]
+    solo_distances: list[jax.Array]
     pair_costs: list[jax.Array]
     stairs: list[list[jax.Array]]  # two words per pair, uint32
     total: jax.Array  # bool
@@ -85,7 +85,7 @@ class Helpers:
     barrier: bool  # (static) lanes must wait before they read values that others wrote
 
     @staticmethod
-    def of(lane: jax.Array, count: int, barrier: bool) -> "Helpers":
+    def create(lane: jax.Array, count: int, barrier: bool) -> "Helpers":
         """Divide the lanes of a program into nodes of `count` lanes."""
         if count == 1:
             return Helpers(count, lane, jnp.zeros_like(lane), False)
@@ -111,7 +111,7 @@ class Helpers:
         """Return the number of rounds for `times`, a scalar, with `count` times per round."""
         return times if self.count == 1 else jax.lax.div(times + (self.count - 1), self.count)
 
-    def own(self, i: jax.Array) -> jax.Array:
+    def time_of_round(self, i: jax.Array) -> jax.Array:
         """Return the time that a lane handles in round i: a scalar if `count` is 1."""
         return i if self.count == 1 else i * self.count + self.rank
 
@@ -166,10 +166,10 @@ class Teams(NamedTuple):
         self,
         values: jax.Array,
         reduce: Callable[..., jax.Array],
-        alone: jax.Array | None = None,
+        single_node: jax.Array | None = None,
     ) -> jax.Array:
         reduced = _over_groups(values, TEAM_LANES * self.helpers.count, reduce)
-        return jnp.where(self.size > 1, reduced, values if alone is None else alone)
+        return jnp.where(self.size > 1, reduced, values if single_node is None else single_node)
 
 
 def _over_groups(values: jax.Array, size: int, reduce: Callable[..., jax.Array]) -> jax.Array:

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 from jaxlake.solver.kernels.lanes import (
     Words,
     any_lane,
-    flag,
     intersect,
     intersects,
     select,
     shift,
-    single,
+    single_cell,
     subtract,
+    to_int32,
     union,
     unite,
 )
@@ -26,7 +26,7 @@ from jaxlake.solver.pairs.bounds import agent_pairs
 from jaxlake.solver.pairs.joint_search import Geometry
 from jaxlake.solver.space_time import NEVER
 from jaxlake.solver.trees.conflicts import FORCED, NONE, SWAP, TARGET, VERTEX, PathConflict
-from jaxlake.solver.trees.node import of_agent
+from jaxlake.solver.trees.node import take_agent
 
 _FORCED_BIT = FORCED.bit_length() - 1
 
@@ -48,7 +48,7 @@ class Paths:
         self.words = range(board.words)
         self.none = [jnp.zeros_like(word) for word in task.free]
         # Agents with the same goal are in conflict as long as they rest.
-        same = [flag((x == y) & (x >= 0)) for x, y in combinations(task.goals, 2)]
+        same = [to_int32((x == y) & (x >= 0)) for x, y in combinations(task.goals, 2)]
         self.shared_goal = union(same) != 0
         self.still = select(task.waits, [~word for word in self.none])
 
@@ -62,7 +62,7 @@ class Paths:
         """
         first = jnp.maximum(route.stay_from, earliest)
         first_clean = jnp.maximum(first, route.clean_stay_from)
-        home = single(route.goal, self.board.words)
+        home = single_cell(route.goal, self.board.words)
         holes = [~word for word in self.task.free]
 
         def advance(state: Any) -> Any:
@@ -90,7 +90,7 @@ class Paths:
             waiting = (arrival == NEVER) | (route.patient & (clean_arrival == NEVER))
             return any_lane((t <= latest) & waiting)
 
-        start = tuple(single(route.start, self.board.words))
+        start = tuple(single_cell(route.start, self.board.words))
         never = jnp.zeros_like(latest) + NEVER
         state = (jnp.int32(0), start, start, self._other_cells(route, jnp.int32(0)), never, never)
         *_, arrival, clean_arrival = jax.lax.while_loop(unfinished, advance, state)
@@ -112,12 +112,12 @@ class Paths:
             cell = jnp.where(walking, previous, cell)
             before = self._places_before(places, bans, plain)
             places = [jnp.where(walking, x, y) for x, y in zip(before, places, strict=True)]
-            alone = ~(union(subtract(places, single(cell, self.board.words))) != 0)
-            entry = cell | jnp.where(alone, jnp.int32(FORCED), 0)
+            is_forced = ~(union(subtract(places, single_cell(cell, self.board.words))) != 0)
+            entry = cell | jnp.where(is_forced, jnp.int32(FORCED), 0)
             put(self.memory.paths, (route.agent, t, self.node), entry, walking)
             return cell, tuple(places), others
 
-        home = single(route.goal, self.board.words)
+        home = single_cell(route.goal, self.board.words)
         # The first round only looks up the other agents' cells.
         off_board = (jnp.zeros_like(route.goal),) * self.agents
         jax.lax.fori_loop(0, last + 1, step_back, (route.goal, tuple(home), off_board))
@@ -136,19 +136,19 @@ class Paths:
 
         def update(i: jax.Array, state: Any) -> Any:
             best, count, current = state
-            t = jnp.minimum(self.helpers.own(i), T - 1)
-            inside = self.helpers.own(i) < last
+            t = jnp.minimum(self.helpers.time_of_round(i), T - 1)
+            inside = self.helpers.time_of_round(i) < last
             current = entries(t) if shared else current
             following = entries(t + 1)
             now, then = [[entry & CELL for entry in side] for side in (current, following)]
             forced = [
-                flag(x) * ((entry >> _FORCED_BIT) & 1)
+                to_int32(x) * ((entry >> _FORCED_BIT) & 1)
                 for x, entry in zip(tight, current, strict=True)
             ]
             move = [
                 x * ((entry >> _FORCED_BIT) & 1) for x, entry in zip(forced, following, strict=True)
             ]
-            stuck = [x | flag(t >= cost) for x, cost in zip(forced, costs, strict=True)]
+            stuck = [x | to_int32(t >= cost) for x, cost in zip(forced, costs, strict=True)]
             for p, (a, b) in enumerate(pairs):
                 meets = now[a] == now[b]
                 swap = (now[a] == then[b]) & (then[a] == now[b]) & ~meets
@@ -156,7 +156,7 @@ class Paths:
                 key = _pack_conflict(rank, t, p, swap, T)
                 conflict = (meets | swap) & inside
                 best = jnp.maximum(best, jnp.where(conflict, key, 0))
-                count += flag(conflict)
+                count += to_int32(conflict)
             return best, count, () if shared else following
 
         shared = self.helpers.count > 1
@@ -175,19 +175,22 @@ class Paths:
         first, second = (jnp.zeros_like(best) for _ in range(2))
         for p, (i, j) in enumerate(pairs):
             first, second = jnp.where(pair == p, i, first), jnp.where(pair == p, j, second)
-        sure = tuple(map(flag, tight))
+        sure = tuple(map(to_int32, tight))
 
         def entry(agent: jax.Array, t: jax.Array) -> jax.Array:
             return self.memory.paths[agent, t, self.node]
 
         def is_forced(agent: jax.Array) -> jax.Array:
-            return (of_agent(sure, agent) != 0) & ((entry(agent, time) & FORCED) != 0)
+            return (take_agent(sure, agent) != 0) & ((entry(agent, time) & FORCED) != 0)
 
-        first_rests, second_rests = time >= of_agent(costs, first), time >= of_agent(costs, second)
+        first_rests, second_rests = (
+            time >= take_agent(costs, first),
+            time >= take_agent(costs, second),
+        )
         kind = jnp.where(first_rests | second_rests, TARGET, VERTEX)
         kind = jnp.where((best & ((1 << _SWAP_BITS) - 1)) != 0, SWAP, kind)
-        flip = flag(is_forced(first) & ~is_forced(second))
-        flip = jnp.where(kind == TARGET, flag(first_rests), flip) != 0
+        flip = to_int32(is_forced(first) & ~is_forced(second))
+        flip = jnp.where(kind == TARGET, to_int32(first_rests), flip) != 0
         first, second = jnp.where(flip, second, first), jnp.where(flip, first, second)
         return PathConflict(
             first=first,
@@ -211,7 +214,7 @@ class Paths:
         return self.helpers.read(self.memory.paths, agent, t) & CELL
 
     def _cells(self, cells: tuple[jax.Array, ...]) -> Words:
-        return unite(*(single(cell, self.board.words) for cell in cells))
+        return unite(*(single_cell(cell, self.board.words) for cell in cells))
 
     def _edges(
         self, cells: tuple[jax.Array, ...], next_cells: tuple[jax.Array, ...]
@@ -219,7 +222,7 @@ class Paths:
         """Return the edges that others use, in rows and in columns, by left or upper cell."""
         across, along = [], []
         for cell, next_cell in zip(cells, next_cells, strict=True):
-            lower = single(jnp.minimum(cell, next_cell), self.board.words)
+            lower = single_cell(jnp.minimum(cell, next_cell), self.board.words)
             length = jnp.abs(next_cell - cell)
             across.append(select(length == 1, lower))
             along.append(select(length == self.board.pitch, lower))
@@ -231,15 +234,15 @@ class Paths:
         def read_note(state: Any) -> Any:
             number, closed, bans = state
             note = Note.unpack(self.memory.notes[jnp.maximum(number - 1, 0), self.node])
-            cell = single(note.cell, self.board.words)
-            exists, own = number > 0, note.agent == route.agent
+            cell = single_cell(note.cell, self.board.words)
+            exists, applies = number > 0, note.agent == route.agent
             fixed = exists & (note.kind == FIXED)
-            shut = (exists & (note.kind == CLOSED) & own) | (fixed & ~own)
+            shut = (exists & (note.kind == CLOSED) & applies) | (fixed & ~applies)
             # An agent that must be in a cell avoids all others.
-            only = select(fixed & own, [~word for word in cell])
+            only = select(fixed & applies, [~word for word in cell])
             closed = unite(closed, select(shut, cell), only)
             bans = tuple(
-                tuple(unite(ban, select(exists & own & (note.kind == move), cell)))
+                tuple(unite(ban, select(exists & applies & (note.kind == move), cell)))
                 for ban, move in zip(bans, MOVES, strict=True)
             )
             return jnp.where(exists, note.next, 0), tuple(closed), bans
@@ -256,10 +259,10 @@ class Paths:
         rests = [(t >= limit) & (route.agent != k) for k, limit in enumerate(route.latest)]
 
         def goals() -> Words:
-            cells = [single(goal, self.board.words) for goal in self.task.goals]
+            cells = [single_cell(goal, self.board.words) for goal in self.task.goals]
             return unite(*(select(rest, cell) for rest, cell in zip(rests, cells, strict=True)))
 
-        any_rests = union([flag(rest) for rest in rests]) != 0
+        any_rests = union([to_int32(rest) for rest in rests]) != 0
         return jax.lax.cond(any_lane(any_rests), goals, lambda: self.none)
 
     def stay_from(
@@ -268,13 +271,13 @@ class Paths:
         goal: jax.Array,
         latest: tuple[jax.Array, ...],
         levels: jax.Array,
-        time_of: Callable[[jax.Array], jax.Array],
+        conflict_time: Callable[[jax.Array], jax.Array],
     ) -> jax.Array:
         """Return the first time, up to T + 1, after which none of `levels` closes the goal."""
 
         def update(i: jax.Array, first: jax.Array) -> jax.Array:
-            level = self.helpers.own(i)
-            now, time = level < levels, time_of(level)
+            level = self.helpers.time_of_round(i)
+            now, time = level < levels, conflict_time(level)
             for slot in range(NOTES):
                 code = self.helpers.read(self.memory.notes, NOTES * level + slot)
                 note = Note.unpack(code)
@@ -285,9 +288,9 @@ class Paths:
 
         rounds = self.helpers.rounds(jnp.max(levels))
         first = self.helpers.max(jax.lax.fori_loop(0, rounds, update, jnp.zeros_like(goal)))
-        closed = flag(~intersects(self.task.free, single(goal, self.board.words)))
+        closed = to_int32(~intersects(self.task.free, single_cell(goal, self.board.words)))
         for k, (limit, other_goal) in enumerate(zip(latest, self.task.goals, strict=True)):
-            closed |= flag((agent != k) & (other_goal == goal) & (limit <= self.horizon))
+            closed |= to_int32((agent != k) & (other_goal == goal) & (limit <= self.horizon))
         return jnp.where(closed != 0, self.horizon + 1, first)
 
     def clean_stay_from(
@@ -297,7 +300,7 @@ class Paths:
         last = jnp.max(jnp.where(active, largest(costs) + 1, 0))
 
         def update(i: jax.Array, first: jax.Array) -> jax.Array:
-            t = jnp.minimum(self.helpers.own(i), self.horizon)
+            t = jnp.minimum(self.helpers.time_of_round(i), self.horizon)
             for k in range(self.agents):
                 at_goal = (agent != k) & (self._cell_at(k, t) == goal) & (t < last)
                 first = jnp.where(active & at_goal, t + 1, first)
@@ -340,7 +343,7 @@ class Paths:
         """
         right, left, down, up = bans
         pitch = self.board.pitch
-        place = single(cell, self.board.words)
+        place = single_cell(cell, self.board.words)
         # From above, from the left, from the right, from below. A move is stored at its lesser
         # cell: either its origin or its target.
         ways = [(-pitch, down, True), (-1, right, True), (1, left, False), (pitch, up, False)]
@@ -348,11 +351,11 @@ class Paths:
         has_polite = has_clean = jnp.zeros_like(cell)
         for delta, ban, comes_from_lesser in reversed(ways):
             origin = cell + delta
-            source = single(origin, self.board.words)
+            source = single_cell(origin, self.board.words)
             banned = intersects(ban, source if comes_from_lesser else place)
             disturbed = union(
                 [
-                    flag((now == origin) | ((now == cell) & (then == origin)))
+                    to_int32((now == origin) | ((now == cell) & (then == origin)))
                     for now, then in zip(others, next_others, strict=True)
                 ]
             )
@@ -362,9 +365,9 @@ class Paths:
             plain_way = jnp.where(open_way, origin, plain_way)
             polite_way = jnp.where(polite, origin, polite_way)
             clean_way = jnp.where(spotless, origin, clean_way)
-            has_polite |= flag(polite)
-            has_clean |= flag(spotless)
-        occupied = union([flag(now == cell) for now in others])
+            has_polite |= to_int32(polite)
+            has_clean |= to_int32(spotless)
+        occupied = union([to_int32(now == cell) for now in others])
         polite_wait = self.task.waits & intersects(plain, place) & (occupied == 0)
         clean_wait = polite_wait & intersects(clean, place)
         # Impossible ways hold the cell itself. The least preferred way comes first.
@@ -373,7 +376,7 @@ class Paths:
 
 
 def _pack_conflict(rank: jax.Array, t: jax.Array, pair: int, swap: jax.Array, T: int) -> jax.Array:
-    pair_and_swap = (pair << _SWAP_BITS) + flag(swap)
+    pair_and_swap = (pair << _SWAP_BITS) + to_int32(swap)
     return (rank << _RANK_SHIFT) | ((T - t) << _TIME_SHIFT) | pair_and_swap
 
 

@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from jaxlake.solver.kernels.lanes import any_lane, flag
+from jaxlake.solver.kernels.lanes import any_lane, to_int32
 from jaxlake.solver.kernels.tree_branch import (
     NOTES,
     Level,
     Levels,
     PathCopies,
     limited_agent,
-    notes_of,
+    make_notes,
 )
 from jaxlake.solver.kernels.tree_memory import (
     CELL,
@@ -44,7 +44,7 @@ from jaxlake.solver.trees.conflicts import (
     arrival_conflict,
 )
 from jaxlake.solver.trees.lanes import MAX_DEPTH
-from jaxlake.solver.trees.node import constrained_agent, of_agent
+from jaxlake.solver.trees.node import constrained_agent, take_agent
 
 
 class _Lanes(NamedTuple):
@@ -74,12 +74,24 @@ def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
     Every node has `helpers` lanes. With `barrier`, lanes synchronise before they read values that
     others wrote.
     """
-    search, free, starts, goals, alone, pair_costs, stairs, tasks, answers, paths, *memory = refs
+    (
+        search,
+        free,
+        starts,
+        goals,
+        solo_distances,
+        pair_costs,
+        stairs,
+        tasks,
+        answers,
+        paths,
+        *memory,
+    ) = refs
     lane = jax.lax.broadcasted_iota(jnp.int32, (LANES,), 0)
     count, size, split = search[0], search[1], search[2]
     at_once = jax.lax.div(jnp.int32(LANES // helpers), size)
     sizes = jnp.zeros_like(lane) + size
-    mates = Helpers.of(lane, helpers, barrier)
+    mates = Helpers.create(lane, helpers, barrier)
     node = mates.node
     teams = Teams(sizes, jax.lax.div(node, sizes), jax.lax.rem(node, sizes), split, mates)
 
@@ -91,7 +103,7 @@ def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
             free=tuple(free[w, place] for w in range(board.words)),
             starts=tuple(starts[k, place] for k in agents),
             goals=tuple(goals[k, place] for k in agents),
-            alone=[alone[k, place] for k in agents],
+            solo_distances=[solo_distances[k, place] for k in agents],
             pair_costs=[pair_costs[p, place] for p in pairs],
             stairs=[[stairs[w, p, place] for p in pairs] for w in (0, 1)],
             total=total != 0,
@@ -143,7 +155,7 @@ class _Program:
             planned=zero,
             depth=zero,
             expansions=zero,
-            done=flag(~busy),
+            done=to_int32(~busy),
             solved=zero,
             gave_up=zero,
             costs=(zero,) * self.agents,
@@ -199,16 +211,16 @@ class _Program:
         agent = jnp.where(lanes.planned < K, lanes.planned, constrained_agent(level))
 
         lanes, tried = self._constrain(lanes, level, splitting)
-        goal = of_agent(self.task.goals, agent)
+        goal = take_agent(self.task.goals, agent)
         absent = goal < 0
-        old_cost = of_agent(lanes.costs, agent)
+        old_cost = take_agent(lanes.costs, agent)
         other_costs = sum(lanes.costs) - old_cost
         ceiling = jnp.where(self.total, lanes.bound - other_costs, lanes.bound)
-        own_latest = of_agent(lanes.latest, agent)
+        own_latest = take_agent(lanes.latest, agent)
         latest = jnp.minimum(jnp.minimum(own_latest, ceiling), T)
         route = Route(
             agent=agent,
-            start=of_agent(self.task.starts, agent),
+            start=take_agent(self.task.starts, agent),
             goal=goal,
             latest=lanes.latest,
             stay_from=self.paths.stay_from(
@@ -216,7 +228,7 @@ class _Program:
                 goal,
                 lanes.latest,
                 jnp.where(splitting, depth + 1, 0),
-                self.levels.time_of,
+                self.levels.conflict_time,
             ),
             patient=~self.total,
             clean_stay_from=self.paths.clean_stay_from(
@@ -224,12 +236,12 @@ class _Program:
             ),
         )
         allowed = jnp.where(active & ~absent, latest, -1)
-        arrival = self.paths.earliest_arrival(route, of_agent(lanes.earliest, agent), allowed)
+        arrival = self.paths.earliest_arrival(route, take_agent(lanes.earliest, agent), allowed)
         arrival = jnp.where(absent, 0, arrival)
 
         planned = active & (arrival != NEVER)
         costs = _put_at(lanes.costs, agent, arrival, planned)
-        excesses = [jnp.maximum(x - y, 0) for x, y in zip(costs, task.alone, strict=True)]
+        excesses = [jnp.maximum(x - y, 0) for x, y in zip(costs, task.solo_distances, strict=True)]
         stairs = look_up_pairs(task.stairs, excesses)
         estimate = sum(costs) + best_matching(pair_gains(costs, task.pair_costs, stairs), K)
         estimate = jnp.where(self.total, estimate, largest(costs))
@@ -242,7 +254,7 @@ class _Program:
         tight = [self.total | (cost == lanes.bound) for cost in costs]
         examined = rooted | (splitting & fits)
         conflict, conflicts = self.paths.choose_conflict(costs, tight, examined)
-        of_arrivals = arrival_conflict(stairs, excesses, task.alone)
+        of_arrivals = arrival_conflict(stairs, excesses, task.solo_distances)
         late = self.total & (of_arrivals.kind != NONE) & (conflict.kind != NONE)
         conflict = jax.tree.map(lambda x, y: jnp.where(late, x, y), of_arrivals, conflict)
 
@@ -279,14 +291,14 @@ class _Program:
         lanes = lanes._replace(
             bound=jnp.where(unrooted & ~hopeless_root, cut, lanes.bound),
             cut=jnp.where(unrooted, NEVER, cut),
-            planned=lanes.planned + flag(rooting & fits),
+            planned=lanes.planned + to_int32(rooting & fits),
             depth=depth,
-            expansions=lanes.expansions + flag(active),
-            done=lanes.done | flag(solved | spent | hopeless_root),
-            solved=lanes.solved | flag(solved),
-            gave_up=lanes.gave_up | flag(spent),
+            expansions=lanes.expansions + to_int32(active),
+            done=lanes.done | to_int32(solved | spent | hopeless_root),
+            solved=lanes.solved | to_int32(solved),
+            gave_up=lanes.gave_up | to_int32(spent),
             costs=_choose(fits, costs, lanes.costs),
-            bypassed=lanes.bypassed | flag(bypass),
+            bypassed=lanes.bypassed | to_int32(bypass),
         )
         lanes = self._backtrack(lanes, splitting & refused & ~spent)
         return self._coordinate_teams(lanes, rooted)
@@ -295,8 +307,8 @@ class _Program:
         """Leave nodes whose children are both refuted, up to a node with a remaining child."""
 
         def exhausted(lanes: _Lanes) -> jax.Array:
-            side = self.levels.side_of(lanes.depth)
-            return flag(failed & (lanes.done == 0) & (lanes.through == 0) & (side > 1))
+            side = self.levels.current_side(lanes.depth)
+            return to_int32(failed & (lanes.done == 0) & (lanes.through == 0) & (side > 1))
 
         def leave(state: tuple[_Lanes, jax.Array]) -> tuple[_Lanes, jax.Array]:
             lanes, stuck = state
@@ -305,11 +317,11 @@ class _Program:
             level = self.levels.read(depth)
             agent = constrained_agent(level)
             lanes = self._release(lanes, level, inner)
-            end = jnp.maximum(of_agent(lanes.costs, agent), level.cost) + 1
+            end = jnp.maximum(take_agent(lanes.costs, agent), level.cost) + 1
             self.copies.restore(agent, depth, level.cost, jnp.where(inner, end, 0))
             self.levels.turn(depth, self._next_side(level.side, depth), inner)
             lanes = lanes._replace(
-                through=lanes.through | flag(top),
+                through=lanes.through | to_int32(top),
                 depth=depth,
                 costs=_put_at(lanes.costs, agent, level.cost, inner),
             )
@@ -329,7 +341,7 @@ class _Program:
 
         # A lane without a prefix is through as soon as the root is planned.
         through = (lanes.through != 0) | (rooted & (lanes.prefix >= prefixes))
-        idle = flag(open_teams & through)
+        idle = to_int32(open_teams & through)
         offered = lanes.next_prefix + self.teams.count_before(idle)
         refuted = open_teams & ~self.teams.any(1 - idle) & (lanes.next_prefix >= prefixes)
         cut = self.teams.min(lanes.cut)
@@ -350,11 +362,11 @@ class _Program:
         return lanes._replace(
             prefix=prefix,
             next_prefix=jnp.where(open_teams, next_prefix, lanes.next_prefix),
-            through=flag(through & ~starting),
+            through=to_int32(through & ~starting),
             bound=jnp.where(again, cut, lanes.bound),
             cut=jnp.where(again, NEVER, lanes.cut),
-            done=lanes.done | flag(over | spent | (refuted & ~again)),
-            gave_up=flag(gave_up),
+            done=lanes.done | to_int32(over | spent | (refuted & ~again)),
+            gave_up=to_int32(gave_up),
             costs=_choose(restored, root_costs, lanes.costs),
             bypassed=jnp.where(restart, 0, lanes.bypassed),
         )
@@ -368,17 +380,17 @@ class _Program:
         number = NOTES * lanes.depth
         # Notes are numbered from 1. The second child of a SWAP leaves two at the same time.
         following = (heads[0], jnp.where(first, heads[0], number + 1), heads[1])
-        for slot, note in enumerate(notes_of(conflict, level.side, following)):
+        for slot, note in enumerate(make_notes(conflict, level.side, following)):
             put(memory.notes, (number + slot, self.node), note.pack(), where)
         now_first = jnp.where(conflict.kind == SWAP, number + 2, number + 1)
         self._set_heads(level, (now_first, number + 3), where)
         arrival = conflict.kind == ARRIVAL
-        own = of_agent(lanes.latest, limited), of_agent(lanes.earliest, limited)
-        limit = jnp.where(first & ~arrival, *own)
+        limits = take_agent(lanes.latest, limited), take_agent(lanes.earliest, limited)
+        limit = jnp.where(first & ~arrival, *limits)
         least = jnp.where(first, conflict.first_cell, conflict.second_cell)
         least = jnp.where(arrival, least, conflict.time + 1)
-        limits = jnp.minimum(limit, conflict.time), jnp.maximum(limit, least)
-        lanes = self._set_limits(lanes, level, limits, where)
+        new_limits = jnp.minimum(limit, conflict.time), jnp.maximum(limit, least)
+        lanes = self._set_limits(lanes, level, new_limits, where)
         return lanes, level._replace(limit=limit, heads=heads)
 
     def _release(self, lanes: _Lanes, level: Level, where: jax.Array) -> _Lanes:

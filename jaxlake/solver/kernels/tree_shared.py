@@ -13,12 +13,12 @@ from jaxlake.solver.kernels.lanes import (
     Words,
     any_lane,
     bit,
-    flag,
     intersect,
     intersects,
     shift,
-    single,
+    single_cell,
     subtract,
+    to_int32,
     union,
     unite,
 )
@@ -26,7 +26,7 @@ from jaxlake.solver.kernels.tree_memory import Route, put
 from jaxlake.solver.kernels.tree_paths import Paths
 from jaxlake.solver.space_time import NEVER
 from jaxlake.solver.trees.conflicts import FORCED
-from jaxlake.solver.trees.node import of_agent
+from jaxlake.solver.trees.node import take_agent
 
 _MOVES = 4
 _SPOTLESS, _POLITE, _OPEN = 3, 2, 1
@@ -46,7 +46,7 @@ class SharedPaths(Paths):
         first = jnp.maximum(route.stay_from, earliest)
         first = jnp.where(clean, jnp.maximum(first, route.clean_stay_from), first)
         counts = ~clean | route.patient
-        home = single(route.goal, self.board.words)
+        home = single_cell(route.goal, self.board.words)
 
         def unfinished(t: jax.Array, arrival: jax.Array) -> jax.Array:
             return any_lane((t <= latest) & counts & (arrival == NEVER))
@@ -69,7 +69,7 @@ class SharedPaths(Paths):
                 lambda state: (state[0] < end) & unfinished(state[0], state[2]), advance, state
             )
 
-        start = tuple(single(route.start, self.board.words))
+        start = tuple(single_cell(route.start, self.board.words))
         state = (jnp.int32(0), start, jnp.zeros_like(latest) + NEVER)
         *_, arrival = jax.lax.while_loop(
             lambda state: unfinished(state[0], state[2]), advance_round, state
@@ -110,8 +110,8 @@ class SharedPaths(Paths):
         # From above, from the left, from the right, from below, and a wait.
         deltas = tuple(map(jnp.int32, (-self.board.pitch, -1, 1, self.board.pitch, 0)))
         way = jnp.minimum(self.helpers.rank, _MOVES)
-        delta = of_agent(deltas, way)
-        mask = 1 + of_agent(tuple(map(jnp.int32, (2, 0, 1, 3, 0))), way)  # down, right, left, up
+        delta = take_agent(deltas, way)
+        mask = 1 + take_agent(tuple(map(jnp.int32, (2, 0, 1, 3, 0))), way)  # down, right, left, up
 
         def step_back(i: jax.Array, state: Any) -> Any:
             t = last - i
@@ -119,16 +119,16 @@ class SharedPaths(Paths):
             layer = [self.memory.layers[0, t, w, self.node] for w in self.words]
             right, left, down, up = self._masks(0, t)[1:]
             walking = t < end
-            step = of_agent(deltas, self._step_from(cell, t, way, delta, mask))
+            step = take_agent(deltas, self._step_from(cell, t, way, delta, mask))
             cell = jnp.where(walking, cell + step, cell)
             before = intersect(self._move(list(places), [left, right, up, down]), layer)
             places = [jnp.where(walking, x, y) for x, y in zip(before, places, strict=True)]
-            alone = ~(union(subtract(places, single(cell, self.board.words))) != 0)
-            entry = cell | jnp.where(alone, jnp.int32(FORCED), 0)
+            is_forced = ~(union(subtract(places, single_cell(cell, self.board.words))) != 0)
+            entry = cell | jnp.where(is_forced, jnp.int32(FORCED), 0)
             put(self.memory.paths, (route.agent, t, self.node), entry, walking)
             return cell, tuple(places)
 
-        home = tuple(single(route.goal, self.board.words))
+        home = tuple(single_cell(route.goal, self.board.words))
         # The entry of the last arrival is already written.
         jax.lax.fori_loop(1, last + 1, step_back, (route.goal, home))
 
@@ -151,18 +151,18 @@ class SharedPaths(Paths):
         waits, origin = way == _MOVES, cell + delta
         inside = (origin >= 0) & (origin < 32 * self.board.words)
         # A move is stored at its lesser cell.
-        own, move = self._place_of(origin), self._place_of(jnp.minimum(cell, origin))
+        origin_bit, move = self._place_of(origin), self._place_of(jnp.minimum(cell, origin))
         memory = self.memory
 
         def has(ref: Any, place: tuple[Any, ...], bit: tuple[jax.Array, jax.Array]) -> jax.Array:
             return ref[(*place, bit[0], self.node)] & bit[1] != 0
 
-        possible = inside & has(memory.layers, (0, t), own)
+        possible = inside & has(memory.layers, (0, t), origin_bit)
         possible &= waits | has(memory.masks, (0, t, mask), move)
-        polite = possible & has(memory.masks, (1, t, 0), own)
+        polite = possible & has(memory.masks, (1, t, 0), origin_bit)
         polite &= (waits & self.task.waits) | (~waits & has(memory.masks, (1, t, mask), move))
-        clean = has(memory.layers, (1, t), own)
-        good = jnp.where(polite, jnp.where(clean, _SPOTLESS, _POLITE), flag(possible) * _OPEN)
+        clean = has(memory.layers, (1, t), origin_bit)
+        good = jnp.where(polite, jnp.where(clean, _SPOTLESS, _POLITE), to_int32(possible) * _OPEN)
         # If no step leads here, the agent stays; among equally good steps the first one wins.
         key = jnp.where(good > 0, (good << _RANK) | (_MOVES - way), 0)
         key = jnp.where(waits, jnp.maximum(key, _OPEN << _RANK), key)

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.board.distance_fields import UNREACHABLE, flood
-from jaxlake.solver.chunks import Widths, in_chunks
+from jaxlake.solver.chunks import Widths, map_chunks
 from jaxlake.solver.kernels import stairs
-from jaxlake.solver.kernels.pair_lanes import pairs_at_once, serves
-from jaxlake.solver.kernels.stairs import BITS, EXCESSES, MAX_DELAY, PER_WORD
+from jaxlake.solver.kernels.pair_lanes import max_pairs, select_backend
+from jaxlake.solver.kernels.stairs import BITS_PER_DELAY, DELAYS_PER_WORD, EXCESSES, MAX_DELAY
 from jaxlake.solver.pairs import joint_search
 from jaxlake.solver.pairs.joint_search import Geometry, TwoAgentBoards, TwoAgentLanes
 
@@ -25,7 +25,7 @@ class Stair(NamedTuple):
     top: jax.Array  # int (B,), minimum delay of the second agent if the first is earlier than that
 
 
-def look_up(words: list[jax.Array], first: jax.Array, second: jax.Array) -> Stair:
+def look_up_stairs(words: list[jax.Array], first: jax.Array, second: jax.Array) -> Stair:
     """Look up delays of two agents, int (..., B), in a staircase of two words, uint32 (..., B).
 
     If the foot is above the first delay, the pair cannot arrive so early together.
@@ -34,8 +34,8 @@ def look_up(words: list[jax.Array], first: jax.Array, second: jax.Array) -> Stai
     top = jnp.zeros_like(first)
     least = jnp.full_like(first, EXCESSES) + second
     for e in range(EXCESSES):
-        word, place = divmod(e, PER_WORD)
-        delay = ((words[word] >> np.uint32(BITS * place)) & np.uint32(MAX_DELAY)).astype(
+        word, place = divmod(e, DELAYS_PER_WORD)
+        delay = ((words[word] >> np.uint32(BITS_PER_DELAY * place)) & np.uint32(MAX_DELAY)).astype(
             first.dtype
         )
         late = delay > second
@@ -52,7 +52,7 @@ def look_up_pairs(
 ) -> list[Stair]:
     """Look up the delays of agents, int (B,) each, pair by pair in words uint32 (B,), 2 by P."""
     return [
-        look_up([words[0][p], words[1][p]], excesses[i], excesses[j])
+        look_up_stairs([words[0][p], words[1][p]], excesses[i], excesses[j])
         for p, (i, j) in enumerate(combinations(range(len(excesses)), 2))
     ]
 
@@ -63,7 +63,7 @@ def look_up_all_pairs(words: jax.Array, excesses: Sequence[jax.Array]) -> Stair:
         jnp.stack([excesses[pair[side]] for pair in combinations(range(len(excesses)), 2)])
         for side in (0, 1)
     )
-    return look_up([words[0], words[1]], first, second)
+    return look_up_stairs([words[0], words[1]], first, second)
 
 
 class _Climb(NamedTuple):
@@ -77,7 +77,7 @@ def staircases(
     free: jax.Array,
     starts: jax.Array,
     goals: jax.Array,
-    alone: jax.Array,
+    solo_distances: jax.Array,
     active: jax.Array,
     widths: Widths,
 ) -> jax.Array:
@@ -89,7 +89,7 @@ def staircases(
         free: bool (F, N, N), cells that can be entered; pair i is on board i % F.
         starts: int8 (B, 2, 2), (row, column) of both agents.
         goals: int8 (B, 2, 2), likewise; each agent can reach its goal alone.
-        alone: int16 (2, B), distances.
+        solo_distances: int16 (2, B), distances.
         active: bool (B,).
         widths: Number of pairs to process at once.
     """
@@ -97,19 +97,19 @@ def staircases(
     if B == 0:
         return jnp.zeros((2, B), jnp.uint32)
     board = joint_search.geometry(free.shape[-1])
-    machine = serves(widths.kernels, None, board)
-    width = min(B, pairs_at_once(machine, None, board, widths))
-    pairs = joint_search.two_agent_lanes(free, starts, goals, active, board, alone)
+    backend = select_backend(widths.kernels, None, board)
+    width = min(B, max_pairs(backend, None, board, widths))
+    pairs = joint_search.two_agent_lanes(free, starts, goals, active, board, solo_distances)
 
     def climb(chunk: TwoAgentLanes, _: None) -> tuple[jax.Array, None]:
         boards, running = chunk.lay_out(free, board), chunk.connected
-        if machine is None:
+        if backend is None:
             return _words(_climb(boards, running, board)), None
-        return _words(stairs.climb(boards, running, board, machine)), None
+        return _words(stairs.climb(boards, running, board, backend)), None
 
     blank = jnp.zeros((2, B), jnp.uint32)
-    length = jnp.max(pairs.alone, axis=0)
-    words, _ = in_chunks(climb, pairs, pairs.connected, length, blank, width, None)
+    length = jnp.max(pairs.solo_distances, axis=0)
+    words, _ = map_chunks(climb, pairs, pairs.connected, length, blank, width, None)
     # A chunk may be padded with other pairs.
     return jnp.where(pairs.connected, words, blank)
 
@@ -117,19 +117,19 @@ def staircases(
 def _climb(boards: TwoAgentBoards, running: jax.Array, board: Geometry) -> jax.Array:
     """Equivalent of the kernel `stairs.climb`; `_words` fills in entries that were skipped."""
     B = boards.free.shape[-1]
-    alone = boards.alone
+    solo_distances = boards.solo_distances
     distances = _distances_around(boards, board)
     layer, allowed = joint_search.first_layer(boards, board)
 
     def examine(time: jax.Array, layer: jax.Array, state: _Climb) -> _Climb:
-        beside = _beside(layer, boards.goals, board)
+        beside = _partner_cells(layer, boards.goals, board)
         # Distances of the agent that is not at its goal.
         distance = jnp.min(jnp.where(beside, distances, UNREACHABLE), axis=1)
-        delay = jnp.clip(time + distance - alone[::-1], 0, MAX_DELAY)
-        mask = np.arange(EXCESSES)[:, None] == (time - alone)[:, None]
+        delay = jnp.clip(time + distance - solo_distances[::-1], 0, MAX_DELAY)
+        mask = np.arange(EXCESSES)[:, None] == (time - solo_distances)[:, None]
         delays = jnp.where(mask, delay[:, None], state.delays)
         ended = jnp.all(jnp.any(delays == 0, axis=1), axis=0)
-        ended |= time >= jnp.max(alone, axis=0) + MAX_DELAY
+        ended |= time >= jnp.max(solo_distances, axis=0) + MAX_DELAY
         return _Climb(time, layer, delays, state.running & ~ended)
 
     def advance(state: _Climb) -> _Climb:
@@ -150,8 +150,10 @@ def _words(delays: jax.Array) -> jax.Array:
     in_time = second[None] <= e
     inverse = jnp.where(jnp.any(in_time, axis=1), jnp.argmax(in_time, axis=1), MAX_DELAY)
     least = jnp.minimum(first, inverse).astype(jnp.uint32)
-    shifts = (BITS * (np.arange(EXCESSES) % PER_WORD)).astype(np.uint32)
-    return jnp.sum((least << shifts[:, None]).reshape(2, PER_WORD, B), axis=1, dtype=jnp.uint32)
+    shifts = (BITS_PER_DELAY * (np.arange(EXCESSES) % DELAYS_PER_WORD)).astype(np.uint32)
+    return jnp.sum(
+        (least << shifts[:, None]).reshape(2, DELAYS_PER_WORD, B), axis=1, dtype=jnp.uint32
+    )
 
 
 def _distances_around(boards: TwoAgentBoards, board: Geometry) -> jax.Array:
@@ -164,8 +166,8 @@ def _distances_around(boards: TwoAgentBoards, board: Geometry) -> jax.Array:
     return jnp.swapaxes(steps, 0, 1).astype(jnp.int32)
 
 
-def _beside(layer: jax.Array, goals: jax.Array, board: Geometry) -> jax.Array:
+def _partner_cells(layer: jax.Array, goals: jax.Array, board: Geometry) -> jax.Array:
     """Return the cells of the other agent while an agent stands at its goal, bool (2, M, B)."""
-    row, column = joint_search.beside_goals(layer, goals)
+    row, column = joint_search.partner_cells(layer, goals)
     cell = jnp.arange(board.cells)
     return jnp.stack([joint_search.has_cells(row[cell // 32], cell[:, None]), column])

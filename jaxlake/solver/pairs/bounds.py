@@ -11,9 +11,9 @@ import numpy as np
 
 from jaxlake.board.instance import Instance
 from jaxlake.solver.certificates import PreparedBoards, delay_free_pairs
-from jaxlake.solver.chunks import Widths, in_chunks
+from jaxlake.solver.chunks import Widths, map_chunks
 from jaxlake.solver.kernels import joint
-from jaxlake.solver.kernels.pair_lanes import pairs_at_once, serves
+from jaxlake.solver.kernels.pair_lanes import max_pairs, select_backend
 from jaxlake.solver.pairs import arrivals, joint_search
 from jaxlake.solver.pairs.arrivals import Stair
 from jaxlake.solver.pairs.joint_search import FAR, JointOptima, TwoAgentBoards, TwoAgentLanes
@@ -33,7 +33,7 @@ def pair_optima(
     free: jax.Array,
     starts: jax.Array,
     goals: jax.Array,
-    alone: jax.Array,
+    solo_distances: jax.Array,
     active: jax.Array,
     horizon: int,
     widths: Widths,
@@ -46,7 +46,7 @@ def pair_optima(
         free: bool (F, N, N), cells that can be entered; pair i is on board i % F.
         starts: int8 (B, 2, 2), (row, column) of both agents.
         goals: int8 (B, 2, 2), likewise.
-        alone: int16 (2, B), distances.
+        solo_distances: int16 (2, B), distances.
         active: bool (B,).
         horizon: Longest plan in steps (static).
         widths: Number of pairs to process at once.
@@ -56,27 +56,27 @@ def pair_optima(
         no_flags, no_costs = jnp.zeros(0, bool), jnp.zeros(0, jnp.int32)
         return PairOptima(no_costs, no_costs, no_flags, no_flags)
     board = joint_search.geometry(free.shape[-1])
-    machine = serves(widths.kernels, horizon, board)
-    width = min(B, pairs_at_once(machine, None, board, widths))
-    pairs = joint_search.two_agent_lanes(free, starts, goals, active, board, alone)
+    backend = select_backend(widths.kernels, horizon, board)
+    width = min(B, max_pairs(backend, None, board, widths))
+    pairs = joint_search.two_agent_lanes(free, starts, goals, active, board, solo_distances)
     far = jnp.full(B, FAR, jnp.int32)
 
     def search(
         boards: TwoAgentBoards, running: jax.Array, cost: jax.Array, waiting: jax.Array | bool
     ) -> JointOptima:
-        if machine is None:
+        if backend is None:
             return joint_search.joint_search(
                 boards, running, horizon, board, waitless_cost=cost, waiting=waiting
             )[0]
         waitless_cost = None if waiting else cost
-        return joint.search_costs(boards, running, horizon, board, machine, waitless_cost)
+        return joint.search_costs(boards, running, horizon, board, backend, waitless_cost)
 
-    shortest = jnp.max(pairs.alone, axis=0)
+    shortest = jnp.max(pairs.solo_distances, axis=0)
 
     def find(optima: PairOptima, waiting: jax.Array | bool) -> tuple[PairOptima, None]:
         """Find the optima, or, if not `waiting`, whether plans without waits exist."""
         solved, sum_of_costs = optima.makespan < FAR, optima.sum_of_costs
-        undecided = joint_search.needs_waitless_search(pairs.alone, solved, sum_of_costs)
+        undecided = joint_search.needs_waitless_search(pairs.solo_distances, solved, sum_of_costs)
         searched = jnp.where(waiting, pairs.connected, undecided)
         length = jnp.where(waiting, shortest, sum_of_costs)
 
@@ -92,16 +92,16 @@ def pair_optima(
             return jax.tree.map(lambda x, y: jnp.where(waiting, x, y), first, then), None
 
         operands = (pairs, optima, searched)
-        return in_chunks(find_chunk, operands, searched, length, optima, width, None)[0], None
+        return map_chunks(find_chunk, operands, searched, length, optima, width, None)[0], None
 
     false = jnp.zeros(B, bool)
     initial = PairOptima(far, far, false, false)
-    if machine is None:  # a single loop for both, so that it compiles once
+    if backend is None:  # a single loop for both, so that it compiles once
         optima, _ = jax.lax.scan(find, initial, jnp.array([True, False]))
     else:
         optima, _ = find(find(initial, True)[0], False)
     solved = optima.makespan < FAR
-    excess = optima.sum_of_costs - jnp.sum(pairs.alone, axis=0, dtype=jnp.int32)
+    excess = optima.sum_of_costs - jnp.sum(pairs.solo_distances, axis=0, dtype=jnp.int32)
     return PairOptima(
         sum_of_costs=jnp.where(solved, optima.sum_of_costs, FAR),
         makespan=optima.makespan,
@@ -128,18 +128,21 @@ def pair_bounds(
     P = len(i)
     exist = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & active[:, None]).T
 
-    def by_pair(leaf: jax.Array) -> jax.Array:
+    def pair_values(leaf: jax.Array) -> jax.Array:
         return jnp.stack([leaf[i], leaf[j]]).reshape(2, P * B)
 
     pairs = PreparedBoards(
-        jnp.tile(boards.free, P), *map(by_pair, (boards.starts, boards.goals, boards.alone))
+        jnp.tile(boards.free, P),
+        *map(pair_values, (boards.starts, boards.goals, boards.solo_distances)),
     )
     settled = delay_free_pairs(pairs, exist.reshape(-1), horizon, widths).reshape(P, B)
     searched = exist & ~settled
-    optima = pair_optima(*_places(batch), pairs.alone, searched.reshape(-1), horizon, widths)
+    optima = pair_optima(
+        *_places(batch), pairs.solo_distances, searched.reshape(-1), horizon, widths
+    )
     optima = jax.tree.map(lambda leaf: leaf.reshape(P, B), optima)
     solved = searched & (optima.makespan < FAR) & ~optima.unsolvable
-    first, second = pairs.alone.reshape(2, P, B)
+    first, second = pairs.solo_distances.reshape(2, P, B)
     cost = jnp.where(settled, first + second, jnp.where(solved, optima.sum_of_costs, 0))
     makespan = jnp.where(settled, jnp.maximum(first, second), jnp.where(solved, optima.makespan, 0))
     return PairBounds(
@@ -160,9 +163,9 @@ def pair_staircases(
     B, K = batch.agent_mask.shape
     i, j = (np.array(side) for side in zip(*agent_pairs(K), strict=True))
     exist = (batch.agent_mask[:, i] & batch.agent_mask[:, j] & active[:, None]).T
-    searched = exist & (costs > boards.alone[i] + boards.alone[j])
-    alone = jnp.stack([boards.alone[i], boards.alone[j]]).reshape(2, -1)
-    words = arrivals.staircases(*_places(batch), alone, searched.reshape(-1), widths)
+    searched = exist & (costs > boards.solo_distances[i] + boards.solo_distances[j])
+    solo_distances = jnp.stack([boards.solo_distances[i], boards.solo_distances[j]]).reshape(2, -1)
+    words = arrivals.staircases(*_places(batch), solo_distances, searched.reshape(-1), widths)
     return words.reshape(2, len(i), B)
 
 
@@ -170,17 +173,17 @@ def _places(batch: Instance) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return free cells, bool (B, N, N), and starts and goals by pair, int8 (P * B, 2, 2)."""
     i, j = (np.array(side) for side in zip(*agent_pairs(batch.agent_mask.shape[1]), strict=True))
 
-    def of_pairs(leaf: jax.Array) -> jax.Array:
+    def stack_pairs(leaf: jax.Array) -> jax.Array:
         stacked = jnp.stack([leaf[:, i], leaf[:, j]], axis=2)
         return stacked.swapaxes(0, 1).reshape(-1, *stacked.shape[2:])
 
-    return ~batch.holes, of_pairs(batch.starts), of_pairs(batch.goals)
+    return ~batch.holes, stack_pairs(batch.starts), stack_pairs(batch.goals)
 
 
-def waitless_bounds(pairs: PairBounds, alone: jax.Array) -> jax.Array:
+def waitless_bounds(pairs: PairBounds, solo_distances: jax.Array) -> jax.Array:
     """Return lower bounds on the cost of pairs without waits, int16 (P, B): even excesses."""
-    i, j = (np.array(side) for side in zip(*agent_pairs(alone.shape[0]), strict=True))
-    excess = pairs.costs - (alone[i] + alone[j])
+    i, j = (np.array(side) for side in zip(*agent_pairs(solo_distances.shape[0]), strict=True))
+    excess = pairs.costs - (solo_distances[i] + solo_distances[j])
     extra = jnp.where(excess % 2 == 1, 1, jnp.where(pairs.waitless | (excess == 0), 0, 2))
     return jnp.where(pairs.costs > 0, pairs.costs + extra.astype(jnp.int16), 0).astype(jnp.int16)
 

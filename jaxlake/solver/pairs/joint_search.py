@@ -41,7 +41,7 @@ def geometry(size: int) -> Geometry:
     return Geometry(size + 1, cells, -(-cells // 32))
 
 
-def lanes_at_once(board: Geometry, widths: Widths, horizon: int | None = None) -> int:
+def max_joint_boards(board: Geometry, widths: Widths, horizon: int | None = None) -> int:
     """Return how many boards one search holds, with its history if `horizon` is given."""
     layers = 8 if horizon is None else 8 + horizon
     return widths.fitting(widths.joint_boards, 4 * board.words * board.cells * layers)
@@ -53,7 +53,9 @@ class TwoAgentBoards(NamedTuple):
     free: jax.Array  # bool (M, B)
     starts: jax.Array  # int32 (2, B), cells of the agents
     goals: jax.Array  # int32 (2, B)
-    alone: jax.Array  # int32 (2, B), distance of each start to its goal without the other agent
+    solo_distances: (
+        jax.Array
+    )  # int32 (2, B), distance of each start to its goal without the other agent
 
 
 class TwoAgentLanes(NamedTuple):
@@ -62,19 +64,21 @@ class TwoAgentLanes(NamedTuple):
     board: jax.Array  # int32 (B,), index of the board
     starts: jax.Array  # int32 (2, B), cells of the agents
     goals: jax.Array  # int32 (2, B)
-    alone: jax.Array  # int32 (2, B), distance of each start to its goal without the other agent
+    solo_distances: (
+        jax.Array
+    )  # int32 (2, B), distance of each start to its goal without the other agent
 
     @property
     def connected(self) -> jax.Array:
         """Whether each agent alone can reach its goal, bool (B,)."""
-        return jnp.all(self.alone < FAR, axis=0)
+        return jnp.all(self.solo_distances < FAR, axis=0)
 
     def lay_out(self, free: jax.Array, board: Geometry) -> TwoAgentBoards:
         """Return the boards of all lanes, with free cells bool (F, N, N); empty if unconnected."""
         cells = free[self.board] & self.connected[:, None, None]
         padded = jnp.pad(cells, [(0, 0), (0, 0), (0, 1)])
         laid_out = padded.reshape(-1, board.cells).T
-        return TwoAgentBoards(laid_out, self.starts, self.goals, self.alone)
+        return TwoAgentBoards(laid_out, self.starts, self.goals, self.solo_distances)
 
 
 class JointHistory(NamedTuple):
@@ -117,7 +121,7 @@ def two_agent_lanes(
     goals: jax.Array,
     playing: jax.Array,
     board: Geometry,
-    alone: jax.Array,
+    solo_distances: jax.Array,
 ) -> TwoAgentLanes:
     """Return pairs of agents in the layout that a search starts from.
 
@@ -127,7 +131,7 @@ def two_agent_lanes(
         goals: int8 (B, 2, 2), likewise.
         playing: bool (B,). Other lanes are never connected.
         board: Geometry of the boards.
-        alone: int16 (2, B), distances.
+        solo_distances: int16 (2, B), distances.
     """
 
     def flat_cells(places: jax.Array) -> jax.Array:
@@ -139,7 +143,9 @@ def two_agent_lanes(
         board=number,
         starts=flat_cells(starts),
         goals=flat_cells(goals),
-        alone=jnp.where(playing & (alone < NEVER), alone.astype(jnp.int32), FAR),
+        solo_distances=jnp.where(
+            playing & (solo_distances < NEVER), solo_distances.astype(jnp.int32), FAR
+        ),
     )
 
 
@@ -276,13 +282,13 @@ def expand(layer: jax.Array, board: Geometry, *, waiting: jax.Array | bool) -> j
 
 
 def needs_waitless_search(
-    alone: jax.Array, solved: jax.Array, sum_of_costs: jax.Array
+    solo_distances: jax.Array, solved: jax.Array, sum_of_costs: jax.Array
 ) -> jax.Array:
     """Return where only a search can decide whether an optimal plan needs a wait, as bool (B,).
 
-    On a bipartite grid an odd excess over the distances `alone`, int32 (2, B), requires a wait.
+    On a bipartite grid an odd excess over `solo_distances`, int32 (2, B), requires a wait.
     """
-    excess = sum_of_costs - jnp.sum(alone, axis=0, dtype=jnp.int32)
+    excess = sum_of_costs - jnp.sum(solo_distances, axis=0, dtype=jnp.int32)
     return solved & (excess > 0) & (excess % 2 == 0)
 
 
@@ -305,7 +311,7 @@ def has_cells(words: jax.Array, cells: jax.Array) -> jax.Array:
     return (words >> (cells % 32).astype(jnp.uint32)) & 1 != 0
 
 
-def beside_goals(layer: jax.Array, goals: jax.Array) -> tuple[jax.Array, jax.Array]:
+def partner_cells(layer: jax.Array, goals: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the cells of one agent while the other stands at its goal.
 
     Agent 1 with agent 0 at its goal as words uint32 (W, B), agent 0 with agent 1 at its goal as
@@ -330,7 +336,7 @@ def _retire(
     """Return S_{2t+1}, and the pair S_{2t} and S_{2t+1}, from S_{2t-1}."""
     goals = boards.goals
     # Cells of one agent in layer t while the other stands at its goal and may retire.
-    beside_0, column = materialize(beside_goals(layer, goals), goals[0, 0] < board.cells)
+    beside_0, column = materialize(partner_cells(layer, goals), goals[0, 0] < board.cells)
     beside_1 = pack_cells(column, board)
     clear = pack_cells(boards.free, board)[:, None] & ~_single(goals[::-1], board)
 

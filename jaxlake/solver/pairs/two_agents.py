@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.board.instance import Instance
-from jaxlake.solver.chunks import Rows, Widths, in_chunks
+from jaxlake.solver.chunks import Rows, Widths, map_chunks
 from jaxlake.solver.kernels import joint
-from jaxlake.solver.kernels.pair_lanes import pairs_at_once, serves
+from jaxlake.solver.kernels.pair_lanes import max_pairs, select_backend
 from jaxlake.solver.pairs import joint_search
 from jaxlake.solver.pairs.joint_search import (
     FAR,
@@ -21,7 +21,7 @@ from jaxlake.solver.pairs.joint_search import (
     TwoAgentLanes,
 )
 from jaxlake.solver.solution import Solution, Status
-from jaxlake.solver.space_time import by_board
+from jaxlake.solver.space_time import batch_major_actions
 
 
 class _TwoAgentOptima(NamedTuple):
@@ -35,7 +35,7 @@ class _TwoAgentOptima(NamedTuple):
 
 
 def solve_two(
-    batch: Instance, alone: jax.Array, active: jax.Array, horizon: int, widths: Widths
+    batch: Instance, solo_distances: jax.Array, active: jax.Array, horizon: int, widths: Widths
 ) -> Solution:
     """Solve a batch of two slots, leaves (B, ...), exactly where two agents play.
 
@@ -45,7 +45,7 @@ def solve_two(
 
     Args:
         batch: Leaves (B, ...), with two slots.
-        alone: int16 (2, B), distances.
+        solo_distances: int16 (2, B), distances.
         active: bool (B,).
         horizon: Longest plan in steps (static).
         widths: Number of boards to process at once.
@@ -54,11 +54,13 @@ def solve_two(
     playing = active & batch.agent_mask[:, 0] & batch.agent_mask[:, 1]
     board = joint_search.geometry(batch.holes.shape[-1])
     free = ~batch.holes
-    lanes = joint_search.two_agent_lanes(free, batch.starts, batch.goals, playing, board, alone)
-    machine = serves(widths.kernels, horizon, board)
-    width = max(1, min(B, pairs_at_once(machine, horizon, board, widths)))
+    lanes = joint_search.two_agent_lanes(
+        free, batch.starts, batch.goals, playing, board, solo_distances
+    )
+    backend = select_backend(widths.kernels, horizon, board)
+    width = max(1, min(B, max_pairs(backend, horizon, board, widths)))
     history: JointHistory | None = None  # a kernel has its own memory
-    if machine is None:
+    if backend is None:
         # Allocated once, not per chunk: the loops write every set before they read it.
         history = JointHistory(
             layers=jnp.zeros((horizon + 1, board.words, board.cells, width), jnp.uint32),
@@ -72,15 +74,15 @@ def solve_two(
         cost: jax.Array,
         waiting: jax.Array | bool,
     ) -> tuple[PairPlans, JointHistory | None]:
-        if machine is None:
+        if backend is None:
             return search_by_loops(boards, running, history, cost, horizon, board, waiting)
         waitless_cost = None if waiting else cost
-        return joint.search_pairs(boards, running, horizon, board, machine, waitless_cost), None
+        return joint.search_pairs(boards, running, horizon, board, backend, waitless_cost), None
 
     false, zero, far = jnp.zeros(B, bool), jnp.zeros(B, jnp.int32), jnp.full(B, FAR, jnp.int32)
     no_plan = Rows(jnp.zeros((B, horizon * 2), jnp.int8))
     blank = _TwoAgentOptima(JointOptima(far, far, false, zero), far, no_plan, no_plan, false)
-    shortest = jnp.max(lanes.alone, axis=0)
+    shortest = jnp.max(lanes.solo_distances, axis=0)
 
     def solve_stage(
         state: tuple[_TwoAgentOptima, JointHistory | None], waiting: jax.Array | bool
@@ -88,7 +90,7 @@ def solve_two(
         """Find the optima and a plan for each, or, if not `waiting`, plans without waits."""
         results, history = state
         solved, cost = results.optima.makespan < FAR, results.optima.sum_of_costs
-        undecided = joint_search.needs_waitless_search(lanes.alone, solved, cost)
+        undecided = joint_search.needs_waitless_search(lanes.solo_distances, solved, cost)
         results = results._replace(undecided=undecided & ~jnp.asarray(waiting))
         searched = jnp.where(waiting, lanes.connected, undecided)
         length = jnp.where(waiting, shortest, cost)
@@ -100,19 +102,19 @@ def solve_two(
             lanes, before, active = chunk
             cost = before.optima.sum_of_costs
             plans, history = search(lanes.lay_out(free, board), active, history, cost, waiting)
-            return _with_plans(before, plans, active, waiting), history
+            return _merge_plans(before, plans, active, waiting), history
 
         operands = (lanes, results, searched)
-        return in_chunks(search_chunk, operands, searched, length, results, width, history), None
+        return map_chunks(search_chunk, operands, searched, length, results, width, history), None
 
     initial = (blank, history)
-    if machine is None:  # a single loop for both, so that it compiles once
+    if backend is None:  # a single loop for both, so that it compiles once
         (results, _), _ = jax.lax.scan(solve_stage, initial, jnp.array([True, False]))
     else:
         results, _ = solve_stage(solve_stage(initial, True)[0], False)[0]
 
     optima = results.optima
-    excess = optima.sum_of_costs - jnp.sum(lanes.alone, axis=0, dtype=jnp.int32)
+    excess = optima.sum_of_costs - jnp.sum(lanes.solo_distances, axis=0, dtype=jnp.int32)
     optimal = (optima.makespan < FAR) & (results.length <= horizon)
     unsolvable = optima.stuck | (playing & ~lanes.connected)
     unproved = jnp.where(unsolvable, Status.UNSOLVABLE, Status.UNKNOWN)
@@ -133,13 +135,13 @@ def solve_two(
     )
 
 
-def _with_plans(
+def _merge_plans(
     results: _TwoAgentOptima, plans: PairPlans, active: jax.Array, waiting: jax.Array | bool
 ) -> _TwoAgentOptima:
     """Merge the results of a search; a plan without waits replaces the known plan."""
     optima = plans.optima
     plan, makespan_plan = (
-        Rows(by_board(actions.swapaxes(0, 1)).reshape(len(active), -1))
+        Rows(batch_major_actions(actions.swapaxes(0, 1)).reshape(len(active), -1))
         for actions in (plans.plan, plans.makespan_plan)
     )
     false = jnp.zeros_like(optima.stuck)
@@ -246,7 +248,7 @@ def _walk_back(
         legal = inside & joint_search.has_cells(sets, cells) & may_wait[:, None]
         # WAIT comes last, so that moves are preferred.
         order = np.array([1, 2, 3, 4, 0])
-        action = jnp.asarray(order)[_first_of(legal[order])]
+        action = jnp.asarray(order)[_first_legal(legal[order])]
         action = jnp.where(state.walking, action, 0)
         place = state.place - deltas[action]
         remaining = state.remaining - state.walking
@@ -268,13 +270,13 @@ def _walk_back(
     # The walk recorded its actions in reverse.
     back = length - 1 - np.arange(horizon)[:, None]
     on_foot = (back >= 0) & (np.arange(horizon)[:, None] >= retirement)
-    alone = jnp.take_along_axis(walk.actions, jnp.where(on_foot, back, 0), axis=0)
-    alone = jnp.where(on_foot, alone, jnp.int8(0))
-    plan = jnp.where(np.arange(2)[:, None] == walker, alone[:, None], jnp.int8(0))
+    solo_actions = jnp.take_along_axis(walk.actions, jnp.where(on_foot, back, 0), axis=0)
+    solo_actions = jnp.where(on_foot, solo_actions, jnp.int8(0))
+    plan = jnp.where(np.arange(2)[:, None] == walker, solo_actions[:, None], jnp.int8(0))
     return _CheapestPlan(plan, length, retirement), joint_cell(walk.place)
 
 
-def _first_of(legal: jax.Array) -> jax.Array:
+def _first_legal(legal: jax.Array) -> jax.Array:
     """Return the first legal choice, int32 (B,), of bool (C, B); 0 if none is legal."""
     # Equivalent to `argmax`, which XLA does not vectorise on CPUs.
     number = np.arange(len(legal), dtype=np.int32)[:, None]
@@ -310,7 +312,7 @@ def _back_through_layers(
         legal = inside & ~swap & allowed[:, None]
         cell, bit = jnp.where(inside, before, 0)
         was_there = joint_search.has_cells(layers[t - 1, bit // 32, cell, lane], bit)
-        action = jnp.asarray(choices)[:, _first_of(legal & was_there)]
+        action = jnp.asarray(choices)[:, _first_legal(legal & was_there)]
         due = t <= time
         action = jnp.where(due, action, 0)
         row = jnp.where(due, action.astype(jnp.int8), plan[t - 1])

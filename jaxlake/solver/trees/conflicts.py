@@ -105,12 +105,12 @@ def choose_conflict(
 
 
 def arrival_conflict(
-    stairs: Sequence[Stair], excesses: Sequence[jax.Array], alone: Sequence[jax.Array]
+    stairs: Sequence[Stair], excesses: Sequence[jax.Array], solo_distances: Sequence[jax.Array]
 ) -> PathConflict:
     """Return the pair with the largest inevitable delay: one of the two agents arrives late.
 
     The kind is NONE if all pairs may arrive as they do. `stairs` are looked up at `excesses`, int
-    (B,) each: the delay of each agent relative to `alone`.
+    (B,) each: the delay of each agent relative to `solo_distances`.
     """
     zero = jnp.zeros_like(excesses[0])
     best, first, second, early, late = (zero,) * 5
@@ -120,7 +120,10 @@ def arrival_conflict(
         better = least > best
         flip = rise > other_rise
         best = jnp.where(better, least, best)
-        first_arrival, second_arrival = stair.foot + alone[i], stair.top + alone[j]
+        first_arrival, second_arrival = (
+            stair.foot + solo_distances[i],
+            stair.top + solo_distances[j],
+        )
         first = jnp.where(better, jnp.where(flip, j, i), first)
         second = jnp.where(better, jnp.where(flip, i, j), second)
         early = jnp.where(better, jnp.where(flip, second_arrival, first_arrival), early)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxlake.solver.bitboard import word_type
-from jaxlake.solver.space_time import NEVER, NOBODY, SearchBuffers, search_buffers
+from jaxlake.solver.space_time import ABSENT, NEVER, SearchBuffers, search_buffers
 from jaxlake.solver.trees import node as tree_node
 from jaxlake.solver.trees.conflicts import PathConflict
 from jaxlake.solver.trees.node import TreeBranch, TreeLevel, TreeNode, TreeQueries
@@ -62,7 +62,7 @@ def new_lanes(queries: TreeQueries, query: jax.Array, horizon: int, teams: Teams
 
     false, number, never = zeros(dtype=bool), zeros(dtype=jnp.int32), zeros() + NEVER
     # Unplanned agents stay in distinct cells off the board, so that none of them meet.
-    off_board = (NOBODY - jnp.arange(K, dtype=jnp.int16))[:, None, None]
+    off_board = (ABSENT - jnp.arange(K, dtype=jnp.int16))[:, None, None]
     paths = jnp.broadcast_to(off_board, (K, T + 1, B))
     return TreeLanes(
         query=query,
@@ -106,7 +106,7 @@ def start_queries(
     # A search writes the other arrays before it reads them, so they are passed through unchanged.
     new = new_lanes(queries, query, lanes.node.paths.shape[1] - 1, teams)
     last = jnp.max(jnp.where(starting, lanes.last_time, jnp.int16(0)))
-    forbidden = _without_constraints(lanes.node.forbidden, starting, last)
+    forbidden = _clear_constraints(lanes.node.forbidden, starting, last)
     lanes = lanes._replace(node=lanes.node._replace(forbidden=forbidden))
     new = new._replace(
         node=new.node._replace(forbidden=forbidden),
@@ -119,7 +119,7 @@ def start_queries(
     return jax.tree.map(lambda x, y: y if x is y else jnp.where(starting, x, y), new, lanes)
 
 
-def _without_constraints(forbidden: jax.Array, starting: jax.Array, last: jax.Array) -> jax.Array:
+def _clear_constraints(forbidden: jax.Array, starting: jax.Array, last: jax.Array) -> jax.Array:
     """Clear the sets (5, K, T + 1, R, B) of lanes in `starting`, bool (B,), up to time `last`."""
     # By bit masks, since XLA selects lane by lane on CPUs.
     keep_mask = starting.astype(forbidden.dtype) - 1

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.solver import space_time
-from jaxlake.solver.bitboard import PITCH, ROW_SHIFT, bitboard_of, row_and_bit, union_of_cells
+from jaxlake.solver.bitboard import PITCH, ROW_SHIFT, cell_bitboard, row_and_bit, union_of_cells
 from jaxlake.solver.materialize import materialize
-from jaxlake.solver.space_time import NOBODY, Blocked, PathBits, SearchBuffers
+from jaxlake.solver.space_time import ABSENT, Blocked, PathBits, SearchBuffers
 from jaxlake.solver.trees.conflicts import ARRIVAL, FORCED, SWAP, TARGET, VERTEX, PathConflict
 
 
@@ -20,7 +20,7 @@ class TreeQueries(NamedTuple):
     free: jax.Array  # words (R, Q)
     starts: jax.Array  # int16 (K, Q), cells; NOBODY for absent agents
     goals: jax.Array  # int16 (K, Q), likewise
-    alone: jax.Array  # int16 (K, Q), earliest arrivals; 0 for absent agents
+    solo_distances: jax.Array  # int16 (K, Q), earliest arrivals; 0 for absent agents
     pair_costs: jax.Array  # int16 (P, Q), lower bounds on the cost of both; 0 where unknown
     stairs: jax.Array  # uint32 (2, P, Q), from `arrivals.staircases`; 0 where unknown
     total: jax.Array  # bool (Q,), whether bounds are on the sum of costs; else on the makespan
@@ -41,7 +41,7 @@ class TreeAnswers(NamedTuple):
     paths: jax.Array  # int16 (K, T + 1, Q), cells, where `solved`
 
 
-def no_answers(queries: TreeQueries, horizon: int) -> TreeAnswers:
+def empty_answers(queries: TreeQueries, horizon: int) -> TreeAnswers:
     """Return empty answers for plans of T = `horizon` steps."""
     K, Q = queries.starts.shape
     false, zero = jnp.zeros(Q, bool), jnp.zeros(Q, jnp.int32)
@@ -82,7 +82,7 @@ class TreeNode(NamedTuple):
     #   bit where the agent is free
 
 
-def of_agent(values: jax.Array | Sequence[jax.Array], agent: jax.Array) -> jax.Array:
+def take_agent(values: jax.Array | Sequence[jax.Array], agent: jax.Array) -> jax.Array:
     """Return the entry of agent (B,): (K, ..., B) to (..., B)."""
     result = values[0]
     for k in range(1, len(values)):
@@ -90,7 +90,7 @@ def of_agent(values: jax.Array | Sequence[jax.Array], agent: jax.Array) -> jax.A
     return result
 
 
-def with_agent(values: jax.Array, agent: jax.Array, new: jax.Array, where: jax.Array) -> jax.Array:
+def set_agent(values: jax.Array, agent: jax.Array, new: jax.Array, where: jax.Array) -> jax.Array:
     """Replace the entry of agent (B,) in (K, ..., B) with `new` (..., B) where `where` is True."""
     K, B = values.shape[0], values.shape[-1]
     mask = where & (agent == np.arange(K, dtype=np.int16)[:, None])
@@ -197,21 +197,22 @@ def replan_agent(
     """
     K, R = node.paths.shape[0], task.free.shape[0]
     is_agent = agent == np.arange(K, dtype=np.int16)[:, None]
-    true = jnp.any(latest >= -1)
-    cells = jnp.where(node.paths < 0, jnp.int16(NOBODY), node.paths & (FORCED - 1))
-    bits = materialize(space_time.path_bits(cells, R), true)
+    opaque_true = jnp.any(latest >= -1)
+    cells = jnp.where(node.paths < 0, jnp.int16(ABSENT), node.paths & (FORCED - 1))
+    bits = materialize(space_time.path_bits(cells, R), opaque_true)
     hard = _forbidden_to(task, node, bits, agent, is_agent)
-    soft = space_time.blocked_by(bits, R, ~is_agent)
+    soft = space_time.block_paths(bits, R, ~is_agent)
     blocked = (hard, hard | soft)
     start, goal = materialize(
-        tuple(bitboard_of(of_agent(side, agent), R) for side in (task.starts, task.goals)), true
+        tuple(cell_bitboard(take_agent(side, agent), R) for side in (task.starts, task.goals)),
+        opaque_true,
     )
     reachable = space_time.reach_goal(
         start,
         goal,
         blocked,
         waits=task.waits,
-        earliest=of_agent(node.earliest, agent),
+        earliest=take_agent(node.earliest, agent),
         latest=latest,
         layers=buffers.layers,
         patient=~task.total,
@@ -232,7 +233,7 @@ def _forbidden_to(
     zero = jnp.zeros((), task.free.dtype)
     number = np.arange(R, dtype=task.free.dtype)[:, None]
     t = np.arange(times, dtype=np.int16)[:, None, None]
-    cells, *moves = (of_agent(words, agent) for words in node.forbidden)
+    cells, *moves = (take_agent(words, agent) for words in node.forbidden)
     cells |= ~task.free
     for k in range(K):
         # Each agent ends its path at its goal; once it must rest there, no other agent may enter.
@@ -240,6 +241,6 @@ def _forbidden_to(
         cells |= jnp.where(resting, bits.bit[k, -1], zero)
     # Others avoid cells where an agent must be, and the agent itself avoids all other cells.
     cells |= union_of_cells(node.fixed[0], node.fixed[1], R, ~is_agent)
-    row, bit = of_agent(node.fixed[0], agent)[:, None], of_agent(node.fixed[1], agent)[:, None]
+    row, bit = take_agent(node.fixed[0], agent)[:, None], take_agent(node.fixed[1], agent)[:, None]
     cells |= jnp.where(bit == 0, zero, ~jnp.where(number == row, bit, zero))
     return Blocked(cells, *moves)

@@ -13,17 +13,17 @@ from jaxlake.solver.chunks import (
     SHARED_SPLITS,
     TEAM_LANES,
     Widths,
-    active_first,
+    order_active_first,
 )
 from jaxlake.solver.kernels import tree
 from jaxlake.solver.materialize import materialize
 from jaxlake.solver.pairs import arrivals
 from jaxlake.solver.pairs.bounds import best_matching, pair_gains
-from jaxlake.solver.space_time import NEVER, NOBODY
+from jaxlake.solver.space_time import ABSENT, NEVER
 from jaxlake.solver.trees import node as tree_node
 from jaxlake.solver.trees.conflicts import FORCED, NONE, arrival_conflict, choose_conflict
 from jaxlake.solver.trees.lanes import MAX_DEPTH, Teams, TreeLanes, new_lanes, start_queries
-from jaxlake.solver.trees.node import TreeAnswers, TreeLevel, TreeQueries, no_answers
+from jaxlake.solver.trees.node import TreeAnswers, TreeLevel, TreeQueries, empty_answers
 
 _EFFORTS = (
     (1, 0, EXPANSIONS_BEFORE_TEAM),
@@ -41,9 +41,9 @@ class _SearchState(NamedTuple):
 def search_with_teams(queries: TreeQueries, horizon: int, widths: Widths) -> TreeAnswers:
     """Search each tree by one lane, then the few unfinished ones by teams."""
     R, Q = queries.free.shape
-    machine = tree.serves(widths.kernels, R, horizon)
-    if machine is not None:
-        search = partial(tree.search_trees, horizon=horizon, machine=machine, widths=widths)
+    backend = tree.select_backend(widths.kernels, R, horizon)
+    if backend is not None:
+        search = partial(tree.search_trees, horizon=horizon, backend=backend, widths=widths)
     else:
         # Two queries per board; the number of lanes is a power of two, so that teams divide it.
         sets = 8 * len(queries.starts) * (horizon + 1) * R * queries.free.dtype.itemsize
@@ -67,8 +67,8 @@ def search_with_teams(queries: TreeQueries, horizon: int, widths: Widths) -> Tre
             paths=jnp.where(active, answers.paths, previous.paths),
         ), None
 
-    initial = no_answers(queries, horizon)._replace(gave_up=queries.active)
-    if machine is not None:
+    initial = empty_answers(queries, horizon)._replace(gave_up=queries.active)
+    if backend is not None:
         lane_effort, team_effort = _EFFORTS
         return run_stage(run_stage(initial, lane_effort)[0], team_effort, helpers=NODE_LANES)[0]
     # One loop for both stages, so that the search compiles once.
@@ -95,7 +95,7 @@ def search_trees(
         split: Number of splits at the top of a tree that a team divides, at most 14.
     """
     teams = Teams(*(jnp.asarray(x, jnp.int32) for x in (team, split)))
-    order = active_first(queries.active)
+    order = order_active_first(queries.active)
     num_active = jnp.sum(queries.active, dtype=jnp.int32)
     B = lanes
 
@@ -126,7 +126,7 @@ def search_trees(
 
     idle = new_lanes(queries, jnp.zeros(B, jnp.int32), horizon, teams)
     idle = idle._replace(query=idle.query - 1)
-    start = _SearchState(idle, no_answers(queries, horizon), jnp.int32(0))
+    start = _SearchState(idle, empty_answers(queries, horizon), jnp.int32(0))
     state = jax.lax.while_loop(unfinished, step, start)
     return _hand_in_answers(state.lanes, state.answers, teams)[1]
 
@@ -187,12 +187,12 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
     node, (limit, fixed) = tree_node.toggle_constraint(lanes.node, level, splitting)
     tried = level._replace(limit=limit, fixed=fixed)
     constrained = jnp.where(splitting, level.conflict.time, jnp.int16(0))
-    absent = tree_node.of_agent(task.goals, agent) == NOBODY
-    old_cost = tree_node.of_agent(node.costs, agent)
-    old_path = tree_node.of_agent(node.paths, agent)
+    absent = tree_node.take_agent(task.goals, agent) == ABSENT
+    old_cost = tree_node.take_agent(node.costs, agent)
+    old_path = tree_node.take_agent(node.paths, agent)
     other_costs = jnp.sum(node.costs, axis=0, dtype=jnp.int16) - old_cost
     ceiling = jnp.where(task.total, lanes.bound - other_costs, lanes.bound)
-    own_latest = tree_node.of_agent(node.latest, agent)
+    own_latest = tree_node.take_agent(node.latest, agent)
     latest = jnp.minimum(jnp.minimum(own_latest, ceiling), T)
     path, arrival, buffers = tree_node.replan_agent(
         task, lanes.buffers, node, agent, jnp.where(active & ~absent, latest, jnp.int16(-1))
@@ -200,22 +200,22 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
     arrival = jnp.where(absent, jnp.int16(0), arrival)
     path = jnp.where(absent, old_path, path)
 
-    true = jnp.any(lanes.query >= 0)  # a search without queries ends
-    path, arrival, old_path = materialize((path, arrival, old_path), true)
+    opaque_true = jnp.any(lanes.query >= 0)  # a search without queries ends
+    path, arrival, old_path = materialize((path, arrival, old_path), opaque_true)
     planned = active & (arrival != NEVER)
-    costs = tree_node.with_agent(node.costs, agent, arrival, planned)
-    excesses = list(jnp.maximum(costs - task.alone, 0))
+    costs = tree_node.set_agent(node.costs, agent, arrival, planned)
+    excesses = list(jnp.maximum(costs - task.solo_distances, 0))
     # Many results use it; materialize it once to avoid recomputation and to keep the code small.
-    stair = materialize(arrivals.look_up_all_pairs(task.stairs, excesses), true)
+    stair = materialize(arrivals.look_up_all_pairs(task.stairs, excesses), opaque_true)
     stairs = [arrivals.Stair(*(leaf[p] for leaf in stair)) for p in range(len(stair.gain))]
     gains = pair_gains(list(costs), list(task.pair_costs), stairs)
     by_pairs = jnp.sum(costs, axis=0, dtype=jnp.int16) + best_matching(gains, K)
     estimate = jnp.where(task.total, by_pairs, jnp.max(costs, axis=0))
     fits = planned & (estimate <= lanes.bound)
-    fits, estimate = materialize((fits, estimate), true)
-    paths = tree_node.with_agent(node.paths, agent, path, fits)
+    fits, estimate = materialize((fits, estimate), opaque_true)
+    paths = tree_node.set_agent(node.paths, agent, path, fits)
     next_conflict, conflicts = choose_conflict(paths, costs, task.total, lanes.bound)
-    of_arrivals = arrival_conflict(stairs, excesses, list(task.alone))
+    of_arrivals = arrival_conflict(stairs, excesses, list(task.solo_distances))
     late = task.total & (of_arrivals.kind != NONE) & (next_conflict.kind != NONE)
     next_conflict = jax.tree.map(lambda x, y: jnp.where(late, x, y), of_arrivals, next_conflict)
 
@@ -231,7 +231,9 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
     hopeless = ~planned & (ceiling >= jnp.minimum(own_latest, T))
     cut = jnp.where(refused & ~hopeless, jnp.minimum(lanes.cut, above), lanes.cut)
 
-    bypass, commit, cut, next_conflict = materialize((bypass, commit, cut, next_conflict), true)
+    bypass, commit, cut, next_conflict = materialize(
+        (bypass, commit, cut, next_conflict), opaque_true
+    )
     # The constraint remains only if its child becomes the current node.
     node, _ = tree_node.toggle_constraint(node, tried, splitting & ~commit, undo=True)
     # FORCED flags of a bypassing path hold under the constraint only. But a path with the same cost
@@ -239,7 +241,7 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
     kept_forced = (path & (FORCED - 1)) | jnp.where(same_time, old_path & FORCED, jnp.int16(0))
     new_path = jnp.where(bypass, kept_forced, path)
     node = node._replace(
-        paths=tree_node.with_agent(node.paths, agent, new_path, fits),
+        paths=tree_node.set_agent(node.paths, agent, new_path, fits),
         costs=jnp.where(fits, costs, node.costs),
     )
     side = jnp.where(splitting & refused, _next_side(level.side, depth, teams), level.side)
@@ -292,7 +294,7 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
 def _backtrack(lanes: TreeLanes, failed: jax.Array, teams: Teams) -> TreeLanes:
     """Leave nodes whose children are both refuted, up to a node with a remaining child."""
     b = jnp.arange(lanes.depth.shape[0])
-    true = jnp.any(lanes.query >= 0)  # a search without queries ends
+    opaque_true = jnp.any(lanes.query >= 0)  # a search without queries ends
 
     def exhausted(lanes: TreeLanes) -> jax.Array:
         tried = lanes.branch.levels[tree_node.SIDE, lanes.depth, b] > 1
@@ -306,10 +308,12 @@ def _backtrack(lanes: TreeLanes, failed: jax.Array, teams: Teams) -> TreeLanes:
         level = tree_node.read_level(lanes.branch, depth)
         agent = tree_node.constrained_agent(level)
         node, _ = tree_node.toggle_constraint(lanes.node, level, inner, undo=True)
-        path, inner, agent = materialize((lanes.branch.paths[b, depth].T, inner, agent), true)
+        path, inner, agent = materialize(
+            (lanes.branch.paths[b, depth].T, inner, agent), opaque_true
+        )
         node = node._replace(
-            paths=tree_node.with_agent(node.paths, agent, path, inner),
-            costs=tree_node.with_agent(node.costs, agent, level.cost, inner),
+            paths=tree_node.set_agent(node.paths, agent, path, inner),
+            costs=tree_node.set_agent(node.costs, agent, level.cost, inner),
         )
         turned = jnp.where(inner, _next_side(level.side, depth, teams), level.side)
         return lanes._replace(

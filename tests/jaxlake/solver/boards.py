@@ -33,9 +33,10 @@ def random_grids(
     agents: tuple[int, ...] = (2, 3, 4, 5),
     holes: float = 0.5,
 ) -> list[list[str]]:
-    """As many boards of each size and number of agents, with up to that share of holes.
+    """Return `count` grids, cycling through sizes and numbers of agents.
 
-    On half of them all agents share a component, if it has room.
+    The share of holes is at most `holes`. On half of the grids all agents share a component if it
+    has room.
     """
     rng = random.Random(seed)
     kinds = [(n, k, half) for half in (0, 1) for n in sizes for k in agents if 2 * k <= n * n]
@@ -46,7 +47,7 @@ def random_grids(
 
 
 def with_starts_on_goals(seed: int, count: int, **kinds) -> list[GridBoard]:
-    """Boards of `random_grids` with other goals: some are the starts of other agents."""
+    """Return boards of `random_grids` in which some goals are starts of other agents."""
     rng = random.Random(seed)
     boards = []
     for board in map(oracles.read, random_grids(seed, count, **kinds)):
@@ -58,7 +59,7 @@ def with_starts_on_goals(seed: int, count: int, **kinds) -> list[GridBoard]:
 
 
 def filled_boards(*agents: int) -> list[GridBoard]:
-    """Boards on which 3 to 5 agents fill all free cells, in a few shapes, with all goals."""
+    """Return boards whose 3 to 5 agents fill all free cells, with every assignment of goals."""
     shapes = {
         3: [((0, 0), (0, 1), (0, 2)), ((0, 0), (0, 1), (1, 0))],
         4: [((0, 0), (0, 1), (1, 0), (1, 1)), ((0, 0), (0, 1), (0, 2), (1, 1))],
@@ -95,7 +96,7 @@ def pool_of(
     max_agents: int,
     holes: float = 0.25,
 ) -> tuple[list[list[str]], jaxlake.Instance]:
-    """Random grids of any of the sizes and numbers of agents, and their batch."""
+    """Return random grids with the given sizes and numbers of agents, and their batch."""
     rng = random.Random(seed)
     grids = [
         oracles.random_grid(rng, rng.choice(sizes), rng.uniform(0, holes), rng.choice(agents))
@@ -104,13 +105,13 @@ def pool_of(
     return grids, instances(grids, max_size, max_agents)
 
 
-def in_slots(boards: jaxlake.Instance, slots: np.ndarray) -> jaxlake.Instance:
-    """Permute agents: slot j of board i receives the agent of slot slots[i, j]."""
+def permute_slots(boards: jaxlake.Instance, slots: np.ndarray) -> jaxlake.Instance:
+    """Move the agent in slot `slots[i, j]` of board i to slot j."""
 
-    def taken(leaf: np.ndarray) -> np.ndarray:
+    def permute(leaf: np.ndarray) -> np.ndarray:
         return np.take_along_axis(leaf, slots.reshape(slots.shape + (1,) * (leaf.ndim - 2)), axis=1)
 
-    agents = map(taken, (boards.starts, boards.goals, boards.agent_mask))
+    agents = map(permute, (boards.starts, boards.goals, boards.agent_mask))
     return jaxlake.Instance(boards.holes, boards.size, *agents)
 
 
@@ -120,7 +121,7 @@ def solver(**options):
 
 
 def solve(boards: jaxlake.Instance, batch: int, **options) -> jaxlake.Solution:
-    """Solve in batches of one shape, the last one filled up with its own boards."""
+    """Solve in batches of one shape; the last batch repeats boards."""
     count = boards.size.shape[0]
     parts = []
     for start in range(0, count, batch):
@@ -140,12 +141,12 @@ def _solver_by_trees(horizon: int):
 
 
 def solve_by_trees(boards, horizon=DEFAULT_HORIZON, max_expansions=None) -> jaxlake.Solution:
-    """Solve boards of three or more slots, all in one batch, without sets of joint states."""
+    """Solve boards of three or more slots in one batch, without the dense tier."""
     return jax.device_get(_solver_by_trees(horizon)(boards, max_expansions))
 
 
 def staircases_of_all_pairs(batch: jaxlake.Instance, boards: PreparedBoards) -> jax.Array:
-    """The words of all pairs that are connected, uint32 (2, P, B), in each other's way or not."""
+    """Return the staircases of all connected pairs, uint32 (2, P, B)."""
     batch = jax.tree.map(jnp.asarray, batch)
     slots, count = boards.starts.shape
     above_all = jnp.full((slots * (slots - 1) // 2, count), 3 * NEVER)
@@ -157,7 +158,7 @@ def row_of(tree, i):
 
 
 def assert_same(ours, theirs) -> None:
-    """Equal trees of equal dtypes and values."""
+    """Assert that two trees have equal structure, dtypes and values."""
     assert jax.tree.structure(ours) == jax.tree.structure(theirs)
     for x, y in zip(*map(jax.tree.leaves, (ours, theirs)), strict=True):
         assert np.asarray(x).dtype == np.asarray(y).dtype
@@ -170,30 +171,30 @@ def compare(
     truths: list[oracles.Truth],
     slots: np.ndarray | None = None,
 ) -> Counter[str]:
-    """Compare all answers with the truth; count the kinds of boards there were.
+    """Assert that all solutions agree with the oracles, and count the kinds of boards.
 
-    Agent k of board i is in slot slots[i, k], or in slot k.
+    Agent k of board i is in slot `slots[i, k]`, by default slot k.
     """
-    wrong = []
+    failures = []
     kinds: Counter[str] = Counter()
     for i, (grid, truth) in enumerate(zip(grids, truths, strict=True)):
         agents = len(oracles.read(grid).starts)
-        own = (np.arange(agents) if slots is None else slots[i, :agents]).tolist()
-        answer = _answer(row_of(solutions, i), own)
-        found = oracles.mistakes(grid, truth, answer)
-        if found:
-            wrong.append((grid, found))
+        agent_slots = (np.arange(agents) if slots is None else slots[i, :agents]).tolist()
+        answer = _answer(row_of(solutions, i), agent_slots)
+        mistakes = oracles.mistakes(grid, truth, answer)
+        if mistakes:
+            failures.append((grid, mistakes))
         kinds[oracles.kind_of_board(grid, truth)] += 1
         kinds[answer.status] += 1
         if answer.status == "OPTIMAL":
             shortest = oracles.check(grid, answer.plan).makespan == truth.makespan
             kinds["one plan for both optima" if shortest else "optima in different plans"] += 1
-    assert not wrong, f"{len(wrong)} boards, such as {wrong[:3]}"
+    assert not failures, f"{len(failures)} boards, such as {failures[:3]}"
     return kinds
 
 
 def _answer(solution: jaxlake.Solution, slots: list[int]) -> oracles.SolverAnswer:
-    """One solution as plain values, after a check of what it says where it knows nothing."""
+    """Check the fields that are undefined for this status, and return plain values."""
     status = Status(int(solution.status))
     others = np.delete(np.arange(solution.plan.shape[-1]), slots)
     for plan in (solution.plan, solution.makespan_plan):

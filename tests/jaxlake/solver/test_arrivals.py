@@ -24,8 +24,8 @@ def grids():
 def _words(grids, widths):
     boards = instances(grids, SIZE, 2)
     arguments = (jnp.asarray(leaf) for leaf in (~boards.holes, boards.starts, boards.goals))
-    alone = prepare_boards(boards, widths).alone
-    return np.asarray(staircases(*arguments, alone, jnp.ones(len(grids), bool), widths))
+    solo_distances = prepare_boards(boards, widths).solo_distances
+    return np.asarray(staircases(*arguments, solo_distances, jnp.ones(len(grids), bool), widths))
 
 
 def _entries(words):
@@ -34,13 +34,13 @@ def _entries(words):
     return np.stack(entries).astype(int)
 
 
-def test_staircases_are_those_of_all_plans(grids):
+def test_staircases_match_enumerated_plans(grids):
     stairs = _entries(_words(grids, widths_for()))
     heights = set()
     for b, grid in enumerate(grids):
-        alone = oracles.boards.distances_alone(oracles.read(grid))
-        arrivals = oracles.arrival_times(grid, max(alone) + CHECKED + 2)
-        excesses = [(x - alone[0], y - alone[1]) for x, y in arrivals]
+        solo_distances = oracles.boards.distances_alone(oracles.read(grid))
+        arrivals = oracles.arrival_times(grid, max(solo_distances) + CHECKED + 2)
+        excesses = [(x - solo_distances[0], y - solo_distances[1]) for x, y in arrivals]
         for e in range(CHECKED):
             least = min((y for x, y in excesses if x <= e), default=EXCESSES)
             heights.add(int(stairs[e, b]))

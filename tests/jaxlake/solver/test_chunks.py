@@ -5,17 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxlake.solver.chunks import active_first, widths_for
+from jaxlake.solver.chunks import order_active_first, widths_for
 
 RANDOM = np.random.default_rng(20261126)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("count", [1, 7, 1000])
-def test_wanted_lanes_come_first_and_all_keep_their_order(count, share):
-    wanted = RANDOM.random(count) < share
-    expected = np.argsort(~wanted, kind="stable")
-    np.testing.assert_array_equal(jax.jit(active_first)(jnp.asarray(wanted)), expected)
+def test_order_active_first_is_a_stable_sort(count, share):
+    active = RANDOM.random(count) < share
+    expected = np.argsort(~active, kind="stable")
+    np.testing.assert_array_equal(jax.jit(order_active_first)(jnp.asarray(active)), expected)
 
 
 def test_default_widths_follow_the_default_device(monkeypatch):

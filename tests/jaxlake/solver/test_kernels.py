@@ -1,6 +1,6 @@
-"""Pallas kernels are bit-identical to XLA's loops.
+"""Tests that the Pallas kernels are bit-identical to XLA's loops.
 
-On a GPU or TPU they are compiled for it; elsewhere they are interpreted.
+The kernels are compiled on a GPU or TPU and interpreted on other platforms.
 """
 
 from dataclasses import replace
@@ -38,7 +38,7 @@ from tests.jaxlake.solver.boards import (
 triton = pytest.importorskip("jax.experimental.pallas.triton")
 
 HORIZON = 12
-MACHINE = widths_for().kernels or Kernels.INTERPRETED
+BACKEND = widths_for().kernels or Kernels.INTERPRETED
 
 
 def _boards(seed, count, size, agents):
@@ -47,12 +47,12 @@ def _boards(seed, count, size, agents):
 
 
 @pytest.mark.parametrize("upwards", [False, True])
-def test_plans_and_distances_are_those_of_the_loops(upwards):
+def test_planning_kernels_equal_loops(upwards):
     widths = Widths(1, 1, 1, 1)
     boards = certificates.prepare_boards(_boards(1, 600, 4, 3), widths)
-    free, starts, goals, alone = boards
-    assert (planning.distances(free, starts, goals, MACHINE) == alone).all()
-    connected = jnp.all(alone < space_time.NEVER, axis=0)
+    free, starts, goals, solo_distances = boards
+    assert (planning.distances(free, starts, goals, BACKEND) == solo_distances).all()
+    connected = jnp.all(solo_distances < space_time.NEVER, axis=0)
     latest = jnp.where(connected, jnp.int16(HORIZON), jnp.int16(-1))
     latest = jnp.broadcast_to(latest, starts.shape)
     buffers = space_time.search_buffers(HORIZON, len(free), free.shape[1], levels=1)
@@ -60,22 +60,22 @@ def test_plans_and_distances_are_those_of_the_loops(upwards):
         free, starts, goals, latest, buffers, upwards=upwards
     )
     arrival, paths = planning.plan_in_order(
-        free, starts, goals, latest, HORIZON, MACHINE, upwards=upwards
+        free, starts, goals, latest, HORIZON, BACKEND, upwards=upwards
     )
     assert (arrival == plans.arrival).all()
     assert (paths == plans.paths).all()
-    late = jnp.sum((arrival < space_time.NEVER) & (arrival > alone))
-    assert late > 20  # agents that had to let others pass
+    late = jnp.sum((arrival < space_time.NEVER) & (arrival > solo_distances))
+    assert late > 20  # agents delayed by others
     assert jnp.sum(connected & jnp.any(arrival == space_time.NEVER, axis=0)) > 5
 
 
-def _compare_joint_searches(batch, playing, horizon, *, waiting=True, machine=MACHINE):
-    """Compare the loops' and the kernel's searches; return the kernel's results and the boards."""
+def _compare_joint_searches(batch, playing, horizon, *, waiting=True, backend=BACKEND):
+    """Assert that loops and kernel agree; return the kernel's plans and the searched boards."""
     count, size = batch.holes.shape[:2]
     board = joint_search.geometry(size)
-    alone = certificates.prepare_boards(batch, Widths(1, 1, 1, 1)).alone
+    solo_distances = certificates.prepare_boards(batch, Widths(1, 1, 1, 1)).solo_distances
     places = ~batch.holes, batch.starts, batch.goals
-    lanes = joint_search.two_agent_lanes(*places, playing, board, alone)
+    lanes = joint_search.two_agent_lanes(*places, playing, board, solo_distances)
     pairs = lanes.lay_out(places[0], board)
     layers = jnp.zeros((horizon + 1, board.words, board.cells, count), jnp.uint32)
     walks = jnp.zeros((2 * horizon + 2, board.words, 2, count), jnp.uint32)
@@ -86,16 +86,16 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, machine=MA
         return search_by_loops(pairs, running, history, known, horizon, board, cost is None)[0]
 
     def by_kernel(running, cost):
-        return joint.search_pairs(pairs, running, horizon, board, machine, cost)
+        return joint.search_pairs(pairs, running, horizon, board, backend, cost)
 
     def by_kernel_without_plans(running, cost):
-        return joint.search_costs(pairs, running, horizon, board, machine, cost)
+        return joint.search_costs(pairs, running, horizon, board, backend, cost)
 
     expected, running, cost = jax.jit(by_loops)(lanes.connected, None), lanes.connected, None
     if not waiting:
         optima = expected.optima
         known, cost = optima.makespan < joint_search.FAR, optima.sum_of_costs
-        running = joint_search.needs_waitless_search(pairs.alone, known, cost)
+        running = joint_search.needs_waitless_search(pairs.solo_distances, known, cost)
         expected = jax.jit(by_loops)(running, cost)
     found = jax.jit(by_kernel)(running, cost)
     assert_same(found, expected)
@@ -108,7 +108,7 @@ def _compare_joint_searches(batch, playing, horizon, *, waiting=True, machine=MA
 @pytest.mark.parametrize(
     ("seed", "size", "count", "horizon"), [(2, 4, 700, HORIZON), (8, 10, 3000, 64)]
 )
-def test_joint_searches_and_their_plans_are_those_of_the_loops(seed, size, count, horizon, waiting):
+def test_joint_search_kernels_equal_loops(seed, size, count, horizon, waiting):
     playing = (jnp.arange(count) % 9 > 0) | (size == 10)
     boards = _boards(seed, count, size, 2)
     found, running = _compare_joint_searches(boards, playing, horizon, waiting=waiting)
@@ -121,7 +121,7 @@ def test_joint_searches_and_their_plans_are_those_of_the_loops(seed, size, count
 
 @pytest.mark.slow
 def test_kernel_equals_loops_for_plans_longer_than_lanes():
-    # The two can pass each other only at the far end of the corridor, and one has farther back.
+    # The agents can pass each other only at the far end of the corridor.
     corridor = ["G s S F g F", "H H H H H F", "F F F F F F", "F H H H H H", "F F F F F F"]
     batch = instances([[*corridor, "H H H H F H"]], 6, 2)
     found, _ = _compare_joint_searches(batch, jnp.ones(1, bool), 80)
@@ -129,25 +129,25 @@ def test_kernel_equals_loops_for_plans_longer_than_lanes():
 
 
 @pytest.mark.parametrize(
-    "machine", [pytest.param(Kernels.GPU, marks=pytest.mark.slow), Kernels.TPU]
+    "backend", [pytest.param(Kernels.GPU, marks=pytest.mark.slow), Kernels.TPU]
 )
-def test_joint_search_variants_equal_the_loops(machine, monkeypatch):
-    # No barrier is needed where all lanes write before any of them reads.
+def test_joint_search_backends_equal_loops(backend, monkeypatch):
+    # In interpreted mode all lanes write before any lane reads, so no barrier is needed.
     monkeypatch.setattr(pallas, "pallas_call", partial(pallas.pallas_call, interpret=True))
     monkeypatch.setattr(triton, "debug_barrier", lambda: None)
     found, running = _compare_joint_searches(
-        _boards(9, 60, 4, 2), jnp.ones(60, bool), HORIZON, machine=machine
+        _boards(9, 60, 4, 2), jnp.ones(60, bool), HORIZON, backend=backend
     )
     assert jnp.sum((found.optima.sum_of_costs < joint_search.FAR) & running) >= 30
 
 
-def _compare_staircases(batch, wanted, machine=MACHINE):
-    """Climb by loops and by the kernel; give the words, uint32 (2, B)."""
-    alone = certificates.prepare_boards(batch, Widths(1, 1, 1, 1)).alone
-    arguments = ~batch.holes, batch.starts, batch.goals, alone, wanted
+def _compare_staircases(batch, wanted, backend=BACKEND):
+    """Assert that loops and kernel agree; return the staircases, uint32 (2, B)."""
+    solo_distances = certificates.prepare_boards(batch, Widths(1, 1, 1, 1)).solo_distances
+    arguments = ~batch.holes, batch.starts, batch.goals, solo_distances, wanted
     climb = jax.jit(arrivals.staircases, static_argnums=5)
     expected = climb(*arguments, Widths(64, 64, 64, 1 << 26))
-    found = climb(*arguments, Widths(64, 64, 1 << 12, 1 << 26, machine))
+    found = climb(*arguments, Widths(64, 64, 1 << 12, 1 << 26, backend))
     assert (found == expected).all()
     return found
 
@@ -156,37 +156,39 @@ def _compare_staircases(batch, wanted, machine=MACHINE):
     ("seed", "sizes", "count", "holes"),
     [(11, (3, 5), 900, 0.6), pytest.param(13, (10,), 3000, 0.5, marks=pytest.mark.slow)],
 )
-def test_staircases_are_those_of_the_loops(seed, sizes, count, holes):
+def test_staircase_kernel_equals_loops(seed, sizes, count, holes):
     batch = instances(random_grids(seed, count, sizes, agents=(2,), holes=holes), sizes[-1], 2)
     words = _compare_staircases(batch, jnp.arange(count) % 9 > 0)
     assert len({tuple(row) for row in words.T.tolist()}) >= 30
     assert jnp.sum(jnp.any(words != 0, axis=0)) > 100
 
 
-@pytest.mark.parametrize("machine", [Kernels.GPU, Kernels.TPU])
-def test_climb_variants_equal_the_loops(machine, monkeypatch):
+@pytest.mark.parametrize("backend", [Kernels.GPU, Kernels.TPU])
+def test_staircase_backends_equal_loops(backend, monkeypatch):
     monkeypatch.setattr(pallas, "pallas_call", partial(pallas.pallas_call, interpret=True))
     monkeypatch.setattr(triton, "debug_barrier", lambda: None)
     batch = instances(random_grids(12, 60, sizes=(4,), agents=(2,), holes=0.6), 4, 2)
-    words = _compare_staircases(batch, jnp.ones(60, bool), machine)
+    words = _compare_staircases(batch, jnp.ones(60, bool), backend)
     assert jnp.sum(jnp.any(words != 0, axis=0)) >= 10
 
 
 def _tree_queries(seed, count, size, agents):
-    """Questions of all kinds: half about either objective, a third without waits, a ninth idle."""
+    """Return queries: half per objective, a third without waits, a ninth inactive."""
     batch = _boards(seed, count, size, agents)
     boards = certificates.prepare_boards(batch, Widths(1, 1, 1, 1))
-    connected = jnp.all(boards.alone < space_time.NEVER, axis=0)
-    alone = jnp.where(connected, boards.alone, 0)
+    connected = jnp.all(boards.solo_distances < space_time.NEVER, axis=0)
+    solo_distances = jnp.where(connected, boards.solo_distances, 0)
     number = jnp.arange(count)
     total = number % 2 == 0
-    first = jnp.where(total, jnp.sum(alone, axis=0), jnp.max(alone, axis=0)).astype(jnp.int16)
+    first = jnp.where(
+        total, jnp.sum(solo_distances, axis=0), jnp.max(solo_distances, axis=0)
+    ).astype(jnp.int16)
     last = first + (number % 7).astype(jnp.int16)
     excess = jnp.where(number % 10 == 4, 2, 0)
-    pairs = [alone[i] + alone[j] + excess for i, j in agent_pairs(agents)]
+    pairs = [solo_distances[i] + solo_distances[j] + excess for i, j in agent_pairs(agents)]
     return TreeQueries(
         *boards[:3],
-        alone=alone,
+        solo_distances=solo_distances,
         stairs=staircases_of_all_pairs(batch, boards),
         pair_costs=jnp.stack(pairs).astype(jnp.int16),
         total=total,
@@ -198,16 +200,16 @@ def _tree_queries(seed, count, size, agents):
     )
 
 
-def _compare_searches_of_trees(queries):
-    """Search by loops and by kernels, by single lanes and by teams; give the answers."""
+def _compare_tree_searches(queries):
+    """Assert that loops and kernels agree for lanes and teams; return the answers."""
 
     def by_loops(queries, team, split):
         lanes = 4 * TEAM_LANES
         return search_trees(queries, horizon=HORIZON, lanes=lanes, team=team, split=split)
 
     def by_kernel(queries, team, split, helpers):
-        # So little memory that every program has to take queries again and again.
-        options = {"horizon": HORIZON, "machine": MACHINE, "widths": Widths(1, 1, 1, 1 << 20)}
+        # With this little memory, each program processes several rounds of queries.
+        options = {"horizon": HORIZON, "backend": BACKEND, "widths": Widths(1, 1, 1, 1 << 20)}
         return tree.search_trees(queries, **options, team=team, split=split, helpers=helpers)
 
     loops, answers = jax.jit(by_loops), []
@@ -225,38 +227,38 @@ def _compare_searches_of_trees(queries):
 
 
 @pytest.mark.slow
-def test_searches_of_trees_are_those_of_the_loops():
+def test_tree_search_kernel_equals_loops():
     queries = _tree_queries(5, 300, 4, 3)
-    answers = _compare_searches_of_trees(queries)
-    alone, *_ = answers
-    refuted = queries.active & ~alone.solved & ~alone.gave_up
-    assert jnp.sum(alone.solved & (alone.bound > queries.first)) >= 20
+    answers = _compare_tree_searches(queries)
+    single_lane, *_ = answers
+    refuted = queries.active & ~single_lane.solved & ~single_lane.gave_up
+    assert jnp.sum(single_lane.solved & (single_lane.bound > queries.first)) >= 20
     assert jnp.sum(refuted) >= 5
     assert all(jnp.sum(answer.gave_up) >= 3 for answer in answers)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "agents", "count"), [(6, 4, 4000), (5, 5, 4000)])
-def test_searches_of_many_trees_are_those_of_the_loops(size, agents, count):
-    answers = _compare_searches_of_trees(_tree_queries(6, count, size, agents))
+def test_tree_search_kernel_equals_loops_on_many_trees(size, agents, count):
+    answers = _compare_tree_searches(_tree_queries(6, count, size, agents))
     assert all(jnp.sum(answer.solved) >= 1000 for answer in answers)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "agents", "count"), [(6, 2, 20_000), (4, 3, 128), (5, 4, 64)])
-def test_the_solver_gives_the_same_with_kernels_and_without(size, agents, count):
+def test_solver_with_kernels_equals_loops(size, agents, count):
     kinds = {"sizes": tuple(range(2, size + 1)), "agents": (2, agents)}
     grids = random_grids(3, count // 2, **kinds) + with_starts_on_goals(3, count // 2, **kinds)
     boards = instances(grids, size, agents)
     widths = Widths(1 << 13, 1 << 7, 1 << 13, 1 << 30)
     expected = solve(boards, count, widths=widths)
-    assert_same(solve(boards, count, widths=replace(widths, kernels=MACHINE)), expected)
+    assert_same(solve(boards, count, widths=replace(widths, kernels=BACKEND)), expected)
     assert set(expected.status.tolist()) >= {Status.OPTIMAL, Status.UNSOLVABLE}
 
 
-def test_a_lone_agent_gets_the_same_from_kernels_and_from_loops():
+def test_single_agent_kernels_equal_loops():
     boards = instances(random_grids(4, 200, (2, 3, 4), agents=(1,)), 4, 1)
     widths = Widths(64, 1, 1, 1 << 30)
     expected = solve(boards, 200, widths=widths)
-    assert_same(solve(boards, 200, widths=replace(widths, kernels=MACHINE)), expected)
+    assert_same(solve(boards, 200, widths=replace(widths, kernels=BACKEND)), expected)
     assert set(expected.status.tolist()) == {Status.OPTIMAL, Status.UNSOLVABLE}

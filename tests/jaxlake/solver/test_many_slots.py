@@ -1,4 +1,4 @@
-"""Outside other programs, tiers are compiled when a board first needs them."""
+"""Tests for three to five slots: stages outside jit, and plans near the horizon."""
 
 import jax
 import pytest
@@ -18,15 +18,15 @@ from tests.jaxlake.solver.boards import (
 )
 
 STAGES = ("_first_stage", "_pair_stage", "_tree_stage", "_dense_stage")
-FEW = {"horizon": 16, "max_expansions": 8}
+LIMITS = {"horizon": 16, "max_expansions": 8}
 
 
 @pytest.fixture
-def called(monkeypatch):
-    """The stages that were called, in order."""
+def called_stages(monkeypatch):
+    """Names of the stages called so far, in order."""
     names = []
 
-    def recorded(name):
+    def record_calls(name):
         stage = getattr(many_slots, name)
 
         def call(*args, **kwargs):
@@ -37,26 +37,26 @@ def called(monkeypatch):
         return call
 
     for name in STAGES:
-        monkeypatch.setattr(many_slots, name, recorded(name))
+        monkeypatch.setattr(many_slots, name, record_calls(name))
     return names
 
 
 @pytest.fixture(scope="module")
-def crowded():
-    """Boards of which some need all stages."""
+def crowded_boards():
+    """Boards; some of them need all stages."""
     return instances(random_grids(8, 60, sizes=(3, 4), agents=(3,)), max_size=4, max_agents=3)
 
 
 @pytest.mark.slow
-def test_stages_give_what_one_program_gives(crowded, called):
-    whole = jax.jit(lambda boards: solve_batch(boards, **FEW))(crowded)
-    assert called == []
-    assert_same(solve_batch(crowded, **FEW), whole)
-    assert called == [*STAGES]
+def test_stages_equal_one_program(crowded_boards, called_stages):
+    whole = jax.jit(lambda boards: solve_batch(boards, **LIMITS))(crowded_boards)
+    assert called_stages == []
+    assert_same(solve_batch(crowded_boards, **LIMITS), whole)
+    assert called_stages == [*STAGES]
 
 
-# Agents s and A follow each other down a column, and S crosses their way. At the least cost, 14,
-# both of them wait once, or S steps back and forth, which makes 8 steps.
+# Agents s and A move down a column one behind the other, and S crosses it. At the least cost, 14,
+# both wait once, or S steps back and forth, which takes 8 steps.
 CROSSED = [
     *("H H A H H G", "H H s H H F", "F S F F F F"),
     *("H H a H H H", "H H g H H H", "H H H H H H"),

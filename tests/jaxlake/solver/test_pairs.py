@@ -17,20 +17,22 @@ COUNT, SIZE = 400, 7
 
 def test_only_requested_pairs_are_searched():
     grids = random_grids(0, COUNT, sizes=tuple(range(2, SIZE + 1)), agents=(2,), holes=0.55)
-    wanted = np.random.default_rng(0).random(COUNT) < 0.8
+    active = np.random.default_rng(0).random(COUNT) < 0.8
     boards = instances(grids, SIZE, 2)
-    alone = prepare_boards(boards, widths_for()).alone
-    optima = jax.jit(partial(pair_optima, horizon=64, widths=widths_for()))
-    found = jax.device_get(optima(~boards.holes, boards.starts, boards.goals, alone, wanted))
+    solo_distances = prepare_boards(boards, widths_for()).solo_distances
+    solve = jax.jit(partial(pair_optima, horizon=64, widths=widths_for()))
+    optima = jax.device_get(
+        solve(~boards.holes, boards.starts, boards.goals, solo_distances, active)
+    )
     kinds = set()
     for i, grid in enumerate(grids):
-        answer = tuple(leaf[i] for leaf in found)
-        makespan = oracles.least_makespan(grid) if wanted[i] else None
+        answer = tuple(leaf[i] for leaf in optima)
+        makespan = oracles.least_makespan(grid) if active[i] else None
         if makespan is None:
-            assert answer == (FAR, FAR, wanted[i], False), grid
+            assert answer == (FAR, FAR, active[i], False), grid
             continue
         cost, needs_wait = oracles.least_sum_of_costs(grid)
         assert answer == (cost, makespan, False, not needs_wait), grid
         kinds.add((cost - oracles.sum_of_distances(grid), needs_wait))
     assert kinds >= {(0, False), (1, True), (2, False), (3, True), (4, False)}
-    assert 0 < found.unsolvable.sum() < wanted.sum()
+    assert 0 < optima.unsolvable.sum() < active.sum()

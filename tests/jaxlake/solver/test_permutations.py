@@ -8,33 +8,33 @@ import numpy as np
 import pytest
 
 from benchmarks import oracles
-from jaxlake.solver.permutations import proved_unsolvable
+from jaxlake.solver.permutations import prove_unsolvable
 from tests.jaxlake.solver.boards import filled_boards, instances
 
 COUNT, SIZE, SLOTS = 220, 5, 5
-_prove = partial(jax.jit, static_argnames="together")(proved_unsolvable)
+_prove = partial(jax.jit, static_argnames="boards_at_once")(prove_unsolvable)
 
 
-def _proved(
-    grids: list[list[str]], wanted: np.ndarray | None = None, together: int = 1
+def _prove_in_batches(
+    grids: list[list[str]], active: np.ndarray | None = None, boards_at_once: int = 1
 ) -> np.ndarray:
-    """Proofs in batches of one shape, filled up with boards that are not wanted."""
+    """Return bool (B,), the proofs, from batches of one shape padded with inactive boards."""
     parts = []
     for start in range(0, len(grids), COUNT):
         part = grids[start : start + COUNT]
         boards = instances(part + part[:1] * (COUNT - len(part)), SIZE, SLOTS)
-        asked = np.arange(COUNT) < len(part) if wanted is None else wanted
-        arguments = ~boards.holes, boards.starts, boards.goals, boards.agent_mask, asked
-        parts.append(np.asarray(_prove(*arguments, together=together))[: len(part)])
+        in_part = np.arange(COUNT) < len(part) if active is None else active
+        arguments = ~boards.holes, boards.starts, boards.goals, boards.agent_mask, in_part
+        parts.append(np.asarray(_prove(*arguments, boards_at_once=boards_at_once))[: len(part)])
     return np.concatenate(parts)
 
 
-def _has_no_joint_plan(grids: list[list[str]]) -> np.ndarray:
+def _are_unsolvable(grids: list[list[str]]) -> np.ndarray:
     return np.array([oracles.least_makespan(grid) is None for grid in grids])
 
 
 def _tight_grids(seed: int, count: int, agents: tuple[int, ...]) -> list[list[str]]:
-    """Boards with few more free cells than starts and goals, all in one component."""
+    """Return boards with few spare free cells, all in one component."""
     rng = random.Random(seed)
     grids: list[list[str]] = []
     while len(grids) < count:
@@ -50,10 +50,10 @@ def _tight_grids(seed: int, count: int, agents: tuple[int, ...]) -> list[list[st
 
 
 @pytest.mark.slow
-def test_tight_boards_are_unsolvable_iff_no_joint_plan_exists():
+def test_tight_boards_are_unsolvable_iff_no_plan_exists():
     grids = _tight_grids(0, 200, (2, 3, 3, 4)) + _tight_grids(1, 2, (5,))
-    unsolvable = _has_no_joint_plan(grids)
-    assert (_proved(grids) == unsolvable).all()
+    unsolvable = _are_unsolvable(grids)
+    assert (_prove_in_batches(grids) == unsolvable).all()
     agents = np.array([len(oracles.read(grid).starts) for grid in grids])
     assert set(agents[unsolvable]) >= {2, 3, 4}
     assert not unsolvable.all()
@@ -65,10 +65,10 @@ def test_full_square_can_rotate():
         ["S s H H H", "A B H H H", f"{a} H H H H", f"{b} H H H H", f"{c} {d} H H H"]
         for a, b, c, d in ("abgG", "Gabg", "gabG", "agGb", "bagG")
     ]
-    unsolvable = _has_no_joint_plan(grids)
-    assert (_proved(grids) == unsolvable).all()
+    unsolvable = _are_unsolvable(grids)
+    assert (_prove_in_batches(grids) == unsolvable).all()
     # Agent A is alone next to the corridor. In some solvable board, another agent has its goal at
-    # the far end, which it can't reach first unless the square turns.
+    # the far end and can reach it first only if the square rotates.
     far_ends = {grid[4][2] for grid, proof in zip(grids, unsolvable, strict=True) if not proof}
     assert far_ends - {"a"}
 
@@ -80,14 +80,14 @@ def test_components_are_independent():
         for n, k in [(4, 2), (4, 3), (4, 4), (5, 3), (5, 4), (5, 5)] * 110
     ] + filled_boards(3, 4, 5)
     unsolvable = np.array([not oracles.solvable(grid) for grid in grids])
-    assert (_proved(grids) == unsolvable).all()
+    assert (_prove_in_batches(grids) == unsolvable).all()
     connected = np.array([oracles.sum_of_distances(grid) is not None for grid in grids])
     assert (unsolvable & connected).sum() > 10
     assert (~unsolvable).any()
 
 
-@pytest.mark.parametrize("together", [1, pytest.param(7, marks=pytest.mark.slow)])
-def test_shared_permutation_search_gives_equal_proofs(together):
+@pytest.mark.parametrize("boards_at_once", [1, pytest.param(7, marks=pytest.mark.slow)])
+def test_shared_permutation_search_gives_equal_proofs(boards_at_once):
     """Small boards are sorted by their cells; agents differ in number and in where they stand."""
     rng = random.Random(5)
     free = {
@@ -106,6 +106,8 @@ def test_shared_permutation_search_gives_equal_proofs(together):
         unsolvable = np.array([not oracles.solvable(grid) for grid in grids])
         boards = instances(grids, N, SLOTS)
         arguments = ~boards.holes, boards.starts, boards.goals, boards.agent_mask
-        proved = np.asarray(_prove(*arguments, np.ones(len(grids), bool), together=together))
+        proved = np.asarray(
+            _prove(*arguments, np.ones(len(grids), bool), boards_at_once=boards_at_once)
+        )
         assert (proved == unsolvable).all()
         assert 20 < unsolvable.sum() < len(grids) - 20, N

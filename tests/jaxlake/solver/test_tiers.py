@@ -1,6 +1,6 @@
-"""The exact solver against independent oracles: CBS in C++, SAT, searches in plain Python.
+"""Tests of the exact solver against independent oracles: CBS in C++, SAT, searches in plain Python.
 
-JAXLAKE_ORACLE_BOARDS and JAXLAKE_ORACLE_SEED run the comparison on more, or on other, boards.
+JAXLAKE_ORACLE_BOARDS sets the number of boards and JAXLAKE_ORACLE_SEED selects them.
 """
 
 import os
@@ -22,8 +22,8 @@ from tests.jaxlake.solver.boards import (
     assert_same,
     compare,
     filled_boards,
-    in_slots,
     instances,
+    permute_slots,
     random_grids,
     row_of,
     solve,
@@ -35,7 +35,7 @@ BOARDS = int(os.environ.get("JAXLAKE_ORACLE_BOARDS", "1000"))
 SEED = int(os.environ.get("JAXLAKE_ORACLE_SEED", "0"))
 UNKNOWN_RATES = {2: 0.001, 3: 0.001, 4: 0.01, 5: 0.03}
 
-# Two programs serve nearly all tests: each takes much longer to compile than to run.
+# Nearly all tests share two programs, because compiling takes much longer than running.
 FULL, FULL_BATCH = {"max_size": 10, "max_agents": 5}, 250
 SMALL, SMALL_BATCH = {"max_size": 6, "max_agents": 3}, 120
 # The first agent needs 8 steps, or 9.
@@ -73,7 +73,7 @@ def test_mixed_batch_agrees_with_all_oracles():
     assert kinds["UNKNOWN"] <= 0.003 * BOARDS
 
 
-def test_boards_for_two_agents_agree_with_all_oracles():
+def test_two_agents_agree_with_all_oracles():
     grids = random_grids(SEED + 1, BOARDS // 3, agents=(2,))
     truths = oracles.judge_all(grids)
     solutions = solve(instances(grids, max_size=10, max_agents=2), FULL_BATCH)
@@ -105,7 +105,7 @@ def test_more_agents_with_starts_on_goals_agree_with_all_oracles(agents, shape, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("agents", "rate"), UNKNOWN_RATES.items())
-def test_few_full_size_boards_with_a_third_of_holes_are_unknown(agents, rate):
+def test_unknown_rate_of_full_size_boards(agents, rate):
     rng = random.Random(agents)
     grids = [oracles.random_grid(rng, 10, 0.35, agents) for _ in range(4 * FULL_BATCH)]
     unknown = np.sum(_solve_full(instances(grids, **FULL)).status == Status.UNKNOWN)
@@ -113,7 +113,7 @@ def test_few_full_size_boards_with_a_third_of_holes_are_unknown(agents, rate):
 
 
 @pytest.mark.slow
-def test_boards_beyond_16_cells_are_solved_exactly():
+def test_boards_larger_than_16_agree_with_oracles():
     grids = random_grids(3, 60, sizes=(13, 17, 20), agents=(2, 3), holes=0.4)
     truths = oracles.judge_all(grids)
     solutions = solve(instances(grids, 20, 3), len(grids))
@@ -124,7 +124,7 @@ def test_boards_beyond_16_cells_are_solved_exactly():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("max_size", [2, 32])
-def test_any_static_size_gives_the_right_answers(max_size):
+def test_solve_agrees_with_oracles_for_any_static_size(max_size):
     sizes = (2,) if max_size == 2 else (2, 3, 4, 5, 6, 16)
     grids = random_grids(max_size, 36, sizes, agents=(2,))
     solutions = solve(instances(grids, max_size, 2), len(grids), horizon=40)
@@ -134,7 +134,7 @@ def test_any_static_size_gives_the_right_answers(max_size):
 
 
 @pytest.mark.slow
-def test_answers_are_independent_of_the_batch():
+def test_solutions_are_independent_of_the_batch():
     boards = instances(random_grids(5, FULL_BATCH), **FULL)
     reference = _solve_full(boards)
     order = np.random.default_rng(0).permutation(FULL_BATCH)
@@ -148,12 +148,12 @@ def test_answers_are_independent_of_the_batch():
 
 
 @pytest.mark.slow
-def test_agents_may_use_any_slots_and_empty_slots_wait():
+def test_solutions_are_independent_of_slots():
     grids = random_grids(6, FULL_BATCH, sizes=(3, 4, 5, 6), agents=(1, 2, 3))
     slots = np.random.default_rng(1).permuted(np.tile(np.arange(5), (FULL_BATCH, 1)), axis=1)
     boards = instances(grids, **FULL)
-    expected, solutions = _solve_full(boards), _solve_full(in_slots(boards, slots))
-    # The order of the agents decides how long a search takes, and so what stays unknown.
+    expected, solutions = _solve_full(boards), _solve_full(permute_slots(boards, slots))
+    # The agent order affects the search effort, and thus which boards stay UNKNOWN.
     known = (solutions.status != Status.UNKNOWN) & (expected.status != Status.UNKNOWN)
     assert known.mean() > 0.98
     for name in ANSWER:
@@ -193,7 +193,7 @@ def test_joint_state_sets_solve_open_crowded_boards():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("agents", [2, 3])
-def test_how_wide_the_loops_are_changes_nothing(agents):
+def test_solutions_are_independent_of_widths(agents):
     boards = instances(random_grids(7, SMALL_BATCH, sizes=(4, 5, 6), agents=(2, agents)), 6, agents)
     expected = solve(boards, SMALL_BATCH)
     for widths in (Widths(7, 16, 3, 1 << 20), replace(widths_for("gpu"), kernels=None)):
@@ -218,7 +218,7 @@ def test_larger_budget_settles_more_boards():
     assert_same(*jax.tree.map(lambda leaf: leaf[48:], (mixed, many)))
 
 
-def test_arguments_out_of_range_are_named():
+def test_invalid_arguments_raise():
     boards = instances([["S G", "s g"]] * 5, 2, 2)
     wrong = r"max_expansions: got an array of shape \(4,\), \(\) or \(5,\) is needed"
     with pytest.raises(ValueError, match=wrong):
@@ -237,7 +237,7 @@ def test_arguments_out_of_range_are_named():
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 4, 5])
-def test_no_boards_have_no_solutions(slots):
+def test_empty_batch_returns_empty_solutions(slots):
     grid = ["S G F", "F F F", "F F F"]
     none = jax.tree.map(lambda leaf: leaf[:0], instances([grid], 3, slots))
     one = unknown_solution(jaxlake.DEFAULT_HORIZON, slots)

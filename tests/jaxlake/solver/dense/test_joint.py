@@ -1,4 +1,4 @@
-"""The search over bits of joint states against independent oracles."""
+"""Tests of the dense search against independent oracles."""
 
 import jax
 import jax.numpy as jnp
@@ -37,15 +37,15 @@ SNAKE = [
 
 @pytest.fixture(scope="module")
 def solved():
-    """Boards of one to three agents in three slots, and what the search says about them."""
+    """Boards of one to three agents in three slots, and the answers of the dense search."""
     grids = random_grids(5, 100, sizes=(3, 4, 5), agents=(1, 2, 3))
     grids += with_starts_on_goals(5, 50, sizes=(3, 4, 5), agents=(2, 3)) + filled_boards(3)
     return grids, *_solve(grids, 5, 3)
 
 
 def _solve(grids, size, slots, horizon=HORIZON, **chunks):
-    boards, wanted, sizes = _prepare(grids, size, slots)
-    return wanted, sizes, _solver(RADIX, horizon, **chunks)(boards, wanted)
+    boards, active, sizes = _prepare(grids, size, slots)
+    return active, sizes, _solver(RADIX, horizon, **chunks)(boards, active)
 
 
 def _prepare(grids, size, slots):
@@ -61,17 +61,17 @@ def _prepare(grids, size, slots):
         costs=bounds,
     )
     prepared = prepare_boards(batch, widths_for())
-    wanted = jnp.all(prepared.alone < NEVER, axis=0)
-    sizes = component_sizes(prepared, wanted, widths_for())
-    return boards, np.asarray(wanted), np.asarray(sizes)
+    active = jnp.all(prepared.solo_distances < NEVER, axis=0)
+    sizes = component_sizes(prepared, active, widths_for())
+    return boards, np.asarray(active), np.asarray(sizes)
 
 
 def _solver(radix, horizon=HORIZON, **chunks):
     widths = widths_for(**chunks)
     solver = jax.jit(
-        lambda boards, wanted: joint.solve_dense(boards, wanted, horizon, radix, widths)
+        lambda boards, active: joint.solve_dense(boards, active, horizon, radix, widths)
     )
-    return lambda boards, wanted: jax.device_get(solver(boards, wanted))
+    return lambda boards, active: jax.device_get(solver(boards, active))
 
 
 def _answer(answers, i, agents):
@@ -87,22 +87,22 @@ def _answer(answers, i, agents):
 
 
 def test_dense_search_agrees_with_all_oracles(solved):
-    grids, wanted, sizes, answers = solved
+    grids, active, sizes, answers = solved
     kinds = set()
     for i, grid in enumerate(grids):
         truth = oracles.judge(grid)
         answer = _answer(answers, i, len(oracles.read(grid).starts))
         assert oracles.mistakes(grid, truth, answer) == []
-        assert (answer.status != "UNKNOWN") == (wanted[i] and sizes[i] <= RADIX - 2)
+        assert (answer.status != "UNKNOWN") == (active[i] and sizes[i] <= RADIX - 2)
         kinds |= {answer.status, oracles.kind_of_board(grid, truth)}
     assert kinds >= {"OPTIMAL", "UNSOLVABLE", "UNKNOWN", "blocked by each other"}
     assert kinds >= {f"needs_wait={wait}, excess 2" for wait in (True, False)}
 
 
-def test_sizes_of_components_are_those_of_a_plain_search(solved):
-    grids, wanted, sizes, _ = solved
-    assert wanted.sum() > 50
-    for i in np.flatnonzero(wanted):
+def test_component_sizes_match_breadth_first_search(solved):
+    grids, active, sizes, _ = solved
+    assert active.sum() > 50
+    for i in np.flatnonzero(active):
         board = oracles.read(grids[i])
         largest = 0
         for start in board.starts:
@@ -115,12 +115,12 @@ def test_sizes_of_components_are_those_of_a_plain_search(solved):
 @pytest.mark.slow
 def test_two_word_sets_agree_with_all_oracles():
     drawn = random_grids(12, 120, sizes=(6, 7, 8), agents=(4,), holes=0.5)
-    _, wanted, sizes = _prepare(drawn, 8, 4)
-    large = wanted & (sizes > 31) & (sizes <= 58)
+    _, active, sizes = _prepare(drawn, 8, 4)
+    large = active & (sizes > 31) & (sizes <= 58)
     grids = [grid for grid, chosen in zip(drawn, large, strict=True) if chosen]
     grids += [SNAKE, [row.translate(str.maketrans("Gg", "gG")) for row in SNAKE]]
-    boards, wanted, _ = _prepare(grids, 8, 4)
-    answers = _solver(60, horizon=60)(boards, wanted)
+    boards, active, _ = _prepare(grids, 8, 4)
+    answers = _solver(60, horizon=60)(boards, active)
     kinds, between_words = set(), 0
     for i, grid in enumerate(grids):
         truth = oracles.judge(grid)
@@ -144,18 +144,20 @@ def test_blocks_agree_with_whole_sets_and_oracles(slots):
     kinds = {"sizes": (3, 4), "agents": (2, 3, slots), "holes": 0.4}
     grids = random_grids(9, 120, **kinds) + with_starts_on_goals(9, 60, **kinds)
     grids += filled_boards(slots)
-    boards, wanted, sizes = _prepare(grids, 4, slots)
+    boards, active, sizes = _prepare(grids, 4, slots)
     by_blocks = _solver(16)
-    answers = by_blocks(boards, wanted)
+    answers = by_blocks(boards, active)
     some = jax.tree.map(lambda leaf: leaf[..., ::4], boards)
-    for one, other in zip(answers, _solver(16, platform="gpu")(some, wanted[::4]), strict=True):
-        np.testing.assert_array_equal(one[..., ::4], other)
+    for actual, expected in zip(
+        answers, _solver(16, platform="gpu")(some, active[::4]), strict=True
+    ):
+        np.testing.assert_array_equal(actual[..., ::4], expected)
     kinds = set()
     for i, grid in enumerate(grids):
         truth = oracles.judge(grid)
         answer = _answer(answers, i, len(oracles.read(grid).starts))
         assert oracles.mistakes(grid, truth, answer) == []
-        assert (answer.status != "UNKNOWN") == (wanted[i] and sizes[i] <= 14)
+        assert (answer.status != "UNKNOWN") == (active[i] and sizes[i] <= 14)
         kinds |= {answer.status, oracles.kind_of_board(grid, truth)}
     assert kinds >= {"OPTIMAL", "UNSOLVABLE", "UNKNOWN", "blocked by each other"}
     assert kinds >= {f"needs_wait={wait}, excess 2" for wait in (True, False)}
@@ -163,13 +165,13 @@ def test_blocks_agree_with_whole_sets_and_oracles(slots):
     # Skipping costs beyond known bounds does not change results, even for tight bounds.
     for below, above in ((0, 0), (3, 1), (9, 40)):
 
-        def around(best, below=below, above=above):
+        def make_bounds(best, below=below, above=above):
             best = best.astype(np.int32)
             bounds = np.stack([np.maximum(best - below, 0), best + above])
             return np.where(answers.optimal, bounds, np.array([[0], [NEVER]]))
 
         close = boards._replace(
-            makespans=around(answers.makespan), costs=around(answers.sum_of_costs)
+            makespans=make_bounds(answers.makespan), costs=make_bounds(answers.sum_of_costs)
         )
-        for one, other in zip(answers, by_blocks(close, wanted), strict=True):
-            np.testing.assert_array_equal(one, other)
+        for actual, expected in zip(answers, by_blocks(close, active), strict=True):
+            np.testing.assert_array_equal(actual, expected)
