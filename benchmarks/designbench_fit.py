@@ -24,11 +24,11 @@ from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
 from engineer.bench.learners import Learners, Prior, trained_skill
-from engineer.bench.play import MakeEngineer, play
+from engineer.bench.play import EngineerFactory, play
 from engineer.engineers.catalogue import scripted_engineer
 from engineer.engineers.plans import FixedEngineer, random_configuration
 from engineer.lake import Bounds, LakeConfiguration, lake_domain
-from engineer.synthetic.learner import columns_of
+from engineer.synthetic.learner import configuration_arrays
 from jaxlake.command_line.json_lines import open_output
 
 RESULTS = Path(__file__).parent / "results"
@@ -153,7 +153,7 @@ def _read_run(world: int, run: Mapping[str, Any], boards: Sequence[Mapping[str, 
         good, count = cells.get(key, (0, 0))
         cells[key] = (good + solved, count + 1)
     configurations = [
-        columns_of(BOUNDS, LakeConfiguration.model_validate({"sizes": one}))
+        configuration_arrays(BOUNDS, LakeConfiguration.model_validate({"sizes": one}))
         for one in run["configurations"]
     ]
     return Run(
@@ -306,7 +306,7 @@ def _arms(world: World) -> list[str]:
 
 def _simulated_rate(fit: Fit, world: World, arm: str, start: Run) -> float:
     learners = learners_of([start], fit, SEEDS)
-    firsts = [columns_of(BOUNDS, _first(world, arm, seed)) for seed in range(SEEDS)]
+    firsts = [configuration_arrays(BOUNDS, _first(world, arm, seed)) for seed in range(SEEDS)]
     shares, levels = (np.stack(column) for column in zip(*firsts, strict=True))
     learners = learners._replace(shares=shares, levels=levels)
     return float(play(_engineer(arm), learners, DOMAIN).final.mean())
@@ -320,7 +320,7 @@ def _first(world: World, arm: str, seed: int) -> Any:
     return LakeConfiguration.model_validate({"sizes": dict(zip(SIZES, knobs, strict=True))})
 
 
-def _engineer(arm: str) -> MakeEngineer:
+def _engineer(arm: str) -> EngineerFactory:
     if arm in _STARTS or arm == "fixed_random":
         return lambda run: FixedEngineer(run.initial)
     name = "random" if arm == "random_throughout" else arm

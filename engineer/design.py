@@ -27,29 +27,29 @@ from jaxlake.errors import UserError
 
 C = TypeVar("C", bound=Configuration)
 
-SeedOfAttempt = Callable[[int], int]
-"""Maps the number of an attempt to its seed."""
+AttemptSeed = Callable[[int], int]
+"""Maps an attempt number to its seed."""
 
 
 class DesignSettings(FrozenModel):
     """Settings of the design phase."""
 
-    attempts: int = Field(default=3, ge=1, le=20)  # answers asked for before giving up
+    attempts: int = Field(default=3, ge=1, le=20)  # maximum number of answers to request
     blocks: tuple[BlockName, ...] = BLOCKS
     style: ContextStyle = "full"
     max_context_tokens: int | None = Field(default=None, ge=1)
-    """Maximum length to which the prompt is cut; None: any length."""
+    """Maximum length of the prompt, which is cut to fit; None: no limit."""
     guard: Guard = Guard()
 
 
 class Attempt(FrozenModel):
-    """One question with its unmodified answer: a line of `answers.jsonl`."""
+    """One prompt with its raw answer: a line of `answers.jsonl`."""
 
     attempt: Count  # from 0 in each design phase
-    context: str  # the prompt that was answered, byte for byte
-    cut: tuple[str, ...] = ()  # parts that were omitted to fit the prompt
+    context: str  # the prompt, byte for byte
+    cut: tuple[str, ...] = ()  # cuts that made the prompt fit
     reasoning: str = ""  # text of the engineer before its answer
-    text: str | None  # the raw answer; None if there was none
+    text: str | None  # the raw answer; None if the engineer gave none
     kind: Literal["accepted", "repaired", "unchanged", "rejected", "failed"]
     """`failed`: the engineer gave no answer."""
     repairs: tuple[Repair, ...]
@@ -61,15 +61,15 @@ class Attempt(FrozenModel):
 class DesignRecord(FrozenModel, Generic[C]):
     """The outcome of a Design phase.
 
-    `decision.json` holds it without attempts and times, so that equal runs write equal files.
+    `decision.json` omits the attempts and times, so that equal runs write equal files.
     """
 
-    stage: int  # the stage whose evidence was read
+    stage: int  # the stage whose evidence the engineer read
     engineer: str
     kind: Literal["accepted", "repaired", "unchanged", "retried", "kept"]
-    """`unchanged`: the answer is the configuration in force; `retried`: a later answer was used, as
-    written or repaired; `kept`: no answer was usable, the configuration stays."""
-    configuration: SerializeAsAny[C]  # of the next stage
+    """`unchanged`: the answer equals the current configuration. `retried`: the answer to a retry is
+    used, as written or repaired. `kept`: no answer is usable, and the configuration stays."""
+    configuration: SerializeAsAny[C]  # configuration of the next stage
     diff: tuple[Change, ...]
     repairs: tuple[Repair, ...]
     reason: str
@@ -77,19 +77,19 @@ class DesignRecord(FrozenModel, Generic[C]):
     attempts: tuple[Attempt, ...] = Field(default=(), exclude=True)
 
     @field_serializer("spent")
-    def _without_seconds(self, spent: Spent) -> dict[str, int]:
+    def _serialize_spent(self, spent: Spent) -> dict[str, int]:
         return spent.model_dump(exclude={"seconds"})
 
     @property
     def context(self) -> str:
-        """The first prompt; the prompts of retries also contain the reason for the rejection."""
+        """The first prompt; prompts of retries also explain the rejection."""
         return self.attempts[0].context
 
 
-def context_for(
+def build_stage_context(
     view: StageView, settings: DesignSettings, count_tokens: CountTokens = estimate_tokens
 ) -> Context:
-    """Build the prompt for an engineer; raises as `build_context`."""
+    """Build the prompt for an engineer from the design settings; raises as `build_context`."""
     return build_context(
         view,
         blocks=settings.blocks,
@@ -104,37 +104,37 @@ def run_design(
     view: StageView,
     settings: DesignSettings,
     *,
-    seed: SeedOfAttempt = lambda attempt: attempt,
+    seed: AttemptSeed = lambda attempt: attempt,
     count_tokens: CountTokens = estimate_tokens,
 ) -> DesignRecord[Configuration]:
     """Run a design phase: let an engineer write the next configuration.
 
-    An `EngineerError` counts as a failed attempt; other errors of the engineer propagate.
+    An `EngineerError` counts as a failed attempt. Other errors of the engineer propagate.
 
     Args:
         engineer: The engineer.
         view: The results of the run so far.
         settings: The number of attempts, the prompt and the guard.
-        seed: Maps the number of an attempt to its seed.
+        seed: Maps an attempt number to its seed.
         count_tokens: Counts the tokens of a prompt with the tokenizer of the engineer's model.
 
     Returns:
         The decision with its attempts. If no answer is usable, the configuration is kept.
 
     Raises:
-        ValueError: `view.current` is outside the space.
-        ContextTooLongError: see `build_context`.
-        UserError: the engineer returned something other than a `Proposal`.
+        ValueError: `view.current` is out of bounds.
+        ContextTooLongError: The prompt exceeds `settings.max_context_tokens` even after all cuts.
+        UserError: The engineer returned something other than a `Proposal`.
     """
     if violation := view.domain.space.violation(view.current):
         raise ValueError(f"the current configuration is out of bounds: {violation}")
     start = time.perf_counter()
     form = answer_form(view.domain, settings.style)
     first_seed = seed(0)
-    rebuild = partial(context_for, settings=settings, count_tokens=count_tokens)
+    rebuild = partial(build_stage_context, settings=settings, count_tokens=count_tokens)
     attempts: list[Attempt] = []
 
-    def record(**outcome: Any) -> DesignRecord[Configuration]:
+    def make_record(**outcome: Any) -> DesignRecord[Configuration]:
         tokens = sum(attempt.tokens or 0 for attempt in attempts)
         return DesignRecord(
             stage=view.evidence.stage,
@@ -154,13 +154,13 @@ def run_design(
             first_seed=first_seed,
             rebuild=rebuild,
         )
-        attempt, review = _ask(engineer, task, settings.guard)
+        attempt, review = _run_attempt(engineer, task, settings.guard)
         attempts.append(attempt)
         if review is None:
             continue
         if review.kind != "rejected":
             retried = number and review.kind != "unchanged"
-            return record(
+            return make_record(
                 kind="retried" if retried else review.kind,
                 configuration=review.configuration,
                 diff=review.diff,
@@ -170,7 +170,7 @@ def run_design(
         view = replace(view, refusal=review.reason, refused_answer=attempt.text or "")
     reasons = "; ".join(dict.fromkeys(attempt.reason for attempt in attempts))
     answers = "1 answer was" if len(attempts) == 1 else f"{len(attempts)} answers were"
-    return record(
+    return make_record(
         kind="kept",
         configuration=view.current,
         diff=(),
@@ -179,20 +179,19 @@ def run_design(
     )
 
 
-def _checked(proposal: Proposal, name: str) -> Proposal:
-    """Return a proposal unchanged; raise `UserError` if a user's engineer returned another type."""
+def _check_proposal(proposal: Proposal, name: str) -> Proposal:
     if isinstance(proposal, Proposal) and isinstance(proposal.text, str):
         return proposal
-    raise UserError(f"engineer {name}: propose returned {proposal!r:.100}, a Proposal is needed")
+    raise UserError(f"propose of engineer {name} must return a Proposal, got {proposal!r:.100}")
 
 
-def _ask(engineer: Engineer, task: Task, guard: Guard) -> tuple[Attempt, Review | None]:
-    """Ask an engineer and review its answer, if any."""
+def _run_attempt(engineer: Engineer, task: Task, guard: Guard) -> tuple[Attempt, Review | None]:
+    """Request one answer and review it; the review is None if the engineer fails."""
     altered = engineer.altered_task(task) if isinstance(engineer, ControlEngineer) else task
     start = time.perf_counter()
     text, review, reasoning = None, None, ""
     try:
-        proposal = _checked(engineer.propose(task), engineer.name)
+        proposal = _check_proposal(engineer.propose(task), engineer.name)
     except EngineerError as error:
         reason = str(error)
         tokens = error.spent.engineer_tokens or None

@@ -4,28 +4,28 @@
     n4 + + =
 
 `+` raises a knob by `KnobSpace.edit_steps`, `-` lowers it and `=` keeps it. The first knob is the
-share of the data, which moves from groups with `-` to groups with `+`. A model of a million
-parameters can write this in a few tokens that do not depend on the current values. Large models
+share of the data, which moves from groups with `-` to groups with `+`. Edits take few tokens and do
+not depend on the current values, so a model of a million parameters can write them. Large models
 may write edits or JSON; `engineer.review` reads both.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from engineer.domain import Domain
 from engineer.quoting import quote
 from engineer.space import KNOB_EDITS, Configuration, KnobSpace, KnobValues, apportion
 
 SIGNS = {"-": -1, "=": 0, "+": 1}
-"""Signs in rows of edits, with the number of edits by which they move a knob."""
+"""Maps the signs in rows of edits to edits."""
 
-SIGNED = {name: int(name.replace("=", "0")) for name in KNOB_EDITS} | SIGNS
-"""Edits accepted in JSON, with the number of edits by which they move a knob."""
+JSON_EDITS = {name: int(name.replace("=", "0")) for name in KNOB_EDITS} | SIGNS
+"""Maps the strings that JSON answers may contain to edits."""
 
 Edits = Mapping[str, Mapping[str, int]]
-"""By group and knob: -1, 0 or 1."""
+"""Edits by group and knob: -1, 0 or 1."""
 
-_NAMES = {value: sign for sign, value in SIGNS.items()}
+_SIGN_OF_EDIT = {edit: sign for sign, edit in SIGNS.items()}
 _ROW = re.compile(r"[ \t]*(\S+)((?:[ \t]+[-+=])+)[ \t]*")
 
 
@@ -37,14 +37,14 @@ def edits_text(edits: Edits, domain: Domain) -> str:
     """Format edits as rows, with groups and knobs in the order of the space."""
     space = domain.space
     rows = (
-        [domain.symbol(group), *(_NAMES[edits[group][knob]] for knob in space.knobs)]
+        [domain.symbol(group), *(_SIGN_OF_EDIT[edits[group][knob]] for knob in space.knobs)]
         for group in space.groups
     )
     return "\n".join(" ".join(row) for row in rows)
 
 
 def edits_pattern(domain: Domain) -> str:
-    """Return a regular expression that matches exactly the output of `edits_text`."""
+    """Return a regular expression that matches exactly the outputs of `edits_text`."""
     signs = " [-+=]" * len(domain.space.knobs)
     return "\n".join(re.escape(domain.symbol(group)) + signs for group in domain.space.groups)
 
@@ -65,7 +65,7 @@ def read_edits(text: str, domain: Domain) -> dict[str, dict[str, int]] | None:
         EditError: A group is missing, unknown or given twice, or a row has too few or many signs.
     """
     space = domain.space
-    rows = _last_rows(text)
+    rows = _read_last_block(text)
     if not rows:
         return None
     group_names = {group: group for group in space.groups}
@@ -94,27 +94,27 @@ def read_edits(text: str, domain: Domain) -> dict[str, dict[str, int]] | None:
 def apply_edits(edits: Edits, current: Configuration, space: KnobSpace) -> KnobValues:
     """Return the knobs after applying edits to a configuration.
 
-    Difficulty knobs are kept within their limits. Data moves from groups with `-` to groups with
-    `+`: each of the former gives one edit, or as much as it can spare, and the latter split the
-    total equally. If no group gives or no group receives, the shares do not sum to 1; the review
-    repairs this.
+    Difficulty knobs are clipped to their limits. Data moves from groups with `-` to groups with
+    `+`. Each donor gives one edit, or less if its share would fall below the minimum. The receivers
+    split the total equally. Without donors or receivers the shares do not sum to 1, which
+    `review_answer` repairs.
     """
     values = space.knobs_of(current)
     for group, knobs in values.items():
         for knob in space.difficulty_knobs:
-            knobs[knob] = space.moved(knob, knobs[knob], edits[group][knob] * space.edit_steps)
+            knobs[knob] = space.move_knob(knob, knobs[knob], edits[group][knob] * space.edit_steps)
     shares = {group: space.to_units(knobs[space.share]) for group, knobs in values.items()}
-    gives = [group for group in space.groups if edits[group][space.share] < 0]
-    takes = [group for group in space.groups if edits[group][space.share] > 0]
-    least = space.to_units(space.min_share)
-    spare = {group: min(space.edit_steps, max(shares[group] - least, 0)) for group in gives}
-    taken = dict.fromkeys(takes, space.edit_steps)
-    if gives and takes:
-        parts = apportion([1.0] * len(takes), sum(spare.values()))
-        taken = dict(zip(takes, parts, strict=True))
+    donors = [group for group in space.groups if edits[group][space.share] < 0]
+    receivers = [group for group in space.groups if edits[group][space.share] > 0]
+    minimum = space.to_units(space.min_share)
+    losses = {group: min(space.edit_steps, max(shares[group] - minimum, 0)) for group in donors}
+    gains = dict.fromkeys(receivers, space.edit_steps)
+    if donors and receivers:
+        parts = apportion([1.0] * len(receivers), sum(losses.values()))
+        gains = dict(zip(receivers, parts, strict=True))
     for group in space.groups:
-        moved = shares[group] + taken.get(group, 0) - spare.get(group, 0)
-        values[group][space.share] = space.from_units(moved)
+        share = shares[group] + gains.get(group, 0) - losses.get(group, 0)
+        values[group][space.share] = space.from_units(share)
     return values
 
 
@@ -131,21 +131,17 @@ def _sign(difference: float) -> int:
     return int(difference > 1e-9) - int(difference < -1e-9)
 
 
-def _last_rows(text: str) -> list[tuple[str, list[str]]]:
-    last: list[tuple[str, list[str]]] = []
-    together = False
-    for line, row in _rows(text):
-        if row is None:
-            together &= not line.strip()
-            continue
-        if not together:
-            last = []
-        last.append(row)
-        together = True
-    return last
-
-
-def _rows(text: str) -> Iterator[tuple[str, tuple[str, list[str]] | None]]:
+def _read_last_block(text: str) -> list[tuple[str, list[str]]]:
+    """Return the group and the signs of each row in the last block."""
+    block: list[tuple[str, list[str]]] = []
+    in_block = False
     for line in text.split("\n"):
-        match = _ROW.fullmatch(line.rstrip("\r"))
-        yield line, (match[1], match[2].split()) if match else None
+        row = _ROW.fullmatch(line.rstrip("\r"))
+        if row is None:
+            in_block &= not line.strip()
+            continue
+        if not in_block:
+            block = []
+        block.append((row[1], row[2].split()))
+        in_block = True
+    return block

@@ -1,4 +1,4 @@
-"""The results of a stage, in the terms of the environment's `Domain`, as pydantic models."""
+"""The results of a stage as pydantic models, in the terms of the environment's `Domain`."""
 
 from typing import Annotated, Literal, Self
 
@@ -11,7 +11,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Tally(FrozenModel):
-    """Counts over a set of answers; each answer is valid or has exactly one first failure."""
+    """Counts over a set of answers. Each answer is valid or has exactly one first failure."""
 
     count: Count
     valid: Count
@@ -21,7 +21,7 @@ class Tally(FrozenModel):
     """Invalid answers, by kind of the first failure."""
 
     @model_validator(mode="after")
-    def _adds_up(self) -> Self:
+    def _check_counts(self) -> Self:
         for name, score in self.scores.items():
             if score > self.valid:
                 raise ValueError(f"{name} {score} exceeds valid {self.valid}")
@@ -41,13 +41,13 @@ class Tally(FrozenModel):
 
 
 class Signals(FrozenModel):
-    """Surface statistics of the answers of one group, regardless of their content."""
+    """Statistics of the answers of one group that do not depend on their content."""
 
-    readable: Ratio  # share of the answers that can be read
-    truncated: Ratio  # share of the answers that the token limit cut off
+    readable: Ratio  # share of answers that the parser can read
+    truncated: Ratio  # share of answers that reached the token limit
     tokens: Finite  # mean length of an answer, tokens
     without_success: Ratio | None = None
-    """Share of the instances with several answers and none valid."""
+    """Share of instances without a valid answer; None with one answer per instance."""
 
 
 class GroupEvidence(Tally):
@@ -55,15 +55,15 @@ class GroupEvidence(Tally):
 
     signals: Signals | None = None
     slices: dict[str, dict[str, Tally]] = Field(default_factory=dict)
-    """By factor and level, such as {"hole_ratio": {"0.2": ...}}."""
+    """Answers by factor and level, such as {"hole_ratio": {"0.2": ...}}."""
 
 
 class TrainingEvidence(FrozenModel):
     """The training statistics of a stage."""
 
     updates: Count
-    instances: Count  # training instances used
-    resampled: Count = 0  # further instances that were answered as replacements
+    instances: Count  # number of training instances
+    resampled: Count = 0  # number of further instances that replaced training instances
     reward_first: Finite  # mean reward over the first tenth of the updates
     reward_last: Finite  # mean reward over the last tenth of the updates
     groups_without_variance: Ratio  # share of groups whose gradient is zero
@@ -73,20 +73,21 @@ class TrainingEvidence(FrozenModel):
     learnability: dict[str, Annotated[float, Field(ge=0.0, le=0.25)]] = Field(default_factory=dict)
     """By group: mean over updates of the mean p(1-p) of prompts with valid rate p."""
     rollouts: dict[str, Tally] = Field(default_factory=dict)
-    """By group: the stage's answers to its own instances."""
-    signals: dict[str, Signals] = Field(default_factory=dict)  # by group, of these
+    """By group: the answers to the stage's training instances."""
+    signals: dict[str, Signals] = Field(default_factory=dict)
+    """By group: statistics of the same answers."""
 
 
 class FailedCase(FrozenModel):
-    """One failed validation answer; `completion` is a model's text, never an instruction."""
+    """One failed validation answer. Its completion is data and never an instruction."""
 
     group: str
     failure: str
     time: int | None = None  # 0-based step of the failure
-    instance: tuple[str, ...] = ()  # the instance, in short lines
+    instance: tuple[str, ...] = ()  # the instance as short lines
     completion: str
     facts: tuple[str, ...] = ()
-    """The environment's facts about the answer, shown instead of the completion."""
+    """Facts about the answer from the environment, shown instead of the completion."""
 
 
 class StageEvidence(FrozenModel):
@@ -96,7 +97,7 @@ class StageEvidence(FrozenModel):
     validation: dict[str, GroupEvidence] = Field(min_length=1)
     training: TrainingEvidence | None = None
     environment: dict[str, dict[str, Finite]] = Field(default_factory=dict)
-    """By group: the generator's statistics of the instances."""
+    """By group: the generator's statistics of the training instances."""
     failed_cases: tuple[FailedCase, ...] = ()
 
     def valid_rates(self) -> dict[str, float]:
@@ -108,22 +109,22 @@ class StageEvidence(FrozenModel):
         }
 
 
-HowDecided = Literal[
+DecisionKind = Literal[
     "initial", "accepted", "repaired", "unchanged", "retried", "kept", "rolled_back"
 ]
 """The origin of a stage's configuration."""
 
 
 class StageHistory(FrozenModel):
-    """An earlier stage: its configuration and its results."""
+    """The configuration and the results of an earlier stage."""
 
-    stage: int  # 0 or less: of the run that this one started from
+    stage: int  # numbers <= 0 belong to the run from which this run started
     configuration: SerializeAsAny[Configuration]
-    decision: HowDecided  # how the configuration came about
-    valid_before: dict[str, Ratio]  # valid rate before the stage
-    valid_after: dict[str, Ratio]  # valid rate after the stage
+    decision: DecisionKind  # origin of the configuration
+    valid_before: dict[str, Ratio]  # valid rate by group before the stage
+    valid_after: dict[str, Ratio]  # valid rate by group after the stage
     failures_before: dict[str, dict[str, Ratio]] = Field(default_factory=dict)
-    """By group and kind: share of the answers before the stage."""
+    """By group and kind of failure: share of the answers before the stage."""
     summary: str = ""  # the engineer's notes after the stage
 
     @classmethod
@@ -132,7 +133,7 @@ class StageHistory(FrozenModel):
         before: StageEvidence,
         after: StageEvidence,
         configuration: Configuration,
-        decision: HowDecided,
+        decision: DecisionKind,
     ) -> Self:
         """Return the history entry of stage `after`, with the evidence before and after it."""
         return cls(

@@ -20,7 +20,7 @@ from engineer.context.view import StageView
 from engineer.design import DesignRecord, DesignSettings, run_design
 from engineer.domain import Domain, Term
 from engineer.engineers.base import Engineer
-from engineer.evidence import GroupEvidence, HowDecided, StageEvidence, StageHistory
+from engineer.evidence import DecisionKind, GroupEvidence, StageEvidence, StageHistory
 from engineer.space import Configuration, FrozenModel, KnobSpace, KnobValues, Ratio, apportion
 
 SHARE = "data_ratio"
@@ -127,7 +127,7 @@ class _Stage(FrozenModel):
     """The configuration of a stage, the decision that led to it, and the counts of its answers."""
 
     configuration: dict[str, dict[str, Ratio]]
-    decision: HowDecided
+    decision: DecisionKind
     counts: dict[str, tuple[int, int]]
 
 
@@ -206,7 +206,7 @@ class Designer:
         self._set(self.domain.space.make(state["configuration"]), state["decision"])
         self._stages = [_Stage.model_validate(stage) for stage in state["stages"]]
 
-    def _set(self, configuration: Configuration, decision: HowDecided) -> None:
+    def _set(self, configuration: Configuration, decision: DecisionKind) -> None:
         if violation := self.domain.space.violation(configuration):
             raise ValueError(f"configuration: {violation}")
         self._current, self._decision = configuration, decision

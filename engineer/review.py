@@ -4,9 +4,9 @@
       -> diff
 
 An answer is a JSON object with all knobs, or rows of relative edits (`engineer.edits`). The review
-repairs numbers but never guesses structure: it rejects answers with missing, unknown, repeated or
-non-finite entries, and corrects numbers out of range. Answers that only need rounding to the grid
-count as `accepted`; answers whose shares do not sum to 1 as `repaired`.
+rejects answers with missing, unknown, repeated or non-finite entries. It repairs numbers that are
+out of range. Answers that only need rounding to the grid count as `accepted`. Answers whose shares
+do not sum to 1 count as `repaired`.
 """
 
 import json
@@ -19,7 +19,7 @@ from typing import Any, Literal
 from pydantic import Field, SerializeAsAny
 
 from engineer.domain import Domain, InfeasibleError
-from engineer.edits import SIGNED, EditError, apply_edits, read_edits
+from engineer.edits import JSON_EDITS, EditError, apply_edits, read_edits
 from engineer.quoting import quote
 from engineer.space import (
     KNOB_EDITS,
@@ -34,14 +34,16 @@ from jaxlake.language.thinking import split_thinking
 
 RepairName = Literal["clamp", "normalise", "minimum_share", "round", "bounded_step", "feasibility"]
 
-# Configurations are two objects deep. Reading slightly deeper objects gives better reasons.
 _MAX_HEIGHT = 4
+"""Maximum nesting of objects. Valid answers have two levels; a higher limit gives better reasons
+for rejections."""
 _MAX_PROBLEMS = 3
-_SAME = 1e-9
+"""Maximum number of problems in the reason for a rejection."""
+_TOLERANCE = 1e-9
 
 
 class Repair(FrozenModel):
-    """A number changed by the review; `field` is a name such as `3.hole_ratio`."""
+    """A number that the review changed; `field` is a name such as `3.hole_ratio`."""
 
     name: RepairName
     field: str
@@ -84,27 +86,27 @@ class Guard(FrozenModel):
 
 
 class _RejectedError(Exception):
-    """The answer is rejected; the message is the reason."""
+    """The answer is rejected; the message states the reason."""
 
 
 class _Members(list[tuple[str, Any]]):
-    """The members of a JSON object as pairs, which keeps repeated keys."""
+    """The members of a JSON object as pairs, including repeated keys."""
 
 
 class _Draft:
-    """The knobs of an answer during review, and the repairs so far."""
+    """The knobs of an answer during its review, and the repairs so far."""
 
     def __init__(self, values: KnobValues, space: KnobSpace, repairs: list[Repair]) -> None:
         self.values, self.space, self.repairs = values, space, repairs
 
-    def change(self, name: RepairName, group: str, knob: str, new: float) -> None:
+    def repair(self, name: RepairName, group: str, knob: str, new: float) -> None:
         """Set a knob, and record a repair if its value changes."""
         old = self.values[group][knob]
         if old != new:
             self.repairs.append(Repair(name=name, field=f"{group}.{knob}", old=old, new=new))
-        self.values[group][knob] = new + 0.0  # adding zero turns a negative zero into zero
+        self.values[group][knob] = new + 0.0  # turns -0.0 into 0.0
 
-    def column(self, knob: str) -> list[float]:
+    def knob_values(self, knob: str) -> list[float]:
         """Return the values of a knob, in group order."""
         return [self.values[group][knob] for group in self.space.groups]
 
@@ -114,13 +116,13 @@ def review_answer(
 ) -> Review:
     """Review an engineer's answer, in time linear in its length.
 
-    The answer is the last complete JSON object with groups as keys after the last thinking block,
-    or, without such an object, the last rows of edits, applied to `current`.
+    The answer is the last complete JSON object with groups as keys after the last thinking block.
+    Without such an object, it is the last block of edit rows, applied to `current`.
     `docs/design_phase.md` describes the repairs and rejections of each step. Feasibility
-    (`Domain.nearest`) is applied last and takes precedence over the guard.
+    (`Domain.nearest`) comes last and takes precedence over the guard.
 
     Args:
-        text: The answer; any text is allowed.
+        text: The answer, which may be any text.
         current: The current configuration.
         domain: The environment.
         guard: Limits on the change; None allows any change within the space.
@@ -136,11 +138,11 @@ def review_answer(
         for group, knob in product(space.groups, space.knobs):
             # Values above 1 are clamped, not interpreted as percentages.
             high = 1.0 if knob == space.share else space.maximum(knob)
-            draft.change("clamp", group, knob, min(max(draft.values[group][knob], 0.0), high))
-        _share(draft)
+            draft.repair("clamp", group, knob, min(max(draft.values[group][knob], 0.0), high))
+        _repair_shares(draft)
         for group, knob in product(space.groups, space.difficulty_knobs):
             nearest = space.from_units(space.to_units(draft.values[group][knob]))
-            draft.change("round", group, knob, nearest)
+            draft.repair("round", group, knob, nearest)
         if guard.max_step is not None:
             _bound_steps(draft, current, guard.max_step)
         _make_feasible(draft, domain)
@@ -154,12 +156,12 @@ def review_answer(
         )
     configuration = space.make(draft.values)
     names = list(dict.fromkeys(repair.name for repair in repairs))
-    diff = _diff(current, configuration)
-    usable: Literal["accepted", "repaired"] = (
-        "accepted" if all(repair.name == "round" for repair in repairs) else "repaired"
-    )
+    diff = _list_changes(current, configuration)
+    kind: Literal["accepted", "repaired", "unchanged"] = "unchanged"
+    if diff:
+        kind = "accepted" if all(name == "round" for name in names) else "repaired"
     return Review(
-        kind=usable if diff else "unchanged",
+        kind=kind,
         configuration=configuration,
         repairs=tuple(repairs),
         reason=f"used after {', '.join(names)}" if names else "used as written",
@@ -168,13 +170,13 @@ def review_answer(
 
 
 def _read_answer(text: str, current: Configuration, domain: Domain) -> KnobValues:
-    """Parse the requested knobs of an answer in either form."""
+    """Return the requested knobs of an answer in either format."""
     answer, unfinished = split_thinking(text)
     if unfinished and not answer.strip():
         raise _RejectedError("the thinking block is never closed")
-    members, problem = _parse(answer, domain.space)
+    members, problem = _parse_last_object(answer, domain.space)
     if members is not None:
-        return _schema(members, current, domain.space)
+        return _read_members(members, current, domain.space)
     try:
         edits = read_edits(answer, domain)
     except EditError as error:
@@ -184,18 +186,18 @@ def _read_answer(text: str, current: Configuration, domain: Domain) -> KnobValue
     return apply_edits(edits, current, domain.space)
 
 
-def _parse(answer: str, space: KnobSpace) -> tuple[_Members | None, str]:
-    """Return the last object with groups as keys, or None with the reason."""
+def _parse_last_object(answer: str, space: KnobSpace) -> tuple[_Members | None, str]:
+    """Return the last object with groups as keys, or None, and the problem if there is none."""
     last: _Members | None = None
     names = "|".join(re.escape(group) for group in space.groups)
     if all(group.isdecimal() for group in space.groups):
-        names = "[0-9]+"  # unknown numbers are reported by name
+        names = "[0-9]+"  # also matches unknown numbers, which are then reported by name
     key = re.compile(names)
     quoted_key = re.compile(rf'"(?:{names})"\s*:')
     problem = (
         f"the answer holds no complete JSON object with {space.group_label}s as keys, and no edits"
     )
-    for candidate in _objects(answer):
+    for candidate in _find_objects(answer):
         try:
             members = _DECODER.decode(candidate)
         except (ValueError, RecursionError) as error:
@@ -208,13 +210,13 @@ def _parse(answer: str, space: KnobSpace) -> tuple[_Members | None, str]:
     return last, problem
 
 
-def _objects(text: str) -> Iterator[str]:
-    """Yield balanced `{...}` of small height, ordered by their ends.
+def _find_objects(text: str) -> Iterator[str]:
+    """Yield balanced `{...}` of limited nesting, ordered by their ends.
 
-    Quotation marks are ignored, because prose may contain any number of them, and configurations
-    contain no strings with braces. Each character is part of at most `_MAX_HEIGHT` objects.
+    Quotation marks are ignored: prose may contain any number of them, and no string of a
+    configuration contains braces. Each character is part of at most `_MAX_HEIGHT` objects.
     """
-    open_objects: list[list[int]] = []  # start, height of the tallest object inside
+    open_objects: list[list[int]] = []  # pairs of the start and the largest height inside
     for brace in _BRACES.finditer(text):
         if brace.group() == "{":
             open_objects.append([brace.start(), 0])
@@ -228,22 +230,22 @@ def _objects(text: str) -> Iterator[str]:
 
 
 _BRACES = re.compile(r"[{}]")
-# int() raises for thousands of digits; float() returns infinity, which `_schema` reports.
+# int() raises for thousands of digits; float() returns infinity, which `_read_group` reports.
 _DECODER = json.JSONDecoder(object_pairs_hook=_Members, parse_int=float)
 
 
-def _schema(members: _Members, current: Configuration, space: KnobSpace) -> KnobValues:
+def _read_members(members: _Members, current: Configuration, space: KnobSpace) -> KnobValues:
     """Return the requested knobs of an object with numbers or edits such as `+1`."""
     problems: list[str] = []
     label = space.group_label
-    fields = _unique(members, space.groups, f"{label} ", label, problems)
+    fields = _unique_members(members, space.groups, f"{label} ", label, problems)
     values: KnobValues = {}
     edits: dict[str, dict[str, int]] = {}
     for group in space.groups:
         if group not in fields:
             problems.append(f"{label} {group} is missing")
             continue
-        values[group], edits[group] = _group_schema(group, fields[group], space, problems)
+        values[group], edits[group] = _read_group(group, fields[group], space, problems)
     if problems:
         more = len(problems) - _MAX_PROBLEMS
         tail = f" (and {more} more)" if more > 0 else ""
@@ -252,27 +254,28 @@ def _schema(members: _Members, current: Configuration, space: KnobSpace) -> Knob
     return {group: edited[group] | values[group] for group in space.groups}
 
 
-def _group_schema(
+def _read_group(
     group: str, value: object, space: KnobSpace, problems: list[str]
 ) -> tuple[dict[str, float], dict[str, int]]:
     """Return the numbers of a group, and the edits of all its knobs (0 for numbers)."""
-    listed = ", ".join(space.knobs)
     if not isinstance(value, _Members):
-        problems.append(f"{space.group_label} {group} must be an object with {listed}")
+        names = ", ".join(space.knobs)
+        problems.append(f"{space.group_label} {group} must be an object with {names}")
         return {}, {}
-    what = f"in {space.group_label} {group},"
-    fields = _unique(value, space.knobs, f"{group}.", what, problems)
+    owner = f"in {space.group_label} {group},"
+    fields = _unique_members(value, space.knobs, f"{group}.", owner, problems)
     numbers: dict[str, float] = {}
     edits = dict.fromkeys(space.knobs, 0)
     for knob in space.knobs:
         number = fields.get(knob)
         if knob not in fields:
             problems.append(f"{group}.{knob} is missing")
-        elif isinstance(number, str) and number in SIGNED:
-            edits[knob] = SIGNED[number]
+        elif isinstance(number, str) and number in JSON_EDITS:
+            edits[knob] = JSON_EDITS[number]
         elif not isinstance(number, float):
             allowed = ", ".join(map(json.dumps, KNOB_EDITS))
-            problems.append(f"{group}.{knob} must be a number, {allowed}, got {_described(number)}")
+            given = _describe_value(number)
+            problems.append(f"{group}.{knob} must be a number, {allowed}, got {given}")
         elif not math.isfinite(number):
             problems.append(f"{group}.{knob} must be a finite number, got {number}")
         else:
@@ -280,21 +283,22 @@ def _group_schema(
     return numbers, edits
 
 
-def _unique(
-    members: _Members, names: tuple[str, ...], prefix: str, what: str, problems: list[str]
+def _unique_members(
+    members: _Members, names: tuple[str, ...], prefix: str, owner: str, problems: list[str]
 ) -> dict[str, Any]:
+    """Return the members by name, and add unknown and repeated names to the problems."""
     fields: dict[str, Any] = {}
     for key, value in members:
         if key not in names:
             problems.append(f"{prefix}{quote(key, 24)} is not one of {', '.join(names)}")
         elif key in fields:
-            problems.append(f"{what} {key} is given more than once")
+            problems.append(f"{owner} {key} is given more than once")
         else:
             fields[key] = value
     return fields
 
 
-def _described(value: object) -> str:
+def _describe_value(value: object) -> str:
     if isinstance(value, _Members):
         return "an object"
     if isinstance(value, list):
@@ -304,55 +308,56 @@ def _described(value: object) -> str:
     return json.dumps(value)
 
 
-def _share(draft: _Draft) -> None:
+def _repair_shares(draft: _Draft) -> None:
+    """Normalise and round the shares, and raise them to the minimum."""
     space, knob = draft.space, draft.space.share
-    targets = draft.column(knob)
+    targets = draft.knob_values(knob)
     total = math.fsum(targets)
     if total <= 0.0:
         raise _RejectedError(
             f"{knob} is 0 for every {space.group_label}, some {space.group_label} needs a share"
         )
-    plain = apportion(targets, space.units)
-    lifted = apportion(targets, space.units, space.to_units(space.min_share))
-    scaled: RepairName = "round" if abs(total - 1.0) <= _SAME else "normalise"
-    for group, scaled_share, share in zip(space.groups, plain, lifted, strict=True):
-        draft.change(scaled, group, knob, space.from_units(scaled_share))
-        draft.change("minimum_share", group, knob, space.from_units(share))
+    normalised = apportion(targets, space.units)
+    raised = apportion(targets, space.units, space.to_units(space.min_share))
+    name: RepairName = "round" if abs(total - 1.0) <= _TOLERANCE else "normalise"
+    for group, normalised_share, share in zip(space.groups, normalised, raised, strict=True):
+        draft.repair(name, group, knob, space.from_units(normalised_share))
+        draft.repair("minimum_share", group, knob, space.from_units(share))
 
 
 def _bound_steps(draft: _Draft, current: Configuration, max_step: float) -> None:
     space, before = draft.space, current.values()
-    max_steps = max(1, math.floor(max_step * space.units + _SAME))
+    max_steps = max(1, math.floor(max_step * space.units + _TOLERANCE))
     for group, knob in product(space.groups, space.difficulty_knobs):
         if group in before:
             position = space.to_units(before[group][knob])
-            # A knob above its maximum is lowered to it at once.
-            least = min(position - max_steps, space.to_units(space.maximum(knob)))
-            steps = min(max(space.to_units(draft.values[group][knob]), least), position + max_steps)
-            draft.change("bounded_step", group, knob, space.from_units(steps))
+            # A knob above its maximum may fall to the maximum in one stage.
+            low = min(position - max_steps, space.to_units(space.maximum(knob)))
+            steps = min(max(space.to_units(draft.values[group][knob]), low), position + max_steps)
+            draft.repair("bounded_step", group, knob, space.from_units(steps))
     _bound_shares(draft, before, max_steps)
 
 
 def _bound_shares(draft: _Draft, before: KnobValues, max_steps: int) -> None:
-    """Limit the change of each share to `most` steps, staying close to the requested shares."""
+    """Limit the change of each share to `max_steps` and stay close to the requested shares."""
     space, knob = draft.space, draft.space.share
     current_shares = [before.get(group, {}).get(knob, 0.0) for group in space.groups]
     if not any(current_shares):
         return  # the current configuration has none of these groups
-    least = space.to_units(space.min_share)
-    positions = apportion(current_shares, space.units, least)
-    targets = [space.to_units(share) for share in draft.column(knob)]
-    low = [max(n - max_steps, least) for n in positions]
+    minimum = space.to_units(space.min_share)
+    positions = apportion(current_shares, space.units, minimum)
+    targets = [space.to_units(share) for share in draft.knob_values(knob)]
+    low = [max(n - max_steps, minimum) for n in positions]
     high = [n + max_steps for n in positions]
     shares = [min(max(n, a), b) for n, a, b in zip(targets, low, high, strict=True)]
     # Terminates, because the current shares lie within the limits and have the right sum.
     while (missing := space.units - sum(shares)) != 0:
-        step, limit = (1, high) if missing > 0 else (-1, low)
-        room = [i for i, share in enumerate(shares) if share != limit[i]]
-        place = max(room, key=lambda i: (step * (targets[i] - shares[i]), -i))
-        shares[place] += step
+        step, limits = (1, high) if missing > 0 else (-1, low)
+        movable = [i for i, share in enumerate(shares) if share != limits[i]]
+        farthest = max(movable, key=lambda i: (step * (targets[i] - shares[i]), -i))
+        shares[farthest] += step
     for group, share in zip(space.groups, shares, strict=True):
-        draft.change("bounded_step", group, knob, space.from_units(share))
+        draft.repair("bounded_step", group, knob, space.from_units(share))
 
 
 def _make_feasible(draft: _Draft, domain: Domain) -> None:
@@ -364,10 +369,10 @@ def _make_feasible(draft: _Draft, domain: Domain) -> None:
         except InfeasibleError as error:
             raise _RejectedError(str(error)) from None
         for knob in domain.space.difficulty_knobs:
-            draft.change("feasibility", group, knob, nearest[knob])
+            draft.repair("feasibility", group, knob, nearest[knob])
 
 
-def _diff(current: Configuration, new: Configuration) -> tuple[Change, ...]:
+def _list_changes(current: Configuration, new: Configuration) -> tuple[Change, ...]:
     before = current.values()
     return tuple(
         Change(field=f"{group}.{knob}", old=old, new=value)

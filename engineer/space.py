@@ -1,9 +1,9 @@
 """The knobs of an environment by group: values, bounds and text format.
 
-A group is a kind of instances with separate knobs, such as one map size of the lake. The first knob
-of each group is its share of the training instances; the other knobs make its instances harder as
-they grow. Ratios lie on a grid (`KnobSpace.step`, a whole number of percent), so that answers are
-short and two decimals represent every reviewed configuration exactly.
+A group is a kind of task with its own knobs, such as one map size of the lake. The first knob of
+each group is its share of the training instances. Instances get harder as the other knobs grow.
+All ratios lie on a grid with a step of whole percents (`KnobSpace.step`). Answers are therefore
+short, and two decimals represent every reviewed configuration exactly.
 """
 
 import math
@@ -46,10 +46,10 @@ class Configuration(FrozenModel, ABC):
 
     @abstractmethod
     def values(self) -> KnobValues:
-        """Return the knobs as plain numbers, groups in order and each group's share first."""
+        """Return the knobs as numbers, with ordered groups and the share of each group first."""
 
     @model_validator(mode="after")
-    def _shares_sum_to_one(self) -> Self:
+    def _check_sum_of_shares(self) -> Self:
         total = math.fsum(next(iter(knobs.values())) for knobs in self.values().values())
         if abs(total - 1.0) > _SUM_TOLERANCE:
             raise ValueError(f"the shares of all groups must sum to 1, they sum to {total:g}")
@@ -57,9 +57,9 @@ class Configuration(FrozenModel, ABC):
 
 
 class KnobConfiguration(Configuration):
-    """A configuration of any environment, as plain numbers by group and knob.
+    """A configuration of any environment, as numbers by group and knob.
 
-    The field `share` names the share's knob, so the order of knobs in files does not matter.
+    The field `share` names the share knob, so the order of the knobs in files does not matter.
     """
 
     share: str = Field(description="the knob that is a group's share of the instances")
@@ -73,11 +73,11 @@ class KnobConfiguration(Configuration):
 
     @field_validator("groups", mode="after")
     @classmethod
-    def _each_has_a_share(cls, groups: KnobValues, info: ValidationInfo) -> KnobValues:
+    def _check_share_knobs(cls, groups: KnobValues, info: ValidationInfo) -> KnobValues:
         share = info.data.get("share")
         for group, knobs in groups.items():
             if share is not None and share not in knobs:
-                raise ValueError(f"{group}: has {', '.join(knobs)}, but not its share, {share}")
+                raise ValueError(f"{group} must contain the knob {share}, got {', '.join(knobs)}")
         return groups
 
 
@@ -112,13 +112,11 @@ class KnobSpace(FrozenModel, ABC):
         return KnobConfiguration(share=self.share, groups=values)
 
     @model_validator(mode="after")
-    def _on_the_grid(self) -> Self:
+    def _check_bounds(self) -> Self:
         if len(set(self.groups)) < len(self.groups):
-            raise ValueError(
-                f"each {self.group_label} may stand once, got {', '.join(self.groups)}"
-            )
-        per_cents = round(100 * self.step)
-        if abs(100 * self.step - per_cents) > 1e-9 or per_cents == 0 or 100 % per_cents:
+            raise ValueError(f"{self.group_label}s must be distinct, got {', '.join(self.groups)}")
+        step_percent = round(100 * self.step)
+        if abs(100 * self.step - step_percent) > 1e-9 or not step_percent or 100 % step_percent:
             raise ValueError(
                 f"step must be a whole number of per cents that divides 1, got {self.step:g}"
             )
@@ -149,11 +147,11 @@ class KnobSpace(FrozenModel, ABC):
         return 100 // round(100 * self.step)
 
     def to_units(self, ratio: float) -> int:
-        """Return the nearest grid point of a ratio in steps, halves rounded up."""
+        """Return a ratio as a number of grid steps, with halves rounded up."""
         return math.floor(ratio * self.units + 0.5 + 1e-9)
 
     def from_units(self, steps: int) -> float:
-        """Return the ratio of a grid point, equal to its shortest decimal representation."""
+        """Return the ratio of a number of grid steps, exact in its shortest decimal form."""
         return steps * round(100 * self.step) / 100
 
     def knobs_of(self, configuration: Configuration) -> KnobValues:
@@ -161,7 +159,7 @@ class KnobSpace(FrozenModel, ABC):
         values = configuration.values()
         return {group: values.get(group, dict.fromkeys(self.knobs, 0.0)) for group in self.groups}
 
-    def moved(self, knob: str, value: float, steps: int) -> float:
+    def move_knob(self, knob: str, value: float, steps: int) -> float:
         """Return the value of a knob moved by a number of grid steps, clipped to its limits."""
         low, high = (self.to_units(limit) for limit in self.limits(knob))
         return self.from_units(min(max(self.to_units(value) + steps, low), high))
@@ -170,11 +168,14 @@ class KnobSpace(FrozenModel, ABC):
         """Return the minimum and the maximum of a knob."""
         if knob != self.share:
             return 0.0, self.maximum(knob)
-        others = (len(self.groups) - 1) * self.to_units(self.min_share)
-        return self.min_share, self.from_units(self.units - others)
+        reserved = (len(self.groups) - 1) * self.to_units(self.min_share)
+        return self.min_share, self.from_units(self.units - reserved)
 
     def violation(self, configuration: Configuration) -> str | None:
-        """Return why a configuration is out of bounds, or None; off-grid values are allowed."""
+        """Return an error message if a configuration is out of bounds, else None.
+
+        Values between grid points are allowed.
+        """
         values = configuration.values()
         if tuple(values) != self.groups:
             return f"{self.group_label}s must be {', '.join(self.groups)}, got {', '.join(values)}"
@@ -185,8 +186,8 @@ class KnobSpace(FrozenModel, ABC):
                     return f"{group}.{knob} must lie in {low:g}..{high:g}, got {knobs[knob]:g}"
         return None
 
-    def off_grid(self, configuration: Configuration) -> str | None:
-        """Return a message about the first off-grid ratio, or None if all are on the grid."""
+    def grid_violation(self, configuration: Configuration) -> str | None:
+        """Return an error message about the first ratio between grid points, or None."""
         for group, knobs in configuration.values().items():
             for knob, value in knobs.items():
                 if abs(value - self.from_units(self.to_units(value))) > 1e-9:
@@ -197,8 +198,8 @@ class KnobSpace(FrozenModel, ABC):
 def apportion(weights: Sequence[float], units: int, minimum: int | Sequence[int] = 0) -> list[int]:
     """Split integer units in proportion to weights, with a minimum per part.
 
-    Parts below their minimum are raised to it and the others scaled down. The largest-remainder
-    (Hamilton) method rounds the result; ties go to the earlier part.
+    Parts below their minimum are raised to it, and the others are scaled down. Parts are rounded by
+    the largest-remainder (Hamilton) method. Ties go to the earlier part.
 
     Args:
         weights: Finite weights >= 0.
@@ -209,35 +210,35 @@ def apportion(weights: Sequence[float], units: int, minimum: int | Sequence[int]
         The units of each part.
 
     Raises:
-        ValueError: no weight is positive, or the sum of the minima exceeds `units`.
+        ValueError: No weight is positive, or the sum of the minima exceeds `units`.
     """
-    least = [minimum] * len(weights) if isinstance(minimum, int) else list(minimum)
+    minima = [minimum] * len(weights) if isinstance(minimum, int) else list(minimum)
     total = math.fsum(weights)
     if not total > 0:
         raise ValueError(f"weights must have a positive sum, got {total:g}")
-    if sum(least) > units:
+    if sum(minima) > units:
         raise ValueError(f"{len(weights)} parts of at least {minimum} don't fit into {units}")
-    lifted: set[int] = set()
+    raised: set[int] = set()  # parts that are fixed at their minima
     while True:
-        free = [i for i in range(len(weights)) if i not in lifted]
-        remainder = units - sum(least[i] for i in lifted)
+        free = [i for i in range(len(weights)) if i not in raised]
+        remainder = units - sum(minima[i] for i in raised)
         mass = math.fsum(weights[i] for i in free)
-        parts = [float(part) for part in least]
+        parts = [float(part) for part in minima]
         for i in free:
             parts[i] = weights[i] / mass * remainder if mass > 0 else remainder / len(free)
-        below = {i for i in free if parts[i] < least[i] - 1e-9}
-        if not below:
+        too_small = {i for i in free if parts[i] < minima[i] - 1e-9}
+        if not too_small:
             break
-        lifted |= below
-    whole = [math.floor(part + 1e-9) for part in parts]
-    by_remainder = sorted(range(len(parts)), key=lambda i: (-round(parts[i] - whole[i], 9), i))
-    for i in by_remainder[: units - sum(whole)]:
-        whole[i] += 1
-    return whole
+        raised |= too_small
+    floors = [math.floor(part + 1e-9) for part in parts]
+    by_remainder = sorted(range(len(parts)), key=lambda i: (-round(parts[i] - floors[i], 9), i))
+    for i in by_remainder[: units - sum(floors)]:
+        floors[i] += 1
+    return floors
 
 
 def percent(ratio: float) -> int:
-    """Return a ratio as an integer percentage, halves rounded up."""
+    """Return a ratio as an integer percentage, with halves rounded up."""
     return math.floor(100 * ratio + 0.5 + 1e-9)
 
 
@@ -247,11 +248,11 @@ def number_text(value: float) -> str:
 
 
 def answer_text(configuration: Configuration) -> str:
-    """Return the canonical answer: minified JSON, groups in order, ratios with two decimals.
+    """Return the canonical answer: minified JSON with ordered groups and two decimals per ratio.
 
-    All answers about the same groups have the same length, which keeps the distance between the
-    inputs and outputs of a small model fixed. `review_answer` reads every on-grid configuration
-    back without repairs.
+    All answers about the same groups have the same length. The distance between the inputs and
+    outputs of a small model is therefore fixed. `review_answer` accepts the text of every
+    configuration on the grid without repairs.
     """
     groups = ",".join(
         f'"{group}":{{' + ",".join(f'"{knob}":{value:.2f}' for knob, value in knobs.items()) + "}"
@@ -263,19 +264,20 @@ def answer_text(configuration: Configuration) -> str:
 def answer_schema(space: KnobSpace) -> dict[str, Any]:
     """Return the JSON schema of an answer, for constrained decoding.
 
-    It requires exactly the groups of the space with all their knobs, each a number within bounds or
-    an edit. Numbers have a range instead of an enum of grid points, because xgrammar prints float
-    enums with 17 digits. References and titles are avoided, because some decoders lack them.
+    The schema requires exactly the groups of the space with all their knobs. Each knob is a number
+    within its limits or an edit. Numbers have a range instead of an enum of grid points, because
+    xgrammar prints float enums with 17 digits. The schema contains no references and titles,
+    because some decoders do not support them.
     """
     knobs: dict[str, Any] = {}
     for knob in space.knobs:
         low, high = space.limits(knob)
         number = {"maximum": high, "minimum": low, "type": "number"}
         knobs[knob] = {"anyOf": [number, {"enum": list(KNOB_EDITS), "type": "string"}]}
-    return _closed_object({group: _closed_object(knobs) for group in space.groups})
+    return _object_schema({group: _object_schema(knobs) for group in space.groups})
 
 
-def _closed_object(properties: dict[str, Any]) -> dict[str, Any]:
+def _object_schema(properties: dict[str, Any]) -> dict[str, Any]:
     return {
         "additionalProperties": False,
         "properties": properties,

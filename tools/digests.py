@@ -126,11 +126,11 @@ def _rule_answers(view: Any) -> list[str]:
     from engineer import answer_text
     from engineer.context.symbols import read_out
     from engineer.edits import edits_text
-    from engineer.engineers.rule import next_configuration, teacher_edits
+    from engineer.engineers.rule import rule_configuration, teacher_edits
 
     readout = read_out(view, _COMPACT_BLOCKS)
     rows = edits_text(teacher_edits(readout, view.domain), view.domain)
-    return [rows, answer_text(next_configuration(view))]
+    return [rows, answer_text(rule_configuration(view))]
 
 
 def _review(text: str, view: Any, max_step: float | None) -> Any:

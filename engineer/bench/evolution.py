@@ -4,7 +4,7 @@
     python -m engineer.bench.evolution                                   # compare the engineers
 
 Both take minutes on two CPU cores. Training uses learners of `Prior()`. The comparison uses
-learners of other seeds, and of `SHIFTED`, a prior that is not used in training.
+learners with other seeds and learners of another prior, `SHIFTED`.
 """
 
 import argparse
@@ -16,20 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from engineer.bench.learners import Learners, Prior, draw_learners, take
+from engineer.bench.learners import Learners, Prior, draw_learners, select_learners
 from engineer.bench.play import play
-from engineer.bench.vectorised import grid_of, play_policy
+from engineer.bench.vectorised import play_policy, tabulate_grid
 from engineer.bench.version import STAGES, track
 from engineer.engineers.catalogue import scripted_engineer
 from engineer.engineers.learned import Parameters, decide
 
 DOMAIN = track(4).domain
-"""The lake of configs/miniature.yaml, whose large edits suit `rule` and `learnability` best."""
+"""The lake of configs/miniature.yaml. Its large edits suit `rule` and `learnability` best."""
 TRAINING_SEED, TEST_SEED = (101,), (202,)
 START = Parameters(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
-"""Equal shares, unchanged knobs."""
+"""Equal shares and unchanged knobs."""
 SCALE = Parameters(1.0, 1.0, 5.0, 1.0, 1.0, 1.0, 1.0)
-"""The unit of each parameter; it is larger for trends, which are small."""
+"""The unit of each parameter. The unit for trends is larger, because trends are small."""
 SHIFTED = Prior(
     start=(-0.5, 1.0),
     cost=(3.0, 0.6),
@@ -62,16 +62,16 @@ def evolve(
         scale: Float (D,), the unit of each parameter.
         generations: Number of generations, at least 1.
         population: Candidates per generation, an even number.
-        seed: Decides all random numbers.
+        seed: Seed of all random numbers.
 
     Returns:
-        The last centre, float (D,).
+        The final centre, float (D,).
     """
     rng = np.random.default_rng(seed)
     centre, momentum = np.zeros(len(start)), np.zeros(len(start))
     for generation in range(generations):
-        half = rng.normal(size=(population // 2, len(start)))
-        steps = np.concatenate([half, -half])
+        normals = rng.normal(size=(population // 2, len(start)))
+        steps = np.concatenate([normals, -normals])
         scores = np.asarray(objective(start + scale * (centre + 0.3 * steps), rng))
         ranks = np.argsort(np.argsort(scores)) / (population - 1) - 0.5
         momentum = 0.8 * momentum + 0.2 * (ranks @ steps) / (0.3 * population)
@@ -80,9 +80,9 @@ def evolve(
 
 
 def final_rates(parameters: Any, learners: Learners) -> Any:
-    """Return the final valid rate of each learner, float (N,), for parameters (D,)."""
+    """Return the final valid rate of each learner, float (N,), with parameters (D,)."""
     policy = partial(decide, Parameters(*parameters))
-    return play_policy(policy, learners, grid_of(DOMAIN))[:, -1]
+    return play_policy(policy, learners, tabulate_grid(DOMAIN))[:, -1]
 
 
 def train(generations: int, learners: int = 2048, batch: int = 256) -> Parameters:
@@ -90,42 +90,48 @@ def train(generations: int, learners: int = 2048, batch: int = 256) -> Parameter
     import jax
 
     pool = draw_learners(Prior(), DOMAIN, learners, STAGES, TRAINING_SEED)
-    scores = jax.jit(jax.vmap(lambda one, few: final_rates(one, few).mean(), (0, None)))
+
+    def mean_final_rate(parameters: Any, sample: Learners) -> Any:
+        return final_rates(parameters, sample).mean()
+
+    score_candidates = jax.jit(jax.vmap(mean_final_rate, (0, None)))
 
     def objective(candidates: np.ndarray, rng: np.random.Generator) -> Any:
-        return scores(candidates, take(pool, rng.choice(learners, batch, replace=False)))
+        return score_candidates(
+            candidates, select_learners(pool, rng.choice(learners, batch, replace=False))
+        )
 
     best = evolve(objective, np.array(START), np.array(SCALE), generations=generations)
     return Parameters(*(round(float(value), 3) for value in best))
 
 
 def compare(count: int) -> dict[str, dict[str, dict[str, float]]]:
-    """Return valid rates, and the gains of `learned` over other engineers, by prior, in points.
+    """Return valid rates and the gains of `learned` over other engineers, by prior.
 
-    Standard errors are over learners.
+    Rates and gains are percentages. Standard errors are over the `count` learners.
     """
-    names = ("rule", "learnability", "shuffled:learned", "fixed")
+    baselines = ("rule", "learnability", "shuffled:learned", "fixed")
     table: dict[str, dict[str, dict[str, float]]] = {}
     for prior, name in ((Prior(), "held-out seeds"), (SHIFTED, "another prior")):
         learners = draw_learners(prior, DOMAIN, count, STAGES, TEST_SEED)
         final = {
             engineer: play(partial(scripted_engineer, engineer), learners, DOMAIN).final
-            for engineer in ("learned", *names)
+            for engineer in ("learned", *baselines)
         }
         table[name] = {"learned": {"rate": round(100 * final["learned"].mean(), 2)}}
-        for other in names:
-            gain = 100 * (final["learned"] - final[other])
-            error = gain.std(ddof=1) / np.sqrt(count)
-            table[name][other] = {
-                "rate": round(100 * final[other].mean(), 2),
-                "difference": round(gain.mean(), 2),
+        for baseline in baselines:
+            gains = 100 * (final["learned"] - final[baseline])
+            error = gains.std(ddof=1) / np.sqrt(count)
+            table[name][baseline] = {
+                "rate": round(100 * final[baseline].mean(), 2),
+                "difference": round(gains.mean(), 2),
                 "standard_error": round(error, 2),
             }
     return table
 
 
 def main() -> None:
-    """Train and write a file, or compare."""
+    """Train `learned` and write its file, or compare the engineers."""
     parser = argparse.ArgumentParser(prog="python -m engineer.bench.evolution")
     parser.add_argument("file", type=Path, nargs="?", help="write the trained parameters there")
     parser.add_argument("--generations", type=int, default=300, metavar="N")

@@ -21,11 +21,11 @@ from pydantic import Field
 from engineer.domain import Domain
 from engineer.engineers.plans import random_configuration
 from engineer.space import FrozenModel
-from engineer.synthetic.learner import columns_of, learning_gain, success_rates
+from engineer.synthetic.learner import configuration_arrays, learning_gain, success_rates
 
 
 class Prior(FrozenModel):
-    """Distribution of learners, with default centres fitted to studies 2 to 5.
+    """Distribution of learners. The centres are fitted to studies 2 to 5.
 
     `benchmarks/designbench_fit.py` prints the fitted numbers. The spreads are wider than in the
     studies, which used three models with initial valid rates of 43 to 61%.
@@ -77,7 +77,7 @@ class Prior(FrozenModel):
 class Learners(NamedTuple):
     """N learners with G groups, K knobs and F kinds of failure, for S stages; a pytree.
 
-    It includes the random numbers of all stages. In NumPy, floats are float64.
+    The fields include the random numbers of all stages. NumPy floats are float64.
     """
 
     skill: Any  # (N, G) logits with all knobs at 0, before any training
@@ -98,8 +98,8 @@ class Learners(NamedTuple):
     rollouts: Any  # (N,) training answers per group
 
 
-def take(learners: Learners, index: Any) -> Learners:
-    """Return a subset of the learners, by a slice or array index of the first axis."""
+def select_learners(learners: Learners, index: Any) -> Learners:
+    """Return the learners at an index of the first axis, which may be a slice or an array."""
     return Learners(*(field[index] for field in learners))
 
 
@@ -125,11 +125,12 @@ def draw_learners(
     for name, value in (("learners", count), ("stages", stages)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
-    each = [_draw(np.random.default_rng([*seed, i]), prior, domain, stages) for i in range(count)]
-    return Learners(*(np.stack(field) for field in zip(*each, strict=True)))
+    rngs = [np.random.default_rng([*seed, i]) for i in range(count)]
+    learners = [_draw_learner(rng, prior, domain, stages) for rng in rngs]
+    return Learners(*(np.stack(field) for field in zip(*learners, strict=True)))
 
 
-def _draw(rng: np.random.Generator, prior: Prior, domain: Domain, stages: int) -> Learners:
+def _draw_learner(rng: np.random.Generator, prior: Prior, domain: Domain, stages: int) -> Learners:
     space = domain.space
     groups, knobs, kinds = len(space.groups), len(space.difficulty_knobs), len(domain.failures)
     middle, slope = rng.normal(*prior.start), rng.uniform(*prior.slope)
@@ -141,12 +142,12 @@ def _draw(rng: np.random.Generator, prior: Prior, domain: Domain, stages: int) -
         median * np.exp(rng.normal(0.0, spread))
         for median, spread in (prior.speed, prior.forgetting)
     )
-    shares, levels = columns_of(space, random_configuration(rng, domain))
-    common, own = (rng.normal(0.0, sd, (stages, groups)) for sd in prior.noise)
+    shares, levels = configuration_arrays(space, random_configuration(rng, domain))
+    common_noise, group_noise = (rng.normal(0.0, sd, (stages, groups)) for sd in prior.noise)
     return Learners(
         skill=logits + np.sum(cost * validation, axis=-1),
         cost=cost,
-        kinds=_kinds_of_failure(rng.dirichlet([prior.kinds] * kinds, groups), cost, domain),
+        kinds=_scale_by_cost(rng.dirichlet([prior.kinds] * kinds, groups), cost, domain),
         speed=speed,
         forgetting=min(forgetting, 1.0),
         transfer=rng.uniform(*prior.transfer),
@@ -154,7 +155,7 @@ def _draw(rng: np.random.Generator, prior: Prior, domain: Domain, stages: int) -
         validation=validation,
         shares=shares,
         levels=levels,
-        drift=common[:, :1] + own,
+        drift=common_noise[:, :1] + group_noise,
         validated=math.sqrt(prior.repetition) * rng.normal(size=(groups, kinds))
         + math.sqrt(1.0 - prior.repetition) * rng.normal(size=(stages + 1, groups, kinds)),
         trained=rng.normal(size=(stages, groups, kinds)),
@@ -164,12 +165,12 @@ def _draw(rng: np.random.Generator, prior: Prior, domain: Domain, stages: int) -
     )
 
 
-def _kinds_of_failure(shares: np.ndarray, cost: np.ndarray, domain: Domain) -> np.ndarray:
-    """Scale kinds of failure by the relative cost of the knob that causes them; (G, F)."""
+def _scale_by_cost(shares: np.ndarray, cost: np.ndarray, domain: Domain) -> np.ndarray:
+    """Scale the shares of failures, (G, F), by the relative cost of the knobs that cause them."""
     knobs = domain.space.difficulty_knobs
-    for place, term in enumerate(domain.failures):
+    for kind, term in enumerate(domain.failures):
         if (cause := domain.causes.get(term.key)) is not None:
-            shares[:, place] *= cost[:, knobs.index(cause)] / np.mean(cost, axis=1)
+            shares[:, kind] *= cost[:, knobs.index(cause)] / np.mean(cost, axis=1)
     return shares / np.sum(shares, axis=1, keepdims=True)
 
 
@@ -191,12 +192,12 @@ def trained_skill(
         drift: Float (N, G), the random change in this stage.
         xp: The array module, NumPy or `jax.numpy`.
     """
-    below = xp.maximum(learners.validation - levels, 0.0)
-    serves = 1.0 - xp.sum(learners.narrow[:, None] * below, axis=-1)
+    too_low = xp.maximum(learners.validation - levels, 0.0)
+    relevance = 1.0 - xp.sum(learners.narrow[:, None] * too_low, axis=-1)
     rates = success_rates(skill, learners.cost, levels, xp)
-    gain = learning_gain(learners.speed[:, None], shares, rates) * serves
-    shared = learners.transfer[:, None]
-    gain = (1.0 - shared) * gain + shared * xp.mean(gain, axis=-1, keepdims=True)
+    gain = learning_gain(learners.speed[:, None], shares, rates) * relevance
+    transfer = learners.transfer[:, None]
+    gain = (1.0 - transfer) * gain + transfer * xp.mean(gain, axis=-1, keepdims=True)
     return skill + gain - learners.forgetting[:, None] * (skill - learners.skill) + drift
 
 

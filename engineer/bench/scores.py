@@ -8,19 +8,21 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from pydantic import Field, ValidationError
 
-from engineer.bench.play import Played
+from engineer.bench.play import PlayResult
 from engineer.bench.version import SIZES, VERSION
-from engineer.engineers.controls import CONTROLS, split_control
+from engineer.engineers.controls import CONTROLS, split_control_name
 from engineer.space import FrozenModel, Ratio
 from engineer.spent import Count, Seconds
 from jaxlake.errors import UserError
 from jaxlake.text_tables import format_table
 
 BASELINE = "fixed"
-BLIND = ("fixed", "fixed_random", "random", "easy_to_hard", "hard_only")
+"""The engineer with which all others are compared."""
+EVIDENCE_FREE = ("fixed", "fixed_random", "random", "easy_to_hard", "hard_only")
 """Scripted engineers that ignore the evidence and therefore have no controls."""
 
 NOT_READING = "does not read"
+"""Verdict on an engineer that does not beat its shuffled control."""
 
 
 class Entry(FrozenModel):
@@ -32,24 +34,29 @@ class Entry(FrozenModel):
         min_length=2, description="true valid rate after the last stage, by learner"
     )
     designs: Count = Field(description="design phases")
-    usable: Count = Field(description="of these, with a usable answer")
-    calls: Count = Field(description="answers asked for, retries included")
+    usable: Count = Field(description="design phases with a usable answer")
+    calls: Count = Field(description="requested answers, including retries")
     tokens: Count
     seconds: Seconds
 
     @classmethod
-    def of(cls, engineer: str, groups: int, played: Played) -> "Entry":
-        """Create an entry from played runs; rates are rounded to six decimals."""
+    def from_result(cls, engineer: str, groups: int, result: PlayResult) -> "Entry":
+        """Create an entry from the result of `play`, with rates rounded to six decimals."""
         return cls(
             engineer=engineer,
             groups=groups,
-            final=tuple(np.round(played.final, 6).tolist()),
-            designs=played.designs,
-            usable=played.usable,
-            calls=played.calls,
-            tokens=played.tokens,
-            seconds=round(played.seconds, 3),
+            final=tuple(np.round(result.final, 6).tolist()),
+            designs=result.designs,
+            usable=result.usable,
+            calls=result.calls,
+            tokens=result.tokens,
+            seconds=round(result.seconds, 3),
         )
+
+    @property
+    def rate(self) -> float:
+        """The mean final valid rate."""
+        return sum(self.final) / len(self.final)
 
 
 class Results(FrozenModel):
@@ -61,35 +68,36 @@ class Results(FrozenModel):
 
     def entry(self, engineer: str, groups: int) -> Entry | None:
         """Return the entry of an engineer on a track, or None."""
-        return next(
-            (one for one in self.entries if (one.engineer, one.groups) == (engineer, groups)), None
-        )
+        for entry in self.entries:
+            if (entry.engineer, entry.groups) == (engineer, groups):
+                return entry
+        return None
 
 
 class Difference(NamedTuple):
     """A mean paired difference in valid rate, and the half-width of its 95% interval."""
 
     mean: float
-    half: float
+    half_width: float
 
     @property
-    def is_above_0(self) -> bool:
+    def is_positive(self) -> bool:
         """Whether the interval lies above 0."""
-        return self.mean - self.half > 0.0
+        return self.mean - self.half_width > 0.0
 
     def __str__(self) -> str:
         """Format the difference in percentage points."""
-        return f"{100 * self.mean:+.1f} ±{100 * self.half:.1f}"
+        return f"{100 * self.mean:+.1f} ±{100 * self.half_width:.1f}"
 
 
-def difference(one: Entry, other: Entry) -> Difference:
-    """Return the paired difference of two engineers on their common learners (t-interval)."""
+def paired_difference(entry: Entry, baseline: Entry) -> Difference:
+    """Return the gain of an engineer over another on their common learners, with a t-interval."""
     from scipy.stats import t as student
 
-    count = min(len(one.final), len(other.final))
-    apart = np.array(one.final[:count]) - np.array(other.final[:count])
-    error = float(np.std(apart, ddof=1)) / math.sqrt(count)
-    return Difference(float(np.mean(apart)), float(student.ppf(0.975, count - 1)) * error)
+    count = min(len(entry.final), len(baseline.final))
+    gains = np.array(entry.final[:count]) - np.array(baseline.final[:count])
+    error = float(np.std(gains, ddof=1)) / math.sqrt(count)
+    return Difference(float(np.mean(gains)), float(student.ppf(0.975, count - 1)) * error)
 
 
 def read_results(path: Path) -> Results:
@@ -101,76 +109,77 @@ def read_results(path: Path) -> Results:
     try:
         results = Results.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not a results file"
-        problem = f"{path}: can't be read ({why}); `jaxlake designbench --out` writes one"
+        reason = error.strerror if isinstance(error, OSError) else "not a results file"
+        problem = f"{path}: can't be read ({reason}); `jaxlake designbench --out` writes one"
         raise UserError(problem) from None
     if results.version != VERSION:
-        raise UserError(f"{path}: holds version {results.version}, {VERSION} is needed")
+        raise UserError(f"{path}: version must be {VERSION}, got {results.version}")
     return results
 
 
-_HEADS = ("engineer", "valid", "less fixed", "less random", "less easy_to_hard")
-_COSTS = ("learners", "usable", "calls", "tokens", "seconds")
+_RATE_COLUMNS = ("engineer", "valid", "less fixed", "less random", "less easy_to_hard")
+_COST_COLUMNS = ("learners", "usable", "calls", "tokens", "seconds")
 
 
 def results_table(results: Results) -> str:
     """Return one table per track: gains and differences in points with 95% intervals."""
     tables = []
     for groups in SIZES:
-        entries = [one for one in results.entries if one.groups == groups]
+        entries = [entry for entry in results.entries if entry.groups == groups]
         if not entries:
             continue
-        plain = [one for one in entries if split_control(one.engineer)[0] is None]
-        plain.sort(key=lambda one: -sum(one.final) / len(one.final))
-        heads = (*_HEADS, *(f"less {prefix}" for prefix in CONTROLS), "", *_COSTS)
-        rows = [_row(results, one) for one in plain]
+        ranked = [entry for entry in entries if split_control_name(entry.engineer)[0] is None]
+        ranked.sort(key=lambda entry: -entry.rate)
+        heads = (*_RATE_COLUMNS, *(f"less {prefix}" for prefix in CONTROLS), "", *_COST_COLUMNS)
+        rows = [_table_row(results, entry) for entry in ranked]
         title = f"{groups} groups, {results.version}; points of valid rate with 95% intervals"
         tables.append(f"{title}\n{format_table(heads, rows, left=1)}")
     return "\n\n".join(tables)
 
 
-def _row(results: Results, one: Entry) -> tuple[str, ...]:
-    others = (BASELINE, "random", "easy_to_hard", *(f"{c}:{one.engineer}" for c in CONTROLS))
-    entries = [results.entry(other, one.groups) for other in others]
-    apart = [None if e is None or e is one else difference(one, e) for e in entries]
+def _table_row(results: Results, entry: Entry) -> tuple[str, ...]:
+    controls = [f"{prefix}:{entry.engineer}" for prefix in CONTROLS]
+    gains = []
+    for name in (BASELINE, "random", "easy_to_hard", *controls):
+        baseline = None if name == entry.engineer else results.entry(name, entry.groups)
+        gains.append("" if baseline is None else str(paired_difference(entry, baseline)))
     return (
-        one.engineer,
-        f"{100 * sum(one.final) / len(one.final):.1f}",
-        *("" if value is None else str(value) for value in apart),
-        verdict(results, one),
-        str(len(one.final)),
-        f"{100 * one.usable / max(one.designs, 1):.0f}%",
-        str(one.calls),
-        str(one.tokens),
-        f"{one.seconds:.1f}",
+        entry.engineer,
+        f"{100 * entry.rate:.1f}",
+        *gains,
+        verdict(results, entry),
+        str(len(entry.final)),
+        f"{100 * entry.usable / max(entry.designs, 1):.0f}%",
+        str(entry.calls),
+        str(entry.tokens),
+        f"{entry.seconds:.1f}",
     )
 
 
-def verdict(results: Results, one: Entry) -> str:
+def verdict(results: Results, entry: Entry) -> str:
     """Return whether an engineer uses the evidence, that is, beats its shuffled control."""
-    if one.engineer in BLIND:
+    if entry.engineer in EVIDENCE_FREE:
         return "blind"
-    shuffled = results.entry(f"shuffled:{one.engineer}", one.groups)
+    shuffled = results.entry(f"shuffled:{entry.engineer}", entry.groups)
     if shuffled is None:
         return "no control"
-    return "reads" if difference(one, shuffled).is_above_0 else NOT_READING
+    return "reads" if paired_difference(entry, shuffled).is_positive else NOT_READING
 
 
 def comparison_table(names: Sequence[str], files: Sequence[Results]) -> str:
-    """Return a table of gains over `fixed`, per file, and of the second file over the first.
+    """Return a table of the gains over `fixed` in two files, and of the second over the first.
 
     The files share their learners, so the last column is a paired difference.
     """
     rows = []
-    keys = dict.fromkeys((one.groups, one.engineer) for file in files for one in file.entries)
+    keys = dict.fromkeys((entry.groups, entry.engineer) for file in files for entry in file.entries)
     for groups, engineer in sorted(keys, key=lambda key: key[0]):
-        entries = [file.entry(engineer, groups) for file in files]
-        cells = [
-            "" if one is None or (fixed := file.entry(BASELINE, groups)) is None
-            else str(difference(one, fixed))
-            for one, file in zip(entries, files, strict=True)
-        ]  # fmt: skip
-        first, second = entries
-        apart = "" if first is None or second is None else str(difference(second, first))
-        rows.append((engineer, str(groups), *cells, apart))
+        first, second = (file.entry(engineer, groups) for file in files)
+        baselines = [file.entry(BASELINE, groups) for file in files]
+        pairs = [(first, baselines[0]), (second, baselines[1]), (second, first)]
+        gains = [
+            "" if entry is None or baseline is None else str(paired_difference(entry, baseline))
+            for entry, baseline in pairs
+        ]
+        rows.append((engineer, str(groups), *gains))
     return format_table(("engineer", "groups", *names, "second less first"), rows, left=1)

@@ -1,7 +1,8 @@
 """Simulate thousands of runs of engineers that are functions of features, in one JAX program.
 
-`FeatureEngineer` turns such a function into an engineer for real runs. A policy maps `Features` to
-a `Decision`; their arrays have trailing axes (G,) or (G, K) and any leading axes.
+Such a function, a policy, maps `Features` to a `Decision`. The arrays of both have trailing axes
+(G,) or (G, K) and any leading axes. `FeatureEngineer` turns a policy into an engineer for real
+runs.
 """
 
 from collections.abc import Callable
@@ -19,9 +20,9 @@ from engineer.bench.learners import (
 from engineer.context.view import StageView
 from engineer.domain import Domain
 from engineer.engineers.base import Task
-from engineer.engineers.computed import ComputedEngineer, by_group, make_configuration
+from engineer.engineers.computed import ComputedEngineer, make_configuration, ratios_by_group
 from engineer.space import Configuration
-from engineer.synthetic.learner import FALL, columns_of, fall_of, success_rates
+from engineer.synthetic.learner import MAX_FALL, compute_fall, configuration_arrays, success_rates
 
 
 class Features(NamedTuple):
@@ -32,14 +33,14 @@ class Features(NamedTuple):
     learnability: Any  # (..., G) mean p(1-p) in training, 0..0.25
     shares: Any  # (..., G) current shares, which sum to 1
     levels: Any  # (..., G, K) current knobs, as fractions of their ranges
-    progress: Any  # (..., 1) finished stages, as a fraction of all
+    progress: Any  # (..., 1) finished stages, as a fraction of all stages
 
 
 class Decision(NamedTuple):
     """The requested design, before rounding to feasible grid points."""
 
     weights: Any  # (..., G) >= 0, proportional to the shares
-    levels: Any  # (..., G, K) fractions of the ranges; clipped to 0..1
+    levels: Any  # (..., G, K) knobs as fractions of their ranges, not yet clipped to 0..1
 
 
 FeaturePolicy = Callable[[Features], Decision]
@@ -48,60 +49,74 @@ FeaturePolicy = Callable[[Features], Decision]
 class Grid(NamedTuple):
     """A space of configurations as arrays."""
 
-    units: int  # grid steps in 1
-    least: int  # minimum share of each group in grid steps
-    tops: np.ndarray  # int (K,): grid steps in each knob's range
-    nearest: np.ndarray  # float (G, tops[0] + 1, ..., tops[-1] + 1, K): nearest feasible levels
+    units: int  # number of grid steps in 1
+    min_units: int  # minimum share of each group in grid steps
+    ranges: np.ndarray  # int (K,): range of each knob in grid steps
+    nearest: np.ndarray  # float (G, ranges[0] + 1, ..., ranges[-1] + 1, K): nearest feasible levels
 
     def levels(self, steps: Any, xp: Any) -> Any:
         """Return the nearest feasible levels, float (..., G, K)."""
         groups, knobs = steps.shape[-2:]
-        place = (xp.arange(groups), *(steps[..., k] for k in range(knobs)))
-        return xp.asarray(self.nearest)[place]
+        index = (xp.arange(groups), *(steps[..., k] for k in range(knobs)))
+        return xp.asarray(self.nearest)[index]
 
 
-def grid_of(domain: Domain) -> Grid:
+def tabulate_grid(domain: Domain) -> Grid:
     """Tabulate the feasible knobs of a domain for all groups and grid points."""
     space = domain.space
-    tops = _tops(domain)
-    nearest = np.zeros((len(space.groups), *(tops + 1), len(tops)))
+    ranges = _knob_ranges(domain)
+    nearest = np.zeros((len(space.groups), *(ranges + 1), len(ranges)))
     for group, *steps in np.ndindex(*nearest.shape[:-1]):
         knobs = {k: space.from_units(n) for k, n in zip(space.difficulty_knobs, steps, strict=True)}
-        made = domain.nearest_or_same(space.groups[group], {space.share: 1.0, **knobs})
-        nearest[group, *steps] = [made[k] / (space.maximum(k) or 1.0) for k in knobs]
-    return Grid(space.units, space.to_units(space.min_share), tops, nearest)
+        feasible = domain.nearest_or_same(space.groups[group], {space.share: 1.0, **knobs})
+        nearest[group, *steps] = [feasible[k] / (space.maximum(k) or 1.0) for k in knobs]
+    return Grid(space.units, space.to_units(space.min_share), ranges, nearest)
 
 
-def _tops(domain: Domain) -> np.ndarray:
+def _knob_ranges(domain: Domain) -> np.ndarray:
     space = domain.space
     return np.array([space.to_units(space.maximum(knob)) for knob in space.difficulty_knobs])
 
 
-def split_units(weights: Any, units: int, least: int, xp: Any = np) -> Any:
-    """Split grid steps in proportion to weights (..., G) >= 0 by largest remainder, (..., G).
+def split_units(weights: Any, units: int, min_units: int, xp: Any = np) -> Any:
+    """Split grid steps among groups by the largest-remainder method.
 
-    Each group gets `least` steps, and the rest is split.
+    Args:
+        weights: Float (..., G), >= 0.
+        units: Number of grid steps.
+        min_units: Grid steps that each group gets in any case; the others are split.
+        xp: The array module, NumPy or `jax.numpy`.
+
+    Returns:
+        Grid steps (..., G), which sum to `units`.
     """
     weights = xp.maximum(weights, 0.0) + 1e-9
-    free = units - weights.shape[-1] * least
+    free = units - weights.shape[-1] * min_units
     parts = free * weights / xp.sum(weights, axis=-1, keepdims=True)
-    whole = xp.floor(parts + 1e-6)
-    missing = free - xp.sum(whole, axis=-1, keepdims=True)
-    order = xp.argsort(whole - parts, axis=-1, stable=True)
+    floors = xp.floor(parts + 1e-6)
+    missing = free - xp.sum(floors, axis=-1, keepdims=True)
+    order = xp.argsort(floors - parts, axis=-1, stable=True)
     rank = xp.argsort(order, axis=-1, stable=True)
-    return least + whole + (rank < missing)
+    return min_units + floors + (rank < missing)
 
 
-def knob_steps(levels: Any, tops: np.ndarray, xp: Any = np) -> Any:
+def round_levels(levels: Any, ranges: np.ndarray, xp: Any = np) -> Any:
     """Round levels (..., G, K) to integer grid steps within the ranges."""
-    return xp.clip(xp.floor(levels * tops + 0.5), 0, tops).astype(int)
+    return xp.clip(xp.floor(levels * ranges + 0.5), 0, ranges).astype(int)
 
 
 def play_policy(policy: FeaturePolicy, learners: Learners, grid: Grid) -> Any:
-    """Return the true valid rates before and after each stage, float (N, S + 1).
+    """Run a policy on simulated learners. Can be jitted and vmapped.
 
-    Can be jitted and vmapped. Results agree with `engineer.bench.play.play` up to float32,
-    including rollbacks.
+    The results, including rollbacks, agree with `engineer.bench.play.play` up to float32.
+
+    Args:
+        policy: Maps features to a decision, with JAX arrays.
+        learners: N learners.
+        grid: The space of configurations of the learners' domain.
+
+    Returns:
+        The true valid rate at the start and after each stage, float (N, S + 1).
     """
     import jax
     import jax.numpy as jnp
@@ -110,57 +125,53 @@ def play_policy(policy: FeaturePolicy, learners: Learners, grid: Grid) -> Any:
     learners = jax.tree.map(jnp.asarray, learners)
     count, groups = learners.count[:, None], learners.skill.shape[1]
 
-    def seen(skill: Any, normals: Any) -> tuple[Any, Any]:
+    def validate(skill: Any, normals: Any) -> tuple[Any, Any]:
+        """Return the true and the measured valid rates, float (N, G)."""
         rates = validation_rates(learners, skill, xp)
         return rates, valid_answers(count, rates, normals[..., 0], xp) / count
 
-    def stage(state: Any, inputs: Any) -> tuple[Any, Any]:
-        skill, before, now, earlier = state
+    def run_stage(state: Any, inputs: Any) -> tuple[Any, Any]:
+        skill, before, (shares, levels), (old_shares, old_levels) = state
         number, drift, validated, uniformity = inputs
-        p = success_rates(skill, learners.cost, now[1], xp)
-        skill = trained_skill(learners, skill, now[0], now[1], drift, xp)
-        rates, valid = seen(skill, validated)
-        was, ends = (xp.sum(side * count, axis=-1) for side in (before, valid))
-        fallen = fall_of(was, ends, learners.count * groups, xp)[:, None] > FALL
-        shares = xp.where(fallen, earlier[0], now[0])
-        levels = xp.where(fallen[..., None], earlier[1], now[1])
+        p = success_rates(skill, learners.cost, levels, xp)
+        skill = trained_skill(learners, skill, shares, levels, drift, xp)
+        rates, valid = validate(skill, validated)
+        valid_before, valid_after = (xp.sum(rate * count, axis=-1) for rate in (before, valid))
+        fall = compute_fall(valid_before, valid_after, learners.count * groups, xp)
+        has_fallen = fall[:, None] > MAX_FALL
+        shares = xp.where(has_fallen, old_shares, shares)
+        levels = xp.where(has_fallen[..., None], old_levels, levels)
         progress = xp.full((len(skill), 1), 1.0) * number / stages
         learnability = p * (1.0 - p) * uniformity
-        features = Features(valid, valid - before, learnability, shares, levels, progress)
-        asked = policy(features)
+        decision = policy(Features(valid, valid - before, learnability, shares, levels, progress))
         design = (
-            split_units(asked.weights, grid.units, grid.least, xp) / grid.units,
-            grid.levels(knob_steps(asked.levels, grid.tops, xp), xp),
+            split_units(decision.weights, grid.units, grid.min_units, xp) / grid.units,
+            grid.levels(round_levels(decision.levels, grid.ranges, xp), xp),
         )
         return (skill, valid, design, (shares, levels)), xp.mean(rates, axis=-1)
 
-    first = (learners.shares, learners.levels)
-    rates, valid = seen(learners.skill, learners.validated[:, 0])
-    inputs = (
-        xp.arange(1, stages + 1),
-        *(
-            xp.moveaxis(one, 1, 0)
-            for one in (learners.drift, learners.validated[:, 1:], learners.uniformity)
-        ),
-    )
-    _, after = jax.lax.scan(stage, (learners.skill, valid, first, first), inputs)
+    initial = (learners.shares, learners.levels)
+    rates, valid = validate(learners.skill, learners.validated[:, 0])
+    noise = (learners.drift, learners.validated[:, 1:], learners.uniformity)
+    inputs = (xp.arange(1, stages + 1), *(xp.moveaxis(array, 1, 0) for array in noise))
+    _, after = jax.lax.scan(run_stage, (learners.skill, valid, initial, initial), inputs)
     return xp.concatenate([xp.mean(rates, axis=-1)[:, None], after.T], axis=1)
 
 
-def features_of(view: StageView) -> Features:
+def extract_features(view: StageView) -> Features:
     """Return the features of a view, float arrays without leading axes.
 
-    Groups without validation answers get the valid rate 0.5 and trend 0; groups without training
-    get the p(1-p) of their valid rate.
+    Groups without validation answers have a valid rate of 0.5 and a trend of 0. Groups without
+    training have the p(1-p) of their valid rate.
     """
     groups, training = view.domain.space.groups, view.evidence.training
     rates, measured = view.evidence.valid_rates(), training.learnability if training else {}
     valid = np.array([rates.get(group, 0.5) for group in groups])
     before = np.array([view.valid_before.get(g, p) for g, p in zip(groups, valid, strict=True)])
     learnability = [measured.get(g, p * (1 - p)) for g, p in zip(groups, valid, strict=True)]
-    shares, levels = columns_of(view.domain.space, view.current)
-    ended, left = view.evidence.stage, view.stages_left or 0
-    progress = np.array([ended / max(ended + left, 1)])
+    shares, levels = configuration_arrays(view.domain.space, view.current)
+    finished = view.evidence.stage
+    progress = np.array([finished / max(finished + (view.stages_left or 0), 1)])
     return Features(valid, valid - before, np.array(learnability), shares, levels, progress)
 
 
@@ -173,13 +184,13 @@ class FeatureEngineer(ComputedEngineer):
 
     def _configuration(self, task: Task) -> Configuration:
         domain, space = task.view.domain, task.view.domain.space
-        asked = Decision(*map(np.asarray, self.policy(features_of(task.view))))
-        units = split_units(asked.weights, space.units, space.to_units(space.min_share))
-        steps = knob_steps(asked.levels, _tops(domain)).tolist()
+        decision = Decision(*map(np.asarray, self.policy(extract_features(task.view))))
+        units = split_units(decision.weights, space.units, space.to_units(space.min_share))
+        steps = round_levels(decision.levels, _knob_ranges(domain)).tolist()
         knobs = {
             group: {
                 k: space.from_units(n) for k, n in zip(space.difficulty_knobs, row, strict=True)
             }
             for group, row in zip(space.groups, steps, strict=True)
         }
-        return make_configuration(domain, by_group(space, units.astype(int).tolist()), knobs)
+        return make_configuration(domain, ratios_by_group(space, units.astype(int).tolist()), knobs)

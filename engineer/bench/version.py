@@ -24,7 +24,7 @@ class Track:
     domain: Domain
 
     def learners(self, count: int) -> Learners:
-        """Return the first learners of the track; raises as `draw_learners`."""
+        """Return the first `count` learners of the track; raises as `draw_learners`."""
         return draw_learners(Prior(), self.domain, count, STAGES, (_SEED, self.groups))
 
 
@@ -32,10 +32,10 @@ def track(groups: int) -> Track:
     """Return the track of `v1` with the given number of groups.
 
     Raises:
-        ValueError: There is no such track.
+        ValueError: `groups` is not 2, 4 or 8.
     """
     if groups not in SIZES:
-        raise ValueError(f"groups: got {groups}, allowed are {', '.join(map(str, SIZES))}")
+        raise ValueError(f"groups must be one of {', '.join(map(str, SIZES))}, got {groups}")
     bounds = Bounds(
         sizes=SIZES[groups], max_hole_ratio=0.4, max_wait_ratio=0.6, min_share=0.05, edit_steps=3
     )

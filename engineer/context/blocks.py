@@ -73,7 +73,7 @@ def _groups(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
     values = space.knobs_of(view.current)
     rows = []
     for group in space.groups:
-        row = {space.group_label: domain.called(group)}
+        row = {space.group_label: domain.group_name(group)}
         row |= {knob: number_text(value) for knob, value in values[group].items()}
         if history:
             row["valid before"] = _share(view.valid_before.get(group))
@@ -197,7 +197,7 @@ def _tally_line(domain: Domain, group: str, tally: Tally) -> str:
         if term.key in tally.scores
     ]
     return (
-        f"- {domain.called(group)}: {tally.valid} of {tally.count} valid"
+        f"- {domain.group_name(group)}: {tally.valid} of {tally.count} valid"
         f"{''.join(scores)}. Failures: {', '.join(failures) or 'none'}."
     )
 
@@ -209,9 +209,8 @@ def _case_line(domain: Domain, case: FailedCase) -> str:
     text = "; ".join(quote(fact, CASE_LIMIT)[1:-1] for fact in case.facts)
     if not text:
         text = f"the answer ends in {quote(case.completion, CASE_LIMIT, end=True)}"
-    return (
-        f"- {domain.called(case.group)}, {domain.failure(case.failure).name}{when}{where}: {text}."
-    )
+    group, failure = domain.group_name(case.group), domain.failure_term(case.failure).name
+    return f"- {group}, {failure}{when}{where}: {text}."
 
 
 def _environment_statistics(view: StageView, detail: Detail, blocks: Collection[str]) -> str:
@@ -226,7 +225,7 @@ def _environment_statistics(view: StageView, detail: Detail, blocks: Collection[
             for term in domain.statistics
             if term.key in values
         ]
-        lines.append(f"- {domain.called(group)}: {', '.join(parts)}.")
+        lines.append(f"- {domain.group_name(group)}: {', '.join(parts)}.")
     return "\n".join(lines)
 
 
@@ -278,12 +277,12 @@ def _past_stage(domain: Domain, past: StageHistory) -> list[dict[str, str]]:
     for group, knobs in past.configuration.values().items():
         shares = past.failures_before.get(group, {})
         largest = max(shares, key=lambda key: shares[key], default="")
-        failure = domain.failure(largest).name if shares.get(largest) else "none"
+        failure = domain.failure_term(largest).name if shares.get(largest) else "none"
         rows.append(
             {
                 "stage": str(past.stage),
                 "configuration": past.decision.replace("_", " "),
-                domain.space.group_label: domain.called(group),
+                domain.space.group_label: domain.group_name(group),
                 **{knob: number_text(value) for knob, value in knobs.items()},
                 "valid before": _share(past.valid_before.get(group)),
                 "valid after": _share(past.valid_after.get(group)),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from engineer.engineers.adaptive import LearnabilityEngineer, SecBanditEngineer
 from engineer.engineers.base import Engineer
-from engineer.engineers.controls import CONTROL_NAMES, split_control
+from engineer.engineers.controls import CONTROL_NAMES, split_control_name
 from engineer.engineers.learned import learned_engineer
 from engineer.engineers.plans import EasyToHardEngineer, FixedEngineer, RandomEngineer
 from engineer.engineers.rule import RuleEngineer
@@ -54,7 +54,7 @@ def scripted_engineer(name: str, run: RunSettings) -> Engineer:
     Raises:
         ValueError: the name is unknown; the message lists the allowed names.
     """
-    control, plain = split_control(name)
+    control, plain = split_control_name(name)
     if plain not in SCRIPTED:
         allowed = f"{', '.join(SCRIPTED)}, each also as {CONTROL_NAMES}"
         meant = did_you_mean(plain, SCRIPTED)

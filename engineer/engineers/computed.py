@@ -25,7 +25,7 @@ class ComputedEngineer(ABC):
 
 
 def valid_rates(view: StageView) -> dict[str, float | None]:
-    """Return the valid rate of each group, None without validation answers."""
+    """Return the valid rate of each group; None without validation answers."""
     rates = view.evidence.valid_rates()
     return {group: rates.get(group) for group in view.domain.space.groups}
 
@@ -35,54 +35,52 @@ def variance(rate: float) -> float:
     return rate * (1.0 - rate)
 
 
-def split_data(
+def split_shares(
     weights: Mapping[str, float | None], view: StageView, floor: float = 0.0
 ) -> dict[str, float]:
     """Return shares on the grid in proportion to weights.
 
-    Groups with unknown weights get the mean of the others. If no weight is positive, the current
-    shares are kept. Each group gets at least the larger of `min_share` and the floor, as far as the
-    sum allows; a floor above 0 is at least one grid step.
+    Args:
+        weights: The weight of each group, >= 0. Unknown weights (None) become the mean of the
+            others. If no weight is positive, the current shares are kept.
+        view: The results of the run so far.
+        floor: Minimum share of each group in addition to `min_share`, reduced if the floors of all
+            groups exceed 1. A floor above 0 is at least one grid step.
+
+    Returns:
+        The share of each group, which sum to 1.
     """
     space = view.domain.space
     values = [weight for weight in weights.values() if weight is not None]
     mean = math.fsum(values) / len(values) if values else 0.0
     targets = [mean if (w := weights[group]) is None else w for group in space.groups]
     if not math.fsum(targets) > 0.0:
-        before = space.knobs_of(view.current)
-        targets = [before[group][space.share] for group in space.groups]
-    least = space.to_units(space.min_share)
+        current = space.knobs_of(view.current)
+        targets = [current[group][space.share] for group in space.groups]
+    minimum = space.to_units(space.min_share)
     if floor > 0.0:
-        least = max(least, min(max(1, space.to_units(floor)), space.units // len(space.groups)))
-    return by_group(space, apportion(targets, space.units, least))
+        equal_share = space.units // len(space.groups)
+        minimum = max(minimum, min(max(1, space.to_units(floor)), equal_share))
+    return ratios_by_group(space, apportion(targets, space.units, minimum))
 
 
-def by_group(space: KnobSpace, steps: Sequence[int]) -> dict[str, float]:
-    """Convert grid steps to ratios by group."""
+def ratios_by_group(space: KnobSpace, steps: Sequence[int]) -> dict[str, float]:
+    """Return grid steps as ratios by group."""
     return {group: space.from_units(n) for group, n in zip(space.groups, steps, strict=True)}
 
 
-def moved_knobs(view: StageView, steps: Mapping[str, int]) -> dict[str, dict[str, float]]:
+def move_knobs(view: StageView, edits: Mapping[str, int]) -> dict[str, dict[str, float]]:
     """Return the current difficulty knobs, moved by a number of edits per group."""
     space = view.domain.space
-    before = space.knobs_of(view.current)
-    return {
-        group: {
-            knob: space.moved(knob, before[group][knob], steps.get(group, 0) * space.edit_steps)
+    current = space.knobs_of(view.current)
+    knobs: dict[str, dict[str, float]] = {}
+    for group in space.groups:
+        change = edits.get(group, 0) * space.edit_steps
+        knobs[group] = {
+            knob: space.move_knob(knob, current[group][knob], change)
             for knob in space.difficulty_knobs
         }
-        for group in space.groups
-    }
-
-
-def compose_configuration(
-    view: StageView,
-    shares: Mapping[str, float],
-    knobs: Mapping[str, Mapping[str, float]] | None = None,
-) -> Configuration:
-    """Return a configuration with shares and difficulty knobs by group; None: current knobs."""
-    knobs = moved_knobs(view, {}) if knobs is None else knobs
-    return make_configuration(view.domain, shares, knobs)
+    return knobs
 
 
 def make_configuration(

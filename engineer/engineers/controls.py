@@ -13,27 +13,27 @@ from engineer.synthetic.simulated_run import simulated_run
 
 T = TypeVar("T")
 
-_SHUFFLING, _SIMULATION = 1, 2
-"""Make random draws here independent of draws by the inner engineer from the same seed."""
+_SHUFFLE_STREAM, _SIMULATION_STREAM = 1, 2
+"""Numbers of random streams that are independent of the draws of the inner engineer."""
 
-_BY_GROUP = ("valid_before", "valid_after", "failures_before")
+_GROUP_FIELDS = ("valid_before", "valid_after", "failures_before")
 """The fields of `StageHistory` with values by group."""
 
 
-def simulate(view: StageView, seed: int) -> StageView:
-    """Replace the evidence of a view by that of a simulated run with the given seed >= 0."""
+def simulate_evidence(view: StageView, seed: int) -> StageView:
+    """Replace the evidence of a view by the evidence of a simulated run with a seed >= 0."""
     counts = [tally.count for tally in view.evidence.validation.values() if tally.count]
-    answers = (min(counts), max(counts)) if counts else (16, 256)
-    rng = np.random.default_rng([seed, _SIMULATION])
-    simulated = simulated_run(rng, view.domain, len(view.history) + 1, counts=answers)[-1]
+    limits = (min(counts), max(counts)) if counts else (16, 256)
+    rng = np.random.default_rng([seed, _SIMULATION_STREAM])
+    simulated = simulated_run(rng, view.domain, len(view.history) + 1, counts=limits)[-1]
     changes = {"stage": view.evidence.stage, "environment": view.evidence.environment}
     if view.evidence.training is None:
         changes["training"] = None
     history = tuple(
         past.model_copy(
-            update={"summary": ""} | {field: getattr(other, field) for field in _BY_GROUP}
+            update={"summary": ""} | {field: getattr(source, field) for field in _GROUP_FIELDS}
         )
-        for past, other in zip(view.history, simulated.history, strict=True)
+        for past, source in zip(view.history, simulated.history, strict=True)
     )
     return replace(
         view,
@@ -44,48 +44,48 @@ def simulate(view: StageView, seed: int) -> StageView:
     )
 
 
-def shuffle(view: StageView, seed: int) -> StageView:
-    """Permute the evidence of a view across groups, without fixed points (if two or more)."""
+def shuffle_evidence(view: StageView, seed: int) -> StageView:
+    """Permute the evidence of a view by a random cycle through all groups."""
     evidence, training = view.evidence, view.evidence.training
     learnability = training.learnability if training else {}
     rollouts = training.rollouts if training else {}
     signals = training.signals if training else {}
-    by_group: list[Mapping[str, Any]] = [evidence.validation, evidence.environment, learnability]
-    by_group += [rollouts, signals, view.valid_before, view.taken_back]
-    for field in _BY_GROUP:
-        by_group += [getattr(past, field) for past in view.history]
-    groups = list(dict.fromkeys(chain(view.domain.space.groups, *by_group)))
-    order = np.random.default_rng([seed, _SHUFFLING]).permutation(len(groups)).tolist()
+    mappings: list[Mapping[str, Any]] = [evidence.validation, evidence.environment, learnability]
+    mappings += [rollouts, signals, view.valid_before, view.taken_back]
+    for field in _GROUP_FIELDS:
+        mappings += [getattr(past, field) for past in view.history]
+    groups = list(dict.fromkeys(chain(view.domain.space.groups, *mappings)))
+    order = np.random.default_rng([seed, _SHUFFLE_STREAM]).permutation(len(groups)).tolist()
     cycle = zip(order, order[1:] + order[:1], strict=True)
-    shown_as = {groups[source]: groups[target] for source, target in cycle}
+    new_groups = {groups[source]: groups[target] for source, target in cycle}
 
-    def renamed(values: Mapping[str, T]) -> dict[str, T]:
-        moved = {shown_as[group]: value for group, value in values.items()}
-        return {group: moved[group] for group in groups if group in moved}
+    def permute(values: Mapping[str, T]) -> dict[str, T]:
+        permuted = {new_groups[group]: value for group, value in values.items()}
+        return {group: permuted[group] for group in groups if group in permuted}
 
     changes = {
-        "validation": renamed(evidence.validation),
-        "environment": renamed(evidence.environment),
+        "validation": permute(evidence.validation),
+        "environment": permute(evidence.environment),
         "training": training
         and training.model_copy(
             update={
-                "learnability": renamed(learnability),
-                "rollouts": renamed(rollouts),
-                "signals": renamed(signals),
+                "learnability": permute(learnability),
+                "rollouts": permute(rollouts),
+                "signals": permute(signals),
             }
         ),
         "failed_cases": (),
     }
     history = tuple(
-        past.model_copy(update={field: renamed(getattr(past, field)) for field in _BY_GROUP})
+        past.model_copy(update={field: permute(getattr(past, field)) for field in _GROUP_FIELDS})
         for past in view.history
     )
     return replace(
         view,
         evidence=evidence.model_copy(update=changes),
         history=history,
-        valid_before=renamed(view.valid_before),
-        taken_back=renamed(view.taken_back),
+        valid_before=permute(view.valid_before),
+        taken_back=permute(view.taken_back),
     )
 
 
@@ -94,7 +94,7 @@ class AlteredEvidence:
     """Base class of controls that ask another engineer about altered evidence.
 
     The seed (>= 0) of the task's first attempt determines the alteration. Controls write no notes,
-    because the inner engineer's notes would describe the true evidence.
+    because notes of the inner engineer would describe the true evidence.
     """
 
     prefix: ClassVar[str]
@@ -111,17 +111,17 @@ class AlteredEvidence:
         raise NotImplementedError
 
     def propose(self, task: Task) -> Proposal:
-        """Ask about the altered view; raise `ValueError` if the task can't rebuild its prompt."""
-        return self.inner.propose(self._altered(task))
+        """Ask about the altered view; raise `ValueError` if `task.rebuild` is None."""
+        return self.inner.propose(self._alter(task))
 
     def altered_task(self, task: Task) -> Task:
-        """Return the task with its evidence altered; raises as `propose`."""
-        task = self._altered(task)
+        """Return the task that the inner engineer answers; raises as `propose`."""
+        task = self._alter(task)
         return self.inner.altered_task(task) if isinstance(self.inner, ControlEngineer) else task
 
-    def _altered(self, task: Task) -> Task:
+    def _alter(self, task: Task) -> Task:
         if task.rebuild is None:
-            raise ValueError(f"task.rebuild: got None, a {self.prefix} engineer needs a function")
+            raise ValueError(f"task.rebuild must be a function for {self.name}, got None")
         view = self.altered_view(task.view, task.first_seed)
         return replace(task, view=view, context=task.rebuild(view))
 
@@ -130,40 +130,41 @@ class AlteredEvidence:
 class ShuffledEngineer(AlteredEvidence):
     """Asks another engineer about evidence that is permuted across groups.
 
-    One random cycle through all groups assigns each group the evidence of another one: tallies,
+    A random cycle through all groups assigns to each group the evidence of another group: tallies,
     slices, environment statistics, learnability, and rates in the history. Failed cases are
-    omitted, because an instance reveals its group. Configurations, totals, times of failures and
-    notes do not change. An engineer that performs as well with this control does not use the
-    assignment of evidence to groups.
+    omitted, because an instance reveals its group. Configurations, totals and notes do not change.
+    An engineer that performs equally well with permuted evidence does not use the assignment of
+    evidence to groups.
     """
 
     prefix: ClassVar[str] = "shuffled"
-    altered_view = staticmethod(shuffle)
+    altered_view = staticmethod(shuffle_evidence)
 
 
 @dataclass(frozen=True)
 class SimulatedEngineer(AlteredEvidence):
     """Asks another engineer about the evidence of a simulated run.
 
-    If all groups need the same changes, a permutation has no effect; this control replaces all
-    evidence instead. Validation, training and the rates of the history come from a simulated run
-    (`engineer.synthetic`) with the same numbers of stages and answers. Configurations, environment
-    statistics and notices do not change; slices, failed cases, times of failures and notes are
-    omitted. An engineer that performs as well with this control does not use the evidence.
+    A permutation has no effect if all groups need the same changes. This control therefore replaces
+    validation, training and the rates of the history by those of a simulated run
+    (`engineer.synthetic`) with the same number of stages and similar numbers of answers.
+    Configurations, environment statistics and notices do not change. Slices, failed cases and notes
+    are omitted. An engineer that performs equally well with simulated evidence does not use the
+    evidence.
     """
 
     prefix: ClassVar[str] = "simulated"
-    altered_view = staticmethod(simulate)
+    altered_view = staticmethod(simulate_evidence)
 
 
 CONTROLS: dict[str, type[AlteredEvidence]] = {
     control.prefix: control for control in (ShuffledEngineer, SimulatedEngineer)
 }
-"""Controls by the prefix of an engineer's name."""
+"""Maps prefixes of engineers' names to controls."""
 CONTROL_NAMES = ", ".join(f"{prefix}:NAME" for prefix in CONTROLS)
 
 
-def split_control(name: str) -> tuple[type[AlteredEvidence] | None, str]:
+def split_control_name(name: str) -> tuple[type[AlteredEvidence] | None, str]:
     """Split a name such as `shuffled:rule` into its control, or None, and the inner name."""
-    prefix, colon, rest = name.partition(":")
-    return (CONTROLS[prefix], rest) if colon and prefix in CONTROLS else (None, name)
+    prefix, colon, inner = name.partition(":")
+    return (CONTROLS[prefix], inner) if colon and prefix in CONTROLS else (None, name)

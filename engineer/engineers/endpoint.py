@@ -82,7 +82,7 @@ class ChatClient:
         except openai.APITimeoutError:
             problem, tokens = f"no answer within {self.timeout:g} s", max_tokens
         except openai.APIStatusError as error:
-            detail = stated_message(error.response.content)
+            detail = read_error_message(error.response.content)
             problem = f"HTTP {error.status_code}" + (f": {detail}" if detail else "")
         except openai.APIConnectionError as error:
             problem = f"{type(error.__cause__).__name__}: {error.__cause__}"
@@ -169,7 +169,7 @@ class _BoundedClient(httpx2.Client):
         )
 
 
-def stated_message(body: bytes) -> str:
+def read_error_message(body: bytes) -> str:
     """Return the message in a JSON error body, or "".
 
     Unparsable bodies are ignored, because they may repeat the API key in another encoding.

@@ -85,7 +85,7 @@ class LanguageModelEngineer(TextEngineer):
     reasoning_tokens: int = 0  # maximum length of the reasoning before the answer; 0: none
 
 
-def close_reasoning(reasoning: str) -> str:
+def make_reasoning_suffix(reasoning: str) -> str:
     """Return the text to insert between a model's reasoning and its configuration.
 
     It closes a thinking block that the reasoning leaves open.

@@ -1,6 +1,6 @@
 """Baseline engineers that ignore the evidence.
 
-They assume that groups are ordered from easiest to hardest.
+Groups must be ordered from easiest to hardest.
 """
 
 from dataclasses import dataclass
@@ -11,10 +11,9 @@ from engineer.domain import Domain
 from engineer.engineers.base import Task
 from engineer.engineers.computed import (
     ComputedEngineer,
-    by_group,
-    compose_configuration,
     make_configuration,
-    split_data,
+    ratios_by_group,
+    split_shares,
 )
 from engineer.space import Configuration, apportion
 
@@ -38,7 +37,9 @@ def random_configuration(rng: np.random.Generator, domain: Domain) -> Configurat
     """
     space = domain.space
     weights = rng.dirichlet([1.0] * len(space.groups)).tolist()
-    shares = by_group(space, apportion(weights, space.units, space.to_units(space.min_share)))
+    shares = ratios_by_group(
+        space, apportion(weights, space.units, space.to_units(space.min_share))
+    )
     knobs = {
         group: {
             knob: space.from_units(int(rng.integers(space.to_units(space.maximum(knob)) + 1)))
@@ -53,7 +54,7 @@ def random_configuration(rng: np.random.Generator, domain: Domain) -> Configurat
 class RandomEngineer(ComputedEngineer):
     """Draws a random configuration; see `random_configuration`."""
 
-    seed: int | None = None  # seed >= 0 of all draws; None: the seed of each task
+    seed: int | None = None  # >= 0: the same draw for all tasks; None: a draw by the task's seed
     name: str = "random"
 
     def _configuration(self, task: Task) -> Configuration:
@@ -65,25 +66,23 @@ class RandomEngineer(ComputedEngineer):
 class EasyToHardEngineer(ComputedEngineer):
     """Follows a hand-made curriculum (Bengio et al. 2009) that is linear in the stage.
 
-    Stage k of K has progress t = (k-1)/(K-1), or 1 if K = 1. Every difficulty knob is t times its
-    maximum. The data is centred at position t(G-1) among the G groups, interpolated linearly
-    between neighbours, with at least `min_share` per group.
-
-    Stages after the last one have progress 1. With K = 1, all stages do (`hard_only`).
+    Stage k of K has progress t = (k-1)/(K-1), at most 1. Every difficulty knob is t times its
+    maximum. The data is centred at position t(G-1) among the G groups and interpolated linearly
+    between neighbours, with at least `min_share` per group. If K = 1, t is 1 (`hard_only`).
     """
 
     stages: int  # K, the number of trained stages, at least 1; the first is number 1
     name: str = "easy_to_hard"
 
     def _configuration(self, task: Task) -> Configuration:
-        past = task.view.evidence.stage
-        progress = min(past / (self.stages - 1), 1.0) if self.stages > 1 else 1.0
-        space = task.view.domain.space
-        place = progress * (len(space.groups) - 1)
-        weights = {group: max(0.0, 1.0 - abs(i - place)) for i, group in enumerate(space.groups)}
-        hard = {
+        finished = task.view.evidence.stage
+        progress = min(finished / (self.stages - 1), 1.0) if self.stages > 1 else 1.0
+        domain, space = task.view.domain, task.view.domain.space
+        centre = progress * (len(space.groups) - 1)
+        weights = {group: max(0.0, 1.0 - abs(i - centre)) for i, group in enumerate(space.groups)}
+        knobs = {
             knob: space.from_units(space.to_units(progress * space.maximum(knob)))
             for knob in space.difficulty_knobs
         }
-        knobs = dict.fromkeys(space.groups, hard)
-        return compose_configuration(task.view, split_data(weights, task.view), knobs)
+        shares = split_shares(weights, task.view)
+        return make_configuration(domain, shares, dict.fromkeys(space.groups, knobs))

@@ -93,7 +93,7 @@ class DesignAtlas(FrozenModel):
         """The number of answers in all cells."""
         return self.answers * self.count
 
-    def expected(self, configuration: Configuration) -> float | None:
+    def expected_learnability(self, configuration: Configuration) -> float | None:
         """Return the mean of p(1-p) over the instances of a configuration.
 
         The result is None if the configuration uses unknown groups or cells without boards.

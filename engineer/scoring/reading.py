@@ -15,9 +15,9 @@ from engineer.domain import Domain
 from engineer.edits import EditError, Edits, edits_text, read_edits
 from engineer.engineers.rule import teacher_edits
 from engineer.space import FrozenModel
-from engineer.synthetic import FACTS, Fact, synthetic_readouts, with_fact_of
+from engineer.synthetic import FACTS, Fact, replace_fact, synthetic_readouts
 
-READS_FROM = 0.9
+MIN_FLIP_RATE = 0.9
 """Minimum share of flipped edits for a model to count as reading a fact."""
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -68,7 +68,7 @@ class ReadingReport(FrozenModel):
         return tuple(
             effect.fact
             for effect in self.facts
-            if effect.flip_rate is not None and effect.flip_rate < READS_FROM
+            if effect.flip_rate is not None and effect.flip_rate < MIN_FLIP_RATE
         )
 
     @property
@@ -112,7 +112,7 @@ class ReadingSet:
     swapped: dict[Fact, tuple[Readout, ...]]  # in the order of `plain`
 
 
-def reading_set(domain: Domain, count: int, seed: int) -> ReadingSet:
+def make_reading_set(domain: Domain, count: int, seed: int) -> ReadingSet:
     """Draw `count` stages of simulated runs with all blocks, and their variants."""
     rng = np.random.default_rng(seed)
     readouts: list[Readout] = []
@@ -121,7 +121,7 @@ def reading_set(domain: Domain, count: int, seed: int) -> ReadingSet:
     plain, others = readouts[:count], readouts[count : 2 * count]
     swapped = {
         fact: tuple(
-            with_fact_of(one, other, fact) for one, other in zip(plain, others, strict=True)
+            replace_fact(one, other, fact) for one, other in zip(plain, others, strict=True)
         )
         for fact in FACTS
     }

@@ -4,10 +4,10 @@ from engineer.synthetic.examples import (
     FACTS,
     DesignExample,
     Fact,
-    contrasting_readout,
     design_example,
+    make_contrasting_readout,
+    replace_fact,
     synthetic_readouts,
-    with_fact_of,
 )
 from engineer.synthetic.simulated_run import simulated_run
 
@@ -15,8 +15,8 @@ __all__ = [
     "FACTS",
     "DesignExample",
     "Fact",
-    "contrasting_readout",
     "design_example",
+    "make_contrasting_readout",
     "simulated_run",
 ]
-__all__ += ["synthetic_readouts", "with_fact_of"]
+__all__ += ["replace_fact", "synthetic_readouts"]

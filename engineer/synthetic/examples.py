@@ -1,7 +1,7 @@
-"""Compact contexts with the rule's edits, and pairs that differ in one fact and in the answer.
+"""Compact contexts with the rule's edits, and contrasting pairs of them.
 
-A model can imitate most edits without reading most of its context. Pairs reward reading: one fact
-about all groups differs between the two contexts, and so does the rule's answer.
+A model can imitate most edits without reading most of its context. Contrasting pairs reward
+reading: the two contexts differ in one fact about all groups, and the rule's answers differ too.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ FACTS: tuple[Fact, ...] = get_args(Fact)
 _BLOCKS: tuple[BlockName, ...] = ("failure_breakdown", "training_details", "history")
 _BLOCK_DROP_PROBABILITY = 0.1
 _REFUSAL_PROBABILITY = 0.1
-_TRIES = 12
+_MAX_DRAWS = 12
 
 
 class DesignExample(NamedTuple):
@@ -35,7 +35,7 @@ class DesignExample(NamedTuple):
 
 
 def design_example(readout: Readout, domain: Domain) -> DesignExample:
-    """Return a readout as text, with the rule's answer."""
+    """Return the text of a readout with the rule's answer."""
     return DesignExample(
         symbols_text(readout, domain), edits_text(teacher_edits(readout, domain), domain)
     )
@@ -49,7 +49,15 @@ def synthetic_readouts(
     stages: int = 4,
     counts: tuple[int, int] = (16, 256),
 ) -> list[Readout]:
-    """Return the readouts of simulated runs, some with omitted blocks or a rejected answer."""
+    """Return readouts of simulated runs, some with omitted blocks or after a rejected answer.
+
+    Args:
+        rng: The random generator.
+        domain: The environment.
+        runs: Number of simulated runs.
+        stages: Maximum number of stages per run.
+        counts: Minimum and maximum number of validation answers per group.
+    """
     readouts = []
     for _ in range(runs):
         for view in simulated_run(rng, domain, int(rng.integers(1, stages + 1)), counts=counts):
@@ -59,28 +67,28 @@ def synthetic_readouts(
     return readouts
 
 
-def with_fact_of(readout: Readout, other: Readout, fact: Fact) -> Readout:
-    """Return a readout with one fact of every group taken from another readout."""
+def replace_fact(readout: Readout, source: Readout, fact: Fact) -> Readout:
+    """Replace one fact of every group by the same fact of another readout."""
     groups = {
-        group: replace(row, **{fact: getattr(other.groups[group], fact)})
+        group: replace(row, **{fact: getattr(source.groups[group], fact)})
         for group, row in readout.groups.items()
     }
     return replace(readout, groups=groups)
 
 
-def contrasting_readout(
-    rng: np.random.Generator, readout: Readout, others: Sequence[Readout], domain: Domain
+def make_contrasting_readout(
+    rng: np.random.Generator, readout: Readout, sources: Sequence[Readout], domain: Domain
 ) -> Readout | None:
-    """Replace one fact of a readout by that of another readout, so that the rule's answer changes.
+    """Replace one fact of a readout such that the rule's answer changes.
 
-    Facts and other readouts are drawn at random, up to 12 times; the result is None if the answer
-    never changes.
+    The fact and the source of its new value are drawn at random, up to 12 times. The result is None
+    if the answer never changes.
     """
     answer = teacher_edits(readout, domain)
-    for _ in range(_TRIES):
+    for _ in range(_MAX_DRAWS):
         fact = FACTS[int(rng.integers(len(FACTS)))]
-        other = others[int(rng.integers(len(others)))]
-        changed = with_fact_of(readout, other, fact)
-        if teacher_edits(changed, domain) != answer:
-            return changed
+        source = sources[int(rng.integers(len(sources)))]
+        contrast = replace_fact(readout, source, fact)
+        if teacher_edits(contrast, domain) != answer:
+            return contrast
     return None

@@ -12,8 +12,10 @@ from engineer.domain import Domain
 from engineer.evidence import GroupEvidence, Signals, Tally
 from engineer.space import Configuration, KnobSpace
 
-FALL = 1.96
-"""Fall of the valid rate, in standard errors, above which a stage is rolled back."""
+MAX_FALL = 1.96
+"""Maximum fall of the valid rate without a rollback, in standard errors."""
+ROLLBACK_NOTICE = "The valid rate fell. The configuration before was restored."
+"""Notice in the view of a stage that was rolled back."""
 
 
 def success_rates(skill: Any, cost: Any, levels: Any, xp: Any = np) -> Any:
@@ -46,22 +48,25 @@ def learning_gain(speed: Any, shares: Any, rates: Any) -> Any:
     return speed * shares.shape[-1] * shares * 4.0 * rates * (1.0 - rates)
 
 
-def fall_of(before: Any, after: Any, count: Any, xp: Any = np) -> Any:
+def compute_fall(before: Any, after: Any, count: Any, xp: Any = np) -> Any:
     """Return the fall of a valid rate in standard errors.
 
     Args:
         before: Number of valid answers before the stage.
         after: Number of valid answers after the stage.
-        count: Number of answers on each side.
+        count: Number of answers, the same before and after.
         xp: The array module.
     """
-    was, now = before / count, after / count
-    pooled = (was + now) / 2
-    return (was - now) / xp.sqrt(xp.maximum(2.0 * pooled * (1.0 - pooled), 1.0 / count) / count)
+    rate_before, rate_after = before / count, after / count
+    pooled = (rate_before + rate_after) / 2
+    variance = xp.maximum(2.0 * pooled * (1.0 - pooled), 1.0 / count) / count
+    return (rate_before - rate_after) / xp.sqrt(variance)
 
 
-def columns_of(space: KnobSpace, configuration: Configuration) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shares, float (G,), and the other knobs as levels 0..1, float (G, K)."""
+def configuration_arrays(
+    space: KnobSpace, configuration: Configuration
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the shares, float (G,), and the levels of the other knobs in 0..1, float (G, K)."""
     values = space.knobs_of(configuration)
     shares = np.array([values[group][space.share] for group in space.groups])
     levels = [
@@ -79,9 +84,9 @@ def validation_evidence(
     Args:
         domain: The environment.
         count: Number of answers.
-        valid: Valid answers.
-        score: Valid answers with each of the domain's scores.
-        failed: Invalid answers by kind of failure; the first kind is unparsable.
+        valid: Number of valid answers.
+        score: Number of valid answers that reach each of the domain's scores.
+        failed: Numbers of invalid answers by kind of failure; the first kind is unparsable.
     """
     return GroupEvidence(
         count=count,
@@ -95,7 +100,15 @@ def validation_evidence(
 def rollout_evidence(
     domain: Domain, count: int, valid: int, failed: Sequence[int], rate: float
 ) -> tuple[Tally, Signals]:
-    """Return the tally and signals of a group's training answers, eight per instance."""
+    """Return the tally and signals of a group's training answers, with eight per instance.
+
+    Args:
+        domain: The environment.
+        count: Number of answers.
+        valid: Number of valid answers.
+        failed: Numbers of invalid answers by kind of failure; the first kind is unparsable.
+        rate: Success rate p, which determines the share of instances without a valid answer.
+    """
     tally = Tally(count=count, valid=valid, failures=_failures(domain, failed))
     return tally, _signals(failed[0] / count, (1.0 - rate) ** 8)
 

@@ -17,10 +17,10 @@ from engineer.evidence import (
 from engineer.space import Configuration, answer_text
 
 _LEVELS = 5
-"""Number of levels per factor of the validation slices, as in the paper's benchmark."""
+"""Number of levels per slice of the validation set, as in the paper's benchmark."""
 
 _NOTES = "On 10x10 boards holes cause 41% of the failures, so hole_ratio goes from 0.35 to 0.2. "
-"""Typical text of engineers and reviews."""
+"""Typical sentence of engineers and reviews."""
 
 
 def longest_view(
@@ -35,14 +35,14 @@ def longest_view(
 ) -> StageView:
     """Return a view in which every block has its maximum length.
 
-    It shows the last stage after a rejected answer: all groups have all kinds of failures, failed
-    cases and model texts have their maximum length, and the history is full.
+    The view shows the last stage after a rejected answer, with a full history. All groups have all
+    kinds of failures, and failed cases and texts of models have their maximum length.
 
     Args:
         domain: The environment.
         current: A configuration of its space.
         stages: Number of stages of the run.
-        instance: The lines of a largest instance.
+        instance: The lines of one of the largest instances.
         answers: Numbers of answers per group in validation and in a stage's training.
         reasoning_tokens: Maximum length of the engineer's reasoning.
         gated: Whether stages can be rolled back.
@@ -100,12 +100,12 @@ def longest_view(
 
 def _tally(domain: Domain, answers: int) -> Tally:
     kinds = len(domain.failures) + 1
-    each = answers // kinds
+    count = answers // kinds
     return Tally(
-        count=each * kinds,
-        valid=each,
-        scores={term.key: each for term in domain.scores},
-        failures={term.key: each for term in domain.failures},
+        count=count * kinds,
+        valid=count,
+        scores={term.key: count for term in domain.scores},
+        failures={term.key: count for term in domain.failures},
     )
 
 

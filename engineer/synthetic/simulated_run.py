@@ -1,9 +1,9 @@
-"""Simulate runs of a formula-based learner, which gives consistent views in microseconds.
+"""Simulate runs of a learner that is defined by formulas, in microseconds per stage.
 
 The probability of solving a group's instances is logistic in the learner's skill for the group
 minus the costs of its knobs. Training raises the skill in proportion to the group's share and to
-p(1-p) of its training instances, and forgetting adds noise. Numbers of valid answers are binomial,
-kinds of failure multinomial.
+p(1-p) of its training instances, and forgetting adds noise. Numbers of valid answers are binomial
+and numbers of failures by kind are multinomial.
 """
 
 import math
@@ -14,19 +14,20 @@ import numpy as np
 from engineer.context.view import StageView
 from engineer.domain import Domain
 from engineer.edits import Edits, apply_edits
-from engineer.engineers.rule import next_configuration
+from engineer.engineers.rule import rule_configuration
 from engineer.evidence import (
+    DecisionKind,
     GroupEvidence,
-    HowDecided,
     StageEvidence,
     StageHistory,
     TrainingEvidence,
 )
 from engineer.space import Configuration, KnobSpace, apportion
 from engineer.synthetic.learner import (
-    FALL,
-    columns_of,
-    fall_of,
+    MAX_FALL,
+    ROLLBACK_NOTICE,
+    compute_fall,
+    configuration_arrays,
     learning_gain,
     rollout_evidence,
     success_rates,
@@ -36,7 +37,7 @@ from engineer.synthetic.learner import (
 
 @dataclass
 class _Learner:
-    """The state of a simulated learner, which changes in training."""
+    """The state of a simulated learner, which training changes."""
 
     skill: np.ndarray  # float (G,), logits
     cost: np.ndarray  # float (G, K), decrease of the logits over a knob's range
@@ -63,7 +64,8 @@ def simulated_run(
 ) -> list[StageView]:
     """Simulate a run and return the engineer's view after each stage.
 
-    Stages are designed by the rule, by random edits or at random, and rolled back after a fall.
+    Each stage is designed by the rule, by random edits or at random. A stage in which the valid
+    rate falls is rolled back.
 
     Args:
         rng: The random generator.
@@ -72,43 +74,46 @@ def simulated_run(
         counts: Minimum and maximum number of validation answers per group.
     """
     space = domain.space
-    learner = _learner(rng, domain)
+    learner = _draw_learner(rng, domain)
     count = int(rng.integers(counts[0], counts[1] + 1))
     before = _validate(rng, domain, learner, count)
     current, designed_from = _random_configuration(rng, space), None
-    decision: HowDecided = "initial"
+    decision: DecisionKind = "initial"
     history: list[StageHistory] = []
     views = []
     for stage in range(1, stages + 1):
-        shares, levels = columns_of(space, current)
-        training = _training(rng, domain, learner, levels)
+        shares, levels = configuration_arrays(space, current)
+        training = _training_evidence(rng, domain, learner, levels)
         learner.train(rng, shares, levels)
         after = _validate(rng, domain, learner, count)
-        was, now = (sum(tally.valid for tally in side.values()) for side in (before, after))
-        fallen = fall_of(was, now, count * len(space.groups)) > FALL
+        valid_before, valid_after = (
+            sum(tally.valid for tally in validation.values()) for validation in (before, after)
+        )
+        answers = count * len(space.groups)
+        has_fallen = compute_fall(valid_before, valid_after, answers) > MAX_FALL
         evidence = StageEvidence(stage=stage, validation=after, training=training)
         trained = current
-        if fallen:
+        if has_fallen:
             current, decision = designed_from or current, "rolled_back"
         view = StageView(
             domain,
             evidence,
             current,
             tuple(history),
-            notice="The valid rate fell. The configuration before was restored." if fallen else "",
+            notice=ROLLBACK_NOTICE if has_fallen else "",
             trained=trained,
             designed_from=designed_from,
             valid_before={group: tally.valid / tally.count for group, tally in before.items()},
         )
         views.append(view)
-        past = StageEvidence(stage=stage - 1, validation=before)
-        history.append(StageHistory.between(past, evidence, trained, decision))
+        evidence_before = StageEvidence(stage=stage - 1, validation=before)
+        history.append(StageHistory.between(evidence_before, evidence, trained, decision))
         before, designed_from, decision = after, current, "accepted"
-        current = _next_design(rng, view)
+        current = _draw_next_configuration(rng, view)
     return views
 
 
-def _learner(rng: np.random.Generator, domain: Domain) -> _Learner:
+def _draw_learner(rng: np.random.Generator, domain: Domain) -> _Learner:
     groups, knobs = len(domain.space.groups), len(domain.space.difficulty_knobs)
     middle, slope = rng.uniform(-3.0, 4.0), rng.uniform(0.0, 2.0)
     return _Learner(
@@ -134,18 +139,17 @@ def _validate(
     return evidence
 
 
-def _training(
+def _training_evidence(
     rng: np.random.Generator, domain: Domain, learner: _Learner, levels: np.ndarray
 ) -> TrainingEvidence:
     """Return the training evidence of a stage; differences between instances reduce p(1-p)."""
     rates = learner.rates(levels)
     reward = rng.random(2)
-    # Training answers use a separate random generator.
-    answers = np.random.default_rng(int(reward[0] * 2**53))
+    answer_rng = np.random.default_rng(int(reward[0] * 2**53))
     rollouts, signals = {}, {}
     for group, rate, kinds in zip(domain.space.groups, rates, learner.kinds, strict=True):
-        valid = int(answers.binomial(256, rate))
-        failed = answers.multinomial(256 - valid, kinds).tolist()
+        valid = int(answer_rng.binomial(256, rate))
+        failed = answer_rng.multinomial(256 - valid, kinds).tolist()
         rollouts[group], signals[group] = rollout_evidence(domain, 256, valid, failed, float(rate))
     learnability = rates * (1.0 - rates) * rng.uniform(0.4, 1.0, len(rates))
     return TrainingEvidence(
@@ -163,16 +167,16 @@ def _training(
     )
 
 
-def _next_design(rng: np.random.Generator, view: StageView) -> Configuration:
+def _draw_next_configuration(rng: np.random.Generator, view: StageView) -> Configuration:
     draw = rng.random()
     if draw < 0.4:
-        return next_configuration(view)
+        return rule_configuration(view)
     if draw < 0.8:
-        return _random_edits(rng, view)
+        return _apply_random_edits(rng, view)
     return _random_configuration(rng, view.domain.space)
 
 
-def _random_edits(rng: np.random.Generator, view: StageView) -> Configuration:
+def _apply_random_edits(rng: np.random.Generator, view: StageView) -> Configuration:
     space = view.domain.space
     signs = rng.choice([-1, 0, 0, 1], (len(space.groups), len(space.knobs))).tolist()
     edits: Edits = {
@@ -192,7 +196,7 @@ def _random_edits(rng: np.random.Generator, view: StageView) -> Configuration:
 def _random_configuration(rng: np.random.Generator, space: KnobSpace) -> Configuration:
     """Draw a configuration on the grid, often with knobs and shares at their limits."""
     weights = rng.dirichlet([1.5] * len(space.groups)).tolist()
-    if rng.random() < 0.15:  # the maximum share for one group
+    if rng.random() < 0.15:  # one group gets the maximum share
         weights = np.eye(len(weights))[int(rng.integers(len(weights)))].tolist()
     shares = apportion(weights, space.units, space.to_units(space.min_share))
     values = {}
@@ -200,7 +204,7 @@ def _random_configuration(rng: np.random.Generator, space: KnobSpace) -> Configu
         values[group] = {space.share: space.from_units(share)}
         for knob in space.difficulty_knobs:
             maximum = space.to_units(space.maximum(knob))
-            anywhere = int(rng.integers(0, maximum + 1))
-            steps = int(rng.choice([0, maximum, anywhere], p=[0.15, 0.15, 0.7]))
+            uniform = int(rng.integers(0, maximum + 1))
+            steps = int(rng.choice([0, maximum, uniform], p=[0.15, 0.15, 0.7]))
             values[group][knob] = space.from_units(steps)
     return space.make(values)

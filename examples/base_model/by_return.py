@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from engineer import Domain, scripted_engineer
-from engineer.bench import Learners, Prior, draw_learners, play, take
+from engineer.bench import Learners, Prior, draw_learners, play, select_learners
 from engineer.bench.version import SIZES, STAGES
 from engineer.context.build import answer_form
 from engineer.engineers.base import Engineer, Proposal, Task
@@ -132,7 +132,7 @@ def roll_out(
         distinct = {branch: place for place, branch in enumerate(dict.fromkeys(branches))}
         final, after = play_on(
             [[*texts[row], answer] for row, answer in distinct],
-            take(learners, [row for row, _ in distinct]),
+            select_learners(learners, [row for row, _ in distinct]),
             domain,
         )
         places = [distinct[branch] for branch in branches]

@@ -15,10 +15,10 @@ from engineer.synthetic import (
     FACTS,
     DesignExample,
     Fact,
-    contrasting_readout,
     design_example,
+    make_contrasting_readout,
+    replace_fact,
     synthetic_readouts,
-    with_fact_of,
 )
 from examples.base_model.recipe import Designs
 
@@ -42,7 +42,7 @@ def draw_examples(rng: np.random.Generator, settings: Designs) -> list[DesignExa
     while len(seen) < settings.count:
         domain, readouts = _lake(rng, settings)
         for readout in readouts:
-            for one in (readout, contrasting_readout(rng, readout, readouts, domain)):
+            for one in (readout, make_contrasting_readout(rng, readout, readouts, domain)):
                 if one is not None:
                     example = design_example(one, domain)
                     seen.setdefault(example.context, example)
@@ -63,7 +63,7 @@ def _swaps(rng: np.random.Generator, settings: Designs) -> Iterator[tuple[Fact, 
     domain, readouts = _lake(rng, settings)
     for readout in readouts:
         fact = FACTS[int(rng.integers(len(FACTS)))]
-        swapped = with_fact_of(readout, readouts[int(rng.integers(len(readouts)))], fact)
+        swapped = replace_fact(readout, readouts[int(rng.integers(len(readouts)))], fact)
         if teacher_edits(swapped, domain) != teacher_edits(readout, domain):
             examples = (design_example(one, domain) for one in (readout, swapped))
             yield fact, SwapPair(fact, *examples)

@@ -22,7 +22,7 @@ from engineer import (
     run_design,
     scripted_engineer,
 )
-from engineer.evidence import HowDecided
+from engineer.evidence import DecisionKind
 from engineer.space import number_text, percent
 from examples.column_addition.engineer_side import addition_domain, addition_evidence
 from examples.column_addition.environment import (
@@ -105,7 +105,7 @@ def run_stages(experiment: Experiment, engineer: Engineer) -> Iterator[StageOutc
     seed_for, held_out = experiment.seed_for, experiment.held_out()
     domain, current = experiment.domain(), experiment.initial()
     designed_from: AdditionConfiguration | None = None
-    decision: HowDecided = "initial"
+    decision: DecisionKind = "initial"
     history: list[StageHistory] = []
     trainee = experiment.warm_start()
     answers = trainee.answer(held_out, seed_for(_ANSWERS, 0))

@@ -24,7 +24,7 @@ from engineer import (
 from engineer.context import STYLES, ContextTooLongError
 from engineer.context.blocks import SUMMARY_LIMIT
 from engineer.edits import edits_pattern
-from engineer.engineers.language_model import close_reasoning
+from engineer.engineers.language_model import make_reasoning_suffix
 from engineer.lake import Bounds, LakeConfiguration, lake_domain
 from engineer.quoting import quote
 from engineer.space import AnswerForm, answer_schema, answer_text
@@ -75,7 +75,7 @@ class Returning:
 
 @pytest.mark.parametrize("value", [None, "n3 = = =", Proposal(None, seconds=0.0)])
 def test_run_design_rejects_invalid_proposals(view, value):
-    with pytest.raises(UserError, match=r"^engineer mine: propose returned .* a Proposal is need"):
+    with pytest.raises(UserError, match=r"^propose of engineer mine must return a Proposal, got"):
         run_design(Returning(value), view, SETTINGS)
 
 
@@ -244,4 +244,4 @@ def test_reasoning_without_a_configuration_is_counted(view):
     ],
 )
 def test_close_reasoning_ends_a_thinking_block(reasoning, closed):
-    assert close_reasoning(reasoning) == f"{closed}Configuration:\n"
+    assert make_reasoning_suffix(reasoning) == f"{closed}Configuration:\n"

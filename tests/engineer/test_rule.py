@@ -19,11 +19,11 @@ from engineer import (
 from engineer.context.symbols import read_out, symbols_text
 from engineer.edits import edits_text
 from engineer.engineers.rule import (
-    next_configuration,
+    rule_configuration,
     teacher_edits,
 )
 from engineer.lake import Bounds
-from engineer.synthetic import FACTS, synthetic_readouts, with_fact_of
+from engineer.synthetic import FACTS, replace_fact, synthetic_readouts
 from tests.engineer import words
 from tests.engineer.builders import (
     ADDITION,
@@ -127,7 +127,7 @@ def test_the_answer_is_a_function_of_the_context_s_words(place):
     readouts = synthetic_readouts(rng, domain, runs=60)
     for _ in range(600):
         one, other = (readouts[n] for n in rng.integers(len(readouts), size=2))
-        readouts.append(with_fact_of(one, other, FACTS[int(rng.integers(len(FACTS)))]))
+        readouts.append(replace_fact(one, other, FACTS[int(rng.integers(len(FACTS)))]))
     assert len(readouts) > 700
     answers = Counter()
     for readout in readouts:
@@ -158,7 +158,7 @@ def with_rates(valid: Mapping[int, int]) -> StageEvidence:
 def test_steps_are_those_of_the_space():
     domain = roomy(Bounds(sizes=(3, 4, 5), edit_steps=3))
     current = lake((0.5, 0.2, 0.4), (0.4, 0.2, 0.4), (0.1, 0.2, 0.4))
-    new = next_configuration(StageView(domain, with_rates({3: 50, 4: 60, 5: 0}), current))
+    new = rule_configuration(StageView(domain, with_rates({3: 50, 4: 60, 5: 0}), current))
     assert column(new, "data_ratio") == [0.6, 0.4, 0.0]
     assert column(new, "hole_ratio") == [0.2, 0.35, 0.05]
     assert column(new, "wait_ratio") == [0.4, 0.4, 0.4]
@@ -167,7 +167,7 @@ def test_steps_are_those_of_the_space():
 def test_new_group_starts_from_zero():
     bounds = Bounds(sizes=(4, 5, 6))
     current = lake((0.4, 0.2, 0.4), (0.3, 0.2, 0.4), (0.3, 0.2, 0.4))
-    new = next_configuration(StageView(roomy(bounds), with_rates({4: 30, 5: 10, 6: 60}), current))
+    new = rule_configuration(StageView(roomy(bounds), with_rates({4: 30, 5: 10, 6: 60}), current))
     assert list(new.values()["6"].values())[1:] == [0.05, 0.0]
     assert new.values()["6"]["data_ratio"] > 0
 
@@ -176,7 +176,7 @@ def test_new_group_starts_from_zero():
 @given(seed=st.integers(0, 2**32 - 1))
 def test_rule_edits_are_accepted_in_any_environment(seed):
     view = readable_view(np.random.default_rng(seed))
-    new = next_configuration(view)
+    new = rule_configuration(view)
     decision = review_answer(answer_text(new), view.current, view.domain)
     kind = "accepted" if decision.diff else "unchanged"
     assert (decision.kind, decision.repairs) == (kind, ())

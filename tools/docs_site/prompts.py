@@ -41,7 +41,7 @@ def prompts_page() -> str:
     import jax
     import numpy as np
 
-    from engineer.design import context_for
+    from engineer.design import build_stage_context
     from engineer.lake import lake_domain
     from engineer.synthetic import simulated_run
     from jaxlake import parse_grid, solve
@@ -67,5 +67,5 @@ def prompts_page() -> str:
         stages_left=1,
         reasoning_tokens=config.engineer.reasoning_tokens,
     )
-    context = context_for(view, make_design_settings(config))
+    context = build_stage_context(view, make_design_settings(config))
     return _PAGE.format(policy=render(board, "reasoned"), engineer=context.text)

@@ -96,7 +96,7 @@ def evaluate(
             }
 
     for group, row in rates.groups.items():
-        add_row(domain.called(group), group, row, plain["groups"][group])
+        add_row(domain.group_name(group), group, row, plain["groups"][group])
     add_row("all", None, rates.total, plain["total"])
     print_table(table)
     readable, cut = (sum(getattr(one, f) for one in episodes) for f in ("parsed", "truncated"))

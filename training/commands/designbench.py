@@ -13,14 +13,14 @@ from jaxlake.command_line.paths import require_writable
 from training.errors import UserError, did_you_mean, format_validation_errors
 
 if TYPE_CHECKING:
-    from engineer.bench.play import MakeEngineer
+    from engineer.bench.play import EngineerFactory
     from engineer.bench.scores import Entry, Results
     from engineer.context.view import ContextStyle
     from engineer.design import DesignSettings
     from engineer.engineers.controls import AlteredEvidence
     from training.schema import EngineerChoice
 
-    Contestant = tuple[MakeEngineer, DesignSettings]
+    Contestant = tuple[EngineerFactory, DesignSettings]
 
 _HELP = """\
 Let engineers design the training of simulated learners, and print by how many points of valid rate
@@ -121,22 +121,22 @@ def _play(
 ) -> "Iterator[Entry]":
     """Yield the results of an engineer on a track, and of its controls if it has any."""
     from engineer.bench.play import play
-    from engineer.bench.scores import BLIND, Entry
+    from engineer.bench.scores import EVIDENCE_FREE, Entry
     from engineer.bench.version import track
     from engineer.engineers.controls import CONTROLS
 
     make, settings = contestant
     course = track(groups)
     learners = course.learners(args.learners)
-    yield Entry.of(name, groups, play(make, learners, course.domain, settings))
-    if name in BLIND or args.no_controls:
+    yield Entry.from_result(name, groups, play(make, learners, course.domain, settings))
+    if name in EVIDENCE_FREE or args.no_controls:
         return
     for prefix, control in CONTROLS.items():
         played = play(_compose(control, make), learners, course.domain, settings)
-        yield Entry.of(f"{prefix}:{name}", groups, played)
+        yield Entry.from_result(f"{prefix}:{name}", groups, played)
 
 
-def _compose(control: "type[AlteredEvidence]", make: "MakeEngineer") -> "MakeEngineer":
+def _compose(control: "type[AlteredEvidence]", make: "EngineerFactory") -> "EngineerFactory":
     return lambda run: control(make(run))
 
 
@@ -182,11 +182,11 @@ def _choice(name: str, style: "ContextStyle", args: argparse.Namespace) -> "Engi
 def _require_engineer(name: str, args: argparse.Namespace) -> None:
     """Raise a `UserError` for an unknown engineer, before anything runs."""
     from engineer.engineers.catalogue import SCRIPTED
-    from engineer.engineers.controls import split_control
+    from engineer.engineers.controls import split_control_name
 
     if name in SCRIPTED:
         return
-    if split_control(name)[0] is not None:
+    if split_control_name(name)[0] is not None:
         raise UserError(f"--engineer: got {name!r}; controls are played beside every engineer")
     _choice(name, "full", args)
     if args.endpoint or ":" in name or name == "jaxlake-base":

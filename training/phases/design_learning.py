@@ -12,7 +12,7 @@ import numpy as np
 
 from engineer import DesignAtlas, Guard, Spent, StageView, review_answer
 from engineer.context import ContextTooLongError
-from engineer.design import context_for
+from engineer.design import build_stage_context
 from training.errors import UserError
 from training.learner.batching import split_rows
 from training.learner.grpo_step import compiled_step, schedule_place
@@ -136,7 +136,7 @@ def _prompts(run: ActiveRun, results: Sequence[StageResult]) -> list[list[int]]:
     view = make_stage_view(run.config, results, results[-1].stage)
     settings = make_design_settings(run.config)
     try:
-        context = context_for(view, settings, run.policy.count_tokens)
+        context = build_stage_context(view, settings, run.policy.count_tokens)
     except ContextTooLongError as error:
         raise UserError(f"engineer.max_context_tokens: {error}") from error
     thinking = run.config.engineer.reasoning_tokens > 0
@@ -153,7 +153,7 @@ def score_design(text: str, view: StageView, guard: Guard, atlas: DesignAtlas) -
     review = review_answer(text, view.current, view.domain, guard)
     if review.configuration is None:
         return None
-    expected = atlas.expected(review.configuration)
+    expected = atlas.expected_learnability(review.configuration)
     return None if expected is None else expected / MAX_LEARNABILITY
 
 

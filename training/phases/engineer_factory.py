@@ -7,7 +7,7 @@ from typing import Any
 from engineer import Engineer, EngineerError, LanguageModelEngineer, NoteWriter, Spent
 from engineer.engineers.base import Proposal, Task
 from engineer.engineers.catalogue import RunSettings, scripted_engineer
-from engineer.engineers.controls import split_control
+from engineer.engineers.controls import split_control_name
 from engineer.engineers.language_model import GeneratedText, GenerateText, TextRequest
 from jaxlake.user_code import is_code_name
 from training.environments.catalogue import domain_of
@@ -39,7 +39,7 @@ def make_engineer(
     Raises:
         EngineerError: The configuration lacks a required setting.
     """
-    control, inner = split_control(kind or config.engineer.kind)
+    control, inner = split_control_name(kind or config.engineer.kind)
     if inner == "checkpoint" and checkpoint is not None:
         reasoning = config.engineer.reasoning_tokens
         engineer: Engineer = LanguageModelEngineer(checkpoint, inner, reasoning)

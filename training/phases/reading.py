@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engineer.scoring.reading import ReadingReport, measure_reading, reading_set
+from engineer.scoring.reading import ReadingReport, make_reading_set, measure_reading
 from training.environments.catalogue import domain_of
 from training.phases.stage_results import StageResult
 from training.policy.policy import Policy
@@ -71,7 +71,7 @@ def run_reading_phase(
         return file.read()
     with run.log_duration("reading", stage), show_status(f"stage {stage}: reading"):
         model = EngineModel(run.policy, sampler, choice.max_tokens)
-        contexts = reading_set(domain_of(run.config), choice.reading, SEED)
+        contexts = make_reading_set(domain_of(run.config), choice.reading, SEED)
         reading = measure_reading(contexts, model)
         sampler.drop_cache()  # as in a run that resumes here
         file.write(reading)

@@ -4,8 +4,8 @@ import numpy as np
 
 from engineer.synthetic import (
     DesignExample,
-    contrasting_readout,
     design_example,
+    make_contrasting_readout,
     synthetic_readouts,
 )
 from training.environments.catalogue import domain_of
@@ -25,7 +25,10 @@ def make_design_examples(config: RunConfig, count: int) -> list[DesignExample]:
     while len(examples) < count:
         readouts = synthetic_readouts(rng, domain_of(config), stages=config.stages.count)
         for readout in readouts:
-            for one in (readout, contrasting_readout(rng, readout, readouts, domain_of(config))):
+            for one in (
+                readout,
+                make_contrasting_readout(rng, readout, readouts, domain_of(config)),
+            ):
                 if one is not None:
                     examples.append(design_example(one, domain_of(config)))
     return examples[:count]

@@ -21,7 +21,7 @@ from engineer import (
     Tally,
     TrainingEvidence,
 )
-from engineer.evidence import HowDecided
+from engineer.evidence import DecisionKind
 from engineer.gate import has_fallen, rollback_notice
 from jaxlake.statistics.paired import PairedComparison, compare
 from training.environments.catalogue import domain_of
@@ -244,7 +244,7 @@ def _history_before(
     for after in results[1:stage]:
         before = results[get_reference_stage(results, after.stage)]
         if after.gate is not None and after.gate.restored:
-            kind: HowDecided = "rolled_back"
+            kind: DecisionKind = "rolled_back"
         else:
             kind = _how_decided(results, after.stage)
         tried = get_configuration(config, results, after.stage)
@@ -253,7 +253,7 @@ def _history_before(
     return history
 
 
-def _how_decided(results: Sequence[StageResult], stage: int) -> HowDecided:
+def _how_decided(results: Sequence[StageResult], stage: int) -> DecisionKind:
     """Return the origin of a stage's configuration."""
     if stage > 1:
         return get_decision(results, stage - 1).kind

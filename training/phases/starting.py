@@ -82,7 +82,7 @@ def create_started_run(config: RunConfig, target: Path) -> None:
     theirs = source.config()
     record = make_start_record(theirs, _complete(source))
     space, before = domain_of(config).space, record.designed_from
-    if before is not None and (space.violation(before) or space.off_grid(before)):
+    if before is not None and (space.violation(before) or space.grid_violation(before)):
         record = record.model_copy(update={"designed_from": None})
     target.parent.mkdir(parents=True, exist_ok=True)
     with replaced(target) as partial:

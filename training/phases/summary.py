@@ -44,7 +44,9 @@ def print_summary(
     def print_rates(title: str, write: Callable[[Rates], str]) -> None:
         table = new_table(title, label, *heads)
         for group in stages[0].groups:
-            table.add_row(domain.called(group), *(write(stage.groups[group]) for stage in stages))
+            table.add_row(
+                domain.group_name(group), *(write(stage.groups[group]) for stage in stages)
+            )
         table.add_section()
         table.add_row("all", *(write(stage.total) for stage in stages))
         print_table(table)
@@ -72,7 +74,7 @@ def print_summary(
     for group in domain.space.groups:
         values = [configuration[group].values() for configuration in configurations]
         percents = (" ".join(f"{100 * ratio:.0f}" for ratio in ratios) for ratios in values)
-        table.add_row(domain.called(group), *percents)
+        table.add_row(domain.group_name(group), *percents)
     print_table(table)
     names = {decision.engineer for decision in summary.decisions}
     console.print(f"Written by: {', '.join(sorted(names))}.")

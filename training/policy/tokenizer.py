@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from engineer.engineers.language_model import close_reasoning
+from engineer.engineers.language_model import make_reasoning_suffix
 from jaxlake.board.grids import FROZEN_SYMBOL, GOAL_SYMBOLS, HOLE_SYMBOL, START_SYMBOLS
 from jaxlake.language.thinking import THINKING_TAGS, opening_tag
 from training.errors import UserError
@@ -68,7 +68,7 @@ def prompt_text(
     # Some templates open the thinking block at the end of the prompt.
     opening = opening_tag(text) if chat else ""
     reasoning = reasoning.removeprefix(opening)
-    return text + reasoning + close_reasoning(opening + reasoning)
+    return text + reasoning + make_reasoning_suffix(opening + reasoning)
 
 
 def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, str]], **options: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from engineer import DesignAtlas, DesignRecord, StageHistory, Tally
-from engineer.evidence import HowDecided
+from engineer.evidence import DecisionKind
 from jaxlake.statistics.paired import PairedComparison
 from training.errors import UserError, format_validation_errors
 from training.run.answer_records import EpisodeRecord as EpisodeRecord
@@ -70,7 +70,7 @@ class StartRecord(Record):
 
     history: tuple[StoredHistory, ...]
     """Stages of the earlier run, oldest first; the last one is number 0."""
-    decision: HowDecided  # origin of the first stage's configuration
+    decision: DecisionKind  # origin of the first stage's configuration
     designed_from: StoredConfiguration | None
     """Configuration in force when the first stage's configuration was designed. None: it was not
     designed, or the earlier configuration is not allowed in this run."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import httpx2
 import openai
 
-from engineer.engineers.endpoint import stated_message
+from engineer.engineers.endpoint import read_error_message
 from training.errors import UserError
 from training.sampling.bounded_http import BoundedAsyncTransport
 from training.sampling.server_process import ServerProcess, health_problem, wait_until_ready
@@ -138,7 +138,7 @@ class VllmServer:
         except openai.APIStatusError as error:
             if error.status_code >= 500 and health_problem(self.address):
                 raise self._gone(f"{method} {path}: its engine has died") from error
-            said = " ".join(stated_message(error.response.content).split())
+            said = " ".join(read_error_message(error.response.content).split())
             raise UserError(
                 f"{self.address}: {method} {path}: HTTP {error.status_code} {said:.300}".strip()
             ) from None

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from engineer import BlockName, ContextStyle, Engineer, GateSettings
 from engineer.engineers.catalogue import SCRIPTED
-from engineer.engineers.controls import CONTROL_NAMES, split_control
+from engineer.engineers.controls import CONTROL_NAMES, split_control_name
 from jaxlake.user_code import check_importable, import_function, is_code_name
 from training.errors import UserError, did_you_mean
 from training.schema.endpoints import check_key, check_request, check_url, check_variable
@@ -31,8 +31,8 @@ _ALLOWED = (
 
 def check_engineer_kind(kind: str) -> str:
     """Return an `engineer.kind` unchanged; raise a `ValueError` if it is unknown."""
-    asked = split_control(kind)[1]
-    if is_code_name(asked) and split_control(asked)[0] is None:
+    asked = split_control_name(kind)[1]
+    if is_code_name(asked) and split_control_name(asked)[0] is None:
         check_importable(asked, _ALLOWED)
     elif asked not in (*MODELS, *SCRIPTED):
         control, colon, _ = kind.rpartition(":")
@@ -178,7 +178,7 @@ class EngineerChoice(Section):
     @property
     def asked(self) -> str:
         """The engineer that answers: the kind without its control prefix."""
-        return split_control(self.kind)[1]
+        return split_control_name(self.kind)[1]
 
     @property
     def text_tokens(self) -> int:

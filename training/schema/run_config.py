@@ -221,7 +221,7 @@ class RunConfig(Section):
             return self
         kind, environment = self.environment.kind, self.environment.settings
         space, initial = environment.space, self.environment.initial
-        if problem := space.violation(initial) or space.off_grid(initial):
+        if problem := space.violation(initial) or space.grid_violation(initial):
             raise ValueError(f"environment.initial.groups: {problem}")
         if self.warm_start is not None and not environment.demonstrates:
             raise ValueError(
@@ -243,7 +243,7 @@ class RunConfig(Section):
         if isinstance(self.environment, OtherEnvironment):
             return self
         bounds, initial = self.environment.bounds, self.environment.initial
-        if problem := bounds.violation(initial) or bounds.off_grid(initial):
+        if problem := bounds.violation(initial) or bounds.grid_violation(initial):
             raise ValueError(f"environment.initial.sizes: {problem}")
         first = [(size, knobs.hole_ratio) for size, knobs in initial.sizes.items()]
         cells = list(product(self.cells.sizes, self.cells.hole_ratios))

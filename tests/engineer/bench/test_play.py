@@ -12,10 +12,10 @@ from engineer.bench import (
     FeatureEngineer,
     Prior,
     draw_learners,
-    grid_of,
     play,
     play_policy,
-    take,
+    select_learners,
+    tabulate_grid,
 )
 from engineer.bench.learners import trained_skill, valid_answers, validation_rates
 from engineer.lake import Bounds
@@ -83,14 +83,14 @@ def test_play_trains_fixed_learners_as_the_equations_say():
 
 def test_play_policy_agrees_with_play():
     played = play(lambda run: FeatureEngineer(curious, "curious"), LEARNERS, DOMAIN)
-    grid = grid_of(DOMAIN)
+    grid = tabulate_grid(DOMAIN)
     rates = jax.jit(lambda learners: play_policy(curious, learners, grid))(LEARNERS)
     np.testing.assert_allclose(rates, played.rates, atol=1e-5)
     assert played.usable == played.designs == played.calls == 12 * (STAGES - 1)
 
 
 def test_draw_learners_are_the_same_whatever_their_number():
-    more = take(draw_learners(Prior(), DOMAIN, 15, STAGES, (7,)), slice(12))
+    more = select_learners(draw_learners(Prior(), DOMAIN, 15, STAGES, (7,)), slice(12))
     for one, other in zip(LEARNERS, more, strict=True):
         np.testing.assert_array_equal(one, other)
 

@@ -11,7 +11,7 @@ from engineer.bench.scores import (
     Entry,
     Results,
     comparison_table,
-    difference,
+    paired_difference,
     read_results,
     results_table,
     verdict,
@@ -30,16 +30,16 @@ def entry(engineer: str, final: np.ndarray) -> Entry:
 
 def test_difference_is_a_paired_t_interval():
     one, other = RATES + RNG.normal(0.03, 0.02, 20), RATES
-    found = difference(entry("rule", one), entry("fixed", other))
+    found = paired_difference(entry("rule", one), entry("fixed", other))
     low, high = stats.ttest_rel(one, other).confidence_interval(0.95)
     assert found.mean == pytest.approx((low + high) / 2)
-    assert found.half == pytest.approx((high - low) / 2)
+    assert found.half_width == pytest.approx((high - low) / 2)
 
 
 def test_difference_pairs_common_learners():
-    found = difference(entry("rule", RATES[:12] + 0.01), entry("fixed", RATES))
+    found = paired_difference(entry("rule", RATES[:12] + 0.01), entry("fixed", RATES))
     assert found.mean == pytest.approx(0.01)
-    assert found.half == pytest.approx(0.0, abs=1e-12)
+    assert found.half_width == pytest.approx(0.0, abs=1e-12)
 
 
 @pytest.mark.parametrize(("gain", "says"), [(0.05, "reads"), (0.0, NOT_READING)])
@@ -75,7 +75,7 @@ def test_read_results_names_the_file_and_its_version(tmp_path):
         read_results(path)
     old = Results(version="v0", entries=(entry("rule", RATES),))
     path.write_text(old.model_dump_json())
-    with pytest.raises(UserError, match="holds version v0, v1 is needed"):
+    with pytest.raises(UserError, match="version must be v1, got v0"):
         read_results(path)
     own = old.model_copy(update={"version": "v1"})
     path.write_text(own.model_dump_json())

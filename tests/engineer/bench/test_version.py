@@ -36,5 +36,5 @@ def test_play_gives_the_frozen_rates_of_the_rule(groups):
 
 
 def test_track_rejects_other_numbers_of_groups():
-    with pytest.raises(ValueError, match="groups: got 3, allowed are 2, 4, 8"):
+    with pytest.raises(ValueError, match="groups must be one of 2, 4, 8, got 3"):
         track(3)

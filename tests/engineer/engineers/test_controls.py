@@ -14,7 +14,7 @@ from engineer import (
     build_context,
 )
 from engineer.context.symbols import read_out
-from engineer.engineers.controls import shuffle, simulate
+from engineer.engineers.controls import shuffle_evidence, simulate_evidence
 from engineer.lake import Bounds, lake_domain
 from tests.engineer.builders import Spy, readable_view, tally, task_of
 
@@ -106,10 +106,10 @@ def test_a_simulated_run_has_nothing_of_the_true_one(view):
     fallen = {group: tally(0, count=50) for group in view.evidence.validation}
     told = replace(view, valid_before=dict.fromkeys(fallen, 0.9))
     others = (told, replace(told, evidence=other, taken_back=fallen))
-    shown = [read_out(simulate(one, seed=3), blocks) for one in others]
+    shown = [read_out(simulate_evidence(one, seed=3), blocks) for one in others]
     assert shown[0] == shown[1]
     assert shown[0] != read_out(view, blocks)
-    assert read_out(simulate(view, seed=4), blocks) != shown[0]
+    assert read_out(simulate_evidence(view, seed=4), blocks) != shown[0]
 
 
 def test_shuffle_moves_training_answers_to_other_groups(view):
@@ -125,7 +125,7 @@ def test_shuffle_moves_training_answers_to_other_groups(view):
     training = view.evidence.training.model_copy(update=changes)
     view = replace(view, evidence=view.evidence.model_copy(update={"training": training}))
     for seed in range(20):
-        moved = shuffle(view, seed).evidence.training
+        moved = shuffle_evidence(view, seed).evidence.training
         for name, values in changes.items():
             assert sorted(map(str, getattr(moved, name).values())) == sorted(
                 map(str, values.values())

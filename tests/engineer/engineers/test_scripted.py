@@ -21,7 +21,7 @@ from engineer import (
     scripted_engineer,
 )
 from engineer.engineers.adaptive import LearnabilityEngineer, SecBanditEngineer
-from engineer.engineers.computed import split_data
+from engineer.engineers.computed import split_shares
 from engineer.engineers.controls import CONTROLS
 from engineer.engineers.plans import (
     EasyToHardEngineer,
@@ -91,7 +91,7 @@ def test_easy_to_hard_follows_its_plan_for_the_stage_to_come(stage, rows):
 )
 def test_data_is_split_in_proportion_to_weights_above_a_floor(weights, floor, split):
     by_group = dict(zip(BOUNDS.groups, weights, strict=True))
-    assert list(split_data(by_group, view_of({"3": 50}), floor).values()) == split
+    assert list(split_shares(by_group, view_of({"3": 50}), floor).values()) == split
 
 
 def test_learnability_goes_by_what_the_training_measured():

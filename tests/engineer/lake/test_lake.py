@@ -61,7 +61,7 @@ def test_configuration_round_trips_in_size_order(bounds, current):
         ({"max_hole_ratio": 0.33}, "max_hole_ratio must be a multiple of 0.05, got 0.33"),
         ({"max_hole_ratio": 0.55}, "max_hole_ratio\n.*less than or equal to 0.5"),
         ({"min_share": 0.35}, "min_share 0.35 for 3 map sizes needs more .* at most 0.3333 is"),
-        ({"sizes": (3, 3)}, r"each map size may stand once, got 3, 3"),
+        ({"sizes": (3, 3)}, r"map sizes must be distinct, got 3, 3"),
         ({"sizes": ()}, "at least 1"),
         ({"sizes": (1, 2)}, "greater than or equal to 2"),
         ({"max_holes": 0.1}, "max_holes\n.*Extra inputs"),
@@ -75,9 +75,9 @@ def test_inconsistent_bounds_are_rejected(values, message):
 def test_lake_terms_match_verifier_and_statistics(domain):
     kinds = [term.key for term in domain.failures]
     assert kinds == [kind.label for kind in Failure if kind != Failure.NONE]
-    assert domain.called("3") == "3x3"
-    assert domain.failure("hole").word == "hole"
-    assert domain.failure("meteor").name == "meteor"
+    assert domain.group_name("3") == "3x3"
+    assert domain.failure_term("hole").word == "hole"
+    assert domain.failure_term("meteor").name == "meteor"
     words = [term.word for term in (*domain.failures, *domain.scores, *domain.statistics)]
     assert len(set(words)) == len(words)
     assert all(word.isalpha() and word.islower() for word in words)

@@ -34,7 +34,7 @@ def random_atlas(
 
 
 def value(atlas: DesignAtlas, configuration: Configuration) -> float:
-    found = atlas.expected(configuration)
+    found = atlas.expected_learnability(configuration)
     assert found is not None
     return found
 
@@ -90,10 +90,10 @@ def test_unmeasured_cells_have_no_value():
     ]
     atlas = DesignAtlas(cells=tuple(gone))
     assert gone[-1].learnability is None
-    assert atlas.expected(lake((0.5, 0.25, 0.25), (0.5, 0.25, 0.25))) is None
-    assert atlas.expected(lake((1.0, 0.25, 0.25), (0.0, 0.25, 0.25))) is not None
-    assert atlas.expected(lake((0.5, 0.25, 0.25), (0.5, 0.25, 0.0))) is not None
-    assert atlas.expected(lake((1.0, 0.25, 0.25), sizes=(9,))) is None
+    assert atlas.expected_learnability(lake((0.5, 0.25, 0.25), (0.5, 0.25, 0.25))) is None
+    assert atlas.expected_learnability(lake((1.0, 0.25, 0.25), (0.0, 0.25, 0.25))) is not None
+    assert atlas.expected_learnability(lake((0.5, 0.25, 0.25), (0.5, 0.25, 0.0))) is not None
+    assert atlas.expected_learnability(lake((1.0, 0.25, 0.25), sizes=(9,))) is None
 
 
 def test_lake_atlas_grid_has_pure_waits_and_feasible_holes():

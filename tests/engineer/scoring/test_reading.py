@@ -13,8 +13,8 @@ from engineer.engineers.rule import teacher_edits
 from engineer.lake import Bounds, lake_domain
 from engineer.scoring.reading import (
     ReadingReport,
+    make_reading_set,
     measure_reading,
-    reading_set,
 )
 from engineer.synthetic import FACTS
 
@@ -86,7 +86,7 @@ class Silent(Follower):
         return "\n".join(f"{LAKE.symbol(group)} = = =" for group in LAKE.space.groups)
 
 
-CONTEXTS = reading_set(LAKE, 60, seed=1)
+CONTEXTS = make_reading_set(LAKE, 60, seed=1)
 
 
 def flips(reading: ReadingReport) -> dict[str, float | None]:

@@ -11,10 +11,10 @@ from engineer.engineers.rule import teacher_edits
 from engineer.lake import Bounds
 from engineer.synthetic import (
     FACTS,
-    contrasting_readout,
     design_example,
+    make_contrasting_readout,
+    replace_fact,
     synthetic_readouts,
-    with_fact_of,
 )
 from tests.engineer import words
 from tests.engineer.builders import ADDITION, roomy
@@ -43,7 +43,7 @@ def test_examples_are_a_context_and_the_rule_s_edits(domain):
 @pytest.mark.parametrize("fact", FACTS)
 def test_swap_replaces_one_fact_of_every_group(fact):
     one, other = readouts(count=30)[3], readouts(count=30, seed=1)[7]
-    changed = with_fact_of(one, other, fact)
+    changed = replace_fact(one, other, fact)
     assert (changed.state, changed.refused) == (one.state, one.refused)
     assert list(changed.groups) == list(one.groups)
     for group, row in changed.groups.items():
@@ -58,7 +58,7 @@ def test_a_contrast_changes_one_fact_and_the_answer(domain):
     known = readouts(domain, 200)
     facts: Counter[str] = Counter()
     for readout in known:
-        changed = contrasting_readout(rng, readout, known, domain)
+        changed = make_contrasting_readout(rng, readout, known, domain)
         if changed is None:
             continue
         assert (changed.state, changed.refused) == (readout.state, readout.refused)

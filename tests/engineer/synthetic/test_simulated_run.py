@@ -63,7 +63,7 @@ def test_every_configuration_can_be_asked_for(domain):
             for one in (view.current, view.trained, view.designed_from):
                 if one is not None:
                     assert domain.space.violation(one) is None
-                    assert domain.space.off_grid(one) is None
+                    assert domain.space.grid_violation(one) is None
 
 
 def test_counts_add_up_and_are_those_asked_for(domain):

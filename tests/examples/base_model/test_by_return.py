@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engineer import scripted_engineer
-from engineer.bench import Prior, draw_learners, play, take
+from engineer.bench import Prior, draw_learners, play, select_learners
 from engineer.bench.version import STAGES, track
 from examples.base_model.by_return import DESIGNS, main, play_on, roll_out
 from training.sampling.sampler import Completion, SamplingRequest
@@ -68,7 +68,7 @@ def test_roll_out_rewards_each_design_by_its_own_run():
     assert rewards.shape == (DESIGNS * 3, 4)
     for stage in range(DESIGNS):
         for i in range(3):
-            own = take(LEARNERS, [i, i])
+            own = select_learners(LEARNERS, [i, i])
             texts = [[*[KEEP] * stage, answer] for answer in (KEEP, HARDER)]
             expected, _ = play_on(texts, own, DOMAIN)
             row = rewards[3 * stage + i]

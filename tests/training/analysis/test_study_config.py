@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engineer.design import context_for
+from engineer.design import build_stage_context
 from jaxlake.command_line.entry import main
 from tests.paths import ROOT
 from tests.training.analysis.studies import (
@@ -151,6 +151,6 @@ def test_contexts_of_the_paper_fit_its_limit(name):
 @pytest.mark.parametrize("name", ["paper", "paper_smoke"])
 def test_longest_context_of_paper_is_not_cut(name):
     config = load(ROOT / f"configs/{name}.yaml")
-    context = context_for(longest_view_of(config), make_design_settings(config))
+    context = build_stage_context(longest_view_of(config), make_design_settings(config))
     assert context.cut == ()
     assert 0.9 * 8000 < context.tokens <= 8000

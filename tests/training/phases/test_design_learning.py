@@ -136,7 +136,7 @@ def started(
     monkeypatch.setattr(phase, "get_or_measure_atlas", lambda *_: SimpleNamespace(atlas=atlas))
     monkeypatch.setattr(phase, "make_stage_view", lambda *_: view)
     monkeypatch.setattr(phase, "make_design_settings", lambda *_: settings)
-    monkeypatch.setattr(phase, "context_for", lambda *_: SimpleNamespace(text=CONTEXT))
+    monkeypatch.setattr(phase, "build_stage_context", lambda *_: SimpleNamespace(text=CONTEXT))
     return run, params, atlas
 
 

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from engineer.engineers.endpoint import stated_message
+from engineer.engineers.endpoint import read_error_message
 from training.errors import UserError
 from training.sampling import bounded_http
 from training.sampling.server_process import health_problem
@@ -74,4 +74,4 @@ def test_health_problem_reads_the_status_alone(address, problem):
     ],
 )
 def test_stated_message_reads_json_alone(body, message):
-    assert stated_message(body) == message
+    assert read_error_message(body) == message

@@ -300,7 +300,7 @@ def test_random_initial_configuration_is_seeded_and_in_bounds(tmp_path: Path):
         assert load(again) == config  # a run's file contains the drawn values
         drawn.append(config.environment.initial)
         assert config.environment.bounds.violation(drawn[-1]) is None
-        assert config.environment.bounds.off_grid(drawn[-1]) is None
+        assert config.environment.bounds.grid_violation(drawn[-1]) is None
     assert len({one.model_dump_json() for one in drawn}) == 8
     assert load(SCRATCH, ["environment.initial=random"]).environment.initial == drawn[0]
 

@@ -107,7 +107,7 @@ class ReportedRun:
 
     def group_name(self, group: str | None) -> str:
         """Return the name of a group on the page; None means all groups."""
-        return "All" if group is None else domain_of(self.config).called(group)
+        return "All" if group is None else domain_of(self.config).group_name(group)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:

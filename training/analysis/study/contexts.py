@@ -5,7 +5,7 @@ from pathlib import Path
 from engineer import DesignSettings, StageView
 from engineer.context import Context, ContextTooLongError
 from engineer.context.token_limit import CountTokens, estimate_tokens
-from engineer.design import context_for
+from engineer.design import build_stage_context
 from engineer.synthetic.longest_view import longest_view
 from training.analysis.study.config import Study, StudyRun
 from training.environments.catalogue import domain_of
@@ -32,7 +32,9 @@ def require_equal_contexts(study: Study) -> None:
     if len({one for one, _ in settings.values()}) < 2:
         return
     contexts = {
-        name: context_for(view, one.model_copy(update={"max_context_tokens": None}), count_tokens)
+        name: build_stage_context(
+            view, one.model_copy(update={"max_context_tokens": None}), count_tokens
+        )
         for name, (one, view) in settings.items()
     }
     for name, (one, view) in settings.items():
@@ -75,7 +77,7 @@ def token_counter(pretrained: str | None) -> CountTokens:
 
 def _lost(view: StageView, settings: DesignSettings, count_tokens: CountTokens) -> str:
     try:
-        context: Context = context_for(view, settings, count_tokens)
+        context: Context = build_stage_context(view, settings, count_tokens)
     except ContextTooLongError:
         return "everything that can be cut"
     return ", ".join(context.cut)
