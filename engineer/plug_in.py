@@ -25,13 +25,13 @@ from engineer.space import Configuration, FrozenModel, KnobSpace, KnobValues, Ra
 
 SHARE = "data_ratio"
 """Name of the knob with a group's share of the training instances."""
-_EDIT = 0.1
+_EDIT_SIZE = 0.1
 """Approximate change of a knob by one relative edit."""
 _FAILURE = Term("invalid", "invalid answer", "invalid")
 _BLOCKS: tuple[BlockName, ...] = ("failure_breakdown", "history", "guideline")
-"""The blocks of the prompt that only need counts."""
+"""The blocks of the prompt that need only counts."""
 _WINDOW = 0.1
-"""Fraction of a group's rows to draw from, on either side of the requested difficulty."""
+"""Half-width of the window from which `Pool` draws, as a fraction of a group's rows."""
 
 Counts = Mapping[str, tuple[int, int]]
 """Numbers of valid answers and of all answers, by group."""
@@ -59,20 +59,21 @@ def knob_domain(
         A domain in which one relative edit moves a knob by about 0.1.
 
     Raises:
-        ValueError: A name is empty, contains blanks or is given twice, or the numbers do not fit.
+        ValueError: A name is empty, contains blanks or is given twice, or `step` or `min_share` is
+            invalid.
     """
-    names = (SHARE, *knobs)
-    for field, entries in (("groups", tuple(groups)), ("knobs", names)):
-        if bad := [name for name in entries if not name or name.split() != [name]]:
-            raise ValueError(f"{field} must be names without blanks, got {bad[0]!r}")
-        if len(set(entries)) < len(entries) or not entries:
+    knob_names = (SHARE, *knobs)
+    for field, names in (("groups", tuple(groups)), ("knobs", knob_names)):
+        if invalid := [name for name in names if not name or name.split() != [name]]:
+            raise ValueError(f"{field} must be names without blanks, got {invalid[0]!r}")
+        if len(set(names)) < len(names) or not names:
             raise ValueError(
-                f"{field} must be one or more different names, got {', '.join(entries) or 'none'}"
+                f"{field} must be one or more different names, got {', '.join(names) or 'none'}"
             )
 
     class Space(KnobSpace):
         group_label: ClassVar[str] = "group"
-        knobs: ClassVar[tuple[str, ...]] = names
+        knobs: ClassVar[tuple[str, ...]] = knob_names
 
         @property
         def groups(self) -> tuple[str, ...]:
@@ -84,7 +85,7 @@ def knob_domain(
     meanings = "".join(f", {knob} ({meaning})" for knob, meaning in knobs.items())
     return Domain(
         name="plug_in",
-        space=Space(min_share=min_share, step=step, edit_steps=max(1, round(_EDIT / step))),
+        space=Space(min_share=min_share, step=step, edit_steps=max(1, round(_EDIT_SIZE / step))),
         opening="You are the environment engineer of a model that learns in stages. You read the"
         " results of the last stage and write the configuration of the next one: for each group"
         f" {SHARE} (its share of the training instances){meanings}. Each number is a ratio from 0"
@@ -109,15 +110,13 @@ def start_configuration(domain: Domain, level: float = 0.0) -> Configuration:
     """
     space = domain.space
     shares = apportion([1.0] * len(space.groups), space.units, space.to_units(space.min_share))
+    knobs = {
+        knob: space.from_units(space.to_units(level * space.maximum(knob)))
+        for knob in space.difficulty_knobs
+    }
     return space.make(
         {
-            group: {
-                space.share: space.from_units(share),
-                **{
-                    knob: space.from_units(space.to_units(level * space.maximum(knob)))
-                    for knob in space.difficulty_knobs
-                },
-            }
+            group: {space.share: space.from_units(share), **knobs}
             for group, share in zip(space.groups, shares, strict=True)
         }
     )
@@ -137,7 +136,7 @@ class Designer:
     Args:
         domain: The environment, from `knob_domain` or your own.
         engineer: The engineer, such as `RuleEngineer()`.
-        start: The configuration of the first stage. If None, equal shares and easiest instances.
+        start: The configuration of the first stage; None: equal shares and the easiest instances.
         settings: The design settings; `guard` limits the changes per stage.
         seed: Seed of all random decisions, at least 0.
 
@@ -157,7 +156,7 @@ class Designer:
         self.domain, self.engineer, self.seed = domain, engineer, seed
         self.settings = settings or DesignSettings(blocks=_BLOCKS)
         self._stages: list[_Stage] = []
-        self._set(start or start_configuration(domain), "initial")
+        self._set_current(start or start_configuration(domain), "initial")
 
     @property
     def configuration(self) -> KnobValues:
@@ -181,12 +180,12 @@ class Designer:
         stage = _Stage(
             configuration=self.configuration,
             decision=self._decision,
-            counts=_checked(counts, self.domain.space.groups),
+            counts=_check_counts(counts, self.domain.space.groups),
         )
         view = self._view([*self._stages, stage])
         record = run_design(self.engineer, view, self.settings, seed=self._attempt_seed)
         self._stages.append(stage)
-        self._set(record.configuration, record.kind)
+        self._set_current(record.configuration, record.kind)
         return record
 
     def state_dict(self) -> dict[str, Any]:
@@ -203,32 +202,32 @@ class Designer:
         Raises:
             ValueError: The configuration is outside the bounds of the domain.
         """
-        self._set(self.domain.space.make(state["configuration"]), state["decision"])
+        self._set_current(self.domain.space.make(state["configuration"]), state["decision"])
         self._stages = [_Stage.model_validate(stage) for stage in state["stages"]]
 
-    def _set(self, configuration: Configuration, decision: DecisionKind) -> None:
+    def _set_current(self, configuration: Configuration, decision: DecisionKind) -> None:
         if violation := self.domain.space.violation(configuration):
             raise ValueError(f"configuration: {violation}")
         self._current, self._decision = configuration, decision
 
     def _attempt_seed(self, attempt: int) -> int:
-        place = [self.seed, len(self._stages), attempt]
-        return int(np.random.SeedSequence(place).generate_state(1)[0])
+        entropy = [self.seed, len(self._stages), attempt]
+        return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
     def _view(self, stages: Sequence[_Stage]) -> StageView:
         make = self.domain.space.make
-        unseen = dict.fromkeys(self.domain.space.groups, (0, 0))
-        counts = [unseen, *(stage.counts for stage in stages)]
-        evidence = [_evidence(number, one) for number, one in enumerate(counts)]
-        past = zip(evidence, evidence[1:-1], stages, strict=False)
+        no_answers = dict.fromkeys(self.domain.space.groups, (0, 0))
+        counts_by_stage = [no_answers, *(stage.counts for stage in stages)]
+        evidence = [_make_evidence(stage, counts) for stage, counts in enumerate(counts_by_stage)]
+        history = tuple(
+            StageHistory.between(before, after, make(stage.configuration), stage.decision)
+            for before, after, stage in zip(evidence, evidence[1:-1], stages, strict=False)
+        )
         return StageView(
             self.domain,
             evidence[-1],
             self._current,
-            tuple(
-                StageHistory.between(before, after, make(stage.configuration), stage.decision)
-                for before, after, stage in past
-            ),
+            history,
             designed_from=make(stages[-2].configuration) if len(stages) > 1 else None,
             valid_before=evidence[-2].valid_rates(),
         )
@@ -237,8 +236,9 @@ class Designer:
 class Pool:
     """Draws rows of a finite data set according to a configuration.
 
-    A draw picks a group by its share and then a row of the group. The knob is a quantile of the
-    rows' difficulty; the row is uniform over a window of 10% of the group's rows on either side.
+    A draw picks a group by its share and then a row of the group. The difficulty knob is a quantile
+    of the difficulties of the group's rows. The row is uniform over a window around this quantile,
+    which extends over 10% of the rows on either side.
 
     Args:
         groups: The group of each row.
@@ -276,12 +276,13 @@ class Pool:
         shares = np.array([configuration[group][SHARE] for group in self._rows])
         group = self.groups[rng.choice(len(shares), p=shares / shares.sum())]
         rows = self._rows[group]
-        middle, reach = configuration[group][knob] * (len(rows) - 1), _WINDOW * len(rows)
-        low = max(0, math.ceil(middle - reach))
-        return rows[rng.integers(low, min(len(rows) - 1, math.floor(middle + reach)) + 1)]
+        centre, width = configuration[group][knob] * (len(rows) - 1), _WINDOW * len(rows)
+        first = max(0, math.ceil(centre - width))
+        last = min(len(rows) - 1, math.floor(centre + width))
+        return rows[rng.integers(first, last + 1)]
 
 
-def _evidence(stage: int, counts: Counts) -> StageEvidence:
+def _make_evidence(stage: int, counts: Counts) -> StageEvidence:
     validation = {}
     for group, (valid, count) in counts.items():
         failures = {_FAILURE.key: count - valid} if count > valid else {}
@@ -289,16 +290,16 @@ def _evidence(stage: int, counts: Counts) -> StageEvidence:
     return StageEvidence(stage=stage, validation=validation)
 
 
-def _checked(counts: Counts, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
+def _check_counts(counts: Counts, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Return counts as Python integers, in the order of the groups; raise if invalid."""
     if unknown := [group for group in counts if group not in groups]:
-        raise ValueError(f"counts: got group {unknown[0]!r}, allowed are {', '.join(groups)}")
+        raise ValueError(f"groups of counts must be {', '.join(groups)}, got {unknown[0]!r}")
     checked = {}
     for group in groups:
         valid, count = map(operator.index, counts.get(group, (0, 0)))
         if not 0 <= valid <= count:
-            raise ValueError(f"counts: {group} must have 0 <= valid <= count, got {valid}, {count}")
+            raise ValueError(f"counts of {group} must be 0 <= valid <= all, got {valid}, {count}")
         checked[group] = valid, count
     if not any(count for _, count in checked.values()):
-        raise ValueError("counts: got no answers, at least one group needs some")
+        raise ValueError("counts must contain at least one answer, got none")
     return checked

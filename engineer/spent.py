@@ -14,10 +14,10 @@ class Spent(FrozenModel):
     """Costs, which can be added: `a + b`."""
 
     training_instances: Count = 0
-    rehearsed_designs: Count = 0  # contexts whose designs by the rule were imitated
+    rehearsed_designs: Count = 0  # contexts on which the policy imitated the rule's edits
     engineer_tokens: Count = 0
-    """Tokens of the engineer; the limit if a server reports no number."""
-    probe_rollouts: Count = 0  # answers drawn to measure instances, which are not trained on
+    """Generated tokens of the engineer; the token limit if a server reports no number."""
+    probe_rollouts: Count = 0  # answers that only measure instances and are not trained on
     seconds: Seconds = 0.0  # wall-clock time of the design phases
 
     def __add__(self, other: "Spent") -> "Spent":

@@ -1,4 +1,4 @@
-"""The interface of engineers, which answer a task with a configuration as text."""
+"""The interface of engineers, which answer a task with the text of a configuration."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from engineer.spent import Spent
 class EngineerError(RuntimeError):
     """An engineer could not answer. The message contains no API key and is safe to log.
 
-    `spent` holds the costs of the failed attempt; if it has no time, the caller measures it.
+    `spent` holds the costs of the failed attempt. If its time is 0, the caller measures it.
     """
 
     def __init__(self, message: str, spent: Spent | None = None) -> None:
@@ -23,16 +23,16 @@ class EngineerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Task:
-    """One question, as text for language models and as values for computed engineers."""
+    """One request, as text for language models and as values for computed engineers."""
 
     context: Context
     view: StageView  # the source of the context
     form: AnswerForm  # format of the answer, for constrained decoding
     seed: int = 0  # seed of all random decisions; differs by run, stage and attempt
     attempt: int = 0  # from 0; retries may sample another answer
-    first_seed: int = 0  # seed of the first attempt, for decisions that are shared by retries
+    first_seed: int = 0  # seed of the first attempt, for decisions that all attempts share
     rebuild: Callable[[StageView], Context] | None = field(default=None, repr=False)
-    """Builds the prompt of another view in the same style, for controls that alter the evidence."""
+    """Builds the prompt of another view in the same style; used by controls."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Proposal:
 
 
 class Engineer(Protocol):
-    """Protocol of engineers, which answer a task with a configuration as text.
+    """Protocol of engineers.
 
-    Engineers are stateless: `task.view.history` holds the earlier stages, so that a resumed run
-    asks the same question and gets the same answer.
+    Engineers must be stateless, so that a resumed run gets the same answer to the same task.
+    `task.view.history` holds the earlier stages.
     """
 
     @property
@@ -65,12 +65,12 @@ class ControlEngineer(Protocol):
     """Protocol of experimental controls, which ask another engineer about altered evidence."""
 
     def altered_task(self, task: Task) -> Task:
-        """Return the task for the inner engineer, whose context is recorded."""
+        """Return the task that the inner engineer answers; its context is recorded."""
 
 
 @runtime_checkable
 class NoteWriter(Protocol):
-    """Protocol of engineers that can also write free text, for the Summary block."""
+    """Protocol of engineers that can also write free text for the Summary block."""
 
     def write(self, prompt: str, seed: int) -> Proposal:
         """Answer a prompt with free text; raises as `Engineer.propose`."""

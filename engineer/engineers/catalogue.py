@@ -1,4 +1,4 @@
-"""Scripted engineers by name, which only need the settings of a run."""
+"""Scripted engineers by name. They need only the settings of a run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class RunSettings:
     """The settings of a run that scripted engineers need.
 
     Raises:
-        ValueError: a value is out of range.
+        ValueError: A value is out of range.
     """
 
     space: KnobSpace
@@ -52,12 +52,12 @@ def scripted_engineer(name: str, run: RunSettings) -> Engineer:
     """Return a scripted engineer by name, such as `rule` or `shuffled:rule`.
 
     Raises:
-        ValueError: the name is unknown; the message lists the allowed names.
+        ValueError: The name is unknown; the message lists the allowed names.
     """
-    control, plain = split_control_name(name)
-    if plain not in SCRIPTED:
-        allowed = f"{', '.join(SCRIPTED)}, each also as {CONTROL_NAMES}"
-        meant = did_you_mean(plain, SCRIPTED)
-        raise ValueError(f"engineer: got {name!r}, allowed are {allowed}{meant}")
-    engineer = SCRIPTED[plain](run)
+    control, inner = split_control_name(name)
+    if inner not in SCRIPTED:
+        allowed = f"{', '.join(SCRIPTED)}, or one of these as {CONTROL_NAMES}"
+        hint = did_you_mean(inner, SCRIPTED)
+        raise ValueError(f"engineer must be {allowed}, got {name!r}{hint}")
+    engineer = SCRIPTED[inner](run)
     return control(engineer) if control else engineer

@@ -24,21 +24,21 @@ from engineer.spent import Spent
 MAX_BYTES = 1 << 20
 """Maximum size of a response in bytes."""
 _MAX_TOKENS = 10**9
-"""Maximum plausible token count in a response; larger ones are ignored."""
-_PART_OF_KEY = 6
-"""Minimum length of substrings of the key that are masked in messages and answers."""
+"""Maximum plausible token count in a response; larger counts are ignored."""
+_MIN_MASKED = 6
+"""Minimum length of the substrings of a key that are masked in messages and answers."""
 
 
 @dataclass(frozen=True)
 class ChatClient:
     """Client of one model on one server.
 
-    The key is read from the environment at each call and not stored.
+    Each call reads the API key from the environment and does not store it.
     """
 
     base_url: str = field(repr=False)  # such as https://host/v1; query parameters are preserved
     model: str  # name of the model on the server
-    api_key_env: str | None = None  # environment variable with the key; None sends no key
+    api_key_env: str | None = None  # environment variable with the API key; None sends no key
     timeout: float = 120.0  # seconds per request
     retries: int = 3  # number of retries after the first request
     proxies: bool = True  # whether to use the proxy of the environment
@@ -55,8 +55,8 @@ class ChatClient:
 
         Args:
             prompt: A prompt, or chat messages.
-            max_tokens: Maximum number of generated tokens; also the token count if the server does
-                not report one.
+            max_tokens: Maximum number of generated tokens. If the server reports no token count,
+                this number is used instead.
             chat: Whether to use chat completions instead of completions.
             fields: Further fields of the request, such as `temperature`.
 
@@ -65,20 +65,21 @@ class ChatClient:
 
         Raises:
             EngineerError: The key is not set, the server is unreachable or rejects the request, or
-                its response contains no text. The message contains neither the key nor the path of
-                the URL; `spent` holds the tokens.
+                its response contains no text. The message does not contain the key or the path of
+                the URL. `spent` holds the tokens.
         """
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        question: dict[str, Any] = {"messages": messages} if chat else {"prompt": prompt}
-        body = {"model": self.model, **question, "max_tokens": max_tokens, **(fields or {})}
+        content: dict[str, Any] = {"messages": messages} if chat else {"prompt": prompt}
+        body = {"model": self.model, **content, "max_tokens": max_tokens, **(fields or {})}
         path = "/chat/completions" if chat else "/completions"
         key = _read_key(self.api_key_env)
         tokens = 0
         try:
-            content = self._post(path, body, key)
-            tokens = _tokens(content, max_tokens)
-            text, reasoning, truncated = _texts(content)
-            return GeneratedText(_without(text, key), tokens, _without(reasoning, key), truncated)
+            response = self._post(path, body, key)
+            tokens = _read_token_count(response, max_tokens)
+            text, reasoning, truncated = _read_completion(response)
+            text, reasoning = _mask_key(text, key), _mask_key(reasoning, key)
+            return GeneratedText(text, tokens, reasoning, truncated)
         except openai.APITimeoutError:
             problem, tokens = f"no answer within {self.timeout:g} s", max_tokens
         except openai.APIStatusError as error:
@@ -89,12 +90,12 @@ class ChatClient:
         except (openai.OpenAIError, httpx2.InvalidURL, ValueError, OSError, ImportError) as error:
             problem = str(error)
         message = (
-            f"model {self.model} at {_host(self.base_url)}: {quote(_without(problem, key))[1:-1]}"
+            f"model {self.model} at {_host(self.base_url)}: {quote(_mask_key(problem, key))[1:-1]}"
         )
         raise EngineerError(message, Spent(engineer_tokens=tokens)) from None
 
     def _post(self, path: str, body: dict[str, Any], key: str | None) -> Any:
-        """Return the JSON of the response."""
+        """Send a request and return the JSON of the response."""
         parts = urlsplit(self.base_url)
         with openai.OpenAI(
             base_url=parts._replace(query="", fragment="").geturl(),
@@ -113,7 +114,7 @@ class ChatClient:
 
 @dataclass(frozen=True)
 class EndpointEngineer(TextEngineer):
-    """Engineer that asks a model on a server."""
+    """Engineer that calls a model on a server."""
 
     client: ChatClient
     max_tokens: int = 4096  # maximum length of an answer
@@ -133,7 +134,6 @@ class EndpointEngineer(TextEngineer):
         Earlier reasoning is sent as the assistant's turn, followed by a user turn that asks for the
         configuration. Regular expressions and seeds are not sent, because some servers reject them.
         """
-        longest = self.max_tokens if request.form is not None else self.note_tokens
         messages = [{"role": "user", "content": request.prompt}]
         if request.reasoning:
             messages += [
@@ -144,7 +144,8 @@ class EndpointEngineer(TextEngineer):
         if isinstance(request.form, dict):
             schema = {"name": "configuration", "strict": True, "schema": request.form}
             fields["response_format"] = {"type": "json_schema", "json_schema": schema}
-        limit = request.max_tokens or longest or self.max_tokens
+        default = self.max_tokens if request.form is not None else self.note_tokens
+        limit = request.max_tokens or default or self.max_tokens
         return self.client.complete(messages, max_tokens=limit, fields=fields)
 
 
@@ -156,8 +157,8 @@ class _BoundedClient(httpx2.Client):
         deadline = time.monotonic() + (self.timeout.read or 0.0)
         body = bytearray()
         with closing(super().send(request, **(options | {"stream": True}))) as response:
-            for piece in response.iter_raw():
-                body += piece
+            for chunk in response.iter_raw():
+                body += chunk
                 if len(body) > MAX_BYTES:
                     raise openai.OpenAIError(f"response of more than {MAX_BYTES} bytes")
                 if time.monotonic() > deadline:
@@ -192,13 +193,13 @@ def _host(base_url: str) -> str:
         return "?"
 
 
-def _texts(answer: Any) -> tuple[str, str, bool]:
+def _read_completion(response: Any) -> tuple[str, str, bool]:
     """Return the text of a response, its separate reasoning, and whether it was truncated.
 
-    The text is empty if the answer only consists of reasoning or tool calls.
+    The text is empty if the response only consists of reasoning or tool calls.
     """
     with suppress(KeyError, IndexError, TypeError, AttributeError):
-        choice = answer["choices"][0]
+        choice = response["choices"][0]
         message = choice.get("message", {})
         text = message.get("content") if "message" in choice else choice["text"]
         reasoning = message.get("reasoning_content") or message.get("reasoning")
@@ -211,11 +212,11 @@ def _texts(answer: Any) -> tuple[str, str, bool]:
     raise ValueError("the response holds no completion with text")
 
 
-def _tokens(answer: Any, allowed: int) -> int:
+def _read_token_count(response: Any, default: int) -> int:
     tokens = None
     with suppress(KeyError, TypeError):
-        tokens = answer["usage"]["completion_tokens"]
-    return tokens if type(tokens) is int and 0 <= tokens <= _MAX_TOKENS else allowed
+        tokens = response["usage"]["completion_tokens"]
+    return tokens if type(tokens) is int and 0 <= tokens <= _MAX_TOKENS else default
 
 
 def _read_key(variable: str | None) -> str | None:
@@ -229,12 +230,14 @@ def _read_key(variable: str | None) -> str | None:
     return key
 
 
-def _without(text: str, key: str | None) -> str:
-    """Mask the key and all of its substrings of at least `_PART_OF_KEY` characters."""
+def _mask_key(text: str, key: str | None) -> str:
+    """Mask the key and all of its substrings of at least `_MIN_MASKED` characters."""
     if key is None:
         return text
-    width = min(_PART_OF_KEY, len(key))
-    parts = {key[at : at + width] for at in range(len(key) - width + 1)}
-    starts = [at for at in range(len(text) - width + 1) if text[at : at + width] in parts]
-    hidden = {at + offset for at in starts for offset in range(width)}
-    return "".join("*" if at in hidden else character for at, character in enumerate(text))
+    width = min(_MIN_MASKED, len(key))
+    parts = {key[start : start + width] for start in range(len(key) - width + 1)}
+    characters = list(text)
+    for start in range(len(text) - width + 1):
+        if text[start : start + width] in parts:
+            characters[start : start + width] = "*" * width
+    return "".join(characters)

@@ -13,7 +13,7 @@ from jaxlake.language.thinking import closing_tag
 
 @dataclass(frozen=True)
 class TextRequest:
-    """A request for one text of a model."""
+    """A request for one generated text."""
 
     prompt: str
     seed: int = 0
@@ -27,19 +27,19 @@ class GeneratedText(NamedTuple):
     """The output of a model."""
 
     text: str
-    tokens: int  # generated tokens, including end tokens
-    reasoning: str = ""  # reasoning that a server returned separately
-    truncated: bool = False  # whether a server reports that the token limit was reached
+    tokens: int  # number of generated tokens, including end tokens
+    reasoning: str = ""  # reasoning that the server returned separately
+    truncated: bool = False  # whether the server reports that the token limit was reached
 
 
 GenerateText = Callable[[TextRequest], GeneratedText]
 
 
 class TextEngineer:
-    """Base class of engineers that generate text; errors of `generate` propagate.
+    """Base class of engineers that generate text. Errors of `generate` propagate.
 
-    If `reasoning_tokens` is positive, the model first writes free text of up to that many tokens,
-    and a second call continues it with the configuration.
+    If `reasoning_tokens` is positive, a first call generates free text of up to that many tokens,
+    and a second call continues this text with the configuration.
     """
 
     generate: GenerateText
@@ -49,26 +49,27 @@ class TextEngineer:
         """Generate an answer in the required format, after optional reasoning."""
         request = TextRequest(task.context.text, task.seed, task.form)
         if not self.reasoning_tokens:
-            return self._timed(request)
-        free = replace(request, form=None, max_tokens=self.reasoning_tokens, thinking=True)
-        thought = self._timed(free)
+            return self._propose_once(request)
+        reasoning = self._propose_once(
+            replace(request, form=None, max_tokens=self.reasoning_tokens, thinking=True)
+        )
         try:
-            answer = self._timed(replace(request, thinking=True, reasoning=thought.text))
+            answer = self._propose_once(replace(request, thinking=True, reasoning=reasoning.text))
         except EngineerError as error:
-            tokens = (thought.tokens or 0) + error.spent.engineer_tokens
+            tokens = (reasoning.tokens or 0) + error.spent.engineer_tokens
             raise EngineerError(str(error), Spent(engineer_tokens=tokens)) from error
         return Proposal(
             answer.text,
-            thought.seconds + answer.seconds,
-            (thought.tokens or 0) + (answer.tokens or 0),
-            reasoning=thought.text,
+            reasoning.seconds + answer.seconds,
+            (reasoning.tokens or 0) + (answer.tokens or 0),
+            reasoning=reasoning.text,
         )
 
     def write(self, prompt: str, seed: int) -> Proposal:
         """Generate free text."""
-        return self._timed(TextRequest(prompt, seed))
+        return self._propose_once(TextRequest(prompt, seed))
 
-    def _timed(self, request: TextRequest) -> Proposal:
+    def _propose_once(self, request: TextRequest) -> Proposal:
         start = time.perf_counter()
         generated = self.generate(request)
         thinking = f"<think>\n{generated.reasoning}\n</think>\n\n" if generated.reasoning else ""
@@ -78,7 +79,10 @@ class TextEngineer:
 
 @dataclass(frozen=True)
 class LanguageModelEngineer(TextEngineer):
-    """Engineer defined by a text generator, which may raise `EngineerError` to fail an attempt."""
+    """Engineer defined by a text generator.
+
+    The generator may raise `EngineerError` to fail an attempt.
+    """
 
     generate: GenerateText
     name: str = "checkpoint"
@@ -88,7 +92,7 @@ class LanguageModelEngineer(TextEngineer):
 def make_reasoning_suffix(reasoning: str) -> str:
     """Return the text to insert between a model's reasoning and its configuration.
 
-    It closes a thinking block that the reasoning leaves open.
+    The text closes a thinking block that the reasoning leaves open.
     """
-    mark = closing_tag(reasoning)
-    return (f"\n{mark}" if mark else "") + "\n\nConfiguration:\n"
+    tag = closing_tag(reasoning)
+    return (f"\n{tag}" if tag else "") + "\n\nConfiguration:\n"

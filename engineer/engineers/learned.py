@@ -5,7 +5,7 @@ Features of each group at the end of a stage (`engineer.bench.vectorised.Feature
 | feature | meaning |
 |---|---|
 | v | valid rate on the validation set, 0..1 |
-| s | 4p(1-p) of the training answers, 0..1; of the valid rate if the group was not trained |
+| s | 4p(1-p) in training, 0..1, or 4v(1-v) if the group was not trained |
 | t | change of the valid rate in the stage |
 | x | current share of the data, times the number of groups; 1 on average |
 | l | current level of a knob, as a fraction of its range |
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Parameters(NamedTuple):
-    """The parameters, floats or arrays."""
+    """The seven parameters; floats or arrays."""
 
     w_signal: Any
     w_valid: Any
@@ -40,8 +40,8 @@ def decide(parameters: Parameters, features: "Features") -> "Decision":
     """Return the design for features, with NumPy or JAX arrays.
 
     Args:
-        parameters: Floats.
-        features: Arrays (..., G) and levels (..., G, K).
+        parameters: The parameters; floats.
+        features: Arrays (..., G), and levels (..., G, K).
 
     Returns:
         Weights (..., G) > 0 and levels (..., G, K), not clipped to 0..1.
@@ -67,8 +67,8 @@ def learned_parameters() -> Parameters:
 
 
 def learned_engineer() -> "FeatureEngineer":
-    """Return the trained engineer; all attempts give the same answer."""
-    from engineer.bench.vectorised import FeatureEngineer  # which imports the catalogue
+    """Return the trained engineer. All attempts give the same answer."""
+    from engineer.bench.vectorised import FeatureEngineer  # avoids a circular import
 
     parameters = learned_parameters()
     return FeatureEngineer(lambda features: decide(parameters, features), "learned")

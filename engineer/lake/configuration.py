@@ -28,19 +28,19 @@ class LakeConfiguration(Configuration):
 
     @field_validator("sizes", mode="wrap")
     @classmethod
-    def _each_size_once(
-        cls, sizes: object, read: ValidatorFunctionWrapHandler
+    def _check_distinct_sizes(
+        cls, sizes: object, validate: ValidatorFunctionWrapHandler
     ) -> dict[int, SizeKnobs]:
-        knobs_by_size: dict[int, SizeKnobs] = read(sizes)
+        knobs_by_size: dict[int, SizeKnobs] = validate(sizes)
         if isinstance(sizes, Mapping) and len(knobs_by_size) < len(sizes):
             # The same size can be written as 3, "03" or "3.0".
-            read_as = [int(str(size).partition(".")[0]) for size in sizes]
-            twice = sorted(size for size in knobs_by_size if read_as.count(size) > 1)
-            raise ValueError(f"map size {', '.join(map(str, twice))} is given more than once")
+            numbers = [int(str(size).partition(".")[0]) for size in sizes]
+            repeated = sorted(size for size in knobs_by_size if numbers.count(size) > 1)
+            raise ValueError(f"map size {', '.join(map(str, repeated))} is given more than once")
         return dict(sorted(knobs_by_size.items()))
 
     def values(self) -> KnobValues:
-        """Return the knobs as plain numbers, sizes ascending."""
+        """Return the knobs as numbers, by ascending size."""
         return {str(size): knobs.model_dump() for size, knobs in self.sizes.items()}
 
 
@@ -57,7 +57,7 @@ class Bounds(KnobSpace):
 
     @field_validator("sizes", mode="after")
     @classmethod
-    def _ascending(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    def _sort_sizes(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(sorted(sizes))
 
     @property

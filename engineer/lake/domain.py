@@ -2,7 +2,7 @@
 
 from engineer.domain import Domain, Slices, Term
 from engineer.lake.configuration import Bounds
-from engineer.lake.feasibility import Acceptance, NearestFeasible, load_acceptance
+from engineer.lake.feasibility import Acceptance, NearestFeasible, shipped_acceptance
 
 # In the order in which the lake checks failures within a time step.
 FAILURES = (
@@ -69,14 +69,14 @@ def lake_domain(
     bounds: Bounds,
     num_agents: int = 2,
     *,
-    acceptance: Acceptance | None = load_acceptance,
+    acceptance: Acceptance | None = shipped_acceptance,
 ) -> Domain:
     """Return the lake's domain.
 
     Args:
         bounds: The space of configurations.
         num_agents: Number of agents on each board.
-        acceptance: See `NearestFeasible`.
+        acceptance: Returns the acceptance rate of given knobs; None disables this check.
     """
     return Domain(
         name="lake",

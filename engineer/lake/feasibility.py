@@ -15,12 +15,12 @@ MIN_ACCEPTANCE = 1e-3
 """Minimum acceptance rate of a configuration."""
 
 
-def load_acceptance(
+def shipped_acceptance(
     size: int, hole_ratio: float, wait_ratio: float, num_agents: int
 ) -> float | None:
-    """Return `jaxlake.generator.acceptance`, importing JAX only when called.
+    """Return `jaxlake.generator.acceptance` of the arguments.
 
-    Configurations can be read and validated without JAX.
+    JAX is imported at the first call, so that configurations can be validated without JAX.
     """
     from jaxlake.generator import acceptance
 
@@ -31,31 +31,36 @@ def load_acceptance(
 class NearestFeasible:
     """The lake's `Domain.nearest`.
 
-    It chooses the largest hole_ratio up to the requested one at which the agents fit on the board.
-    If the acceptance rate is too low, it chooses the nearest wait_ratio with a sufficient rate (the
-    lower of two equally near ones), or else continues with the next lower hole_ratio.
+    The result has the largest hole_ratio, up to the requested one, at which the agents fit on the
+    board and some wait_ratio has a sufficient acceptance rate. Its wait_ratio is the nearest one
+    with a sufficient rate. Of two equally near ones, it is the lower.
     """
 
     bounds: Bounds  # the grid and the maximum wait_ratio
     num_agents: int = 2
-    acceptance: Acceptance | None = load_acceptance  # None: do not check acceptance rates
+    acceptance: Acceptance | None = shipped_acceptance  # None: do not check acceptance rates
 
     def __call__(self, group: str, knobs: Knobs) -> Knobs:
         """Return the nearest feasible knobs; raise `InfeasibleError` if there are none."""
-        size, holes, waits = int(group), knobs["hole_ratio"], knobs["wait_ratio"]
+        size, requested_holes, requested_waits = (
+            int(group),
+            knobs["hole_ratio"],
+            knobs["wait_ratio"],
+        )
         grid = [self.bounds.from_units(steps) for steps in range(self.bounds.units + 1)]
-        possible_waits = grid[: self.bounds.to_units(self.bounds.max_wait_ratio) + 1]
-        by_distance = sorted(possible_waits, key=lambda x: (round(abs(x - waits), 9), x))
-        for hole_ratio in [holes, *(lower for lower in reversed(grid) if lower < holes)]:
+        hole_ratios = [requested_holes, *(x for x in reversed(grid) if x < requested_holes)]
+        wait_ratios = grid[: self.bounds.to_units(self.bounds.max_wait_ratio) + 1]
+        wait_ratios.sort(key=lambda x: (round(abs(x - requested_waits), 9), x))
+        for hole_ratio in hole_ratios:
             if infeasibility(size, hole_ratio, self.num_agents) is not None:
                 continue
-            for wait_ratio in [waits, *by_distance]:
-                if self._enough(size, hole_ratio, wait_ratio):
+            for wait_ratio in [requested_waits, *wait_ratios]:
+                if self._is_accepted(size, hole_ratio, wait_ratio):
                     return {**knobs, "hole_ratio": hole_ratio, "wait_ratio": wait_ratio}
         reason = infeasibility(size, 0.0, self.num_agents)
         raise InfeasibleError(reason or f"map size {size}: next to no board can be made")
 
-    def _enough(self, size: int, hole_ratio: float, wait_ratio: float) -> bool:
+    def _is_accepted(self, size: int, hole_ratio: float, wait_ratio: float) -> bool:
         if self.acceptance is None:
             return True
         rate = self.acceptance(size, hole_ratio, wait_ratio, self.num_agents)

@@ -1,4 +1,4 @@
-"""A design atlas: learnability p(1-p) measured on a grid, which scores any configuration.
+"""A design atlas: measurements of learnability p(1-p) on a grid, which score any configuration.
 
 `docs/reading.md` lists the formulas and their assumptions.
 """
@@ -17,17 +17,17 @@ from pydantic import Field, model_validator
 from engineer.domain import Domain, Knobs
 from engineer.space import Configuration, FrozenModel, Ratio
 
-# Small enough that sums of counts do not overflow.
-Boards = Annotated[int, Field(ge=0, lt=2**40, strict=True)]
+BoardCount = Annotated[int, Field(ge=0, lt=2**40, strict=True)]
+"""Number of boards, bounded so that sums do not overflow."""
 
 
 class AtlasCell(FrozenModel):
     """The answers to the boards of one group at fixed levels of all knobs."""
 
     group: str
-    knobs: dict[str, Ratio]  # the level of every knob but the share
-    boards: tuple[Boards, ...] = Field(min_length=3)
-    """Boards of which 0, 1, ..., n of n answers were valid; all 0 if none could be made."""
+    knobs: dict[str, Ratio]  # the level of every knob except the share
+    boards: tuple[BoardCount, ...] = Field(min_length=3)
+    """Numbers of boards with 0, 1, ..., n valid answers of n; all 0 if no board can be made."""
 
     @property
     def answers(self) -> int:
@@ -36,15 +36,15 @@ class AtlasCell(FrozenModel):
 
     @property
     def count(self) -> int:
-        """The number of boards; 0 if none could be made."""
+        """The number of boards; 0 if no board can be made."""
         return sum(self.boards)
 
     @property
     def learnability(self) -> float | None:
         """The mean of p(1-p) over boards; None without boards.
 
-        For a board with k of n valid answers, k(n-k) / (n(n-1)) is an unbiased estimate of p(1-p):
-        the fraction of ordered pairs of answers with a valid one followed by an invalid one.
+        For a board with k of n valid answers, k(n-k) / (n(n-1)) is an unbiased estimate of p(1-p).
+        It is the fraction of ordered pairs of answers that consist of a valid and an invalid one.
         """
         if not self.count:
             return None
@@ -55,27 +55,28 @@ class AtlasCell(FrozenModel):
 class DesignAtlas(FrozenModel):
     """Measured learnability on a grid of cells per group.
 
-    p(1-p) is interpolated linearly between the levels of a knob, which is exact for mixtures
-    (`Slices.mixture`) with measured pure levels. It is constant beyond the outermost levels.
+    p(1-p) is interpolated linearly between the levels of a knob. This is exact for mixtures
+    (`Slices.mixture`) if their pure levels are measured. p(1-p) is constant beyond the outermost
+    levels.
     """
 
-    cells: tuple[AtlasCell, ...] = Field(min_length=1)  # of every group a whole grid
+    cells: tuple[AtlasCell, ...] = Field(min_length=1)  # a complete grid for each group
 
     @model_validator(mode="after")
-    def _grids_are_whole(self) -> Self:
+    def _check_grids(self) -> Self:
         answers, knobs = self.cells[0].answers, list(self.cells[0].knobs)
         for cell in self.cells:
-            where = f"{cell.group} at {cell.knobs}"
+            name = f"{cell.group} at {cell.knobs}"
             if cell.answers != answers:
                 raise ValueError(
-                    f"{where}: {cell.answers} answers per board, others have {answers}"
+                    f"{name} must have {answers} answers per board, got {cell.answers}"
                 )
             if list(cell.knobs) != knobs:
-                raise ValueError(f"{where}: has other knobs than {', '.join(knobs)}")
+                raise ValueError(f"{name} must have the knobs {', '.join(knobs)}")
         for group, grid in self._grids.items():
             cells = sum(cell.group == group for cell in self.cells)
             if not cells == len(grid.rows) == math.prod(map(len, grid.levels)):
-                raise ValueError(f"{group}: its {cells} cells are not a whole grid, each cell once")
+                raise ValueError(f"{group}: the {cells} cells must form a grid without repetitions")
         return self
 
     @property
@@ -110,7 +111,7 @@ class DesignAtlas(FrozenModel):
 
     @cached_property
     def _grids(self) -> dict[str, "_Grid"]:
-        """The grid of each group."""
+        """The grids by group."""
         rows: dict[str, dict[tuple[float, ...], int]] = defaultdict(dict)
         for row, cell in enumerate(self.cells):
             rows[cell.group][tuple(cell.knobs.values())] = row
@@ -124,14 +125,16 @@ class DesignAtlas(FrozenModel):
         }
 
     def weights(self, group: str, knobs: Knobs) -> np.ndarray | None:
-        """Return the interpolation weights of all cells for a group, float (cells,), sum 1.
+        """Return the interpolation weights of all cells for the knobs of a group.
 
-        The result is None if the group is unknown or a cell with positive weight has no boards.
+        Returns:
+            Float (cells,), which sum to 1. None if the group is unknown or a cell with positive
+            weight has no boards.
         """
         if group not in self._grids:
             return None
         weights = np.zeros(len(self.cells))
-        for row, weight in self._grids[group].parts(knobs):
+        for row, weight in self._grids[group].interpolate(knobs):
             if not self.cells[row].count:
                 return None
             weights[row] = weight
@@ -142,30 +145,30 @@ def atlas_grid(domain: Domain, levels: int) -> list[tuple[str, dict[str, float]]
     """Return the cells to measure as (group, knobs), in group order.
 
     Args:
-        domain: The environment. Mixture knobs use the levels of their slices, of which one may be
-            above the maximum.
-        levels: Maximum number of levels (at least 2) of the other knobs, evenly spaced from 0 to
-            the largest feasible value.
+        domain: The environment. Mixture knobs use the levels of their slices up to the first one
+            at or above the maximum.
+        levels: Maximum number of levels (at least 2) of the other knobs. Levels are evenly spaced
+            from 0 to the largest feasible value.
     """
     space, cells = domain.space, []
-    pure = {
+    mixtures = {
         knob: sorted(slices.levels.values())
         for knob, slices in domain.slices.items()
         if slices.mixture
     }
-    for knob, values in pure.items():
-        below = sum(level < space.maximum(knob) for level in values)
-        pure[knob] = values[: below + 1]
-    even = [knob for knob in space.difficulty_knobs if knob not in pure]
+    for knob, values in mixtures.items():
+        below_maximum = sum(level < space.maximum(knob) for level in values)
+        mixtures[knob] = values[: below_maximum + 1]
+    other_knobs = [knob for knob in space.difficulty_knobs if knob not in mixtures]
     for group in space.groups:
-        hardest = {knob: space.maximum(knob) for knob in even}
+        hardest = {knob: space.maximum(knob) for knob in other_knobs}
         hardest[space.share] = space.limits(space.share)[1]
         corners = [
-            domain.nearest_or_same(group, hardest | dict(zip(pure, corner, strict=True)))
-            for corner in itertools.product(*pure.values())
+            domain.nearest_or_same(group, hardest | dict(zip(mixtures, corner, strict=True)))
+            for corner in itertools.product(*mixtures.values())
         ]
-        axes = dict(pure)
-        for knob in even:
+        axes = dict(mixtures)
+        for knob in other_knobs:
             largest = space.to_units(max(corner[knob] for corner in corners))
             steps = np.unique(np.floor(np.linspace(0, largest, levels) + 0.5))
             axes[knob] = [space.from_units(int(n)) for n in steps]
@@ -176,16 +179,16 @@ def atlas_grid(domain: Domain, levels: int) -> list[tuple[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class _Grid:
-    """The cells of one group, by level."""
+    """The cells of one group."""
 
     knobs: tuple[str, ...]
-    levels: tuple[tuple[float, ...], ...]  # by knob, ascending
-    rows: dict[tuple[float, ...], int]  # index of each cell in the atlas
+    levels: tuple[tuple[float, ...], ...]  # ascending levels of each knob
+    rows: dict[tuple[float, ...], int]  # index of each cell in the atlas, by its levels
 
-    def parts(self, knobs: Knobs) -> list[tuple[int, float]]:
+    def interpolate(self, knobs: Knobs) -> list[tuple[int, float]]:
         """Return the cells around a point with their positive weights, which sum to 1."""
         axes = [
-            _between(levels, knobs[knob])
+            _interpolate_levels(levels, knobs[knob])
             for knob, levels in zip(self.knobs, self.levels, strict=True)
         ]
         return [
@@ -194,10 +197,11 @@ class _Grid:
         ]
 
 
-def _between(levels: Sequence[float], value: float) -> list[tuple[float, float]]:
+def _interpolate_levels(levels: Sequence[float], value: float) -> list[tuple[float, float]]:
     """Return the levels around a value with their positive weights."""
     for low, high in itertools.pairwise(levels):
         if low <= value <= high:
-            part = (value - low) / (high - low)
-            return [(level, w) for level, w in ((low, 1.0 - part), (high, part)) if w > 0.0]
+            fraction = (value - low) / (high - low)
+            weights = ((low, 1.0 - fraction), (high, fraction))
+            return [(level, weight) for level, weight in weights if weight > 0.0]
     return [(min(max(value, levels[0]), levels[-1]), 1.0)]

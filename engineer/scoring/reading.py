@@ -1,6 +1,8 @@
 """Measure whether a designing model reads its evidence, by swapping one fact at a time.
 
-`docs/reading.md` defines gaps and flips.
+A swap replaces one fact of a context by the same fact of another context. A model that reads the
+fact changes its edits where the rule does (flips), and gives the rule's old answer a lower
+probability (gap). `docs/reading.md` defines both.
 """
 
 from collections.abc import Sequence
@@ -24,7 +26,7 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class MeasuredModel(Protocol):
-    """Protocol of the measured models."""
+    """Protocol of models that can be measured."""
 
     def answers(self, contexts: Sequence[str]) -> list[str]:
         """Return the greedy answer to each context, without constrained decoding."""
@@ -40,13 +42,13 @@ class FactEffect(FrozenModel):
     model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
 
     fact: Fact
-    gap: float  # mean increase of the rule's answer's cost, nats
+    gap: float  # mean increase in the cost of the rule's answer, nats
     gap_error: float = Field(ge=0.0)
-    """Standard error of `gap`, assuming independent contexts. It is too small for contexts of a
-    real run, where the same few recur."""
+    """Standard error of `gap` for independent contexts. It is too small for the contexts of a real
+    run, which repeat."""
     rule_changes: int = Field(alias="turned", ge=0)  # edits of the rule that change with the swap
     flip_rate: Share | None = Field(alias="flips")
-    """Share of these at which the model's edit changes too; null: there are none."""
+    """Share of the rule's changed edits at which the model's edit changes too; null without any."""
 
 
 class ReadingReport(FrozenModel):
@@ -55,11 +57,11 @@ class ReadingReport(FrozenModel):
     # Aliases are the keys of `reading.json`.
     model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
 
-    contexts: int = Field(ge=1)  # contexts shown as they are
+    contexts: int = Field(ge=1)  # number of contexts without swaps
     answer_cost: float = Field(alias="nats", ge=0.0)  # mean cost of the rule's answers, nats
-    well_formed: Share  # share of answers that hold edits, sums included
-    right: Share  # share of the edits that equal the rule's
-    unedited: Share  # the same for no edits at all
+    well_formed: Share  # share of answers that are edits with balanced shares
+    right: Share  # share of the model's edits that equal the rule's
+    unedited: Share  # share of the rule's edits that are `=`
     facts: tuple[FactEffect, ...]
 
     @property
@@ -77,7 +79,7 @@ class ReadingReport(FrozenModel):
         return not self.unread and any(effect.flip_rate is not None for effect in self.facts)
 
     def sentence(self) -> str:
-        """Return a sentence about the facts that the model reads."""
+        """Return a sentence that names the facts that the model reads."""
         rates = [effect.flip_rate for effect in self.facts if effect.flip_rate is not None]
         if not rates:
             return "Cannot tell whether it reads: no swap changes the rule's edits."
@@ -88,7 +90,7 @@ class ReadingReport(FrozenModel):
                 f" rule's do, and one swapped fact makes the rule's answer {min(gaps):.1f} to"
                 f" {max(gaps):.1f} nats less probable."
             )
-        lacking = ", ".join(
+        unread = ", ".join(
             f"{effect.fact} ({effect.flip_rate:.1%})"
             for effect in self.facts
             if effect.fact in self.unread
@@ -99,13 +101,13 @@ class ReadingReport(FrozenModel):
             if effect.flip_rate is not None and effect.fact not in self.unread
         )
         if not followed:
-            return f"It doesn't read: it does not follow {lacking}."
-        return f"It reads part of its evidence: it follows {followed}, but not {lacking}."
+            return f"It doesn't read: it does not follow {unread}."
+        return f"It reads part of its evidence: it follows {followed}, but not {unread}."
 
 
 @dataclass(frozen=True)
 class ReadingSet:
-    """Contexts of one domain, and variants with one fact taken from another context."""
+    """Contexts of one domain, and variants with one swapped fact."""
 
     domain: Domain
     plain: tuple[Readout, ...]
@@ -118,10 +120,11 @@ def make_reading_set(domain: Domain, count: int, seed: int) -> ReadingSet:
     readouts: list[Readout] = []
     while len(readouts) < 2 * count:
         readouts += _complete_readouts(synthetic_readouts(rng, domain))
-    plain, others = readouts[:count], readouts[count : 2 * count]
+    plain, sources = readouts[:count], readouts[count : 2 * count]
     swapped = {
         fact: tuple(
-            replace_fact(one, other, fact) for one, other in zip(plain, others, strict=True)
+            replace_fact(readout, source, fact)
+            for readout, source in zip(plain, sources, strict=True)
         )
         for fact in FACTS
     }
@@ -131,24 +134,24 @@ def make_reading_set(domain: Domain, count: int, seed: int) -> ReadingSet:
 def measure_reading(contexts: ReadingSet, model: MeasuredModel) -> ReadingReport:
     """Measure a model on all contexts of a set; errors of the model propagate."""
     domain, space = contexts.domain, contexts.domain.space
-    truth = [teacher_edits(readout, domain) for readout in contexts.plain]
-    shown = [contexts.plain, *contexts.swapped.values()]
-    edits, *edits_by_fact = _ask_all(model, shown, domain)
-    cost, *costs = _costs(model, truth, shown, domain)
+    rule_edits = [teacher_edits(readout, domain) for readout in contexts.plain]
+    context_lists = [contexts.plain, *contexts.swapped.values()]
+    edits, *edits_by_fact = _answer_contexts(model, context_lists, domain)
+    cost, *costs = _compute_costs(model, rule_edits, context_lists, domain)
     effects = []
     swaps = zip(contexts.swapped.items(), edits_by_fact, costs, strict=True)
     for (fact, swapped), swapped_edits, swapped_cost in swaps:
         increase = swapped_cost - cost
-        swapped_truth = [teacher_edits(readout, domain) for readout in swapped]
+        swapped_rule_edits = [teacher_edits(readout, domain) for readout in swapped]
         flipped = [
             old[group][knob] != new[group][knob]
             and _MALFORMED not in (old[group][knob], new[group][knob])
-            for before, after, old, new in zip(
-                truth, swapped_truth, edits, swapped_edits, strict=True
+            for rule_old, rule_new, old, new in zip(
+                rule_edits, swapped_rule_edits, edits, swapped_edits, strict=True
             )
             for group in space.groups
             for knob in space.knobs
-            if before[group][knob] != after[group][knob]
+            if rule_old[group][knob] != rule_new[group][knob]
         ]
         effects.append(
             FactEffect(
@@ -159,43 +162,44 @@ def measure_reading(contexts: ReadingSet, model: MeasuredModel) -> ReadingReport
                 flip_rate=float(np.mean(flipped)) if flipped else None,
             )
         )
-    well_formed = [_balanced(one, domain) for one in edits]
     return ReadingReport(
-        contexts=len(truth),
+        contexts=len(rule_edits),
         answer_cost=float(cost.mean()),
-        well_formed=float(np.mean(well_formed)),
-        right=_share_right(edits, truth),
-        unedited=_share_right([_every(domain, 0)] * len(truth), truth),
+        well_formed=float(np.mean([_is_balanced(answer, domain) for answer in edits])),
+        right=_compute_accuracy(edits, rule_edits),
+        unedited=_compute_accuracy([_uniform_edits(domain, 0)] * len(rule_edits), rule_edits),
         facts=tuple(effects),
     )
 
 
 def _complete_readouts(readouts: Sequence[Readout]) -> list[Readout]:
-    """Return the contexts without omitted blocks."""
+    """Return the readouts without omitted blocks."""
 
-    def whole(row: GroupReadout) -> bool:
+    def is_complete(row: GroupReadout) -> bool:
         return row.valid is not None and row.learnability is not None
 
     return [
-        one for one in readouts if one.state is not None and all(map(whole, one.groups.values()))
+        readout
+        for readout in readouts
+        if readout.state is not None and all(map(is_complete, readout.groups.values()))
     ]
 
 
-def _texts(readouts: Sequence[Readout], domain: Domain) -> list[str]:
-    return [symbols_text(readout, domain) for readout in readouts]
-
-
 _MALFORMED = 2
-"""Placeholder for the edits of unusable answers, which never match or flip."""
+"""Placeholder for the edits of unusable answers. It never matches or flips."""
 
 
-def _ask_all(
-    model: MeasuredModel, shown: Sequence[Sequence[Readout]], domain: Domain
+def _answer_contexts(
+    model: MeasuredModel, context_lists: Sequence[Sequence[Readout]], domain: Domain
 ) -> list[list[Edits]]:
-    """Ask about all lists of contexts in one call, which is faster on batching engines."""
-    texts = [text for readouts in shown for text in _texts(readouts, domain)]
+    """Return the model's edits for all contexts, from one call for batching engines."""
+    texts = _texts(context_lists, domain)
     edits = iter([_read_answer(text, domain) for text in model.answers(texts)])
-    return [[next(edits) for _ in readouts] for readouts in shown]
+    return [[next(edits) for _ in readouts] for readouts in context_lists]
+
+
+def _texts(context_lists: Sequence[Sequence[Readout]], domain: Domain) -> list[str]:
+    return [symbols_text(readout, domain) for readouts in context_lists for readout in readouts]
 
 
 def _read_answer(text: str, domain: Domain) -> Edits:
@@ -203,34 +207,37 @@ def _read_answer(text: str, domain: Domain) -> Edits:
         edits = read_edits(text, domain)
     except EditError:
         edits = None
-    return edits if edits is not None else _every(domain, _MALFORMED)
+    return edits if edits is not None else _uniform_edits(domain, _MALFORMED)
 
 
-def _costs(
-    model: MeasuredModel, truth: Sequence[Edits], shown: Sequence[Sequence[Readout]], domain: Domain
+def _compute_costs(
+    model: MeasuredModel,
+    rule_edits: Sequence[Edits],
+    context_lists: Sequence[Sequence[Readout]],
+    domain: Domain,
 ) -> np.ndarray:
     """Return the negative log-probability of the rule's answers, float (lists, contexts), nats."""
-    answers = [edits_text(one, domain) for one in truth] * len(shown)
-    texts = [text for readouts in shown for text in _texts(readouts, domain)]
-    return np.reshape(model.answer_costs(texts, answers), (len(shown), len(truth)))
+    answers = [edits_text(edits, domain) for edits in rule_edits] * len(context_lists)
+    costs = model.answer_costs(_texts(context_lists, domain), answers)
+    return np.reshape(costs, (len(context_lists), len(rule_edits)))
 
 
-def _every(domain: Domain, edit: int) -> Edits:
+def _uniform_edits(domain: Domain, edit: int) -> Edits:
     return {group: dict.fromkeys(domain.space.knobs, edit) for group in domain.space.groups}
 
 
-def _share_right(edits: Sequence[Edits], truth: Sequence[Edits]) -> float:
-    right = [
+def _compute_accuracy(edits: Sequence[Edits], rule_edits: Sequence[Edits]) -> float:
+    matches = [
         answer[group][knob] == edit
-        for answer, expected in zip(edits, truth, strict=True)
+        for answer, expected in zip(edits, rule_edits, strict=True)
         for group, knobs in expected.items()
         for knob, edit in knobs.items()
     ]
-    return float(np.mean(right))
+    return float(np.mean(matches))
 
 
-def _balanced(edits: Edits, domain: Domain) -> bool:
-    """Return whether edits of shares go both up and down, or do not occur."""
+def _is_balanced(edits: Edits, domain: Domain) -> bool:
+    """Return whether shares move both up and down, or not at all."""
     moves = {edits[group][domain.space.share] for group in domain.space.groups}
     return _MALFORMED not in moves and (1 in moves) == (-1 in moves)
 

@@ -49,9 +49,9 @@ def test_design_shows_the_engineer_earlier_stages():
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
-        ({"sum": (1, 2)}, "counts: got group 'sum', allowed are sums, products"),
-        ({"sums": (3, 2)}, "counts: sums must have 0 <= valid <= count, got 3, 2"),
-        ({"sums": (0, 0)}, "counts: got no answers"),
+        ({"sum": (1, 2)}, "groups of counts must be sums, products, got 'sum'"),
+        ({"sums": (3, 2)}, "counts of sums must be 0 <= valid <= all, got 3, 2"),
+        ({"sums": (0, 0)}, "counts must contain at least one answer, got none"),
     ],
 )
 def test_design_rejects_bad_counts(counts, message):
