@@ -97,9 +97,8 @@ def train(generations: int, learners: int = 2048, batch: int = 256) -> Parameter
     score_candidates = jax.jit(jax.vmap(mean_final_rate, (0, None)))
 
     def objective(candidates: np.ndarray, rng: np.random.Generator) -> Any:
-        return score_candidates(
-            candidates, select_learners(pool, rng.choice(learners, batch, replace=False))
-        )
+        rows = rng.choice(learners, batch, replace=False)
+        return score_candidates(candidates, select_learners(pool, rows))
 
     best = evolve(objective, np.array(START), np.array(SCALE), generations=generations)
     return Parameters(*(round(float(value), 3) for value in best))

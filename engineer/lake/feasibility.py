@@ -42,11 +42,8 @@ class NearestFeasible:
 
     def __call__(self, group: str, knobs: Knobs) -> Knobs:
         """Return the nearest feasible knobs; raise `InfeasibleError` if there are none."""
-        size, requested_holes, requested_waits = (
-            int(group),
-            knobs["hole_ratio"],
-            knobs["wait_ratio"],
-        )
+        size = int(group)
+        requested_holes, requested_waits = knobs["hole_ratio"], knobs["wait_ratio"]
         grid = [self.bounds.from_units(steps) for steps in range(self.bounds.units + 1)]
         hole_ratios = [requested_holes, *(x for x in reversed(grid) if x < requested_holes)]
         wait_ratios = grid[: self.bounds.to_units(self.bounds.max_wait_ratio) + 1]

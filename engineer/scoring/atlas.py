@@ -68,9 +68,7 @@ class DesignAtlas(FrozenModel):
         for cell in self.cells:
             name = f"{cell.group} at {cell.knobs}"
             if cell.answers != answers:
-                raise ValueError(
-                    f"{name} must have {answers} answers per board, got {cell.answers}"
-                )
+                raise ValueError(f"{name} must have {answers} answers, got {cell.answers}")
             if list(cell.knobs) != knobs:
                 raise ValueError(f"{name} must have the knobs {', '.join(knobs)}")
         for group, grid in self._grids.items():
