@@ -1,4 +1,7 @@
-"""Sets of cells as rows of bits, words (R, B); a cell is an int16 number, row * 64 + column."""
+"""Sets of cells as bitboards.
+
+A bitboard has one word per row, words (R, B). A cell is an int16 number, row * 64 + column.
+"""
 
 from functools import reduce
 from typing import NamedTuple
@@ -43,7 +46,7 @@ def row_and_bit(cells: jax.Array, rows: int) -> tuple[jax.Array, jax.Array]:
 
 
 def cell_bitboard(cells: jax.Array, rows: int) -> jax.Array:
-    """Return bitboards (R, B) with the bit of each cell int16 (B,), or none if it is negative."""
+    """Return bitboards (R, B) of single cells, int16 (B,); negative cells give empty ones."""
     row, bit = row_and_bit(cells, rows)
     return jnp.where(np.arange(rows, dtype=row.dtype)[:, None] == row, bit, jnp.zeros_like(bit))
 

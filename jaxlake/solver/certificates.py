@@ -1,4 +1,7 @@
-"""Boards settled by distances or prioritised planning (Erdmann and Lozano-Perez 1987)."""
+"""Certificates from distances and prioritised planning (Erdmann and Lozano-Perez 1987).
+
+They settle most boards without an exact search.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -68,7 +71,7 @@ def plan_in_order(
     *,
     upwards: jax.Array | bool = False,
 ) -> tuple[PrioritisedPlans, SearchBuffers]:
-    """Plan the agents of every board one after the other, in the given order.
+    """Plan the agents of every board in the given order, each around the previous ones.
 
     Args:
         free: words (R, B), cells that can be entered.
@@ -211,7 +214,7 @@ def _plan_in_two_orders(
 ) -> tuple[T, T]:
     """Apply `keep` to the plan of each of two agent orders; inactive boards get `blank`."""
     # CPUs plan the second order only for boards that are not `optimal` in the first.
-    # Eight sets: two buffers, three blocked sets, and three more while those are built.
+    # There are eight sets: two buffers, three blocked sets, and three temporaries.
     sets = 8 * (horizon + 1) * boards.free.shape[0] * boards.free.dtype.itemsize
     width = min(active.shape[0], widths.fitting(widths.planned_boards, sets))
     length = jnp.max(boards.solo_distances, axis=0)
@@ -261,7 +264,7 @@ def _planning_arguments(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Return the first four arguments of `plan_in_order`."""
     connected = jnp.all(boards.solo_distances < NEVER, axis=0)
-    # A generous limit that still keeps one enclosed agent from delaying its whole chunk.
+    # The limit keeps one enclosed agent from delaying its whole chunk.
     limit = jnp.max(jnp.where(connected, boards.solo_distances, 0), axis=0) + 16
     latest = jnp.where(connected, jnp.minimum(limit, horizon), -1).astype(jnp.int16)
     latest = jnp.broadcast_to(latest, boards.starts.shape)

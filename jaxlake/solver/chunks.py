@@ -1,4 +1,4 @@
-"""Chunked processing of large batches, and the platform-dependent sizes of the chunks.
+"""Chunked processing of large batches, with chunk sizes that depend on the platform.
 
 Results do not depend on these sizes, except on `TEAM_LANES`, `SHARED_SPLITS` and
 `EXPANSIONS_BEFORE_TEAM`.
@@ -59,7 +59,7 @@ class Widths:
     def __post_init__(self) -> None:
         numbers = {name: value for name, value in vars(self).items() if name != "kernels"}
         if wrong := [name for name, value in numbers.items() if value < 1]:
-            raise ValueError(f"{wrong[0]}: got {vars(self)[wrong[0]]}, at least 1 is allowed")
+            raise ValueError(f"{wrong[0]} must be at least 1, got {numbers[wrong[0]]}")
 
     def fitting(self, limit: int, bytes_each: int) -> int:
         """Return how many sets of `bytes_each` fit into a loop: at least one, at most `limit`."""
@@ -96,7 +96,7 @@ def widths_for(platform: str | None = None, memory_bytes: int = 16 << 30) -> Wid
 
 
 class Rows(NamedTuple):
-    """A leaf (B, F) of `map_chunks`, where other leaves are (..., B)."""
+    """Leaf (B, F) of `map_chunks`. All other leaves are (..., B)."""
 
     values: jax.Array
 
@@ -112,7 +112,7 @@ def map_chunks(
     *,
     mostly_active: bool = False,
 ) -> tuple[U, V]:
-    """Apply `work` to the active lanes, `width` at a time; other lanes cost nothing.
+    """Apply `work` to the active lanes, `width` lanes at a time.
 
     Any leaf may be `Rows`.
 
@@ -126,8 +126,8 @@ def map_chunks(
         blank: Leaves (..., B), results of the lanes that are not processed.
         width: Lanes per chunk (static).
         buffers: Memory for the first chunk.
-        mostly_active: If True, most lanes are active (static), and results are written chunk by
-            chunk and put in order at the end.
+        mostly_active: Whether most lanes are active (static). If True, results are written in
+            chunk order and sorted at the end.
 
     Returns:
         Leaves (..., B), with the results of at least all active lanes, and the buffers.
@@ -186,7 +186,7 @@ def _lane_axis(leaf: jax.Array | Rows) -> int:
 
 
 def _take_lanes(tree: T, lanes: jax.Array) -> T:
-    """Return the values of some lanes of leaves (..., B) and `Rows`."""
+    """Select lanes of leaves (..., B) and of `Rows`."""
 
     def take(leaf: jax.Array | Rows) -> jax.Array | Rows:
         places = _values(leaf).at
@@ -197,7 +197,10 @@ def _take_lanes(tree: T, lanes: jax.Array) -> T:
 
 
 def order_active_first(active: jax.Array) -> jax.Array:
-    """Return `argsort(~active, stable=True)`, int32 (B,), by sums, which is faster on CPUs."""
+    """Return `argsort(~active, stable=True)`, int32 (B,).
+
+    Cumulative sums are faster than sorting on CPUs.
+    """
     B = active.shape[0]
     lane = jnp.arange(B, dtype=jnp.int32)
     cumulative = jnp.cumsum(active, dtype=jnp.int32)
@@ -207,7 +210,7 @@ def order_active_first(active: jax.Array) -> jax.Array:
 
 def _order_by_length(active: jax.Array, length: jax.Array) -> jax.Array:
     """Return the lanes, int32 (B,): active ones first and sorted by length."""
-    # Single numbers that encode length and lane: CPUs sort them faster than pairs.
+    # Each number encodes length and lane, because CPUs sort numbers faster than pairs.
     B = active.shape[0]
     last = np.iinfo(np.int32).max // max(B, 1) - 1
     rank = jnp.where(active, jnp.clip(length.astype(jnp.int32), 0, last - 1), last)

@@ -1,4 +1,7 @@
-"""Exact search for three to five slots, between the bounds that cheaper tiers prove."""
+"""Exact solver for three to five slots.
+
+Cheaper tiers prove bounds, which limit the search of constraint trees and of joint states.
+"""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -43,7 +46,7 @@ DEFAULT_MAX_EXPANSIONS = 65536
 """Default number of agents that one search of the constraint tree replans before it gives up."""
 
 CANDIDATE_MAX_EXPANSIONS = {3: 65536, 4: 16384, 5: 16384}
-"""The same limit for generated candidates, by number of agents; it affects which are kept."""
+"""The same limit for generated candidates, by number of agents. It affects their selection."""
 
 
 def budgets(batch: Instance, max_expansions: jax.Array | None) -> jax.Array:
@@ -86,7 +89,7 @@ def _plan_boards(batch: Instance, horizon: int, widths: Widths) -> _PlannedBoard
 
 
 class _BoundedBoards(NamedTuple):
-    """Boards after tiers 3 and 4: proved bounds, and the questions for the constraint trees."""
+    """Boards after tiers 3 and 4: proved bounds, and the inputs of the tree search."""
 
     undecided: jax.Array  # bool (B,)
     blocked: jax.Array  # bool (B,), no plan exists

@@ -1,6 +1,6 @@
 """Storage of intermediate values that XLA would otherwise recompute in every consumer.
 
-On CPUs XLA drops optimisation barriers before fusion, but it stores the results of a conditional.
+On CPUs, XLA drops optimisation barriers before fusion but stores the results of a conditional.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ T = TypeVar("T")
 def materialize(values: T, opaque_true: jax.Array) -> T:
     """Return the same values, stored before first use (on CPUs only).
 
-    `opaque_true`, bool (), is always True, but in a way that the compiler cannot prove.
+    `opaque_true`, bool (), is always True. The compiler must not be able to prove this.
     """
     return jax.lax.platform_dependent(
         values, opaque_true, cpu=_stored, default=lambda same, _: same

@@ -1,7 +1,8 @@
 """Proofs that crowded boards are unsolvable, by the reachable permutations of the agents.
 
-An arrangement w(S) maps s to the token in the s-th cell of the set S; moves that close loops
-generate a group (Kornhauser, Miller and Spirakis 1984). Proof: design_notes/solver.md.
+Agents are tokens on an occupied set S of cells. The arrangement w(S) maps s to the token in the
+s-th cell of S. Moves that close loops generate a permutation group (Kornhauser, Miller and Spirakis
+1984). design_notes/solver.md has the proof.
 """
 
 from functools import cache
@@ -18,7 +19,7 @@ from jaxlake.board.dynamics import ACTION_DELTAS, Action
 from jaxlake.solver.chunks import OCCUPANCY_BLOCK, order_active_first
 
 MAX_JOINT_AGENTS = 5
-"""Maximum number of agents examined together: six agents would also need cycles of six as moves."""
+"""Maximum number of agents examined together. Six agents would also need six-cycles as moves."""
 
 MAX_SETS = 1 << 18
 """Maximum number of sets of cells to examine, of 11 bytes each for 5 slots."""
@@ -38,8 +39,8 @@ def prove_unsolvable(
 ) -> jax.Array:
     """Return which active boards are proved unsolvable by plans of any length, bool (B,).
 
-    The proof is complete for components with at most five agents and `MAX_SETS` sets of cells. In
-    larger components every subset of agents that fits is examined. False proves nothing.
+    The test is exact for components with at most five agents and `MAX_SETS` sets of cells. In
+    larger components it examines every subset of agents that fits. False is inconclusive.
 
     Args:
         free: bool (B, N, N), cells that can be entered.
@@ -76,7 +77,7 @@ def prove_unsolvable(
         place = i * boards_at_once + jnp.arange(boards_at_once)
         real = place < count
         b = order[jnp.where(real, place, 0)]
-        # Without agents no proof is needed.
+        # Padding lanes have no agents and thus need no proof.
         present = mask[b] & real[:, None]
         unsolvable, last = jax.vmap(_board_unsolvable)(free[b], starts[b], goals[b], present, last)
         return proved.at[jnp.where(real, b, len(active))].set(unsolvable, mode="drop"), last
@@ -138,7 +139,7 @@ class _SpanningSearch(NamedTuple):
 
 
 class _CachedSearch(NamedTuple):
-    """State and subject of a search, kept for reuse; its arrays are never cleared."""
+    """Search kept for reuse by the next board, with the component and agents it applies to."""
 
     component: jax.Array  # bool (N, N), connected cells
     agents: jax.Array  # int32 (), number of agents on them; 0 before the first search
@@ -302,8 +303,8 @@ def _unreachable(
     orders = jnp.asarray(np.cumprod(np.maximum(np.arange(K + 1), 1)))[m]
 
     def solvable(state: _SpanningSearch) -> jax.Array:
-        # The search carries tokens from a set of its choice. Once it reaches the starts, `tokens`
-        # maps agents to tokens. The agents at their goals are then h w(T), where T is the set of
+        # The search starts from an arbitrary set. Once it reaches the starts, `tokens` maps agents
+        # to tokens. The agents at their goals are then h w(T), where T is the set of
         # the goals and h = tokens * goal_arrangement * w(T)^-1.
         start_entry, goal_entry = state.arrangement[start_rank], state.arrangement[goal_rank]
         reached = (start_entry < unknown) & (goal_entry < unknown)
@@ -381,7 +382,7 @@ def _unreachable(
 
 
 def _roomiest_cells(component: jax.Array, count: int) -> jax.Array:
-    """Return int32 (count,): the cell with the most room around it, then those nearest to it."""
+    """Return the cell with the most free neighbours and the cells nearest to it, int32 (count,)."""
     N = component.shape[-1]
 
     def around(values: jax.Array) -> jax.Array:

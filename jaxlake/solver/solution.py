@@ -10,7 +10,7 @@ DEFAULT_HORIZON = 64
 """Default length limit of plans, in steps."""
 
 HORIZONS = {10: 64, 16: 96, 32: 160}
-"""Length limits of plans that leave few boards UNKNOWN, in steps, by the largest size of boards."""
+"""Recommended length limit of plans, in steps, by largest board size: few boards stay UNKNOWN."""
 
 
 def default_horizon(size: int) -> int:
@@ -29,9 +29,9 @@ class Status(IntEnum):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Solution:
-    """Both optima of one instance, each with a plan that attains it.
+    """Optimal sum of costs and makespan of an instance, each with a plan that attains it.
 
-    Both plans are padded with WAIT after the last arrival; unless OPTIMAL, all entries are -1.
+    Plans are padded with WAIT after the last arrival. All entries are -1 unless OPTIMAL.
     """
 
     status: jax.Array  # int8 (), a `Status`

@@ -11,7 +11,7 @@ from jaxlake.board.dynamics import Action
 from jaxlake.solver import bitboard
 
 NEVER = 1 << 13
-"""Arrival time of an unreachable goal; larger than any time, and int16 holds the sum of two."""
+"""Arrival time of an unreachable goal. It exceeds all times, and twice its value fits in int16."""
 
 ABSENT = -1
 """Cell of an absent agent."""
@@ -27,7 +27,7 @@ class Blocked(NamedTuple):
     up: jax.Array
 
     def moves(self, t: jax.Array) -> bitboard.MoveSets:
-        """Return the moves blocked from t to t + 1: words (..., R, B)."""
+        """Return the moves blocked from t to t + 1, words (..., R, B)."""
         return bitboard.MoveSets(*(_at_time(moves, t) for moves in self[1:]))
 
     def __or__(self, other: "Blocked") -> "Blocked":
@@ -130,11 +130,11 @@ def reach_goal(
     layers: tuple[jax.Array, ...],
     patient: jax.Array | None = None,
 ) -> Reachable:
-    """Search forward until every agent has arrived to stay or can no more.
+    """Search forward until every agent stays at its goal or cannot reach it.
 
-    Levels are searches that differ in their blocked cells and moves, holes included. The first
-    level decides on the arrival, except for `patient` agents: they arrive as in the second level if
-    that is possible.
+    Levels are searches with different blocked cells and moves; blocked cells include holes. The
+    first level determines the arrival. `patient` agents use the arrival of the second level if it
+    has one.
 
     Args:
         start: words (R, B) with one cell each.
@@ -210,12 +210,14 @@ def trace_back(
     buffer: jax.Array,
     upwards: jax.Array | bool = False,
 ) -> tuple[TracedPath, jax.Array]:
-    """Return an earliest path, found backwards from the goal through the layers, and the buffer.
+    """Trace an earliest path back from the goal through the layers.
 
-    With two levels, steps on a path that avoids everything blocked in the second level are
-    preferred, then single steps that avoid it. Next, moves are preferred to waits, and steps from
-    above to steps from below (reversed with `upwards`). Without an arrival the path stays at the
-    goal. The buffer has words (T + 1, R, B).
+    With two levels, the path prefers predecessors whose path avoids the obstacles of the second
+    level, then steps that avoid them. Ties prefer moves to waits, and steps from above to steps
+    from below (reversed with `upwards`). Without an arrival the path stays at the goal.
+
+    Returns:
+        The path, and the buffer, words (T + 1, R, B), for the next call.
     """
     times, R, B = reachable.layers[0].shape
     arrival = jnp.where(reachable.arrival == NEVER, jnp.int16(0), reachable.arrival)
@@ -288,7 +290,7 @@ def path_bits(cells: jax.Array, rows: int) -> PathBits:
 
 
 def block_paths(paths: PathBits, rows: int, include: jax.Array) -> Blocked:
-    """Return the cells and moves that agents in `include`, bool (K, B), block for another agent."""
+    """Return the cells and moves that agents in `include`, bool (K, B), block for others."""
     cells = bitboard.union_of_cells(paths.row, paths.bit, rows, include)
     across = bitboard.union_of_cells(paths.edge_row, paths.across, rows, include)
     along = bitboard.union_of_cells(paths.edge_row, paths.along, rows, include)
@@ -306,7 +308,7 @@ def path_actions(path: jax.Array) -> jax.Array:
 
 
 def batch_major_actions(actions: jax.Array) -> jax.Array:
-    """Transpose actions int8 (K, T, B) to (B, T, K); CPUs move four of them as one number."""
+    """Transpose actions int8 (K, T, B) to (B, T, K); CPUs move four actions as one word."""
     K, T, B = actions.shape
 
     def by_fours(actions: jax.Array) -> jax.Array:

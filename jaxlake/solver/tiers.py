@@ -1,4 +1,7 @@
-"""Entry points of the solver, from cheap certificates to exact search (see docs/solver.md)."""
+"""Entry points of the solver, which combine cheap certificates with exact search.
+
+The page docs/solver.md describes the tiers. Boards that a tier settles skip the later ones.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -47,21 +50,21 @@ def solve(
 
     The solver is compiled once per N, number of slots and static argument, also outside of jit.
 
-    An instance needs a wait if in every plan with the optimal sum of costs some agent waits before
-    its last arrival at its goal.
+    An instance needs a wait if every plan with the optimal sum of costs makes some agent wait
+    before its last arrival at its goal.
 
     Args:
         instance: The board, with holes bool (N, N), N at most 32, and 1 to 5 agent slots.
         horizon: Longest plan to look for, in steps (static, 1 to 4096).
         max_expansions: int32 (), number of agents that each of up to three searches of the
             constraint tree may replan; applies to three or more slots only. Defaults to
-            `DEFAULT_MAX_EXPANSIONS`, 65,536. Smaller values leave more boards UNKNOWN but never
-            change an optimum.
+            `DEFAULT_MAX_EXPANSIONS`, 65,536. Smaller values leave more boards UNKNOWN and do not
+            change the optima.
         widths: Number of boards to process at once (static); results do not depend on it. Defaults
             to `widths_for()`, which follows the platform.
 
     Returns:
-        The solution. OPTIMAL and UNSOLVABLE are proved; UNKNOWN means that the budget was spent or
+        The solution. OPTIMAL and UNSOLVABLE are proved. UNKNOWN means that the budget was spent or
         that the shortest plans are longer than `horizon`. `expansions` counts layers of the joint
         search for two slots, and otherwise agents replanned in constraint trees plus sets computed
         by `solver/dense`.
@@ -105,7 +108,7 @@ def solve_batch(
     """
     check_instance(instances)
     if len(shape := np.shape(instances.agent_mask)) != 2:
-        raise ValueError(f"instances: got agent_mask of shape {shape}, (B, K) is needed")
+        raise ValueError(f"agent_mask must have shape (B, K), got {shape}")
     _check_budgets(max_expansions, (), shape[:1])
     _check(instances, horizon)
     require_memory("solve_batch", instances, shape[0], _bytes_per_board(instances, horizon))
@@ -144,8 +147,8 @@ def solve_boards(
 ) -> Solution:
     """Solve a batch, or a `single` board, without checking the arguments.
 
-    `eager` tells whether the call is outside of jit and transformations. With `fast_compile`,
-    programs compile faster and run slower, which pays off for few boards.
+    `eager` is True outside of jit and transformations. `fast_compile` shortens compilation and
+    slows down the search, which pays off for few boards.
     """
     if eager and _num_slots(instances) > 2:
         return solve_in_stages(
@@ -158,25 +161,25 @@ def solve_boards(
 
 def _check(instance: Instance, horizon: int) -> None:
     if not isinstance(horizon, int | np.integer) or not 1 <= horizon <= MAX_HORIZON:
-        raise ValueError(f"horizon: got {horizon!r}, 1 to {MAX_HORIZON} are allowed")
+        raise ValueError(f"horizon must be in [1, {MAX_HORIZON}], got {horizon!r}")
     slots, size = _num_slots(instance), np.shape(instance.holes)[-1]
     if not MIN_AGENTS <= slots <= MAX_AGENTS:
         allowed = f"{MIN_AGENTS} to {MAX_AGENTS}"
-        raise ValueError(f"agent_mask: got {slots} slots for agents, {allowed} are allowed")
+        raise ValueError(f"agent_mask must have {allowed} agent slots, got {slots}")
     if size > MAX_SIZE:
-        raise ValueError(f"holes: got a board of {size} rows, at most {MAX_SIZE} are allowed")
+        raise ValueError(f"holes must have at most {MAX_SIZE} rows, got {size}")
 
 
 def _bytes_per_board(instance: Instance, horizon: int) -> int:
-    """Return the memory that solving a board takes, as measured for two agents on a CPU."""
+    """Return the memory for solving one board, as measured for two agents on a CPU."""
     N, K = np.shape(instance.holes)[-1], _num_slots(instance)
     return 6 * horizon * K + (2 * K + 1) * N**2
 
 
 def _check_budgets(max_expansions: int | jax.Array | None, *shapes: tuple[int, ...]) -> None:
     if max_expansions is not None and (shape := np.shape(max_expansions)) not in shapes:
-        needed = " or ".join(map(str, shapes))
-        raise ValueError(f"max_expansions: got an array of shape {shape}, {needed} is needed")
+        allowed = " or ".join(map(str, shapes))
+        raise ValueError(f"max_expansions must have shape {allowed}, got {shape}")
 
 
 def _num_slots(instance: Instance) -> int:
@@ -216,7 +219,7 @@ def _solve_many(
 
 @cache
 def _batch_solver(horizon: int, widths: Widths) -> Callable[[Instance, jax.Array], Solution]:
-    """Return the solver of a whole batch, whose lanes do not wait for the slowest board."""
+    """Return a solver that vmap calls once with the whole batch, not once per lane."""
 
     def solver(batch: Instance, budget: jax.Array) -> Solution:
         B, slots = batch.agent_mask.shape
@@ -230,7 +233,10 @@ def _batch_solver(horizon: int, widths: Widths) -> Callable[[Instance, jax.Array
 
 
 def _solve_few_slots(batch: Instance, horizon: int, widths: Widths) -> Solution:
-    """Solve one or two slots. A lone agent's shortest path attains both optima without waits."""
+    """Solve boards with one or two slots.
+
+    The shortest path of a single agent attains both optima without waits.
+    """
     boards = prepare_boards(batch, widths)
     connected = jnp.all(boards.solo_distances < NEVER, axis=0)
     settled, plan = delay_free_plans(boards, connected, horizon, widths)

@@ -129,8 +129,8 @@ def test_eager_batches_compile_once(count_compilations):
         jax.tree.map(np.testing.assert_array_equal, row, solve(board(i)))
 
 
-def test_a_batch_without_a_leading_axis_is_refused():
-    with pytest.raises(ValueError, match=r"instances: got agent_mask of shape \(2,\)"):
+def test_solve_batch_rejects_single_instance():
+    with pytest.raises(ValueError, match=r"agent_mask must have shape \(B, K\), got \(2,\)"):
         solve_batch(board(0))
 
 

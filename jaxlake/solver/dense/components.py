@@ -1,4 +1,7 @@
-"""Cells and edges that each agent can reach on one board, numbered from 1; 0 is retired."""
+"""Numbering of the cells and edges that each agent can reach on a board.
+
+Numbers start at 1. The number 0 stands for a retired agent, which stays at its goal.
+"""
 
 from typing import NamedTuple
 

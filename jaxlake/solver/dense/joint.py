@@ -1,4 +1,7 @@
-"""Search on few cells: sets D_c of all joint states within cost c (design_notes/solver.md)."""
+"""Search of boards with few cells, by sets of joint states.
+
+D_c is the set of all joint states within cost c (design_notes/solver.md).
+"""
 
 from collections.abc import Callable
 from functools import partial, reduce
@@ -119,7 +122,7 @@ class _Results(NamedTuple):
 _MAKESPAN, _COST, _WAITLESS = range(3)
 _WHOLE_SETS = ((_MAKESPAN, NEVER), (_COST, NEVER), (_WAITLESS, NEVER))
 _BY_BLOCKS = ((_MAKESPAN, 1), (_MAKESPAN, NEVER), (_COST, 2), (_COST, 6), *_WHOLE_SETS[1:])
-"""Attempts at each question until it is answered: how far above the lower bound to search."""
+"""Attempts in order: the objective, and how far above its lower bound to search."""
 
 
 def _solve_board(

@@ -1,4 +1,4 @@
-"""Tier 6: the boards that it takes, and how the answers of `joint` complete the solutions."""
+"""Tier 6: dense search of the boards that the constraint trees left unsolved."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,8 +18,8 @@ DENSE_BUDGETS = {
     4: ((14, 64), (18, 128), (26, 256), (58, 16384)),
     5: ((14, 1024), (18, 2048), (22, 4096), (26, 16384)),
 }
-"""By slots: pairs of the largest component size, in cells or edges, and the number of replanned
-agents after which `joint` takes over. Larger components take longer."""
+"""Number of replanned agents after which `joint` takes over, by slots and largest component size in
+cells or edges. Larger components take longer."""
 
 DENSE_RADIXES = {3: (32, 64, 96), 4: (20, 28, 60), 5: (20, 28)}
 """By slots: radixes of `joint`; a board uses the smallest one that fits."""

@@ -35,7 +35,7 @@ from jaxlake.solver.pairs.joint_search import (
 )
 
 _JOINED, _ODD = 2, 4
-"""First bits of the later parts of a word of `write_walk`."""
+"""Offsets of the second and third part of a word of `write_walk`."""
 
 _ILLEGAL = 99
 """Rank of an illegal choice, above all others."""

@@ -1,6 +1,7 @@
-"""Pairs of agents in the lanes of a program: a lane is a cell of agent 0, with words for agent 1.
+"""Kernel programs for pairs of agents.
 
-Flags of a cell are one word per lane: bit 0 for agent 0, bit 1 for agent 1.
+A lane holds one cell of agent 0, and words with the cells of agent 1. Flags of a cell are one word
+per lane, with bit 0 for agent 0 and bit 1 for agent 1.
 """
 
 from collections.abc import Callable, Sequence
@@ -234,7 +235,7 @@ class PairLanes:
         return (word >> (self.lane & 31).astype(jnp.uint32)) & 1
 
     def meet_lanes(self) -> None:
-        """Wait until all lanes have written the values that others read."""
+        """Synchronise the lanes after writes."""
         if self.backend is Kernels.GPU:
             from jax.experimental.pallas import triton
 

@@ -166,9 +166,9 @@ class Note(NamedTuple):
 def make_notes(
     conflict: PathConflict, side: jax.Array, following: tuple[jax.Array, ...]
 ) -> list[Note]:
-    """Return the notes that a child leaves, each with the number of the next note of its time.
+    """Return the notes of a child node, each linked to the next note of its time.
 
-    One child bans the first agent from a cell or move, the other forces the agent to be there.
+    One child bans the first agent from a cell or move. The other child requires the agent there.
     """
     first, vertex, swap = side == 0, conflict.kind == VERTEX, conflict.kind == SWAP
     cell = jnp.where(first, conflict.first_cell, conflict.second_cell)

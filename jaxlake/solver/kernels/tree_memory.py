@@ -71,13 +71,13 @@ def largest(values: Sequence[jax.Array]) -> jax.Array:
 
 
 def put(ref: Any, place: tuple[Any, ...], values: jax.Array, where: Any = None) -> None:
-    """Write to a separate place per lane, only where bool (lanes) is True if `where` is given."""
+    """Write to a separate place per lane, masked by `where`, bool (lanes), if given."""
     triton.store(ref.at[place], values, mask=where)
 
 
 @dataclass(frozen=True)
 class Helpers:
-    """Neighbouring lanes of one node, which share its numbers and divide its times."""
+    """Neighbouring lanes of one node, which hold the same values and divide the times."""
 
     count: int
     node: jax.Array  # int32, number of the node in its program, the index into memory
@@ -92,7 +92,7 @@ class Helpers:
         return Helpers(count, jax.lax.div(lane, count), jax.lax.rem(lane, count), barrier)
 
     def meet(self) -> None:
-        """Wait until all lanes have written the values that others read."""
+        """Synchronise the lanes after writes."""
         if self.barrier:
             triton.debug_barrier()
 

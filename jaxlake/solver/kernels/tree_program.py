@@ -1,4 +1,4 @@
-"""One program of the tree search, in steps like `trees.search`, with one node per lane."""
+"""One program of the tree search, with the steps of `trees.search`."""
 
 from typing import Any, NamedTuple
 
@@ -69,10 +69,10 @@ class _Lanes(NamedTuple):
 
 
 def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
-    """Answer the queries of one program, its share of the first `count`; the others are idle.
+    """Answer this program's share of the first `count` queries.
 
     Every node has `helpers` lanes. With `barrier`, lanes synchronise before they read values that
-    others wrote.
+    other lanes wrote.
     """
     (
         search,
@@ -176,7 +176,7 @@ class _Program:
         earlier = self.teams.count_before(lanes.solved)
         first = jnp.where(team_solved, (lanes.solved != 0) & (earlier == 0), self.teams.rank == 0)
         speaks = busy & first
-        # In interpreted mode, silent lanes write old values as well, each to its own place.
+        # In interpreted mode, masked lanes also write (old values), so each gets a separate place.
         place = jnp.where(speaks, place, answers.shape[1] - LANES + self.lane)
         for i, number in enumerate(fields):
             put(answers, (i, place), number, speaks)
@@ -195,7 +195,7 @@ class _Program:
         def clear(t: jax.Array, _: None) -> None:
             self.helpers.write(self.memory.heads, (t,), zero)
             for k in range(self.agents):
-                # Without a path: a separate cell off every board.
+                # Agents without a path stay in distinct cells off the board.
                 self.helpers.write(self.memory.paths, (k, t), FORCED | (CELL - zero - k))
 
         jax.lax.fori_loop(0, self.times, clear, None)
@@ -332,7 +332,7 @@ class _Program:
         return jax.lax.while_loop(lambda state: any_lane(state[1] != 0), leave, initial)[0]
 
     def _coordinate_teams(self, lanes: _Lanes, rooted: jax.Array) -> _Lanes:
-        """Let the teams hand out prefixes, raise their bounds and finish."""
+        """Assign prefixes to idle lanes, raise the bounds of teams, and end finished teams."""
         prefixes = jnp.int32(1) << self.teams.split
         over = self.teams.any(lanes.solved | lanes.gave_up | lanes.done)
         spent = ~over & (self.teams.sum(lanes.expansions) >= self.task.budget)

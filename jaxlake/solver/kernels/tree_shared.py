@@ -1,7 +1,7 @@
-"""Path planning shared by the lanes of one node, which is faster than with one lane alone.
+"""Path planning shared by the lanes of one node, which is faster than planning in one lane.
 
-Open cells and moves are looked up for as many times at once as a node has lanes. Then the first of
-two neighbouring lanes follows all reachable cells, and the second those without conflicts.
+Each lane looks up the open cells and moves of a different time. Lanes then work in pairs: the first
+lane of a pair expands all reachable cells, and the second lane the conflict-free ones.
 """
 
 from typing import Any

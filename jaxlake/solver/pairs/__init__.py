@@ -1,1 +1,1 @@
-"""Two agents: joint search, arrival staircases, bounds for more agents, and both optima."""
+"""Solver for two agents, and the bounds on more agents that pairs prove."""

@@ -1,4 +1,8 @@
-"""Staircases: joint lower bounds on the arrivals of two agents (design_notes/solver.md)."""
+"""Staircases, which are joint lower bounds on the arrivals of two agents.
+
+Entry e of a staircase is the least delay of the second agent if the first is delayed by at most e
+steps (design_notes/solver.md).
+"""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -28,7 +32,7 @@ class Stair(NamedTuple):
 def look_up_stairs(words: list[jax.Array], first: jax.Array, second: jax.Array) -> Stair:
     """Look up delays of two agents, int (..., B), in a staircase of two words, uint32 (..., B).
 
-    If the foot is above the first delay, the pair cannot arrive so early together.
+    The pair cannot arrive with these delays if the foot exceeds the first delay.
     """
     foot = jnp.zeros_like(first)
     top = jnp.zeros_like(first)

@@ -74,7 +74,7 @@ def pair_optima(
     shortest = jnp.max(pairs.solo_distances, axis=0)
 
     def find(optima: PairOptima, waiting: jax.Array | bool) -> tuple[PairOptima, None]:
-        """Find the optima, or, if not `waiting`, whether plans without waits exist."""
+        """Find the optima. Without `waiting`, find whether plans without waits exist."""
         solved, sum_of_costs = optima.makespan < FAR, optima.sum_of_costs
         undecided = joint_search.needs_waitless_search(pairs.solo_distances, solved, sum_of_costs)
         searched = jnp.where(waiting, pairs.connected, undecided)

@@ -37,9 +37,9 @@ class _TwoAgentOptima(NamedTuple):
 def solve_two(
     batch: Instance, solo_distances: jax.Array, active: jax.Array, horizon: int, widths: Widths
 ) -> Solution:
-    """Solve a batch of two slots, leaves (B, ...), exactly where two agents play.
+    """Solve the active boards with two agents exactly.
 
-    Inactive boards and boards with fewer agents are UNKNOWN and cost next to nothing. Other boards
+    Inactive boards and boards with fewer agents are UNKNOWN and cost almost nothing. Other boards
     are UNKNOWN if their makespan, or the plan with the optimal sum of costs that the search finds,
     exceeds `horizon`.
 
@@ -87,7 +87,7 @@ def solve_two(
     def solve_stage(
         state: tuple[_TwoAgentOptima, JointHistory | None], waiting: jax.Array | bool
     ) -> tuple[tuple[_TwoAgentOptima, JointHistory | None], None]:
-        """Find the optima and a plan for each, or, if not `waiting`, plans without waits."""
+        """Find the optima and a plan for each. Without `waiting`, find plans without waits."""
         results, history = state
         solved, cost = results.optima.makespan < FAR, results.optima.sum_of_costs
         undecided = joint_search.needs_waitless_search(lanes.solo_distances, solved, cost)
@@ -175,7 +175,7 @@ def search_by_loops(
     has_plan = jnp.where(waiting, optima.makespan, optima.sum_of_costs) < FAR
     cost = jnp.where(waiting, optima.sum_of_costs, waitless_cost)
     walk, places = _walk_back(boards, cost, has_plan, history, horizon, board, waiting)
-    # If the cheapest plan also has the least makespan, it answers both objectives.
+    # A cheapest plan with the least makespan serves both objectives.
     too_long = has_plan & (walk.length > optima.makespan) & waiting
 
     def fill(

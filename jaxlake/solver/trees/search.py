@@ -1,4 +1,7 @@
-"""Depth-first conflict-based search, in lanes that refill (design_notes/solver.md)."""
+"""Depth-first conflict-based search, one constraint tree per lane.
+
+A lane that finishes takes the next query. design_notes/solver.md describes the algorithm.
+"""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -39,7 +42,7 @@ class _SearchState(NamedTuple):
 
 
 def search_with_teams(queries: TreeQueries, horizon: int, widths: Widths) -> TreeAnswers:
-    """Search each tree by one lane, then the few unfinished ones by teams."""
+    """Search each tree with one lane, then the unfinished trees with teams of lanes."""
     R, Q = queries.free.shape
     backend = tree.select_backend(widths.kernels, R, horizon)
     if backend is not None:
@@ -83,9 +86,9 @@ def search_trees(
     team: jax.Array | int = 1,
     split: jax.Array | int = 0,
 ) -> TreeAnswers:
-    """Answer every active query; the others get empty answers.
+    """Return the answers of all active queries; inactive queries get empty answers.
 
-    A bound that starts below the true lower bound costs only time.
+    A first bound below the true lower bound only costs time.
 
     Args:
         queries: Q queries.
@@ -103,7 +106,7 @@ def search_trees(
         lanes, answers = _hand_in_answers(state.lanes, state.answers, teams)
         empty = lanes.query < 0
         leads = empty & (jnp.arange(B, dtype=jnp.int32) % teams.size == 0)
-        # A leader and the lanes after it get the same position in the query order.
+        # All lanes of a team get the same position in the query order.
         place = state.served + jnp.cumsum(leads, dtype=jnp.int32) - 1
         starting = empty & (place < num_active)
         query = order[jnp.where(starting, place, 0)]
@@ -113,7 +116,7 @@ def search_trees(
     def step(state: _SearchState) -> _SearchState:
         finished = state.lanes.done | (state.lanes.query < 0)
         waiting = num_active - state.served
-        # A refill touches all lanes, so wait until an eighth of them is free.
+        # A refill rewrites all lanes, so it waits until an eighth of them are free.
         due = jnp.sum(finished, dtype=jnp.int32) >= jnp.maximum(teams.size, B // 8)
         state = jax.lax.cond(
             (waiting > 0) & due | jnp.all(finished), refill, lambda state: state, state
@@ -136,7 +139,7 @@ def _hand_in_answers(
 ) -> tuple[TreeLanes, TreeAnswers]:
     """Write the answers of the teams that are done, and free their lanes."""
     Q = answers.solved.shape[0]
-    # The first lane with a plan answers for its team, or else the first lane.
+    # The first lane with a plan answers for its team; without a plan, the first lane does.
     mates, before = _teammates(lanes.solved.shape[0], teams)
     silent = jnp.any(mates & before & lanes.solved, axis=1) | (
         jnp.any(mates & (lanes.solved | before), axis=1) & ~lanes.solved
@@ -205,7 +208,7 @@ def _expand(lanes: TreeLanes, teams: Teams) -> TreeLanes:
     planned = active & (arrival != NEVER)
     costs = tree_node.set_agent(node.costs, agent, arrival, planned)
     excesses = list(jnp.maximum(costs - task.solo_distances, 0))
-    # Many results use it; materialize it once to avoid recomputation and to keep the code small.
+    # Many results use these values. Storing them avoids recomputation and keeps the code small.
     stair = materialize(arrivals.look_up_all_pairs(task.stairs, excesses), opaque_true)
     stairs = [arrivals.Stair(*(leaf[p] for leaf in stair)) for p in range(len(stair.gain))]
     gains = pair_gains(list(costs), list(task.pair_costs), stairs)
@@ -327,7 +330,7 @@ def _backtrack(lanes: TreeLanes, failed: jax.Array, teams: Teams) -> TreeLanes:
 
 
 def _coordinate_teams(lanes: TreeLanes, rooted: jax.Array, teams: Teams) -> TreeLanes:
-    """Let the teams hand out prefixes, raise their bounds and finish."""
+    """Assign prefixes to idle lanes, raise the bounds of teams, and end finished teams."""
     B = lanes.query.shape[0]
     mates, before = _teammates(B, teams)
     prefixes = jnp.int32(1) << teams.split

@@ -220,19 +220,19 @@ def test_larger_budget_settles_more_boards():
 
 def test_invalid_arguments_raise():
     boards = instances([["S G", "s g"]] * 5, 2, 2)
-    wrong = r"max_expansions: got an array of shape \(4,\), \(\) or \(5,\) is needed"
+    wrong = r"max_expansions must have shape \(\) or \(5,\), got \(4,\)"
     with pytest.raises(ValueError, match=wrong):
         solve_batch(boards, max_expansions=np.full(4, 16_384))
-    with pytest.raises(ValueError, match=r"max_expansions: got an array of shape \(1,\), \(\)"):
+    with pytest.raises(ValueError, match=r"max_expansions must have shape \(\), got \(1,\)"):
         jaxlake.solve(row_of(boards, 0), max_expansions=np.full(1, 16_384))
-    with pytest.raises(ValueError, match="tree_lanes: got 0, at least 1"):
+    with pytest.raises(ValueError, match="tree_lanes must be at least 1, got 0"):
         Widths(1, 0, 1, 1)
     board = jaxlake.parse_grid(["S G", "s g"])
-    with pytest.raises(ValueError, match="horizon: got 0"):
+    with pytest.raises(ValueError, match=r"horizon must be in \[1, 4096\], got 0"):
         jaxlake.solve(board, horizon=0)
-    with pytest.raises(ValueError, match="agent_mask: got 6 slots for agents, 1 to 5 are allowed"):
+    with pytest.raises(ValueError, match="agent_mask must have 1 to 5 agent slots, got 6"):
         jaxlake.solve(jaxlake.parse_grid(["S G", "F F"], max_agents=6))
-    with pytest.raises(ValueError, match="holes"):
+    with pytest.raises(ValueError, match="holes must have at most 32 rows, got 33"):
         jaxlake.solve(pad_instance(jaxlake.parse_grid(["S G", "F F"]), 33, 2))
 
 
