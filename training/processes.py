@@ -24,7 +24,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxlake.command_line.endings import TERMINATED, end_children, ending_of
+from jaxlake.command_line.endings import TERMINATED, end_children, get_ending
 from jaxlake.errors import escape_controls
 from training.errors import UserError
 
@@ -239,7 +239,7 @@ def joined_cluster(cluster: ClusterSettings | None) -> Iterator[None]:
 def _report_and_exit(error: BaseException) -> NoReturn:
     if _lost_connection(error):
         error = PeerError(_failure() or f"a process of this run is gone: {_first_line(error)}")
-    ending = ending_of(error)
+    ending = get_ending(error)
     if ending is None:
         traceback.print_exception(error)
     elif ending.message is not None:

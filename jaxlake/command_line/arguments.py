@@ -69,7 +69,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 def add_seed(parser: argparse.ArgumentParser) -> None:
     """Add the seed of the random boards."""
-    help_text = "0 to 2**32 - 1; it decides the boards"
+    help_text = "0 to 2**32 - 1; determines the boards"
     parser.add_argument("--seed", metavar="S", type=seed, required=True, help=help_text)
 
 
@@ -107,10 +107,10 @@ def number(
         try:
             value = kind(text)
         except ValueError:
-            problem = f"got {text!r}; it must be {noun} {allowed}"
+            problem = f"must be {noun} {allowed}, got {text!r}"
             raise argparse.ArgumentTypeError(problem) from None
         if not low <= value <= high:  # also rejects NaN
-            raise argparse.ArgumentTypeError(f"got {text}; it must be {allowed}")
+            raise argparse.ArgumentTypeError(f"must be {allowed}, got {text}")
         return value
 
     return parse
@@ -120,10 +120,10 @@ seed = number(int, 0, 2**32 - 1)
 
 
 def share(text: str) -> tuple[int, int]:
-    """Argument type: a share of the work such as 3/8, as (index, count)."""
+    """Argument type: part I of N of the work, such as 3/8, as (index, count)."""
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
     if match is None or not int(match[1]) < int(match[2]):
-        problem = f"got {text}, I/N with I from 0 to N - 1 is needed"
+        problem = f"must be I/N with I from 0 to N - 1, got {text}"
         raise argparse.ArgumentTypeError(problem)
     return int(match[1]), int(match[2])
 
@@ -133,18 +133,17 @@ def whole_numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError as error:
-        problem = f"got {text!r}; it must be whole numbers separated by commas"
+        problem = f"must be whole numbers separated by commas, got {text!r}"
         raise argparse.ArgumentTypeError(problem) from error
 
 
-def refuse_ignored(args: argparse.Namespace, cause: str, options: Iterable[str]) -> None:
+def reject_ignored(args: argparse.Namespace, cause: str, options: Iterable[str]) -> None:
     """Raise `UserError` for the first of `options` that is set although `cause` ignores it."""
     for option in options:
         value = getattr(args, option.removeprefix("--").replace("-", "_"))
         if value is not None and value != []:
             text = " ".join(map(str, value)) if isinstance(value, list) else value
-            problem = f"it cannot be combined with {cause}, which ignores it"
-            raise UserError(f"{option} is {text}; {problem}")
+            raise UserError(f"{option} must not be set with {cause}, which ignores it, got {text}")
 
 
 @contextmanager

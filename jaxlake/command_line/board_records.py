@@ -42,12 +42,11 @@ ACTIONS = tuple(Action.__members__)
 MAX_STEPS = 4096
 """Longest plan that can be checked: the sum of costs of five agents fits into int16."""
 
-
 _BATCHES = dict(zip(HORIZONS, (512, 128, 16), strict=True))
 """Largest batch per padded size N; memory per board grows with the sixth power of N."""
 
-# For the rare boards of two agents that need longer plans, at about 2 MB per board of size 10.
-# With more agents the search budget is usually exhausted first, and a longer horizon does not help.
+# For the rare boards of one or two agents that need longer plans; about 2 MB per board of size 10.
+# With more agents, the search budget is usually exhausted before the horizon is reached.
 _LONG_HORIZON, _LONG_BATCH = 1024, 16
 _FEW_AGENTS = 2
 _PADDED_AGENTS = (_FEW_AGENTS, MAX_AGENTS)
@@ -88,7 +87,7 @@ def check_lines(lines: Iterable[bytes], *, optimum: bool = True) -> Answers:
     return _answer_in_batches(read_records(lines, _read_plan), answer)
 
 
-def drawn_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, str, Picture | RecordError]]:
+def draw_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, str, Picture | RecordError]]:
     """Draw boards or plans; `jaxlake render --help` lists the fields of records.
 
     Yields:
@@ -103,25 +102,25 @@ def drawn_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, str, Picture | Re
 
 
 def _read_drawing(record: Record) -> tuple[_Task, bool]:
-    """Return the task of a record, and whether it has a plan or an answer."""
+    """Return (task, whether the record has a plan or an answer)."""
     if "error" in record and "grid" not in record:
         raise RecordError(f"error: {clipped_json(record['error'])}, so there is no board to draw")
     # `jaxlake solve` writes null if it has no plan.
-    planned = record.get("plan") is not None or "text" in record
-    return _read_plan(record) if planned else _read_task(record), planned
+    has_plan = record.get("plan") is not None or "text" in record
+    return _read_plan(record) if has_plan else _read_task(record), has_plan
 
 
-def _picture(task: _Task, planned: bool) -> Picture:
-    """Draw a board, with its plan or parse error if `planned`."""
-    if not planned:
+def _picture(task: _Task, has_plan: bool) -> Picture:
+    """Draw a board, with its plan or parse error if `has_plan`."""
+    if not has_plan:
         return jaxlake.show(task.board)
     plan = np.full((max(task.steps, 1), task.num_agents), Action.WAIT, np.int8)
     for agent, actions in enumerate(task.answer.plan or ()):
         plan[: len(actions), agent] = actions
     if task.answer.plan is not None:
         return jaxlake.show(task.board, plan, length=task.steps)
-    alone = jaxlake.show(task.board)
-    return replace(alone, playback=play(alone.playback.board, None, failure="parse_error"))
+    picture = jaxlake.show(task.board)
+    return replace(picture, playback=play(picture.playback.board, None, failure="parse_error"))
 
 
 def _answer_in_batches(
@@ -143,29 +142,29 @@ def _read_plan(record: Record) -> _Task:
     task = _read_task(record)
     fields = [name for name in ("plan", "text") if name in record]
     if len(fields) != 1:
-        problem = " and ".join(fields) or f"neither, but the fields {clipped_json(sorted(record))}"
-        raise RecordError(f"plan, text: got {problem}; exactly one of the two is needed")
+        fields_text = "both" if fields else f"the fields {clipped_json(sorted(record))}"
+        raise RecordError(f"exactly one of plan and text must be set, got {fields_text}")
     if fields == ["plan"]:
         answer = _plan_of_names(record["plan"], task.num_agents)
     elif isinstance(text := record["text"], str):
         answer = parse_answer(text, task.num_agents, max_steps=max(1, len(text)))
     else:
-        raise RecordError(f"text: got {clipped_json(text)}, a string is needed")
+        raise RecordError(f"text must be a string, got {clipped_json(text)}")
     task = replace(task, answer=answer)
     if task.steps > MAX_STEPS:
-        raise RecordError(f"{fields[0]}: got {task.steps} steps, at most {MAX_STEPS} are allowed")
+        raise RecordError(f"{fields[0]} must have at most {MAX_STEPS} steps, got {task.steps}")
     return task
 
 
 def _read_task(record: Record) -> _Task:
     for field in ("id", "grid"):
         if field not in record:
-            raise RecordError(f"{field}: missing, got the fields {clipped_json(list(record))}")
+            raise RecordError(f"{field} must be set, got the fields {clipped_json(list(record))}")
     grid = record["grid"]
     if not isinstance(grid, list) or not all(isinstance(row, str) for row in grid):
-        raise RecordError(f"grid: got {clipped_json(grid)}, a list of strings is needed")
+        raise RecordError(f"grid must be a list of strings, got {clipped_json(grid)}")
     if not MIN_SIZE <= len(grid) <= MAX_SIZE:
-        raise RecordError(f"grid: got {len(grid)} rows, {MIN_SIZE} to {MAX_SIZE} are allowed")
+        raise RecordError(f"grid must have {MIN_SIZE} to {MAX_SIZE} rows, got {len(grid)}")
     try:
         size = min(limit for limit in HORIZONS if limit >= len(grid))
         board = jaxlake.parse_grid(grid, max_size=size, max_agents=MAX_AGENTS)
@@ -178,19 +177,21 @@ def _plan_of_names(plan: Any, num_agents: int) -> Answer:
     """Parse a plan given as action names; an invalid plan gives an answer with a reason."""
 
     def invalid(reason: str) -> Answer:
-        return Answer(parsed=False, plan=None, reason=f"plan: {reason}")
+        return Answer(parsed=False, plan=None, reason=reason)
 
     if not isinstance(plan, list) or not all(isinstance(names, list) for names in plan):
-        return invalid(f"got {clipped_json(plan)}, a list of actions for each agent is needed")
+        return invalid(f"plan must be a list of actions for each agent, got {clipped_json(plan)}")
     if len(plan) != num_agents:
-        return invalid(f"got {len(plan)} lists of actions, the board has {num_agents} agents")
+        return invalid(f"plan must have {num_agents} lists of actions, got {len(plan)}")
     for agent, names in enumerate(plan):
         for step, name in enumerate(names):
             # Upper-casing non-ASCII letters may produce the letters of an action.
             if not (isinstance(name, str) and name.isascii()) or name.upper() not in ACTIONS:
-                place = f"agent {agent}, step {step}"
                 allowed = ", ".join(ACTIONS)
-                return invalid(f"{place}: got {clipped_json(name)}, allowed are {allowed}")
+                return invalid(
+                    f"step {step} of agent {agent} in plan must be one of {allowed}, got "
+                    f"{clipped_json(name)}"
+                )
     numbers = tuple(tuple(int(Action[name.upper()]) for name in names) for names in plan)
     return Answer(parsed=True, plan=numbers, reason=None)
 
@@ -282,5 +283,5 @@ def _solve_all(
 
 
 def _with_slots(board: Instance, slots: int) -> Instance:
-    cut = {name: getattr(board, name)[:slots] for name in ("starts", "goals", "agent_mask")}
-    return replace(board, **cut)
+    fields = {name: getattr(board, name)[:slots] for name in ("starts", "goals", "agent_mask")}
+    return replace(board, **fields)

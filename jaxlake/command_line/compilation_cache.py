@@ -9,7 +9,7 @@ CACHE = "JAX_COMPILATION_CACHE_DIR"
 """Environment variable with the cache folder, which JAX reads when it is imported."""
 
 
-def keep_compiled_programs() -> None:
+def enable_compilation_cache() -> None:
     """Store JAX's compiled programs in the user's cache folder; call it before importing JAX.
 
     Environment variables set by the user take precedence.

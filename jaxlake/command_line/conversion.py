@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxlake.command_line.arguments import refuse_ignored
+from jaxlake.command_line.arguments import reject_ignored
 from jaxlake.command_line.json_lines import open_output, require_readable
-from jaxlake.command_line.paths import file_name
+from jaxlake.command_line.paths import unique_file_name
 from jaxlake.errors import UserError
 from jaxlake.remote_files import AnyPath, RemotePath
 
@@ -25,17 +25,17 @@ def check_source(args: argparse.Namespace) -> None:
     """Raise `UserError` for an unreadable source, without importing JAX."""
     source = args.source
     if isinstance(source, RemotePath):
-        refuse_ignored(args, str(source), ("--map", "--agents"))
+        reject_ignored(args, str(source), ("--map", "--agents"))
         if not (source / "manifest.json").exists():
-            raise UserError(f"{source}: behind a URL only a set of boards is allowed")
+            raise UserError(f"{source}: a URL must be that of a set of boards")
         return
     if source.suffix == ".scen":
         if args.map is None or args.agents is None:
-            raise UserError(f"{source}: --map and --agents are needed for a .scen file")
+            raise UserError(f"{source}: --map and --agents must be set for a .scen file")
         require_readable(str(args.map))
         require_readable(str(source))
         return
-    refuse_ignored(args, str(source), ("--map", "--agents"))
+    reject_ignored(args, str(source), ("--map", "--agents"))
     if not source.exists():
         raise UserError(f"{source}: no such file or folder")
 
@@ -47,34 +47,34 @@ def write_boards(args: argparse.Namespace) -> tuple[int, list[str]]:
         The number of boards, and one sentence per board that cannot be converted.
     """
     skipped: list[str] = []
-    boards = _boards(args, skipped)
+    boards = _read_source(args, skipped)
     if args.target.suffix == ".jsonl":
         return _write_lines(args.target, boards, skipped), skipped
     return _write_movingai(args.target, boards), skipped
 
 
-def _boards(args: argparse.Namespace, skipped: list[str]) -> Boards:
+def _read_source(args: argparse.Namespace, skipped: list[str]) -> Boards:
     source = args.source
     if source.suffix == ".scen":
-        return _boards_of_scenarios(source, args.map, args.agents, skipped)
+        return _read_scenarios(source, args.map, args.agents, skipped)
     if (source / "manifest.json").exists():
-        return _boards_of_set(source)
+        return _read_set(source)
     if source.suffix == ".jsonl" and source.is_file():
         with source.open("rb") as lines:
             if b'"sample_id"' not in lines.readline():
-                return _boards_of_lines(source)
-    return _published_boards(source)
+                return _read_lines(source)
+    return _read_published(source)
 
 
-def _boards_of_scenarios(source: Path, map_file: Path, K: int, skipped: list[str]) -> Boards:
+def _read_scenarios(source: Path, map_file: Path, K: int, skipped: list[str]) -> Boards:
     from jaxlake import datasets
 
     passable, scenarios = datasets.read_map(map_file), datasets.read_scen(source)
     datasets.check_map_name(scenarios, map_file)
     if (rows := len(scenarios)) < K:
-        raise UserError(f"--agents: got {K}, {source} has {rows} rows, so 1 to {rows} are allowed")
-    if rest := rows % K:
-        print(f"jaxlake: {source}: no board of the last {rest} rows", file=sys.stderr)
+        raise UserError(f"--agents must be at most {rows}, the number of rows of {source}, got {K}")
+    if unused := rows % K:
+        print(f"jaxlake: {source}: the last {unused} rows are not used", file=sys.stderr)
     for number in range(rows // K):
         name, tasks = f"{source.stem}-{number:05d}", scenarios[number * K : (number + 1) * K]
         try:
@@ -85,7 +85,7 @@ def _boards_of_scenarios(source: Path, map_file: Path, K: int, skipped: list[str
             yield name, board
 
 
-def _boards_of_set(source: AnyPath) -> Boards:
+def _read_set(source: AnyPath) -> Boards:
     import jax
 
     from jaxlake import datasets
@@ -97,20 +97,20 @@ def _boards_of_set(source: AnyPath) -> Boards:
             yield f"{next(numbers):08d}", board
 
 
-def _boards_of_lines(source: Path) -> Boards:
+def _read_lines(source: Path) -> Boards:
     from jaxlake import GridError, parse_grid
     from jaxlake.datasets.source_files import read_rows
 
     for place, record in read_rows(source):
         if not {"id", "grid"} <= record.keys():
-            raise UserError(f"{place}: an object with id and grid is needed")
+            raise UserError(f"{place}: a line must be an object with id and grid")
         try:
             yield str(record["id"]), parse_grid(record["grid"])
         except GridError as error:
             raise UserError(f"{place}: {error}") from None
 
 
-def _published_boards(source: Path) -> Boards:
+def _read_published(source: Path) -> Boards:
     from jaxlake import datasets
 
     for row in datasets.read_published(source):
@@ -136,9 +136,9 @@ def _write_lines(target: Path, boards: Boards, skipped: list[str]) -> int:
 def _write_movingai(target: Path, boards: Boards) -> int:
     from jaxlake.datasets import write_movingai
 
-    every = list(boards)  # read everything first, so that a damaged source leaves no files
+    all_boards = list(boards)  # read everything first, so that a damaged source leaves no files
     target.mkdir(parents=True, exist_ok=True)
     names = set[str]()
-    for number, (name, board) in enumerate(every, 1):
-        write_movingai(target, file_name(name, number, names), board)
+    for number, (name, board) in enumerate(all_boards, 1):
+        write_movingai(target, unique_file_name(name, number, names), board)
     return len(names)

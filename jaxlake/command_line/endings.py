@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 from jaxlake.command_line.catalogue import LAKE, LOOP
-from jaxlake.command_line.extras import installation
+from jaxlake.command_line.extras import install_command
 from jaxlake.errors import UserError
 
 # The exit statuses that shells report after SIGINT, SIGPIPE and SIGTERM.
@@ -21,7 +21,7 @@ TERMINATED = 143
 
 _OWN_PACKAGES = ("jaxlake", "engineer", "training")
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_SECONDS_TO_END = 5.0
+_TERMINATION_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Ending:
     message: str | None = None  # None: print nothing
 
 
-def ending_of(error: BaseException, arguments: Sequence[str] | None = None) -> Ending | None:
+def get_ending(error: BaseException, arguments: Sequence[str] | None = None) -> Ending | None:
     """Return the ending of a command that raised `error`, or None for bugs (show the traceback).
 
     Args:
@@ -54,11 +54,11 @@ def ending_of(error: BaseException, arguments: Sequence[str] | None = None) -> E
         command = next((word for word in words if word in LOOP | LAKE), "")
         message = (
             f"`jaxlake {command}` needs the package {package!r}, which isn't installed: "
-            f"{installation(package)}"
+            f"{install_command(package)}"
         )
     elif isinstance(error, OSError):
         if error.errno in _DISK_FULL and error.filename is None:
-            message = f"a file, or standard output, can't be written: {error.strerror}"
+            message = f"a file or standard output can't be written: {error.strerror}"
     elif not isinstance(error, UserError):
         return None
     return Ending(2, message)
@@ -69,21 +69,21 @@ def end_children() -> None:
     children = multiprocessing.active_children()
     for child in children:
         child.terminate()
-    deadline = time.monotonic() + _SECONDS_TO_END
+    deadline = time.monotonic() + _TERMINATION_SECONDS
     for child in children:
         child.join(max(0.0, deadline - time.monotonic()))
         child.kill()  # has no effect on finished processes
 
 
 @contextmanager
-def unwound_by_sigterm() -> Iterator[None]:
+def exit_on_sigterm() -> Iterator[None]:
     """Let SIGTERM raise SystemExit with status 143, so that locks and children are released."""
 
     def unwind(number: int, frame: FrameType | None) -> None:
         raise SystemExit(TERMINATED)
 
-    before = signal.signal(signal.SIGTERM, unwind)
+    previous_handler = signal.signal(signal.SIGTERM, unwind)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous_handler)

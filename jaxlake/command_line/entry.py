@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import jaxlake
 from jaxlake.command_line.catalogue import LAKE, LOOP, CommandParser, Parser
-from jaxlake.command_line.compilation_cache import keep_compiled_programs
+from jaxlake.command_line.compilation_cache import enable_compilation_cache
 from jaxlake.command_line.endings import INTERRUPTED as INTERRUPTED
-from jaxlake.command_line.endings import TERMINATED, end_children, ending_of, unwound_by_sigterm
+from jaxlake.command_line.endings import TERMINATED, end_children, exit_on_sigterm, get_ending
 from jaxlake.errors import UserError, escape_controls
 from jaxlake.runtime.search_flags import add_search_flags
 
@@ -35,14 +35,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Ids and messages may contain characters outside the locale's encoding.
         if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
             sys.stdout.reconfigure(errors="backslashreplace")
-        keep_compiled_programs()
+        enable_compilation_cache()
         if args.command in LAKE:
             add_search_flags(os.environ)
         status: int = args.run(args)
         sys.stdout.flush()
         return status
     except (KeyboardInterrupt, Exception) as error:
-        ending = ending_of(error, argv)
+        ending = get_ending(error, argv)
         if ending is None:
             raise
     if ending.message is not None:
@@ -81,7 +81,7 @@ def entry() -> None:
     it tears down a partially imported vLLM. No data is lost, because files are written atomically.
     """
     try:
-        with unwound_by_sigterm():
+        with exit_on_sigterm():
             status = main()
     except SystemExit as end:
         if end.code != TERMINATED:

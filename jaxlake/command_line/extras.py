@@ -17,8 +17,8 @@ def requirements() -> dict[str, dict[str, str]]:
     except metadata.PackageNotFoundError:
         return result
     for line in required:
-        needed, _, marker = line.partition(";")
-        match = re.fullmatch(r"\s*([\w.-]+)(?:\[.*\])?\s*(.*?)\s*", needed)
+        requirement, _, marker = line.partition(";")
+        match = re.fullmatch(r"\s*([\w.-]+)(?:\[.*\])?\s*(.*?)\s*", requirement)
         extra = re.search(r"extra\s*==\s*[\"']([\w-]+)[\"']", marker)
         name = extra[1] if extra else ""
         if match and name not in _FOR_DEVELOPERS:
@@ -26,10 +26,10 @@ def requirements() -> dict[str, dict[str, str]]:
     return result
 
 
-def installation(package: str) -> str:
-    """Return the command that installs a missing package, if possible by an extra of jaxlake."""
+def install_command(package: str) -> str:
+    """Return the command that installs a missing package, by an extra of jaxlake if it has one."""
     distribution = distribution_of(package)
-    extras = [extra for extra, needed in requirements().items() if distribution in needed and extra]
+    extras = [extra for extra, names in requirements().items() if distribution in names and extra]
     if extras:
         return " or ".join(f"pip install 'jaxlake[{extra}]'" for extra in extras)
     return f"pip install {distribution}"

@@ -25,8 +25,8 @@ Answers = Iterator[tuple[int, Record]]
 Task = TypeVar("Task")
 
 _STDIN = "-"
-_LONGEST_LINE = 1 << 24
-"""Maximum length of a line in bytes; longer lines are cut and rejected as invalid JSON."""
+_MAX_LINE_BYTES = 1 << 24
+"""Longer lines are cut and therefore rejected as invalid JSON."""
 _SECONDS_BETWEEN_REPORTS = 0.5
 WIPE = "\r\x1b[K"
 
@@ -55,7 +55,7 @@ def answer_file(
         The exit status, 1 if some lines were invalid (answers with the field `error`), else 0.
     """
     require_readable(file)
-    name = input_name(file)
+    name = display_name(file)
     invalid = 0
     with open_output(output) as out:
         answers = answer(read_lines(file))
@@ -84,15 +84,15 @@ def read_lines(file: str) -> Iterator[bytes]:
     """Yield the lines of a file (`-`: standard input); raise `UserError` if it is unreadable."""
     try:
         with open(0 if file == _STDIN else file, "rb", closefd=file != _STDIN) as lines:
-            while line := lines.readline(_LONGEST_LINE):
+            while line := lines.readline(_MAX_LINE_BYTES):
                 yield line
-                while len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
-                    line = lines.readline(_LONGEST_LINE)
+                while len(line) == _MAX_LINE_BYTES and not line.endswith(b"\n"):
+                    line = lines.readline(_MAX_LINE_BYTES)
     except OSError as error:
-        raise UserError(f"{input_name(file)}: can't be read: {error.strerror or error}") from None
+        raise UserError(f"{display_name(file)}: can't be read: {error.strerror or error}") from None
 
 
-def input_name(file: str) -> str:
+def display_name(file: str) -> str:
     """Return the name of a file in messages (`-`: standard input)."""
     return "<stdin>" if file == _STDIN else file
 
@@ -126,7 +126,7 @@ def _load(line: bytes) -> Record | None:
             return record
     except (ValueError, RecursionError) as error:
         raise RecordError(f"not JSON: {error}") from None
-    raise RecordError(f"got {clipped_json(record)}, a JSON object is needed")
+    raise RecordError(f"a line must be a JSON object, got {clipped_json(record)}")
 
 
 def _refuse_constant(name: str) -> None:

@@ -20,29 +20,29 @@ def require_writable(path: str | Path | None, *, make_folders: bool = False) -> 
     if Path(path).is_dir():
         raise UserError(f"{path}: can't be written: is a folder")
     if not os.access(folder, os.W_OK | os.X_OK) or not folder.is_dir():
-        raise UserError(f"{path}: can't be written: {folder} is not a folder that allows it")
+        raise UserError(f"{path}: can't be written: {folder} is not a writable folder")
 
 
-def usable_folder(option: str, path: Path) -> Path:
-    """Return the output folder given by `option`; raise `UserError` if it is unusable."""
-    above = path.absolute()
-    while not above.exists():
-        above = above.parent
-    if not above.is_dir():
-        problem = f"{above} is a file" if above != path.absolute() else "a file"
-        raise UserError(f"{option} is {path}, {problem}; it must be a folder, or a new one")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise UserError(f"{option} is {path}, but nothing can be written in {above}")
+def check_output_folder(option: str, path: Path) -> Path:
+    """Return the output folder given by `option`; raise `UserError` if it is not writable."""
+    parent = path.absolute()
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir():
+        problem = "a file" if parent == path.absolute() else f"in the file {parent}"
+        raise UserError(f"{option} must be a new or existing folder, got {path}, {problem}")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise UserError(f"{option} must be a writable folder, got {path} in {parent}")
     return path
 
 
-def file_name(name: str, number: int, used_names: set[str]) -> str:
+def unique_file_name(name: str, number: int, used_names: set[str]) -> str:
     """Return a valid file name for a record, and add it to `used_names`.
 
-    If the name is taken, or has no valid characters, `number` makes it unique.
+    `number` makes names unique and replaces names without valid characters.
     """
-    plain = re.sub(r"[^\w.-]+", "_", name).strip(".")[:100] or str(number)
-    while plain in used_names:
-        plain = f"{plain}_{number}"
-    used_names.add(plain)
-    return plain
+    file_name = re.sub(r"[^\w.-]+", "_", name).strip(".")[:100] or str(number)
+    while file_name in used_names:
+        file_name = f"{file_name}_{number}"
+    used_names.add(file_name)
+    return file_name

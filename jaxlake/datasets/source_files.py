@@ -28,7 +28,8 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for number, row in read_json_lines(path):
             place = f"{path}:{number}"
             if not isinstance(row, dict):
-                raise DatasetError(f"{place}: got {type(row).__name__}, an object is needed")
+                kind = type(row).__name__
+                raise DatasetError(f"{place}: a line must be a JSON object, got {kind}")
             yield place, row
     except OSError as error:
         raise DatasetError(f"{path}: can't be read: {error.strerror or error}") from None

@@ -1,4 +1,4 @@
-"""Files of one chunk as bytes: Parquet rows and NumPy tables, each with the digest of its sweep.
+"""Content of the files of a chunk: Parquet rows and NumPy tables, with the digest of the sweep.
 
 Equal results give equal bytes, so interrupted and uninterrupted sweeps end with identical files.
 """
@@ -48,9 +48,9 @@ def read_rows(content: bytes) -> tuple[Any, str]:
     pyarrow = import_pyarrow()
     file = pyarrow.parquet.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
     table = file.read()
-    # Checksums cover the values only. Other versions of pyarrow write other bytes.
-    own_version = f"version {pyarrow.__version__}" in file.metadata.created_by
-    if own_version and _parquet_bytes(table) != content:
+    # Checksums cover only the values. Other versions of pyarrow write different bytes.
+    same_version = f"version {pyarrow.__version__}" in file.metadata.created_by
+    if same_version and _parquet_bytes(table) != content:
         raise ValueError("the bytes of the file do not match its rows")
     owner = (table.schema.metadata or {})[_OWNER.encode()].decode()
     knobs = {

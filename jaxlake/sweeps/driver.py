@@ -1,4 +1,4 @@
-"""Execution of a sweep, chunk by chunk on all devices of this process, with resumption."""
+"""Runner of sweeps: chunk by chunk, resumable, on all devices of a process."""
 
 import itertools
 import time
@@ -64,26 +64,26 @@ def run(
         OSError: A file cannot be written.
     """
     import_pyarrow()
-    own = own_chunks(spec, part)
+    chunks = local_chunks(spec, part)
     folder = SweepFolder(as_path(path), spec)
     folder.create_or_verify()
-    remaining = [chunk for chunk in own if not folder.has_chunk(chunk)]
-    report, clock = progress or (lambda _: None), _Clock(spec, len(own))
-    report(clock.read(len(own) - len(remaining)))
-    for count, (chunk, result) in enumerate(
-        _results(spec, remaining, devices), len(own) - len(remaining) + 1
-    ):
+    remaining = [chunk for chunk in chunks if not folder.has_chunk(chunk)]
+    report, clock = progress or (lambda _: None), _Clock(spec, len(chunks))
+    count = len(chunks) - len(remaining)
+    report(clock.read(count))
+    for chunk, result in _results(spec, remaining, devices):
         folder.write(chunk, result)
+        count += 1
         report(clock.read(count))
     _wait_for_processes()
     return folder.finalize()
 
 
-def own_chunks(spec: SweepSpec, part: tuple[int, int]) -> range:
+def local_chunks(spec: SweepSpec, part: tuple[int, int]) -> range:
     """Return the chunks of a part that belong to this process; raise `SweepError` if invalid."""
     index, parts = part
     if not 0 <= index < parts:
-        raise SweepError(f"part: got {index}/{parts}, I/N with 0 <= I < N is needed")
+        raise SweepError(f"part must be I/N with 0 <= I < N, got {index}/{parts}")
     return range(index, spec.chunks, parts)[jax.process_index() :: jax.process_count()]
 
 
@@ -117,7 +117,7 @@ class ChunkRunner:
         # Size 0 marks a missing configuration.
         data_ratio = jnp.ones_like(ratios["hole_ratio"])
         params = LakeParams(**(columns | ratios), data_ratio=data_ratio)
-        # JAX's default since 0.5, regardless of the process settings.
+        # The default since JAX 0.5; it must not depend on the settings of the process.
         with jax.threefry_partitionable(True):
             key = threefry_key(self._spec.seed)
             padded = jnp.asarray(np.pad(numbers, fill), jnp.uint32)
@@ -127,28 +127,23 @@ class ChunkRunner:
 def _results(
     spec: SweepSpec, chunks: Iterable[int], devices: Sequence[jax.Device] | None
 ) -> Iterator[tuple[int, ChunkResult]]:
-    """Yield chunks with their results; an accelerator starts the next chunk before each yield."""
+    """Yield chunks with their results; accelerators compute the next chunk in the meantime."""
     if not chunks:
         return
     runner = ChunkRunner(spec, devices)
-    ahead = 0 if runner.devices[0].platform == "cpu" else 1
-    waiting: list[tuple[int, ChunkResult]] = []
+    max_pending = 0 if runner.devices[0].platform == "cpu" else 1
+    pending: list[tuple[int, ChunkResult]] = []
     for chunk in chunks:
         numbers = spec.chunk_numbers(chunk)
         knobs = spec.columns(numbers.start, numbers.stop)
-        waiting.append((chunk, runner(np.array(numbers), knobs)))
-        while len(waiting) > ahead:
-            yield _to_host(*waiting.pop(0))
-    for chunk, result in waiting:
-        yield _to_host(chunk, result)
-
-
-def _to_host(chunk: int, result: ChunkResult) -> tuple[int, ChunkResult]:
-    return chunk, jax.device_get(result)
+        pending.append((chunk, runner(np.array(numbers), knobs)))
+        if len(pending) > max_pending:
+            yield jax.device_get(pending.pop(0))
+    yield from map(jax.device_get, pending)
 
 
 class _Clock:
-    """Measures the rate after the first chunk, which is dominated by compilation."""
+    """Measures the rate without the first chunk, whose time is mostly compilation."""
 
     def __init__(self, spec: SweepSpec, chunks: int) -> None:
         self._boards, self._chunks = spec.chunk_size * spec.boards, chunks
@@ -159,8 +154,8 @@ class _Clock:
         self._readings = [*self._readings[:2], (time.monotonic(), count)]
         rate = seconds_left = None
         if len(self._readings) == 3:
-            (since, before), (now, _) = self._readings[1:]
-            seconds_per_chunk = max(now - since, 1e-9) / (count - before)
+            (start, start_count), (now, _) = self._readings[1:]
+            seconds_per_chunk = max(now - start, 1e-9) / (count - start_count)
             rate = self._boards / seconds_per_chunk
             seconds_left = seconds_per_chunk * (self._chunks - count)
         return Progress(count, self._chunks, rate, seconds_left)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxlake.sweeps.chunk_files import import_pyarrow, row_columns, rows_bytes, tables_bytes
-from jaxlake.sweeps.driver import ChunkRunner, own_chunks
+from jaxlake.sweeps.driver import ChunkRunner, local_chunks
 from jaxlake.sweeps.spec import SweepSpec
 
 
@@ -57,28 +57,28 @@ def estimate(
         SweepError: `part` is invalid, or pyarrow is not installed.
     """
     import_pyarrow()
-    chunks = len(own_chunks(spec, part))
-    spread = np.linspace(0, spec.configurations - 1, spec.chunk_size).astype(np.int64)
-    singles = [spec.columns(number, number + 1) for number in spread.tolist()]
-    knobs = {name: np.concatenate([single[name] for single in singles]) for name in singles[0]}
+    chunks = len(local_chunks(spec, part))
+    numbers = np.linspace(0, spec.configurations - 1, spec.chunk_size).astype(np.int64)
+    columns = [spec.columns(number, number + 1) for number in numbers.tolist()]
+    knobs = {name: np.concatenate([column[name] for column in columns]) for name in columns[0]}
     runner, seconds = ChunkRunner(spec, devices), []
     for _ in range(2):
         start = time.perf_counter()
-        result = jax.device_get(runner(spread, knobs))
+        result = jax.device_get(runner(numbers, knobs))
         seconds.append(time.perf_counter() - start)
-    columns = row_columns(spec, spread, knobs, result)
-    size = len(rows_bytes(columns, spec.digest))
+    rows = row_columns(spec, numbers, knobs, result)
+    chunk_bytes = len(rows_bytes(rows, spec.digest))
     if result.tables is not None:
-        size += len(tables_bytes(spec, spread, result.tables, spec.digest))
+        chunk_bytes += len(tables_bytes(spec, numbers, result.tables, spec.digest))
     memory = runner.devices[0].memory_stats() or {}
     chunk_boards = spec.chunk_size * spec.boards * len(spec.joint_policies)
     return Estimate(
         configurations=spec.configurations,
         rows=spec.configurations * len(spec.joint_policies),
         boards=spec.configurations * spec.boards,
-        missing=float(columns["missing"].sum()) / chunk_boards,
+        missing=float(rows["missing"].sum()) / chunk_boards,
         chunks=chunks,
-        chunk_bytes=size,
+        chunk_bytes=chunk_bytes,
         host_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,  # Linux has kilobytes
         device_bytes=memory.get("peak_bytes_in_use"),
         compile_seconds=seconds[0],

@@ -38,7 +38,7 @@ MANIFEST = "manifest.json"
 ROWS, TABLES = "rows", "tables"
 
 _FORMAT = "jaxlake-sweep-1"
-_TRIES = 5
+_MAX_ATTEMPTS = 5
 T = TypeVar("T")
 
 
@@ -84,7 +84,10 @@ class SweepFolder:
             SweepError: A file belongs to another sweep.
         """
         digests = self._digests(chunk).items()
-        return all(one is not None and self._listed.get(name, one) == one for name, one in digests)
+        return all(
+            digest is not None and self._manifest_digests.get(name, digest) == digest
+            for name, digest in digests
+        )
 
     def write(self, chunk: int, result: ChunkResult) -> None:
         """Write the files of a chunk, each of them atomically.
@@ -127,7 +130,7 @@ class SweepFolder:
         }
 
     @cached_property
-    def _listed(self) -> Mapping[str, str]:
+    def _manifest_digests(self) -> Mapping[str, str]:
         """The digests in the manifest, as first read."""
         files: Mapping[str, str] = read_manifest(self.path)["files"]
         return files
@@ -165,12 +168,12 @@ def read_manifest(directory: str | AnyPath) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise SweepError(f"{path}: can't be read: {error}") from None
     if not isinstance(value, dict) or value.get("format") != _FORMAT:
-        raise SweepError(f"{path}: format: {_FORMAT!r} is needed")
+        raise SweepError(f"{path}: format must be {_FORMAT!r}")
     for name in ("spec", "files"):
         if not isinstance(value.get(name), dict):
-            raise SweepError(f"{path}: {name}: got {shorten(value.get(name))}, a mapping is needed")
+            raise SweepError(f"{path}: {name} must be a mapping, got {shorten(value.get(name))}")
     if value.get("digest") != spec_digest(value["spec"]):
-        raise SweepError(f"{path}: digest: is not the SHA-256 of spec, so the file was changed")
+        raise SweepError(f"{path}: digest must be the SHA-256 of spec; the file was changed")
     return value
 
 
@@ -190,26 +193,28 @@ def _digest(path: AnyPath, read_owner: Callable[[bytes], str], owner: str) -> st
     return hashlib.sha256(content).hexdigest()
 
 
-def _differences(stored: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+def _differences(stored: Mapping[str, Any], requested: Mapping[str, Any]) -> list[str]:
     """Return descriptions of the values that differ between two manifests, except the files."""
     names = ("jaxlake", "spec")
-    pairs = ({name: record[name] for name in names if name in record} for record in (stored, own))
-    stored_values, own_values = (dict(_flat("", record)) for record in pairs)
+    stored_values, requested_values = (
+        dict(_flatten("", {name: manifest[name] for name in names if name in manifest}))
+        for manifest in (stored, requested)
+    )
     return [
         f"{name.removeprefix('spec.')}: it has {shorten(stored_values.get(name))}, got "
-        f"{shorten(own_values.get(name))}"
-        for name in sorted({*stored_values, *own_values})
-        if stored_values.get(name) != own_values.get(name)
+        f"{shorten(requested_values.get(name))}"
+        for name in sorted({*stored_values, *requested_values})
+        if stored_values.get(name) != requested_values.get(name)
     ]
 
 
-def _flat(place: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the values of nested mappings by dotted names."""
     if not isinstance(value, Mapping):
-        yield place, value
+        yield prefix, value
         return
     for name, inner in value.items():
-        yield from _flat(f"{place}.{name}" if place else name, inner)
+        yield from _flatten(f"{prefix}.{name}" if prefix else name, inner)
 
 
 def _json_text(value: Mapping[str, Any]) -> str:
@@ -218,7 +223,7 @@ def _json_text(value: Mapping[str, Any]) -> str:
 
 def _retry(write: Callable[[], T]) -> T:
     """Write the manifest; retry if another process removes the temporary file as a leftover."""
-    for _ in range(_TRIES - 1):
+    for _ in range(_MAX_ATTEMPTS - 1):
         with suppress(FileNotFoundError):
             return write()
     return write()

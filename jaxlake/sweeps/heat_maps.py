@@ -46,7 +46,7 @@ _MEANS = {
     "excess_makespan": "makespan above the optimum, steps",
     "candidates": "candidates per board",
 }
-_TOTALS = {
+_DENOMINATORS = {
     "agents_at_goal": ("agents",),
     "valid_needs_wait": ("needs_wait",),
     "missing": ("boards", "missing"),
@@ -56,15 +56,15 @@ _TOTALS = {
     "excess_sum_of_costs": ("compared",),
     "excess_makespan": ("compared",),
 }
-"""Counters that normalise each counter; all others are divided by `boards`."""
+"""Counters by which each counter is divided; the default is `boards`."""
 
 _NOT_RATES = ("boards", "agents", "sum_of_costs_squared", "makespan_squared")
 _MAX_VALUES = 40  # per axis; more values are binned
 _BINS = 20
 _MAX_TICKS = 8
-_MAX_ACROSS = 6
+_MAX_COLUMNS = 6
 _MAX_PANELS = 72
-_MAX_NUMBERS = 120  # largest number of cells of a panel with printed values
+_MAX_PRINTED_CELLS = 120  # per panel; larger panels have no printed values
 
 
 def plot(
@@ -93,21 +93,21 @@ def plot(
     from matplotlib import pyplot
 
     if not len(rows["configuration"]):
-        raise SweepError("rows: got none, at least one is needed")
+        raise SweepError("rows must not be empty")
     _check_name("value", value, [name for name in rows if name not in (*_KEYS, *_NOT_RATES)])
-    columns, lines = (_Axis.of(name, rows[name]) for name in _axis_names(rows, x, y))
+    columns, lines = (_Axis.from_column(name, rows[name]) for name in _axis_names(rows, x, y))
     names, rates = _panels(rows, columns, lines, value)
-    places = _places(rows, len(names))
+    layout = _panel_layout(rows, len(names))
 
-    # By pyplot, so that notebooks learn to show figures; and closed, so that they show it once.
-    figure = pyplot.figure(figsize=_inches(places.shape, columns, lines), layout="constrained")
+    # pyplot registers the display of figures in notebooks; a closed figure is shown only once.
+    figure = pyplot.figure(figsize=_inches(layout.shape, columns, lines), layout="constrained")
     pyplot.close(figure)
-    grid = figure.subplots(*places.shape, sharex=True, sharey=True, squeeze=False)
+    grid = figure.subplots(*layout.shape, sharex=True, sharey=True, squeeze=False)
     limits = (0.0, 100.0)
     if value in _MEANS and not np.isnan(rates).all():
         limits = (float(np.nanmin(rates)), float(np.nanmax(rates)))
-    below = np.pad(places[1:], ((0, 1), (0, 0)), constant_values=-1)
-    for axes, panel, is_last in zip(grid.flat, places.flat, below.ravel() < 0, strict=True):
+    below = np.pad(layout[1:], ((0, 1), (0, 0)), constant_values=-1)
+    for axes, panel, is_last in zip(grid.flat, layout.flat, below.ravel() < 0, strict=True):
         if panel < 0:
             axes.set_visible(False)
             continue
@@ -120,11 +120,11 @@ def plot(
     figure.colorbar(image, ax=grid, label=label, aspect=30, pad=0.02)
     figure.supxlabel(columns.label, fontsize="medium")
     figure.supylabel(lines.label, fontsize="medium")
-    words = _fixed_knobs(rows, columns, lines)
+    title = _fixed_knobs(rows, columns, lines)
     if np.isnan(rates).any():
-        total = _TOTALS.get(value, ("boards",))[0]
-        words.append(f"grey: no {_LABELS.get(total, total)}")
-    figure.suptitle(", ".join(words), fontsize="medium")
+        total = _DENOMINATORS.get(value, ("boards",))[0]
+        title.append(f"grey: no {_LABELS.get(total, total)}")
+    figure.suptitle(", ".join(title), fontsize="medium")
     return figure
 
 
@@ -133,17 +133,17 @@ class _Axis:
     """Cells of a heat map along one knob."""
 
     knob: str
-    values: np.ndarray  # value of each cell; the centre of a bin
-    places: np.ndarray  # cell number of each row
+    values: np.ndarray  # value of each cell, or the centre of its bin
+    cells: np.ndarray  # cell index of each row
 
     @classmethod
-    def of(cls, knob: str, column: np.ndarray) -> "_Axis":
-        values, places = np.unique(column, return_inverse=True)
+    def from_column(cls, knob: str, column: np.ndarray) -> "_Axis":
+        values, cells = np.unique(column, return_inverse=True)
         if len(values) <= _MAX_VALUES:
-            return cls(knob, values, places)
+            return cls(knob, values, cells)
         edges = np.linspace(values[0], values[-1], _BINS + 1)
-        places = np.searchsorted(edges[1:-1], column, side="right")
-        return cls(knob, (edges[1:] + edges[:-1]) / 2, places)
+        cells = np.searchsorted(edges[1:-1], column, side="right")
+        return cls(knob, (edges[1:] + edges[:-1]) / 2, cells)
 
     @property
     def is_ratio(self) -> bool:
@@ -166,7 +166,7 @@ def _axis_names(rows: Rows, x: str | None, y: str | None) -> tuple[str, str]:
         if name is not None:
             _check_name(option, name, AXES)
     if x is not None and x == y:
-        raise SweepError(f"x, y: got {x} for both, two knobs are needed")
+        raise SweepError(f"x and y must be different knobs, got {x} for both")
     free = [name for name in AXES if name not in (x, y)]
     free.sort(key=lambda name: not _varies(rows, name))
     x = x or free.pop(0)
@@ -177,7 +177,7 @@ def _check_name(option: str, name: str, allowed: Any) -> None:
     if name not in allowed:
         names = ", ".join(allowed)
         raise SweepError(
-            f"{option} is {name}; it must be one of {names}{did_you_mean(name, allowed)}"
+            f"{option} must be one of {names}, got {name}{did_you_mean(name, allowed)}"
         )
 
 
@@ -186,33 +186,36 @@ def _varies(rows: Rows, name: str) -> bool:
 
 
 def _panels(rows: Rows, x: _Axis, y: _Axis, value: str) -> tuple[list[str], np.ndarray]:
-    """Return panel names and rates (panels, y, x), in per cent or as means, with NaN for none."""
+    """Return panel names, and rates (panels, y, x) in per cent or as means; NaN without boards."""
     knobs = [name for name in _PANELS if name not in (x.knob, y.knob)]
     uniques = [np.unique(rows[name], return_inverse=True) for name in knobs]
-    values, places = zip(*uniques, strict=True)
+    values, indices = zip(*uniques, strict=True)
     counts = list(map(len, values))
     if (panels := math.prod(counts)) > _MAX_PANELS:
         raise SweepError(
-            f"x, y: {x.knob} and {y.knob} leave {panels} panels for {', '.join(knobs)}, at most "
-            f"{_MAX_PANELS} are allowed"
+            f"x and y must leave at most {_MAX_PANELS} panels, got {panels} panels for "
+            f"{', '.join(knobs)}"
         )
     varying = [knob for knob, count in zip(knobs, counts, strict=True) if count > 1]
     settings = [dict(zip(knobs, setting, strict=True)) for setting in itertools.product(*values)]
-    names = [", ".join(_words(knob, setting[knob]) for knob in varying) for setting in settings]
+    names = [
+        ", ".join(_setting_text(knob, setting[knob]) for knob in varying) for setting in settings
+    ]
     shape = (*counts, len(y.values), len(x.values))
-    cells = np.ravel_multi_index((*places, y.places, x.places), shape)
+    cells = np.ravel_multi_index((*indices, y.cells, x.cells), shape)
 
     def total(counters: tuple[str, ...]) -> np.ndarray:
         # float64 represents sums below 2**53 exactly.
         sums = np.bincount(cells, sum(rows[name] for name in counters), math.prod(shape))
         return sums.reshape(panels, *shape[-2:])
 
-    counted, of = total((value,)), total(_TOTALS.get(value, ("boards",)))
-    rates = np.divide(counted, of, out=np.full_like(counted, np.nan), where=of > 0)
+    numerator, denominator = total((value,)), total(_DENOMINATORS.get(value, ("boards",)))
+    nan = np.full_like(numerator, np.nan)
+    rates = np.divide(numerator, denominator, out=nan, where=denominator > 0)
     return names, rates if value in _MEANS else 100 * rates
 
 
-def _words(knob: str, value: Any) -> str:
+def _setting_text(knob: str, value: Any) -> str:
     if knob == "size":
         return f"{value}x{value}"
     if knob == "num_agents":
@@ -220,23 +223,23 @@ def _words(knob: str, value: Any) -> str:
     return str(value).replace("_", " ")
 
 
-def _places(rows: Rows, panels: int) -> np.ndarray:
-    """Return the panel at each grid position, -1 for none; each policy starts a new line."""
-    groups = np.arange(panels).reshape(len(np.unique(rows["policy"])), -1)
-    if groups.shape[1] == 1:
-        groups = groups.T
-    lines = math.ceil(groups.shape[1] / _MAX_ACROSS)
-    across = math.ceil(groups.shape[1] / lines)
-    padding = ((0, 0), (0, lines * across - groups.shape[1]))
-    return np.pad(groups, padding, constant_values=-1).reshape(-1, across)
+def _panel_layout(rows: Rows, panels: int) -> np.ndarray:
+    """Return the panel at each grid position, -1 for none; each policy starts a new row."""
+    by_policy = np.arange(panels).reshape(len(np.unique(rows["policy"])), -1)
+    if by_policy.shape[1] == 1:
+        by_policy = by_policy.T
+    num_rows = math.ceil(by_policy.shape[1] / _MAX_COLUMNS)
+    num_columns = math.ceil(by_policy.shape[1] / num_rows)
+    padding = ((0, 0), (0, num_rows * num_columns - by_policy.shape[1]))
+    return np.pad(by_policy, padding, constant_values=-1).reshape(-1, num_columns)
 
 
 def _inches(shape: tuple[int, ...], x: _Axis, y: _Axis) -> tuple[float, float]:
-    down, across = shape
-    least = 3.2 if down * across == 1 else 2.0
-    width, height = (min(4.5, max(least, 0.36 * len(axis.values))) for axis in (x, y))
+    num_rows, num_columns = shape
+    min_side = 3.2 if num_rows * num_columns == 1 else 2.0
+    width, height = (min(4.5, max(min_side, 0.36 * len(axis.values))) for axis in (x, y))
     height = height if len(y.values) > 1 else 1.0
-    return width * across + 1.6, (height + 0.3) * down + 0.9
+    return width * num_columns + 1.6, (height + 0.3) * num_rows + 0.9
 
 
 def _draw(axes: "Axes", rates: np.ndarray, limits: tuple[float, float]) -> "AxesImage":
@@ -244,7 +247,7 @@ def _draw(axes: "Axes", rates: np.ndarray, limits: tuple[float, float]) -> "Axes
     low, high = limits
     axes.set_facecolor("0.85")  # visible in empty cells
     image = axes.imshow(rates, origin="lower", aspect="auto", cmap="viridis", vmin=low, vmax=high)
-    if rates.size <= _MAX_NUMBERS:
+    if rates.size <= _MAX_PRINTED_CELLS:
         digits = 0 if high >= 20 else 1
         for (line, column), rate in np.ndenumerate(rates):
             if not np.isnan(rate):
@@ -256,13 +259,13 @@ def _draw(axes: "Axes", rates: np.ndarray, limits: tuple[float, float]) -> "Axes
 
 def _fixed_knobs(rows: Rows, x: _Axis, y: _Axis) -> list[str]:
     """Return descriptions of the knobs that are equal in all panels or pooled."""
-    words = []
+    texts = []
     for name in ("policy", "size", "num_agents", "hole_ratio", "wait_ratio"):
         if name in (x.knob, y.knob):
             continue
         if name not in _PANELS:
             share = "all shares" if _varies(rows, name) else f"{100 * rows[name][0]:.3g}%"
-            words.append(f"{_LABELS[name]}: {share}")
+            texts.append(f"{_LABELS[name]}: {share}")
         elif not _varies(rows, name):
-            words.append(_words(name, rows[name][0]))
-    return words
+            texts.append(_setting_text(name, rows[name][0]))
+    return texts

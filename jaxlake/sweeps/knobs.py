@@ -1,4 +1,4 @@
-"""Knobs of a sweep's configurations: their limits and values."""
+"""Limits and values of the knobs of a sweep."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from jaxlake.board.limits import MAX_AGENTS, MAX_SIZE, MIN_AGENTS, MIN_SIZE
 from jaxlake.errors import UserError, did_you_mean, shorten
 
 MAX_VALUES = 1_000_000
-"""Values of one knob of a grid."""
+"""Largest number of values of one knob."""
 
 
 class SweepError(UserError, ValueError):
@@ -91,17 +91,16 @@ def grid_axis(field: str, name: str, value: Any) -> Choice:
     knob = KNOBS[name]
     if not isinstance(value, Mapping):
         return _choice(field, knob, value, distinct=True)
-    low, high = _ends(field, knob, value, ("from", "to", "count"))
+    low, high = _interval(field, knob, value, ("from", "to", "count"))
     count = value.get("count")
     if count is None and knob.whole:
         count = int(high - low) + 1
     max_count = min(MAX_VALUES, high - low + 1) if knob.whole else MAX_VALUES
     if type(count) is not int or not 2 <= count <= max_count:
         raise SweepError(
-            f"{field}.count is {shorten(count)}; it must be a whole number from 2 to "
-            f"{max_count:,.0f}"
+            f"{field}.count must be a whole number from 2 to {max_count:,.0f}, got {shorten(count)}"
         )
-    # Rounded, so that three tenths are exactly 0.3.
+    # Round, so that linspace gives 0.3 exactly.
     values = np.linspace(low, high, count).round(0 if knob.whole else 12)
     return Choice(_array(knob, values), {"from": low, "to": high, "count": count})
 
@@ -110,40 +109,40 @@ def sample_axis(field: str, name: str, value: Any) -> Choice | Range:
     """Return the distribution of a sampled knob; raise a `SweepError` for an invalid `field`."""
     knob = KNOBS[name]
     if isinstance(value, Mapping):
-        return Range(*_ends(field, knob, value, ("from", "to")), knob.whole)
+        return Range(*_interval(field, knob, value, ("from", "to")), knob.whole)
     return _choice(field, knob, value, distinct=False)
 
 
 def _choice(field: str, knob: Knob, value: Any, *, distinct: bool) -> Choice:
     if value is None:
         if knob.default is None:
-            raise SweepError(f"{field} is missing; it must be {_allowed(knob)}")
+            raise SweepError(f"{field} must be {_allowed(knob)}, got none")
         value = knob.default
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, str) or not isinstance(value, Sequence):
         value = [value]
     if not value or len(value) > MAX_VALUES:
-        raise SweepError(f"{field} has {len(value):,} values; it must have 1 to {MAX_VALUES:,}")
+        raise SweepError(f"{field} must have 1 to {MAX_VALUES:,} values, got {len(value):,}")
     numbers = [_number(field, knob, item) for item in value]
     if distinct and len(set(numbers)) < len(numbers):
         repeated = Counter(numbers).most_common(1)[0][0]
-        raise SweepError(f"{field}: got {repeated:g} twice, distinct values are needed")
+        raise SweepError(f"{field} must have distinct values, got {repeated:g} twice")
     return Choice(_array(knob, numbers), numbers)
 
 
-def _ends(
+def _interval(
     field: str, knob: Knob, value: Mapping[Any, Any], allowed: Sequence[str]
 ) -> tuple[float, float]:
     for key in value:
         if key not in allowed:
             raise SweepError(
-                f"{field}.{key!s:.100}: unknown key, allowed are {', '.join(allowed)}"
+                f"the keys of {field} must be among {', '.join(allowed)}, got {key!s:.100}"
                 f"{did_you_mean(key, allowed)}"
             )
     low, high = (_number(f"{field}.{end}", knob, value.get(end)) for end in ("from", "to"))
     if not low < high:
-        raise SweepError(f"{field}: got from {low:g} to {high:g}; `from` must be below `to`")
+        raise SweepError(f"{field}.from must be below {field}.to, got {low:g} and {high:g}")
     return low, high
 
 
@@ -151,9 +150,9 @@ def _number(field: str, knob: Knob, value: Any) -> float:
     """Return a plain int or float within the limits."""
     if isinstance(value, np.generic):
         value = value.item()
-    number = isinstance(value, int if knob.whole else int | float) and not isinstance(value, bool)
-    if not number or not knob.low <= value <= knob.high:
-        raise SweepError(f"{field} is {shorten(value)}; it must be {_allowed(knob)}")
+    is_number = isinstance(value, int if knob.whole else int | float)
+    if not is_number or isinstance(value, bool) or not knob.low <= value <= knob.high:
+        raise SweepError(f"{field} must be {_allowed(knob)}, got {shorten(value)}")
     return value if knob.whole else float(value)
 
 

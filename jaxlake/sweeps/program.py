@@ -66,9 +66,9 @@ def chunk_program(
             has kind `rbg` or `unsafe_rbg`.
     """
     if not options.policies:
-        raise ValueError("policies: got none, at least one is needed")
+        raise ValueError("policies must have at least one policy, got none")
     if not devices:
-        raise ValueError("devices: got none, at least one is needed")
+        raise ValueError("devices must have at least one device, got none")
     mesh = jax.sharding.Mesh(np.array(devices), ("configurations",))
     replicated = jax.sharding.PartitionSpec()
     sharded = jax.sharding.PartitionSpec("configurations")
@@ -82,7 +82,7 @@ def chunk_program(
     def run(key: jax.Array, params: LakeParams, indices: jax.Array) -> ChunkResult:
         C = indices.shape[0]
         rows = np.arange(-(-C // len(devices)) * len(devices))
-        # Configurations that only pad the shards have size 0, so no boards are generated for them.
+        # Padding configurations have size 0, for which `generate` draws no boards.
         params = jax.tree.map(lambda leaf: jnp.asarray(leaf)[rows % C], params)
         size = jnp.where(rows[:, None] < C, params.size, 0)
         padded = LakeParams(**(vars(params) | {"size": size}))
@@ -90,12 +90,12 @@ def chunk_program(
         return jax.tree.map(lambda leaf: leaf[:C], result)
 
     program = jit_search(run, out_shardings=jax.sharding.NamedSharding(mesh, replicated))
-    own = [device for device in devices if device.process_index == jax.process_index()]
+    local_devices = [device for device in devices if device.process_index == jax.process_index()]
 
     def call(key: jax.Array, params: LakeParams, indices: jax.Array) -> ChunkResult:
         check_key(key)
-        # Policies that call the solver choose its widths by the default device.
-        with jax.default_device(own[0] if own else None):
+        # Policies that call the solver choose its search widths by the default device.
+        with jax.default_device(local_devices[0] if local_devices else None):
             return program(key, params, indices)
 
     return call

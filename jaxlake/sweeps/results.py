@@ -29,19 +29,19 @@ def read(path: str | AnyPath) -> dict[str, np.ndarray]:
     """
     pyarrow, manifest = import_pyarrow(), read_manifest(path)
     folder = as_path(path)
-    listed = {name for name in manifest["files"] if name.startswith(f"{ROWS}/")}
+    expected = {name for name in manifest["files"] if name.startswith(f"{ROWS}/")}
     files = {f"{ROWS}/{file.name}" for file in (folder / ROWS).iterdir()}
     files = {name for name in files if name.endswith(".parquet")}
-    if missing := listed - files:
+    if missing := expected - files:
         raise SweepError(f"{folder / min(missing)}: is missing; run the sweep again")
     if not files:
         raise SweepError(f"{path}: has no rows yet")
-    rows = pyarrow.concat_tables([_rows(folder, name, manifest) for name in sorted(files)])
+    rows = pyarrow.concat_tables([_read_file(folder, name, manifest) for name in sorted(files)])
     columns = {name: rows[name].to_numpy() for name in rows.column_names}
     return columns | {"policy": columns["policy"].astype(str)}
 
 
-def _rows(folder: AnyPath, name: str, manifest: Mapping[str, Any]) -> Any:
+def _read_file(folder: AnyPath, name: str, manifest: Mapping[str, Any]) -> Any:
     """Return the table in a file of rows."""
     try:
         content = (folder / name).read_bytes()

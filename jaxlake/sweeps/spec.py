@@ -69,7 +69,7 @@ class SweepSpec:
         if self.max_candidates is not None:
             _check_count("max_candidates", self.max_candidates, 1, 1 << 30)
         if not isinstance(self.tables, bool):
-            raise SweepError(f"tables is {shorten(self.tables)}; it must be true or false")
+            raise SweepError(f"tables must be true or false, got {shorten(self.tables)}")
         try:
             conflict_policy(self.conflict)
         except (ValueError, TypeError) as error:
@@ -77,28 +77,28 @@ class SweepSpec:
         section = self._section
         if self.configurations > MAX_CONFIGURATIONS:
             raise SweepError(
-                f"{section}: got {self.configurations:,} configurations, at most "
-                f"{MAX_CONFIGURATIONS:,} are allowed"
+                f"{section} must have at most {MAX_CONFIGURATIONS:,} configurations, got "
+                f"{self.configurations:,}"
             )
         agents, waits = self.axes["num_agents"], self.axes["wait_ratio"]
         if agents.low == 1 and waits.high > 0:
             raise SweepError(
-                f"{section}.wait_ratio: got {waits.high:g} where num_agents may be 1; a single "
-                "agent never waits, so it must be 0"
+                f"{section}.wait_ratio must be 0 if num_agents may be 1, got {waits.high:g}; a "
+                "single agent never waits"
             )
         if section == "samples":
             _check_count("samples.seed", self._knobs.get("seed", 0), 0, 2**32 - 1)
         if self.chunk is not None:
-            least = -(-self.configurations // MAX_CHUNKS)
-            _check_count("chunk", self.chunk, least, _MAX_BOARDS_PER_CHUNK // self.boards)
-        _ = self.joint_policies  # checks them
+            min_size = -(-self.configurations // MAX_CHUNKS)
+            _check_count("chunk", self.chunk, min_size, _MAX_BOARDS_PER_CHUNK // self.boards)
+        _ = self.joint_policies  # checks the policies
 
     @cached_property
     def axes(self) -> dict[str, Choice | Range]:
         """Values of each knob, in the order of `KNOBS`."""
         section, knobs = self._section, self._knobs
-        own = () if section == "grid" else ("count", "seed")
-        _check_keys(section, knobs, (*KNOBS, *own))
+        sample_keys = () if section == "grid" else ("count", "seed")
+        _check_keys(section, knobs, (*KNOBS, *sample_keys))
         make = grid_axis if section == "grid" else sample_axis
         return {name: make(f"{section}.{name}", name, knobs.get(name)) for name in KNOBS}
 
@@ -109,7 +109,7 @@ class SweepSpec:
             return math.prod(axis.count for axis in self._choices.values())
         count = self._knobs.get("count")
         if count is None:
-            raise SweepError("samples.count: is missing, the number of configurations is needed")
+            raise SweepError("samples.count must be the number of configurations, got none")
         _check_count("samples.count", count, 1, MAX_CONFIGURATIONS)
         return int(count)
 
@@ -122,13 +122,13 @@ class SweepSpec:
             or not isinstance(policies, Mapping | Sequence)
             or not policies
         ):
-            raise SweepError(f"policies: got {shorten(policies)}, a list of names is needed")
+            raise SweepError(f"policies must be a list of names, got {shorten(policies)}")
         if len(set(map(str, policies))) < len(policies):
-            raise SweepError(f"policies: got {shorten(policies)}, distinct names are needed")
+            raise SweepError(f"policies must have distinct names, got {shorten(policies)}")
         by_name = {}
         for name in policies:
             if not isinstance(name, str) or not name:
-                raise SweepError(f"policies contains {shorten(name)}; it must be a list of names")
+                raise SweepError(f"policies must be a list of names, got {shorten(name)} in it")
             try:
                 if isinstance(policies, Mapping):
                     check_policy(name, policies[name])
@@ -146,8 +146,8 @@ class SweepSpec:
             return min(int(self.chunk), self.configurations)
         size = _BOARDS_PER_CHUNK // self.boards // 4 ** max(0, self.max_agents - 2)
         limit = _MAX_TABLES // len(self.policies) if self.tables else _MAX_DEFAULT_CHUNK
-        fewest = -(-self.configurations // MAX_CHUNKS)
-        return max(1, fewest, min(size, limit, self.configurations))
+        min_size = -(-self.configurations // MAX_CHUNKS)
+        return max(1, min_size, min(size, limit, self.configurations))
 
     @property
     def chunks(self) -> int:
@@ -198,14 +198,16 @@ class SweepSpec:
         The arrays have shape (stop - start,); sizes and agents are int32, ratios float64.
         """
         if not 0 <= start <= stop <= self.configurations:
-            raise IndexError(f"configurations: got {start} to {stop} of {self.configurations}")
+            raise IndexError(
+                f"start and stop must be in [0, {self.configurations}], got {start} and {stop}"
+            )
         numbers = np.arange(start, stop)
         if self._section == "grid":
             choices = self._choices
-            places = np.unravel_index(numbers, [choice.count for choice in choices.values()])
+            indices = np.unravel_index(numbers, [choice.count for choice in choices.values()])
             return {
-                name: choice.values[place]
-                for (name, choice), place in zip(choices.items(), places, strict=True)
+                name: choice.values[index]
+                for (name, choice), index in zip(choices.items(), indices, strict=True)
             }
         # A Philox counter has four words: one for each knob of a configuration.
         words = np.random.Philox(key=[self._sample_seed, 0], counter=[start, 0, 0, 0])
@@ -222,15 +224,14 @@ class SweepSpec:
     def _section(self) -> str:
         if (self.grid is None) == (self.samples is None):
             got = "neither" if self.grid is None else "both"
-            raise SweepError(f"grid, samples: got {got}, exactly one of them is needed")
+            raise SweepError(f"exactly one of grid and samples must be set, got {got}")
         return "samples" if self.grid is None else "grid"
 
     @property
     def _knobs(self) -> Mapping[str, Any]:
         knobs = getattr(self, self._section)
         if not isinstance(knobs, Mapping):
-            got = shorten(knobs)
-            raise SweepError(f"{self._section}: got {got}, a mapping of knobs is needed")
+            raise SweepError(f"{self._section} must be a mapping of knobs, got {shorten(knobs)}")
         return knobs
 
     @property
@@ -262,9 +263,9 @@ def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> SweepSpec:
     try:
         _check_keys("", tree, [field.name for field in fields(SweepSpec)])
         if "policies" not in tree:
-            raise SweepError("policies: is missing, a list of names is needed")
+            raise SweepError("policies must be a list of names, got none")
         if isinstance(tree["policies"], Mapping):
-            raise SweepError("policies: got a mapping, a list of names is needed")
+            raise SweepError("policies must be a list of names, got a mapping")
         return SweepSpec(**tree)
     except SweepError as error:
         raise SweepError(f"{path}: {error}") from None
@@ -273,16 +274,16 @@ def load_spec(path: str | Path, overrides: Sequence[str] = ()) -> SweepSpec:
 def _check_keys(section: str, tree: Mapping[Any, Any], allowed: Sequence[str]) -> None:
     for key in tree:
         if key not in allowed:
-            where = f"{section}." if section else ""
-            suggestion = did_you_mean(key, allowed)
+            keys = f"the keys of {section}" if section else "keys"
             raise SweepError(
-                f"{where}{key!s:.100}: unknown key, allowed are {', '.join(allowed)}{suggestion}"
+                f"{keys} must be among {', '.join(allowed)}, got {key!s:.100}"
+                f"{did_you_mean(key, allowed)}"
             )
 
 
 def _check_count(name: str, value: Any, low: int, high: int) -> None:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or not low <= value <= high:
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_integer or not low <= value <= high:
         raise SweepError(
-            f"{name} is {shorten(value)}; it must be a whole number from {low:,} to {high:,}"
+            f"{name} must be a whole number from {low:,} to {high:,}, got {shorten(value)}"
         )

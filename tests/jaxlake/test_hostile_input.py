@@ -77,7 +77,7 @@ def test_check_answers_every_line_of_a_hostile_file(tmp_path, capsys):
 
 
 def test_read_lines_cuts_overlong_lines(tmp_path, monkeypatch):
-    monkeypatch.setattr("jaxlake.command_line.json_lines._LONGEST_LINE", 8)
+    monkeypatch.setattr("jaxlake.command_line.json_lines._MAX_LINE_BYTES", 8)
     file = tmp_path / "lines"
     file.write_text("123456789abcdefghi\n{}\n")
     assert list(read_lines(str(file))) == [b"12345678", b"{}\n"]

@@ -23,7 +23,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from engineer import EngineerError, NoteWriter, Spent
 from engineer.engineers.base import Proposal
-from jaxlake.command_line.endings import unwound_by_sigterm
+from jaxlake.command_line.endings import exit_on_sigterm
 from tests.paths import ROOT, TINY
 from training import processes
 from training.errors import UserError
@@ -251,7 +251,7 @@ def main(address: str, count: str, index: str, task: str, output: str) -> None:
     cluster = ClusterSettings(address, int(count), int(index), seconds)
     if address == "auto":
         cluster = ClusterSettings(None, None, None, seconds)
-    with unwound_by_sigterm(), processes.joined_cluster(cluster if int(count) > 1 else None):
+    with exit_on_sigterm(), processes.joined_cluster(cluster if int(count) > 1 else None):
         TASKS[task](Path(output))
 
 

@@ -9,9 +9,9 @@ from jaxlake.command_line.arguments import (
     describe,
     local_path,
     number,
-    refuse_ignored,
+    reject_ignored,
 )
-from jaxlake.command_line.paths import usable_folder
+from jaxlake.command_line.paths import check_output_folder
 from training.errors import UserError
 from training.runtime import set_library_defaults
 
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.dry_run:
         processes = ("--coordinator", "--processes", "--process", "--heartbeat")
-        refuse_ignored(args, "--dry-run", ("--stop-after", *processes))
+        reject_ignored(args, "--dry-run", ("--stop-after", *processes))
     if args.heartbeat is not None and args.coordinator is None:
         raise UserError(f"--heartbeat is {args.heartbeat}; it needs --coordinator")
     from jaxlake.user_code import imported, restrict_imports_to
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace, config: "RunConfig") -> int:
     from training.schema.engineer_section import check_engineer
 
-    run_dir = usable_folder("--run-dir", args.run_dir or Path("runs") / config.name)
+    run_dir = check_output_folder("--run-dir", args.run_dir or Path("runs") / config.name)
     from training.run.directory import RunDirectory, require_literal_path
 
     require_literal_path(run_dir)

@@ -7,10 +7,10 @@ from jaxlake.command_line.arguments import (
     describe,
     local_path,
     number,
-    refuse_ignored,
+    reject_ignored,
     whole_numbers,
 )
-from jaxlake.command_line.paths import usable_folder
+from jaxlake.command_line.paths import check_output_folder
 from training.commands.trust import add_trust, reading
 from training.errors import UserError
 
@@ -87,9 +87,9 @@ def _run(args: argparse.Namespace) -> int:
     if args.trust_code and not args.report_only:
         raise UserError("--trust-code needs --report-only; running a study trusts its code")
     if args.dry_run:
-        refuse_ignored(args, "--dry-run", ("--cluster", "--output", "--benchmark"))
+        reject_ignored(args, "--dry-run", ("--cluster", "--output", "--benchmark"))
     if args.report_only:
-        refuse_ignored(args, "--report-only", ("--jobs", "--cluster"))
+        reject_ignored(args, "--report-only", ("--jobs", "--cluster"))
     folder = None
     if args.benchmark is not None:
         from training.analysis.benchmark.boards import read_folder
@@ -98,9 +98,9 @@ def _run(args: argparse.Namespace) -> int:
     study = load_study(args.study, seeds=args.seeds, engineers=args.engineers)
     study_dir = args.study_dir or Path("runs") / study.config.name
     require_literal_path(study_dir)
-    directory = StudyDirectory(usable_folder("--study-dir", study_dir))
+    directory = StudyDirectory(check_output_folder("--study-dir", study_dir))
     if args.output is not None:
-        usable_folder("--output", args.output)
+        check_output_folder("--output", args.output)
     directory.check(study)
     if not args.report_only:
         from training.analysis.study.contexts import require_equal_contexts

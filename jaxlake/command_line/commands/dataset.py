@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         actions, "benchmark", _benchmark, "make or check the benchmark", _BENCHMARK
     )
     benchmark.add_argument("directory", metavar="DIR", type=local_path, help="where to")
-    check = "make nothing: check the files that are in DIR"
+    check = "only check the files in DIR"
     benchmark.add_argument("--check", action="store_true", help=check)
     info = add_action(actions, "info", _info, "show a set", _INFO)
     info.add_argument("directory", metavar="DIR", type=any_path, help="a set")
@@ -106,13 +106,13 @@ def _add_make(parser: argparse.ArgumentParser) -> None:
         "--count", metavar="C", type=number(int, 1, 1 << 32), required=True, help="boards in all"
     )
     add_seed(parser)
-    size = "boards per part, at most 1,048,576 (default: 65,536)"
-    tries = "boards of a kind to draw for one part before giving up (default: 8 per board)"
-    part = "make only every W-th part, from part I on"
+    size_help = "boards per part, at most 1,048,576 (default: 65,536)"
+    candidates_help = "boards of a kind to draw per part before giving up (default: 8 per board)"
+    worker_help = "make only every W-th part, from part I on"
     part_size, candidates = number(int, 1, 1 << 20), number(int, 1, 1 << 30)
-    parser.add_argument("--part-size", metavar="B", type=part_size, default=1 << 16, help=size)
-    parser.add_argument("--max-candidates", metavar="M", type=candidates, help=tries)
-    parser.add_argument("--worker", metavar="I/W", type=share, default=(0, 1), help=part)
+    parser.add_argument("--part-size", metavar="B", type=part_size, default=1 << 16, help=size_help)
+    parser.add_argument("--max-candidates", metavar="M", type=candidates, help=candidates_help)
+    parser.add_argument("--worker", metavar="I/W", type=share, default=(0, 1), help=worker_help)
 
 
 def _make(args: argparse.Namespace) -> int:
@@ -135,14 +135,14 @@ def _make(args: argparse.Namespace) -> int:
             max_candidates=args.max_candidates,
             progress=_report,
         )
-        state, table, missing = _describe(args.directory)
+        state, table, missing = _progress_of_set(args.directory)
     print(f"{args.directory}: {state}")
     if missing:
         print(f"jaxlake: {missing:,} boards could not be made\n{table}", file=sys.stderr)
     return 1 if missing else 0
 
 
-def _describe(directory: AnyPath) -> tuple[str, str, int]:
+def _progress_of_set(directory: AnyPath) -> tuple[str, str, int]:
     """Return the progress of a set, a table of its kinds, and the number of missing boards."""
     from jaxlake.datasets import missing_parts, read_counts, read_manifest
 
@@ -186,8 +186,8 @@ def _benchmark(args: argparse.Namespace) -> int:
         raise UserError(f"{args.directory}: is not a folder")
     from jaxlake.datasets import DatasetError, paper_benchmark
 
-    def report(cell: str, count: int, of: int) -> None:
-        print(f"jaxlake: {cell} ({count} of {of})", file=sys.stderr, flush=True)
+    def report(cell: str, count: int, total: int) -> None:
+        print(f"jaxlake: {cell} ({count} of {total})", file=sys.stderr, flush=True)
 
     with user_errors(DatasetError):
         if args.check:
@@ -209,7 +209,7 @@ def _info(args: argparse.Namespace) -> int:
     from jaxlake.datasets import DatasetError, read_parts
 
     with user_errors(DatasetError):
-        state, table, _ = _describe(args.directory)
+        state, table, _ = _progress_of_set(args.directory)
         print(f"{state}\n{table}")
         if args.verify:
             print(f"verified {sum(1 for _ in read_parts(args.directory))} parts")
@@ -225,6 +225,6 @@ def _convert(args: argparse.Namespace) -> int:
         count, skipped = write_boards(args)
     print(f"{args.target}: {count:,} boards")
     if skipped:
-        number = f"{len(skipped):,} of {count + len(skipped):,} boards"
-        print(f"jaxlake: skipped {number}, such as {skipped[0]}", file=sys.stderr)
+        share = f"{len(skipped):,} of {count + len(skipped):,} boards"
+        print(f"jaxlake: skipped {share}, such as {skipped[0]}", file=sys.stderr)
     return 1 if skipped else 0

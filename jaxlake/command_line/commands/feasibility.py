@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     with user_errors(ValueError):
         rows = []
         for agents in args.agents:
-            print(f"jaxlake: drawing boards of {_agents(agents)}", file=sys.stderr, flush=True)
+            print(f"jaxlake: drawing boards of {_agents_text(agents)}", file=sys.stderr, flush=True)
             rows += feasibility_map(
                 key,
                 num_agents=[agents],
@@ -78,7 +78,9 @@ def _print_map(rows: "Sequence[FeasibilityRow]") -> None:
     problems: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row.problem:
-            kind = f"{_agents(row.num_agents)}, {row.size}x{row.size}, holes {row.hole_ratio:g}"
+            kind = (
+                f"{_agents_text(row.num_agents)}, {row.size}x{row.size}, holes {row.hole_ratio:g}"
+            )
             problems.setdefault((kind, row.problem), []).append(f"{row.wait_ratio:g}")
     if problems:
         print()
@@ -86,5 +88,5 @@ def _print_map(rows: "Sequence[FeasibilityRow]") -> None:
         print(f"{kind}, waits {' '.join(waits)}: {problem}")
 
 
-def _agents(count: int) -> str:
+def _agents_text(count: int) -> str:
     return "1 agent" if count == 1 else f"{count} agents"

@@ -43,12 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_seed(parser)
     agents = "agents on each board, 1 to 5 (default: 2)"
     parser.add_argument("--agents", metavar="K", type=number(int, 1, 5), default=2, help=agents)
-    tries = (
+    help_text = (
         f"candidates for up to {_CHUNK:,} boards before giving up (default: {_MAX_CANDIDATES:,})"
     )
     candidates = number(int, 0, 1 << 30)
     parser.add_argument(
-        "--max-candidates", metavar="M", type=candidates, default=_MAX_CANDIDATES, help=tries
+        "--max-candidates", metavar="M", type=candidates, default=_MAX_CANDIDATES, help=help_text
     )
     add_output(parser)
 
@@ -61,8 +61,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(reason)
     if args.agents == 1 and args.wait_ratio:
         raise UserError(
-            f"--wait-ratio: got {args.wait_ratio:g}, a single agent never needs a wait: only 0 is "
-            "allowed with --agents 1"
+            f"--wait-ratio must be 0 with --agents 1, got {args.wait_ratio:g}; a single agent "
+            "never needs a wait"
         )
 
     requested = Counter({True: round(args.wait_ratio * args.count)})

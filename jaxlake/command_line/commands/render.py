@@ -4,8 +4,8 @@ import argparse
 import sys
 
 from jaxlake.command_line.arguments import add_input, describe, local_path
-from jaxlake.command_line.json_lines import input_name, read_lines, require_readable
-from jaxlake.command_line.paths import file_name
+from jaxlake.command_line.json_lines import display_name, read_lines, require_readable
+from jaxlake.command_line.paths import unique_file_name
 from jaxlake.errors import UserError
 
 _HELP = """\
@@ -33,13 +33,13 @@ def run(args: argparse.Namespace) -> int:
     """Draw every record of the file."""
     require_readable(args.file)
     if args.output is not None and args.output.suffix == ".svg":
-        raise UserError(f"--output: got {args.output}, a folder is needed")
-    from jaxlake.command_line.board_records import drawn_lines
+        raise UserError(f"--output must be a folder, got {args.output}")
+    from jaxlake.command_line.board_records import draw_lines
     from jaxlake.command_line.json_lines import RecordError
 
-    source = input_name(args.file)
+    source = display_name(args.file)
     invalid, names = 0, set[str]()
-    for number, name, picture in drawn_lines(read_lines(args.file)):
+    for number, name, picture in draw_lines(read_lines(args.file)):
         if isinstance(picture, RecordError):
             print(f"jaxlake: {source}:{number}: {picture}", file=sys.stderr)
             invalid += 1
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"{_printable(name)}\n{picture.text}\n", flush=True)
         else:
             args.output.mkdir(parents=True, exist_ok=True)
-            picture.save(args.output / f"{file_name(name, number, names)}.svg")
+            picture.save(args.output / f"{unique_file_name(name, number, names)}.svg")
     return 1 if invalid else 0
 
 

@@ -18,7 +18,7 @@ from jaxlake.command_line.arguments import (
 )
 from jaxlake.command_line.catalogue import CommandParser
 from jaxlake.command_line.json_lines import WIPE, require_readable
-from jaxlake.command_line.paths import require_writable, usable_folder
+from jaxlake.command_line.paths import check_output_folder, require_writable
 from jaxlake.errors import UserError
 from jaxlake.text_tables import format_duration, format_table
 
@@ -101,9 +101,9 @@ def add_arguments(parser: CommandParser) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     if args.out is None and not args.dry_run:
-        raise UserError("--out: is missing; a folder for the results, or --dry-run, is needed")
+        raise UserError("--out must be a folder for the results unless --dry-run is set, got none")
     if isinstance(args.out, Path):
-        usable_folder("--out", args.out)
+        check_output_folder("--out", args.out)
     require_readable(str(args.spec))
     from jaxlake.sweeps import load_spec, run
 
@@ -122,7 +122,7 @@ def _run(args: argparse.Namespace) -> int:
 def _plot(args: argparse.Namespace) -> int:
     out = args.out or Path(f"{args.results.name or 'sweep'}.png")
     if out.suffix not in _PICTURES:
-        raise UserError(f"--out is {out}; it must end in {', '.join(_PICTURES)}")
+        raise UserError(f"--out must end in {', '.join(_PICTURES)}, got {out}")
     require_writable(out)
     from jaxlake.files import open_atomic
     from jaxlake.sweeps import plot, read

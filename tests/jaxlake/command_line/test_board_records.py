@@ -112,21 +112,21 @@ def test_check_without_optimum_does_not_solve(monkeypatch):
     assert [outcome["valid"] for outcome in expected] == [True, False]
 
 
-ALLOWED = "allowed are WAIT, UP, DOWN, LEFT, RIGHT"
-LISTS_NEEDED = "a list of actions for each agent is needed"
+ALLOWED = "in plan must be one of WAIT, UP, DOWN, LEFT, RIGHT"
+LISTS = "plan must be a list of actions for each agent"
 
 
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"plan": [["RIGHT", "JUMP"], ["DOWN"]]}, f'agent 0, step 1: got "JUMP", {ALLOWED}'),
-        ({"plan": [["RIGHT", "UP"], ["DOWN", 4]]}, f"agent 1, step 1: got 4, {ALLOWED}"),
-        ({"plan": [["RIGHT"]]}, "got 1 lists of actions, the board has 2 agents"),
-        ({"plan": ["RIGHT", "DOWN"]}, f'got ["RIGHT", "DOWN"], {LISTS_NEEDED}'),
-        ({"plan": {"0": ["UP"], "1": []}}, f'got {{"0": ["UP"], "1": []}}, {LISTS_NEEDED}'),
-        ({"plan": None}, f"got null, {LISTS_NEEDED}"),
-        ({"plan": []}, "got 0 lists of actions, the board has 2 agents"),
-        ({"plan": [["R\u0131GHT"], ["DOWN"]]}, "agent 0, step 0: got "),
+        ({"plan": [["RIGHT", "JUMP"], ["DOWN"]]}, f'step 1 of agent 0 {ALLOWED}, got "JUMP"'),
+        ({"plan": [["RIGHT", "UP"], ["DOWN", 4]]}, f"step 1 of agent 1 {ALLOWED}, got 4"),
+        ({"plan": [["RIGHT"]]}, "plan must have 2 lists of actions, got 1"),
+        ({"plan": ["RIGHT", "DOWN"]}, f'{LISTS}, got ["RIGHT", "DOWN"]'),
+        ({"plan": {"0": ["UP"], "1": []}}, f'{LISTS}, got {{"0": ["UP"], "1": []}}'),
+        ({"plan": None}, f"{LISTS}, got null"),
+        ({"plan": []}, "plan must have 2 lists of actions, got 0"),
+        ({"plan": [["R\u0131GHT"], ["DOWN"]]}, "step 0 of agent 0 in plan must be"),
         ({"text": ""}, ""),
         ({"text": "x" * 10_000}, ""),
     ],
@@ -135,7 +135,7 @@ def test_parse_errors_have_a_reason_but_no_agent_or_time(fields, reason):
     record = check(grid=ISSUE_GRID, **fields)
     assert not record["parsed"]
     assert failure(grid=ISSUE_GRID, **fields) == ("parse_error", None, None)
-    assert record["reason"].startswith(f"plan: {reason}" if "plan" in fields else "agent")
+    assert record["reason"].startswith(reason if "plan" in fields else "agent")
     assert len(record["reason"]) < 200
 
 
@@ -146,17 +146,17 @@ def test_check_rejects_plans_beyond_the_limit():
         assert (outcome["sum_of_costs"], outcome["makespan"]) == (waits + 3, waits + 2)
     long = ["WAIT"] * (MAX_STEPS + 1)
     (record,) = answer(check_lines, [{"id": 7, "grid": ISSUE_GRID, "plan": [long, []]}])
-    assert record == {"id": 7, "error": "plan: got 4097 steps, at most 4096 are allowed"}
+    assert record == {"id": 7, "error": "plan must have at most 4096 steps, got 4097"}
 
 
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"grid": ["S G", "s g"]}, 'id: missing, got the fields ["grid"]'),
-        ({"id": 3}, "grid: missing"),
-        ({"id": 3, "grid": "S G"}, 'grid: got "S G", a list of strings is needed'),
-        ({"id": 3, "grid": ["S"]}, "grid: got 1 rows, 2 to 32 are allowed"),
-        ({"id": 3, "grid": ["F"] * 33}, "grid: got 33 rows, 2 to 32 are allowed"),
+        ({"grid": ["S G", "s g"]}, 'id must be set, got the fields ["grid"]'),
+        ({"id": 3}, "grid must be set"),
+        ({"id": 3, "grid": "S G"}, 'grid must be a list of strings, got "S G"'),
+        ({"id": 3, "grid": ["S"]}, "grid must have 2 to 32 rows, got 1"),
+        ({"id": 3, "grid": ["F"] * 33}, "grid must have 2 to 32 rows, got 33"),
         ({"id": 3, "grid": ["S G", "s x"]}, "row 1, column 1: got 'x'"),
         ({"id": 3, "grid": ["S G", "s F"]}, "'s' without its partner 'g'"),
         ({"id": 3, "grid": ["F F", "F F"]}, "grid: got no agents"),
@@ -177,14 +177,13 @@ def test_a_record_without_a_board_is_answered_with_what_is_wrong(record, message
     [
         (
             {},
-            'plan, text: got neither, but the fields ["grid", "id"]; '
-            "exactly one of the two is needed",
+            'exactly one of plan and text must be set, got the fields ["grid", "id"]',
         ),
         (
             {"plan": [[], []], "text": ""},
-            "plan, text: got plan and text; exactly one of the two is needed",
+            "exactly one of plan and text must be set, got both",
         ),
-        ({"text": ["Agent 0: UP"]}, 'text: got ["Agent 0: UP"], a string is needed'),
+        ({"text": ["Agent 0: UP"]}, 'text must be a string, got ["Agent 0: UP"]'),
     ],
 )
 def test_a_record_to_check_has_one_of_plan_and_text(fields, said):

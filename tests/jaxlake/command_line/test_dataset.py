@@ -109,7 +109,7 @@ def test_convert_skips_and_counts_boards(cli, tmp_path):
     ("second", "said"),
     [
         (b'{"id": 2, "grid": ["S F", "F F"]}', "row 0, column 0: got 'S' without its partner"),
-        (b"[2]", "got list, an object is needed"),
+        (b"[2]", "a line must be a JSON object, got list"),
         (b'{"id": 2, "grid": ["S F", "F ', "not JSON: "),
     ],
 )

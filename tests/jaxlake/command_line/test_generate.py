@@ -67,10 +67,10 @@ def test_feasibility_map_lists_every_kind(cli):
         ),
         (
             generate(agents=1),
-            "--wait-ratio: got 0.5, a single agent never needs a wait: only 0 is allowed",
+            "--wait-ratio must be 0 with --agents 1, got 0.5",
         ),
-        (generate(size=33), "--size: got 33; it must be from 2 to 32"),
-        (generate(wait_ratio="nan"), "--wait-ratio: got nan; it must be from 0 to 1"),
+        (generate(size=33), "--size: must be from 2 to 32, got 33"),
+        (generate(wait_ratio="nan"), "--wait-ratio: must be from 0 to 1, got nan"),
     ],
 )
 def test_impossible_request_is_rejected_with_the_reason(arguments, message, cli):

@@ -35,8 +35,8 @@ def process(*arguments, **options):
         (b'{"id": NaN}', None, "not JSON: NaN is not a JSON value"),
         (b'{"id": 1e999}', None, "not JSON: Out of range float values"),
         (b'{"id": ' + b"9" * 5_000 + b"}", None, "not JSON: Exceeds the limit"),
-        (b'[1, "' + b"x" * 99 + b'"]', None, 'got [1, "' + "x" * 55 + "..., a JSON object"),
-        (b"null", None, "got null, a JSON object is needed"),
+        (b'[1, "' + b"x" * 99 + b'"]', None, 'a line must be a JSON object, got [1, "' + "x" * 55),
+        (b"null", None, "a line must be a JSON object, got null"),
         (b'{"id": {"a": 1}, "refuse": 1}', {"a": 1}, "refused"),
     ],
 )

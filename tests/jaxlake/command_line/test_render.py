@@ -63,11 +63,11 @@ def test_render_accepts_output_of_solve(cli, write):
     assert "2 steps" in alone
     assert "S H\nH G" in unsolvable
     assert "parse error" not in unsolvable
-    assert ':3: error: "grid: missing' in err
-    assert ':4: error: "grid: got 1 rows' in err
+    assert ':3: error: "grid must be set' in err
+    assert ':4: error: "grid must have 2 to 32 rows, got 1' in err
 
 
 def test_a_file_for_pictures_is_refused(cli, write, tmp_path):
     status, _, err = cli("render", write(VALID), "--output", tmp_path / "one.svg")
     assert status == 2
-    assert "a folder is needed" in err
+    assert "--output must be a folder" in err

@@ -60,11 +60,11 @@ def test_dry_run_prints_the_size_and_writes_nothing(spec, cli, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "--out: is missing"),
-        (["--out", "{spec}"], "--out is {spec}, a file"),
-        (["--out", "x", "--set", "boards=0"], "{spec}: boards is 0"),
+        ([], "--out must be a folder"),
+        (["--out", "{spec}"], "--out must be a new or existing folder, got {spec}, a file"),
+        (["--out", "x", "--set", "boards=0"], "{spec}: boards must be a whole number"),
         (["--out", "x", "--set", "polices=[a]"], "did you mean policies?"),
-        (["--out", "x", "--part", "2/2"], "--part: got 2/2, I/N with I from 0 to N - 1"),
+        (["--out", "x", "--part", "2/2"], "--part: must be I/N with I from 0 to N - 1, got 2/2"),
         (["--out", "gs:/x"], "must be a string with two slashes"),
     ],
 )

@@ -247,7 +247,7 @@ def test_begin_leaves_what_another_process_is_writing(tmp_path):
 
 @pytest.mark.parametrize("part", [(-1, 2), (2, 2), (0, 0)])
 def test_run_refuses_an_invalid_part(part, tmp_path):
-    with pytest.raises(SweepError, match=f"part: got {part[0]}/{part[1]}, I/N with 0 <= I < N"):
+    with pytest.raises(SweepError, match=f"I/N with 0 <= I < N, got {part[0]}/{part[1]}"):
         run(spec(), tmp_path, part=part)
 
 

@@ -109,46 +109,64 @@ class Idle:
         return None
 
 
-ALLOWED_NUMBERS = "it must be a number from 0 to 1"
+RATIO = "grid.hole_ratio must be a number from 0 to 1"
 
 INVALID = {
-    "no section": ({}, "grid, samples: got neither"),
-    "two sections": ({"grid": GRID, "samples": SAMPLES}, "grid, samples: got both"),
-    "a list": ({"grid": [1]}, "grid: got [1], a mapping of knobs is needed"),
-    "no size": ({"grid": {}}, "grid.size is missing"),
-    "unknown knob": ({"grid": GRID | {"hole": 1}}, "grid.hole: unknown key, allowed are size"),
-    "count in a grid": ({"grid": GRID | {"count": 3}}, "grid.count: unknown key"),
-    "large size": ({"grid": {"size": [4, 33]}}, "grid.size is 33; it must be a whole number"),
-    "fraction": ({"grid": {"size": 4.5}}, "grid.size is 4.5; it must be a whole number"),
-    "true": ({"grid": {"size": True}}, "grid.size is True; it must be a whole number"),
+    "no section": ({}, "grid and samples must be set, got neither"),
+    "two sections": ({"grid": GRID, "samples": SAMPLES}, "grid and samples must be set, got both"),
+    "a list": ({"grid": [1]}, "grid must be a mapping of knobs, got [1]"),
+    "no size": ({"grid": {}}, "grid.size must be a whole number from 2 to 32, got none"),
+    "unknown knob": ({"grid": GRID | {"hole": 1}}, "the keys of grid must be among size, "),
+    "count in a grid": ({"grid": GRID | {"count": 3}}, ", got count"),
+    "large size": (
+        {"grid": {"size": [4, 33]}},
+        "grid.size must be a whole number from 2 to 32, got 33",
+    ),
+    "fraction": ({"grid": {"size": 4.5}}, "grid.size must be a whole number from 2 to 32, got 4.5"),
+    "true": ({"grid": {"size": True}}, "grid.size must be a whole number from 2 to 32, got True"),
     "word": (
         {"grid": GRID | {"hole_ratio": "1e-1"}},
-        f"grid.hole_ratio is '1e-1'; {ALLOWED_NUMBERS}",
+        f"{RATIO}, got '1e-1'",
     ),
     "not a number": (
         {"grid": GRID | {"hole_ratio": float("nan")}},
-        f"grid.hole_ratio is nan; {ALLOWED_NUMBERS}",
+        f"{RATIO}, got nan",
     ),
-    "twice": ({"grid": {"size": [4, 5, 4]}}, "grid.size: got 4 twice"),
-    "empty": ({"grid": {"size": []}}, "grid.size has 0 values"),
-    "backwards": ({"grid": {"size": {"from": 5, "to": 4}}}, "grid.size: got from 5 to 4"),
-    "no end": ({"grid": {"size": {"from": 5}}}, "grid.size.to is None"),
+    "twice": ({"grid": {"size": [4, 5, 4]}}, "grid.size must have distinct values, got 4 twice"),
+    "empty": ({"grid": {"size": []}}, "grid.size must have 1 to 1,000,000 values, got 0"),
+    "backwards": (
+        {"grid": {"size": {"from": 5, "to": 4}}},
+        "grid.size.from must be below grid.size.to, got 5 and 4",
+    ),
+    "no end": (
+        {"grid": {"size": {"from": 5}}},
+        "grid.size.to must be a whole number from 2 to 32, got None",
+    ),
     "no step": (
         {"grid": GRID | {"hole_ratio": {"from": 0, "to": 1}}},
-        "grid.hole_ratio.count is None; it must be a whole number from 2",
+        "grid.hole_ratio.count must be a whole number from 2 to 1,000,000, got None",
     ),
     "too many sizes": (
         {"grid": {"size": {"from": 4, "to": 6, "count": 4}}},
-        "grid.size.count is 4; it must be a whole number from 2 to 3",
+        "grid.size.count must be a whole number from 2 to 3, got 4",
     ),
     "unknown end": (
         {"samples": SAMPLES | {"size": {"from": 4, "till": 6}}},
-        "samples.size.till: unknown key, allowed are from, to",
+        "the keys of samples.size must be among from, to, got till",
     ),
-    "no count": ({"samples": {"size": 6}}, "samples.count: is missing"),
-    "a negative count": ({"samples": SAMPLES | {"count": -1}}, "samples.count is -1"),
-    "many samples": ({"samples": SAMPLES | {"count": 1 << 33}}, "samples.count is 8589934592"),
-    "sample seed": ({"samples": SAMPLES | {"seed": -1}}, "samples.seed is -1"),
+    "no count": (
+        {"samples": {"size": 6}},
+        "samples.count must be the number of configurations, got none",
+    ),
+    "a negative count": (
+        {"samples": SAMPLES | {"count": -1}},
+        "samples.count must be a whole number from 1 to 4,294,967,296, got -1",
+    ),
+    "many samples": ({"samples": SAMPLES | {"count": 1 << 33}}, "4,294,967,296, got 8589934592"),
+    "sample seed": (
+        {"samples": SAMPLES | {"seed": -1}},
+        "samples.seed must be a whole number from 0 to 4,294,967,295, got -1",
+    ),
     "huge grid": (
         {
             "grid": {
@@ -157,28 +175,49 @@ INVALID = {
                 "wait_ratio": {"from": 0, "to": 1, "count": 10**6},
             }
         },
-        "grid: got 2,000,000,000,000 configurations",
+        "configurations, got 2,000,000,000,000",
     ),
     "waits of one agent": (
         {"grid": GRID | {"num_agents": [1, 2], "wait_ratio": [0, 0.5]}},
-        "grid.wait_ratio: got 0.5 where num_agents may be 1",
+        "grid.wait_ratio must be 0 if num_agents may be 1, got 0.5",
     ),
-    "boards": ({"grid": GRID, "boards": 0}, "boards is 0; it must be a whole number from 1"),
-    "seed": ({"grid": GRID, "seed": 1 << 32}, "seed is 4294967296"),
-    "steps": ({"grid": GRID, "max_steps": "many"}, "max_steps is 'many'"),
-    "candidates": ({"grid": GRID, "max_candidates": 0}, "max_candidates is 0"),
+    "boards": (
+        {"grid": GRID, "boards": 0},
+        "boards must be a whole number from 1 to 1,048,576, got 0",
+    ),
+    "seed": (
+        {"grid": GRID, "seed": 1 << 32},
+        "seed must be a whole number from 0 to 4,294,967,295, got 4294967296",
+    ),
+    "steps": (
+        {"grid": GRID, "max_steps": "many"},
+        "max_steps must be a whole number from 1 to 4,096, got 'many'",
+    ),
+    "candidates": (
+        {"grid": GRID, "max_candidates": 0},
+        "max_candidates must be a whole number from 1 to 1,073,741,824, got 0",
+    ),
     "conflict": ({"grid": GRID, "conflict": "block"}, "did you mean block_both"),
     "conflicts": ({"grid": GRID, "conflict": ["fail"]}, "got ['fail']"),
-    "tables": ({"grid": GRID, "tables": 1}, "tables is 1; it must be true or false"),
-    "large chunk": ({"grid": GRID, "chunk": 1 << 19}, "chunk is 524288"),
+    "tables": ({"grid": GRID, "tables": 1}, "tables must be true or false, got 1"),
+    "large chunk": ({"grid": GRID, "chunk": 1 << 19}, "262,144, got 524288"),
     "many chunks": (
         {"samples": SAMPLES | {"count": 1 << 31}, "chunk": 8},
-        "chunk is 8; it must be a whole number from 2,148",
+        "chunk must be a whole number from 2,148 to 262,144, got 8",
     ),
-    "one policy": ({"grid": GRID, "policies": "random"}, "policies: got 'random', a list of names"),
-    "no policy": ({"grid": GRID, "policies": []}, "policies: got [], a list of names"),
-    "policy twice": ({"grid": GRID, "policies": ["random"] * 2}, "distinct names are needed"),
-    "policy number": ({"grid": GRID, "policies": [3]}, "policies contains 3"),
+    "one policy": (
+        {"grid": GRID, "policies": "random"},
+        "policies must be a list of names, got 'random'",
+    ),
+    "no policy": ({"grid": GRID, "policies": []}, "policies must be a list of names, got []"),
+    "policy twice": (
+        {"grid": GRID, "policies": ["random"] * 2},
+        "policies must have distinct names",
+    ),
+    "policy number": (
+        {"grid": GRID, "policies": [3]},
+        "policies must be a list of names, got 3 in it",
+    ),
     "unknown policy": (
         {"grid": GRID, "policies": ["optimum"]},
         "got 'optimum', allowed are random, shortest_path, prioritised, optimal and module:NAME; "
@@ -208,12 +247,12 @@ def test_spec_names_the_invalid_field(fields, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("grid: {size: 6}\npolicy: [random]", "policy: unknown key, allowed are policies, grid"),
-        ("grid: {size: 6}", "policies: is missing"),
+        ("grid: {size: 6}\npolicy: [random]", "keys must be among policies, grid, "),
+        ("grid: {size: 6}", "policies must be a list of names, got none"),
         ("grid: {size: 6}\ngrid: {size: 5}\npolicies: [random]", "the key 'grid' stands twice"),
         ("grid: [6\n", "is not YAML"),
         ("- 3", "must hold a mapping of keys, got list"),
-        ("grid: {size: 6}\npolicies: {mine: 3}", "policies: got a mapping, a list of names"),
+        ("grid: {size: 6}\npolicies: {mine: 3}", "policies must be a list of names, got a mapping"),
     ],
 )
 def test_load_spec_names_the_file_and_the_field(tmp_path, text, message):

@@ -48,7 +48,7 @@ def test_a_piece_has_seeds_and_engineers_of_its_own(tmp_path, capsys):
     assert "lively" not in printed
     with pytest.raises(SystemExit, match="2"):
         study_command(tmp_path, "--dry-run", "--seeds", "one")
-    assert "got 'one'; it must be whole numbers" in capsys.readouterr().err
+    assert "must be whole numbers separated by commas, got 'one'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

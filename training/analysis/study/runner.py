@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from jaxlake.command_line.endings import unwound_by_sigterm
+from jaxlake.command_line.endings import exit_on_sigterm
 from jaxlake.text_tables import format_duration
 from training.analysis.study.cluster import Cluster, ClusterJob
 from training.analysis.study.config import Study, StudyRun
@@ -91,7 +91,7 @@ def run_study(
     """
     start = _starter(jobs, cluster)
     directory.path.mkdir(parents=True, exist_ok=True)
-    with lock_folder(directory.path), unwound_by_sigterm():
+    with lock_folder(directory.path), exit_on_sigterm():
         if study.warms_up and not _is_warm(directory):
             overrides = ("--set", *study.config.set) if study.config.set else ()
             arguments = ("--stop-after", "0", *overrides)
@@ -113,7 +113,7 @@ def run_tasks(
 ) -> bool:
     """Run tasks as in `run_study`, and return whether all succeeded."""
     start = _starter(jobs, cluster)
-    with lock_folder(directory.path), unwound_by_sigterm():
+    with lock_folder(directory.path), exit_on_sigterm():
         return not _run_tasks(tasks, start, jobs)
 
 
