@@ -12,7 +12,7 @@ from typing import Any
 
 from training.analysis.report import build_report
 from training.audit import record_digests, require_sealed_weights, require_started_weights, seal
-from training.environments.catalogue import domain_of
+from training.environments.catalogue import get_domain
 from training.environments.protocol import Instances
 from training.errors import UserError
 from training.learner.optimizer import LearnerState
@@ -95,7 +95,7 @@ def _run(
         stages = config.stages.count
         last = stages if stop_after is None else min(stop_after, stages)
         validation = validation_set(config)
-        count, things = len(validation), f"{domain_of(config).instance}s"
+        count, things = len(validation), f"{get_domain(config).instance}s"
         console.print(f"Validation set: {count} {things}, the same after every stage.")
         results = _run_stages(config, directory, validation, last)
         if last < stages:

@@ -12,7 +12,7 @@ from tests.training.hooks import words_of
 from tests.training.small_lakes import small_lakes
 from training.analysis.benchmark.answering import EndpointAnswerer
 from training.analysis.benchmark.boards import BenchmarkBoard
-from training.environments.catalogue import environment_of
+from training.environments.catalogue import get_environment
 from training.errors import UserError
 from training.policy.policy import Policy
 from training.prompts import board_prompt
@@ -43,7 +43,7 @@ def test_board_prompt_refuses_a_function_without_text():
 
 def test_prompts_of_the_lake_follow_the_template():
     config, boards = load(TINY, [f"prompt.template={HOOKS}:words_of"]), small_lakes(2)
-    assert environment_of(config).prompts(boards) == ["A board of 3.\n"] * 2
+    assert get_environment(config).prompts(boards) == ["A board of 3.\n"] * 2
 
 
 def test_longest_prompt_counts_the_template():

@@ -9,7 +9,7 @@ from typing import Any
 
 from training.analysis import METRIC_NAMES
 from training.analysis.pass_at_k import pass_rate, pass_sizes
-from training.environments.catalogue import domain_of
+from training.environments.catalogue import get_domain
 from training.errors import UserError
 from training.memory import report_out_of_memory
 from training.phases.validate import generate_answers, judge_answers, validation_set
@@ -70,7 +70,7 @@ def evaluate(
         for first in range(samples)
         for episode in judge_answers(config, boards, answers[first::samples])
     ]
-    rates, domain = compute_validation_rates(0, episodes), domain_of(config)
+    rates, domain = compute_validation_rates(0, episodes), get_domain(config)
     on_lake = rates.total.isr is not None
     metrics = {"valid": VALID if on_lake else "valid"}
     metrics |= {term.key: METRIC_NAMES.get(term.key, term.name) for term in domain.scores}

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from training.environments.catalogue import environment_of
+from training.environments.catalogue import get_environment
 from training.environments.protocol import Instances
 from training.errors import UserError
 from training.run import digests
@@ -97,7 +97,7 @@ def require_started_weights(config: RunConfig, directory: RunDirectory) -> None:
 
 def instances_digest(config: RunConfig, instances: Instances) -> str:
     """Return the digest of instances in their order, from their `digest_lines`."""
-    return digests.lines_digest(environment_of(config).digest_lines(instances))
+    return digests.lines_digest(get_environment(config).digest_lines(instances))
 
 
 def file_digest(path: Path) -> str:

@@ -111,9 +111,9 @@ def _apply(args: argparse.Namespace) -> int:
 
     config = load(args.config, args.set)
     current = _read_configuration(args.current, config)
-    from training.environments.catalogue import domain_of
+    from training.environments.catalogue import get_domain
 
-    domain, guard = domain_of(config), Guard(max_step=config.engineer.max_step)
+    domain, guard = get_domain(config), Guard(max_step=config.engineer.max_step)
 
     def review(record: Record) -> Record:
         decision = review_answer(record["answer"], current, domain, guard)

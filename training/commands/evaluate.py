@@ -36,9 +36,18 @@ See docs/paper_experiment.md.
 exit status: 0 done, 1 with --benchmark: some answers are missing, 2 invalid input or configuration
 """
 
-_OF_BENCHMARK = ("endpoint", "agents", "sizes", "limit")
-_DECIDED = {"model", "messages", "prompt", "max_tokens", "temperature", "seed", "stream", "n"}
-_OF_ENDPOINT = ("name", "api_key_env", "concurrency", "timeout", "request")
+_BENCHMARK_OPTIONS = ("endpoint", "agents", "sizes", "limit")
+_RESERVED_FIELDS = {
+    "model",
+    "messages",
+    "prompt",
+    "max_tokens",
+    "temperature",
+    "seed",
+    "stream",
+    "n",
+}
+_ENDPOINT_OPTIONS = ("name", "api_key_env", "concurrency", "timeout", "request")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,7 +142,7 @@ def _check_options(args: argparse.Namespace) -> None:
     """Raise a `UserError` for options that would be ignored."""
     if args.stage is not None and args.run_dir is None:
         raise UserError(f"--stage is {args.stage}; it needs --run-dir")
-    for names, parent in ((_OF_BENCHMARK, "benchmark"), (_OF_ENDPOINT, "endpoint")):
+    for names, parent in ((_BENCHMARK_OPTIONS, "benchmark"), (_ENDPOINT_OPTIONS, "endpoint")):
         options = [name for name in names if getattr(args, name) is not None]
         if options and getattr(args, parent) is None:
             option, value = options[0].replace("_", "-"), getattr(args, options[0])
@@ -158,7 +167,7 @@ def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig", policy: A
             f"--output is {output}; it must be a folder outside of --benchmark {args.benchmark}"
         )
     request = read_pairs("--request", args.request or ())
-    if decided := sorted(_DECIDED & set(request)):
+    if decided := sorted(_RESERVED_FIELDS & set(request)):
         raise UserError(
             f"--request: got {decided[0]}, which the configuration and the other options decide"
         )

@@ -1,20 +1,20 @@
-"""Select the environment of a run."""
+"""Selection of a run's training environment."""
 
 from engineer import Domain
 from training.environments.lake import Lake
 from training.environments.protocol import TrainingEnvironment
-from training.environments.user_adapter import user_environment_of
+from training.environments.user_adapter import get_user_environment
 from training.schema import RunConfig
 from training.schema.environment_sections import OtherEnvironment
 
 
-def environment_of(config: RunConfig) -> TrainingEnvironment:
+def get_environment(config: RunConfig) -> TrainingEnvironment:
     """Return the training environment of a run's configuration."""
     if isinstance(config.environment, OtherEnvironment):
-        return user_environment_of(config)
+        return get_user_environment(config)
     return Lake(config)
 
 
-def domain_of(config: RunConfig) -> Domain:
+def get_domain(config: RunConfig) -> Domain:
     """Return the description of the environment for the engineer, within the run's bounds."""
-    return environment_of(config).domain
+    return get_environment(config).domain

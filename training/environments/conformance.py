@@ -12,7 +12,7 @@ from engineer import Configuration, Domain, answer_text, review_answer
 from engineer.domain import InfeasibleError
 from engineer.engineers.plans import random_configuration
 from jaxlake.environment.conformance import ConformanceError
-from training.environments.catalogue import environment_of
+from training.environments.catalogue import get_environment
 from training.environments.protocol import Instances, StageInstances, TrainingEnvironment
 from training.errors import UserError
 from training.run.answer_records import EpisodeRecord, make_stage_evidence
@@ -21,7 +21,7 @@ from training.schema import RunConfig
 ANSWERS = ("", " \n", "\x00", "yes", "-1", "3.5e400", "[[", "{}", "null", "9" * 5000, "é\U0001f9ca")
 """Arbitrary answers, which the environment must be able to score."""
 
-SCORED = 32
+MAX_SCORED_INSTANCES = 32
 """Maximum number of instances in the checks of scores."""
 
 
@@ -40,7 +40,7 @@ def check_run_environment(config: RunConfig, *, configurations: int = 3) -> None
             prompts, scores, alone (a score depends on the batch), demonstrations, pay (an invalid
             answer gets as much reward as a demonstration), evidence, slices, nearest.
     """
-    environment = environment_of(config)
+    environment = get_environment(config)
     domain = _call("draw", lambda: environment.domain)
     held_out: Instances = _call("draw", environment.validation_set)
     _check_nearest(domain)
@@ -52,7 +52,7 @@ def check_run_environment(config: RunConfig, *, configurations: int = 3) -> None
         review = review_answer(proposed, config.environment.initial, domain)
         configuration = review.configuration or config.environment.initial
     _check_prompts(environment, held_out)
-    sample = held_out.take(range(min(SCORED, len(held_out))))
+    sample = held_out.take(range(min(MAX_SCORED_INSTANCES, len(held_out))))
     _check_scores(environment, sample)
     if config.warm_start is not None:
         _check_demonstrations(environment, sample)
@@ -128,8 +128,8 @@ def _check_scores(environment: TrainingEnvironment, instances: Instances) -> Non
     """Score every text of `ANSWERS` for every instance, in a batch and in reverse order."""
     rows = np.repeat(np.arange(len(instances)), len(ANSWERS))
     texts = list(ANSWERS) * len(instances)
-    scores = _judged(environment, instances.take(rows), texts).scores
-    backwards = _judged(environment, instances.take(rows[::-1]), texts[::-1]).scores
+    scores = _judge(environment, instances.take(rows), texts).scores
+    backwards = _judge(environment, instances.take(rows[::-1]), texts[::-1]).scores
     for name, one, other in zip(scores._fields, scores, backwards, strict=True):
         _require(len(one) == len(texts), "scores", f"{len(one)} {name} for {len(texts)} answers")
         _require(np.array_equal(one, other[::-1]), "alone", f"{name} depend on the batch")
@@ -137,11 +137,11 @@ def _check_scores(environment: TrainingEnvironment, instances: Instances) -> Non
 
 def _check_demonstrations(environment: TrainingEnvironment, instances: Instances) -> None:
     demonstrations = _call("demonstrations", lambda: environment.demonstrations(instances))
-    scores = _judged(environment, instances, demonstrations).scores
+    scores = _judge(environment, instances, demonstrations).scores
     for row in np.flatnonzero(~scores.valid)[:1]:
         _require(False, "demonstrations", f"{demonstrations[row]!r:.100} is not valid")
     rows = np.repeat(np.arange(len(instances)), len(ANSWERS))
-    other = _judged(environment, instances.take(rows), list(ANSWERS) * len(instances)).scores
+    other = _judge(environment, instances.take(rows), list(ANSWERS) * len(instances)).scores
     invalid = other.rewards[~other.valid]
     if len(invalid) and (highest := invalid.max()) >= (lowest := scores.rewards.min()):
         _require(False, "pay", f"an invalid answer is paid {highest}, a demonstration {lowest}")
@@ -150,7 +150,7 @@ def _check_demonstrations(environment: TrainingEnvironment, instances: Instances
 def _check_evidence(environment: TrainingEnvironment, instances: Instances) -> None:
     """Compare the records of an answer to each instance with the domain's counts and names."""
     texts = [ANSWERS[row % len(ANSWERS)] for row in range(len(instances))]
-    judged = _judged(environment, instances, texts)
+    judged = _judge(environment, instances, texts)
 
     episodes: tuple[EpisodeRecord, ...] = _call(
         "evidence", lambda: environment.episodes(instances, texts, judged)
@@ -173,7 +173,7 @@ def _check_evidence(environment: TrainingEnvironment, instances: Instances) -> N
             )
 
 
-def _judged(environment: TrainingEnvironment, instances: Instances, texts: Sequence[str]) -> Any:
+def _judge(environment: TrainingEnvironment, instances: Instances, texts: Sequence[str]) -> Any:
     return _call("scores", lambda: environment.judge(instances, texts))
 
 

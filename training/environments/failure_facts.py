@@ -1,4 +1,4 @@
-"""Describe failed answers: the plan as parsed, and the agents' cells at the failure."""
+"""Facts about failed answers: the parsed plan, and the agents' cells at the failure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -30,19 +30,19 @@ def failure_facts(episode: EpisodeRecord) -> tuple[str, ...]:
     facts.append(f"read as {read}")
     cells = [line.split() for line in episode.lines]
     starts, goals = (
-        _places(cells, symbols, len(plan)) for symbols in (START_SYMBOLS, GOAL_SYMBOLS)
+        _find_symbols(cells, symbols, len(plan)) for symbols in (START_SYMBOLS, GOAL_SYMBOLS)
     )
     if episode.failure == "goal_not_reached" or episode.time is None:
-        ends = [_after(start, names) for start, names in zip(starts, plan, strict=True)]
-        facts.append(f"they end at {_named(ends)}, the goals are {_named(goals)}")
+        ends = [_move(start, names) for start, names in zip(starts, plan, strict=True)]
+        facts.append(f"they end at {_format_cells(ends)}, the goals are {_format_cells(goals)}")
         return tuple(facts)
-    before = [_after(at, names[: episode.time]) for at, names in zip(starts, plan, strict=True)]
-    after = [_after(at, names[: episode.time + 1]) for at, names in zip(starts, plan, strict=True)]
-    facts.append(f"in that step from {_named(before)} to {_named(after)}")
+    before = [_move(at, names[: episode.time]) for at, names in zip(starts, plan, strict=True)]
+    after = [_move(at, names[: episode.time + 1]) for at, names in zip(starts, plan, strict=True)]
+    facts.append(f"in that step from {_format_cells(before)} to {_format_cells(after)}")
     return tuple(facts)
 
 
-def _places(cells: Sequence[Sequence[str]], symbols: str, count: int) -> list[Cell]:
+def _find_symbols(cells: Sequence[Sequence[str]], symbols: str, count: int) -> list[Cell]:
     """Return the cells of the first `count` symbols on a board."""
     places = {
         symbol: (row, column)
@@ -52,12 +52,12 @@ def _places(cells: Sequence[Sequence[str]], symbols: str, count: int) -> list[Ce
     return [places[symbol] for symbol in symbols[:count]]
 
 
-def _after(cell: Cell, names: Iterable[str]) -> Cell:
+def _move(cell: Cell, names: Iterable[str]) -> Cell:
     row, column = cell
     for name in names:
         row, column = row + _MOVES[name][0], column + _MOVES[name][1]
     return row, column
 
 
-def _named(cells: Iterable[Cell]) -> str:
+def _format_cells(cells: Iterable[Cell]) -> str:
     return ", ".join(map(str, cells))

@@ -133,7 +133,7 @@ class Lake:
         else:
             has_optimum = np.asarray(instances.solutions.status) == Status.OPTIMAL
             facts = compute_scores(verdict, has_optimum, values)
-            rewards = _paid_by_function(paid.function, texts, instances, facts)
+            rewards = _call_reward_function(paid.function, texts, instances, facts)
         scores = Scores(
             rewards=rewards,
             valid=np.asarray(outcomes.valid),
@@ -162,7 +162,7 @@ class Lake:
         )
 
 
-def _paid_by_function(
+def _call_reward_function(
     name: str, texts: Sequence[str], instances: InstanceSet, facts: Sequence[Score]
 ) -> np.ndarray:
     """Return the rewards of a user's function, float32 (B,); invalid ones raise `UserError`."""
@@ -179,7 +179,7 @@ def _paid_by_function(
 
 
 @lru_cache
-def _asked_ratio(ratios: tuple[float, ...], size: int, holes: int) -> str:
+def _nearest_hole_ratio(ratios: tuple[float, ...], size: int, holes: int) -> str:
     """Return the requested hole ratio of a board with `holes` holes."""
     counts = np.asarray(hole_count(size, jnp.array(ratios)))
     return f"{ratios[int(np.argmin(np.abs(counts - holes)))]:g}"
@@ -201,7 +201,7 @@ def _episode(
         group=str(size),
         lines=tuple(boards.grid(row)),
         slices={
-            "hole_ratio": _asked_ratio(hole_ratios, size, count),
+            "hole_ratio": _nearest_hole_ratio(hole_ratios, size, count),
             "waits": "wait needed" if needs_wait else "no wait needed",
         },
         text=text,

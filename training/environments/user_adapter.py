@@ -1,4 +1,4 @@
-"""Adapt a user's environment to the loop: process instances singly, and validate results."""
+"""Adapter of user-defined environments to the training loop, with checks of their results."""
 
 import json
 import math
@@ -237,7 +237,7 @@ _adapters: dict[tuple[Any, ...], UserEnvironmentAdapter] = {}
 """Cached environments by their configuration; domains and validation sets are used often."""
 
 
-def user_environment_of(config: "RunConfig") -> UserEnvironmentAdapter:
+def get_user_environment(config: "RunConfig") -> UserEnvironmentAdapter:
     """Return the user's environment of a run's configuration."""
     from training.schema.environment_sections import OtherEnvironment, OtherValidation
 

@@ -25,13 +25,13 @@ def export_stage(run: ActiveRun, params: Any, stage: int) -> None:
 
 
 def load_stage_adapters(directory: RunDirectory, params: Any, stage: int) -> Any:
-    """Return the adapters of a stage; raise a `UserError` if they are for other frozen weights."""
+    """Return the adapters of a stage; raise a `UserError` if the frozen weights have changed."""
     folder = directory.stage(stage).adapters
     adapters, base = load_adapters(folder, trainable(params))
-    if base != (ours := compute_base_version(params)):
+    if base != (version := compute_base_version(params)):
         raise UserError(
             f"{folder}: its adapters belong to weights of version {base}, but model.pretrained now "
-            f"gives version {ours}: restore the model that the run began with"
+            f"gives version {version}: restore the model that the run began with"
         )
     return adapters
 
@@ -39,5 +39,6 @@ def load_stage_adapters(directory: RunDirectory, params: Any, stage: int) -> Any
 def compute_base_version(params: Any) -> str:
     """Return the version of the frozen weights, in eight hexadecimal digits."""
     leaves = nnx.to_flat_state(frozen(params))
-    sums = {".".join(map(str, path)): weight_checksum(leaf[...]) for path, leaf in leaves}
-    return version_of({name: one.addressable_data(0) for name, one in sums.items()})  # replicated
+    checksums = {".".join(map(str, path)): weight_checksum(leaf[...]) for path, leaf in leaves}
+    # Checksums are replicated, so the data of one device suffice.
+    return version_of({name: value.addressable_data(0) for name, value in checksums.items()})

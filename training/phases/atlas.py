@@ -1,6 +1,7 @@
-"""Atlas: measure the current policy on new boards of every cell, without training.
+"""Atlas: the policy's success on new boards of every cell, measured without training.
 
-The boards depend on the run's seed and the stage. Validation boards are excluded.
+A cell is a map size with a hole ratio, with or without a required wait. The
+boards depend on the run's seed and the stage, and exclude the validation boards.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ import numpy as np
 from engineer.scoring.atlas import AtlasCell, DesignAtlas, atlas_grid
 from jaxlake import infeasibility
 from jaxlake.generator.board_digests import DigestSet
-from training.environments.catalogue import domain_of, environment_of
+from training.environments.catalogue import get_domain, get_environment
 from training.errors import UserError
 from training.learner.optimizer import LearnerState
 from training.phases.stage_results import StageResult, get_reference_stage
@@ -32,8 +33,8 @@ Cells = list[tuple[str, dict[str, float]]]
 
 
 def get_atlas_cells(config: RunConfig) -> Cells:
-    """Return the cells of an atlas, in the order of the map sizes."""
-    return atlas_grid(domain_of(config), config.engineer.atlas.levels)
+    """Return the cells of an atlas, ordered by map size."""
+    return atlas_grid(get_domain(config), config.engineer.atlas.levels)
 
 
 def draw_atlas_boards(
@@ -133,7 +134,7 @@ def measure_last_atlas(run: ActiveRun, sampler: Sampler, results: Sequence[Stage
 
 
 def read_atlas(directory: RunDirectory, config: RunConfig, stage: int) -> AtlasRecord:
-    """Read the atlas of a stage; raise a `UserError` if it is missing or another one."""
+    """Return the atlas of a stage; raise a `UserError` if it is missing or its cells differ."""
     file = directory.stage(stage).atlas
     if not file.exists():
         file = directory.report_atlas(stage)
@@ -159,8 +160,7 @@ def count_valid(
 ) -> np.ndarray:
     """Return the number of valid answers to each board, int (B,).
 
-    The policy answers each board `engineer.atlas.answers` times with the sampling settings of
-    training.
+    The policy answers each board `engineer.atlas.answers` times, sampled as in training.
     """
     answers = config.engineer.atlas.answers
     prompts = [policy.encode_board(board) for board in boards]
@@ -184,6 +184,6 @@ def count_valid(
             ]
             advance(len(texts))
     repeated = boards.take(np.repeat(np.arange(len(boards)), answers))
-    valid = environment_of(config).judge(repeated, texts).scores.valid
+    valid = get_environment(config).judge(repeated, texts).scores.valid
     counts: np.ndarray = np.reshape(valid, (-1, answers)).sum(axis=1)
     return counts

@@ -31,10 +31,12 @@ from training.schema import RunConfig
 
 
 def design(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> StageResult:
-    """Ask the engineer for the next configuration, and write the exchange and the decision.
+    """Ask the engineer for the next configuration, and write its answers and the decision.
 
-    An existing decision is kept. The engine must hold the weights in force. The result is the last
-    of `results`, with the decision and the engineer's notes.
+    An existing decision is kept. The engine must hold the weights in force.
+
+    Returns:
+        The last of `results`, with the decision and the engineer's notes.
 
     Raises:
         UserError: The prompt exceeds the limit even after truncation.
@@ -42,8 +44,8 @@ def design(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> 
     result = results[-1]
     stage, files = result.stage, run.directory.stage(result.stage)
     if files.decision.exists():
-        written = files.notes.read() if files.notes.exists() else ""
-        return replace(result, decision=files.decision.read(), notes=written)
+        notes_text = files.notes.read() if files.notes.exists() else ""
+        return replace(result, decision=files.decision.read(), notes=notes_text)
     for file in (files.notes, files.notes_prompt):
         file.remove()  # possibly left by a design phase that was killed
     with run.log_duration("design", stage):
@@ -55,7 +57,7 @@ def design(run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]) -> 
         files.context.write(design.context)
         files.answers.write(design.attempts)
         files.decision.write(design)  # last: it marks completion
-    changes = ", ".join(f"{one.field} {one.old:g} -> {one.new:g}" for one in design.diff)
+    changes = ", ".join(f"{edit.field} {edit.old:g} -> {edit.new:g}" for edit in design.diff)
     outcome = changes or "the answer is the configuration in force"
     if design.kind == "kept":
         outcome = design.reason
@@ -133,6 +135,6 @@ def _request_notes(
     except EngineerError as error:
         console.print(f"stage {view.evidence.stage}: no summary: {error}", style="yellow")
         return _Notes(tokens=error.spent.engineer_tokens)
-    # Normalise line ends, because the next context quotes the notes byte for byte.
+    # Normalise line endings, because the next context quotes the notes byte for byte.
     lines = "\n".join(escape_surrogates(notes.text).replace("\r\n", "\n").split("\r"))
     return _Notes(prompt, lines, notes.tokens or 0)

@@ -1,4 +1,4 @@
-"""Create engineers by name, for a run in progress or to replay one of its stages."""
+"""Construction of engineers by name, for the Design phase or to replay a stage."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -10,7 +10,7 @@ from engineer.engineers.catalogue import RunSettings, scripted_engineer
 from engineer.engineers.controls import split_control_name
 from engineer.engineers.language_model import GeneratedText, GenerateText, TextRequest
 from jaxlake.user_code import is_code_name
-from training.environments.catalogue import domain_of
+from training.environments.catalogue import get_domain
 from training.phases.stage_results import StageResult, get_reference_stage
 from training.policy.policy import Policy
 from training.processes import broadcast_from_first, is_single_process
@@ -53,7 +53,7 @@ def make_engineer(
     else:
         initial, stages = config.environment.initial, config.stages.count
         engineer = scripted_engineer(
-            inner, RunSettings(domain_of(config).space, initial, stages, config.seed)
+            inner, RunSettings(get_domain(config).space, initial, stages, config.seed)
         )
     return control(engineer) if control else engineer
 

@@ -1,4 +1,4 @@
-"""One GRPO update: roll out, train on the answers, and sync the weights to the engine."""
+"""One GRPO update: the rollout, the optimizer steps and the weight sync to the engine."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -97,8 +97,8 @@ def take_update(
         for number, minibatch in enumerate(_minibatches(batch, run)):
             if minibatch.groups.targets.any() or rehearsed is not None:
                 place = schedule_place(settings, step + number)
-                state, of_step = learn(state, minibatch, rehearsed, place)
-                steps.append(jax.tree.map(six_digits, jax.device_get(of_step)))
+                state, step_metrics = learn(state, minibatch, rehearsed, place)
+                steps.append(jax.tree.map(six_digits, jax.device_get(step_metrics)))
         steps = steps or [SKIPPED_STEP_METRICS | ({"kl": 0.0} if settings.kl_coefficient else {})]
         means = {name: six_digits(np.mean([step[name] for step in steps])) for name in steps[0]}
         require_finite_metrics(means)
@@ -140,9 +140,9 @@ def resample(
         if not len(chosen):
             break
         answered += len(chosen)
-        own_seed = int(rng.integers(2**63))
+        round_seed = int(rng.integers(2**63))
         boards = spare.take(chosen)
-        request = rollout_request(run, boards, seed=own_seed)
+        request = rollout_request(run, boards, seed=round_seed)
         other = roll_out(run, sampler, boards, request, seconds=seconds, work=work)
         replacements = np.flatnonzero(grpo.has_reward_variance(other.rewards))
         replaced += len(replacements)
@@ -270,10 +270,10 @@ def _compiled_scoring(graphdef: nnx.GraphDef, temperature: float) -> Any:
 
     @jax.jit
     def score(params: Any, parts: Any) -> jax.Array:
-        def of_part(part: PackedGroups) -> jax.Array:
+        def score_part(part: PackedGroups) -> jax.Array:
             empty = jnp.zeros(part.target_ids.shape, jnp.float32)
             return jax.lax.cond(part.targets.any(), lambda: logprobs(params, part), lambda: empty)
 
-        return jax.lax.map(of_part, parts)
+        return jax.lax.map(score_part, parts)
 
     return score

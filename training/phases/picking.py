@@ -1,7 +1,7 @@
-"""Select individual boards by the policy's results instead of by a configuration.
+"""Selection of individual boards by the policy's results, as an alternative to configurations.
 
 The methods `sfl` (Rutherford et al. 2024) and `plr` (Jiang et al. 2021) select half of a stage's
-boards.
+boards, and draw the other half.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import numpy as np
 
 from engineer import Configuration, Spent
 from jaxlake.generator.board_digests import DigestSet
-from training.environments.catalogue import environment_of
+from training.environments.catalogue import get_environment
 from training.environments.protocol import StageInstances
 from training.errors import UserError
 from training.phases.atlas import count_valid, draw_cell_boards, get_atlas_cells
@@ -57,17 +57,19 @@ def get_stage_instances(
     choice = config.engineer.picking
     if choice is None:
         key = derive_key(config.seed, "train", stage)
-        return environment_of(config).stage_set(
+        return get_environment(config).stage_set(
             key, configuration, config.stages.instances, validation
         )
     if choice.method == "sfl":
         pool = draw_pool(config, choice, stage, validation)
         valid, answers = _pool_answers(directory.stage(stage), len(pool))
-        return _pick(config, choice, stage, pool, pool, valid, answers)
+        return _select_boards(config, choice, stage, pool, pool, valid, answers)
     earlier = list(known[: stage - 1])
-    for before in range(len(earlier) + 1, stage):  # each stage replays those before it
-        earlier.append(_replay(config, choice, directory, before, earlier, validation).instances)
-    return _replay(config, choice, directory, stage, earlier, validation)
+    for number in range(len(earlier) + 1, stage):  # each stage depends on all earlier ones
+        earlier.append(
+            _reselect_boards(config, choice, directory, number, earlier, validation).instances
+        )
+    return _reselect_boards(config, choice, directory, stage, earlier, validation)
 
 
 def draw_pool(
@@ -87,7 +89,7 @@ def compute_picking_cost(files: StageDirectory) -> Spent:
     return Spent(probe_rollouts=len(record.valid) * record.answers)
 
 
-def _replay(
+def _reselect_boards(
     config: RunConfig,
     choice: Picking,
     directory: RunDirectory,
@@ -97,11 +99,11 @@ def _replay(
 ) -> StageBoards:
     """Select the boards of a stage from the boards of `earlier` stages (1, 2, ...)."""
     pool = draw_pool(config, choice, stage, validation)
-    candidates, valid = _trained_on(config, directory, [pool.take([]), *earlier])
-    return _pick(config, choice, stage, pool, candidates, valid, config.grpo.completions)
+    candidates, valid = _read_trained_boards(config, directory, [pool.take([]), *earlier])
+    return _select_boards(config, choice, stage, pool, candidates, valid, config.grpo.completions)
 
 
-def _pick(
+def _select_boards(
     config: RunConfig,
     choice: Picking,
     stage: int,
@@ -117,11 +119,11 @@ def _pick(
     picked = (count + 1) // 2 if len(best) else 0
     rows = [np.resize(rng.permutation(best), picked)]
     rows.append(len(candidates) + np.resize(rng.permutation(len(pool)), count - picked))
-    both = join_boards([candidates, pool])
+    boards = join_boards([candidates, pool])
     order = rng.permutation(np.concatenate(rows))
-    distinct = both.take(_first_rows(both, np.unique(order)))
+    distinct = boards.take(_first_rows(boards, np.unique(order)))
     outcomes = tuple(_outcomes(config, distinct))
-    return StageBoards(both.take(order), distinct, outcomes)
+    return StageBoards(boards.take(order), distinct, outcomes)
 
 
 def _pool_answers(files: StageDirectory, pool: int) -> tuple[np.ndarray, int]:
@@ -132,7 +134,7 @@ def _pool_answers(files: StageDirectory, pool: int) -> tuple[np.ndarray, int]:
     return np.array(record.valid), record.answers
 
 
-def _trained_on(
+def _read_trained_boards(
     config: RunConfig, directory: RunDirectory, boards: Sequence[InstanceSet]
 ) -> tuple[InstanceSet, np.ndarray]:
     """Return the boards of earlier stages, and the latest valid answers to each, int (B,)."""
@@ -145,21 +147,21 @@ def _trained_on(
         if len(valid) != stage * per_stage:
             problem = f"board_valid: stages up to {stage} have {len(valid)} boards"
             raise UserError(f"{directory.metrics.path}: {problem}, not {stage * per_stage}")
-    every = join_boards([part.take(range(min(per_stage, len(part)))) for part in boards])
-    newest = {_identity(every, row): row for row in range(len(every))}
-    rows = sorted(newest.values())
-    return every.take(rows), np.array(valid, np.int64)[rows]
+    trained = join_boards([part.take(range(min(per_stage, len(part)))) for part in boards])
+    latest_rows = {_board_key(trained, row): row for row in range(len(trained))}
+    rows = sorted(latest_rows.values())
+    return trained.take(rows), np.array(valid, np.int64)[rows]
 
 
 def _first_rows(boards: InstanceSet, rows: np.ndarray) -> np.ndarray:
     """Return the rows without those whose board occurs in an earlier row."""
     first: dict[str, int] = {}
     for row in rows.tolist():
-        first.setdefault(_identity(boards, row), row)
+        first.setdefault(_board_key(boards, row), row)
     return np.array(list(first.values()))
 
 
-def _identity(boards: InstanceSet, row: int) -> str:
+def _board_key(boards: InstanceSet, row: int) -> str:
     return "\n".join(boards.grid(row))
 
 

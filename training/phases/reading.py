@@ -1,4 +1,4 @@
-"""Reading: measure how a policy reads compact contexts, with the generating engine."""
+"""Reading: a measurement of how well the policy understands compact contexts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engineer.scoring.reading import ReadingReport, make_reading_set, measure_reading
-from training.environments.catalogue import domain_of
+from training.environments.catalogue import get_domain
 from training.phases.stage_results import StageResult
 from training.policy.policy import Policy
 from training.processes import broadcast_from_first
@@ -50,7 +50,8 @@ class EngineModel:
             [[*prompt, *answer] for prompt, answer in zip(prompts, ends, strict=True)]
         )
         costs = [
-            -float(np.sum(one[len(prompt) :])) for prompt, one in zip(prompts, scores, strict=True)
+            -float(np.sum(logprobs[len(prompt) :]))
+            for prompt, logprobs in zip(prompts, scores, strict=True)
         ]
         # Engines of several processes may round differently, so all use the values of process 0.
         return list(broadcast_from_first("the scores of a reading", lambda: costs))
@@ -59,9 +60,9 @@ class EngineModel:
 def run_reading_phase(
     run: ActiveRun, sampler: Sampler, results: Sequence[StageResult]
 ) -> ReadingReport | None:
-    """Measure how the weights in force read compact contexts, and write `reading.json`.
+    """Measure how well the policy understands compact contexts, and write `reading.json`.
 
-    The result is None if this is disabled or the context is not compact.
+    The result is None if the measurement is disabled or the context is not compact.
     """
     choice, stage = run.config.engineer, results[-1].stage
     if not choice.reading or choice.style != "compact":
@@ -71,7 +72,7 @@ def run_reading_phase(
         return file.read()
     with run.log_duration("reading", stage), show_status(f"stage {stage}: reading"):
         model = EngineModel(run.policy, sampler, choice.max_tokens)
-        contexts = make_reading_set(domain_of(run.config), choice.reading, SEED)
+        contexts = make_reading_set(get_domain(run.config), choice.reading, SEED)
         reading = measure_reading(contexts, model)
         sampler.drop_cache()  # as in a run that resumes here
         file.write(reading)

@@ -8,14 +8,14 @@ from engineer.synthetic import (
     make_contrasting_readout,
     synthetic_readouts,
 )
-from training.environments.catalogue import domain_of
+from training.environments.catalogue import get_domain
 from training.learner.batching import Sequences, pad_sequences, round_up
 from training.learner.imitation import LENGTH_STEP
 from training.run.active_run import ActiveRun
 from training.schema import RunConfig
 
 EXAMPLES = 8192
-"""Number of contexts that the batches of a run are drawn from."""
+"""Number of contexts from which the batches of a run are drawn."""
 
 
 def make_design_examples(config: RunConfig, count: int) -> list[DesignExample]:
@@ -23,14 +23,14 @@ def make_design_examples(config: RunConfig, count: int) -> list[DesignExample]:
     rng = np.random.default_rng(config.seed)
     examples: list[DesignExample] = []
     while len(examples) < count:
-        readouts = synthetic_readouts(rng, domain_of(config), stages=config.stages.count)
+        readouts = synthetic_readouts(rng, get_domain(config), stages=config.stages.count)
         for readout in readouts:
             for one in (
                 readout,
-                make_contrasting_readout(rng, readout, readouts, domain_of(config)),
+                make_contrasting_readout(rng, readout, readouts, get_domain(config)),
             ):
                 if one is not None:
-                    examples.append(design_example(one, domain_of(config)))
+                    examples.append(design_example(one, get_domain(config)))
     return examples[:count]
 
 

@@ -11,7 +11,7 @@ from training.run.progress import console
 
 
 def restore_learner(run: ActiveRun, params: Any) -> tuple[LearnerState, int, int, bool]:
-    """Restore the learner from the newest checkpoint.
+    """Restore the learner from the newest checkpoint, or create it after the warm start.
 
     Returns:
         The learner, its stage, the number of completed updates of that stage, and whether the

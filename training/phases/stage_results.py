@@ -1,4 +1,4 @@
-"""The results of stages, and everything that later phases derive from them.
+"""The results of stages, and the records and views that later phases derive from them.
 
 The loop keeps a list of `StageResult`, in which `results[S]` is stage S. Stage 0 is the state
 before the first stage.
@@ -24,7 +24,7 @@ from engineer import (
 from engineer.evidence import DecisionKind
 from engineer.gate import has_fallen, rollback_notice
 from jaxlake.statistics.paired import PairedComparison, compare
-from training.environments.catalogue import domain_of
+from training.environments.catalogue import get_domain
 from training.environments.failure_facts import failure_facts
 from training.errors import UserError
 from training.run.answer_records import compute_validation_rates, make_stage_evidence
@@ -190,7 +190,7 @@ def make_stage_view(config: RunConfig, results: Sequence[StageResult], stage: in
         evidence = evidence.model_copy(update={name: getattr(restored, name) for name in fields})
     reference = results[get_reference_stage(results, stage)] if stage else results[0]
     return StageView(
-        domain=domain_of(config),
+        domain=get_domain(config),
         evidence=evidence,
         current=gate.configuration,
         history=tuple(_history_before(config, results, stage)),
@@ -285,7 +285,7 @@ def _training_evidence(config: RunConfig, updates: Sequence[UpdateMetrics]) -> T
 
 def _by_group(config: RunConfig, updates: Sequence[UpdateMetrics]) -> dict[str, list[GroupMetrics]]:
     """Return the metrics of each group over all updates, in the order of the space."""
-    groups = domain_of(config).space.groups
+    groups = get_domain(config).space.groups
     rows = {
         group: [one.by_group[group] for one in updates if group in one.by_group] for group in groups
     }
@@ -320,13 +320,15 @@ def _sum(rows: Sequence[Tally]) -> Tally:
 
 def _typical_failures(episodes: Sequence[EpisodeRecord]) -> list[tuple[str, EpisodeRecord]]:
     """Return one case per group and kind of failure, most frequent kinds first."""
-    alike: dict[tuple[str, str], list[EpisodeRecord]] = defaultdict(list)
+    episodes_by_failure: dict[tuple[str, str], list[EpisodeRecord]] = defaultdict(list)
     for episode in episodes:
         if episode.failure is not None:
-            alike[episode.group, episode.failure].append(episode)
+            episodes_by_failure[episode.group, episode.failure].append(episode)
     return [
         (failure, cases[len(cases) // 2])
-        for (_, failure), cases in sorted(alike.items(), key=lambda item: -len(item[1]))
+        for (_, failure), cases in sorted(
+            episodes_by_failure.items(), key=lambda item: -len(item[1])
+        )
     ]
 
 

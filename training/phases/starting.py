@@ -1,4 +1,4 @@
-"""Start a run from another one: its weights in force, its last design and its history."""
+"""Runs that start from another run: its weights, its last design and its history."""
 
 import shutil
 from pathlib import Path
@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from engineer import Configuration
 from training.audit import require_sealed_weights
-from training.environments.catalogue import domain_of
+from training.environments.catalogue import get_domain
 from training.errors import UserError, format_validation_errors
 from training.phases.stage_results import (
     StageResult,
@@ -33,9 +33,9 @@ def make_started_config(config: RunConfig, source: Path, target: Path) -> RunCon
             `target` contains a run that started differently.
     """
     if RunDirectory(target).config_file.exists():
-        theirs = RunDirectory(target).config()
-        start = theirs.started_from
-        design: Configuration = theirs.environment.initial
+        stored = RunDirectory(target).config()
+        start = stored.started_from
+        design: Configuration = stored.environment.initial
         if start is None or Path(start.run).resolve() != source.resolve():
             origin = "from no other run" if start is None else f"from {start.run}"
             raise UserError(
@@ -79,9 +79,9 @@ def create_started_run(config: RunConfig, target: Path) -> None:
     source = RunDirectory(Path(start.run))
     if _read_start(source.path)[0] != start:
         raise UserError(f"{source.path}: has changed since this run's configuration was made")
-    theirs = source.config()
-    record = make_start_record(theirs, _complete(source))
-    space, before = domain_of(config).space, record.designed_from
+    source_config = source.config()
+    record = make_start_record(source_config, _read_complete_stages(source))
+    space, before = get_domain(config).space, record.designed_from
     if before is not None and (space.violation(before) or space.grid_violation(before)):
         record = record.model_copy(update={"designed_from": None})
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ def create_started_run(config: RunConfig, target: Path) -> None:
         f"Took the weights, the design and the history of {source.path} after stage {start.stage}.",
         soft_wrap=True,
     )
-    if theirs.seed == config.seed:
+    if source_config.seed == config.seed:
         console.print(
             f"Both runs have seed {config.seed}: stage 1 draws the random numbers of stage 1 there."
             f" --set seed={config.seed + 1} draws others.",
@@ -108,7 +108,7 @@ def _read_start(path: Path) -> tuple[StartedFrom, Configuration]:
     """Return the origin and the first configuration of a run that starts from `path`."""
     directory = RunDirectory(path)
     directory.require_intact()
-    config, results = directory.config(), _complete(directory)
+    config, results = directory.config(), _read_complete_stages(directory)
     stage = results[-1].stage
     origin = directory.weights_after(stage)
     require_sealed_weights(directory, origin)
@@ -117,7 +117,7 @@ def _read_start(path: Path) -> tuple[StartedFrom, Configuration]:
     return start, get_configuration(config, results, stage + 1)
 
 
-def _complete(directory: RunDirectory) -> list[StageResult]:
+def _read_complete_stages(directory: RunDirectory) -> list[StageResult]:
     """Return the results of the complete stages."""
     stages = [s for s in directory.stage_numbers() if directory.stage(s).digests.exists()]
     results = read_stage_results(directory, directory.config())

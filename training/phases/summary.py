@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from jaxlake.statistics.paired import PairedComparison
-from training.environments.catalogue import domain_of
+from training.environments.catalogue import get_domain
 from training.phases.stage_results import StageResult, get_decision
 from training.run.progress import console, new_table, print_table
 from training.run.rates import ISR, VALID, format_isr, format_rate
@@ -35,7 +35,7 @@ def print_summary(
 
     `changes` compares each stage with the stage that its weights came from.
     """
-    stages, domain = summary.stages, domain_of(config)
+    stages, domain = summary.stages, get_domain(config)
     label = domain.space.group_label
     first = "warm start" if config.warm_start is not None else "before"
     heads = [f"stage {stage.stage}" if stage.stage else first for stage in stages]

@@ -143,7 +143,7 @@ def _prefetching(
 ) -> PrefetchingSampler | None:
     if not run.config.grpo.prefetch:
         return None
-    if run.config.sampling.runs_vllm_here and jax.default_backend() == "cpu":
+    if run.config.sampling.starts_vllm and jax.default_backend() == "cpu":
         # Rollouts consist of short sequential steps, and updates use all cores. If they share
         # cores, both finish earlier when rollouts have priority.
         lower_priority(XLA_WORKERS)

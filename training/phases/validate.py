@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from training.environments.catalogue import environment_of
+from training.environments.catalogue import get_environment
 from training.environments.protocol import Instances
 from training.phases.stage_results import StageResult, make_gate_record, make_stage_result
 from training.phases.train import TrainedStage
@@ -24,7 +24,7 @@ CHUNK = 512
 
 def validation_set(config: RunConfig) -> Instances:
     """Draw the fixed validation set; it does not depend on the run's seed."""
-    return environment_of(config).validation_set()
+    return get_environment(config).validation_set()
 
 
 def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = None) -> StageResult:
@@ -67,7 +67,7 @@ def validate(run: ActiveRun, sampler: Sampler, trained: TrainedStage | None = No
 
 def encode_prompts(config: RunConfig, policy: Policy, boards: Instances) -> list[list[int]]:
     """Return the token ids of each instance's prompt."""
-    return [policy.encode_prompt(text) for text in environment_of(config).prompts(boards)]
+    return [policy.encode_prompt(text) for text in get_environment(config).prompts(boards)]
 
 
 class SampledAnswer(NamedTuple):
@@ -123,7 +123,7 @@ def judge_answers(
     config: RunConfig, boards: Instances, answers: Sequence[SampledAnswer]
 ) -> tuple[EpisodeRecord, ...]:
     """Return the records of one judged answer per instance."""
-    environment = environment_of(config)
+    environment = get_environment(config)
     texts = [one.text for one in answers]
     episodes = environment.episodes(boards, texts, environment.judge(boards, texts))
     return tuple(

@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from jaxlake.runtime.random_keys import threefry_key
-from training.environments.catalogue import environment_of
+from training.environments.catalogue import get_environment
 from training.environments.protocol import TrainingEnvironment
 from training.learner.batching import Sequences, split_rows
 from training.learner.gradient_program import jit_gradients
@@ -110,7 +110,7 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
 
 def texts_for_tokenizer(config: RunConfig) -> list[str]:
     """Return typical prompts, plans, contexts and configurations to train the tokenizer on."""
-    environment = environment_of(config)
+    environment = get_environment(config)
     count = TOKENIZER_INSTANCES
     if isinstance(config.environment, OtherEnvironment) and config.warm_start is not None:
         count = min(count, config.warm_start.instances)  # more are not needed

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import jax
 
-from training.environments.catalogue import environment_of
+from training.environments.catalogue import get_environment
 from training.environments.protocol import TrainingEnvironment
 from training.policy.policy import Policy
 from training.run.checkpoints import Checkpoints
@@ -38,7 +38,7 @@ class ActiveRun:
     @property
     def environment(self) -> TrainingEnvironment:
         """The environment that the run trains on."""
-        return environment_of(self.config)
+        return get_environment(self.config)
 
     def key(self, stream: str, *indices: int) -> jax.Array:
         """Return the run's typed JAX key for a stream and indices (see `derive_key`)."""

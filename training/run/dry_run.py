@@ -5,7 +5,7 @@ from pathlib import Path
 
 from engineer.context.token_limit import estimate_tokens
 from jaxlake import parse_grid
-from training.environments.catalogue import domain_of, environment_of
+from training.environments.catalogue import get_domain, get_environment
 from training.learner.batching import round_up
 from training.policy.architectures import DecoderConfig
 from training.policy.attention import BLOCKWISE_ABOVE
@@ -149,7 +149,7 @@ def _print_stages(config: RunConfig) -> None:
         table.add_row("warm start", f"{warm_start.instances}", f"{warm_start.steps}", batch)
     boards = f"{config.updates_per_stage * grpo.prompts_per_update} of {config.stages.instances}"
     completions = f"{grpo.prompts_per_update} x {grpo.completions}"
-    each = f"1 per {domain_of(config).instance}"
+    each = f"1 per {get_domain(config).instance}"
     for stage in range(1, config.stages.count + 1):
         updates = f"{config.updates_per_stage} updates"
         table.add_row(f"stage {stage}: train", boards, updates, completions)
@@ -197,7 +197,7 @@ def count_validation_instances(config: RunConfig) -> int:
 def estimate_longest_prompt(config: RunConfig) -> int:
     """Estimate the length of the longest prompt in tokens, rounded up to the padded length."""
     if isinstance(config.environment, OtherEnvironment):
-        environment = environment_of(config)
+        environment = get_environment(config)
         texts = environment.prompts(environment.validation_set())
         tokens = max(estimate_tokens(text) for text in texts)
     else:

@@ -48,7 +48,7 @@ def start_sampler(
 
 def _require_own_accelerators(settings: Sampling, params: Any) -> None:
     """Raise a `UserError` if engines of several processes would start on the same GPUs."""
-    if is_single_process() or jax.default_backend() != "gpu" or not settings.runs_vllm_here:
+    if is_single_process() or jax.default_backend() != "gpu" or not settings.starts_vllm:
         return
     if settings.devices is not None:
         return

@@ -17,7 +17,7 @@ _SECRET = re.compile(
 """Matches the names of query parameters that hold secrets."""
 
 
-DECIDED = frozenset(
+RESERVED_FIELDS = frozenset(
     {"model", "messages", "prompt", "max_tokens", "temperature", "stream", "n", "response_format"}
 )
 """Request fields that are set by other configuration keys or by the command."""
@@ -53,11 +53,11 @@ def check_variable(name: str) -> str:
 
 
 def check_request(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return further request fields; raise a `ValueError` for `DECIDED` ones and invalid JSON."""
-    if decided := sorted(DECIDED & set(fields)):
+    """Return extra request fields; raise a `ValueError` for reserved ones and invalid JSON."""
+    if decided := sorted(RESERVED_FIELDS & set(fields)):
         raise ValueError(
             f"got {decided[0]}, which other keys decide; allowed are fields besides "
-            f"{', '.join(sorted(DECIDED))}"
+            f"{', '.join(sorted(RESERVED_FIELDS))}"
         )
     try:
         json.dumps(fields, allow_nan=False)
@@ -69,7 +69,7 @@ def check_request(fields: dict[str, Any]) -> dict[str, Any]:
 def check_key(choice: "EngineerChoice") -> None:
     """Raise a `UserError` if the environment variable of an endpoint's key is not set."""
     name = choice.api_key_env
-    if choice.asked == "endpoint" and name and not os.environ.get(name, "").strip():
+    if choice.base_kind == "endpoint" and name and not os.environ.get(name, "").strip():
         raise UserError(
             f"engineer.api_key_env: the environment variable {name} is not set, or empty; it must "
             "hold the endpoint's key (null: the endpoint takes none)"

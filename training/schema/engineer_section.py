@@ -1,4 +1,4 @@
-"""The section `engineer`: who writes the next configuration, and within which limits."""
+"""The section `engineer`: the engineer, its context and the limits of its answers."""
 
 import importlib.util
 from typing import Annotated, Any, Literal
@@ -61,9 +61,9 @@ def import_engineer(name: str) -> Engineer:
 def check_engineer(choice: "EngineerChoice", sampler: str) -> None:
     """Raise a `UserError` if the engineer can't be used with this `sampling.engine`."""
     check_key(choice)
-    if is_code_name(choice.asked):
-        import_engineer(choice.asked)
-    generates = sampler == "jax" and choice.asked == "checkpoint"
+    if is_code_name(choice.base_kind):
+        import_engineer(choice.base_kind)
+    generates = sampler == "jax" and choice.base_kind == "checkpoint"
     if generates and importlib.util.find_spec("xgrammar") is None:
         raise UserError(
             f"engineer.kind is {choice.kind}, which needs xgrammar with sampling.engine jax: "
@@ -176,8 +176,8 @@ class EngineerChoice(Section):
     gate: GateSettings = GateSettings()
 
     @property
-    def asked(self) -> str:
-        """The engineer that answers: the kind without its control prefix."""
+    def base_kind(self) -> str:
+        """The kind without its control prefix, such as `rule` for a shuffled rule."""
         return split_control_name(self.kind)[1]
 
     @property
@@ -190,10 +190,10 @@ class EngineerChoice(Section):
         return self.max_tokens if answer else NOTE_TOKENS
 
     @model_validator(mode="after")
-    def _complete(self) -> "EngineerChoice":
-        if self.asked in ("model", "endpoint") and not self.model:
-            raise ValueError(f"model: kind {self.asked!r} needs a model's name")
-        if self.asked == "endpoint" and not self.base_url:
+    def _check_consistency(self) -> "EngineerChoice":
+        if self.base_kind in ("model", "endpoint") and not self.model:
+            raise ValueError(f"model: kind {self.base_kind!r} needs a model's name")
+        if self.base_kind == "endpoint" and not self.base_url:
             raise ValueError("base_url: kind 'endpoint' needs the API's address")
         if self.style == "compact" and (unknown := [b for b in self.blocks if b not in SYMBOLS]):
             raise ValueError(

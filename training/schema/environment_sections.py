@@ -118,9 +118,9 @@ def read_configuration(where: str, tree: Any, space: KnobSpace) -> KnobConfigura
     if (share := tree.get("share", space.share)) != space.share:
         raise ValueError(f"{where}.share: got {shorten(share)}, allowed is {space.share}")
     named = {str(group): knobs for group, knobs in groups.items()}
-    _same_names(f"{where}.groups", named, space.groups)
+    _require_names(f"{where}.groups", named, space.groups)
     for group, knobs in named.items():
-        _same_names(f"{where}.groups.{group}", knobs, space.knobs)
+        _require_names(f"{where}.groups.{group}", knobs, space.knobs)
     ordered = {g: {knob: named[g][knob] for knob in space.knobs} for g in space.groups}
     try:
         return KnobConfiguration(share=space.share, groups=ordered)
@@ -130,7 +130,7 @@ def read_configuration(where: str, tree: Any, space: KnobSpace) -> KnobConfigura
         ) from error
 
 
-def _same_names(where: str, mapping: Any, names: tuple[str, ...]) -> None:
+def _require_names(where: str, mapping: Any, names: tuple[str, ...]) -> None:
     if not isinstance(mapping, Mapping) or set(mapping) != set(names):
         got = ", ".join(map(str, mapping)) if isinstance(mapping, Mapping) else shorten(mapping)
         raise ValueError(f"{where}: got {got or 'none'}, needed are {', '.join(names)}")

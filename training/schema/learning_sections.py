@@ -134,7 +134,7 @@ class Reward(Section):
     )
 
     @model_validator(mode="after")
-    def _ordered(self) -> "Reward":
+    def _check_order(self) -> "Reward":
         if not self.optimal > self.valid > self.parsed >= 0:
             raise ValueError(
                 f"optimal {self.optimal}, valid {self.valid}, parsed {self.parsed}: "

@@ -41,10 +41,10 @@ def load_as(schema: type[Configuration], path: Path, overrides: Sequence[str]) -
         return schema.model_validate(tree)
     except ValidationError as error:
         problems = format_validation_errors(error, partial(_allowed, schema))
-        raise UserError("\n".join(_blamed(one, path, overrides) for one in problems)) from error
+        raise UserError("\n".join(_add_source(one, path, overrides) for one in problems)) from error
 
 
-_MARKS = {
+_COMMANDS_BY_SCHEMA = {
     "RunConfig": ("run", {"environment", "validation"}),
     "StudyConfig": ("study", {"base"}),
 }
@@ -53,10 +53,10 @@ _MARKS = {
 
 def require_kind(schema: str, path: Path, tree: Mapping[Any, Any]) -> None:
     """Raise a `UserError` that names the right command if the file belongs to another schema."""
-    expected = _MARKS.get(schema)
+    expected = _COMMANDS_BY_SCHEMA.get(schema)
     if expected is None or expected[1] <= set(tree):
         return
-    for command, marks in _MARKS.values():
+    for command, marks in _COMMANDS_BY_SCHEMA.values():
         if marks <= set(tree):
             raise UserError(
                 f"{path}: has {' and '.join(sorted(marks))} as keys, so it is a file for "
@@ -64,7 +64,7 @@ def require_kind(schema: str, path: Path, tree: Mapping[Any, Any]) -> None:
             )
 
 
-def _blamed(problem: str, path: Path, overrides: Sequence[str]) -> str:
+def _add_source(problem: str, path: Path, overrides: Sequence[str]) -> str:
     """Prefix a problem with the last override that it mentions, or else with the file."""
     place, _, rest = problem.partition(": ")
     places = (place, f"{place}.{rest.partition(': ')[0]}")  # such as environment: kind: got ...

@@ -39,7 +39,7 @@ class Lora(Section):
 
     @field_validator("targets")
     @classmethod
-    def _each_once(cls, value: tuple[Projection, ...]) -> tuple[Projection, ...]:
+    def _check_distinct(cls, value: tuple[Projection, ...]) -> tuple[Projection, ...]:
         if len(set(value)) < len(value):
             raise ValueError(f"got {list(value)}, allowed is each kernel once")
         return value

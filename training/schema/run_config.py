@@ -33,7 +33,7 @@ RANDOM = "random"
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
-_SERVED = frozenset({"base", "model"})
+_SERVED_ENGINEERS = frozenset({"base", "model"})
 """Engineers whose answers come from a vLLM server, in addition to the policy's engine."""
 
 _LAKE_ONLY = (
@@ -79,7 +79,7 @@ class StartedFrom(Section):
     )
 
 
-class _Drawing(BaseModel):
+class _RandomInitial(BaseModel):
     """The settings that determine a randomly drawn initial configuration."""
 
     seed: Seed
@@ -166,7 +166,7 @@ class RunConfig(Section):
     @property
     def engine_sampling(self) -> Sampling:
         """The settings of each vLLM engine: `sampling` with the engine's share of the memory."""
-        engines = [self.sampling.runs_vllm_here, self.engineer.asked in _SERVED]
+        engines = [self.sampling.starts_vllm, self.engineer.base_kind in _SERVED_ENGINEERS]
         share = self.sampling.gpu_memory_utilization / max(sum(engines), 1)
         return self.sampling.model_copy(update={"gpu_memory_utilization": share})
 
@@ -184,7 +184,7 @@ class RunConfig(Section):
                 f"environment.initial: got {word!r}, allowed are {RANDOM} and a mapping with sizes"
             )
         try:
-            initial = _Drawing.model_validate(section | {"seed": tree.get("seed", 0)}).initial
+            initial = _RandomInitial.model_validate(section | {"seed": tree.get("seed", 0)}).initial
         except ValidationError:  # reported when the whole tree is validated
             easy = SizeKnobs(data_ratio=1.0, hole_ratio=0.0, wait_ratio=0.0)
             initial = LakeConfiguration(sizes={3: easy})
@@ -275,7 +275,7 @@ class RunConfig(Section):
                 f"grpo.completions * model.mesh.fsdp = {grpo.completions} * {fsdp}: a group is "
                 "never split, and each device along fsdp has as many groups as any other"
             )
-        for key, rows in self._rows_of_batches().items():
+        for key, rows in self._supervised_batch_sizes().items():
             if rows % fsdp:
                 raise ValueError(
                     f"{key}: got {rows}, allowed are multiples of model.mesh.fsdp = {fsdp}, whose "
@@ -288,7 +288,7 @@ class RunConfig(Section):
             )
         return self
 
-    def _rows_of_batches(self) -> dict[str, int]:
+    def _supervised_batch_sizes(self) -> dict[str, int]:
         """Return the batch sizes of the run's supervised steps by configuration key."""
         rows: dict[str, int] = {}
         if self.warm_start is not None:
@@ -330,7 +330,7 @@ class RunConfig(Section):
                 f"sampling.max_model_len = {self.sampling.max_model_len}, which has to hold the "
                 "prompt as well"
             )
-        if self.engineer.asked not in (*_SERVED, "checkpoint"):
+        if self.engineer.base_kind not in (*_SERVED_ENGINEERS, "checkpoint"):
             return self  # the engineer does not use vLLM
         reasoning = self.engineer.reasoning_tokens
         room = self.sampling.max_model_len - self.engineer.max_tokens - reasoning

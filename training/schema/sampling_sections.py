@@ -82,7 +82,7 @@ class Sampling(Section):
         return self.tensor_parallel_size * self.data_parallel_size
 
     @property
-    def runs_vllm_here(self) -> bool:
+    def starts_vllm(self) -> bool:
         """Whether the run itself starts a vLLM engine for the policy."""
         return self.engine == "vllm" or (self.engine == "server" and self.server.address is None)
 

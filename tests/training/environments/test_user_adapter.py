@@ -9,7 +9,7 @@ import pytest
 
 from engineer import KnobConfiguration
 from tests.training.environments.parity import Counted, parity_of
-from training.environments.catalogue import environment_of
+from training.environments.catalogue import get_environment
 from training.environments.user_adapter import UserEnvironmentAdapter
 from training.errors import UserError
 from training.run.answer_records import compute_validation_rates, make_stage_evidence
@@ -21,7 +21,7 @@ PARITY = Path(__file__).with_name("parity.yaml")
 
 @pytest.fixture(scope="module")
 def environment() -> UserEnvironmentAdapter:
-    made = environment_of(load(PARITY))
+    made = get_environment(load(PARITY))
     assert isinstance(made, UserEnvironmentAdapter)
     return made
 
@@ -61,7 +61,7 @@ def test_answers_are_counted_by_group_and_slice_as_by_hand(environment: UserEnvi
     ],
 )
 def test_unusable_inputs_end_a_run_by_name(name: str, problem: str):
-    made = environment_of(
+    made = get_environment(
         load(PARITY, [f"environment.kind=tests.training.environments.parity:{name}"])
     )
 
@@ -97,7 +97,7 @@ def test_statistics_are_finite_and_named_by_the_domain(found, problem):
 
 def test_a_held_out_instance_is_never_trained_on():
     config = load(PARITY, ["environment.kind=tests.training.environments.parity:Leaks"])
-    made = environment_of(config)
+    made = get_environment(config)
     with pytest.raises(UserError, match="which is held out for validation"):
         made.stage_set(jax.random.key(0), config.environment.initial, 32, made.validation_set())
 

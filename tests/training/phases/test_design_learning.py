@@ -15,7 +15,7 @@ from engineer import AtlasCell, DesignAtlas, Guard, Spent
 from tests.paths import TINY
 from tests.training.fake_run import KilledError, dying_at, stop, without_vllm
 from training import loop
-from training.environments.catalogue import domain_of
+from training.environments.catalogue import get_domain
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import initial_state
 from training.phases import design_learning as phase
@@ -55,18 +55,18 @@ def atlas_of(config: RunConfig, valid: Any) -> DesignAtlas:
             knobs={"hole_ratio": holes, "wait_ratio": waits},
             boards=tuple(10 * (k == valid(group, holes)) for k in range(5)),
         )
-        for group, holes, waits in product(domain_of(config).space.groups, (0.0, 1.0), (0.0, 1.0))
+        for group, holes, waits in product(get_domain(config).space.groups, (0.0, 1.0), (0.0, 1.0))
     ]
     return DesignAtlas(cells=tuple(cells))
 
 
 def edits(config: RunConfig, holes: str) -> str:
-    return "\n".join(f"n{group} = {holes} =" for group in domain_of(config).space.groups)
+    return "\n".join(f"n{group} = {holes} =" for group in get_domain(config).space.groups)
 
 
 def test_design_reward_equals_the_atlas_learnability():
     config = tiny()
-    view = SimpleNamespace(current=config.environment.initial, domain=domain_of(config))
+    view = SimpleNamespace(current=config.environment.initial, domain=get_domain(config))
     atlas = atlas_of(config, lambda group, holes: 2)
     # Of 4 answers 2 are valid: k(n-k) / n(n-1) = 1/3 of the boards' pairs differ.
     score = score_design(edits(config, "+"), view, Guard(), atlas)
@@ -91,7 +91,7 @@ def test_design_reward_equals_the_atlas_learnability():
 def whole_text(config: RunConfig, holes: float) -> str:
     """Return an answer of a text model: some reasoning and a configuration."""
     knobs = {"data_ratio": 0.5, "hole_ratio": holes, "wait_ratio": 0.1}
-    return "Diagnosis: easy.\n" + json.dumps(dict.fromkeys(domain_of(config).space.groups, knobs))
+    return "Diagnosis: easy.\n" + json.dumps(dict.fromkeys(get_domain(config).space.groups, knobs))
 
 
 class ToldDesigns:
@@ -130,7 +130,7 @@ def started(
     run: Any = ActiveRun(config, RunDirectory(tmp_path / "run"), None, policy, None)
     run.directory.path.mkdir()
     atlas = atlas_of(config, lambda group, holes: 2 if holes else 0)
-    view = SimpleNamespace(current=config.environment.initial, domain=domain_of(config))
+    view = SimpleNamespace(current=config.environment.initial, domain=get_domain(config))
     settings = SimpleNamespace(guard=Guard())
     monkeypatch.setattr(phase, "check_rollout", lambda *_: None)
     monkeypatch.setattr(phase, "get_or_measure_atlas", lambda *_: SimpleNamespace(atlas=atlas))

@@ -29,7 +29,7 @@ def test_make_engineer_makes_a_users_own(kind: str, name: str):
     kind = f"engineer.kind={kind.format(HOOKS)}"
     assert made(kind).name == name
     choice = load(TINY, [kind]).engineer
-    assert choice.asked == f"{HOOKS}:Keeper"
+    assert choice.base_kind == f"{HOOKS}:Keeper"
     check_engineer(choice, "vllm")
 
 

@@ -49,7 +49,7 @@ class _Echo:
 @pytest.fixture
 def boards(monkeypatch: pytest.MonkeyPatch) -> range:
     environment = SimpleNamespace(prompts=lambda boards: [f"{row} board" for row in boards])
-    monkeypatch.setattr(phase, "environment_of", lambda config: environment)
+    monkeypatch.setattr(phase, "get_environment", lambda config: environment)
     return range(COUNT)
 
 

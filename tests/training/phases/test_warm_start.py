@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.paths import TINY
-from training.environments.catalogue import environment_of
+from training.environments.catalogue import get_environment
 from training.errors import UserError
 from training.phases.warm_start import texts_for_tokenizer, warm_start
 from training.policy.policy import load_policy, make_policy
@@ -40,7 +40,7 @@ def test_demonstrations_follow_the_style_of_the_prompt() -> None:
     boards: Any = SimpleNamespace(solutions=SimpleNamespace(plan=[plan]))
     lines = "Agent 0: RIGHT\nAgent 1: WAIT LEFT"
     answers = {
-        style: environment_of(load(TINY, [f"prompt.style={style}"])).demonstrations(boards)
+        style: get_environment(load(TINY, [f"prompt.style={style}"])).demonstrations(boards)
         for style in ("full", "reasoned")
     }
     assert answers == {"full": [lines], "reasoned": [f"<answer>\n{lines}\n</answer>"]}

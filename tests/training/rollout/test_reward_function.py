@@ -6,7 +6,7 @@ import pytest
 from jaxlake.language.prompts import target
 from tests.paths import TINY
 from tests.training.small_lakes import small_lakes
-from training.environments.catalogue import environment_of
+from training.environments.catalogue import get_environment
 from training.environments.protocol import Judged
 from training.errors import UserError
 from training.rollout.instances import InstanceSet
@@ -30,7 +30,7 @@ def texts(boards: InstanceSet) -> list[str]:
 
 
 def judged(boards: InstanceSet, texts: list[str], *settings: str) -> Judged:
-    return environment_of(load(TINY, settings)).judge(boards, texts)
+    return get_environment(load(TINY, settings)).judge(boards, texts)
 
 
 def test_function_gets_the_rewards_of_the_section(boards: InstanceSet, texts: list[str]):
@@ -48,7 +48,7 @@ def test_function_pays_by_text_board_and_score(boards: InstanceSet, texts: list[
     plain = judged(boards, texts)
     np.testing.assert_allclose(paid.scores.rewards, [4.25, 3.6, 3 + 2 / 64, 3])
     np.testing.assert_array_equal(paid.scores.valid, plain.scores.valid)
-    episodes = environment_of(load(TINY, [setting])).episodes(boards, texts, paid)
+    episodes = get_environment(load(TINY, [setting])).episodes(boards, texts, paid)
     assert [one.reward for one in episodes] == [4.25, 3.6, 3.03125, 3.0]
 
 

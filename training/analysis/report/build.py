@@ -19,7 +19,7 @@ from training.analysis.pages.document import page_environment, page_sources
 from training.analysis.report import figures
 from training.analysis.report.answers import answers_json
 from training.analysis.report.load_run import ReportedRun, ReportedStage, load_run
-from training.environments.catalogue import domain_of
+from training.environments.catalogue import get_domain
 from training.errors import UserError
 from training.run.answer_records import make_stage_evidence, sort_groups
 from training.run.directory import RunDirectory
@@ -249,7 +249,7 @@ def _list_configurations(run: ReportedRun) -> list[_Column]:
 def _collect_facts(run: ReportedRun) -> dict[str, object]:
     """Return the facts at the top of the page."""
     config = run.config
-    space, model = domain_of(config).space, config.model
+    space, model = get_domain(config).space, config.model
     start = config.started_from
     scratch = (
         f"Qwen3 from scratch, {model.scratch.num_hidden_layers} layers of "

@@ -11,7 +11,7 @@ from engineer.scoring.reading import ReadingReport
 from jaxlake.statistics.paired import PairedComparison
 from training.analysis import METRIC_NAMES
 from training.analysis.pages.charts import COLOURS
-from training.environments.catalogue import domain_of
+from training.environments.catalogue import get_domain
 from training.errors import UserError
 from training.run import records
 from training.run.answer_records import compute_validation_rates, sort_groups
@@ -107,12 +107,12 @@ class ReportedRun:
 
     def group_name(self, group: str | None) -> str:
         """Return the name of a group on the page; None means all groups."""
-        return "All" if group is None else domain_of(self.config).group_name(group)
+        return "All" if group is None else get_domain(self.config).group_name(group)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """Return the environment's terms."""
-        domain = domain_of(self.config)
+        domain = get_domain(self.config)
         metrics = {"valid": VALID if self.is_lake else "valid"}
         if self.tells_best:
             metrics |= {term.key: METRIC_NAMES.get(term.key, term.name) for term in domain.scores}

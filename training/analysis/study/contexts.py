@@ -8,7 +8,7 @@ from engineer.context.token_limit import CountTokens, estimate_tokens
 from engineer.design import build_stage_context
 from engineer.synthetic.longest_view import longest_view
 from training.analysis.study.config import Study, StudyRun
-from training.environments.catalogue import domain_of
+from training.environments.catalogue import get_domain
 from training.errors import UserError
 from training.phases.stage_results import make_design_settings
 from training.policy.huggingface import SHIPPED, resolve
@@ -27,7 +27,7 @@ def require_equal_contexts(study: Study) -> None:
     for engineer in study.config.engineers:
         run = StudyRun(engineer.name, study.config.seeds[0])
         config = study.config_of(run, Path("policy"))
-        if config.engineer.asked in MODELS:
+        if config.engineer.base_kind in MODELS:
             settings[engineer.name] = (make_design_settings(config), longest_view_of(config))
     if len({one for one, _ in settings.values()}) < 2:
         return
@@ -55,7 +55,7 @@ def longest_view_of(config: RunConfig) -> StageView:
     validated = len(cells.hole_ratios) * len(cells.wait_ratios) * cells.per_cell
     trained = config.stages.instances * config.grpo.completions
     return longest_view(
-        domain_of(config),
+        get_domain(config),
         config.lake.initial,
         config.stages.count,
         [" ".join("F" * size)] * size,
