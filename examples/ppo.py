@@ -1,12 +1,12 @@
-"""PPO in one file: two agents learn 4x4 lakes, and are tested on boards they never saw.
+"""PPO in one file: two agents learn 4x4 lakes and are tested on held-out boards.
 
     python examples/ppo.py
     python examples/ppo.py --seeds 2 --updates 40
 
-Environment, policy and updates are one compiled program, and `--seeds` vmaps all of it. One network
-serves all agents: each sees the board from where it stands, and actions that lead off the board or
-onto a hole are masked. The algorithm is PPO with generalised
-advantage estimates (Schulman et al. 2017, 2016), whole in one jit as in PureJaxRL (Lu et al. 2022).
+Environment, policy and updates are one compiled program, as in PureJaxRL (Lu et al. 2022), and
+`--seeds` vmaps over it. All agents share one network. Each agent observes the board centred on its
+own cell. Actions that lead off the board or onto a hole are masked. The algorithm is PPO with
+generalised advantage estimates (Schulman et al. 2017, 2016).
 """
 
 import argparse
@@ -57,7 +57,7 @@ class Settings:
 class Batch(NamedTuple):
     """Samples of agents; leaves (..., K)."""
 
-    seen: jax.Array  # float32 (..., K, D)
+    observation: jax.Array  # float32 (..., K, D)
     action: jax.Array  # int8
     log_probability: jax.Array  # float32, of the action when it was chosen
     advantage: jax.Array  # float32
@@ -66,52 +66,52 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """An observation of our own: what `AgentCentred` shows each agent, as one vector per agent.
+    """A custom observation: the fields of `AgentCentred` as one vector per agent.
 
-    With radius 3, W = 7, an agent sees all of a 4x4 board from anywhere. The last 6 numbers are
-    its action mask and the share of the steps that are left.
+    With radius 3 (W = 7), an agent sees all of a 4x4 board from any cell. The last six numbers are
+    its action mask and the remaining fraction of the episode's steps.
     """
 
     radius: int = 3
 
     def __call__(self, state: EnvState, params: EnvParams) -> jax.Array:
-        """One vector per agent, float32 (K, 4 * W * W + 8), from -1 to 1."""
+        """Return one vector per agent, float32 (K, 4 * W * W + 8), in [-1, 1]."""
         view = AgentCentred(self.radius)(state, params)
         K, reach = len(view.to_goal), view.window.shape[1] // 2
-        left = (view.steps_left / params.max_steps).astype(jnp.float32)
-        numbers = (view.window, view.to_goal / reach, view.action_mask, jnp.full(K, left))
+        time_left = (view.steps_left / params.max_steps).astype(jnp.float32)
+        numbers = (view.window, view.to_goal / reach, view.action_mask, jnp.full(K, time_left))
         rows = [part.reshape(K, -1).astype(jnp.float32) for part in numbers]
         return jnp.concatenate(rows, axis=-1)
 
     def space(self, params: EnvParams) -> Box:
-        """A `Box` from -1 to 1."""
+        """Return the observation space: a `Box` from -1 to 1."""
         K = params.instances.agent_mask.shape[-1]
         return Box(-1, 1, (K, 4 * (2 * self.radius + 1) ** 2 + 8), jnp.float32)
 
 
 def shaped_reward(transition: Transition) -> jax.Array:
-    """The team's reward, float32 (K,) with a hint for each agent.
+    """Return the team's reward with a shaping term per agent, float32 (K,).
 
-    A tenth for a step nearer to its goal (as a walk without holes counts), and -0.05 for each step
-    that ends elsewhere, so that detours cost something.
+    A step that reduces the Manhattan distance to the goal adds 0.1. Each step that does not end on
+    the goal costs 0.05.
     """
 
-    def away(places: jax.Array) -> jax.Array:
+    def distance(places: jax.Array) -> jax.Array:
         return jnp.sum(jnp.abs(places - transition.goals), axis=-1).astype(jnp.float32)
 
-    nearer = away(transition.before) - away(transition.after)
-    return team_reward(transition) + 0.1 * nearer - 0.05 * (away(transition.after) > 0)
+    progress = distance(transition.before) - distance(transition.after)
+    return team_reward(transition) + 0.1 * progress - 0.05 * (distance(transition.after) > 0)
 
 
 ENVIRONMENT = LakeEnvironment(observation=Surroundings(), reward=shaped_reward)
 
 
 def initial_network(key: jax.Array, inputs: int, width: int) -> list[tuple[jax.Array, jax.Array]]:
-    """Two hidden layers, and a last one with five logits and the value; small where it ends."""
+    """Initialise two hidden layers and an output layer with five logits and the value."""
     sizes = [(inputs, width, 2.0**0.5), (width, width, 2.0**0.5), (width, 6, 0.01)]
     return [
-        (_orthogonal(one, rows, columns, scale), jnp.zeros(columns))
-        for one, (rows, columns, scale) in zip(jax.random.split(key, 3), sizes, strict=True)
+        (_orthogonal(layer_key, rows, columns, scale), jnp.zeros(columns))
+        for layer_key, (rows, columns, scale) in zip(jax.random.split(key, 3), sizes, strict=True)
     ]
 
 
@@ -125,63 +125,68 @@ def _orthogonal(key: jax.Array, rows: int, columns: int, scale: float) -> jax.Ar
     return jax.custom_batching.sequential_vmap(lambda key: draw(key, (rows, columns)))(key)
 
 
-def policy_and_value(network: Any, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Give log-probabilities (..., 5) and value (...) of what an agent sees, float32 (..., D)."""
-    hidden = seen
+def policy_and_value(network: Any, observation: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the log-probabilities (..., 5) and the value (...) of observations (..., D)."""
+    hidden = observation
     for weights, bias in network[:-1]:
         hidden = jax.nn.relu(hidden @ weights + bias)
     weights, bias = network[-1]
     out = hidden @ weights + bias
-    allowed = seen[..., -6:-1] > 0
+    allowed = observation[..., -6:-1] > 0
     return jax.nn.log_softmax(jnp.where(allowed, out[..., :5], -1e9)), out[..., 5]
 
 
 def collect(
-    key: jax.Array, network: Any, states: Any, seen: jax.Array, pool: EnvParams, settings: Settings
+    key: jax.Array,
+    network: Any,
+    states: Any,
+    observation: jax.Array,
+    pool: EnvParams,
+    settings: Settings,
 ) -> tuple[Any, jax.Array, Batch, jax.Array]:
-    """Play on for some steps: new states and observations, a batch (T, B, K), the success rate."""
+    """Return the states and observations after T steps, a batch (T, B, K) and the success rate."""
 
     def step(carry: Any, key: jax.Array) -> tuple[Any, Any]:
-        states, seen = carry
+        states, observation = carry
         key_act, key_step = jax.random.split(key)
-        logits, value = policy_and_value(network, seen)
+        logits, value = policy_and_value(network, observation)
         action = jax.random.categorical(key_act, logits).astype(jnp.int8)
-        chosen = _of_action(logits, action)
+        log_probability = _of_action(logits, action)
         keys = jax.random.split(key_step, settings.environments)
-        following, states, reward, terminated, truncated, info = jax.vmap(
+        next_observation, states, reward, terminated, truncated, info = jax.vmap(
             ENVIRONMENT.step, (0, 0, 0, None)
         )(keys, states, action, pool)
         ends = terminated | truncated
-        record = (seen, action, chosen, value, reward, ends, info["solved"])
-        return (states, following), record
+        record = (observation, action, log_probability, value, reward, ends, info["solved"])
+        return (states, next_observation), record
 
-    (states, following), record = jax.lax.scan(
-        step, (states, seen), jax.random.split(key, settings.steps)
+    (states, next_observation), record = jax.lax.scan(
+        step, (states, observation), jax.random.split(key, settings.steps)
     )
-    was, action, chosen, value, reward, ends, solved = record
-    # The time limit is part of the task, and each agent sees the time that is left: so a truncated
-    # episode is worth nothing beyond its end. Without that in the observation, the value of
-    # info["final_observation"] would have to be added (Pardo et al. 2018).
-    goes_on = 1.0 - ends[..., None].astype(jnp.float32)
+    observations, action, log_probability, value, reward, ends, solved = record
+    # The time limit is part of the task and the observation contains the remaining time, so nothing
+    # is bootstrapped at a truncation. Without the time in the observation, the value of
+    # info["final_observation"] must be added (Pardo et al. 2018).
+    continues = 1.0 - ends[..., None].astype(jnp.float32)
 
     def backwards(carry: Any, moment: Any) -> tuple[Any, jax.Array]:
         advantage, later = carry
-        reward, value, goes_on = moment
-        surprise = reward + settings.discount * later * goes_on - value
-        advantage = surprise + settings.discount * settings.gae_lambda * goes_on * advantage
+        reward, value, continues = moment
+        td_error = reward + settings.discount * later * continues - value
+        advantage = td_error + settings.discount * settings.gae_lambda * continues * advantage
         return (advantage, value), advantage
 
-    last = policy_and_value(network, following)[1]
+    last = policy_and_value(network, next_observation)[1]
     _, advantage = jax.lax.scan(
-        backwards, (jnp.zeros_like(last), last), (reward, value, goes_on), reverse=True
+        backwards, (jnp.zeros_like(last), last), (reward, value, continues), reverse=True
     )
-    batch = Batch(was, action, chosen, advantage, advantage + value)
-    return states, following, batch, jnp.sum(solved) / jnp.maximum(jnp.sum(ends), 1)
+    batch = Batch(observations, action, log_probability, advantage, advantage + value)
+    return states, next_observation, batch, jnp.sum(solved) / jnp.maximum(jnp.sum(ends), 1)
 
 
 def loss(network: Any, batch: Batch, settings: Settings) -> jax.Array:
-    """PPO's clipped loss, float32 (), with the value's error and a bonus for entropy."""
-    logits, value = policy_and_value(network, batch.seen)
+    """Return PPO's clipped loss with value error and entropy bonus, float32 ()."""
+    logits, value = policy_and_value(network, batch.observation)
     ratio = jnp.exp(_of_action(logits, batch.action) - batch.log_probability)
     advantage = batch.advantage
     advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
@@ -194,11 +199,11 @@ def loss(network: Any, batch: Batch, settings: Settings) -> jax.Array:
 
 @partial(jax.jit, static_argnames="settings")
 def train(key: jax.Array, pool: EnvParams, settings: Settings) -> tuple[Any, jax.Array]:
-    """Train from scratch on a pool of boards: the network, and the success rate by update."""
+    """Train a new network on a pool of boards; return it and the success rate per update."""
     key, key_network, key_start = jax.random.split(key, 3)
     keys = jax.random.split(key_start, settings.environments)
-    seen, states = jax.vmap(ENVIRONMENT.reset, (0, None))(keys, pool)
-    network = initial_network(key_network, seen.shape[-1], settings.width)
+    observation, states = jax.vmap(ENVIRONMENT.reset, (0, None))(keys, pool)
+    network = initial_network(key_network, observation.shape[-1], settings.width)
     gradient_steps = settings.updates * settings.epochs * settings.minibatches
     schedule = optax.linear_schedule(settings.learning_rate, 0.0, gradient_steps)
     optimizer = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(schedule, eps=1e-5))
@@ -210,9 +215,11 @@ def train(key: jax.Array, pool: EnvParams, settings: Settings) -> tuple[Any, jax
         return (optax.apply_updates(network, change), moments), None
 
     def update(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
-        learner, states, seen = carry
+        learner, states, observation = carry
         key_play, key_order = jax.random.split(key)
-        states, seen, batch, success = collect(key_play, learner[0], states, seen, pool, settings)
+        states, observation, batch, success = collect(
+            key_play, learner[0], states, observation, pool, settings
+        )
         rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batch)
 
         def epoch(learner: Any, key: jax.Array) -> tuple[Any, None]:
@@ -222,9 +229,9 @@ def train(key: jax.Array, pool: EnvParams, settings: Settings) -> tuple[Any, jax
             return jax.lax.scan(gradient_step, learner, take())
 
         learner, _ = jax.lax.scan(epoch, learner, jax.random.split(key_order, settings.epochs))
-        return (learner, states, seen), success
+        return (learner, states, observation), success
 
-    start = ((network, optimizer.init(network)), states, seen)
+    start = ((network, optimizer.init(network)), states, observation)
     (learner, _, _), success = jax.lax.scan(update, start, jax.random.split(key, settings.updates))
     return learner[0], success
 
@@ -233,49 +240,49 @@ def train(key: jax.Array, pool: EnvParams, settings: Settings) -> tuple[Any, jax
 def evaluate(
     key: jax.Array, network: Any, boards: jaxlake.Instance, solutions: jaxlake.Solution
 ) -> jaxlake.Outcome:
-    """Let the network play boards (B, ...) once, actions drawn, and verify the plans it made."""
+    """Play boards (B, ...) once with sampled actions, and verify the plans."""
 
     def play(
         key: jax.Array, board: jaxlake.Instance, solution: jaxlake.Solution
     ) -> jaxlake.Outcome:
-        alone = env_params(board, max_steps=MAX_STEPS)  # a pool of one board
-        seen, state = ENVIRONMENT.reset(key, alone)
+        single_board = env_params(board, max_steps=MAX_STEPS)  # a pool of one board
+        observation, state = ENVIRONMENT.reset(key, single_board)
 
         def step(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
-            seen, state = carry
-            action = jax.random.categorical(key, policy_and_value(network, seen)[0]).astype(
+            observation, state = carry
+            action = jax.random.categorical(key, policy_and_value(network, observation)[0]).astype(
                 jnp.int8
             )
-            seen, state, *_ = ENVIRONMENT.step_env(key, state, action, alone)
-            return (seen, state), action
+            observation, state, *_ = ENVIRONMENT.step_env(key, state, action, single_board)
+            return (observation, state), action
 
         keys = jax.random.split(key, MAX_STEPS)
-        (_, state), plan = jax.lax.scan(step, (seen, state), keys)
+        (_, state), plan = jax.lax.scan(step, (observation, state), keys)
         return jaxlake.verify(board, plan, state.time, solution=solution)
 
     return jax.vmap(play)(jax.random.split(key, len(boards.size)), boards, solutions)
 
 
 def _of_action(values: jax.Array, action: jax.Array) -> jax.Array:
-    """Pick the values (...) of the actions (...) out of values (..., 5)."""
+    """Return the entries (...) of values (..., 5) at the actions (...)."""
     return jnp.take_along_axis(values, action[..., None].astype(jnp.int32), axis=-1)[..., 0]
 
 
 def boards_for(count: int, held_out: int) -> tuple[jaxlake.Generated, jaxlake.Generated]:
-    """Make distinct solvable 4x4 boards with two agents, a quarter of which need a wait."""
+    """Generate distinct solvable 4x4 boards with two agents; a quarter of them need a wait."""
     kinds = jaxlake.lake_params(size=4, hole_ratio=0.2, wait_ratio=0.25, num_agents=2)
-    made = jaxlake.generate(jax.random.key(0), kinds, count + held_out)
+    lakes = jaxlake.generate(jax.random.key(0), kinds, count + held_out)
     mixed = jax.random.permutation(jax.random.key(1), count + held_out)
 
-    def part(chosen: jax.Array) -> jaxlake.Generated:
-        return jax.tree.map(lambda leaf: leaf[chosen], made)
+    def part(rows: jax.Array) -> jaxlake.Generated:
+        return jax.tree.map(lambda leaf: leaf[rows], lakes)
 
     return part(mixed[:count]), part(mixed[count:])
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Train, print how many held-out boards are solved before and after, and what it took."""
-    args = parsed(arguments)
+    """Train, and print the valid rates on held-out boards before and after."""
+    args = parse_arguments(arguments)
     settings = Settings(updates=args.updates)
     watch = Stopwatch()
     train_on, test_on = jax.block_until_ready(boards_for(args.boards, args.held_out))
@@ -300,59 +307,61 @@ def main(arguments: list[str] | None = None) -> None:
     inputs = ENVIRONMENT.observation_space(pool).shape[-1]
     print_rates("untrained", initial_network(keys[0], inputs, settings.width), test_on)
     for seed in range(args.seeds):
-        one = jax.tree.map(itemgetter(seed), networks)
-        print_rates(f"seed {seed}", one, test_on)
+        network = jax.tree.map(itemgetter(seed), networks)
+        print_rates(f"seed {seed}", network, test_on)
 
 
 def print_rates(name: str, network: Any, boards: jaxlake.Generated) -> None:
-    """Print which shares of the boards a network solves."""
+    """Print a network's valid and optimal rates."""
     outcome = evaluate(jax.random.key(3), network, boards.instances, boards.solutions)
-    made, waits = boards.filled, boards.filled & boards.solutions.needs_wait
+    filled, waits = boards.filled, boards.filled & boards.solutions.needs_wait
     shares = [
         float(jnp.sum(flags & among) / jnp.maximum(jnp.sum(among), 1))
         for flags, among in (
-            (outcome.valid, made),
-            (outcome.optimal_sum_of_costs, made),
+            (outcome.valid, filled),
+            (outcome.optimal_sum_of_costs, filled),
             (outcome.valid, waits),
         )
     ]
     print(f"  {name:9s}  {shares[0]:6.1%}  {shares[1]:6.1%}  {shares[2]:6.1%}")
 
 
-def parsed(arguments: list[str] | None) -> argparse.Namespace:
-    """Read the options."""
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
+    """Parse the options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    for name, default, what in (
+    for name, default, description in (
         ("seeds", 1, "networks to train at once"),
         ("updates", Settings.updates, "updates of each"),
         ("boards", 32_768, "boards to train on"),
         ("held-out", 2_048, "boards to test on"),
     ):
-        told = f"{what} (default: {default:,})"
-        parser.add_argument(f"--{name}", metavar="N", type=positive, default=default, help=told)
+        help_text = f"{description} (default: {default:,})"
+        parser.add_argument(
+            f"--{name}", metavar="N", type=positive, default=default, help=help_text
+        )
     return parser.parse_args(arguments)
 
 
 def positive(text: str) -> int:
     """Read a whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"got {text!r}, a whole number of at least 1 is needed")
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
     return int(text)
 
 
 class Stopwatch:
-    """Says how long things took, on the clock and on all processors together."""
+    """Prints the wall time and the CPU time of each step."""
 
     def __init__(self) -> None:
         self.began = time.perf_counter(), time.process_time()
 
-    def lap(self, what: str) -> None:
+    def lap(self, label: str) -> None:
         """Print the seconds since the last lap."""
         now = time.perf_counter(), time.process_time()
         clock, processors = (b - a for a, b in zip(self.began, now, strict=True))
-        print(f"{clock:6.1f} s ({processors:6.1f} s of processors)  {what}", flush=True)
+        print(f"{clock:6.1f} s ({processors:6.1f} s of processors)  {label}", flush=True)
         self.began = now
 
 

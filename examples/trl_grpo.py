@@ -26,8 +26,8 @@ BASE_MODEL = Path(__file__).resolve().parents[1] / "training/base_model"
 def boards(count: int, size: int, args: argparse.Namespace) -> Dataset:
     """Generate distinct boards of two agents, each with its optimum and a prompt."""
     params = jaxlake.lake_params(size, hole_ratio=0.2, wait_ratio=0.25)
-    made = jaxlake.generate(jax.random.key(args.seed), params, count)
-    return to_hugging_face(made, prompt=args.prompt, chat=args.chat)
+    lakes = jaxlake.generate(jax.random.key(args.seed), params, count)
+    return to_hugging_face(lakes, prompt=args.prompt, chat=args.chat)
 
 
 def main(argv: list[str] | None = None) -> GRPOTrainer:

@@ -56,9 +56,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Keep one part, if asked; put the files that start vLLM first: they take long."""
     if part := config.getoption("--part"):
         number, parts = _part(part)
-        kept = set(sorted({item.path for item in items})[number - 1 :: parts])
-        config.hook.pytest_deselected(items=[item for item in items if item.path not in kept])
-        items[:] = [item for item in items if item.path in kept]
+        selected = set(sorted({item.path for item in items})[number - 1 :: parts])
+        config.hook.pytest_deselected(items=[item for item in items if item.path not in selected])
+        items[:] = [item for item in items if item.path in selected]
     long = {item.path for item in items if item.get_closest_marker("vllm")}
     items.sort(key=lambda item: item.path not in long)
 

@@ -37,8 +37,8 @@ def draw_held_out(recipe: Recipe, per_cell: int) -> HeldOut:
         max_size=max(lake.sizes),
         max_candidates=HELD_OUT_CANDIDATES * per_cell,
     )
-    drawn = [outcome.count - outcome.missing for outcome in outcomes]
-    kind_of_board = np.repeat(np.arange(len(kinds)), drawn)
+    board_counts = [outcome.count - outcome.missing for outcome in outcomes]
+    kind_of_board = np.repeat(np.arange(len(kinds)), board_counts)
     needs_wait = np.asarray(boards.solutions.needs_wait)
     cells = {
         f"{size}x{size}_hr{holes:g}_{'wait' if waits else 'go'}": np.flatnonzero(

@@ -92,7 +92,7 @@ def play_on(
         return engineers[-1]
 
     final = 100.0 * play(make, learners, domain).final
-    return final, [[*one.contexts, ""][len(one.texts)] for one in engineers]
+    return final, [[*engineer.contexts, ""][len(engineer.texts)] for engineer in engineers]
 
 
 def roll_out(
@@ -126,8 +126,8 @@ def roll_out(
             seed=run.seed("design_learning", stage, update),
             form=form,
         )
-        drawn = [completion for group in sampler.sample(request) for completion in group]
-        answers = [run.policy.decode(completion.token_ids) for completion in drawn]
+        designs = [completion for group in sampler.sample(request) for completion in group]
+        answers = [run.policy.decode(completion.token_ids) for completion in designs]
         branches = list(zip(rows, answers, strict=True))
         distinct = {branch: place for place, branch in enumerate(dict.fromkeys(branches))}
         final, after = play_on(
@@ -137,7 +137,7 @@ def roll_out(
         )
         places = [distinct[branch] for branch in branches]
         prompts += request.prompts
-        completions += drawn
+        completions += designs
         rewards.append(final[places].reshape(count, n))
         texts = [[*past, answer] for past, answer in zip(texts, answers[::n], strict=True)]
         contexts = [after[place] for place in places[::n]]
@@ -216,7 +216,7 @@ def _take_update(
         "reward": rewards.mean(),
         "spread": rewards.std(axis=1).mean(),
         "varied": has_reward_variance(rewards).mean(),
-        "nats": -np.concatenate([one.logprobs for one in completions]).mean(),
+        "nats": -np.concatenate([completion.logprobs for completion in completions]).mean(),
         "grad_norm": metrics["grad_norm"],
         "rehearsal_loss": metrics["rehearsal_loss"],
         "seconds": time.process_time() - began,

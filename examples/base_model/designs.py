@@ -38,25 +38,26 @@ class SwapPair(NamedTuple):
 
 def draw_examples(rng: np.random.Generator, settings: Designs) -> list[DesignExample]:
     """Draw `settings.count` different contexts with answers; contrasts follow what they change."""
-    seen: dict[str, DesignExample] = {}
-    while len(seen) < settings.count:
+    examples: dict[str, DesignExample] = {}
+    while len(examples) < settings.count:
         domain, readouts = _lake(rng, settings)
         for readout in readouts:
-            for one in (readout, make_contrasting_readout(rng, readout, readouts, domain)):
-                if one is not None:
-                    example = design_example(one, domain)
-                    seen.setdefault(example.context, example)
-    return list(seen.values())[: settings.count]
+            contrast = make_contrasting_readout(rng, readout, readouts, domain)
+            for candidate in (readout, contrast):
+                if candidate is not None:
+                    example = design_example(candidate, domain)
+                    examples.setdefault(example.context, example)
+    return list(examples.values())[: settings.count]
 
 
-def draw_swaps(rng: np.random.Generator, settings: Designs, each: int) -> list[SwapPair]:
-    """Draw `each` pairs of contexts per fact in which the swap changes the rule's answer."""
+def draw_swaps(rng: np.random.Generator, settings: Designs, per_fact: int) -> list[SwapPair]:
+    """Draw `per_fact` pairs of contexts per fact in which the swap changes the rule's answer."""
     pairs: dict[Fact, list[SwapPair]] = {fact: [] for fact in FACTS}
-    while any(len(found) < each for found in pairs.values()):
+    while any(len(swaps) < per_fact for swaps in pairs.values()):
         for fact, pair in _swaps(rng, settings):
-            if len(pairs[fact]) < each:
+            if len(pairs[fact]) < per_fact:
                 pairs[fact].append(pair)
-    return [pair for found in pairs.values() for pair in found]
+    return [pair for swaps in pairs.values() for pair in swaps]
 
 
 def _swaps(rng: np.random.Generator, settings: Designs) -> Iterator[tuple[Fact, SwapPair]]:
@@ -71,8 +72,8 @@ def _swaps(rng: np.random.Generator, settings: Designs) -> Iterator[tuple[Fact, 
 
 def _lake(rng: np.random.Generator, settings: Designs) -> tuple[Domain, list[Readout]]:
     """Draw a lake with random bounds, and stages of simulated runs on it."""
-    least, most = settings.groups
-    groups = int(rng.integers(least, most + 1))
+    least, largest = settings.groups
+    groups = int(rng.integers(least, largest + 1))
     sizes = sorted(rng.choice(settings.sizes, groups, replace=False).tolist())
     bounds = Bounds(
         sizes=tuple(sizes),

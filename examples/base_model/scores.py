@@ -32,9 +32,9 @@ class ReadingTest:
         self._facts = [pair.fact for pair in pairs]
         sides = [[pair.plain for pair in pairs], [pair.swapped for pair in pairs]]
         encoded = [
-            (policy.encode_prompt(one.context), policy.encode_answer(one.answer))
+            (policy.encode_prompt(example.context), policy.encode_answer(example.answer))
             for side in sides
-            for one in side
+            for example in side
         ]
         prompts, answers = zip(*encoded, strict=True)
         self._sequences = pad_sequences(prompts, answers, bucket=LENGTH_STEP, pad_id=policy.pad_id)
@@ -49,19 +49,19 @@ class ReadingTest:
 
         An edit flips if it changes where the rule's changes with the swapped fact.
         """
-        written = self._written(params)
+        tokens = self._written(params)
         truth = np.asarray(self._sequences.input_ids)
-        right = (written == truth)[self._edits].mean()
+        right = (tokens == truth)[self._edits].mean()
         count = len(self._facts)
         changes: dict[str, list[np.ndarray]] = defaultdict(list)
         for row, fact in enumerate(self._facts):
             plain, swapped = self._edits[row], self._edits[row + count]
             turned = truth[row][plain] != truth[row + count][swapped]
-            before, after = written[row][plain], written[row + count][swapped]
+            before, after = tokens[row][plain], tokens[row + count][swapped]
             both = np.isin(before, self._signs) & np.isin(after, self._signs)
             moved = both & (before != after)
             changes[fact].append(moved[turned])
-        flips = {fact: float(np.concatenate(found).mean()) for fact, found in changes.items()}
+        flips = {fact: float(np.concatenate(shares).mean()) for fact, shares in changes.items()}
         return float(right), flips
 
     def _written(self, params: Any) -> np.ndarray:
@@ -73,5 +73,5 @@ class ReadingTest:
 def _most_probable(params: Any, sequences: Sequences, graphdef: nnx.GraphDef) -> jax.Array:
     model: Decoder = nnx.merge(graphdef, params)
     hidden = model(sequences.input_ids, sequences.positions, sequences.mask)
-    chosen = jnp.argmax(model.logits(hidden[:, :-1]), axis=-1)
-    return jnp.pad(chosen, ((0, 0), (1, 0))).astype(jnp.int32)
+    tokens = jnp.argmax(model.logits(hidden[:, :-1]), axis=-1)
+    return jnp.pad(tokens, ((0, 0), (1, 0))).astype(jnp.int32)

@@ -89,7 +89,7 @@ def _take_steps(
     """
     recipe, settings = run.recipe, run.recipe.optimization
     progress = checkpoints.progress()
-    done = progress.step if progress else 0
+    step_count = progress.step if progress else 0
     state = initial_state(params, _optimizer(settings))
     if progress:
         state = checkpoints.restore(state)
@@ -97,30 +97,30 @@ def _take_steps(
     step = _compiled_step(run.policy, settings)
     recent: list[Any] = []
     mastered = False
-    with track("training", settings.most_steps, start=done, unit="steps") as advance:
-        while done < settings.most_steps and not mastered:
-            if done == stop_after:
+    with track("training", settings.most_steps, start=step_count, unit="steps") as advance:
+        while step_count < settings.most_steps and not mastered:
+            if step_count == stop_after:
                 return None
-            done += 1
-            rng = np.random.default_rng(run.seed(10, done))
-            share = _design_share(recipe.designs, settings, done)
+            step_count += 1
+            rng = np.random.default_rng(run.seed(10, step_count))
+            share = _design_share(recipe.designs, settings, step_count)
             state, metrics = step(state, run.pool.draw(rng, settings.batch_size, share))
             recent.append(metrics)
-            last = done == settings.most_steps
-            saves = last or done % settings.checkpoint_every == 0
-            if saves or done % LOG_EVERY == 0:
-                line = _metrics(done, recent, _schedule(settings))
+            last = step_count == settings.most_steps
+            saves = last or step_count % settings.checkpoint_every == 0
+            if saves or step_count % LOG_EVERY == 0:
+                line = _metrics(step_count, recent, _schedule(settings))
                 recent.clear()
                 _append(run.path / "metrics.jsonl", line)
                 losses = f"plans {line['plan_loss']:.3f}  designs {line['design_loss']:.3f} nats"
-                advance(done, losses)
-            if done % settings.evaluate_every == 0 or last:
-                validate = last or done % recipe.goal.validate_every == 0
-                evaluation = _evaluate(run, state.params, done, validate=validate)
+                advance(step_count, losses)
+            if step_count % settings.evaluate_every == 0 or last:
+                validate = last or step_count % recipe.goal.validate_every == 0
+                evaluation = _evaluate(run, state.params, step_count, validate=validate)
                 mastered = validate and not shortfalls(evaluation, recipe.goal)
             if saves or mastered:
-                checkpoints.save(state, RunProgress("pretrain", 0, done, done))
-    return state.params, done
+                checkpoints.save(state, RunProgress("pretrain", 0, step_count, step_count))
+    return state.params, step_count
 
 
 def _append(file: Path, record: dict[str, Any]) -> None:
@@ -227,7 +227,7 @@ def _compiled_step(policy: Policy, settings: Optimization) -> Any:
 
 def _metrics(step: int, recent: Sequence[Any], schedule: optax.Schedule) -> dict[str, Any]:
     """Return the mean losses, nats per token, since the last line."""
-    total = {name: sum(float(one[name]) for one in recent) for name in recent[0]}
+    total = {name: sum(float(metrics[name]) for metrics in recent) for name in recent[0]}
     return {
         "step": step,
         "plan_loss": six_digits(total["plan_nats"] / max(total["plan_tokens"], 1e-9)),

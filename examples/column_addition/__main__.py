@@ -85,8 +85,8 @@ class Experiment:
 
     def warm_start(self) -> Trainee:
         """Return a trainee that has learned from a few one-digit sums with answers."""
-        shown = draw_sums(WARM_START, 30, self.seed_for(_WARM), self.held_out())
-        return imitate(UNTRAINED, shown, passes=3, learning_rate=0.1)
+        sums = draw_sums(WARM_START, 30, self.seed_for(_WARM), self.held_out())
+        return imitate(UNTRAINED, sums, passes=3, learning_rate=0.1)
 
 
 @dataclass(frozen=True)

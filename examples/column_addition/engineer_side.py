@@ -55,7 +55,7 @@ def addition_domain(
     space: AdditionSpace, instances: int, held_out: Collection[Sum] = frozenset()
 ) -> Domain:
     """Return the domain for stages of `instances` distinct sums without the held-out ones."""
-    held = Counter(one.kind for one in held_out)
+    held_counts = Counter(problem.kind for problem in held_out)
 
     def nearest(group: str, knobs: Knobs) -> Knobs:
         """The nearest carry_ratio, the lower one of two, for which enough sums exist."""
@@ -63,12 +63,12 @@ def addition_domain(
         exact = knobs["data_ratio"] * instances
         counts = math.floor(exact + 1e-9), math.ceil(exact - 1e-9)
         kinds = [(int(group), carries) for carries in (False, True)]
-        room = [count_sums(*kind) - held[kind] for kind in kinds]
-        asked = knobs["carry_ratio"]
+        room = [count_sums(*kind) - held_counts[kind] for kind in kinds]
+        requested = knobs["carry_ratio"]
         grid = [space.from_units(n) for n in range(space.to_units(space.max_carry_ratio) + 1)]
-        for ratio in [asked, *sorted(grid, key=lambda x: (round(abs(x - asked), 9), x))]:
-            wanted = [split_quota(count, ratio) for count in counts]
-            if all(n <= most for quota in wanted for n, most in zip(quota, room, strict=True)):
+        for ratio in [requested, *sorted(grid, key=lambda x: (round(abs(x - requested), 9), x))]:
+            quotas = [split_quota(count, ratio) for count in counts]
+            if all(n <= limit for quota in quotas for n, limit in zip(quota, room, strict=True)):
                 return {**knobs, "carry_ratio": ratio}
         raise InfeasibleError(
             f"{space.group_label} {group}: data_ratio {knobs['data_ratio']:g} asks for"
@@ -100,17 +100,21 @@ def addition_evidence(
 ) -> StageEvidence:
     """Check the answers to a validation set and return the evidence; stage 0: the warm start."""
     carries = defaultdict(list)
-    for one in trained_on:
-        carries[str(one.digits)].append(one.carries)
+    for problem in trained_on:
+        carries[str(problem.digits)].append(problem.carries)
     failures = defaultdict(lambda: defaultdict(list))  # by group and by whether sums carry
     cases = defaultdict(list)
-    for one, text in zip(instances, answers, strict=True):
-        failure, column = check_answer(one, text)
-        group = str(one.digits)
-        failures[group]["carry" if one.carries else "no carry"].append(failure)
+    for problem, text in zip(instances, answers, strict=True):
+        failure, column = check_answer(problem, text)
+        group = str(problem.digits)
+        failures[group]["carry" if problem.carries else "no carry"].append(failure)
         if failure is not None:
             case = FailedCase(
-                group=group, failure=failure, time=column, instance=(one.question,), completion=text
+                group=group,
+                failure=failure,
+                time=column,
+                instance=(problem.question,),
+                completion=text,
             )
             cases[group, failure].append(case)
     most_frequent = sorted(cases.values(), key=len, reverse=True)[:4]
@@ -118,7 +122,7 @@ def addition_evidence(
         stage=stage,
         validation={
             group: GroupEvidence(
-                **dict(_tally([one for level in levels.values() for one in level])),
+                **dict(_tally([problem for level in levels.values() for problem in level])),
                 slices={"carries": {name: _tally(level) for name, level in levels.items()}},
             )
             for group, levels in sorted(failures.items())
@@ -132,5 +136,5 @@ def addition_evidence(
 
 
 def _tally(failures: Sequence[str | None]) -> Tally:
-    wrong = Counter(one for one in failures if one)
+    wrong = Counter(failure for failure in failures if failure)
     return Tally(count=len(failures), valid=len(failures) - wrong.total(), failures=wrong)

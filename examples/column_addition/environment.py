@@ -108,18 +108,18 @@ def draw_sums(
     except held-out ones.
     """
     rng = random.Random(seed)
-    drawn: list[Sum] = []
+    sums: list[Sum] = []
     for (digits, carries), quota in quotas(configuration, count).items():
-        taken = {one for one in held_out if one.kind == (digits, carries)}
-        wanted = min(len(taken) + quota, count_sums(digits, carries))
+        excluded = {problem for problem in held_out if problem.kind == (digits, carries)}
+        target = min(len(excluded) + quota, count_sums(digits, carries))
         least = 10 ** (digits - 1) if digits > 1 else 0
-        while len(taken) < wanted:
-            one = Sum(*(rng.randrange(least, 10**digits) for _ in range(2)))
-            if one.carries == carries and one not in taken:
-                taken.add(one)
-                drawn.append(one)
-    rng.shuffle(drawn)
-    return tuple(drawn)
+        while len(excluded) < target:
+            problem = Sum(*(rng.randrange(least, 10**digits) for _ in range(2)))
+            if problem.carries == carries and problem not in excluded:
+                excluded.add(problem)
+                sums.append(problem)
+    rng.shuffle(sums)
+    return tuple(sums)
 
 
 def quotas(configuration: Configuration, count: int) -> dict[tuple[int, bool], int]:
@@ -164,12 +164,12 @@ def check_answer(instance: Sum, text: str) -> tuple[str | None, int | None]:
     number = text.strip()
     if not (number.isascii() and number.isdecimal()):
         return "parse_error", None
-    for column, (due, given) in enumerate(zip_longest(str(instance.total)[::-1], number[::-1])):
-        if due == given:
+    for column, (due, digit) in enumerate(zip_longest(str(instance.total)[::-1], number[::-1])):
+        if due == digit:
             continue
-        if due is None or given is None:
+        if due is None or digit is None:
             return "wrong_length", column
         # The operands' digits alone differ from the digit due only where a carry comes in.
-        missed = int(given) == instance.digit_sum(column) % 10
+        missed = int(digit) == instance.digit_sum(column) % 10
         return "carry_missed" if missed else "wrong_digit", column
     return None, None

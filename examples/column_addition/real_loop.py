@@ -66,7 +66,7 @@ class ColumnAddition(UserEnvironment[Sum]):
 
     def statistics(self, instances: Sequence[Sum]) -> dict[str, float]:
         """Return the share of sums that carry."""
-        return {"carry": sum(one.carries for one in instances) / len(instances)}
+        return {"carry": sum(problem.carries for problem in instances) / len(instances)}
 
     def lines(self, instance: Sum) -> tuple[str, ...]:
         """Write the question as people do."""

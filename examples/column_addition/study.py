@@ -56,20 +56,20 @@ def run_settings() -> Results:
             code.update(file.read_bytes())
     experiment = asdict(Experiment())
     del experiment["seed"]
-    constants = {name: one.values() for name, one in CONSTANTS.items()}
-    found = {"experiment": experiment, "constants": constants, "code": code.hexdigest()}
-    return dict(json.loads(json.dumps(found)))
+    constants = {name: configuration.values() for name, configuration in CONSTANTS.items()}
+    settings = {"experiment": experiment, "constants": constants, "code": code.hexdigest()}
+    return dict(json.loads(json.dumps(settings)))
 
 
-def misfit(known: Results) -> str | None:
+def misfit(results: Results) -> str | None:
     """Return why runs can't be added to these results, or None if they can."""
-    if known.get("schema") != SCHEMA:
-        return f"schema: got {known.get('schema')!r}, allowed is {SCHEMA}"
-    own = known["settings"]
+    if results.get("schema") != SCHEMA:
+        return f"schema must be {SCHEMA}, got {results.get('schema')!r}"
+    own = results["settings"]
     differing = [key for key, value in run_settings().items() if own.get(key) != value]
     if not differing:
         return None
-    return f"settings: its runs were made with other {', '.join(differing)}"
+    return f"settings: its runs have other {', '.join(differing)}"
 
 
 def engineer_of(arm: str, experiment: Experiment) -> Engineer:
@@ -86,7 +86,8 @@ def run_arm(arm: str, seed: int) -> Results:
     *_, last = outcomes = list(run_stages(experiment, engineer_of(arm, experiment)))
     held_out = experiment.held_out()
     valid = [
-        check_answer(one, text)[0] is None for one, text in zip(held_out, last.answers, strict=True)
+        check_answer(problem, text)[0] is None
+        for problem, text in zip(held_out, last.answers, strict=True)
     ]
     return {
         "valid": "".join(map(str, map(int, valid))),
@@ -97,15 +98,15 @@ def run_arm(arm: str, seed: int) -> Results:
 
 
 def run_study(
-    arms: Sequence[str], seeds: Sequence[int], known: Results, path: Path
+    arms: Sequence[str], seeds: Sequence[int], results: Results, path: Path
 ) -> Iterator[str]:
     """Run the missing arms seed by seed, save the results after each, and yield messages."""
     for seed in seeds:
-        missing = [arm for arm in arms if str(seed) not in known["runs"].setdefault(arm, {})]
+        missing = [arm for arm in arms if str(seed) not in results["runs"].setdefault(arm, {})]
         for arm in missing:
-            known["runs"][arm][str(seed)] = run_arm(arm, seed)
+            results["runs"][arm][str(seed)] = run_arm(arm, seed)
         if missing:
-            write_bytes_atomic(path, gzip.compress(json.dumps(known).encode(), mtime=0))
+            write_bytes_atomic(path, gzip.compress(json.dumps(results).encode(), mtime=0))
             yield f"seed {seed}: {len(missing)} runs"
 
 
@@ -117,8 +118,8 @@ def rates(runs: Mapping[str, Results], seeds: Sequence[str]) -> np.ndarray:
 def interval(differences: np.ndarray) -> tuple[float, float, float]:
     """Return the mean over seeds and its 95% percentile interval by a bootstrap of the seeds."""
     rng = np.random.default_rng(0)
-    drawn = rng.integers(len(differences), size=(RESAMPLES, len(differences)))
-    low, high = np.quantile(differences[drawn].mean(axis=1), [0.025, 0.975])
+    samples = rng.integers(len(differences), size=(RESAMPLES, len(differences)))
+    low, high = np.quantile(differences[samples].mean(axis=1), [0.025, 0.975])
     return float(differences.mean()), float(low), float(high)
 
 
@@ -136,13 +137,13 @@ def report(results: Results) -> str:
     for arm in sorted(by_arm, key=lambda arm: -by_arm[arm].mean()):
         lines.append(f"{arm:<32}{by_arm[arm].mean():>7.1f}" + _line(by_arm[arm], baseline))
     constants = [arm for arm in by_arm if arm in CONSTANTS]
-    named = {
+    extremes = {
         "best constant": max(constants, key=lambda arm: by_arm[arm].mean(), default=""),
         "worst constant": min(constants, key=lambda arm: by_arm[arm].mean(), default=""),
     }
     lines += ["", "contrasts"]
     for pair in CONTRASTS:
-        ours, theirs = (named.get(name, name) for name in pair)
+        ours, theirs = (extremes.get(name, name) for name in pair)
         if ours in by_arm and theirs in by_arm:
             name = f"{ours} - {theirs}"
             lines.append(f"{name:<39}" + _line(by_arm[ours], by_arm[theirs]))
@@ -166,21 +167,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     arms = options.arms.split(",") if options.arms else list(ARMS)
     if unknown := [arm for arm in arms if arm not in ARMS]:
-        parser.error(f"--arms: got {', '.join(unknown)}, allowed are {', '.join(ARMS)}")
+        parser.error(f"--arms must be among {', '.join(ARMS)}, got {', '.join(unknown)}")
     if options.seeds < 2:
-        parser.error(f"--seeds: got {options.seeds}, at least 2 are needed")
-    known: Results = {"schema": SCHEMA, "python": platform.python_version(), "runs": {}}
-    known["settings"] = run_settings()
+        parser.error(f"--seeds must be at least 2, got {options.seeds}")
+    results: Results = {"schema": SCHEMA, "python": platform.python_version(), "runs": {}}
+    results["settings"] = run_settings()
     if options.json.exists():
-        known = json.loads(gzip.decompress(options.json.read_bytes()))
+        results = json.loads(gzip.decompress(options.json.read_bytes()))
     if not options.report:
         seeds = map(str, range(options.seeds))
-        complete = all(seed in known["runs"].get(arm, {}) for seed in seeds for arm in arms)
-        if not complete and (problem := misfit(known)):
+        complete = all(seed in results["runs"].get(arm, {}) for seed in seeds for arm in arms)
+        if not complete and (problem := misfit(results)):
             parser.error(f"--json: {options.json}: {problem}; give another file, or use --report")
-        for line in run_study(arms, range(options.seeds), known, options.json):
+        for line in run_study(arms, range(options.seeds), results, options.json):
             print(line, file=sys.stderr, flush=True)
-    print(report(known))
+    print(report(results))
     return 0
 
 

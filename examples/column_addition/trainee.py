@@ -44,8 +44,8 @@ class Trainee:
         self, columns: np.ndarray, actions: np.ndarray, weight: np.ndarray
     ) -> "Trainee":
         """Step along the gradient of sum(weight (n,) * log-probability of the answers)."""
-        chosen = np.eye(END + 1)[actions] - self.probabilities(columns)
-        slope = (written(actions) * weight[:, None])[..., None] * chosen
+        residual = np.eye(END + 1)[actions] - self.probabilities(columns)
+        slope = (written(actions) * weight[:, None])[..., None] * residual
         plain, carried = self.plain.copy(), self.carried.copy()
         np.add.at(plain, columns[..., 0], slope)
         np.add.at(carried, (columns[..., 0], columns[..., 1]), slope)
@@ -58,13 +58,15 @@ UNTRAINED = Trainee(np.zeros((_ABOVE + 1, END + 1)), np.zeros((_ABOVE + 1, 2, EN
 
 def columns_of(sums: Sequence[Sum]) -> np.ndarray:
     """What each column of each sum shows, lowest first: (n, L, 2) int, digits' sum and carry."""
-    width = max(one.digits for one in sums) + 2  # one more for the highest carry and for the end
-    shown = (
-        (one.digit_sum(place) if place < one.digits else _ABOVE, one.carry_into(place))
-        for one in sums
+    width = (
+        max(problem.digits for problem in sums) + 2
+    )  # one more for the highest carry and for the end
+    columns = (
+        (problem.digit_sum(place) if place < problem.digits else _ABOVE, problem.carry_into(place))
+        for problem in sums
         for place in range(width)
     )
-    return np.array(list(shown)).reshape(len(sums), width, 2)
+    return np.array(list(columns)).reshape(len(sums), width, 2)
 
 
 def written(actions: np.ndarray) -> np.ndarray:
@@ -83,8 +85,10 @@ def imitate(trainee: Trainee, sums: Sequence[Sum], passes: int, learning_rate: f
     """Learn the right answers; each pass over them is one gradient step."""
     columns = columns_of(sums)
     actions = np.full(columns.shape[:2], END)
-    for row, one in enumerate(sums):
-        actions[row, : len(str(one.total))] = [int(digit) for digit in reversed(str(one.total))]
+    for row, problem in enumerate(sums):
+        actions[row, : len(str(problem.total))] = [
+            int(digit) for digit in reversed(str(problem.total))
+        ]
     for _ in range(passes):
         trainee = trainee.gradient_step(columns, actions, np.full(len(sums), learning_rate))
     return trainee
@@ -106,12 +110,12 @@ def reinforce(
     deviation, as in GRPO. Every answer is used once, so that nothing is ever clipped.
     """
     rng = np.random.default_rng(seed)
-    columns, digits = columns_of(sums), np.array([one.digits for one in sums])
-    drawn = rng.integers(len(sums), size=(updates, prompts))
+    columns, digits = columns_of(sums), np.array([problem.digits for problem in sums])
+    rows_by_update = rng.integers(len(sums), size=(updates, prompts))
     rewards = np.zeros((updates, prompts, answers))
     entropies, lengths = np.zeros((2, updates))
     for update in range(updates):
-        rows = np.repeat(drawn[update], answers)
+        rows = np.repeat(rows_by_update[update], answers)
         actions = trainee.draw(columns[rows], rng)
         pairs = zip(rows, texts_of(actions), strict=True)
         valid = [check_answer(sums[row], text) == (None, None) for row, text in pairs]
@@ -126,7 +130,7 @@ def reinforce(
     rates = rewards.mean(axis=2)
     return trainee, TrainingEvidence(
         updates=updates,
-        instances=len(np.unique(drawn)),
+        instances=len(np.unique(rows_by_update)),
         reward_first=rates[0].mean(),
         reward_last=rates[-1].mean(),
         groups_without_variance=np.isin(rates, (0.0, 1.0)).mean(),
@@ -134,7 +138,7 @@ def reinforce(
         entropy=entropies.mean(),
         completion_length=lengths.mean(),
         learnability={
-            str(group): (rates * (1 - rates))[digits[drawn] == group].mean()
-            for group in np.unique(digits[drawn])
+            str(group): (rates * (1 - rates))[digits[rows_by_update] == group].mean()
+            for group in np.unique(digits[rows_by_update])
         },
     )

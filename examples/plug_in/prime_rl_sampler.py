@@ -29,7 +29,7 @@ class EngineerSampler(TaskSampler):
     def __init__(self, tasks: Sequence[Any], engineer: Engineer, stage: int = 64) -> None:
         self.tasks, self.stage = list(tasks), stage
         data = [task.data for task in self.tasks]
-        self.pool = Pool([one.group for one in data], [one.difficulty for one in data])
+        self.pool = Pool([row.group for row in data], [row.difficulty for row in data])
         domain = knob_domain(self.pool.groups, {"difficulty": "quantile of the task's difficulty"})
         self.designer = Designer(domain, engineer)
         self.draws, self.seen = 0, 0
@@ -43,7 +43,9 @@ class EngineerSampler(TaskSampler):
     def observe(self, group: list[Any]) -> None:
         """Count the answers to one task; more than half of the full reward is a valid one."""
         traces = [trace for episode in group for trace in episode.traces]
-        rewards = [one.reward for one in traces if not one.has_error and one.agent.trainable]
+        rewards = [
+            trace.reward for trace in traces if not trace.has_error and trace.agent.trainable
+        ]
         name = group[0].task.data.group
         valid, count = self.counts.get(name, (0, 0))
         self.counts[name] = valid + sum(reward > 0.5 for reward in rewards), count + len(rewards)
@@ -76,7 +78,7 @@ def main(updates: int = 512) -> Learner:
         for group in ("grids", "words")
         for _ in range(200)
     ]
-    tasks = [SimpleNamespace(data=one) for one in data]
+    tasks = [SimpleNamespace(data=row) for row in data]
     sampler, learner = EngineerSampler(tasks, LearnabilityEngineer()), Learner(("grids", "words"))
     for update in range(1, updates + 1):
         task = next(sampler)

@@ -25,10 +25,10 @@ def configure(experiment: CurriculumExperiment, configuration: KnobValues) -> No
         for attribute in curriculum.attributes.values():
             highest = len(attribute.levels) - 1
             curriculum.set_attr_level(attribute.name, round(knobs["difficulty"] * highest))
-        kept = {
+        constants = {
             field: getattr(composite.datasets[name].config, field) for field in ("seed", "size")
         }
-        config = curriculum.generate_configuration(kept, experiment.context)
+        config = curriculum.generate_configuration(constants, experiment.context)
         composite.update_dataset_config(name, vars(config))
         composite.update_dataset_weight(name, knobs["data_ratio"])
 

@@ -91,11 +91,11 @@ def main(batches: int = 64, size: int = 16) -> Learner:
     dataset = EngineerDataset(rows, config=SimpleNamespace(train_files=rows))
     learner = Learner(("algebra", "geometry"), speed=0.02)
     for number in range(1, batches + 1):
-        drawn = [dataset[item] for item in range(size)]
+        batch = [dataset[item] for item in range(size)]
         scores = [
-            learner.answers(row["data_source"], row["extra_info"]["difficulty"], 1) for row in drawn
+            learner.answers(row["data_source"], row["extra_info"]["difficulty"], 1) for row in batch
         ]
-        sources = np.array([row["data_source"] for row in drawn])
+        sources = np.array([row["data_source"] for row in batch])
         dataset.on_batch_end(
             SimpleNamespace(
                 batch={"token_level_scores": np.array(scores, float)},

@@ -41,8 +41,8 @@ class LakeTask(vf.Task[LakeData]):
     @vf.metric
     async def verdict(self, trace: vf.Trace) -> dict[str, float]:
         """Say whether the reply is a plan, a valid one, and an optimal one."""
-        found = await self._score(trace.last_reply)
-        return {name: float(getattr(found, name)) for name in ("parsed", "valid", "optimal")}
+        verdict = await self._score(trace.last_reply)
+        return {name: float(getattr(verdict, name)) for name in ("parsed", "valid", "optimal")}
 
     async def validate(self, runtime: vf.Runtime) -> bool:
         """Check that the solver's plan is optimal, for `vf-validate`."""
@@ -66,15 +66,15 @@ class LakeTaskset(vf.Taskset[LakeTask, LakeConfig]):
 
     def load(self) -> list[LakeTask]:
         """Generate the boards."""
-        chosen = self.config
+        config = self.config
         params = jaxlake.lake_params(
-            chosen.size, chosen.hole_ratio, chosen.wait_ratio, num_agents=chosen.agents
+            config.size, config.hole_ratio, config.wait_ratio, num_agents=config.agents
         )
-        made = jax.device_get(jaxlake.generate(jax.random.key(chosen.seed), params, chosen.count))
-        return [self._task(made, row) for row in range(chosen.count) if made.filled[row]]
+        lakes = jax.device_get(jaxlake.generate(jax.random.key(config.seed), params, config.count))
+        return [self._task(lakes, row) for row in range(config.count) if lakes.filled[row]]
 
-    def _task(self, made: jaxlake.Generated, row: int) -> LakeTask:
-        board, solution = jax.tree.map(lambda leaf: leaf[row], (made.instances, made.solutions))
+    def _task(self, lakes: jaxlake.Generated, row: int) -> LakeTask:
+        board, solution = jax.tree.map(lambda leaf: leaf[row], (lakes.instances, lakes.solutions))
         data = LakeData(
             prompt=render(board, self.config.prompt),
             grid=jaxlake.format_grid(board),

@@ -68,9 +68,9 @@ def test_interrupted_study_equals_an_uninterrupted_one(finished, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda known: known.update(schema=1), "schema: got 1, allowed is 2"),
-        (lambda known: known["settings"].update(code="0"), "made with other code"),
-        (lambda known: known["settings"].update(experiment={}), "made with other experiment"),
+        (lambda known: known.update(schema=1), "schema must be 2, got 1"),
+        (lambda known: known["settings"].update(code="0"), "its runs have other code"),
+        (lambda known: known["settings"].update(experiment={}), "its runs have other experiment"),
     ],
 )
 def test_study_refuses_runs_of_other_settings(change, message, finished, tmp_path, capsys):
