@@ -153,8 +153,8 @@ def _read_run(world: int, run: Mapping[str, Any], boards: Sequence[Mapping[str, 
         good, count = cells.get(key, (0, 0))
         cells[key] = (good + solved, count + 1)
     configurations = [
-        configuration_arrays(BOUNDS, LakeConfiguration.model_validate({"sizes": one}))
-        for one in run["configurations"]
+        configuration_arrays(BOUNDS, LakeConfiguration.model_validate({"sizes": sizes}))
+        for sizes in run["configurations"]
     ]
     return Run(
         world,
@@ -259,7 +259,7 @@ def _noise(runs: Sequence[Run]) -> tuple[float, float]:
     """
     alike: dict[bytes, list[np.ndarray]] = {}
     for run in runs:
-        key = b"".join(one.tobytes() for one in (run.rates[0], run.shares[0], run.levels[0]))
+        key = b"".join(array.tobytes() for array in (run.rates[0], run.shares[0], run.levels[0]))
         alike.setdefault(key, []).append(logit(run.rates[1]))
     different = [np.unique(np.round(group, 9), axis=0) for group in alike.values()]
     common = own = 0.0
@@ -290,11 +290,14 @@ def validity(runs: Sequence[Run], fit: Fit) -> list[Point]:
     points = []
     for number, world in enumerate(WORLDS):
         own = [run for run in runs if run.world == number]
-        other = fit_learner([run for run in runs if run.world != number])
+        held_out_fit = fit_learner([run for run in runs if run.world != number])
         arms = {arm: [run for run in own if run.arm == arm] for arm in dict.fromkeys(_arms(world))}
         for arm, real in arms.items():
             if real:
-                rates = (_simulated_rate(one, world, arm, own[0]) for one in (fit, other))
+                rates = (
+                    _simulated_rate(candidate, world, arm, own[0])
+                    for candidate in (fit, held_out_fit)
+                )
                 final = float(np.mean([run.rates[-1].mean() for run in real]))
                 points.append(Point(world.name, arm, len(real), final, *rates))
     return points

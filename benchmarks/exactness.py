@@ -100,9 +100,9 @@ def solve_each(grids: Sequence[list[str]], slots: Sequence[int]) -> list[oracles
     answers: dict[int, oracles.SolverAnswer] = {}
     for number in sorted(set(slots)):
         width = CHUNK if number == max(AGENTS) else IN_OWN_SLOTS
-        chosen = [i for i, wanted in enumerate(slots) if wanted == number]
-        for first in range(0, len(chosen), width):
-            part = chosen[first : first + width]
+        rows = [i for i, slot_count in enumerate(slots) if slot_count == number]
+        for first in range(0, len(rows), width):
+            part = rows[first : first + width]
             answers |= zip(part, solve([grids[i] for i in part], number, width), strict=True)
     return [answers[i] for i in range(len(grids))]
 
@@ -147,17 +147,17 @@ def compare_chunk(
     seed: int, start: int, stop: int, kinds: Sequence[BoardKind], pool: ProcessPoolExecutor
 ) -> Json:
     """Compare the boards `start` to `stop` - 1; return counts by stratum and all disputes."""
-    chosen = [kinds[index % len(kinds)] for index in range(start, stop)]
-    grids = [board(seed, start + n, kind) for n, kind in enumerate(chosen)]
+    chunk_kinds = [kinds[index % len(kinds)] for index in range(start, stop)]
+    grids = [board(seed, start + n, kind) for n, kind in enumerate(chunk_kinds)]
     truths = pool.map(judge, grids, chunksize=8)
     slots = [slots_of(index, kinds) for index in range(start, stop)]
     answers = solve_each(grids, slots)
     counts: dict[str, Counter[str]] = {}
     disputes = []
     for n, (grid, answer, truth) in enumerate(zip(grids, answers, truths, strict=True)):
-        row = counts.setdefault(chosen[n].name, Counter())
+        row = counts.setdefault(chunk_kinds[n].name, Counter())
         row["boards"] += 1
-        row["in_own_slots"] += slots[n] == chosen[n].agents
+        row["in_own_slots"] += slots[n] == chunk_kinds[n].agents
         row[answer.status.lower()] += 1
         dispute: Json = {"board": start + n, "grid": grid}
         if isinstance(truth, str):

@@ -98,12 +98,12 @@ def _measure_here(name: str) -> dict[str, float]:
 
 def _measure_command_line() -> dict[str, float]:
     """Run `jaxlake solve` on one board twice, the first time with an empty cache."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     with tempfile.TemporaryDirectory() as folder:
         boards = Path(folder) / "boards.jsonl"
         boards.write_text(json.dumps(_BOARD), encoding="utf-8")
         command = [sys.executable, "-m", "jaxlake", "solve", str(boards)]
-        environment = {**kept, "XDG_CACHE_HOME": folder}
+        environment = {**inherited, "XDG_CACHE_HOME": folder}
 
         def call() -> None:
             subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
@@ -123,10 +123,10 @@ def _measure(name: str) -> dict[str, float]:
         return _measure_command_line()
     environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
     command = [sys.executable, "-m", "benchmarks.first_calls", "--here", name]
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE, text=True
     )
-    measured: dict[str, float] = json.loads(done.stdout)
+    measured: dict[str, float] = json.loads(process.stdout)
     return measured
 
 

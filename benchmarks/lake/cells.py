@@ -103,9 +103,9 @@ def _compare(
         peer.ask("prepare", boards=str(boards), max_time=options.max_time, core=core)
     solvable = {i for i, status in enumerate(prepared["status"]) if status != 1}
 
-    def ask_peers(chosen: Set[int]) -> list[Share]:
+    def ask_peers(indices: Set[int]) -> list[Share]:
         def ask(core: int) -> Share:
-            share = sorted(index for index in chosen if index % cores == core)
+            share = sorted(index for index in indices if index % cores == core)
             return peers[core].ask("solve_some", boards=share)["boards"]
 
         with ThreadPoolExecutor(cores) as pool:
@@ -157,17 +157,17 @@ def table(rows: Sequence[Json]) -> Iterator[str]:
     yield "| agents | cores | cells | ratio | optima compared | different |"
     yield "|" + " --- |" * 6
     for agents, cores in sorted({(row["agents"], row["cores"]) for row in rows}):
-        chosen = [row for row in rows if (row["agents"], row["cores"]) == (agents, cores)]
-        ratios = sorted(row["ratio"] for row in chosen)
+        selected = [row for row in rows if (row["agents"], row["cores"]) == (agents, cores)]
+        ratios = sorted(row["ratio"] for row in selected)
         ends = (ratios[0], statistics.median(ratios), ratios[-1])
-        counts = [sum(row[name] for row in chosen) for name in ("compared", "different")]
-        cells = [agents, cores, len(chosen), ", ".join(f"{one:.1f}x" for one in ends)]
+        counts = [sum(row[name] for row in selected) for name in ("compared", "different")]
+        cells = [agents, cores, len(selected), ", ".join(f"{one:.1f}x" for one in ends)]
         yield "| " + " | ".join(map(str, [*cells, *(f"{count:,}" for count in counts)])) + " |"
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure the cells that the file lacks; return 1 if an optimum differs from the peer's."""
-    chosen = [cell for cell in all_cells() if any(part in cell.name for part in options.only)]
+    cells = [cell for cell in all_cells() if any(part in cell.name for part in options.only)]
     result: Json = {"repeats": options.repeats, "max_time": options.max_time, "rows": []}
     if options.json.exists():
         earlier = json.loads(options.json.read_text(encoding="utf-8"))
@@ -176,10 +176,10 @@ def run(options: argparse.Namespace) -> int:
                 sys.exit(f"{options.json}: {name} is {earlier[name]}, got {result[name]}")
         result = earlier
     rows = result["rows"]
-    done = {(row["cell"], row["cores"]) for row in rows}
+    finished = {(row["cell"], row["cores"]) for row in rows}
     for cores in options.cores:
-        for agents in sorted({cell.agents for cell in chosen}):
-            todo = [c for c in chosen if c.agents == agents and (c.name, cores) not in done]
+        for agents in sorted({cell.agents for cell in cells}):
+            todo = [c for c in cells if c.agents == agents and (c.name, cores) not in finished]
             for row in measure(todo, cores, options) if todo else ():
                 rows.append(row)
                 write_result(options.json, result)

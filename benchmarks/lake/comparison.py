@@ -35,8 +35,8 @@ def start(side: Side, cores: int) -> Worker:
         python = ROOT / ".venv-peers" / side.environment / "bin" / "python"
         if not python.exists():
             raise WorkerError("not installed: tools/peers.sh makes its environment")
-    given = os.environ.get("XLA_FLAGS", "")
-    flags = " ".join([given, _XLA_FLAGS, f"{_DEVICES}={cores}", side.xla_flags])
+    inherited = os.environ.get("XLA_FLAGS", "")
+    flags = " ".join([inherited, _XLA_FLAGS, f"{_DEVICES}={cores}", side.xla_flags])
     tunables = os.environ.get("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
     environment = {"XLA_FLAGS": flags.strip(), "GLIBC_TUNABLES": tunables}
     return Worker(python, side.module, environment)
@@ -110,13 +110,13 @@ def agreement(ours: Mapping[str, Any], peer: Mapping[str, Any]) -> dict[str, int
     """
     optimal, unsolvable, unknown = 0, 1, 2
     pairs = [(ours["status"][i], ours["costs"][i], cost) for i, cost in peer["costs"]]
-    both = [p for p in pairs if p[0] == optimal and p[2] is not None]
+    decided = [p for p in pairs if p[0] == optimal and p[2] is not None]
     wrong = [p for p in pairs if p[0] == unsolvable and p[2] is not None]
     return {
         "boards": len(ours["status"]),
         "seen_by_peer": len(pairs),
-        "compared": len(both),
-        "different": sum(p[1] != p[2] for p in both) + len(wrong),
+        "compared": len(decided),
+        "different": sum(p[1] != p[2] for p in decided) + len(wrong),
         "only_ours": sum(p[0] != unknown and p[2] is None for p in pairs),
         "only_peer": sum(p[0] == unknown and p[2] is not None for p in pairs),
     }

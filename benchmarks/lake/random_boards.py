@@ -22,7 +22,7 @@ def write_boards(
     """
     rng = np.random.default_rng(seed)
     num_holes = int(hole_ratio * size * size + 1e-9)
-    kept: dict[str, list[np.ndarray]] = {"holes": [], "starts": [], "goals": []}
+    arrays: dict[str, list[np.ndarray]] = {"holes": [], "starts": [], "goals": []}
     missing = count
     while missing > 0:
         order = np.argsort(rng.random((_DRAWN_AT_ONCE, size * size), np.float32), axis=1)
@@ -32,11 +32,11 @@ def write_boards(
         ends = order[:, num_holes : num_holes + 2 * num_agents]
         places = np.stack([ends // size, ends % size], axis=-1).astype(np.int8)
         starts, goals = places[:, :num_agents], places[:, num_agents:]
-        chosen = np.flatnonzero(connected(~holes, starts, goals))[:missing]
+        rows = np.flatnonzero(connected(~holes, starts, goals))[:missing]
         for name, leaf in (("holes", holes), ("starts", starts), ("goals", goals)):
-            kept[name].append(leaf[chosen])
-        missing -= len(chosen)
-    np.savez(path, **{name: np.concatenate(leaves) for name, leaves in kept.items()})
+            arrays[name].append(leaf[rows])
+        missing -= len(rows)
+    np.savez(path, **{name: np.concatenate(leaves) for name, leaves in arrays.items()})
 
 
 def connected(free: np.ndarray, starts: np.ndarray, goals: np.ndarray) -> np.ndarray:

@@ -42,7 +42,7 @@ def neighbours(board: GridBoard, cell: GridCell) -> list[GridCell]:
     """List the free cells one move away."""
     r, c = cell
     beside = ((r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1))
-    return [other for other in beside if other in board.free]
+    return [neighbour for neighbour in beside if neighbour in board.free]
 
 
 def distances_to(board: GridBoard, goal: GridCell) -> dict[GridCell, int]:
@@ -51,10 +51,10 @@ def distances_to(board: GridBoard, goal: GridCell) -> dict[GridCell, int]:
     queue = deque([goal])
     while queue:
         cell = queue.popleft()
-        for other in neighbours(board, cell):
-            if other not in steps:
-                steps[other] = steps[cell] + 1
-                queue.append(other)
+        for neighbour in neighbours(board, cell):
+            if neighbour not in steps:
+                steps[neighbour] = steps[cell] + 1
+                queue.append(neighbour)
     return steps
 
 
@@ -62,8 +62,8 @@ def distances_alone(board: GridBoard) -> list[int] | None:
     """Compute the steps each agent needs alone; None if one of them can't get to its goal."""
     pairs = zip(board.starts, board.goals, strict=True)
     steps = [distances_to(board, goal).get(start) for start, goal in pairs]
-    known = [n for n in steps if n is not None]
-    return known if len(known) == len(steps) else None
+    distances = [n for n in steps if n is not None]
+    return distances if len(distances) == len(steps) else None
 
 
 def sum_of_distances(grid: Board) -> int | None:

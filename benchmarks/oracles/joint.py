@@ -21,11 +21,11 @@ def least_makespan(grid: Board) -> int | None:
             return time
         time += 1
         following = []
-        for here in frontier:
-            for there in _joint_moves(here, [choices[cell] for cell in here]):
-                if there not in reached:
-                    reached.add(there)
-                    following.append(there)
+        for cells in frontier:
+            for moved in _joint_moves(cells, [choices[cell] for cell in cells]):
+                if moved not in reached:
+                    reached.add(moved)
+                    following.append(moved)
         frontier = following
     return None
 
@@ -63,9 +63,9 @@ def least_sum_of_costs(grid: Board) -> tuple[int, bool] | None:
             ((cells, retired | 1 << i), (cost, waits)) for i in active if cells[i] == board.goals[i]
         ]
         allowed = [[cells[i]] if retired >> i & 1 else choices[cells[i]] for i in agents]
-        for there in _joint_moves(cells, allowed):
-            still = sum(there[i] == cells[i] for i in active)
-            following.append(((there, retired), (cost + len(active), waits + still)))
+        for moved in _joint_moves(cells, allowed):
+            still = sum(moved[i] == cells[i] for i in active)
+            following.append(((moved, retired), (cost + len(active), waits + still)))
         for successor, value in following:
             if successor not in best or value < best[successor]:
                 best[successor] = value
@@ -84,7 +84,7 @@ def arrival_times(grid: Board, last: int) -> set[tuple[int, ...]]:
     agents = range(len(board.starts))
     choices = {cell: [cell, *neighbours(board, cell)] for cell in board.free}
     frontier: set[Any] = {(board.starts, (None,) * len(board.starts))}  # cells, arrivals
-    found: set[tuple[int, ...]] = set()
+    arrivals: set[tuple[int, ...]] = set()
     for time in range(last + 1):
         for i in agents:
             frontier |= {
@@ -92,30 +92,30 @@ def arrival_times(grid: Board, last: int) -> set[tuple[int, ...]]:
                 for cells, times in frontier
                 if times[i] is None and cells[i] == board.goals[i]
             }
-        found |= {times for _, times in frontier if None not in times}
+        arrivals |= {times for _, times in frontier if None not in times}
         frontier = {
-            (there, times)
+            (moved, times)
             for cells, times in frontier
-            for there in _joint_moves(
+            for moved in _joint_moves(
                 cells, [choices[cells[i]] if times[i] is None else [cells[i]] for i in agents]
             )
         }
-    return found
+    return arrivals
 
 
-def _joint_moves(here: Joint, choices: Sequence[Sequence[GridCell]]) -> Iterator[Joint]:
+def _joint_moves(cells: Joint, choices: Sequence[Sequence[GridCell]]) -> Iterator[Joint]:
     """Yield every way to choose one of its cells for each agent without a conflict."""
 
-    def extend(there: Joint) -> Iterator[Joint]:
-        i = len(there)
-        if i == len(here):
-            yield there
+    def extend(moved: Joint) -> Iterator[Joint]:
+        i = len(moved)
+        if i == len(cells):
+            yield moved
             return
         for cell in choices[i]:
-            if cell in there:
+            if cell in moved:
                 continue
-            if any(cell == here[j] and there[j] == here[i] for j in range(i)):
+            if any(cell == cells[j] and moved[j] == cells[i] for j in range(i)):
                 continue
-            yield from extend((*there, cell))
+            yield from extend((*moved, cell))
 
     return extend(())

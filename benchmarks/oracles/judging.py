@@ -83,8 +83,8 @@ def judge(grid: Board) -> Truth:
         if makespan is not None:
             _agree(grid, "makespan", makespan.value, searched)
         if cost is not None:
-            found = least_sum_of_costs(grid)
-            _agree(grid, "sum_of_costs, needs_wait", (cost.value, cost.needs_wait), found)
+            optimum = least_sum_of_costs(grid)
+            _agree(grid, "sum_of_costs, needs_wait", (cost.value, cost.needs_wait), optimum)
     by_cbs = cbs_sum_of_costs(grid, CBS_SECONDS)
     if by_cbs is not None and cost is not None:
         _agree(grid, "sum_of_costs", by_cbs, cost.value)
@@ -127,18 +127,18 @@ def mistakes(grid: Board, truth: Truth, answer: SolverAnswer) -> list[str]:
         return ["status: UNSOLVABLE, there is a plan"] if truth.solvable else []
     if not truth.solvable:
         return [f"status: {answer.status}, there is no plan"]
-    found = []
+    errors = []
     for field in ("sum_of_costs", "makespan", "needs_wait"):
-        told, expected = getattr(answer, field), getattr(truth, field)
-        if field not in truth.undecided and told != expected:
-            found.append(f"{field}: {told}, {expected} is right")
+        value, expected = getattr(answer, field), getattr(truth, field)
+        if field not in truth.undecided and value != expected:
+            errors.append(f"{field}: {value}, {expected} is right")
     for name, field in (("plan", "sum_of_costs"), ("makespan_plan", "makespan")):
         verdict = check(grid, getattr(answer, name))
         if verdict.failure is not None:
-            found.append(f"{name}: {verdict.failure} of agent {verdict.agent} at {verdict.time}")
+            errors.append(f"{name}: {verdict.failure} of agent {verdict.agent} at {verdict.time}")
         elif getattr(verdict, field) != getattr(answer, field):
-            found.append(f"{name}: {field} is {getattr(verdict, field)}")
-    return found
+            errors.append(f"{name}: {field} is {getattr(verdict, field)}")
+    return errors
 
 
 def kind_of_board(grid: Board, truth: Truth) -> str:
@@ -166,6 +166,6 @@ def _check_witnesses(grid: Board, makespan: SatOptimum | None, cost: SatOptimum 
         _agree(grid, "waits of the plan", waits, cost.needs_wait)
 
 
-def _agree(grid: Board, what: str, one: object, other: object) -> None:
-    if one != other:
-        raise OracleError(f"{what}: {one} against {other} on {grid}")
+def _agree(grid: Board, label: str, first: object, second: object) -> None:
+    if first != second:
+        raise OracleError(f"{label}: {first} against {second} on {grid}")

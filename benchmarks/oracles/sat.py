@@ -141,22 +141,25 @@ class _Formula:
 
     def _walk(self, layers: list[dict[GridCell, int]]) -> Iterable[list[int]]:
         yield [*layers[0].values()]
-        for here, there in itertools.pairwise(layers):
-            for cell, variable in here.items():
+        for layer, next_layer in itertools.pairwise(layers):
+            for cell, variable in layer.items():
                 following = [cell, *neighbours(self.board, cell)]
-                yield [-variable, *(there[other] for other in following if other in there)]
+                yield [
+                    -variable,
+                    *(next_layer[target] for target in following if target in next_layer),
+                ]
 
     def _forbid_conflicts(self) -> None:
-        for i, one in enumerate(self.at):
+        for i, first in enumerate(self.at):
             for two in self.at[:i]:
                 for t in range(self.horizon + 1):
-                    for cell in one[t].keys() & two[t].keys():
-                        self.clauses.append([-one[t][cell], -two[t][cell]])
+                    for cell in first[t].keys() & two[t].keys():
+                        self.clauses.append([-first[t][cell], -two[t][cell]])
                 for t in range(self.horizon):
-                    for u in one[t].keys() & two[t + 1].keys():
+                    for u in first[t].keys() & two[t + 1].keys():
                         for v in neighbours(self.board, u):
-                            if v in one[t + 1] and v in two[t]:
-                                moves = one[t][u], one[t + 1][v], two[t][v], two[t + 1][u]
+                            if v in first[t + 1] and v in two[t]:
+                                moves = first[t][u], first[t + 1][v], two[t][v], two[t + 1][u]
                                 self.clauses.append([-x for x in moves])
 
     def bound_costs(self, alone: Sequence[int], excess: int) -> int:
@@ -170,9 +173,9 @@ class _Formula:
             late.append(mine)
             self.clauses += [[-more, less] for less, more in itertools.pairwise(mine)]
             for s, variable in enumerate(mine):
-                for cell, there in layers[alone[i] + s].items():
+                for cell, arrival in layers[alone[i] + s].items():
                     if cell != goal:
-                        self.clauses.append([variable, -there])
+                        self.clauses.append([variable, -arrival])
             for t in range(self.lengths[i]):
                 for cell in layers[t].keys() & layers[t + 1].keys():
                     still = [waits, -layers[t][cell], -layers[t + 1][cell]]
@@ -208,10 +211,10 @@ class _Formula:
     def _actions(self, layers: list[dict[GridCell, int]], true: set[int]) -> list[int]:
         (cell,) = layers[0]
         actions = []
-        for there in layers[1:]:
+        for layer in layers[1:]:
             r, c = cell
             reached = [cell, (r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)]
-            action = next(a for a, other in enumerate(reached) if there.get(other) in true)
+            action = next(a for a, target in enumerate(reached) if layer.get(target) in true)
             actions.append(action)
             cell = reached[action]
         return actions

@@ -63,13 +63,13 @@ def _solvable_together(board: GridBoard, starts: _Joint, goals: _Joint) -> bool:
     who = {frozenset(first): first}
     queue = deque([first])
     while queue:
-        for there in _moves(board, queue.popleft()):
-            occupied = frozenset(there)
+        for moved in _moves(board, queue.popleft()):
+            occupied = frozenset(moved)
             if occupied not in who:
-                who[occupied] = there
-                queue.append(there)
+                who[occupied] = moved
+                queue.append(moved)
                 continue
-            loop = _permutation(there, who[occupied])
+            loop = _permutation(moved, who[occupied])
             if loop not in group:
                 group = _closure(group | {loop})
                 if missing in group:
@@ -77,17 +77,17 @@ def _solvable_together(board: GridBoard, starts: _Joint, goals: _Joint) -> bool:
     return False
 
 
-def _moves(board: GridBoard, here: _Joint) -> Iterator[_Joint]:
+def _moves(board: GridBoard, cells: _Joint) -> Iterator[_Joint]:
     """Yield moves of one agent into an empty cell, and squares of four agents that turn."""
-    at = {cell: i for i, cell in enumerate(here)}
-    for i, cell in enumerate(here):
-        for other in neighbours(board, cell):
-            if other not in at:
-                yield (*here[:i], other, *here[i + 1 :])
+    at = {cell: i for i, cell in enumerate(cells)}
+    for i, cell in enumerate(cells):
+        for neighbour in neighbours(board, cell):
+            if neighbour not in at:
+                yield (*cells[:i], neighbour, *cells[i + 1 :])
         r, c = cell
         square = [cell, (r, c + 1), (r + 1, c + 1), (r + 1, c)]
         if all(corner in at for corner in square):
-            turned = list(here)
+            turned = list(cells)
             for corner, following in zip(square, square[1:] + square[:1], strict=True):
                 turned[at[corner]] = following
             # The other direction is this one three times.
@@ -108,27 +108,27 @@ def _occupying(board: GridBoard, agents: _Joint, targets: list[GridCell]) -> _Jo
     For each empty target an agent from elsewhere walks there. Where another agent stands in its
     way, that one walks on in its place.
     """
-    here = list(agents)
+    positions = list(agents)
     for target in targets:
-        if target in here:
+        if target in positions:
             continue
         steps = distances_to(board, target)
-        cell = next(cell for cell in here if cell not in targets)
-        walker = here.index(cell)
+        cell = next(cell for cell in positions if cell not in targets)
+        walker = positions.index(cell)
         while cell != target:
-            cell = min(neighbours(board, cell), key=lambda other: steps[other])
-            if cell in here:
-                following = here.index(cell)
-                here[walker] = cell
+            cell = min(neighbours(board, cell), key=lambda neighbour: steps[neighbour])
+            if cell in positions:
+                following = positions.index(cell)
+                positions[walker] = cell
                 walker = following
-        here[walker] = target
-    return tuple(here)
+        positions[walker] = target
+    return tuple(positions)
 
 
-def _permutation(here: _Joint, there: _Joint) -> _Permutation:
+def _permutation(before: _Joint, after: _Joint) -> _Permutation:
     """Return p with here[i] = there[p[i]]."""
-    at = {cell: i for i, cell in enumerate(there)}
-    return tuple(at[cell] for cell in here)
+    at = {cell: i for i, cell in enumerate(after)}
+    return tuple(at[cell] for cell in before)
 
 
 def _closure(generators: set[_Permutation]) -> set[_Permutation]:

@@ -22,26 +22,26 @@ def check(grid: Board, plan: list[list[int]]) -> PlanVerdict:
     agents = range(len(board.starts))
     history = [list(board.starts)]
     for time, actions in enumerate(plan):
-        here = history[-1]
-        there = []
+        cells = history[-1]
+        moved = []
         for i in agents:
             dr, dc = MOVES[actions[i]]
-            there.append((here[i][0] + dr, here[i][1] + dc))
-        inside = [0 <= r < board.size and 0 <= c < board.size for r, c in there]
+            moved.append((cells[i][0] + dr, cells[i][1] + dc))
+        inside = [0 <= r < board.size and 0 <= c < board.size for r, c in moved]
         pairs = [(i, j) for i in agents for j in agents if i < j]
         broken = [
             ("off_board", [i for i in agents if not inside[i]]),
-            ("hole", [i for i in agents if inside[i] and there[i] not in board.free]),
-            ("vertex_conflict", [i for i, j in pairs if there[i] == there[j]]),
+            ("hole", [i for i in agents if inside[i] and moved[i] not in board.free]),
+            ("vertex_conflict", [i for i, j in pairs if moved[i] == moved[j]]),
             (
                 "swapping_conflict",
-                [i for i, j in pairs if there[i] == here[j] and there[j] == here[i]],
+                [i for i, j in pairs if moved[i] == cells[j] and moved[j] == cells[i]],
             ),
         ]
         for kind, involved in broken:
             if involved:
                 return PlanVerdict(kind, min(involved), time, None, None)
-        history.append(there)
+        history.append(moved)
     for i in agents:
         if history[-1][i] != board.goals[i]:
             return PlanVerdict("goal_not_reached", i, len(plan), None, None)

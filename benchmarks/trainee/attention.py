@@ -63,8 +63,8 @@ def measure_attention(
         compiled = program(kind)
         gradients, attended = compiled(*rounded)
         errors = [
-            float(jnp.max(jnp.abs(one.astype(jnp.float32) - exact)) / jnp.max(jnp.abs(exact)))
-            for one, exact in zip([attended, *gradients], expected, strict=True)
+            float(jnp.max(jnp.abs(result.astype(jnp.float32) - exact)) / jnp.max(jnp.abs(exact)))
+            for result, exact in zip([attended, *gradients], expected, strict=True)
         ]
         seconds = seconds_of(lambda call=compiled: call(*rounded), CALLS)  # type: ignore[misc]
         record[kind] = {"errors": errors, "seconds": float(np.median(seconds))}

@@ -56,13 +56,13 @@ def miniature(folder: Path) -> tuple[RunConfig, Policy, Any, list[tuple[list[int
     pairs = zip(texts[::2], texts[1::2], strict=True)
     boards = [(prompt, answer) for prompt, answer in pairs if prompt.startswith("Find paths")]
     rng = np.random.default_rng(0)
-    chosen = []
+    examples = []
     shares = {size: knobs.data_ratio for size, knobs in config.lake.initial.sizes.items()}
     for size in rng.choice(list(shares), config.grpo.prompts_per_update, p=list(shares.values())):
         of_size = [board for board in boards if f" {size}x{size}" in board[0]]
         prompt, answer = of_size[rng.integers(len(of_size))]
-        chosen.append((policy.encode_prompt(prompt), len(policy.encode_answer(answer))))
-    return config, policy, params, chosen
+        examples.append((policy.encode_prompt(prompt), len(policy.encode_answer(answer))))
+    return config, policy, params, examples
 
 
 def draw_answers(
@@ -73,10 +73,10 @@ def draw_answers(
     count, limit = config.grpo.completions, config.prompt.max_tokens
     answers, rewards = [], []
     for length in lengths_of_plans:
-        drawn = np.clip(length + rng.integers(-4, 5, count), 1, limit)
-        drawn[(rng.random(count) < 1 / 32) | (lengths == "limit")] = limit
+        token_counts = np.clip(length + rng.integers(-4, 5, count), 1, limit)
+        token_counts[(rng.random(count) < 1 / 32) | (lengths == "limit")] = limit
         size = config.model.scratch.vocab_size
-        answers += [rng.integers(0, size, tokens).tolist() for tokens in drawn.tolist()]
+        answers += [rng.integers(0, size, tokens).tolist() for tokens in token_counts.tolist()]
         rewards.append(rng.permutation([0.0, 1.0, *rng.choice([0.0, 0.6, 1.0], count - 2)]))
     return answers, np.array(rewards, np.float32)
 
@@ -88,11 +88,11 @@ def write_case(folder: Path) -> tuple[RunConfig, dict[str, int]]:
     counts: dict[str, int] = {}
     size = len(policy.tokenizer)
     for lengths in LENGTHS:
-        drawn, rewards = draw_answers(config, [length for _, length in boards], lengths)
+        token_ids, rewards = draw_answers(config, [length for _, length in boards], lengths)
         prompts = [prompt for prompt, _ in boards]
         repeated = [prompt for prompt in prompts for _ in range(config.grpo.completions)]
         # The tokenizer has fewer tokens than were asked for; PyTorch refuses others.
-        answers = [[token % size for token in tokens] for tokens in drawn]
+        answers = [[token % size for token in tokens] for tokens in token_ids]
         pairs = list(zip(repeated, answers, strict=True))
         scores: list[np.ndarray] = []
         for first in range(0, len(pairs), 32):  # as many as the memory of a small machine holds

@@ -46,8 +46,8 @@ def measure_beside_trl(repeats: int, seconds: float) -> dict[str, Any]:
         for _ in range(repeats):
             for lengths in LENGTHS:
                 for side, worker in workers.items():
-                    done = worker.ask("measure", lengths=lengths, seconds=seconds)
-                    times[lengths][side].append(done["seconds"] / done["units"])
+                    timing = worker.ask("measure", lengths=lengths, seconds=seconds)
+                    times[lengths][side].append(timing["seconds"] / timing["units"])
     return {
         "unit": "seconds per update",
         "repeats": repeats,
@@ -75,11 +75,11 @@ def refuse_different_updates(first: dict[str, dict[str, dict[str, float]]]) -> N
     ours, theirs = first.values()
     for lengths, measured in ours.items():
         for name, value in measured.items():
-            other = theirs[lengths][name]
-            if not abs(value - other) <= _CLOSEST * abs(other):
-                raise ValueError(f"{lengths}: {name} is {value:g} here and {other:g} in TRL")
+            expected = theirs[lengths][name]
+            if not abs(value - expected) <= _CLOSEST * abs(expected):
+                raise ValueError(f"{lengths}: {name} is {value:g} here and {expected:g} in TRL")
 
 
 def _spread(values: list[float]) -> dict[str, float]:
-    found = {"median": median(values), "least": min(values), "largest": max(values)}
-    return {name: float(f"{value:.4g}") for name, value in found.items()}
+    summary = {"median": median(values), "least": min(values), "largest": max(values)}
+    return {name: float(f"{value:.4g}") for name, value in summary.items()}

@@ -29,9 +29,9 @@ class OwnUpdate:
             policy.graphdef, config.grpo, None, config.sampling.temperature, config.grpo_steps
         )
         first = initial_state(params, grpo_optimizer(config.grpo, config.grpo_steps))
-        self._rollouts = {one: read_update(Path(folder), one).rollout() for one in LENGTHS}
-        self._states = {one: jax.tree.map(jax.numpy.copy, first) for one in LENGTHS}
-        return {one: self._update(one) for one in LENGTHS}
+        self._rollouts = {length: read_update(Path(folder), length).rollout() for length in LENGTHS}
+        self._states = {length: jax.tree.map(jax.numpy.copy, first) for length in LENGTHS}
+        return {length: self._update(length) for length in LENGTHS}
 
     def measure(self, lengths: str, seconds: float) -> dict[str, Any]:
         """Take updates for `seconds`."""
@@ -47,9 +47,9 @@ class OwnUpdate:
         batch = grpo_update.make_rollout_batch(self._run, params, self._rollouts[lengths])
         (minibatch,) = grpo_update._minibatches(batch, self._run)
         self._states[lengths], metrics = self._step(self._states[lengths], minibatch)
-        found = jax.device_get(metrics)
+        values = jax.device_get(metrics)
         jax.block_until_ready(self._states[lengths])
-        return {name: float(found[name]) for name in ("loss", "grad_norm")}
+        return {name: float(values[name]) for name in ("loss", "grad_norm")}
 
 
 if __name__ == "__main__":

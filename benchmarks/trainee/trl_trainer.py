@@ -107,9 +107,9 @@ def trl_inputs(
         ids[row, span] = [*prompt, *tokens]
         mask[row, span] = 1
         factors[row, : len(tokens)] = importance[row]
-        for name, given in (("old", old), ("reference", reference)):
-            if given is not None:
-                values[name][row, : len(tokens)] = given[row]
+        for name, logprobs in (("old", old), ("reference", reference)):
+            if logprobs is not None:
+                values[name][row, : len(tokens)] = logprobs[row]
     mask[~learned.reshape(-1), head:] = 0
     inputs = {
         "prompt_ids": ids[:, :head],
@@ -124,7 +124,7 @@ def trl_inputs(
         inputs["old_per_token_logps"] = values["old"]
     if reference is not None:
         inputs["ref_per_token_logps"] = values["reference"]
-    return {name: torch.tensor(one) for name, one in inputs.items()}
+    return {name: torch.tensor(array) for name, array in inputs.items()}
 
 
 def micro_batches_of(inputs: dict[str, Any], size: int) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ class TrlUpdate:
             trainer.create_optimizer()
             self._trainers[lengths] = trainer
             self._parts[lengths] = micro_batches_of(inputs, size)
-        return {one: self._update(one) for one in LENGTHS}
+        return {length: self._update(length) for length in LENGTHS}
 
     def measure(self, lengths: str, seconds: float) -> dict[str, Any]:
         """Take updates for `seconds`."""

@@ -68,16 +68,16 @@ def configuration_page() -> str:
     return _CONFIGURATION + "\n".join(_section(schema, schema["$defs"], ""))
 
 
-def _section(section: dict[str, Any], others: dict[str, Any], name: str) -> Iterator[str]:
+def _section(section: dict[str, Any], schemas: dict[str, Any], name: str) -> Iterator[str]:
     """Write one section as a table, and then the sections in it."""
     required, inner = section.get("required", ()), []
     yield from ("| key | takes | default | |", "|---|---|---|---|")
     for key, field in section.get("properties", {}).items():
         path = f"{name}.{key}" if name else key
-        parts = [others[part] for part in _references(field) if "properties" in others[part]]
+        parts = [schemas[part] for part in _references(field) if "properties" in schemas[part]]
         inner += [(path, part) for part in parts]
         default = "required" if key in required else _value(field.get("default"))
-        takes = " or ".join(dict.fromkeys(_takes(field, others)))
+        takes = " or ".join(dict.fromkeys(_takes(field, schemas)))
         takes = takes.replace("a section", f"[a section](#{slug(path)})") if parts else takes
         yield f"| `{key}` | {takes} | {default} | {_words(field.get('description', ''))} |"
     for path, part in inner:
@@ -85,7 +85,7 @@ def _section(section: dict[str, Any], others: dict[str, Any], name: str) -> Iter
         yield from ("", f"{'#' * min(path.count('.') + 2, 4)} {path}{own}", "")
         if described := _words(part.get("description", "").split("\n\n")[0]):
             yield from (described, "")
-        yield from _section(part, others, path)
+        yield from _section(part, schemas, path)
 
 
 def _references(field: dict[str, Any]) -> list[str]:
@@ -94,19 +94,19 @@ def _references(field: dict[str, Any]) -> list[str]:
     return [option["$ref"].rpartition("/")[2] for option in options if "$ref" in option]
 
 
-def _takes(field: dict[str, Any], others: dict[str, Any]) -> Iterator[str]:
+def _takes(field: dict[str, Any], schemas: dict[str, Any]) -> Iterator[str]:
     """Yield the types that a field accepts."""
     for option in (*field.get("anyOf", ()), *field.get("allOf", ()), *field.get("oneOf", ())):
-        yield from _takes(option, others)
+        yield from _takes(option, schemas)
     if "$ref" in field:
-        other = others[field["$ref"].rpartition("/")[2]]
-        yield "a section" if "properties" in other else " or ".join(_takes(other, others))
+        schema = schemas[field["$ref"].rpartition("/")[2]]
+        yield "a section" if "properties" in schema else " or ".join(_takes(schema, schemas))
     elif "enum" in field:
         yield from (f"`{value}`" for value in field["enum"])
     elif "const" in field:
         yield f"`{field['const']}`"
     elif field.get("type") == "array":
-        item = " or ".join(_takes(field.get("items", {}), others))
+        item = " or ".join(_takes(field.get("items", {}), schemas))
         yield f"list of {item or 'values'}"
     elif "type" in field:
         yield _KINDS.get(field["type"], field["type"]) + _range(field)

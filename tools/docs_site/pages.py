@@ -62,13 +62,13 @@ def collect(root: Path = ROOT) -> Site:
         def follow(line: int, path: str, anchor: str, source: str = source) -> str:
             target = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
             target = target if path else source
-            there = _place_of(target, root, site, sources)
-            if there is None:
+            location = _place_of(target, root, site, sources)
+            if location is None:
                 site.problems.append(f"{source}:{line}: {path} leads to {target}, which is missing")
                 return path
             if anchor and target in sources and anchor not in anchors(sources[target][1]):
                 site.problems.append(f"{source}:{line}: {target} has no heading #{anchor}")
-            return posixpath.relpath(there, posixpath.dirname(sources[source][0]) or ".") * bool(
+            return posixpath.relpath(location, posixpath.dirname(sources[source][0]) or ".") * bool(
                 path
             )
 
@@ -133,11 +133,11 @@ def navigation_problems(config: Path, pages: set[str]) -> list[str]:
 
     Plans and copies of linked files are reached by links alone.
     """
-    named = list(_named(tomllib.loads(config.read_text(encoding="utf-8"))["project"]["nav"]))
+    nav_pages = list(_named(tomllib.loads(config.read_text(encoding="utf-8"))["project"]["nav"]))
     listed = {page for page in pages if not page.startswith(_UNLISTED)}
-    problems = [f"nav: {page} is not listed" for page in sorted(listed - set(named))]
-    problems += [f"nav: {page} does not exist" for page in sorted(set(named) - pages)]
-    repeated = {page for page in named if named.count(page) > 1}
+    problems = [f"nav: {page} is not listed" for page in sorted(listed - set(nav_pages))]
+    problems += [f"nav: {page} does not exist" for page in sorted(set(nav_pages) - pages)]
+    repeated = {page for page in nav_pages if nav_pages.count(page) > 1}
     return problems + [f"nav: {page} is listed twice" for page in sorted(repeated)]
 
 

@@ -54,9 +54,9 @@ def prompts_page() -> str:
 
     config = load(ROOT / "configs" / "paper.yaml")
     board = parse_grid(_BOARD, max_size=len(_BOARD), max_agents=2)
-    shown = jax.tree.map(lambda leaf: np.stack([leaf] * len(_ANSWERS)), (board, solve(board)))
+    boards = jax.tree.map(lambda leaf: np.stack([leaf] * len(_ANSWERS)), (board, solve(board)))
     answers = [SampledAnswer(text, 0, truncated=False) for text in _ANSWERS]
-    failed = judge_answers(config, InstanceSet(*shown), answers)
+    failed = judge_answers(config, InstanceSet(*boards), answers)
     cases = make_stage_result(config, 2, None, failed, (), {}).evidence.failed_cases
 
     domain = lake_domain(config.lake.bounds.model_copy(update={"sizes": _SIZES}))

@@ -36,8 +36,8 @@ class _CellSolver:
         self._shape = (*batch.holes.shape, batch.starts.shape[1])
         compile_seconds = 0.0
         if self._shape not in self._programs:
-            built = build(jax.vmap(solve_drawn), (batch,), (BATCH,), cores)
-            self._programs[self._shape], compile_seconds = built, built.compile_seconds
+            program = build(jax.vmap(solve_drawn), (batch,), (BATCH,), cores)
+            self._programs[self._shape], compile_seconds = program, program.compile_seconds
         self._compiled = self._programs[self._shape].compiled
         solutions = jax.tree.map(np.asarray, self._compiled(self._placed(batch)))
         self._effort = effort(solutions.status, solutions.expansions)

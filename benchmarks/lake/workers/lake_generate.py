@@ -27,14 +27,14 @@ class _Generator:
         Raises:
             RuntimeError: Boards are missing, or the share of those that need a wait isn't met.
         """
-        chosen = tuple(jax.devices()[:devices])
+        selected = tuple(jax.devices()[:devices])
 
         def make(seed: jax.Array, params: LakeParams) -> Generated:
             return generate_sharded(
                 jax.random.key(seed),
                 params,
                 count,
-                devices=chosen,
+                devices=selected,
                 max_size=size,
                 max_agents=num_agents,
             )
@@ -44,9 +44,9 @@ class _Generator:
         self._compiled = jax.jit(make).lower(np.uint32(0), self._params).compile()
         compile_seconds = time.perf_counter() - start
         self._seed = 0
-        made = jax.tree.map(np.asarray, self._make())
-        filled, waits = int(made.filled.sum()), int(made.solutions.needs_wait.sum())
-        if filled != count or waits != int(made.requested_wait.sum()):
+        lakes = jax.tree.map(np.asarray, self._make())
+        filled, waits = int(lakes.filled.sum()), int(lakes.solutions.needs_wait.sum())
+        if filled != count or waits != int(lakes.requested_wait.sum()):
             raise RuntimeError(f"{filled} of {count} boards were made, {waits} need a wait")
         return {"compile_seconds": compile_seconds}
 
@@ -56,8 +56,10 @@ class _Generator:
 
     def _make(self) -> Generated:
         self._seed += 1
-        made: Generated = jax.block_until_ready(self._compiled(np.uint32(self._seed), self._params))
-        return made
+        lakes: Generated = jax.block_until_ready(
+            self._compiled(np.uint32(self._seed), self._params)
+        )
+        return lakes
 
 
 if __name__ == "__main__":

@@ -67,8 +67,8 @@ class _Lake(ProgramContestant):
             returned = jax.eval_shape(step, keys[:, 0], states, actions[:, 0], params)[1]
             blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), returned)
 
-            def advance(carry: Any, given: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
-                return step(given[0], carry[0], given[1], params), None
+            def advance(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+                return step(inputs[0], carry[0], inputs[1], params), None
 
             by_step = (jnp.moveaxis(keys, 1, 0), jnp.moveaxis(actions, 1, 0))
             return jax.lax.scan(advance, (states, blank), by_step)[0]
