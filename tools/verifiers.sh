@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Make .venv-verifiers, in which examples/verifiers_lake and its test run.
+# Create .venv-verifiers, the environment of examples/verifiers_lake and its test.
 #
-# The library `verifiers` wants other versions of openai, mcp and pydantic than the trainee's
-# environment has, and an environment for it needs no more of this project than a core install. Run
-# `make setup` first; it is safe to run this again.
+# The library `verifiers` needs other versions of openai, mcp and pydantic than the trainee, and only
+# a core install of this project. Run `make setup` first.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
