@@ -36,11 +36,11 @@ def save(lakes: Generated, path: str | os.PathLike[str]) -> None:
         OSError: The file cannot be written.
     """
     if not isinstance(lakes, Generated):
-        raise TypeError(f"lakes: got {type(lakes).__name__}, the output of generate is needed")
+        raise TypeError(f"lakes must be the output of generate, got {type(lakes).__name__}")
     if len(shape := np.shape(lakes.filled)) != 1:
         raise ValueError(
-            f"lakes: got filled of shape {shape}, one set is needed; "
-            "jax.tree.map(lambda leaf: leaf[i], lakes) takes one of them"
+            f"lakes must be one set with filled of shape (B,), got {shape}; select a set by "
+            "jax.tree.map(lambda leaf: leaf[i], lakes)"
         )
     write_boards(as_path(path), lakes)
 
@@ -108,11 +108,11 @@ def open_boards(path: AnyPath) -> Iterator[Mapping[str, np.ndarray]]:
         raise DatasetError(f"{path}: {problem}") from None
 
 
-def check_leaves(made: Generated, max_size: int, max_agents: int, horizon: int) -> None:
+def check_leaves(boards: Generated, max_size: int, max_agents: int, horizon: int) -> None:
     """Raise `ValueError` unless all slots hold boards, and all leaves have their types and shapes.
 
     Args:
-        made: The boards, with NumPy leaves.
+        boards: The boards, with NumPy leaves.
         max_size: N, the padded size of the boards.
         max_agents: K, the padded number of agents.
         horizon: The longest plan, in steps.
@@ -120,13 +120,13 @@ def check_leaves(made: Generated, max_size: int, max_agents: int, horizon: int) 
     places = np.zeros((max_agents, 2), np.int8)
     board = numpy_instance(np.ones((max_size, max_size), bool), 0, places, places, 0)
     flags = (np.bool_(True), np.int32(0))
-    like = jax.tree.leaves((board, unknown_solution(horizon, max_agents), flags))
-    leaves = jax.tree.leaves((made.instances, made.solutions, (made.filled, made.cell)))
-    for leaf, one in zip(leaves, like, strict=True):
-        if leaf.dtype != one.dtype or leaf.shape != (len(made.cell), *one.shape):
-            wanted = f"{one.dtype} {one.shape} per board is needed"
-            raise ValueError(f"got {leaf.dtype} {leaf.shape}, {wanted}")
-    check_board_values(made.instances)
+    templates = jax.tree.leaves((board, unknown_solution(horizon, max_agents), flags))
+    leaves = jax.tree.leaves((boards.instances, boards.solutions, (boards.filled, boards.cell)))
+    for leaf, template in zip(leaves, templates, strict=True):
+        if leaf.dtype != template.dtype or leaf.shape != (len(boards.cell), *template.shape):
+            expected = f"{template.dtype} {template.shape} per board"
+            raise ValueError(f"an array must be {expected}, got {leaf.dtype} {leaf.shape}")
+    check_board_values(boards.instances)
 
 
 def concatenate(parts: list[Generated]) -> Generated:

@@ -144,16 +144,16 @@ def make_set(
     )
     directory = as_path(directory)
     _begin(directory, manifest)
-    own = range(worker[0], manifest.num_parts, worker[1])
-    remaining = [part for part in own if not _has_part(directory, part, manifest)]
+    parts = range(worker[0], manifest.num_parts, worker[1])
+    remaining = [part for part in parts if not _has_part(directory, part, manifest)]
     report = progress or (lambda *_: None)
-    report(len(own) - len(remaining), len(own))
-    for parts_on_disk, part in enumerate(remaining, start=len(own) - len(remaining) + 1):
+    report(len(parts) - len(remaining), len(parts))
+    for parts_on_disk, part in enumerate(remaining, start=len(parts) - len(remaining) + 1):
         path = part_path(directory, part)
         remove_temporary_files(path)
         boards = _make_part(key, params, part, manifest)
         write_boards(path, boards, **{_REQUEST: manifest.text})
-        report(parts_on_disk, len(own))
+        report(parts_on_disk, len(parts))
     return manifest
 
 
@@ -174,7 +174,7 @@ def read_manifest(directory: str | AnyPath) -> Manifest:
     except ValueError as error:
         raise DatasetError(f"{path}: {error}") from None
     if not isinstance(value, dict) or value.get("format") != _FORMAT:
-        raise DatasetError(f"{path}: format: {_FORMAT!r} is needed")
+        raise DatasetError(f"{path}: format must be {_FORMAT!r}")
     try:
         manifest = Manifest(**value)
         _check_manifest(manifest)
@@ -191,12 +191,12 @@ def _check_manifest(manifest: Manifest) -> None:
     for name in ("count", "part_size", *limits):
         number = getattr(manifest, name)
         if type(number) is not int or not 1 <= number <= limits.get(name, number):
-            allowed = f"1 to {limits[name]}" if name in limits else "whole numbers from 1"
-            raise ValueError(f"{name}: got {shorten(number)}, allowed are {allowed}")
+            allowed = f"from 1 to {limits[name]}" if name in limits else "of at least 1"
+            raise ValueError(f"{name} must be a whole number {allowed}, got {shorten(number)}")
     _check_counts(manifest.count, manifest.part_size)
     fields = validate_mixture(**manifest.params)
     if {field.shape for field in fields.values()} != {fields["size"].shape[:1]}:
-        raise ValueError("params: got lists of several lengths, allowed is one length")
+        raise ValueError("params must be lists of equal lengths, got different lengths")
     _ = manifest.text  # raises for infinite numbers
 
 
@@ -265,19 +265,19 @@ def _check(
 ) -> None:
     _check_counts(count, part_size)
     if not 0 <= worker[0] < worker[1]:
-        raise ValueError(f"worker: got {worker}, (i, W) with 0 <= i < W is needed")
+        raise ValueError(f"worker must be (i, W) with 0 <= i < W, got {worker}")
     check_key(key)
     for name, leaf in vars(params).items():
         if not np.isfinite(leaf).all():
-            raise ValueError(f"params.{name}: got {np.asarray(leaf)}, finite numbers are needed")
+            raise ValueError(f"params.{name} must be finite numbers, got {np.asarray(leaf)}")
 
 
 def _check_counts(count: int, part_size: int) -> None:
     if not 1 <= part_size <= MAX_PART_SIZE:
-        raise ValueError(f"part_size: got {part_size}, 1 to {MAX_PART_SIZE} are allowed")
-    most = MAX_PARTS * part_size
-    if not 1 <= count <= most:
-        raise ValueError(f"count: got {count}, 1 to {most} are allowed with part_size {part_size}")
+        raise ValueError(f"part_size must be in [1, {MAX_PART_SIZE}], got {part_size}")
+    limit = MAX_PARTS * part_size
+    if not 1 <= count <= limit:
+        raise ValueError(f"count must be in [1, {limit}] if part_size is {part_size}, got {count}")
 
 
 def _begin(directory: AnyPath, manifest: Manifest) -> None:
@@ -286,12 +286,12 @@ def _begin(directory: AnyPath, manifest: Manifest) -> None:
     if not path.exists() and not clean_empty_parent(path):
         names = {file.name for file in directory.iterdir()}
         raise DatasetError(
-            f"{directory}: has {min(names)!r} but no {MANIFEST}; an empty folder is needed"
+            f"{directory}: has {min(names)!r} but no {MANIFEST}; use an empty folder"
         )
     if write_text_if_absent(path, manifest.text):
         return
-    stored, own = asdict(read_manifest(directory)), asdict(manifest)
-    for name, value in own.items():
+    stored = asdict(read_manifest(directory))
+    for name, value in asdict(manifest).items():
         if stored[name] != value:
             raise DatasetError(
                 f"{path}: belongs to another set: {name}: it has {stored[name]}, got {value}"
@@ -306,17 +306,17 @@ def _has_part(directory: AnyPath, part: int, manifest: Manifest) -> bool:
     with open_boards(path) as arrays:
         request = str(arrays[_REQUEST])
     if request != manifest.text:
-        raise DatasetError(f"{path}: belongs to another set than {MANIFEST} says")
+        raise DatasetError(f"{path}: belongs to another set than {MANIFEST}")
     return True
 
 
 def _make_part(key: jax.Array, params: LakeParams, part: int, manifest: Manifest) -> Generated:
     # The second number counts calls of `generate` for the part, of which there is one.
-    own_key = jax.random.fold_in(jax.random.fold_in(key, part), 0)
+    part_key = jax.random.fold_in(jax.random.fold_in(key, part), 0)
     # Fix the random bits to JAX's default since 0.5, whatever the process has set.
     with jax.threefry_partitionable(True):
         boards = generate_quietly(
-            own_key,
+            part_key,
             params,
             manifest.part_count(part),
             part=(part, manifest.num_parts),

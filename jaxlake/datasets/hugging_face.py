@@ -60,7 +60,9 @@ def to_hugging_face(
 
     if isinstance(boards, Generated):
         if solutions is not None:
-            raise ValueError("solutions: got some, but what was generated brings its own")
+            raise ValueError(
+                "solutions must be None for the output of generate, which contains them"
+            )
         filled = np.asarray(boards.filled)
         instances, solutions = jax.tree.map(
             lambda leaf: np.asarray(leaf)[filled], (boards.instances, boards.solutions)
@@ -68,10 +70,10 @@ def to_hugging_face(
     else:
         instances = boards
     if np.ndim(instances.size) != 1:
-        raise ValueError(f"boards: got size of shape {np.shape(instances.size)}, (B,) is needed")
+        raise ValueError(f"boards.size must have shape (B,), got {np.shape(instances.size)}")
     count = len(instances.size)
     if solutions is not None and len(solutions.status) != count:
-        raise ValueError(f"solutions: got {len(solutions.status)} for {count} boards")
+        raise ValueError(f"solutions must have {count} entries, got {len(solutions.status)}")
     rows = [
         _row(board, solution, prompt, chat) for board, solution in _boards(instances, solutions)
     ]

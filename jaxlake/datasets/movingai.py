@@ -29,7 +29,7 @@ _FIELDS = (
     *("bucket", "map", "map width", "map height"),
     *("start x", "start y", "goal x", "goal y", "optimal length"),
 )
-_MOST_DIGITS = 6
+_MAX_DIGITS = 6
 _distances = jax.jit(distances)
 
 
@@ -62,15 +62,15 @@ def read_map(path: str | Path) -> np.ndarray:
     while len(body) > height and not body[-1].strip():
         body.pop()
     if len(body) != height:
-        raise DatasetError(f"{path}: got {len(body)} rows, height {height} says otherwise")
+        raise DatasetError(f"{path}: the map must have {height} rows, got {len(body)}")
     body = [row.rstrip() for row in body]
     for number, row in enumerate(body, start=5):
         if len(row) != width:
-            raise DatasetError(f"{path}:{number}: got {len(row)} cells, width {width} is needed")
+            raise DatasetError(f"{path}:{number}: a row must have {width} cells, got {len(row)}")
         if unknown := set(row) - set(PASSABLE + BLOCKED):
             raise DatasetError(
-                f"{path}:{number}: got {min(unknown)!r}, allowed are {' '.join(PASSABLE)} "
-                f"(passable) and {' '.join(BLOCKED)} (not)"
+                f"{path}:{number}: cells must be {' '.join(PASSABLE)} (passable) or "
+                f"{' '.join(BLOCKED)} (blocked), got {min(unknown)!r}"
             )
     return np.array([[letter in PASSABLE for letter in row] for row in body])
 
@@ -85,8 +85,8 @@ def read_scen(path: str | Path) -> list[Scenario]:
     path = Path(path)
     lines = read_text(path).splitlines()
     if not lines or lines[0].split() not in (["version", "1"], ["version", "1.0"]):
-        got = lines[0][:40] if lines else ""
-        raise DatasetError(f"{path}:1: got {got!r}, 'version 1' is needed")
+        header = lines[0][:40] if lines else ""
+        raise DatasetError(f"{path}:1: the first line must be 'version 1', got {header!r}")
     return [
         _scenario(line, f"{path}:{number}")
         for number, line in enumerate(lines[1:], start=2)
@@ -99,12 +99,13 @@ def _scenario(line: str, place: str) -> Scenario:
     fields = line.strip().split("\t") if "\t" in line else line.split()
     if len(fields) != len(_FIELDS):
         raise DatasetError(
-            f"{place}: got {len(fields)} fields, {len(_FIELDS)} are needed: {', '.join(_FIELDS)}"
+            f"{place}: a row must have the {len(_FIELDS)} fields {', '.join(_FIELDS)}, got "
+            f"{len(fields)}"
         )
     for name, text in zip(_FIELDS[2:8], fields[2:8], strict=True):
-        if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
-            problem = f"got {text[:20]!r}, a whole number of {_MOST_DIGITS} digits is the largest"
-            raise DatasetError(f"{place}: {name}: {problem}")
+        if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
+            allowed = f"a whole number of at most {_MAX_DIGITS} digits"
+            raise DatasetError(f"{place}: {name} must be {allowed}, got {text[:20]!r}")
     width, height, start_x, start_y, goal_x, goal_y = map(int, fields[2:8])
     return Scenario(fields[1], (height, width), (start_y, start_x), (goal_y, goal_x))
 
@@ -118,8 +119,7 @@ def check_map_name(scenarios: Sequence[Scenario], path: str | Path) -> None:
     for number, row in enumerate(scenarios):
         if row.map_name.replace("\\", "/").rpartition("/")[2] != name:
             raise DatasetError(
-                f"scenario row {number}: for the map {row.map_name}, got {path}; a file of that "
-                "name is needed"
+                f"scenario row {number}: the map must be named {row.map_name}, got {path}"
             )
 
 
@@ -146,10 +146,10 @@ def instance_from_scenarios(
     height, width = passable.shape
     side = max(height, width)
     if not 1 <= num_agents <= len(scenarios):
-        raise DatasetError(f"num_agents: got {num_agents}, the scenario has {len(scenarios)} rows")
+        raise DatasetError(f"num_agents must be in [1, {len(scenarios)}], got {num_agents}")
     if side > MAX_SIZE:
-        got = f"{height}x{width}"
-        raise DatasetError(f"map: got {got} cells, at most {MAX_SIZE}x{MAX_SIZE} are allowed")
+        limit = f"{MAX_SIZE}x{MAX_SIZE}"
+        raise DatasetError(f"the map must have at most {limit} cells, got {height}x{width}")
     for agent, row in enumerate(scenarios[:num_agents]):
         place = f"scenario row {agent}"
         if row.map_shape != (height, width):

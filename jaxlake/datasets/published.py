@@ -26,7 +26,7 @@ _TASK = re.compile(
     re.IGNORECASE,
 )
 _SAMPLE_ID = re.compile(r"([0-9]{1,3})ag_([0-9]{1,3})x\2_hr[0-9.]{1,20}_[0-9]{1,20}")
-_MOST_STEPS = 10**6
+_MAX_STEPS = 10**6
 _CONFIGURATION = re.compile(r"benchmark_wr\d+(?:\.\d+)?")
 
 
@@ -129,16 +129,16 @@ def _row(record: Mapping[str, Any], place: str, config: str | None) -> Published
     num_agents = record["num_agents"]
     if type(num_agents) is not int or not 1 <= num_agents <= MAX_AGENTS:
         raise DatasetError(
-            f"{place}: num_agents: got {num_agents!r:.60}, 1 to {MAX_AGENTS} are allowed"
+            f"{place}: num_agents must be in [1, {MAX_AGENTS}], got {num_agents!r:.60}"
         )
     match = _SAMPLE_ID.fullmatch(sample_id)
     if match and int(match[1]) != num_agents:
-        raise DatasetError(f"{place}: num_agents: got {num_agents}, the id says {match[1]}")
+        raise DatasetError(f"{place}: num_agents must be {match[1]} as in the id, got {num_agents}")
     size = int(match[2]) if match else None
     text = record.get("text") or ""
     try:
         if not isinstance(text, str):
-            raise DatasetError(f"text: got {type(text).__name__}, a string is needed")
+            raise DatasetError(f"text must be a string, got {type(text).__name__}")
         if not (board := text or "\n".join(record.get("grid") or ())):
             raise DatasetError(f"text: missing, got the fields {_names(record)}")
         instance = find_board(board, num_agents=num_agents, size=size)
@@ -159,9 +159,9 @@ def _names(record: Mapping[str, Any]) -> str:
 def _steps(record: Mapping[str, Any], field: str, place: str) -> int | None:
     """Return a number of steps, or None if the row lacks the field."""
     value = record.get(field)
-    if value is not None and (type(value) is not int or not 0 <= value <= _MOST_STEPS):
+    if value is not None and (type(value) is not int or not 0 <= value <= _MAX_STEPS):
         raise DatasetError(
-            f"{place}: {field}: got {value!r:.60}, allowed are whole numbers up to {_MOST_STEPS}"
+            f"{place}: {field} must be a whole number up to {_MAX_STEPS}, got {value!r:.60}"
         )
     return value
 
@@ -197,4 +197,6 @@ def _records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for number, row in enumerate(rows, start=1):
             yield f"{path}: row {number}", row
     else:
-        raise DatasetError(f"{path}: got {path.suffix!r}, allowed are {', '.join(SUFFIXES)}")
+        raise DatasetError(
+            f"{path}: the file must end in {', '.join(SUFFIXES)}, got {path.suffix!r}"
+        )

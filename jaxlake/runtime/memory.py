@@ -116,6 +116,6 @@ def _free_on_host() -> Iterator[int]:
 
 def _read_text(path: str | Path) -> str:
     try:
-        return Path(path).read_read_text()
+        return Path(path).read_text()
     except OSError:
         return ""

@@ -83,7 +83,7 @@ def test_movingai_files_and_board_lines_convert_to_and_fro(cli, tmp_path):
         assert cli("dataset", "convert", lines, again).status == 0
         wrong = folder / f"benchmark_wr0.5_r_{1 - i}.map"
         refused = cli("dataset", "convert", *arguments[:3], wrong, *arguments[4:])
-        assert (refused.status, "for the map" in refused.err) == (2, True)
+        assert (refused.status, "the map must be named" in refused.err) == (2, True)
         made = again / f"{stem.name}-00000.map"
         assert made.read_bytes() == Path(f"{stem}.map").read_bytes()
 

@@ -83,15 +83,15 @@ def test_load_returns_the_filled_boards_of_save(finished, tmp_path):
     assert_same(loaded.candidates, lakes.candidates)
     boards = replace(lakes.instances, starts=lakes.instances.starts[:, :1])
     jaxlake.save(replace(lakes, instances=boards), tmp_path / "lakes")
-    with pytest.raises(DatasetError, match=r"lakes: is damaged: got int8 \(\d+, 1, 2\)"):
+    with pytest.raises(DatasetError, match=r"lakes: is damaged: .* got int8 \(\d+, 1, 2\)"):
         jaxlake.load(tmp_path / "lakes")
     (tmp_path / "text").write_text("no boards")
     with pytest.raises(DatasetError, match="not a file of boards: it is not a"):
         jaxlake.load(tmp_path / "text")
-    with pytest.raises(TypeError, match="lakes: got Instance, the output of generate is needed"):
+    with pytest.raises(TypeError, match="lakes must be the output of generate, got Instance"):
         jaxlake.save(lakes.instances, tmp_path / "boards")
     several = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), lakes)
-    with pytest.raises(ValueError, match=r"lakes: got filled of shape \(2, .*one set is needed"):
+    with pytest.raises(ValueError, match=r"lakes must be one set .* got \(2, "):
         jaxlake.save(several, tmp_path / "boards")
 
 
@@ -216,7 +216,7 @@ def test_folder_belongs_to_one_request(copy, finished):
     ("text", "message"),
     [
         ("{", "not JSON"),
-        ("[]", "format: 'jaxlake-boards-1' is needed"),
+        ("[]", "format must be 'jaxlake-boards-1'"),
         ('{"format": "jaxlake-boards-1", "counts": 8.5}', "a field is missing"),
         ('{"format": "jaxlake-boards-1", "count": 8, "part_size": 4}', "a field is missing"),
     ],
@@ -230,9 +230,9 @@ def test_invalid_manifest_is_refused(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"count": 8.5}, "count: got 8.5, allowed are whole numbers"),
-        ({"count": 2**32, "part_size": 1}, "count: got 4294967296, 1 to 65536 are allowed"),
-        ({"horizon": True}, "horizon: got True, allowed are 1 to 4096"),
+        ({"count": 8.5}, "count must be a whole number of at least 1, got 8.5"),
+        ({"count": 2**32, "part_size": 1}, r"count must be in \[1, 65536\] .* got 4294967296"),
+        ({"horizon": True}, "horizon must be a whole number from 1 to 4096, got True"),
         ({"params": {"size": [3]}}, "a field is missing"),
         ({"params": "\x1b[2J"}, "a field is missing"),
         ({"max_candidates": float("inf")}, "Out of range float"),

@@ -74,9 +74,9 @@ def test_the_answer_of_a_row_earns_the_best_reward(dataset):
 
 def test_stack_instances_rejects_invalid_batches(boards):
     batch, solutions = boards
-    with pytest.raises(ValueError, match=r"got size of shape \(\)"):
+    with pytest.raises(ValueError, match=r"must have shape \(B,\), got \(\)"):
         to_hugging_face(parse_grid(SINGLE[0]))
-    with pytest.raises(ValueError, match="solutions: got 62 for 2 boards"):
+    with pytest.raises(ValueError, match="solutions must have 2 entries, got 62"):
         to_hugging_face(instances(SINGLE, 3, 2), solutions)
     with pytest.raises(ValueError, match="style: got 'short'"):
         to_hugging_face(batch, prompt="short")
