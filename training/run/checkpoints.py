@@ -112,7 +112,7 @@ class Checkpoints:
     def restore(self, template: LearnerState) -> LearnerState:
         """Return the newest saved state.
 
-        Shapes, dtypes, shardings and frozen weights are those of `template`.
+        Shapes, dtypes, shardings and frozen weights come from `template`.
 
         Raises:
             UserError: No checkpoint exists, or its arrays have other shapes.

@@ -41,7 +41,7 @@ def lines_digest(values: Iterable[Any]) -> str:
 
 
 def metrics_digest(metrics: Iterable[Any], stage: int) -> str:
-    """Return the SHA-256 of a stage's records among those of `metrics.jsonl`."""
+    """Return the SHA-256 of the records of `metrics.jsonl` that belong to a stage."""
     return lines_digest(
         record.model_dump(mode="json") for record in metrics if record.stage == stage
     )

@@ -242,7 +242,7 @@ class RunDirectory:
         }
 
     def require_unchanged_logs(self, digests: Mapping[str, Sequence[Any]]) -> None:
-        """Raise a `UserError` if a file no longer starts with the content that was hashed.
+        """Raise a `UserError` if a file does not start with the content that was hashed.
 
         `digests` is a result of `log_digests`. Lines that were appended later are ignored.
         """
