@@ -1,8 +1,8 @@
 """The lake: multi-agent path finding on frozen lakes, exact and in pure JAX.
 
-`jaxlake.public` defines the public names. They are imported on first use, and so are packages and
-modules such as `jaxlake.environment` and `jaxlake.prompts`. `import jaxlake` alone does not import
-JAX, which keeps the command line responsive.
+`jaxlake.public` defines the public names. They are imported on first use, as are modules such as
+`jaxlake.environment` and `jaxlake.prompts`. `import jaxlake` alone does not import JAX, which keeps
+the command line responsive.
 """
 
 import importlib.metadata as _metadata
@@ -15,10 +15,10 @@ if _TYPE_CHECKING:
 
 try:
     __version__ = _metadata.version("jaxlake")
-except _metadata.PackageNotFoundError:  # a checkout that is on the path, but not installed
+except _metadata.PackageNotFoundError:  # a checkout on the path that is not installed
     __version__ = "unknown"
 
-_LATE_MODULES = {
+_LAZY_MODULES = {
     "answers": "jaxlake.language.answers",
     "datasets": "jaxlake.datasets",
     "environment": "jaxlake.environment",
@@ -32,13 +32,13 @@ _LATE_MODULES = {
 
 
 def __getattr__(name: str) -> _Any:
-    if name in _LATE_MODULES:
-        return _import_module(_LATE_MODULES[name])
-    if name == "__all__":  # `from jaxlake import *` asks for it
+    if name in _LAZY_MODULES:
+        return _import_module(_LAZY_MODULES[name])
+    if name == "__all__":  # read by `from jaxlake import *`
         return _public_names()
     if not name.startswith("_"):
         public = _import_module("jaxlake.public")
-        # Importing it also binds the modules it imports from, such as `jaxlake.solver`.
+        # This import also binds submodules, such as `jaxlake.solver`, which take precedence.
         value = globals().get(name, getattr(public, name, None))
         if value is not None:
             return globals().setdefault(name, value)
@@ -46,7 +46,7 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_public_names(), *_LATE_MODULES})
+    return sorted({*globals(), *_public_names(), *_LAZY_MODULES})
 
 
 def _public_names() -> list[str]:

@@ -8,8 +8,8 @@ from difflib import get_close_matches
 class UserError(Exception):
     """Error in user input: a file, an option, a configuration or a request.
 
-    The message names the field, the given value and the allowed values. The command line prints
-    it without a traceback, after `jaxlake: error: `, and exits with status 2.
+    The message names the field, the allowed values and the given value. The command line prints
+    `jaxlake: error: ` and the message without a traceback, and exits with status 2.
     """
 
 
@@ -25,8 +25,8 @@ def escape_controls(text: str) -> str:
 
 def did_you_mean(value: object, allowed: Iterable[str]) -> str:
     """Return a "did you mean" suffix for an error message, or "" without a close match."""
-    close = get_close_matches(str(value), list(allowed), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    matches = get_close_matches(str(value), list(allowed), n=1)
+    return f"; did you mean {matches[0]}?" if matches else ""
 
 
 def shorten(value: object) -> str:

@@ -14,17 +14,17 @@ from typing import IO, Any
 from jaxlake.errors import UserError
 from jaxlake.remote_files import AnyPath, RemotePath
 
-_TEMPORARY = re.compile(r"\..+\.[0-9]+\.tmp")
+_TEMPORARY_NAME = re.compile(r"\..+\.[0-9]+\.tmp")
 
 
 @contextmanager
 def open_atomic(path: AnyPath, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a file for atomic writing.
 
-    The file appears at `path` only if the block ends without an error. Until then the content
-    goes to `.NAME.PID.tmp` in the same folder, which a killed process leaves behind. Pipes and
-    devices are written to directly, symbolic links are followed, and the content of a URL is kept
-    in memory until it is complete.
+    The content goes to `.NAME.PID.tmp` in the same folder, which is renamed to `path` if the block
+    ends without an error. A killed process leaves the temporary file behind. Symbolic links are
+    followed. Pipes and devices are written to directly. The content of a URL is kept in memory
+    until the block ends.
 
     Args:
         path: the target file or URL.
@@ -56,7 +56,7 @@ def open_atomic(path: AnyPath, mode: str = "w") -> Iterator[IO[Any]]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        if error.filename is None and error.errno is not None:  # such as errors from fsync
+        if error.filename is None and error.errno is not None:  # for example, from fsync
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     finally:
@@ -76,10 +76,10 @@ def write_text_atomic(path: AnyPath, text: str) -> None:
 
 
 def write_text_if_absent(path: AnyPath, text: str) -> bool:
-    """Write UTF-8 text atomically unless the file exists, and return whether it was written.
+    """Write UTF-8 text atomically if the file does not exist, and return whether it was written.
 
-    If several processes call this at once, exactly one of them writes the file. On file systems
-    without hard links and object stores without conditional writes, the last one wins.
+    If several processes call this at once, exactly one of them writes the file. File systems
+    without hard links and object stores without conditional writes keep the last file instead.
     """
     if isinstance(path, RemotePath):
         try:
@@ -107,13 +107,11 @@ def write_text_if_absent(path: AnyPath, text: str) -> bool:
 
 def find_temporary_files(path: AnyPath) -> list[Path]:
     """Return the temporary files left behind by killed writers of `path`, sorted by name."""
-    if isinstance(path, RemotePath):
+    if isinstance(path, RemotePath) or not path.parent.is_dir():
         return []
-    temporary = re.compile(rf"\.{re.escape(path.name)}\.[0-9]+\.tmp")
-    if not path.parent.is_dir():
-        return []
-    candidates = (file for file in path.parent.iterdir() if temporary.fullmatch(file.name))
-    return sorted(file for file in candidates if file.is_file())
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.[0-9]+\.tmp")
+    matches = (file for file in path.parent.iterdir() if pattern.fullmatch(file.name))
+    return sorted(file for file in matches if file.is_file())
 
 
 def remove_temporary_files_below(folder: Path) -> None:
@@ -122,24 +120,24 @@ def remove_temporary_files_below(folder: Path) -> None:
     Links are not followed. No other process may write to the folder at the same time.
     """
     for parent, _, names in os.walk(folder):
-        for name in filter(_TEMPORARY.fullmatch, names):
+        for name in filter(_TEMPORARY_NAME.fullmatch, names):
             Path(parent, name).unlink(missing_ok=True)
 
 
 def require_inside(path: Path, root: Path) -> None:
-    """Raise a `UserError` if `path` resolves to a place outside `root`."""
+    """Raise a `UserError` if `path` resolves to a location outside `root`."""
     target = Path(os.path.realpath(path))
     if not target.is_relative_to(os.path.realpath(root)):
         raise UserError(
-            f"{path}: is a link to {target}, outside of {root}; remove the link, or move the whole "
-            "directory"
+            f"{path}: is a link to {target}, outside of {root}; remove the link, or move the "
+            "complete directory"
         )
 
 
 def require_plain_files(root: Path) -> None:
-    """Raise a `UserError` for a pipe or device below `root`, or a link that points outside it.
+    """Raise a `UserError` if `root` contains a pipe, a device or a link to a location outside it.
 
-    The folder `wandb` is skipped: Weights & Biases keeps links there, and jaxlake does not use it.
+    The folder `wandb` is skipped because Weights & Biases creates links in it.
     """
     for parent, folders, files in os.walk(root):
         if Path(parent) == root and "wandb" in folders:
@@ -148,7 +146,7 @@ def require_plain_files(root: Path) -> None:
             path = Path(parent, name)
             try:
                 mode = path.lstat().st_mode
-            except FileNotFoundError:  # a temporary file of a writer at work
+            except FileNotFoundError:  # another process has renamed its temporary file
                 continue
             if stat.S_ISLNK(mode):
                 require_inside(path, root)
@@ -157,7 +155,7 @@ def require_plain_files(root: Path) -> None:
 
 
 def has_empty_parent(path: AnyPath) -> bool:
-    """Return whether the folder of `path` is empty, apart from leftovers of killed writers."""
+    """Return whether the folder of `path` holds nothing but temporary files of killed writers."""
     if isinstance(path, RemotePath):
         return not any(path.parent.iterdir())
     folder = path.parent
@@ -171,7 +169,7 @@ def remove_temporary_files(path: AnyPath) -> None:
 
 
 def clean_empty_parent(path: AnyPath) -> bool:
-    """Return `has_empty_parent(path)`, and remove leftovers of killed writers if it is True."""
+    """Return `has_empty_parent(path)`, and remove the temporary files if it is True."""
     if not has_empty_parent(path):
         return False
     remove_temporary_files(path)
@@ -185,7 +183,7 @@ def decode_text(content: bytes) -> str:
         ValueError: the bytes are not UTF-8; the message names UTF-16 if they look like it.
     """
     if content.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in content:
-        raise ValueError("got UTF-16 or zero bytes, UTF-8 is needed")
+        raise ValueError("text must be UTF-8, got UTF-16 or zero bytes")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -194,14 +192,14 @@ def decode_text(content: bytes) -> str:
 
 
 class RepeatedKeyError(ValueError):
-    """A JSON object repeats a key, which JSON readers resolve differently."""
+    """A JSON object repeats a key; JSON readers disagree on which value counts."""
 
 
 MAX_DEPTH = 100
 """Maximum nesting depth of JSON values; deeper ones overflow recursive readers."""
 
-# A string, even an unterminated one, or a bracket.
-_NESTING = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+# A bracket, or a string that may be unterminated.
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
 def check_nesting(text: str) -> None:
@@ -209,10 +207,10 @@ def check_nesting(text: str) -> None:
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
     depth = 0
-    for match in _NESTING.finditer(text):
-        if match[0] in "[{":
+    for token in _STRING_OR_BRACKET.finditer(text):
+        if token[0] in "[{":
             depth += 1
-        elif match[0] in "]}":
+        elif token[0] in "]}":
             depth -= 1
         if depth > MAX_DEPTH:
             raise ValueError(f"brackets are nested more than {MAX_DEPTH} deep")
@@ -227,20 +225,20 @@ def load_json(text: str) -> Any:
     """
     try:
         check_nesting(text)
-        return json.loads(text, object_pairs_hook=_object)
+        return json.loads(text, object_pairs_hook=_parse_object)
     except RepeatedKeyError:
         raise
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) < len(pairs):
+def _parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         repeated = next(name for name in names if names.count(name) > 1)
-        raise RepeatedKeyError(f"the key {repeated[:100]!r} stands twice, allowed is once")
-    return result
+        raise RepeatedKeyError(f"the key {repeated[:100]!r} is repeated")
+    return fields
 
 
 def read_json_lines(
@@ -253,8 +251,8 @@ def read_json_lines(
 
     Args:
         path: the file.
-        damaged: if given, collects the errors of invalid lines by line number. If None, the first
-            invalid line raises its error.
+        damaged: errors of invalid lines by line number; the function adds to them. If None, the
+            first invalid line raises its error.
 
     Raises:
         OSError: the file can't be read.
@@ -264,17 +262,21 @@ def read_json_lines(
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                try:
-                    text = decode_text(line)
-                except ValueError as error:
-                    raise ValueError(f"not JSON: {error}") from None
+                text = _decode_json_line(line)
                 if not text.strip():
                     continue
                 value = load_json(text)
             except ValueError as error:
-                located = type(error)(f"{path}:{number}: {error}")
+                located_error = type(error)(f"{path}:{number}: {error}")
                 if damaged is None:
-                    raise located from None
-                damaged[number] = located
+                    raise located_error from None
+                damaged[number] = located_error
                 continue
             yield number, value
+
+
+def _decode_json_line(line: bytes) -> str:
+    try:
+        return decode_text(line)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None

@@ -1,4 +1,4 @@
-"""Access files in object stores by URLs such as gs://bucket/folder/file, through fsspec."""
+"""Access to files in object stores by URLs such as gs://bucket/folder/file, through fsspec."""
 
 import os
 import re
@@ -10,15 +10,15 @@ from typing import IO, Any, TypeAlias
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _BLOCK_SIZE = 1 << 18  # bytes
-_IN_EXTRA = ("gs", "gcs", "s3")  # for other schemes, fsspec's own error names the package
-_INSTALLATION = "pip install 'jaxlake[cloud]' brings what gs:// and s3:// need"
+_EXTRA_SCHEMES = ("gs", "gcs", "s3")  # for other schemes, fsspec's own error names the package
+_INSTALL_HINT = "pip install 'jaxlake[cloud]' installs the packages for gs:// and s3://"
 
 
 @dataclass(frozen=True)
 class RemotePath:
     """A file or folder behind a URL, with the subset of `pathlib.Path` that data sets use.
 
-    Writes replace whole files, so readers see either the old or the new content.
+    A write replaces the complete file, so readers see either the old or the new content.
     """
 
     url: str  # scheme://..., without a trailing slash
@@ -62,7 +62,7 @@ class RemotePath:
     def open(self, mode: str = "rb") -> IO[bytes]:
         """Open the file for reading; blocks are fetched on demand."""
         if mode != "rb":
-            raise ValueError(f"mode: got {mode!r}, only 'rb' is allowed")
+            raise ValueError(f"mode must be 'rb', got {mode!r}")
         with self._filesystem() as (files, path):
             file: IO[bytes] = files.open(path, mode, block_size=_BLOCK_SIZE)
             return file
@@ -87,7 +87,7 @@ class RemotePath:
 
     @contextmanager
     def _filesystem(self) -> Iterator[tuple[Any, str]]:
-        """Yield fsspec's file system and path, and turn its errors into an `OSError`."""
+        """Yield fsspec's file system and path, and convert errors within the block to `OSError`."""
         import fsspec
 
         try:
@@ -111,7 +111,7 @@ def require_local(location: str) -> str:
     """Return a local path unchanged; raise `ValueError` if it is a URL."""
     if is_url(location):
         raise ValueError(
-            f"got {location}, a URL is not allowed here: mount the bucket and pass its path "
+            f"must be a local path, got the URL {location}; mount the bucket and pass its path "
             "(docs/how_to/object_stores.md)"
         )
     return location
@@ -121,7 +121,7 @@ def as_path(location: str | os.PathLike[str] | RemotePath) -> AnyPath:
     """Convert a location to a `Path` (local files) or a `RemotePath` (URLs).
 
     Args:
-        location: a path; file://PATH, which means PATH; or a URL of a scheme that fsspec supports.
+        location: a path, file://PATH, or a URL with a scheme that fsspec supports.
 
     Raises:
         ValueError: the scheme is unknown, or its package is missing; the message names the extra.
@@ -140,10 +140,10 @@ def as_path(location: str | os.PathLike[str] | RemotePath) -> AnyPath:
 
         fsspec.get_filesystem_class(match[1])
     except ModuleNotFoundError:
-        raise ValueError(f"{text}: needs fsspec; {_INSTALLATION}") from None
+        raise ValueError(f"{text}: requires fsspec; {_INSTALL_HINT}") from None
     except ImportError as error:
-        needed = f"{error}; {_INSTALLATION}" if match[1] in _IN_EXTRA else error
-        raise ValueError(f"{text}: {needed}") from None
+        hint = f"; {_INSTALL_HINT}" if match[1] in _EXTRA_SCHEMES else ""
+        raise ValueError(f"{text}: {error}{hint}") from None
     except ValueError:
         raise ValueError(f"{text}: the scheme {match[1]!r} is unknown to fsspec") from None
     return RemotePath(text.rstrip("/"))

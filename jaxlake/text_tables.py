@@ -1,11 +1,11 @@
-"""Plain-text tables with aligned columns, and durations for people."""
+"""Plain-text tables with aligned columns, and readable durations."""
 
 from collections.abc import Sequence
 
 
-def format_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 0) -> str:
-    """Format a table; the first `left` columns are left-aligned, the others right-aligned."""
-    table = [tuple(heads), *map(tuple, rows)]
+def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 0) -> str:
+    """Format a table whose first `left` columns are left-aligned, and the others right-aligned."""
+    table = [tuple(headers), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
     for row in table:
@@ -18,7 +18,7 @@ def format_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: i
 
 
 def format_duration(seconds: float) -> str:
-    """Format seconds for people: 41 s, 3 min 12 s, 2 h 05 min."""
+    """Format seconds as in 41 s, 3 min 12 s or 2 h 05 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"

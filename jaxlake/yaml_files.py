@@ -1,4 +1,4 @@
-"""Read YAML files into plain values and apply `key.sub=value` overrides; requires PyYAML."""
+"""Reader for YAML files and `key.sub=value` overrides; requires PyYAML."""
 
 import itertools
 import re
@@ -29,7 +29,7 @@ def read_yaml(path: Path) -> dict[Any, Any]:
 def parse_yaml(text: str) -> Any:
     """Parse a YAML document; raise `ValueError` with a one-line message if it is invalid."""
     try:
-        return yaml.load(text, _Reader)
+        return yaml.load(text, _StrictLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         # Dates and long numbers raise plain ValueErrors.
         raise ValueError(" ".join(str(error).split())) from error
@@ -44,31 +44,29 @@ def apply_override(override: str, tree: dict[Any, Any]) -> None:
         value = parse_yaml(text)
     except ValueError as error:
         raise UserError(f"--set {override!r:.200}: the value is not YAML") from error
-    # As in YAML, digits are a number; more than 18 digits stay text.
+    # As in YAML, parts of digits are numbers. More than 18 digits remain text.
     *parents, leaf = (
         int(part) if re.fullmatch("[0-9]{1,18}", part) else part for part in key.split(".")
     )
     for part in parents:
-        below = tree.setdefault(part, {})
-        if not isinstance(below, dict):
-            raise UserError(f"--set {override!r:.200}: {part!r} holds {below!r:.99}, not a mapping")
-        tree = below
+        child = tree.setdefault(part, {})
+        if not isinstance(child, dict):
+            raise UserError(f"--set {override!r:.200}: {part!r} holds {child!r:.99}, not a mapping")
+        tree = child
     tree[leaf] = value
 
 
 _MAX_VALUES = 1_000_000
 
 
-class _Reader(yaml.SafeLoader):
-    """Safe YAML loader that rejects repeated keys in a mapping, and values too large to walk."""
+class _StrictLoader(yaml.SafeLoader):
+    """Safe YAML loader that rejects repeated keys in a mapping and oversized documents."""
 
     def get_single_node(self) -> yaml.Node | None:
-        """Reject aliases that form a cycle, or that multiply to more than `_MAX_VALUES` values."""
+        """Reject aliases that form a cycle or expand to more than `_MAX_VALUES` values."""
         node: yaml.Node | None = super().get_single_node()
-        if node is not None and _size(node, {}) > _MAX_VALUES:
-            raise ValueError(
-                f"aliases form a cycle, or stand for more than {_MAX_VALUES:,} values in all"
-            )
+        if node is not None and _expanded_size(node, {}) > _MAX_VALUES:
+            raise ValueError(f"aliases form a cycle or expand to more than {_MAX_VALUES:,} values")
         return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
@@ -77,32 +75,32 @@ class _Reader(yaml.SafeLoader):
         if len(set(names)) < len(names):
             name = next(pair for pair in names if names.count(pair) > 1)[1]
             raise ValueError(
-                f"the key {name[:100]!r} stands twice in the mapping that begins in line "
-                f"{node.start_mark.line + 1}, allowed is once"
+                f"the key {name[:100]!r} is repeated in the mapping that begins in line "
+                f"{node.start_mark.line + 1}"
             )
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Reject equal keys that are written differently, such as 3 and 0x3."""
         merge = "tag:yaml.org,2002:merge"
-        own = [key for key, _ in node.value if key.tag != merge]
-        keys = [self.construct_object(key, deep=True) for key in own]
+        key_nodes = [key for key, _ in node.value if key.tag != merge]
+        keys = [self.construct_object(key, deep=True) for key in key_nodes]
         if all(isinstance(key, Hashable) for key in keys) and len(set(keys)) < len(keys):
-            twice = next(key for key in keys if keys.count(key) > 1)
+            repeated = next(key for key in keys if keys.count(key) > 1)
             raise ValueError(
-                f"the key {twice!r:.100} stands twice in the mapping that begins in line "
-                f"{node.start_mark.line + 1}, allowed is once"
+                f"the key {repeated!r:.100} is repeated in the mapping that begins in line "
+                f"{node.start_mark.line + 1}"
             )
-        result: dict[Any, Any] = super().construct_mapping(node, deep=deep)
-        return result
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
 
 
-def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """Return the number of values in a node with all aliases written out."""
+def _expanded_size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """Return the number of values in a node with all aliases expanded."""
     if id(node) not in sizes:
-        sizes[id(node)] = _MAX_VALUES + 1  # of a node below itself
-        below = [] if isinstance(node, yaml.ScalarNode) else node.value
+        sizes[id(node)] = _MAX_VALUES + 1  # counts if an alias below refers to this node
+        children = [] if isinstance(node, yaml.ScalarNode) else node.value
         if isinstance(node, yaml.MappingNode):
-            below = itertools.chain.from_iterable(below)
-        sizes[id(node)] = 1 + sum(_size(one, sizes) for one in below)
+            children = itertools.chain.from_iterable(children)
+        sizes[id(node)] = 1 + sum(_expanded_size(child, sizes) for child in children)
     return sizes[id(node)]

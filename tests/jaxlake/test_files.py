@@ -117,7 +117,7 @@ def test_a_damaged_line_is_named_or_passed_over(cut, tmp_path):
 def test_line_with_a_duplicate_key_is_rejected(line, tmp_path):
     path = tmp_path / "lines.jsonl"
     path.write_text(f'{{"a": 1}}\n{line}\n')
-    with pytest.raises(files.RepeatedKeyError, match=r"lines\.jsonl:2: the key 'a' stands twice"):
+    with pytest.raises(files.RepeatedKeyError, match=r"lines\.jsonl:2: the key 'a' is repeated"):
         list(files.read_json_lines(path))
 
 

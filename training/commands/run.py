@@ -81,14 +81,14 @@ def run(args: argparse.Namespace) -> int:
         reject_ignored(args, "--dry-run", ("--stop-after", *processes))
     if args.heartbeat is not None and args.coordinator is None:
         raise UserError(f"--heartbeat is {args.heartbeat}; it needs --coordinator")
-    from jaxlake.user_code import imported, restrict_imports_to
+    from jaxlake.user_code import imported_files, restrict_imports_to
 
-    imported.clear()
+    imported_files.clear()
     config = load(args.config, args.set)
-    for name, file in imported.items():
+    for name, file in imported_files.items():
         print(f"Imported {name} from {file}.")
     # Other modules in another run's config.yaml are not imported.
-    with restrict_imports_to(frozenset(imported)):
+    with restrict_imports_to(frozenset(imported_files)):
         return _run(args, config)
 
 

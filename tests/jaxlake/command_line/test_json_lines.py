@@ -30,7 +30,7 @@ def process(*arguments, **options):
         (
             '{"id": "é"}'.encode("utf-16"),
             None,
-            "not JSON: got UTF-16 or zero bytes, UTF-8 is needed",
+            "not JSON: text must be UTF-8, got UTF-16 or zero bytes",
         ),
         (b'{"id": NaN}', None, "not JSON: NaN is not a JSON value"),
         (b'{"id": 1e999}', None, "not JSON: Out of range float values"),

@@ -45,8 +45,14 @@ def test_paths_take_urls_for_sets_and_sweeps_only():
     ("words", "message"),
     [
         ("dataset info gs://bucket/set", "gs://bucket/set: .*'jaxlake\\[cloud\\]'"),
-        ("run configs/miniature.yaml --run-dir gs://bucket/run", "--run-dir: got gs://bucket/run,"),
-        ("solve - --output s3://bucket/file", "--output: got s3://bucket/file,"),
+        (
+            "run configs/miniature.yaml --run-dir gs://bucket/run",
+            "--run-dir: must be a local path, got the URL gs://bucket/run;",
+        ),
+        (
+            "solve - --output s3://bucket/file",
+            "--output: must be a local path, got the URL s3://bucket/file;",
+        ),
     ],
 )
 def test_invalid_urls_end_with_status_2(words, message, cli, tmp_path, monkeypatch):

@@ -77,7 +77,7 @@ def test_boards_come_back_from_their_files(tmp_path):
         ("octile", "hex", r"a.map: the first lines must be 'type octile'"),
         ("height 3", "height x", r"a.map: the first lines must be"),
         ("height 3", "height 4", r"a.map: the map must have 4 rows, got 3"),
-        ("....", "..\0.", r"a.map: got UTF-16 or zero bytes, UTF-8 is needed"),
+        ("....", "..\0.", r"a.map: text must be UTF-8, got UTF-16 or zero bytes"),
         ("SO.W", "SO.", r"a.map:6: a row must have 4 cells, got 3"),
         ("SO.W", "SO.x", r"a.map:6: cells must be \. G S \(passable\) .* got 'x'"),
         (
@@ -107,7 +107,7 @@ def test_a_wrong_file_is_named_with_its_line_and_field(tmp_path, old, new, said)
         (
             [(0, 0, 2, 1), (0, 0, 0, 1)],
             2,
-            r"scenario: got \(0, 0\) as start of agent 0 and as start of agent 1",
+            r"scenario: .*, got \(0, 0\) as start of agent 0 and as start of agent 1",
         ),
     ],
 )

@@ -223,10 +223,13 @@ INVALID = {
         "got 'optimum', allowed are random, shortest_path, prioritised, optimal and module:NAME; "
         "did you mean optimal?",
     ),
-    "unknown module": ({"grid": GRID, "policies": ["none_such:P"]}, "policies: got none_such:P"),
+    "unknown module": (
+        {"grid": GRID, "policies": ["none_such:P"]},
+        "policies: the module of none_such:P",
+    ),
     "unknown name": (
         {"grid": GRID, "policies": [f"{__name__}:GREDY"]},
-        f"but {__name__} has no GREDY; did you mean GREEDY?",
+        f"module {__name__} has no attribute GREDY; did you mean GREEDY?",
     ),
     "no policy object": (
         {"grid": GRID, "policies": [f"{__name__}:Idle"]},
@@ -249,7 +252,7 @@ def test_spec_names_the_invalid_field(fields, message):
     [
         ("grid: {size: 6}\npolicy: [random]", "keys must be among policies, grid, "),
         ("grid: {size: 6}", "policies must be a list of names, got none"),
-        ("grid: {size: 6}\ngrid: {size: 5}\npolicies: [random]", "the key 'grid' stands twice"),
+        ("grid: {size: 6}\ngrid: {size: 5}\npolicies: [random]", "the key 'grid' is repeated"),
         ("grid: [6\n", "is not YAML"),
         ("- 3", "must hold a mapping of keys, got list"),
         ("grid: {size: 6}\npolicies: {mine: 3}", "policies must be a list of names, got a mapping"),

@@ -69,7 +69,7 @@ def test_designbench_without_controls_asks_once(cli, tmp_path):
         (["--learners", "1"], "--learners: got 1"),
         (["--engineer", "rul"], "--engineer is 'rul'; it must be one of fixed"),
         (["--engineer", "shuffled:rule"], "controls are played beside every engineer"),
-        (["--engineer", "nothing:Here"], "got nothing:Here, whose module can't be imported"),
+        (["--engineer", "nothing:Here"], "the module of nothing:Here can't be imported"),
         (["--engineer", "nowhere/model"], "nowhere/model"),
         (["--engineer", "m", "--endpoint", "ftp://x"], "base_url is not an http or https URL"),
     ],

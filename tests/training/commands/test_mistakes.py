@@ -41,7 +41,7 @@ MISTAKES = {
     f"{RUN} engineer.kind=shuffled:rul": "did you mean shuffled:rule?",
     f"{RUN} environment.kind=lke": "environment: kind: got 'lke', allowed are lake, and package",
     f"{RUN} environment.kind=nothing:Here": "--set environment.kind: environment: "
-    "kind: got nothing:Here, whose module can't be imported",
+    "kind: the module of nothing:Here can't be imported",
     f"{RUN} environment.num_agents=5": "but 5 agents need 10 for their starts and goals",
     "study configs/study_sizes.yaml --engineers fixd --dry-run": "did you mean fixed?",
     "study configs/study_sizes.yaml --cluster-set a=b": "--cluster-set needs --cluster",

@@ -37,7 +37,7 @@ def test_load_rejects_invalid_numbers(override):
 
 @pytest.mark.parametrize("text", ["{0x3: 1, 3: 2}", "{1: a, true: b}", "{1.0: a, 1: b}"])
 def test_parse_yaml_refuses_a_key_written_in_two_ways(text):
-    with pytest.raises(ValueError, match="stands twice"):
+    with pytest.raises(ValueError, match="is repeated"):
         parse_yaml(text)
 
 
