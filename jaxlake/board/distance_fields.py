@@ -1,4 +1,8 @@
-"""Single-agent distances by shift-and-min flooding."""
+"""Single-agent distances on a grid.
+
+All cells take the minimum over their neighbours plus 1 until nothing changes. This needs only
+shifts and minima, which vectorise over cells and boards.
+"""
 
 from collections.abc import Callable
 
@@ -14,16 +18,16 @@ STEPS_PER_TEST = 4  # steps between convergence tests; on a GPU each test synchr
 
 
 def iterate_until_stable(
-    step: Callable[[jax.Array], jax.Array], value: jax.Array, begin: jax.Array | bool = True
+    step: Callable[[jax.Array], jax.Array], value: jax.Array, enabled: jax.Array | bool = True
 ) -> jax.Array:
-    """Apply `step` until the array stops changing; skip the loop if `begin`, bool (), is False."""
+    """Apply `step` until the array stops changing, or not at all if `enabled` is False, bool ()."""
 
     def advance_several(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         before, _ = state
         after = jax.lax.fori_loop(0, STEPS_PER_TEST, lambda _, value: step(value), before)
         return after, jnp.any(after != before)
 
-    state = (value, jnp.asarray(begin))
+    state = (value, jnp.asarray(enabled))
     return jax.lax.while_loop(lambda state: state[1], advance_several, state)[0]
 
 
@@ -51,7 +55,7 @@ def _distances_batch(blocked: jax.Array, targets: jax.Array) -> jax.Array:
 
 
 def flood(free: jax.Array, sources: jax.Array) -> jax.Array:
-    """Return the distance of each cell from the nearest source; boards lie along trailing axes.
+    """Return the distance of each cell from the nearest source. Trailing axes are boards.
 
     Args:
         free: bool (R, C, ...), cells that can be entered.
@@ -63,10 +67,11 @@ def flood(free: jax.Array, sources: jax.Array) -> jax.Array:
     far = jnp.int16(UNREACHABLE)
 
     def relax(field: jax.Array) -> jax.Array:
-        rim = jnp.pad(field, [(1, 1), (1, 1)] + [(0, 0)] * (field.ndim - 2), constant_values=far)
-        nearest = jnp.minimum(
-            jnp.minimum(rim[:-2, 1:-1], rim[2:, 1:-1]), jnp.minimum(rim[1:-1, :-2], rim[1:-1, 2:])
-        )
+        widths = [(1, 1), (1, 1)] + [(0, 0)] * (field.ndim - 2)
+        padded = jnp.pad(field, widths, constant_values=far)
+        vertical = jnp.minimum(padded[:-2, 1:-1], padded[2:, 1:-1])
+        horizontal = jnp.minimum(padded[1:-1, :-2], padded[1:-1, 2:])
+        nearest = jnp.minimum(vertical, horizontal)
         return jnp.where(free, jnp.minimum(field, nearest + jnp.int16(1)), far)
 
     field = jnp.where(free & sources, jnp.int16(0), far)

@@ -1,4 +1,4 @@
-"""Rules of classical MAPF on a frozen lake: `step` for one board, `moves` for batches."""
+"""Rules of classical MAPF on a frozen lake: `step` for one board, `step_batch` for batches."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ ACTION_DELTAS = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]], dtype=np.in
 """int8 (5, 2): (row, column) offset of each action."""
 
 ACTION_BITS = np.uint8(1) << np.arange(len(Action), dtype=np.uint8)
-_ONLY_WAIT = np.arange(len(Action)) == Action.WAIT
+_WAIT_MASK = np.arange(len(Action)) == Action.WAIT
 
 
 def as_actions(actions: Any) -> jax.Array:
@@ -35,9 +35,9 @@ def as_actions(actions: Any) -> jax.Array:
     if not isinstance(actions, jax.Array):
         actions = np.asarray(actions)
         if actions.dtype.kind in "iu" and actions.dtype.itemsize > 4:
-            ends = np.iinfo(np.int32)
-            least = ends.min if actions.dtype.kind == "i" else 0
-            actions = np.clip(actions, least, ends.max).astype(np.int32)
+            limits = np.iinfo(np.int32)
+            minimum = limits.min if actions.dtype.kind == "i" else 0
+            actions = np.clip(actions, minimum, limits.max).astype(np.int32)
     return jnp.asarray(actions)
 
 
@@ -46,8 +46,8 @@ def validate_actions(actions: Any, slots: int) -> jax.Array:
     actions = jnp.asarray(actions)
     if actions.shape != (slots,) or not jnp.issubdtype(actions.dtype, jnp.integer):
         raise ValueError(
-            f"actions: got {actions.dtype} {actions.shape}, whole numbers of shape "
-            f"({slots},) are needed: one action per agent"
+            f"actions must be integers of shape ({slots},), one per agent, "
+            f"got {actions.dtype} {actions.shape}"
         )
     if actions.dtype.itemsize > 1 or not jnp.issubdtype(actions.dtype, jnp.signedinteger):
         actions = jnp.where((actions < 0) | (actions >= len(Action)), len(Action), actions)
@@ -86,7 +86,7 @@ def step(instance: Instance, positions: jax.Array, actions: jax.Array) -> Step:
         ValueError: `instance` is a batch, or the shapes of its leaves do not fit together.
     """
     check_unbatched(instance, "step")
-    # One number per cell instead of pairs vectorises, also under vmap.
+    # Comparisons of one number per cell vectorise, also under vmap.
     rows, columns = positions[:, 0], positions[:, 1]
     to_row, to_column, on_board = target_cells(
         rows, columns, actions, instance.size.astype(jnp.int8)
@@ -140,8 +140,11 @@ def action_mask(instance: Instance, positions: jax.Array) -> jax.Array:
     Returns:
         bool (K, 5). WAIT is always allowed; agents outside `agent_mask` can only wait.
     """
-    allowed = _allowed(instance, positions)
-    return jnp.where(instance.agent_mask[:, None], allowed, jnp.asarray(_ONLY_WAIT))
+    actions, side = jnp.arange(len(Action), dtype=jnp.int8), instance.size.astype(jnp.int8)
+    rows, columns, inside = target_cells(positions[:, :1], positions[:, 1:], actions, side)
+    only_wait = jnp.asarray(_WAIT_MASK)
+    allowed = (inside & ~jnp.asarray(instance.holes)[rows, columns]) | only_wait
+    return jnp.where(instance.agent_mask[:, None], allowed, only_wait)
 
 
 def open_moves(instance: Instance) -> jax.Array:
@@ -156,16 +159,10 @@ def open_moves(instance: Instance) -> jax.Array:
 
 def shift_by_action(field: jax.Array, outside: Any) -> list[jax.Array]:
     """Return, for each action, a field (..., N, N) shifted to the action's target cells."""
-    N, rim = field.shape[-1], [(0, 0)] * (field.ndim - 2) + [(1, 1), (1, 1)]
-    padded = jnp.pad(field, rim, constant_values=outside)
-    corners = (ACTION_DELTAS + 1).tolist()
-    return [padded[..., row : row + N, column : column + N] for row, column in corners]
-
-
-def _allowed(instance: Instance, positions: jax.Array) -> jax.Array:
-    actions, side = jnp.arange(len(Action), dtype=jnp.int8), instance.size.astype(jnp.int8)
-    rows, columns, inside = target_cells(positions[:, :1], positions[:, 1:], actions, side)
-    return (inside & ~jnp.asarray(instance.holes)[rows, columns]) | jnp.asarray(_ONLY_WAIT)
+    N, widths = field.shape[-1], [(0, 0)] * (field.ndim - 2) + [(1, 1), (1, 1)]
+    padded = jnp.pad(field, widths, constant_values=outside)
+    offsets = (ACTION_DELTAS + 1).tolist()
+    return [padded[..., row : row + N, column : column + N] for row, column in offsets]
 
 
 class BatchStep(NamedTuple):
@@ -205,17 +202,15 @@ def step_batch(
         The new positions and one flag per agent and rule.
     """
     to_rows, to_columns, off_board, hole = [], [], [], []
-    for row, column, action, real in zip(rows, columns, actions, mask, strict=True):
+    for row, column, action, exists in zip(rows, columns, actions, mask, strict=True):
         to_row, to_column, inside = target_cells(row, column, action, side)
         to_rows.append(to_row)
         to_columns.append(to_column)
-        off_board.append(real & ~inside)
-        hole.append(real & inside & is_hole(to_rows[-1], to_columns[-1]))
+        off_board.append(exists & ~inside)
+        hole.append(exists & inside & is_hole(to_row, to_column))
 
     # One number per cell is compared faster than a pair.
-    cells = [
-        row.astype(jnp.int16) * 128 + column for row, column in zip(rows, columns, strict=True)
-    ]
+    cells = [r.astype(jnp.int16) * 128 + c for r, c in zip(rows, columns, strict=True)]
     targets = [r.astype(jnp.int16) * 128 + c for r, c in zip(to_rows, to_columns, strict=True)]
     vertex, swapping, _ = pair_conflicts(cells, targets, mask)
     return BatchStep(to_rows, to_columns, off_board, hole, vertex, swapping)
@@ -224,18 +219,18 @@ def step_batch(
 def pair_conflicts(
     cells: Sequence[jax.Array], targets: Sequence[jax.Array], mask: Sequence[jax.Array]
 ) -> tuple[list[jax.Array], list[jax.Array], list[jax.Array]]:
-    """Return vertex and swapping conflicts, bool, with one array per agent.
+    """Return which agents have a vertex conflict, a swapping conflict, or lose a vertex conflict.
 
-    The third list marks agents in a vertex conflict with an agent of lower index. `cells` and
-    `targets` hold the numbers of the current and the target cell of each agent.
+    Each list has one bool array per agent. An agent loses a vertex conflict with an agent of lower
+    index. `cells` and `targets` hold the numbers of the agents' current and target cells.
     """
     K, false = len(cells), jnp.zeros_like(cells[0], bool)
     vertex, swapping, losers = [false] * K, [false] * K, [false] * K
     for i in range(K):
         for j in range(i + 1, K):
-            present = mask[i] & mask[j]
-            meet = present & (targets[i] == targets[j])
-            swap = present & (targets[i] == cells[j]) & (targets[j] == cells[i])
+            both_exist = mask[i] & mask[j]
+            meet = both_exist & (targets[i] == targets[j])
+            swap = both_exist & (targets[i] == cells[j]) & (targets[j] == cells[i])
             vertex[i], vertex[j] = vertex[i] | meet, vertex[j] | meet
             swapping[i], swapping[j] = swapping[i] | swap, swapping[j] | swap
             losers[j] |= meet

@@ -13,7 +13,6 @@ FROZEN_SYMBOL = "F"
 HOLE_SYMBOL = "H"
 SYMBOLS = FROZEN_SYMBOL + HOLE_SYMBOL + START_SYMBOLS + GOAL_SYMBOLS
 
-
 _AGENTS_IN_ORDER = ", ".join(map("{} and {}".format, START_SYMBOLS, GOAL_SYMBOLS))
 
 
@@ -44,43 +43,22 @@ def parse_grid(
             consecutively from 0; or the number of agents is not 1 to `max_agents`.
     """
     if isinstance(rows, str):
-        raise GridError("grid: got one string, a list of rows is needed (text.splitlines())")
+        raise GridError("grid must be a list of rows, got one string; use text.splitlines()")
     if not isinstance(rows, Iterable):
-        raise GridError(f"grid: got {type(rows).__name__}, a list of rows is needed")
+        raise GridError(f"grid must be a list of rows, got {type(rows).__name__}")
     rows = list(rows)
     size = len(rows)
     if not size:
-        raise GridError("grid: got no rows, at least one is needed")
+        raise GridError("grid must have at least 1 row, got none")
     max_size = size if max_size is None else max_size
     if size > max_size:
-        raise GridError(f"grid: got {size} rows, 1 to {max_size} are allowed")
+        raise GridError(f"grid must have 1 to {max_size} rows, got {size}")
     if max_size > MAX_SIZE:
-        raise GridError(f"grid: got {max_size} rows, at most {MAX_SIZE} are allowed")
+        raise GridError(f"grid must have at most {MAX_SIZE} rows, got {max_size}")
+    letters = [_split_row(number, row, size) for number, row in enumerate(rows)]
     holes = np.ones((max_size, max_size), dtype=bool)
-    cells: dict[str, tuple[int, int]] = {}
-    for r, row in enumerate(rows):
-        if not isinstance(row, str):
-            raise GridError(f"row {r}: got {type(row).__name__}, a string of letters is needed")
-        letters = row.split()
-        if len(letters) != size:
-            raise GridError(
-                f"row {r}: got {len(letters)} cells separated by spaces, "
-                f"{size} are needed (a board is square)"
-            )
-        for c, letter in enumerate(letters):
-            holes[r, c] = letter == HOLE_SYMBOL
-            if letter in (FROZEN_SYMBOL, HOLE_SYMBOL):
-                continue
-            if len(letter) != 1 or letter not in SYMBOLS:
-                raise GridError(
-                    f"row {r}, column {c}: got {letter[:20]!r}, allowed are {' '.join(SYMBOLS)}"
-                )
-            if letter in cells:
-                raise GridError(
-                    f"row {r}, column {c}: got {letter!r} again, "
-                    f"it is already at row {cells[letter][0]}, column {cells[letter][1]}"
-                )
-            cells[letter] = (r, c)
+    holes[:size, :size] = np.array(letters) == HOLE_SYMBOL
+    cells = _locate_agents(letters)
     num_agents = _count_agents(cells, len(START_SYMBOLS) if max_agents is None else max_agents)
     max_agents = max(2, num_agents) if max_agents is None else max_agents
     starts, goals = np.zeros((2, max_agents, 2), dtype=np.int8)
@@ -90,27 +68,61 @@ def parse_grid(
     return numpy_instance(holes, size, starts, goals, num_agents)
 
 
+def _split_row(number: int, row: object, size: int) -> list[str]:
+    """Return the letters of a row of a grid with `size` columns."""
+    if not isinstance(row, str):
+        raise GridError(f"row {number} must be a string of letters, got {type(row).__name__}")
+    letters = row.split()
+    if len(letters) != size:
+        raise GridError(
+            f"row {number} must have {size} cells separated by spaces, got {len(letters)}"
+        )
+    for column, letter in enumerate(letters):
+        if len(letter) != 1 or letter not in SYMBOLS:
+            raise GridError(
+                f"row {number}, column {column} must be one of {' '.join(SYMBOLS)}, "
+                f"got {letter[:20]!r}"
+            )
+    return letters
+
+
+def _locate_agents(letters: Sequence[Sequence[str]]) -> dict[str, tuple[int, int]]:
+    """Return the row and column of each start and goal symbol."""
+    cells: dict[str, tuple[int, int]] = {}
+    for r, row in enumerate(letters):
+        for c, letter in enumerate(row):
+            if letter in (FROZEN_SYMBOL, HOLE_SYMBOL):
+                continue
+            if letter in cells:
+                raise GridError(
+                    f"row {r}, column {c} repeats {letter!r} of "
+                    f"row {cells[letter][0]}, column {cells[letter][1]}"
+                )
+            cells[letter] = (r, c)
+    return cells
+
+
 def _count_agents(cells: dict[str, tuple[int, int]], max_agents: int) -> int:
-    """Return the number of agents with starts and goals at `cells`; check their numbering."""
+    """Return the number of agents, after a check that they are numbered from 0 without gaps."""
     num_agents = sum(letter in START_SYMBOLS for letter in cells)
     for letter, (r, c) in cells.items():
         is_start = letter in START_SYMBOLS
         agent = (START_SYMBOLS if is_start else GOAL_SYMBOLS).index(letter)
         partner = (GOAL_SYMBOLS if is_start else START_SYMBOLS)[agent]
         if partner not in cells:
-            raise GridError(f"row {r}, column {c}: got {letter!r} without its partner {partner!r}")
+            raise GridError(f"row {r}, column {c} has {letter!r} without its partner {partner!r}")
         if agent >= max_agents:
             raise GridError(
-                f"row {r}, column {c}: got {letter!r} of agent {agent}, "
-                f"at most {max_agents} agents are allowed"
+                f"grid must have at most {max_agents} agents, got {letter!r} of agent {agent} at "
+                f"row {r}, column {c}"
             )
         if agent >= num_agents:
             raise GridError(
-                f"row {r}, column {c}: got {letter!r} of agent {agent} on a board of {num_agents}; "
+                f"row {r}, column {c} has {letter!r} of agent {agent} on a board of {num_agents}; "
                 f"agents are numbered from 0 without gaps, by {_AGENTS_IN_ORDER}"
             )
     if num_agents == 0:
-        raise GridError("grid: got no agents, at least 'S' and 'G' are needed")
+        raise GridError("grid must have 'S' and 'G' of agent 0, got no agents")
     return num_agents
 
 
@@ -130,22 +142,22 @@ def format_grid(instance: Instance) -> list[str]:
     """
     check_instance(instance)
     if np.ndim(instance.size) != 0:
-        raise GridError(f"instance: got a batch of shape {np.shape(instance.size)}, one is needed")
+        raise GridError(f"instance must be one board, got a batch of {np.shape(instance.size)}")
     size, starts, goals = map(np.asarray, (instance.size, instance.starts, instance.goals))
     cells: list[tuple[str, Sequence[int]]] = []
     for agent in np.flatnonzero(np.asarray(instance.agent_mask)):
         if agent >= len(START_SYMBOLS):
             raise GridError(
-                f"agent_mask: got agent {agent}; only agents 0 to {len(START_SYMBOLS) - 1} "
-                "have symbols"
+                f"agent_mask must hold agents 0 to {len(START_SYMBOLS) - 1}, which have symbols, "
+                f"got agent {agent}"
             )
         cells += [(START_SYMBOLS[agent], starts[agent]), (GOAL_SYMBOLS[agent], goals[agent])]
     letters: dict[tuple[int, ...], str] = {}
     for letter, cell in cells:
         if (first := letters.setdefault(tuple(map(int, cell)), letter)) != letter:
             raise GridError(
-                f"instance: got {first} and {letter} at row {cell[0]}, column {cell[1]}; a grid "
-                "has one symbol per cell, so no grid shows an agent that starts on another's goal"
+                f"instance must have one symbol per cell, got {first} and {letter} at "
+                f"row {cell[0]}, column {cell[1]}"
             )
     return format_rows(np.asarray(instance.holes)[:size, :size], cells)
 

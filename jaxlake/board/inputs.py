@@ -11,7 +11,7 @@ from jaxlake.board.instance import Instance, check_instance, pad_instance, stack
 Board = Instance | Sequence[str] | str
 """An unbatched instance, the rows of a grid in the published symbols, or one multi-line string."""
 
-_LEAST_SIDE, _LEAST_SLOTS, _LEAST_TO_SOLVE = 10, 5, 2
+_MIN_SIDE, _MIN_SLOTS, _MIN_SOLVER_SLOTS = 10, 5, 2
 
 
 def as_instance(board: Board) -> Instance:
@@ -27,19 +27,19 @@ def as_instance(board: Board) -> Instance:
         board = parse_grid(list(board))
     check_instance(board)
     if np.ndim(board.size):
-        raise ValueError(f"got a batch of shape {np.shape(board.size)}, one board is needed")
+        raise ValueError(f"must be one board, got a batch of shape {np.shape(board.size)}")
     mask = np.asarray(board.agent_mask)
-    agents = int(np.sum(mask))
-    if not agents or not mask[:agents].all():
-        raise ValueError(f"agent_mask: got {mask.tolist()}, agents in the first slots are needed")
+    num_agents = int(np.sum(mask))
+    if not num_agents or not mask[:num_agents].all():
+        raise ValueError(f"agent_mask must have agents in the first slots, got {mask.tolist()}")
     leaves: dict[str, Any] = {name: np.asarray(leaf) for name, leaf in vars(board).items()}
     for name in ("starts", "goals", "agent_mask"):
-        leaves[name] = leaves[name][:agents]
+        leaves[name] = leaves[name][:num_agents]
     return Instance(**leaves)
 
 
 def stack_boards(boards: Sequence[Board]) -> Instance:
-    """Return boards of any sizes and agent counts as one batch, padded to one of a few shapes.
+    """Stack boards of any sizes and numbers of agents into one batch, padded to a few shapes.
 
     Args:
         boards: Instances or grids.
@@ -56,24 +56,24 @@ def stack_boards(boards: Sequence[Board]) -> Instance:
             instances.append(as_instance(board))
         except (TypeError, ValueError) as error:
             raise ValueError(f"board: row {row}: {error}") from None
-    side = max(map(_side, instances))
-    slots = _round_up(max(map(_agents, instances)), _LEAST_SLOTS)
+    side = max(map(_padded_side, instances))
+    slots = _round_up(max(map(_num_slots, instances)), _MIN_SLOTS)
     return stack_instances([pad_instance(instance, side, slots) for instance in instances])
 
 
 def pad_for_solver(board: Instance) -> Instance:
     """Pad a result of `as_instance` to one of a few sides and to the slots that `solve` needs."""
-    return pad_instance(board, _side(board), max(_agents(board), _LEAST_TO_SOLVE))
+    return pad_instance(board, _padded_side(board), max(_num_slots(board), _MIN_SOLVER_SLOTS))
 
 
-def _agents(board: Instance) -> int:
+def _num_slots(board: Instance) -> int:
     return np.shape(board.agent_mask)[-1]
 
 
-def _side(board: Instance) -> int:
-    return _round_up(np.shape(board.holes)[-1], _LEAST_SIDE)
+def _padded_side(board: Instance) -> int:
+    return _round_up(np.shape(board.holes)[-1], _MIN_SIDE)
 
 
-def _round_up(value: int, least: int) -> int:
-    """Return `least`, or the smallest power of two that is at least `value` if that is larger."""
-    return least if value <= least else 1 << (value - 1).bit_length()
+def _round_up(value: int, minimum: int) -> int:
+    """Return `minimum` for values up to it, and the next power of two for larger values."""
+    return minimum if value <= minimum else 1 << (value - 1).bit_length()

@@ -28,7 +28,7 @@ class Instance:
     agent_mask: jax.Array  # bool (K,)
 
 
-_BOOL = ("holes", "agent_mask")
+_BOOL_LEAVES = ("holes", "agent_mask")
 _SHAPES = "holes (N, N), size (), starts and goals (K, 2) and agent_mask (K,)"
 
 
@@ -42,37 +42,39 @@ def check_instance(instance: object) -> None:
     """
     if not isinstance(instance, Instance):
         raise TypeError(
-            f"instance: got {type(instance).__name__}, an Instance is needed; "
-            "jaxlake.parse_grid(rows) makes one of the rows of a grid"
+            f"instance must be an Instance, got {type(instance).__name__}; "
+            "jaxlake.parse_grid(rows) creates one from the rows of a grid"
         )
     for name, leaf in vars(instance).items():
-        kind, needed = (np.bool_, "bool") if name in _BOOL else (np.integer, "an integer type")
+        is_bool = name in _BOOL_LEAVES
         dtype = getattr(leaf, "dtype", type(leaf))
-        if not np.issubdtype(dtype, kind):
-            got = getattr(dtype, "__name__", dtype)
-            raise TypeError(f"instance: got {name} of type {got}, {needed} is needed")
+        if not np.issubdtype(dtype, np.bool_ if is_bool else np.integer):
+            allowed = "bool" if is_bool else "an integer dtype"
+            raise TypeError(
+                f"instance.{name} must have {allowed}, got {getattr(dtype, '__name__', dtype)}"
+            )
     shapes = {name: np.shape(leaf) for name, leaf in vars(instance).items()}
     batch, N, K = shapes["size"], shapes["holes"][-1:], shapes["agent_mask"][-1:]
-    own = {"holes": N * 2, "agent_mask": K, "starts": (*K, 2), "goals": (*K, 2)}
-    if not (N and K) or any(shapes[name] != batch + shape for name, shape in own.items()):
+    expected = {"holes": N * 2, "agent_mask": K, "starts": (*K, 2), "goals": (*K, 2)}
+    if not (N and K) or any(shapes[name] != batch + shape for name, shape in expected.items()):
         raise ValueError(
-            f"instance: got leaves of the shapes {shapes}; {_SHAPES} are needed, all with the same "
-            "leading axes"
+            f"instance must have leaves of shapes {_SHAPES}, all with the same leading axes, "
+            f"got {shapes}"
         )
 
 
 def check_unbatched(instance: object, function: str) -> None:
-    """Check as `check_instance` does, and raise `ValueError` for a batch."""
+    """Call `check_instance`, and raise `ValueError` for a batch."""
     check_instance(instance)
     if shape := np.shape(instance.size):  # type: ignore[attr-defined]
         raise ValueError(
-            f"instance: got a batch of shape {shape}, one board is needed; "
-            f"jax.vmap(jaxlake.{function}) takes a batch"
+            f"instance must be one board, got a batch of shape {shape}; "
+            f"use jax.vmap(jaxlake.{function}) for batches"
         )
 
 
 def check_board_values(instances: Instance) -> None:
-    """Check the values of one concrete board or of a concrete batch.
+    """Check the values of one concrete board or a concrete batch.
 
     Raises:
         ValueError: A size is out of range, a cell outside the board is not a hole, a start or goal
@@ -84,10 +86,10 @@ def check_board_values(instances: Instance) -> None:
     if not np.any(invalid):
         return
     if not np.ndim(invalid):
-        raise ValueError(f"instance: got {_describe_problem(Instance(**leaves))}")
+        raise ValueError(f"instance: {_describe_problem(Instance(**leaves))}")
     number = int(np.argmax(invalid))
     board: dict[str, Any] = {name: leaf[number] for name, leaf in leaves.items()}
-    raise ValueError(f"instances: number {number}: got {_describe_problem(Instance(**board))}")
+    raise ValueError(f"instances: number {number}: {_describe_problem(Instance(**board))}")
 
 
 def are_valid_boards(batch: Instance) -> jax.Array:
@@ -99,49 +101,49 @@ def _invalid_boards(boards: Instance, xp: Any) -> Any:
     """Return which boards, leaves (...), are invalid; `xp` is `numpy` or `jax.numpy`."""
     N = boards.holes.shape[-1]
     holes, size = xp.asarray(boards.holes), xp.asarray(boards.size)
-    places = xp.concatenate([boards.starts, boards.goals], axis=-2).astype(xp.int32)
-    present = xp.concatenate([boards.agent_mask, boards.agent_mask], axis=-1)
-    open_edge = xp.zeros(size.shape, bool)
-    if xp is jnp or np.any(size < N):  # NumPy skips the scan over all cells
-        beyond = xp.arange(N) >= size[..., None]
-        open_edge = (~holes & (beyond[..., None] | beyond[..., None, :])).any(axis=(-2, -1))
-    off = ((places < 0) | (places >= size[..., None, None])).any(axis=-1)
-    cells = xp.clip(places[..., 0] * N + places[..., 1], 0, N * N - 1)
-    in_hole = xp.take_along_axis(holes.reshape(*size.shape, N * N), cells, axis=-1)
-    twice = xp.zeros_like(open_edge)
-    K = present.shape[-1] // 2
+    endpoints = xp.concatenate([boards.starts, boards.goals], axis=-2).astype(xp.int32)
+    exists = xp.concatenate([boards.agent_mask, boards.agent_mask], axis=-1)
+    open_padding = xp.zeros(size.shape, bool)
+    if xp is jnp or np.any(size < N):  # with NumPy, skip the scan over all cells if possible
+        outside = xp.arange(N) >= size[..., None]
+        open_padding = (~holes & (outside[..., None] | outside[..., None, :])).any(axis=(-2, -1))
+    off_board = ((endpoints < 0) | (endpoints >= size[..., None, None])).any(axis=-1)
+    cells = xp.clip(endpoints[..., 0] * N + endpoints[..., 1], 0, N * N - 1)
+    on_hole = xp.take_along_axis(holes.reshape(*size.shape, N * N), cells, axis=-1)
+    repeated = xp.zeros_like(open_padding)
+    K = exists.shape[-1] // 2
     for i, j in combinations(range(2 * K), 2):
-        if i < K <= j != i + K:  # a start and the goal of another agent
+        if i < K <= j != i + K:  # a start may be the goal of another agent
             continue
-        twice |= present[..., i] & present[..., j] & (cells[..., i] == cells[..., j])
-    misplaced = (present & (off | in_hole)).any(axis=-1)
-    return (size < 1) | (size > N) | open_edge | misplaced | twice
+        repeated |= exists[..., i] & exists[..., j] & (cells[..., i] == cells[..., j])
+    misplaced = (exists & (off_board | on_hole)).any(axis=-1)
+    return (size < 1) | (size > N) | open_padding | misplaced | repeated
 
 
 def _describe_problem(board: Instance) -> str:
-    """Describe the fault of one invalid board with NumPy leaves."""
+    """Describe the problem of one invalid board with NumPy leaves."""
     holes, size, K = board.holes, int(board.size), len(board.agent_mask)
     if not 1 <= size <= len(holes):
-        return f"size {size}, 1 to {len(holes)} are allowed"
+        return f"size must be in [1, {len(holes)}], got {size}"
     if not (holes[size:].all() and holes[:, size:].all()):
-        return f"a free cell outside of its {size} rows and columns; all cells there must be holes"
-    places: dict[tuple[str | int, tuple[int, ...]], str] = {}
-    for number, cell in enumerate(np.concatenate([board.starts, board.goals]).tolist()):
+        return f"cells outside of the {size} rows and columns must be holes, got a free cell"
+    roles: dict[tuple[str | int, tuple[int, ...]], str] = {}
+    for number, endpoint in enumerate(np.concatenate([board.starts, board.goals]).tolist()):
         kind, agent = "goal" if number >= K else "start", number % K
         if not board.agent_mask[agent]:
             continue
-        place, at = f"{kind} of agent {agent}", tuple(cell)
-        outside = min(at) < 0 or max(at) >= size
-        if outside or holes[at]:
+        role, cell = f"{kind} of agent {agent}", tuple(endpoint)
+        outside = min(cell) < 0 or max(cell) >= size
+        if outside or holes[cell]:
             problem = "outside of the board" if outside else "a hole"
-            return f"{at}, {problem}, as {place}; a free cell is needed"
-        earlier = places.get((kind, at)) or places.get((agent, at))
+            return f"the {role} must be a free cell, got {cell}, {problem}"
+        earlier = roles.get((kind, cell)) or roles.get((agent, cell))
         if earlier:
             break
-        places[kind, at] = places[agent, at] = place
+        roles[kind, cell] = roles[agent, cell] = role
     return (
-        f"{at} as {earlier} and as {place}; starts are distinct cells, goals are distinct cells, "
-        "and no agent starts at its goal"
+        "starts must be distinct, goals must be distinct and no agent may start at its goal, "
+        f"got {cell} as {earlier} and as {role}"
     )
 
 
@@ -162,9 +164,9 @@ def agent_tasks(instance: Instance) -> list[tuple[int, ...]]:
 
 
 def stack_instances(instances: Sequence[Instance]) -> Instance:
-    """Return single boards stacked into one batch, leaves (B, ...) (NumPy, on the host).
+    """Stack single boards into one batch, leaves (B, ...) (NumPy, on the host).
 
-    Boards of different N or K are padded to the largest of each, with holes and empty slots.
+    Boards are padded to the largest N and K among them, with holes and empty slots.
 
     Args:
         instances: At least one single board.
@@ -177,14 +179,15 @@ def stack_instances(instances: Sequence[Instance]) -> Instance:
         ValueError: The sequence is empty, or an element is a batch.
     """
     if not instances:
-        raise ValueError("instances: got an empty sequence, at least one is needed")
+        raise ValueError("instances must have at least 1 board, got an empty sequence")
     if isinstance(instances, Instance):
-        raise TypeError("instances: got one Instance, a sequence of boards is needed")
+        raise TypeError("instances must be a sequence of boards, got one Instance")
     for number, instance in enumerate(instances):
         check_instance(instance)
-        if np.ndim(instance.size):
-            shape = np.shape(instance.size)
-            raise ValueError(f"instances: number {number} is a batch of shape {shape}, not a board")
+        if shape := np.shape(instance.size):
+            raise ValueError(
+                f"instances: number {number} must be one board, got a batch of {shape}"
+            )
     N = max(np.shape(instance.holes)[-1] for instance in instances)
     K = max(np.shape(instance.agent_mask)[-1] for instance in instances)
     padded = [pad_instance(instance, N, K) for instance in instances]

@@ -1,4 +1,4 @@
-"""Limits of boards as plain arithmetic, usable before JAX is imported."""
+"""Limits of boards, and checks against them that do not import JAX."""
 
 from typing import Any
 
@@ -22,8 +22,9 @@ def holes_on_board(size: int, hole_ratio: float) -> int:
 def infeasibility(size: int, hole_ratio: float, num_agents: int) -> str | None:
     """Return why no board of this kind exists, or None if the agents fit (computed on the host).
 
-    Agents fit if the free cells suffice for distinct starts and goals. Such boards may still all
-    be unsolvable, or none of them may need a wait; `generate` reports such shortfalls.
+    Agents fit if there are enough free cells for distinct starts and goals. It is still possible
+    that all such boards are unsolvable, or that none of them needs a wait. `generate` reports the
+    missing boards.
 
     Args:
         size: Side of the board.
@@ -31,11 +32,11 @@ def infeasibility(size: int, hole_ratio: float, num_agents: int) -> str | None:
         num_agents: Number of agents, at least 1.
     """
     if size < MIN_SIZE:
-        return f"size: got {size}, at least {MIN_SIZE} is needed"
+        return f"size must be at least {MIN_SIZE}, got {size}"
     if not 0.0 <= hole_ratio <= 1.0:
-        return f"hole_ratio: got {hole_ratio}, 0 to 1 are allowed"
+        return f"hole_ratio must be in [0, 1], got {hole_ratio}"
     if num_agents < 1:
-        return f"num_agents: got {num_agents}, at least 1 is needed"
+        return f"num_agents must be at least 1, got {num_agents}"
     holes = holes_on_board(size, hole_ratio)
     free = size * size - holes
     if 2 * num_agents <= free:
@@ -62,23 +63,23 @@ def validate_mixture(
         ValueError: A value is out of range or the shapes differ; the message names the field.
     """
     fields = {
-        "size": _numbers("size", size, MIN_SIZE, MAX_SIZE, whole=True),
-        "data_ratio": _numbers("data_ratio", data_ratio, 0, 1e6),
-        "hole_ratio": _numbers("hole_ratio", hole_ratio, 0, 1),
-        "wait_ratio": _numbers("wait_ratio", wait_ratio, 0, 1),
-        "num_agents": _numbers("num_agents", num_agents, MIN_AGENTS, MAX_AGENTS, whole=True),
+        "size": _check_numbers("size", size, MIN_SIZE, MAX_SIZE, is_integer=True),
+        "data_ratio": _check_numbers("data_ratio", data_ratio, 0, 1e6),
+        "hole_ratio": _check_numbers("hole_ratio", hole_ratio, 0, 1),
+        "wait_ratio": _check_numbers("wait_ratio", wait_ratio, 0, 1),
+        "num_agents": _check_numbers(
+            "num_agents", num_agents, MIN_AGENTS, MAX_AGENTS, is_integer=True
+        ),
     }
     _check_shapes({name: values.shape for name, values in fields.items()})
-    never_waits = (fields["num_agents"] == 1) & (fields["wait_ratio"] > 0)
-    if never_waits.any():
-        ratio = np.broadcast_to(fields["wait_ratio"], never_waits.shape)[never_waits][0]
+    waits_alone = (fields["num_agents"] == 1) & (fields["wait_ratio"] > 0)
+    if waits_alone.any():
+        ratio = np.broadcast_to(fields["wait_ratio"], waits_alone.shape)[waits_alone][0]
         raise ValueError(
-            f"wait_ratio: got {ratio:g} for one agent; a single agent never waits, so it must be 0"
+            f"wait_ratio must be 0 for one agent, which never needs to wait, got {ratio:g}"
         )
     if not fields["data_ratio"].any(axis=-1).all():
-        raise ValueError(
-            "data_ratio: got 0 for every cell; at least one cell must have a positive ratio"
-        )
+        raise ValueError("data_ratio must be positive for at least one cell, got 0 for every cell")
     return fields
 
 
@@ -88,27 +89,28 @@ def _check_shapes(shapes: dict[str, tuple[int, ...]]) -> None:
         S = max(shape[0] for shape in shapes.values())
         for name, (length,) in shapes.items():
             if length not in (1, S):
-                raise ValueError(f"{name}: got {length} values, 1 or {S} are allowed")
+                raise ValueError(f"{name} must have 1 or {S} values, got {length}")
     common: tuple[int, ...] = ()
     for name, shape in shapes.items():
         try:
             common = np.broadcast_shapes(common, shape)
         except ValueError:
             raise ValueError(
-                f"{name}: got shape {shape}, which does not broadcast with {common}, the shape of "
-                "the other fields"
+                f"{name} must have a shape that broadcasts with {common}, the shape of the other "
+                f"fields, got {shape}"
             ) from None
 
 
-def _numbers(
-    name: str, value: object, low: float, high: float, *, whole: bool = False
+def _check_numbers(
+    name: str, value: object, low: float, high: float, *, is_integer: bool = False
 ) -> np.ndarray:
+    """Return the numbers as int32 or float32, with at least one axis."""
     values = np.atleast_1d(np.asarray(value))
-    if not values.size or values.dtype.kind not in ("iu" if whole else "iuf"):
-        kind = "an integer" if whole else "a number"
-        raise ValueError(f"{name}: got {value!r}, {kind} or a sequence of them is needed")
+    if not values.size or values.dtype.kind not in ("iu" if is_integer else "iuf"):
+        kind = "an integer" if is_integer else "a number"
+        raise ValueError(f"{name} must be {kind} or a sequence of them, got {value!r}")
     invalid = ~((values >= low) & (values <= high))
     if invalid.any():
         first = values[invalid][0].item()
-        raise ValueError(f"{name}: got {first}, {low:g} to {high:g} are allowed")
-    return values.astype(np.int32 if whole else np.float32)
+        raise ValueError(f"{name} must be in [{low:g}, {high:g}], got {first}")
+    return values.astype(np.int32 if is_integer else np.float32)

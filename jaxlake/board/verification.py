@@ -16,15 +16,15 @@ from jaxlake.runtime.cpu_devices import is_eager
 from jaxlake.solver import Solution, Status
 from jaxlake.solver.bitboard import pack_rows, word_type
 
-_MAX_SLOTS = 128  # int8 holds the agent numbers
-_RULES = 4  # kinds of failure that one step can show, from OFF_BOARD on
+_MAX_SLOTS = 128  # agent numbers are int8
+_NUM_RULES = 4  # failures of a single step, from OFF_BOARD to SWAPPING_CONFLICT
 _ACTIONS = ", ".join(f"{action:d} {action.name}" for action in Action)
 _STEPS_PER_TEST = 4  # steps between exit tests; on a GPU each test synchronises with the host
 _NO_FAILURE = np.iinfo(np.int32).max
 
 
 class Failure(IntEnum):
-    """Reason why a plan is invalid. Within one time step the first member in this order wins."""
+    """Reason why a plan is invalid. The first member in this order decides within a time step."""
 
     NONE = 0
     PARSE_ERROR = 1
@@ -66,8 +66,8 @@ def verify(
 ) -> Outcome:
     """Return the first failure of a plan, or its costs if it is valid.
 
-    The earliest failure counts; within one step the order of `Failure` decides. The cost of an
-    agent is the time of its last arrival at its goal, so waiting there counts only if the agent
+    Failures are ordered by time, and within one step by the order of `Failure`. The cost of an
+    agent is the time of its last arrival at its goal. Waiting at the goal counts only if the agent
     leaves again. `jax.vmap` verifies a batch in one loop that ends with its longest plan.
 
     Args:
@@ -94,30 +94,30 @@ def verify(
     slots = np.shape(instance.agent_mask)[-1]
     if slots > _MAX_SLOTS:
         raise ValueError(
-            f"agent_mask: got {slots} slots for agents, at most {_MAX_SLOTS} are allowed: "
-            "the agent of a failure is an int8 number"
+            f"agent_mask must have at most {_MAX_SLOTS} slots, because agent numbers are int8, "
+            f"got {slots}"
         )
     if len(np.shape(plan)) != 2 or np.shape(plan)[1] != slots:
         raise ValueError(
-            f"plan: got shape {np.shape(plan)}, (T, {slots}) is needed: one row of actions per "
-            f"step, one action for each of the board's {slots} slots, 0 (WAIT) in a slot "
-            "without an agent; parse_grid(rows, max_agents=K) makes a board of K slots"
+            f"plan must have shape (T, {slots}), got {np.shape(plan)}; it has one row per step and "
+            f"one action for each of the board's {slots} slots, 0 (WAIT) in a slot without an "
+            "agent; parse_grid(rows, max_agents=K) creates a board with K slots"
         )
     T, K = np.shape(plan)
     if np.iinfo(np.int16).max < T * K:
-        raise ValueError(f"plan: got {T} steps of {K} agents, {T} * {K} must be at most 32767")
+        raise ValueError(f"plan must have T * K at most 32767, got {T} steps of {K} agents")
     plan = plan if isinstance(plan, jax.Array) else np.asarray(plan)
     if plan.dtype.kind not in "iu":
-        raise TypeError(f"plan: got {plan.dtype}, integers are needed: {_ACTIONS}")
+        raise TypeError(f"plan must hold integers ({_ACTIONS}), got {plan.dtype}")
     if parsed is True and is_eager(instance, plan, length):
         _check_actions(np.asarray(plan), T if length is None else int(length), instance)
     if length is not None and (
         np.shape(length) or not jnp.issubdtype(jnp.result_type(length), jnp.integer)
     ):
-        raise TypeError(f"length: got {length!r}, one whole number is needed")
+        raise TypeError(f"length must be one integer, got {length!r}")
     # Clip before the cast to int8, which could wrap an invalid action to a valid one.
-    least = -1 if plan.dtype.kind == "i" else 0
-    plan = jnp.asarray(jnp.clip(as_actions(plan), least, len(Action)), jnp.int8)
+    minimum = -1 if plan.dtype.kind == "i" else 0
+    plan = jnp.asarray(jnp.clip(as_actions(plan), minimum, len(Action)), jnp.int8)
     length = jnp.asarray(T if length is None else length, jnp.int32)
     if solution is None:
         no_cost = jnp.int16(-1)
@@ -134,8 +134,8 @@ def _check_actions(plan: np.ndarray, length: int, instance: Instance) -> None:
         action = steps[time, agent]
         hint = "; solutions that are not OPTIMAL have no plan" if action == -1 else ""
         raise ValueError(
-            f"plan: got action {action} in step {time} of agent {agent}, "
-            f"allowed are {_ACTIONS}{hint}"
+            f"plan must hold actions {_ACTIONS}, got action {action} in step {time} of agent "
+            f"{agent}{hint}"
         )
 
 
@@ -154,23 +154,23 @@ def _verify(
     T, K = plan.shape
     length = jnp.clip(length, 0, T)
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (instance, plan, length))
-    walk = jax.tree.map(lambda leaf: leaf[0], _walk_plans(*batch))
+    execution = jax.tree.map(lambda leaf: leaf[0], _execute_plans(*batch))
 
     mask = jnp.asarray(instance.agent_mask)
-    has_failure = walk.first_failure < _NO_FAILURE
-    misses_goal = ~has_failure & jnp.any(mask & ~walk.at_goal)
+    has_failure = execution.first_failure < _NO_FAILURE
+    misses_goal = ~has_failure & jnp.any(mask & ~execution.at_goal)
     # Failures are numbered by time, then rule, then agent, so the minimum is the first failure.
-    time_and_rule, agent = walk.first_failure // K, walk.first_failure % K
-    time, rule = time_and_rule // _RULES, time_and_rule % _RULES
+    time_and_rule, agent = execution.first_failure // K, execution.first_failure % K
+    time, rule = time_and_rule // _NUM_RULES, time_and_rule % _NUM_RULES
     failure = jnp.where(has_failure, rule + Failure.OFF_BOARD, Failure.NONE)
     failure = jnp.where(misses_goal, Failure.GOAL_NOT_REACHED, failure)
-    agent = jnp.where(misses_goal, jnp.argmax(mask & ~walk.at_goal), agent)
+    agent = jnp.where(misses_goal, jnp.argmax(mask & ~execution.at_goal), agent)
     time = jnp.where(misses_goal, length, time)
 
     failure = jnp.where(parsed, failure, Failure.PARSE_ERROR)
     valid = failure == Failure.NONE
-    located = parsed & ~valid
-    costs = jnp.where(mask, walk.last_arrival, 0)
+    has_location = parsed & ~valid
+    costs = jnp.where(mask, execution.last_arrival, 0)
     sum_of_costs = jnp.where(valid, jnp.sum(costs), -1).astype(jnp.int16)
     makespan = jnp.where(valid, jnp.max(costs), -1).astype(jnp.int16)
     comparable = valid & (optimum.status == Status.OPTIMAL)
@@ -180,25 +180,25 @@ def _verify(
         optimal_sum_of_costs=comparable & (sum_of_costs == optimum.sum_of_costs),
         optimal_makespan=comparable & (makespan == optimum.makespan),
         failure=failure.astype(jnp.int8),
-        agent=jnp.where(located, agent, -1).astype(jnp.int8),
-        time=jnp.where(located, time, -1).astype(jnp.int16),
+        agent=jnp.where(has_location, agent, -1).astype(jnp.int8),
+        time=jnp.where(has_location, time, -1).astype(jnp.int16),
         sum_of_costs=sum_of_costs,
         makespan=makespan,
-        at_goal=walk.at_goal & mask & parsed,
+        at_goal=execution.at_goal & mask & parsed,
     )
 
 
-class _WalkedPlans(NamedTuple):
-    """State of walking plans (B,); inside the loop plans are the last axis."""
+class _Execution(NamedTuple):
+    """State of executing B plans. Inside the loop, plans are the last axis."""
 
-    first_failure: jax.Array  # int32 (B,), numbered as in `verify`; _NO_FAILURE without failure
-    last_arrival: jax.Array  # int32 (B, K), time of the last arrival at the goal, if it is there
+    first_failure: jax.Array  # int32 (B,), numbered as in `_verify`; _NO_FAILURE without failure
+    last_arrival: jax.Array  # int32 (B, K), time of the last arrival of agents at their goals
     at_goal: jax.Array  # bool (B, K), at the end of the plan or before its first failure
 
 
 @merge_batch_axes
-def _walk_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _WalkedPlans:
-    """Walk plans int8 (B, T, K) of lengths int32 (B,) on instances with leaves (B, ...)."""
+def _execute_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _Execution:
+    """Execute plans int8 (B, T, K) of lengths int32 (B,) on instances with leaves (B, ...)."""
     B, T, K = plans.shape
     agents = range(K)
     steps = plans.transpose(1, 2, 0) if T else jnp.zeros((1, K, B), jnp.int8)
@@ -208,37 +208,39 @@ def _walk_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _W
     side = jnp.asarray(instances.size).astype(jnp.int8)
     is_hole = _hole_lookup(jnp.asarray(instances.holes))
     last = jnp.max(lengths, initial=0)
-    State = tuple[jax.Array, _WalkedPlans]
+    State = tuple[jax.Array, _Execution]
 
     def at_goals(rows: Sequence[jax.Array], columns: Sequence[jax.Array]) -> list[jax.Array]:
         return [(rows[k] == goals[0, k]) & (columns[k] == goals[1, k]) for k in agents]
 
     def advance(time: jax.Array, state: State) -> State:
-        positions, walk = state
+        positions, execution = state
         rows, columns = list(positions[0]), list(positions[1])
         actions = jax.lax.dynamic_index_in_dim(steps, time, keepdims=False)
         step = step_batch(rows, columns, list(actions), side=side, mask=mask, is_hole=is_hole)
         flags = [*step.off_board, *step.hole, *step.vertex_conflict, *step.swapping_conflict]
-        lowest = none = jnp.int16(len(flags))
-        for place in reversed(range(len(flags))):
-            lowest = jnp.where(flags[place], jnp.int16(place), lowest)
-        live = time < lengths
-        is_first = live & (walk.first_failure == _NO_FAILURE) & (lowest < none)
+        lowest = no_flag = jnp.int16(len(flags))
+        for index in reversed(range(len(flags))):
+            lowest = jnp.where(flags[index], jnp.int16(index), lowest)
+        active = time < lengths
+        is_first = active & (execution.first_failure == _NO_FAILURE) & (lowest < no_flag)
         number = time * len(flags) + lowest.astype(jnp.int32)
-        first = jnp.where(is_first, number, walk.first_failure)
-        # Derived from the stored `first`: from the flags, XLA would recompute all of them.
-        intact = live & (first == _NO_FAILURE)
+        first_failure = jnp.where(is_first, number, execution.first_failure)
+        # Derived from the stored `first_failure`: XLA would recompute all flags.
+        intact = active & (first_failure == _NO_FAILURE)
         before, after = at_goals(rows, columns), at_goals(step.rows, step.columns)
-        return jnp.stack([jnp.stack(step.rows), jnp.stack(step.columns)]), _WalkedPlans(
-            first_failure=first,
-            last_arrival=jnp.stack(
-                [jnp.where(live & ~before[k], time + 1, walk.last_arrival[k]) for k in agents]
-            ),
-            at_goal=jnp.stack([jnp.where(intact, after[k], walk.at_goal[k]) for k in agents]),
-        )
+        last_arrival = [
+            jnp.where(active & ~before[k], time + 1, execution.last_arrival[k]) for k in agents
+        ]
+        at_goal = [jnp.where(intact, after[k], execution.at_goal[k]) for k in agents]
+        positions = jnp.stack([jnp.stack(step.rows), jnp.stack(step.columns)])
+        return positions, _Execution(first_failure, jnp.stack(last_arrival), jnp.stack(at_goal))
 
-    no_failure, never = jnp.full(B, _NO_FAILURE, jnp.int32), jnp.zeros((K, B), jnp.int32)
-    initial = _WalkedPlans(no_failure, never, at_goal=jnp.all(starts == goals, axis=0))
+    initial = _Execution(
+        first_failure=jnp.full(B, _NO_FAILURE, jnp.int32),
+        last_arrival=jnp.zeros((K, B), jnp.int32),
+        at_goal=jnp.all(starts == goals, axis=0),
+    )
 
     def advance_several(number: jax.Array, state: State) -> State:
         begin = number * _STEPS_PER_TEST
@@ -247,8 +249,8 @@ def _walk_plans(instances: Instance, plans: jax.Array, lengths: jax.Array) -> _W
         )
 
     rounds = -(-last // _STEPS_PER_TEST)
-    walk = jax.lax.fori_loop(0, rounds, advance_several, (starts, initial))[1]
-    return walk._replace(last_arrival=walk.last_arrival.T, at_goal=walk.at_goal.T)
+    execution = jax.lax.fori_loop(0, rounds, advance_several, (starts, initial))[1]
+    return execution._replace(last_arrival=execution.last_arrival.T, at_goal=execution.at_goal.T)
 
 
 def _hole_lookup(holes: jax.Array) -> Callable[[jax.Array, jax.Array], jax.Array]:
@@ -260,9 +262,9 @@ def _hole_lookup(holes: jax.Array) -> Callable[[jax.Array, jax.Array], jax.Array
     word, masks = word_type(N), pack_rows(holes)
 
     def is_hole(row: jax.Array, column: jax.Array) -> jax.Array:
-        mask, wide = jnp.zeros_like(masks[0]), row.astype(word)
+        mask, row = jnp.zeros_like(masks[0]), row.astype(word)
         for number in range(N):
-            mask = jnp.where(wide == number, masks[number], mask)
+            mask = jnp.where(row == number, masks[number], mask)
         return (mask >> column.astype(word)) & 1 != 0
 
     return is_hole

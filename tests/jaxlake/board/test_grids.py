@@ -10,6 +10,8 @@ import jaxlake
 from benchmarks import oracles
 from jaxlake import GridError
 
+SYMBOLS = "F H S s A B C G g a b c"
+
 
 def test_grids_round_trip_for_all_sizes_and_agents():
     rng = random.Random(0)
@@ -23,20 +25,20 @@ def test_grids_round_trip_for_all_sizes_and_agents():
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
-        ([], "grid: got no rows"),
-        ("S G", "grid: got one string, a list of rows is needed (text.splitlines())"),
-        (["S G", None], "row 1: got NoneType"),
-        (["S G", "F"], "row 1: got 1 cells"),
-        (["S G", "FF"], "row 1: got 1 cells"),
-        (["S G", "F X"], "row 1, column 1: got 'X'"),
-        (["S G", "F é"], "row 1, column 1: got 'é'"),
-        (["S G", "F SG"], "row 1, column 1: got 'SG'"),
-        (["S G", "F S"], "row 1, column 1: got 'S' again, it is already at row 0, column 0"),
-        (["S F", "F F"], "row 0, column 0: got 'S' without its partner 'G'"),
-        (["S G", "F g"], "row 1, column 1: got 'g' without its partner 's'"),
-        (["S G", "A a"], "row 1, column 0: got 'A' of agent 2 on a board of 2"),
-        (["s g", "F F"], "row 0, column 0: got 's' of agent 1 on a board of 1"),
-        (["F F", "F H"], "grid: got no agents"),
+        ([], "grid must have at least 1 row, got none"),
+        ("S G", "grid must be a list of rows, got one string; use text.splitlines()"),
+        (["S G", None], "row 1 must be a string of letters, got NoneType"),
+        (["S G", "F"], "row 1 must have 2 cells separated by spaces, got 1"),
+        (["S G", "FF"], "row 1 must have 2 cells separated by spaces, got 1"),
+        (["S G", "F X"], f"row 1, column 1 must be one of {SYMBOLS}, got 'X'"),
+        (["S G", "F é"], f"row 1, column 1 must be one of {SYMBOLS}, got 'é'"),
+        (["S G", "F SG"], f"row 1, column 1 must be one of {SYMBOLS}, got 'SG'"),
+        (["S G", "F S"], "row 1, column 1 repeats 'S' of row 0, column 0"),
+        (["S F", "F F"], "row 0, column 0 has 'S' without its partner 'G'"),
+        (["S G", "F g"], "row 1, column 1 has 'g' without its partner 's'"),
+        (["S G", "A a"], "row 1, column 0 has 'A' of agent 2 on a board of 2"),
+        (["s g", "F F"], "row 0, column 0 has 's' of agent 1 on a board of 1"),
+        (["F F", "F H"], "grid must have 'S' and 'G' of agent 0, got no agents"),
     ],
 )
 def test_parse_grid_rejects_invalid_grids_with_the_position(grid, message):
@@ -64,18 +66,18 @@ def test_format_grid_rejects_batches_and_empty_boards():
         jaxlake.format_grid(jaxlake.stack_instances([one, one]))
     with pytest.raises(ValueError, match="empty"):
         jaxlake.stack_instances([])
-    with pytest.raises(ValueError, match=r"number 1 is a batch of shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"number 1 must be one board, got a batch of \(2,\)"):
         jaxlake.stack_instances([one, jaxlake.stack_instances([one, one])])
 
 
 def test_format_grid_rejects_starts_on_goals():
     board = jaxlake.parse_grid(["S g", "G s"])
     board = replace(board, goals=board.starts[::-1])
-    with pytest.raises(GridError, match="got G and s at row 1, column 1; a grid has one symbol"):
+    with pytest.raises(GridError, match="one symbol per cell, got G and s at row 1, column 1"):
         jaxlake.format_grid(board)
 
 
 def test_parse_grid_rejects_more_than_32_rows():
     rows = [" ".join("F" * 33)] * 33
-    with pytest.raises(GridError, match="grid: got 33 rows, at most 32 are allowed"):
+    with pytest.raises(GridError, match="grid must have at most 32 rows, got 33"):
         jaxlake.parse_grid(rows)

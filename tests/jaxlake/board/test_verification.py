@@ -186,17 +186,29 @@ def test_a_board_and_a_plan_are_enough():
 
 
 REFUSED = {
-    "one axis": (np.zeros(2, np.int8), ValueError, r"plan: got shape .* \(T, 2\) is needed"),
+    "one axis": (np.zeros(2, np.int8), ValueError, r"plan must have shape \(T, 2\), got "),
     "three slots": (
         np.zeros((2, 3), np.int8),
         ValueError,
-        r"plan: got shape .* 2 slots, 0 \(WAIT\)",
+        r"plan must have shape .* 2 slots, 0 \(WAIT\)",
     ),
-    "long": (np.zeros((16_384, 2), np.int8), ValueError, "plan: got 16384 steps of 2 agents"),
-    "float32": (np.ones((2, 2), np.float32), TypeError, "plan: got float32, integers are needed"),
-    "bool": (np.ones((2, 2), bool), TypeError, "plan: got bool"),
-    "words": ([["UP", "UP"]], TypeError, "integers are needed: 0 WAIT, 1 UP"),
-    "9": (np.array([[4, 2], [9, 0]]), ValueError, "plan: got action 9 in step 1 of agent 0"),
+    "long": (
+        np.zeros((16_384, 2), np.int8),
+        ValueError,
+        "at most 32767, got 16384 steps of 2 agents",
+    ),
+    "float32": (
+        np.ones((2, 2), np.float32),
+        TypeError,
+        r"plan must hold integers \(.*\), got float32",
+    ),
+    "bool": (np.ones((2, 2), bool), TypeError, r"plan must hold integers \(.*\), got bool"),
+    "words": ([["UP", "UP"]], TypeError, r"plan must hold integers \(0 WAIT, 1 UP"),
+    "9": (
+        np.array([[4, 2], [9, 0]]),
+        ValueError,
+        "plan must hold actions .*, got action 9 in step 1 of agent 0",
+    ),
     "256": (np.array([[4, 2], [4, 256]]), ValueError, "got action 256 in step 1 of agent 1"),
     "no plan": (np.full((3, 2), -1), ValueError, "-1 .* not OPTIMAL have no plan"),
 }

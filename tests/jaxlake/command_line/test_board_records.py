@@ -157,9 +157,9 @@ def test_check_rejects_plans_beyond_the_limit():
         ({"id": 3, "grid": "S G"}, 'grid must be a list of strings, got "S G"'),
         ({"id": 3, "grid": ["S"]}, "grid must have 2 to 32 rows, got 1"),
         ({"id": 3, "grid": ["F"] * 33}, "grid must have 2 to 32 rows, got 33"),
-        ({"id": 3, "grid": ["S G", "s x"]}, "row 1, column 1: got 'x'"),
+        ({"id": 3, "grid": ["S G", "s x"]}, "got 'x'"),
         ({"id": 3, "grid": ["S G", "s F"]}, "'s' without its partner 'g'"),
-        ({"id": 3, "grid": ["F F", "F F"]}, "grid: got no agents"),
+        ({"id": 3, "grid": ["F F", "F F"]}, "got no agents"),
         ({"id": {"a": 1}, "grid": ["A a", "F F"]}, "without gaps"),
     ],
 )

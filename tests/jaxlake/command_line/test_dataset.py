@@ -101,14 +101,16 @@ def test_convert_skips_and_counts_boards(cli, tmp_path):
     assert "skipped 1 of 3 boards, such as a-00002, of the 2 rows from row 4 on" in done.err
     done = cli("dataset", "convert", tmp_path / "a.scen", text, *options)
     assert (done.status, done.out) == (1, f"{text}: 1 boards\n")
-    assert "skipped 2 of 3 boards, such as a-00001: instance: got G and s at row 0" in done.err
+    assert (
+        "skipped 2 of 3 boards, such as a-00001: instance must have one symbol per cell" in done.err
+    )
     assert json.loads(text.read_text())["grid"] == ["S F G", "s F g", "F F F"]
 
 
 @pytest.mark.parametrize(
     ("second", "said"),
     [
-        (b'{"id": 2, "grid": ["S F", "F F"]}', "row 0, column 0: got 'S' without its partner"),
+        (b'{"id": 2, "grid": ["S F", "F F"]}', "row 0, column 0 has 'S' without its partner"),
         (b"[2]", "a line must be a JSON object, got list"),
         (b'{"id": 2, "grid": ["S F", "F ', "not JSON: "),
     ],

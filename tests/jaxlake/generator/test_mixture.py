@@ -29,31 +29,39 @@ def test_infeasible_requests_are_explained():
         "a 3x3 board with hole_ratio 0.5 has 4 holes and 5 free cells, "
         "but 3 agents need 6 for their starts and goals"
     )
-    assert jaxlake.infeasibility(1, 0.0, 1).startswith("size: got 1")
-    assert jaxlake.infeasibility(3, 1.5, 1).startswith("hole_ratio: got 1.5")
-    assert jaxlake.infeasibility(3, float("nan"), 1).startswith("hole_ratio: got nan")
-    assert jaxlake.infeasibility(3, 0.1, 0).startswith("num_agents: got 0")
+    assert jaxlake.infeasibility(1, 0.0, 1).startswith("size must be at least 2, got 1")
+    assert jaxlake.infeasibility(3, 1.5, 1).startswith("hole_ratio must be in [0, 1], got 1.5")
+    assert jaxlake.infeasibility(3, float("nan"), 1).startswith(
+        "hole_ratio must be in [0, 1], got nan"
+    )
+    assert jaxlake.infeasibility(3, 0.1, 0).startswith("num_agents must be at least 1, got 0")
 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"size": 1}, "size: got 1, 2 to 32 are allowed"),
-        ({"size": [3, 33]}, "size: got 33, 2 to 32 are allowed"),
-        ({"size": 3.5}, "size: got 3.5, an integer or a sequence of them is needed"),
-        ({"size": []}, r"size: got \[\], an integer or a sequence of them is needed"),
-        ({"hole_ratio": 1.5}, "hole_ratio: got 1.5, 0 to 1 are allowed"),
-        ({"wait_ratio": float("nan")}, "wait_ratio: got nan, 0 to 1 are allowed"),
-        ({"wait_ratio": "0.5"}, "wait_ratio: got '0.5', a number or a sequence of them is needed"),
-        ({"num_agents": 6}, "num_agents: got 6, 1 to 5 are allowed"),
-        ({"num_agents": [1, 2], "wait_ratio": 0.5}, "wait_ratio: got 0.5 for one agent"),
-        ({"data_ratio": -1}, r"data_ratio: got -1, 0 to 1e\+06 are allowed"),
-        ({"data_ratio": float("inf")}, "data_ratio: got inf, 0 to"),
-        ({"data_ratio": [0, 0]}, "data_ratio: got 0 for every cell"),
-        ({"size": [3, 4], "hole_ratio": [0.1] * 3}, "size: got 2 values, 1 or 3 are allowed"),
-        ({"size": [[3], [4]], "wait_ratio": [[0.1]] * 3}, r"wait_ratio: got shape \(3, 1\), which"),
-        ({"data_ratio": [[0.5, 0], [0, 0]]}, "data_ratio: got 0 for every cell"),
-        ({"hole_ratio": np.float32([[0.5], [-1]])}, "hole_ratio: got -1.0, 0 to 1 are allowed"),
+        ({"size": 1}, r"size must be in \[2, 32\], got 1"),
+        ({"size": [3, 33]}, r"size must be in \[2, 32\], got 33"),
+        ({"size": 3.5}, "size must be an integer or a sequence of them, got 3.5"),
+        ({"size": []}, r"size must be an integer or a sequence of them, got \[\]"),
+        ({"hole_ratio": 1.5}, r"hole_ratio must be in \[0, 1\], got 1.5"),
+        ({"wait_ratio": float("nan")}, r"wait_ratio must be in \[0, 1\], got nan"),
+        ({"wait_ratio": "0.5"}, "wait_ratio must be a number or a sequence of them, got '0.5'"),
+        ({"num_agents": 6}, r"num_agents must be in \[1, 5\], got 6"),
+        (
+            {"num_agents": [1, 2], "wait_ratio": 0.5},
+            "wait_ratio must be 0 for one agent, .*, got 0.5",
+        ),
+        ({"data_ratio": -1}, r"data_ratio must be in \[0, 1e\+06\], got -1"),
+        ({"data_ratio": float("inf")}, "data_ratio must be in .*, got inf"),
+        ({"data_ratio": [0, 0]}, "data_ratio must be positive for at least one cell"),
+        ({"size": [3, 4], "hole_ratio": [0.1] * 3}, "size must have 1 or 3 values, got 2"),
+        (
+            {"size": [[3], [4]], "wait_ratio": [[0.1]] * 3},
+            r"wait_ratio must have a shape .*, got \(3, 1\)",
+        ),
+        ({"data_ratio": [[0.5, 0], [0, 0]]}, "data_ratio must be positive for at least one cell"),
+        ({"hole_ratio": np.float32([[0.5], [-1]])}, r"hole_ratio must be in \[0, 1\], got -1.0"),
     ],
 )
 def test_out_of_range_values_are_named(fields, said):
@@ -80,9 +88,9 @@ def test_lake_params_take_traced_ratios_and_check_the_rest():
     assert_same(jax.vmap(make)(np.array([4, 5]), np.array([0.25, 0.5])), expected)
     cells = jax.jit(lambda low, high: make(4, [low, high]))(0.25, 0.5)
     assert_same(cells, make(4, [0.25, 0.5]))
-    with pytest.raises(ValueError, match="size: got 40, 2 to 32 are allowed"):
+    with pytest.raises(ValueError, match=r"size must be in \[2, 32\], got 40"):
         jax.jit(make, static_argnums=0)(40, 0.5)
-    with pytest.raises(ValueError, match="an integer or a sequence of them is needed"):
+    with pytest.raises(ValueError, match="must be an integer or a sequence of them"):
         jax.vmap(make)(np.array([4.0, 5.0]), np.array([0.25, 0.5]))
 
 

@@ -222,7 +222,7 @@ def test_rewards_of_arrays_are_those_of_scores(walks):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([OPTIMAL], [["S F", "F"]]), r"board: row 0: row 1: got 1 cells"),
+        (([OPTIMAL], [["S F", "F"]]), r"board: row 0: row 1 must have 2 cells"),
         (([OPTIMAL], [stack_instances([parse_grid(CORNER)] * 2)]), r"row 0: got a batch of shape"),
         (([OPTIMAL], [None]), r"board: row 0: "),
         (([OPTIMAL] * 2, [CORNER]), r"boards: got 1 for 2 texts"),
@@ -242,7 +242,7 @@ def test_unscorable_rows_are_rejected_by_number(arguments, message):
 
 def test_agents_beyond_the_first_slots_are_refused():
     gap = replace(parse_grid(["S G", "s g"]), agent_mask=np.array([False, True]))
-    with pytest.raises(ValueError, match=r"agent_mask: got \[False, True\]"):
+    with pytest.raises(ValueError, match=r"agent_mask must .*, got \[False, True\]"):
         score(OPTIMAL, gap, 3)
 
 

@@ -204,7 +204,7 @@ class _Constant:
 def test_roll_out_checks_the_actions_of_a_policy():
     boards = _boards([["S F G", "s F g", "F F F"]] * 2)
     for actions, dtype in ((4, np.int8), ((4,), np.int8), ((4,) * 2, np.int8), ((4.0,) * K, float)):
-        with pytest.raises(ValueError, match=r"actions: got .* whole numbers of shape \(3,\)"):
+        with pytest.raises(ValueError, match=r"actions must be integers of shape \(3,\)"):
             roll_out(jax.random.key(0), _Constant(actions, dtype), boards, max_steps=4)
     played = roll_out(jax.random.key(0), _Constant((4, 4, 0), np.int32), boards, max_steps=4)
     assert played.outcome.valid.all()
@@ -223,7 +223,11 @@ def test_wrong_arguments_are_refused_by_name():
             TypeError,
             "key must be .* got uint32",
         ),
-        (lambda: roll_out(key, policy, None), TypeError, "instance: got NoneType"),
+        (
+            lambda: roll_out(key, policy, None),
+            TypeError,
+            "instance must be an Instance, got NoneType",
+        ),
         (lambda: roll_out(key, policy, boards, max_steps=5.0), TypeError, "max_steps: got 5.0"),
         (
             lambda: roll_out(key, policy, boards, max_steps=40_000),

@@ -78,7 +78,7 @@ MISTAKES = {
     "feasibility --agents two": "--agents: must be a whole number from 1 to 5, got 'two'",
     "feasibility --agents 6": "--agents: must be from 1 to 5, got 6",
     "feasibility --hole-ratios nan": "--hole-ratios: must be from 0 to 1, got nan",
-    f"{MAKE} --size 40": "size: got 40, 2 to 32 are allowed",
+    f"{MAKE} --size 40": "size must be in [2, 32], got 40",
     f"{MAKE} --size 3 --hole-ratio 0.9": "but 2 agents need 4 for their starts and goals",
     f"{MAKE} --size 4 --worker 8/3": "must be I/N with I from 0 to N - 1, got 8/3",
     "dataset info nowhere": "nowhere/manifest.json: is missing",
