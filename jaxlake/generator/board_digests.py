@@ -1,4 +1,4 @@
-"""Sets of boards as 16-byte digests, for finding duplicates."""
+"""Sets of boards as 16-byte digests, which identify duplicates."""
 
 from hashlib import blake2b
 
@@ -6,8 +6,8 @@ import numpy as np
 
 from jaxlake.board.instance import Instance
 
-_BYTES = 16
-_DIGEST = np.dtype(f"S{_BYTES}")
+_NUM_BYTES = 16
+_DIGEST_DTYPE = np.dtype(f"S{_NUM_BYTES}")
 
 
 def board_digests(instances: Instance) -> np.ndarray:
@@ -22,7 +22,7 @@ def board_digests(instances: Instance) -> np.ndarray:
         NumPy array of dtype S16 (B,).
     """
     size, agents = np.asarray(instances.size), np.sum(instances.agent_mask, axis=1)
-    digests = np.empty(len(size), _DIGEST)
+    digests = np.empty(len(size), _DIGEST_DTYPE)
     for N, K in np.unique(np.stack([size, agents]), axis=1).T.tolist():
         rows = np.flatnonzero((size == N) & (agents == K))
         starts, goals = (
@@ -32,7 +32,7 @@ def board_digests(instances: Instance) -> np.ndarray:
         holes = np.asarray(instances.holes)[rows, :N, :N].reshape(len(rows), -1)
         kind = np.tile(np.array([N, K], np.uint8), (len(rows), 1))
         content = np.concatenate([kind, starts, goals, np.packbits(holes, axis=1)], axis=1)
-        digests[rows] = [blake2b(row.tobytes(), digest_size=_BYTES).digest() for row in content]
+        digests[rows] = [blake2b(row.tobytes(), digest_size=_NUM_BYTES).digest() for row in content]
     return digests
 
 
@@ -40,7 +40,7 @@ class DigestSet:
     """A set of board digests."""
 
     def __init__(self, *batches: Instance) -> None:
-        """Create a set with the boards of some batches, empty by default."""
+        """Create a set with the boards of the batches."""
         self._digests: set[bytes] = set()
         for instances in batches:
             self.add(board_digests(instances))

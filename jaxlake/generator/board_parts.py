@@ -1,8 +1,8 @@
 """Partition of all boards into P parts, so that processes can build one set independently.
 
-Agent 0 can be placed on R free cells in T = R (R - 1) ways. Way t belongs to part (t + h) mod P,
-where h is a hash of the other agents' starts and goals. Boards of a part are drawn directly,
-without rejection.
+On R free cells, agent 0 has R (R - 1) placements, each a start and a goal. Placement t belongs to
+part (t + h) mod P, where h is a hash of the other agents' starts and goals. Boards of a part are
+drawn directly, without rejection.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from jaxlake.generator.candidates import (
 )
 
 Part = tuple[int, int]
-"""(i, P): part i, counted from 0, of P parts; (0, 1) contains all boards."""
+"""(i, P) is part i, counted from 0, of P parts. (0, 1) contains all boards."""
 
 ALL_BOARDS: Part = (0, 1)
 MAX_PARTS = 1 << 16
@@ -30,7 +30,7 @@ _WORDS = 1 << 9  # fold_in number of the random words of agent 0; see `candidate
 
 
 def validate_part(part: Part) -> Part:
-    """Return a valid part as Python integers.
+    """Return a part as Python integers, after a check of its values.
 
     Raises:
         TypeError: An entry is not an integer.
@@ -38,11 +38,11 @@ def validate_part(part: Part) -> Part:
     """
     index, parts = part
     if not all(isinstance(number, int | np.integer) for number in part):
-        raise TypeError(f"part: got {index} of {parts}, whole numbers are needed")
+        raise TypeError(f"part must be two integers, got {index} of {parts}")
     if not 1 <= parts <= MAX_PARTS:
-        raise ValueError(f"part: got {index} of {parts}, 1 to {MAX_PARTS} parts are allowed")
+        raise ValueError(f"part must be one of 1 to {MAX_PARTS} parts, got {index} of {parts}")
     if not 0 <= index < parts:
-        raise ValueError(f"part: got {index} of {parts}, 0 to {parts - 1} are allowed")
+        raise ValueError(f"part must be in [0, {parts - 1}], got {index} of {parts}")
     return int(index), int(parts)
 
 
@@ -59,23 +59,23 @@ def part_of(instances: Instance, parts: int) -> np.ndarray:
     """
     holes = np.asarray(instances.holes)
     starts, goals = (np.asarray(x).astype(int) for x in (instances.starts, instances.goals))
-    plays = np.asarray(instances.agent_mask)
-    B, K = plays.shape
+    exists = np.asarray(instances.agent_mask)
+    B, K = exists.shape
     rows = np.arange(B)
     free = ~holes
-    for places in (starts, goals):
+    for cells in (starts, goals):
         for agent in range(1, K):
-            free[rows, places[:, agent, 0], places[:, agent, 1]] &= ~plays[:, agent]
+            free[rows, cells[:, agent, 0], cells[:, agent, 1]] &= ~exists[:, agent]
     free = free.reshape(B, -1)
-    start, goal = (places[:, 0] @ [holes.shape[2], 1] for places in (starts, goals))
-    before = np.cumsum(free, axis=1) - free
-    rest = np.sum(free, axis=1) - 1
-    way = before[rows, start] * rest + before[rows, goal] - (goal > start)
-    corners = np.concatenate([starts, goals], axis=-1).astype(np.uint32) << np.array(
+    start, goal = (cells[:, 0] @ [holes.shape[2], 1] for cells in (starts, goals))
+    rank = np.cumsum(free, axis=1) - free  # of each cell among the free cells
+    num_goals = np.sum(free, axis=1) - 1
+    placement = rank[rows, start] * num_goals + rank[rows, goal] - (goal > start)
+    endpoints = np.concatenate([starts, goals], axis=-1).astype(np.uint32) << np.array(
         [0, 8, 16, 24], np.uint32
     )
-    shift = _hash(np.bitwise_or.reduce(corners, axis=-1).T, plays.T) % np.uint32(parts)
-    return ((way + shift) % parts).astype(np.int32)
+    shift = _hash(np.bitwise_or.reduce(endpoints, axis=-1).T, exists.T) % np.uint32(parts)
+    return ((placement + shift) % parts).astype(np.int32)
 
 
 def draw_into_part(
@@ -97,39 +97,38 @@ def draw_into_part(
     """
     index, parts = part
     candidates = jax.vmap(jax.random.fold_in)(keys, numbers)
-    plays = jnp.arange(max_agents)[:, None] < num_agents
-    corners = codes[:, -max_agents:].T
-    other_corners = jnp.where(plays, corners, 0).at[0].set(0)
+    exists = jnp.arange(max_agents)[:, None] < num_agents
+    endpoints = codes[:, -max_agents:].T
     free = free_cells(codes[:, :-max_agents].T, size, max_size)
     for agent in range(1, max_agents):
         for shift in (0, 16):
-            row, column = corners[agent] >> shift & 0xFF, corners[agent] >> shift + 8 & 0xFF
+            row, column = endpoints[agent] >> shift & 0xFF, endpoints[agent] >> shift + 8 & 0xFF
             bit = cell_bit((row * max_size + column).astype(jnp.int32), free.shape[0])
-            free &= ~jnp.where(plays[agent], bit, 0)
+            free &= ~jnp.where(exists[agent], bit, 0)
 
-    cells = jnp.sum(jax.lax.population_count(free), axis=0, dtype=jnp.int32)
-    rest = jnp.maximum(cells - 1, 1)
-    shift = (_hash(other_corners, plays) % parts).astype(jnp.int32)
+    num_free = jnp.sum(jax.lax.population_count(free), axis=0, dtype=jnp.int32)
+    num_goals = jnp.maximum(num_free - 1, 1)
+    shift = (_hash(endpoints, exists) % parts).astype(jnp.int32)
     first = (index - shift) % parts
-    ways = jnp.maximum(cells * (cells - 1) - first + parts - 1, 0) // parts
+    num_placements = jnp.maximum(num_free * (num_free - 1) - first + parts - 1, 0) // parts
     high, low = random_words(candidates, _WORDS, 2)
-    way = first + parts * _scale(high, low, ways)
-    start = cell_of_rank(free, way // rest)
-    goal = cell_of_rank(free & ~cell_bit(start, free.shape[0]), way % rest)
+    placement = first + parts * _scale(high, low, num_placements)
+    start = cell_of_rank(free, placement // num_goals)
+    goal = cell_of_rank(free & ~cell_bit(start, free.shape[0]), placement % num_goals)
     low, high = (cell // max_size | (cell % max_size) << 8 for cell in (start, goal))
-    own = ways > 0
+    in_part = num_placements > 0
     redrawn = codes.at[:, -max_agents].set((low | high << 16).astype(jnp.uint32))
-    return jnp.where(own[:, None], redrawn, codes), own
+    return jnp.where(in_part[:, None], redrawn, codes), in_part
 
 
-def _hash(corners: Any, plays: Any) -> Any:
-    """Return a MurmurHash3 hash of the corners of all agents but the first, uint32 (B,)."""
-    value = corners[0] & np.uint32(0)
-    for agent in range(1, len(corners)):
-        mixed = corners[agent] + np.uint32(agent * 0x9E3779B9 % 2**32)
+def _hash(endpoints: Any, exists: Any) -> Any:
+    """Return a MurmurHash3 hash of the endpoints of all agents except the first, uint32 (B,)."""
+    value = endpoints[0] & np.uint32(0)
+    for agent in range(1, len(endpoints)):
+        mixed = endpoints[agent] + np.uint32(agent * 0x9E3779B9 % 2**32)
         for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
             mixed = (mixed ^ (mixed >> np.uint32(shift))) * np.uint32(factor)
-        value = value ^ (mixed * plays[agent])
+        value = value ^ (mixed * exists[agent])
     return value
 
 

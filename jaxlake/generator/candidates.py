@@ -1,4 +1,4 @@
-"""Candidate boards as bits, each drawn from a key and a number, for a whole batch at once.
+"""Random candidate boards, encoded as bits and drawn in batches.
 
 Holes are a uniform random set of an exact number of cells, by Floyd's algorithm (Bentley and Floyd,
 CACM 30(9), 1987). Starts and goals are then drawn from the remaining free cells.
@@ -17,7 +17,7 @@ _WORDS_PER_STEP = 4
 
 
 def code_length(max_size: int, max_agents: int) -> int:
-    """Return V, the length of a code: one bit per cell, then one word per agent."""
+    """Return V, the number of words of a code: one bit per cell, then one word per agent."""
     return -(-(max_size**2) // 32) + max_agents
 
 
@@ -50,8 +50,8 @@ def draw_codes(
     candidates = jax.vmap(jax.random.fold_in)(keys, numbers)
     hole_words = _draw_holes(candidates, size, holes, max_size)
     free = free_cells(hole_words, size, max_size)
-    corners = _draw_corners(candidates, free, num_agents, max_size, max_agents)
-    return jnp.concatenate([hole_words, corners]).T
+    endpoints = _draw_endpoints(candidates, free, num_agents, max_size, max_agents)
+    return jnp.concatenate([hole_words, endpoints]).T
 
 
 def decode_boards(
@@ -63,13 +63,13 @@ def decode_boards(
     bits = (codes[:, :words, None] >> np.arange(32, dtype=np.uint32)) & 1
     holes = bits.reshape(-1, words * 32)[:, : N * N].reshape(-1, N, N) != 0
     on_board = np.arange(N) < size[:, None]
-    corners = (codes[:, words:, None] >> np.arange(0, 32, 8, dtype=np.uint32)) & 0xFF
-    corners = corners.astype(jnp.int8)
+    endpoints = (codes[:, words:, None] >> np.arange(0, 32, 8, dtype=np.uint32)) & 0xFF
+    endpoints = endpoints.astype(jnp.int8)
     return Instance(
         holes=holes | ~(on_board[:, :, None] & on_board[:, None, :]),
         size=size,
-        starts=corners[..., :2],
-        goals=corners[..., 2:],
+        starts=endpoints[..., :2],
+        goals=endpoints[..., 2:],
         agent_mask=jnp.arange(K) < num_agents[:, None],
     )
 
@@ -101,7 +101,7 @@ def _draw_holes(keys: jax.Array, size: jax.Array, holes: jax.Array, N: int) -> j
     return jnp.where(count < holes, _on_board(size, N) & ~bits, bits)
 
 
-def _draw_corners(
+def _draw_endpoints(
     keys: jax.Array, free: jax.Array, num_agents: jax.Array, N: int, K: int
 ) -> jax.Array:
     """Return uint32 (K, B) with one byte each for start row and column, goal row and column."""
@@ -111,11 +111,11 @@ def _draw_corners(
         cell = _random_cell(free, word)
         return free & ~cell_bit(cell, free.shape[0]), cell
 
-    # Absent agents come last, so the cells that they take affect no other agent.
+    # Agents that do not exist come last, so their cells affect no other agent.
     _, cells = jax.lax.scan(pick, free, words.reshape(2 * K, -1))
-    bytes_ = (cells // N | (cells % N) << 8).reshape(K, 2, -1)
-    corners = (bytes_[:, 0] | bytes_[:, 1] << 16).astype(jnp.uint32)
-    return jnp.where(np.arange(K)[:, None] < num_agents, corners, 0)
+    packed = (cells // N | (cells % N) << 8).reshape(K, 2, -1)
+    endpoints = (packed[:, 0] | packed[:, 1] << 16).astype(jnp.uint32)
+    return jnp.where(np.arange(K)[:, None] < num_agents, endpoints, 0)
 
 
 def _random_cell(free: jax.Array, draw: jax.Array) -> jax.Array:
@@ -182,7 +182,7 @@ def _on_board(size: jax.Array, N: int) -> jax.Array:
     """Return the cells of each board, uint32 (W, B)."""
     rows, columns = np.divmod(np.arange(N * N), N)
     inside = np.maximum(rows, columns) < np.arange(N + 1)[:, None]
-    spare = -(N * N) % 32
-    bits = np.pad(inside, [(0, 0), (0, spare)]).reshape(N + 1, -1, 32)
+    padding = -(N * N) % 32
+    bits = np.pad(inside, [(0, 0), (0, padding)]).reshape(N + 1, -1, 32)
     masks = (bits * (np.uint32(1) << np.arange(32, dtype=np.uint32))).sum(axis=2, dtype=np.uint32)
     return jnp.asarray(masks)[jnp.clip(size, 0, N)].T

@@ -1,7 +1,7 @@
 """Set of codes on the device: a hash table with open addressing and double hashing.
 
-The table holds row numbers of an array of codes that the caller keeps. All lanes probe at once; if
-several lanes claim an empty slot, the lowest row number wins.
+The caller stores the codes in an array, and the table holds row numbers of this array. All lanes
+probe at once. If several lanes claim an empty slot, the lowest row number wins.
 """
 
 import jax
@@ -23,11 +23,11 @@ def contains(table: jax.Array, stored: jax.Array, codes: jax.Array, active: jax.
     first, step = _hash(codes)
 
     def probe(state: _Search) -> _Search:
-        place, searching, is_member = state
-        row = table[place]
+        slot, searching, is_member = state
+        row = table[slot]
         equal = searching & (row != _EMPTY) & _equal(stored, row, codes)
         searching &= (row != _EMPTY) & ~equal
-        return (place + step) & (table.size - 1), searching, is_member | equal
+        return (slot + step) & (table.size - 1), searching, is_member | equal
 
     state = (first & (table.size - 1), active, jnp.zeros_like(active))
     return jax.lax.while_loop(lambda state: jnp.any(state[1]), probe, state)[2]
@@ -36,7 +36,7 @@ def contains(table: jax.Array, stored: jax.Array, codes: jax.Array, active: jax.
 def insert(
     table: jax.Array, stored: jax.Array, codes: jax.Array, rows: jax.Array, active: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Insert rows where `active`, bool (B,); the lowest of several rows with equal codes wins.
+    """Insert rows where `active`, bool (B,). Among rows with equal codes, the lowest one wins.
 
     Rows, int32 (B,), are distinct. `stored`, uint32 (C, V), already holds the codes, uint32 (B, V),
     at these rows.
@@ -47,13 +47,13 @@ def insert(
     first, step = _hash(codes)
 
     def probe(state: _Insertion) -> _Insertion:
-        table, place, searching, owner = state
-        claims = searching & (table[place] == _EMPTY)
-        table = table.at[jnp.where(claims, place, table.size)].min(rows, mode="drop")
-        row = table[place]
+        table, slot, searching, owner = state
+        is_claim = searching & (table[slot] == _EMPTY)
+        table = table.at[jnp.where(is_claim, slot, table.size)].min(rows, mode="drop")
+        row = table[slot]
         equal = searching & _equal(stored, row, codes)
         owner = jnp.where(equal, row, owner)
-        return table, (place + step) & (table.size - 1), searching & ~equal, owner
+        return table, (slot + step) & (table.size - 1), searching & ~equal, owner
 
     state = (table, first & (table.size - 1), active, rows)
     table, _, _, owner = jax.lax.while_loop(lambda state: jnp.any(state[2]), probe, state)

@@ -24,13 +24,13 @@ from jaxlake.solver import DEFAULT_HORIZON, Status, solve_batch
 from jaxlake.solver.many_slots import candidate_budgets
 from jaxlake.statistics.tables import wilson_interval
 
-_FILE = "feasibility_table.json"
+_TABLE_FILE = "feasibility_table.json"
 _BATCH_SIZE = 2048
 
 
 @dataclass(frozen=True)
 class KindSurvey:
-    """Counts of candidates of one kind by outcome. A kind without candidates is infeasible."""
+    """Counts of candidates of one kind by outcome. No candidates exist of an infeasible kind."""
 
     num_agents: int
     size: int
@@ -49,9 +49,9 @@ class KindSurvey:
         return math.comb(cells, self.holes) * math.perm(free, 2 * self.num_agents)
 
     def acceptance(self, wait_ratio: float) -> float:
-        """Return boards per candidate of a large set, 0 to 1; 0 if a required kind is unseen."""
-        tried = max(self.candidates, 1)
-        return _acceptance_rate(wait_ratio, self.wait / tried, self.no_wait / tried)
+        """Return boards per candidate of a large set, or 0 if no required board was drawn."""
+        candidates = max(self.candidates, 1)
+        return _acceptance_rate(wait_ratio, self.wait / candidates, self.no_wait / candidates)
 
     def acceptance_interval(self, wait_ratio: float) -> tuple[float, float]:
         """Return 95% bounds, from the Wilson bounds of the two shares that determine the rate."""
@@ -90,7 +90,7 @@ def survey(
         ValueError: An argument is out of range, or the key has kind `rbg` or `unsafe_rbg`.
     """
     if not 1 <= candidates <= 1 << 20:
-        raise ValueError(f"candidates: got {candidates}, 1 to {1 << 20} are allowed")
+        raise ValueError(f"candidates must be in [1, {1 << 20}], got {candidates}")
     check_key(key)
     surveys: dict[tuple[int, int, int], KindSurvey] = {}
     for agents in sorted({kind[0] for kind in strata}):
@@ -124,12 +124,12 @@ def _survey(
     fold = jax.vmap(jax.random.fold_in)
     keys = fold(fold(jnp.broadcast_to(key, G), size), holes)
 
-    def judge(counts: jax.Array, batch: jax.Array) -> tuple[jax.Array, None]:
+    def count_batch(counts: jax.Array, batch: jax.Array) -> tuple[jax.Array, None]:
         lane = batch * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
-        stratum = jnp.minimum(lane // candidates, G - 1)
+        kind_survey = jnp.minimum(lane // candidates, G - 1)
         agents = jnp.full(batch_size, num_agents, jnp.int32)
-        sides, number = size[stratum], lane % candidates
-        codes = draw_codes(keys[stratum], number, sides, holes[stratum], agents, **shapes)
+        sides, number = size[kind_survey], lane % candidates
+        codes = draw_codes(keys[kind_survey], number, sides, holes[kind_survey], agents, **shapes)
         boards = decode_boards(codes, sides, agents, **shapes)
         budget = candidate_budgets(boards)  # count exactly the boards that `generate` keeps
         solutions = solve_batch(boards, horizon=horizon, max_expansions=budget)
@@ -137,15 +137,15 @@ def _survey(
         kinds = [optimal & solutions.needs_wait, optimal & ~solutions.needs_wait]
         kinds += [solutions.status == status for status in (Status.UNSOLVABLE, Status.UNKNOWN)]
         flags = jnp.stack(kinds, axis=1) & (lane < G * candidates)[:, None]
-        return counts + jax.ops.segment_sum(flags.astype(jnp.int32), stratum, G), None
+        return counts + jax.ops.segment_sum(flags.astype(jnp.int32), kind_survey, G), None
 
     batches = jnp.arange(-(-G * candidates // batch_size), dtype=jnp.int32)
-    return jax.lax.scan(judge, jnp.zeros((G, 4), jnp.int32), batches)[0]
+    return jax.lax.scan(count_batch, jnp.zeros((G, 4), jnp.int32), batches)[0]
 
 
 @dataclass(frozen=True)
 class FeasibilityRow:
-    """One cell of the map. Shares refer to the candidates; intervals are 95% Wilson bounds."""
+    """One cell of the map. Shares are of the candidates, with 95% Wilson bounds."""
 
     num_agents: int
     size: int
@@ -161,7 +161,7 @@ class FeasibilityRow:
     acceptance: float  # boards per candidate of a large set
     acceptance_low: float
     acceptance_high: float
-    problem: str | None  # why such a set is infeasible or was not seen to be feasible
+    problem: str | None  # why the set is infeasible, or why no candidate fits
 
 
 def feasibility_map(
@@ -174,7 +174,7 @@ def feasibility_map(
     candidates: int = 2048,
     horizon: int = DEFAULT_HORIZON,
 ) -> list[FeasibilityRow]:
-    """Return which sets of a grid of kinds can be generated, and at what rate, using `survey`.
+    """Return which sets can be generated, and their acceptance rates, for a grid of parameters.
 
     Args:
         key: Typed PRNG key.
@@ -194,17 +194,17 @@ def feasibility_map(
     """
     waits = [float(ratio) for ratio in wait_ratios]
     grid = list(itertools.product(num_agents, sizes, map(float, hole_ratios)))
-    _check(grid, waits)
+    _check_grid(grid, waits)
     kinds = [(agents, size, mixture.holes_on_board(size, ratio)) for agents, size, ratio in grid]
     strata = survey(key, kinds, candidates=candidates, horizon=horizon)
     return [
-        _row(stratum, hole_ratio, wait_ratio)
-        for (_, _, hole_ratio), stratum in zip(grid, strata, strict=True)
+        _make_row(kind_survey, hole_ratio, wait_ratio)
+        for (_, _, hole_ratio), kind_survey in zip(grid, strata, strict=True)
         for wait_ratio in waits
     ]
 
 
-def _check(grid: Sequence[tuple[int, int, float]], waits: Sequence[float]) -> None:
+def _check_grid(grid: Sequence[tuple[int, int, float]], waits: Sequence[float]) -> None:
     agents, sizes, holes = zip(*grid, strict=True) if grid else ((), (), ())
     for name, values, low, high in (
         ("num_agents", agents, mixture.MIN_AGENTS, mixture.MAX_AGENTS),
@@ -213,47 +213,47 @@ def _check(grid: Sequence[tuple[int, int, float]], waits: Sequence[float]) -> No
         ("wait_ratios", waits, 0, 1),
     ):
         if not values:
-            raise ValueError(f"{name}: got none, at least one is needed")
+            raise ValueError(f"{name} must have at least 1 value, got none")
         for value in values:
             if not low <= value <= high:
-                raise ValueError(f"{name}: got {value}, {low} to {high} are allowed")
+                raise ValueError(f"{name} must be in [{low}, {high}], got {value}")
 
 
-def _row(stratum: KindSurvey, hole_ratio: float, wait_ratio: float) -> FeasibilityRow:
-    optimal = stratum.wait + stratum.no_wait
-    acceptance_low, acceptance_high = stratum.acceptance_interval(wait_ratio)
+def _make_row(kind_survey: KindSurvey, hole_ratio: float, wait_ratio: float) -> FeasibilityRow:
+    optimal = kind_survey.wait + kind_survey.no_wait
+    acceptance_low, acceptance_high = kind_survey.acceptance_interval(wait_ratio)
     counts = ("num_agents", "size", "holes", "boards", "candidates", "unsolvable", "unknown")
     return FeasibilityRow(
-        **{name: getattr(stratum, name) for name in counts},
+        **{name: getattr(kind_survey, name) for name in counts},
         hole_ratio=hole_ratio,
         wait_ratio=wait_ratio,
         optimal=optimal,
-        wait_share=stratum.wait / optimal if optimal else 0.0,
-        acceptance=stratum.acceptance(wait_ratio),
+        wait_share=kind_survey.wait / optimal if optimal else 0.0,
+        acceptance=kind_survey.acceptance(wait_ratio),
         acceptance_low=acceptance_low,
         acceptance_high=acceptance_high,
-        problem=mixture.infeasibility(stratum.size, hole_ratio, stratum.num_agents)
-        or _missing_kind(stratum, wait_ratio),
+        problem=mixture.infeasibility(kind_survey.size, hole_ratio, kind_survey.num_agents)
+        or _describe_missing_kind(kind_survey, wait_ratio),
     )
 
 
-def _missing_kind(stratum: KindSurvey, wait_ratio: float) -> str | None:
-    tried = f"of {stratum.candidates} candidates"
-    if not stratum.wait + stratum.no_wait:
-        return f"{tried} none was solvable"
-    if wait_ratio > 0 and not stratum.wait:
-        return f"{tried} none needed a wait"
-    if wait_ratio < 1 and not stratum.no_wait:
-        return f"{tried} all solvable ones needed a wait"
+def _describe_missing_kind(kind_survey: KindSurvey, wait_ratio: float) -> str | None:
+    sample = f"of {kind_survey.candidates} candidates"
+    if not kind_survey.wait + kind_survey.no_wait:
+        return f"{sample} none was solvable"
+    if wait_ratio > 0 and not kind_survey.wait:
+        return f"{sample} none needed a wait"
+    if wait_ratio < 1 and not kind_survey.no_wait:
+        return f"{sample} all solvable ones needed a wait"
     return None
 
 
 def acceptance(
     size: int, hole_ratio: float, wait_ratio: float, num_agents: int = 2
 ) -> float | None:
-    """Return the share of candidates that a large set of such boards can use, from shipped counts.
+    """Return the share of candidates that a large set of such boards can use.
 
-    Shares are interpolated between the hole counts of the table.
+    The shares come from counts that the package ships, interpolated between numbers of holes.
 
     Args:
         size: Side of the board.
@@ -270,20 +270,20 @@ def acceptance(
         ValueError: `wait_ratio` is not in [0, 1].
     """
     if not 0.0 <= wait_ratio <= 1.0:
-        raise ValueError(f"wait_ratio: got {wait_ratio}, 0 to 1 are allowed")
+        raise ValueError(f"wait_ratio must be in [0, 1], got {wait_ratio}")
     if mixture.infeasibility(size, hole_ratio, num_agents) is not None:
         return 0.0
-    strata = _table().get((num_agents, size), ())
+    strata = _shipped_surveys().get((num_agents, size), ())
     holes = mixture.holes_on_board(size, hole_ratio)
-    for stratum in strata:
-        if stratum.holes == holes:
-            return stratum.acceptance(wait_ratio)
+    for kind_survey in strata:
+        if kind_survey.holes == holes:
+            return kind_survey.acceptance(wait_ratio)
     for below, above in itertools.pairwise(strata):
         if below.holes < holes < above.holes and above.candidates:
-            part = (holes - below.holes) / (above.holes - below.holes)
+            weight = (holes - below.holes) / (above.holes - below.holes)
             wait, no_wait = (
-                (1 - part) * getattr(below, kind) / below.candidates
-                + part * getattr(above, kind) / above.candidates
+                (1 - weight) * getattr(below, kind) / below.candidates
+                + weight * getattr(above, kind) / above.candidates
                 for kind in ("wait", "no_wait")
             )
             return _acceptance_rate(wait_ratio, wait, no_wait)
@@ -291,11 +291,11 @@ def acceptance(
 
 
 @functools.cache
-def _table() -> dict[tuple[int, int], tuple[KindSurvey, ...]]:
+def _shipped_surveys() -> dict[tuple[int, int], tuple[KindSurvey, ...]]:
     """Return the shipped counts by (num_agents, size), holes ascending."""
-    text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
+    text = resources.files(__package__).joinpath(_TABLE_FILE).read_text(encoding="utf-8")
     table: dict[tuple[int, int], list[KindSurvey]] = {}
     for fields in json.loads(text)["strata"]:
-        stratum = KindSurvey(**fields)
-        table.setdefault((stratum.num_agents, stratum.size), []).append(stratum)
+        kind_survey = KindSurvey(**fields)
+        table.setdefault((kind_survey.num_agents, kind_survey.size), []).append(kind_survey)
     return {kind: tuple(sorted(rows, key=lambda row: row.holes)) for kind, rows in table.items()}

@@ -17,7 +17,7 @@ from jaxlake.generator.board_parts import ALL_BOARDS, Part, validate_part
 from jaxlake.generator.mixture import LakeParams
 from jaxlake.generator.pool import Generated as Generated
 from jaxlake.generator.pool import PoolOptions, default_batch_size
-from jaxlake.generator.rounds import Pool, fill_pool, make_eager_pool
+from jaxlake.generator.rounds import FillPool, fill_pool, make_eager_pool
 from jaxlake.runtime.batch_axes import merge_batch_axes
 from jaxlake.runtime.cpu_devices import is_eager, jit_search
 from jaxlake.runtime.memory import require_memory
@@ -31,11 +31,11 @@ P = ParamSpec("P")
 MAX_CANDIDATES = 1 << 18
 """Default number of candidates of a stream after which `generate` gives up."""
 
-_MAX_SIZE, _MAX_AGENTS = 10, 2  # defaults under jit and vmap, where the parameters have no values
+_TRACED_MAX_SIZE, _TRACED_MAX_AGENTS = 10, 2  # defaults under jit and vmap
 
 
 def _warn_if_incomplete(generate: Callable[P, Generated]) -> Callable[P, Generated]:
-    """Make a function warn if a set that it returns outside jit misses boards."""
+    """Decorate a generator with a warning about missing boards, outside jit."""
 
     @wraps(generate)
     def call(*args: P.args, **kwargs: P.kwargs) -> Generated:
@@ -69,19 +69,20 @@ def generate(
 ) -> Generated:
     """Generate n distinct boards, each with its optimal solution.
 
-    Cell s gets its share of n by largest remainder of `data_ratio`. Among these boards, exactly
-    wait_ratio (rounded, halves up) need a wait. Candidates have exactly `hole_count` holes, uniform
-    over all such sets of cells, and starts and goals uniform over distinct free cells. Boards that
-    are unsolvable, UNKNOWN or duplicates are counted and discarded. Missing boards are reported by
-    cell, and outside jit and vmap also by a warning; `filled` is the mask of the others.
+    The n boards are divided among the cells in proportion to `data_ratio`, by largest remainder.
+    Among the boards of a cell, the share that needs a wait is exactly `wait_ratio`, rounded half
+    up. Candidates have exactly `hole_count` holes, uniform over all such sets of cells, and starts
+    and goals uniform over distinct free cells. Unsolvable, UNKNOWN and duplicate boards are counted
+    and discarded. Missing boards are reported by cell, and outside jit and vmap also by a warning.
+    `filled` is the mask of the generated boards.
 
     The function works under jit; outside of jit, similar values of n share a program. `jax.vmap`
     over keys, parameters or both matches single calls. `jax.shard_map` distributes configurations
-    over devices; under jit alone, every device would hold all boards. A million two-agent boards
+    over devices. Under jit alone, every device holds all boards. A million two-agent boards
     padded to 10 x 10 take 0.4 GB with the default horizon.
 
     Args:
-        key: Typed PRNG key. It alone decides among the boards of the same parameters.
+        key: Typed PRNG key. Together with the parameters it determines the boards.
         params: Leaves (S,), see `lake_params`. Infeasible cells cost nothing and are reported as
             shortfall, as are invalid cells, and those beyond `max_size` or `max_agents`, under jit
             and vmap.
@@ -113,18 +114,27 @@ def generate(
             `max_size` or `max_agents`.
         MemoryError: Outside jit: the boards would not fit into the free memory.
     """
-    n = _check(key, params, n, max_size, max_agents, horizon, batch_size, max_candidates)
-    max_size, max_agents = _padding(params, max_size, max_agents)
+    n = _check_arguments(key, params, n, max_size, max_agents, horizon, batch_size, max_candidates)
+    max_size, max_agents = _get_padding(params, max_size, max_agents)
     horizon = default_horizon(max_size) if horizon is None else horizon
-    require_memory("generate", (key, params), n, _bytes_of(max_size, max_agents, horizon))
+    require_memory("generate", (key, params), n, _bytes_per_board(max_size, max_agents, horizon))
     index, parts = validate_part(part)
     options = PoolOptions(
-        *(_slots(n), max_size, max_agents, horizon, batch_size, widths or widths_for(), parts)
+        *(
+            _num_slots(n),
+            max_size,
+            max_agents,
+            horizon,
+            batch_size,
+            widths or widths_for(),
+            parts,
+        )
     )
-    # On accelerators, parts would add host synchronisation; with two slots no tier can be skipped.
-    by_parts = is_eager(key, params) and (max_agents > 2 or default_platform() == "cpu")
-    pool = _pool_by_parts(options) if by_parts else _pool(options)
-    return _fill_one_set(pool, key, params, n, max_candidates, index)
+    # On accelerators, separate programs would add host synchronisation. They pay off with more than
+    # two slots, because the eager solver skips tiers that no board needs.
+    use_eager_pool = is_eager(key, params) and (max_agents > 2 or default_platform() == "cpu")
+    fill = _make_eager_pool(options) if use_eager_pool else _make_pool(options)
+    return _fill_one_set(fill, key, params, n, max_candidates, index)
 
 
 generate_quietly = unwrap(generate)
@@ -149,7 +159,8 @@ def generate_sharded(
     """Generate boards as `generate` does, with each batch of candidates spread over devices.
 
     The devices may belong to several processes (`jax.distributed.initialize`), each of which makes
-    the same call. Arguments and errors are the same as for `generate`, except for the two below.
+    the same call. All arguments but `devices` and `batch_size`, and all errors, are the same as for
+    `generate`.
 
     Args:
         key: See `generate`.
@@ -170,37 +181,40 @@ def generate_sharded(
     """
     devices = tuple(jax.devices() if devices is None else devices)
     if not devices:
-        raise ValueError("devices: got none, at least one is needed")
-    n = _check(key, params, n, max_size, max_agents, horizon, batch_size, max_candidates)
-    max_size, max_agents = _padding(params, max_size, max_agents)
+        raise ValueError("devices must have at least 1 device, got none")
+    n = _check_arguments(key, params, n, max_size, max_agents, horizon, batch_size, max_candidates)
+    max_size, max_agents = _get_padding(params, max_size, max_agents)
     horizon = default_horizon(max_size) if horizon is None else horizon
-    own = [device for device in devices if device.process_index == jax.process_index()]
-    if own:
+    local_devices = [device for device in devices if device.process_index == jax.process_index()]
+    if local_devices:
+        device = local_devices[0]
         # The CPU devices of a process share its memory, and each holds all boards.
-        copies = len(own) if own[0].platform == "cpu" else 1
-        each = copies * _bytes_of(max_size, max_agents, horizon)
-        require_memory("generate_sharded", (key, params), n, each, own[0])
+        copies = len(local_devices) if device.platform == "cpu" else 1
+        bytes_per_board = copies * _bytes_per_board(max_size, max_agents, horizon)
+        require_memory("generate_sharded", (key, params), n, bytes_per_board, device)
     widths = widths or widths_for(devices[0].platform)
-    batch_size = _shared_batch_size(batch_size, n, len(devices), widths)
+    batch_size = _sharded_batch_size(batch_size, n, len(devices), widths)
     index, parts = validate_part(part)
-    options = PoolOptions(_slots(n), max_size, max_agents, horizon, batch_size, widths, parts)
-    return _fill_one_set(_pool_on(options, devices), key, params, n, max_candidates, index)
+    options = PoolOptions(_num_slots(n), max_size, max_agents, horizon, batch_size, widths, parts)
+    return _fill_one_set(
+        _make_sharded_pool(options, devices), key, params, n, max_candidates, index
+    )
 
 
-def _check(key: jax.Array, params: LakeParams, n: int, *limits: int | None) -> int:
+def _check_arguments(key: jax.Array, params: LakeParams, n: int, *limits: int | None) -> int:
     """Check the arguments, and return n as a Python integer."""
     check_key(key)
     if not isinstance(params, LakeParams):
         raise TypeError(
-            f"params: got {type(params).__name__}, a LakeParams is needed; "
-            "jaxlake.lake_params(size, hole_ratio) makes one"
+            f"params must be a LakeParams, got {type(params).__name__}; "
+            "jaxlake.lake_params(size, hole_ratio) creates one"
         )
     shapes = {name: np.shape(leaf) for name, leaf in vars(params).items()}
     for name, shape in shapes.items():
         if len(shape) != 1 or shape != shapes["size"] or not shape[0]:
             raise ValueError(
-                f"params.{name}: got shape {shape}, (S,) is needed, the same for all leaves "
-                "(jax.vmap maps over further axes)"
+                f"params.{name} must have shape (S,), the same for all leaves, got {shape}; "
+                "use jax.vmap for further axes"
             )
     if is_eager(params):
         try:
@@ -219,19 +233,21 @@ def _check(key: jax.Array, params: LakeParams, n: int, *limits: int | None) -> i
         if value is None:
             continue
         if not isinstance(value, int | np.integer):
-            raise TypeError(f"{name}: got {value!r}, a whole number is needed")
+            raise TypeError(f"{name} must be an integer, got {value!r}")
         if not low <= value <= high:
-            raise ValueError(f"{name}: got {value}, {low} to {high} are allowed")
+            raise ValueError(f"{name} must be in [{low}, {high}], got {value}")
     return int(n)
 
 
-def _padding(params: LakeParams, max_size: int | None, max_agents: int | None) -> tuple[int, int]:
-    """Return N and K; raise `ValueError` if a concrete cell with a positive share exceeds them."""
+def _get_padding(
+    params: LakeParams, max_size: int | None, max_agents: int | None
+) -> tuple[int, int]:
+    """Return N and K. Raise `ValueError` if a concrete cell with a positive share exceeds them."""
     if not is_eager(params):
-        return max_size or _MAX_SIZE, max_agents or _MAX_AGENTS
-    shared = np.asarray(params.data_ratio) > 0
+        return max_size or _TRACED_MAX_SIZE, max_agents or _TRACED_MAX_AGENTS
+    has_boards = np.asarray(params.data_ratio) > 0
     largest_size, largest_agents = (
-        int(np.asarray(leaf)[shared].max()) for leaf in (params.size, params.num_agents)
+        int(np.asarray(leaf)[has_boards].max()) for leaf in (params.size, params.num_agents)
     )
     for field, largest, padding, limit in (
         ("size", largest_size, "max_size", max_size),
@@ -239,33 +255,38 @@ def _padding(params: LakeParams, max_size: int | None, max_agents: int | None) -
     ):
         if limit is not None and largest > limit:
             raise ValueError(
-                f"params.{field}: got {largest}, but {padding} is {limit}; "
+                f"params.{field} must be at most {padding} = {limit}, got {largest}; "
                 f"pass {padding}={largest} or more"
             )
     return max_size or largest_size, max_agents or largest_agents
 
 
-def _bytes_of(max_size: int, max_agents: int, horizon: int) -> int:
+def _bytes_per_board(max_size: int, max_agents: int, horizon: int) -> int:
     """Return the memory per board, as measured for two agents on a CPU."""
     return 5 * horizon * max_agents + 3 * max_size**2
 
 
-def _slots(n: int) -> int:
-    """Round n up to a power of two or, above 4096, to a quarter step between: at most 25% more."""
+def _num_slots(n: int) -> int:
+    """Round n up to a power of two, or above 4096 to a multiple of a quarter of the last power."""
     step = max(5, (n - 1).bit_length() - (3 if n > 4096 else 0))
     return -(-n >> step) << step
 
 
 def _fill_one_set(
-    pool: Pool, key: jax.Array, params: LakeParams, n: int, max_candidates: int | None, part: int
+    fill: FillPool,
+    key: jax.Array,
+    params: LakeParams,
+    n: int,
+    max_candidates: int | None,
+    part: int,
 ) -> Generated:
     limit = max(MAX_CANDIDATES, 8 * n) if max_candidates is None else max_candidates
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params)
-    return _first(pool(key[None], batch, *np.array([[n], [limit], [part]], np.int32)), n)
+    return _take_only_set(fill(key[None], batch, *np.array([[n], [limit], [part]], np.int32)), n)
 
 
 @partial(jax.jit, static_argnames="n")
-def _first(generated: Generated, n: int) -> Generated:
+def _take_only_set(generated: Generated, n: int) -> Generated:
     """Return the only set, from leaves (1, ...), without the slots after the first n."""
     generated = jax.tree.map(lambda leaf: leaf[0], generated)
     boards = (generated.instances, generated.solutions, generated.filled, generated.cell)
@@ -273,7 +294,7 @@ def _first(generated: Generated, n: int) -> Generated:
     return replace(generated, instances=instances, solutions=solutions, filled=filled, cell=cell)
 
 
-def _shared_batch_size(batch_size: int | None, boards: int, devices: int, widths: Widths) -> int:
+def _sharded_batch_size(batch_size: int | None, boards: int, devices: int, widths: Widths) -> int:
     """Return the given batch size, or a default of at most 2**20, as a multiple of `devices`."""
     if batch_size is None:
         return min(default_batch_size(boards, widths), (1 << 20) // devices) * devices
@@ -281,20 +302,20 @@ def _shared_batch_size(batch_size: int | None, boards: int, devices: int, widths
 
 
 @cache
-def _pool(options: PoolOptions) -> Pool:
-    """Return a function that fills many configurations in one pool and merges batch axes."""
+def _make_pool(options: PoolOptions) -> FillPool:
+    """Return `fill_pool` compiled for the options, with batch axes merged into one pool."""
     return jit_search(merge_batch_axes(partial(fill_pool, options=options)))
 
 
-_pool_by_parts = cache(make_eager_pool)
+_make_eager_pool = cache(make_eager_pool)
 
 
 @cache
-def _pool_on(options: PoolOptions, devices: tuple[jax.Device, ...]) -> Pool:
-    """Return a pool that splits its lanes over devices and replicates everything else."""
+def _make_sharded_pool(options: PoolOptions, devices: tuple[jax.Device, ...]) -> FillPool:
+    """Return `fill_pool` with lanes split over the devices and all other arrays replicated."""
     mesh = jax.sharding.Mesh(np.array(devices), ("lanes",))
-    everywhere = jax.sharding.PartitionSpec()
+    replicated = jax.sharding.PartitionSpec()
     fill = partial(fill_pool, options=options, axis_name="lanes")
     return jit_search(
-        jax.shard_map(fill, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False)
+        jax.shard_map(fill, mesh=mesh, in_specs=replicated, out_specs=replicated, check_vma=False)
     )

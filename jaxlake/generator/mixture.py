@@ -20,10 +20,10 @@ from jaxlake.generator.candidates import multiply_high
 
 _ULP = np.float32(1.2e-7)
 
-_FEW = 1 << 15
-"""Number of boards up to which guarded float32 arithmetic gives exact shares of hundredths."""
+_MAX_FLOAT_COUNT = 1 << 15
+"""Number of boards up to which float32 arithmetic with `_tolerance` gives exact hundredths."""
 
-_PARTS = 30_000
+_DENOMINATOR = 30_000
 """Common denominator of decimals, thirds and sixths; its square fits into int32."""
 
 
@@ -98,19 +98,20 @@ def _is_traced(field: object) -> bool:
     )
 
 
-_VALID = {"size": 2, "hole_ratio": 0, "wait_ratio": 0, "num_agents": 2, "data_ratio": 1}
+_VALID_VALUES = {"size": 2, "hole_ratio": 0, "wait_ratio": 0, "num_agents": 2, "data_ratio": 1}
 
 
 def _placeholder(name: str, traced: jax.Array) -> np.ndarray:
     """Return valid values with the shape and dtype of a traced field, for the checks."""
     kind = np.int32 if jnp.issubdtype(traced.dtype, jnp.integer) else np.float32
-    return np.full(traced.shape, _VALID[name], bool if traced.dtype == bool else kind)
+    return np.full(traced.shape, _VALID_VALUES[name], bool if traced.dtype == bool else kind)
 
 
 def hole_count(size: jax.Array | int, hole_ratio: jax.Array | float) -> jax.Array:
-    """Return floor(hole_ratio * size * size), guarded so that a ratio of 0.3 of 100 gives 30.
+    """Return floor(hole_ratio * size * size), with a tolerance for the rounding of float32.
 
-    Ratios are read as float32; a product within 1e-4 below an integer counts as that integer.
+    A product within 1e-4 below an integer counts as that integer, so a ratio of 0.3 of 100 cells
+    gives 30.
 
     Args:
         size: Side of the board, any shape.
@@ -144,10 +145,10 @@ def board_counts(params: LakeParams, n: jax.Array | int) -> jax.Array:
     ratio = ratio / jnp.maximum(jnp.max(ratio), jnp.finfo(jnp.float32).tiny)
     ratio = jnp.where(jnp.any(ratio > 0), ratio, 1)
     exact = ratio / jnp.sum(ratio) * jnp.asarray(n, jnp.float32)
-    whole = jnp.floor(exact + _guard(exact))
+    whole = jnp.floor(exact + _tolerance(exact))
     remainder = exact - whole
     counts = whole.astype(jnp.int32)
-    # The guard may have given away one board too many, so the difference can have either sign.
+    # The tolerance may round up one cell too many, so the difference can have either sign.
     missing = n - jnp.sum(counts)
     rank = jnp.argsort(jnp.argsort(-remainder, stable=True), stable=True)
     S = ratio.shape[0]
@@ -160,9 +161,8 @@ def board_counts(params: LakeParams, n: jax.Array | int) -> jax.Array:
 def wait_counts(params: LakeParams, counts: jax.Array) -> jax.Array:
     """Return the boards per cell that need a wait: wait_ratio * counts, rounded half up.
 
-    A ratio that is the float32 number of a multiple of 1/30,000 represents that multiple. Up to
-    32,768 boards, a product also counts as a half if it falls short by at most 1e-4 plus 1.2e-7 of
-    itself.
+    The float32 number nearest to a multiple of 1/30,000 represents that multiple. Up to 32,768
+    boards, a product up to 1e-4 plus 1.2e-7 of itself below a half counts as a half.
 
     Args:
         params: Leaves (S,).
@@ -175,8 +175,8 @@ def wait_counts(params: LakeParams, counts: jax.Array) -> jax.Array:
     ratio = jnp.clip(jnp.asarray(params.wait_ratio, jnp.float32), 0, 1)
     ratio = jnp.where(jnp.isnan(ratio), 0, ratio)
     product = ratio * counts.astype(jnp.float32)
-    waits = jnp.floor(product + jnp.float32(0.5) + _guard(product)).astype(jnp.int32)
-    waits = jnp.where(counts <= _FEW, waits, _exact_share(ratio, counts))
+    waits = jnp.floor(product + jnp.float32(0.5) + _tolerance(product)).astype(jnp.int32)
+    waits = jnp.where(counts <= _MAX_FLOAT_COUNT, waits, _exact_share(ratio, counts))
     return jnp.clip(waits, 0, counts)
 
 
@@ -187,30 +187,32 @@ def _exact_share(ratio: jax.Array, counts: jax.Array) -> jax.Array:
     mantissa = (bits & 0x7FFFFF) | 0x800000
     scale = 150 - (bits >> 23 & 0xFF).astype(jnp.int32)
 
-    # Twice the product without its fraction, from the two words of mantissa * counts.
+    # Twice the product, rounded down, from the two words of mantissa * counts.
     high = multiply_high(mantissa, counts.astype(jnp.uint32))
     low = mantissa * counts.astype(jnp.uint32)
     shift = (scale - 1).astype(jnp.uint32)  # 22 or more
-    within = jnp.minimum(shift, 31)
+    clipped_shift = jnp.minimum(shift, 31)
     twice = jnp.where(
         shift < 32,
-        (high << (32 - within)) | (low >> within),
+        (high << (32 - clipped_shift)) | (low >> clipped_shift),
         high >> jnp.clip(scale - 33, 0, 31).astype(jnp.uint32),
     )
-    by_float = ((twice + 1) >> 1).astype(jnp.int32)
+    from_float = ((twice + 1) >> 1).astype(jnp.int32)
 
-    # The float32 number nearest to parts / _PARTS differs from it by at most half of 1 / 2**scale.
-    scaled = ratio * jnp.float32(_PARTS)
-    parts = jnp.round(scaled).astype(jnp.int32)
-    shifted = parts.astype(jnp.uint32) << jnp.minimum(scale, 31).astype(jnp.uint32)
-    difference = mantissa * jnp.uint32(_PARTS) - jnp.where(scale < 32, shifted, jnp.uint32(0))
+    # The float32 number nearest to multiple / _DENOMINATOR differs from it by at most
+    # 1 / 2**(scale + 1).
+    scaled = ratio * jnp.float32(_DENOMINATOR)
+    multiple = jnp.round(scaled).astype(jnp.int32)
+    shifted = multiple.astype(jnp.uint32) << jnp.minimum(scale, 31).astype(jnp.uint32)
+    difference = mantissa * jnp.uint32(_DENOMINATOR) - jnp.where(scale < 32, shifted, jnp.uint32(0))
     difference = jax.lax.bitcast_convert_type(difference, jnp.int32)  # exact modulo 2**32
-    near = (parts > 0) & (jnp.abs(scaled - parts) < 0.004) & (jnp.abs(difference) <= _PARTS // 2)
-    whole, rest = counts // _PARTS, counts % _PARTS
-    by_parts = whole * parts + (rest * parts + _PARTS // 2) // _PARTS
-    return jnp.where(near, by_parts, by_float)
+    is_multiple = (multiple > 0) & (jnp.abs(scaled - multiple) < 0.004)
+    is_multiple &= jnp.abs(difference) <= _DENOMINATOR // 2
+    quotient, remainder = counts // _DENOMINATOR, counts % _DENOMINATOR
+    from_multiple = quotient * multiple + (remainder * multiple + _DENOMINATOR // 2) // _DENOMINATOR
+    return jnp.where(is_multiple, from_multiple, from_float)
 
 
-def _guard(product: jax.Array) -> jax.Array:
-    """Return the tolerance by which a product of a float32 ratio may fall short of its decimals."""
+def _tolerance(product: jax.Array) -> jax.Array:
+    """Return the rounding tolerance for the product of a float32 ratio and an integer."""
     return ROUNDING_TOLERANCE + product * _ULP

@@ -1,4 +1,4 @@
-"""Pool in which `generate` builds sets: the plan, the boards kept so far, and finished sets."""
+"""Pool of board slots in which `generate` builds sets: plan, state and finished sets."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -23,11 +23,11 @@ NUM_KINDS = 2  # boards that need no wait, boards that need one
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Generated:
-    """n boards by cell, in the order of their candidates within a cell, unfilled slots last.
+    """n boards, ordered by cell and by candidate within a cell, with unfilled slots last.
 
-    Unfilled slots have no agents; their solutions are UNKNOWN, with -1 for costs and actions. The
-    last five counts cover the cell's stream up to the candidate that completed it, so cells that
-    share a stream report the same counts.
+    Unfilled slots have no agents. Their solutions are UNKNOWN, with -1 for costs and actions. Cells
+    of the same kind draw from one stream of candidates. The last five counts cover this stream up
+    to the candidate that completed it, so such cells report the same counts.
     """
 
     instances: Instance  # leaves (n, ...)
@@ -58,19 +58,19 @@ class PoolOptions(NamedTuple):
 
 
 def default_batch_size(boards: int, widths: Widths) -> int:
-    """Return enough lanes to use the device well, but few more than the number of boards."""
+    """Return about twice the number of boards, within the limits of the device."""
     limit = min(8 * widths.planned_boards, 1 << 16)
     return min(max(1 << (2 * boards - 1).bit_length(), 64), limit)
 
 
 class Plan(NamedTuple):
-    """Quotas and slots of G = C * S cells. A stream has the number of the first cell that draws it.
+    """Quotas and slots of G = C * S cells. A stream has the number of its first cell.
 
-    Slots are ordered by stream, kind and cell, M for each of the C sets; spare slots come last.
+    Each of the C sets has M slots. Slots are ordered by stream, kind and cell, unused slots last.
     """
 
     counts: jax.Array  # int32 (G, 2), boards of each cell by kind
-    offset: jax.Array  # int32 (G, 2), boards of the cell's stream that go to earlier cells
+    offset: jax.Array  # int32 (G, 2), boards of the stream that belong to earlier cells
     stream: jax.Array  # int32 (G,)
     slots: jax.Array  # int32 (G, 2), first slot of each stream
     room: jax.Array  # int32 (G, 2), boards to make per stream, 0 if infeasible
@@ -78,7 +78,7 @@ class Plan(NamedTuple):
 
 
 class PoolState(NamedTuple):
-    """Boards and counts kept from the rounds so far."""
+    """Boards and counts of the rounds so far."""
 
     num_drawn: jax.Array  # int32 (G,), the next candidate of each stream
     filled: jax.Array  # int32 (G, 2)
@@ -90,7 +90,7 @@ class PoolState(NamedTuple):
 
 
 class PoolInputs(NamedTuple):
-    """Values that all rounds share."""
+    """Values that stay the same in all rounds."""
 
     plan: Plan
     streams: jax.Array  # keys (G,)
@@ -114,7 +114,7 @@ def init_pool(
     size = params.size.astype(jnp.int32).reshape(G)
     num_agents = params.num_agents.astype(jnp.int32).reshape(G)
     holes = mixture.hole_count(size, params.hole_ratio.reshape(G))
-    plan = _plan(params, size, holes, num_agents, n[0], options)
+    plan = _make_plan(params, size, holes, num_agents, n[0], options)
     streams = jnp.repeat(keys, S)
     for numbers in (size, holes, num_agents):
         streams = jax.vmap(jax.random.fold_in)(streams, numbers)
@@ -123,19 +123,19 @@ def init_pool(
 
 
 def _empty_state(total: int, G: int, options: PoolOptions) -> PoolState:
-    blank = unknown_solution(options.horizon, options.max_agents)
+    unknown = unknown_solution(options.horizon, options.max_agents)
     return PoolState(
         num_drawn=jnp.zeros(G, jnp.int32),
         filled=jnp.zeros((G, NUM_KINDS), jnp.int32),
         counters=jnp.zeros((G, 2 + len(Status)), jnp.int32),
         number=jnp.full(total, _UNFILLED),
         codes=jnp.zeros((total, code_length(options.max_size, options.max_agents) + 1), jnp.uint32),
-        solutions=jax.tree.map(lambda x: jnp.broadcast_to(x, (total, *x.shape)), blank),
+        solutions=jax.tree.map(lambda x: jnp.broadcast_to(x, (total, *x.shape)), unknown),
         table=empty_table(total),
     )
 
 
-def _plan(
+def _make_plan(
     params: LakeParams,
     size: jax.Array,
     holes: jax.Array,
@@ -186,7 +186,7 @@ def collect_sets(
     plan, size, num_agents, C = inputs.plan, inputs.size, inputs.num_agents, len(n)
     slots = jnp.arange(C * options.slots, dtype=jnp.int32)
     ordered = jax.lax.sort((plan.cell_of_slot, state.number, slots), num_keys=2)
-    if C > 1:  # each set gets its own n slots first
+    if C > 1:  # move the n slots of each set to its front
         rows = (jnp.arange(C)[:, None] * n[0] + jnp.arange(options.slots)).reshape(-1)
         ordered = tuple(leaf.at[rows].get(mode="clip") for leaf in ordered)
     cell, number, order = ordered
@@ -194,15 +194,15 @@ def collect_sets(
     shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
     boards = decode_boards(state.codes[order, :-1], size[cell], num_agents[cell], **shapes)
 
-    def unless_empty(leaf: jax.Array) -> jax.Array:
-        where = filled.reshape(-1, *[1] * (leaf.ndim - 1))
-        return jnp.where(where, leaf, jnp.zeros((), leaf.dtype))
+    def clear_unfilled(leaf: jax.Array) -> jax.Array:
+        is_filled = filled.reshape(-1, *[1] * (leaf.ndim - 1))
+        return jnp.where(is_filled, leaf, jnp.zeros((), leaf.dtype))
 
     num_filled = jnp.clip(state.filled[plan.stream] - plan.offset, 0, plan.counts)
     missing = plan.counts - num_filled
     candidates, solvable, unsolvable, unknown, duplicates = state.counters[plan.stream].T
     generated = Generated(
-        instances=jax.tree.map(unless_empty, boards),
+        instances=jax.tree.map(clear_unfilled, boards),
         solutions=jax.tree.map(lambda leaf: leaf[order], state.solutions),
         filled=filled,
         cell=cell % (size.shape[0] // C),

@@ -1,4 +1,4 @@
-"""Filling of quotas with boards that are new to a set, by repeated calls of `generate`."""
+"""Quotas of boards that are new to a set, filled by repeated calls of `generate`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +16,13 @@ COUNTERS = ("candidates", "solvable", "unsolvable", "unknown", "duplicates")
 """Counters per cell, as in `Generated`; `duplicates` include boards of the set."""
 
 MAX_CAPACITY = 1 << 16
-"""Largest capacity for which float32 data ratios reproduce all counts exactly; see `_request`."""
+"""Largest capacity for which the float32 data ratios of a request give all counts exactly."""
 
 CAPACITY, HORIZON, BATCH_SIZE = 512, 64, 256
 """Capacity for requests of a few thousand boards: one compilation serves every request."""
 
 _MAX_FAILED_CALLS = 16
-"""Calls in a row without a new board after which calls request more boards."""
+"""Consecutive calls without a new board before calls request more boards than are missing."""
 
 _MIN_EXTRA = 8
 _MAX_DOUBLINGS = 20
@@ -90,12 +90,12 @@ def fill_quotas(
     *,
     oversample: bool = False,
 ) -> FilledQuotas:
-    """Generate boards to quotas, none of them in `digest_set`, and add them to it.
+    """Generate boards that are not in `digest_set` until quotas are full, and add them to it.
 
     Call a of `generate` has the key `fold_in(key, a)` and requests the missing boards. A kind of a
-    cell is done when its quota is full or its budget of `max_candidates` is spent, either by one
-    call that fell short or by all counted calls of the cell together. After more than 16 calls in a
-    row without a new board, each call requests more, as with `oversample`, until one succeeds.
+    cell is done when its quota is full or its budget of `max_candidates` is spent. The budget is
+    spent by one call with a shortfall, or by all counted calls of the cell together. After more
+    than 16 consecutive calls without a new board, calls request more boards until one succeeds.
 
     Args:
         key: Typed PRNG key.
@@ -104,8 +104,8 @@ def fill_quotas(
             `options.capacity`.
         digest_set: Digests of the boards of the set; the new boards are added.
         options: Static arguments of `generate`.
-        oversample: Let call a > 0 request 2**a times the missing boards and take the first new
-            ones. The first call is then not counted towards the budget.
+        oversample: Let call a > 0 request 2**a times the missing boards and accept the first new
+            ones. The first call then does not count towards the budget.
 
     Returns:
         The boards and the counters per cell.
@@ -118,74 +118,74 @@ def fill_quotas(
     attempt = failed_calls = 0
     while missing.any() or not parts:
         doublings = attempt if oversample else max(0, failed_calls - _MAX_FAILED_CALLS)
-        targets = _with_extra(missing, doublings, options.capacity)
-        request = _request(params, targets, options.capacity)
+        targets = _add_extra(missing, doublings, options.capacity)
+        request = _make_request(params, targets, options.capacity)
         generated = options.draw(jax.random.fold_in(key, attempt), request)
         boards = SolvedBoards(generated.instances, generated.solutions, np.asarray(generated.cell))
         boards = boards.take(np.asarray(generated.filled))
         digests = board_digests(boards.instances)
         new = ~digest_set.contains(digests)
-        accepted = new & _within(boards, new, missing)
+        accepted = new & _is_within_quota(boards, new, missing)
         failed_calls = 0 if accepted.any() else failed_calls + 1
         digest_set.add(digests[accepted])
         parts.append(boards.take(accepted))
-        missing -= _count(parts[-1], S)
+        missing -= _count_kinds(parts[-1], S)
         for name in COUNTERS:
             counters[name] += getattr(generated, name)[:S]
         counters["duplicates"] += np.bincount(boards.cell[~new], minlength=S)
         if attempt or not oversample:
             spent += generated.candidates[:S]
         # A shortfall means that a whole budget was spent on this kind, or that it is infeasible.
-        short = np.stack([generated.shortfall_no_wait, generated.shortfall_wait], axis=1)[:S]
-        missing[(short > 0) | (spent >= options.max_candidates)[:, None]] = 0
+        shortfall = np.stack([generated.shortfall_no_wait, generated.shortfall_wait], axis=1)[:S]
+        missing[(shortfall > 0) | (spent >= options.max_candidates)[:, None]] = 0
         attempt += 1
     result = SolvedBoards.concatenate(parts)
     result = result.take(np.argsort(result.cell, kind="stable"))
-    return FilledQuotas(result, _count(result, S), counters)
+    return FilledQuotas(result, _count_kinds(result, S), counters)
 
 
-def _request(params: LakeParams, targets: np.ndarray, capacity: int) -> LakeParams:
-    """Return parameters that make `generate` aim at exactly these counts, as far as they fit."""
+def _make_request(params: LakeParams, targets: np.ndarray, capacity: int) -> LakeParams:
+    """Return parameters with which `generate` makes exactly these counts, up to the capacity."""
     # The counts are the data ratios, which float32 holds exactly. One extra cell, all holes, takes
     # the remaining capacity, so that a single program serves any counts.
     cells = targets.sum(axis=1)
     waits = targets[:, 1] / np.maximum(cells, 1)
     counts = np.clip(capacity - (np.cumsum(cells) - cells), 0, cells)
 
-    def extended(leaf: Any, last: float, dtype: Any) -> np.ndarray:
+    def append(leaf: Any, last: float, dtype: Any) -> np.ndarray:
         return np.append(np.asarray(leaf, dtype), dtype(last))
 
     leaves: dict[str, Any] = {
-        "size": extended(params.size, 2, np.int32),
-        "data_ratio": extended(counts, capacity - counts.sum(), np.float32),
-        "hole_ratio": extended(params.hole_ratio, 1, np.float32),
-        "wait_ratio": extended(waits, 0, np.float32),
-        "num_agents": extended(params.num_agents, 2, np.int32),
+        "size": append(params.size, 2, np.int32),
+        "data_ratio": append(counts, capacity - counts.sum(), np.float32),
+        "hole_ratio": append(params.hole_ratio, 1, np.float32),
+        "wait_ratio": append(waits, 0, np.float32),
+        "num_agents": append(params.num_agents, 2, np.int32),
     }
     return LakeParams(**leaves)
 
 
-def _with_extra(missing: np.ndarray, doublings: int, capacity: int) -> np.ndarray:
+def _add_extra(missing: np.ndarray, doublings: int, capacity: int) -> np.ndarray:
     if doublings == 0:
         return missing
-    multiple = np.minimum(missing << min(doublings, _MAX_DOUBLINGS), capacity)
-    extra = np.where(missing > 0, np.maximum(multiple, _MIN_EXTRA) - missing, 0).clip(min=0)
+    wanted = np.minimum(missing << min(doublings, _MAX_DOUBLINGS), capacity)
+    extra = np.where(missing > 0, np.maximum(wanted, _MIN_EXTRA) - missing, 0).clip(min=0)
     room = max(0, capacity - int(missing.sum()))
     if extra.sum() > room:
         extra = extra * room // int(extra.sum())
     return missing + extra
 
 
-def _within(boards: SolvedBoards, new: np.ndarray, missing: np.ndarray) -> np.ndarray:
+def _is_within_quota(boards: SolvedBoards, new: np.ndarray, missing: np.ndarray) -> np.ndarray:
     """Return which new boards are among the first `missing` of their cell and kind, bool (B,)."""
     kinds = _kinds(boards)
-    within = np.zeros(len(kinds), bool)
+    is_within = np.zeros(len(kinds), bool)
     for kind, room in enumerate(missing.reshape(-1)):
-        within[np.flatnonzero(new & (kinds == kind))[:room]] = True
-    return within
+        is_within[np.flatnonzero(new & (kinds == kind))[:room]] = True
+    return is_within
 
 
-def _count(boards: SolvedBoards, cells: int) -> np.ndarray:
+def _count_kinds(boards: SolvedBoards, cells: int) -> np.ndarray:
     """Return the number of boards of each cell and kind, int64 (cells, 2)."""
     return np.bincount(_kinds(boards), minlength=2 * cells).reshape(cells, 2)
 

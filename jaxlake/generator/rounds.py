@@ -1,4 +1,4 @@
-"""Rounds that fill a pool: draw candidates, solve them, and keep those that fit."""
+"""Rounds that fill a pool: draw candidates, solve them, and store those that fit."""
 
 from collections.abc import Callable
 from functools import partial
@@ -29,9 +29,9 @@ from jaxlake.solver.many_slots import candidate_budgets
 from jaxlake.solver.tiers import solve_boards
 
 MAX_SMALL_SET = 4096
-"""Slots up to which generating a set takes less time than compiling its programs."""
+"""Number of slots up to which generating a set takes less time than compiling its programs."""
 
-Pool = Callable[[jax.Array, LakeParams, jax.Array, jax.Array, jax.Array], Generated]
+FillPool = Callable[[jax.Array, LakeParams, jax.Array, jax.Array, jax.Array], Generated]
 
 
 class Lanes(NamedTuple):
@@ -48,13 +48,13 @@ class Candidates(NamedTuple):
     """Boards of a round's lanes."""
 
     codes: jax.Array  # uint32 (B, V)
-    own: jax.Array  # bool (B,), whether the board belongs to the requested part
+    in_part: jax.Array  # bool (B,), whether the board belongs to the requested part
     boards: Instance  # leaves (B, ...)
     budgets: jax.Array  # int32 (B,), replanned agents allowed per search
 
 
 SolvedCandidates = tuple[jax.Array, jax.Array, Solution]
-"""`codes` and `own` of a round's candidates, and their solutions, leaves (B, ...)."""
+"""`codes` and `in_part` of a round's candidates, and their solutions, leaves (B, ...)."""
 
 
 def fill_pool(
@@ -72,17 +72,17 @@ def fill_pool(
     with equal entries. With a device axis `axis_name`, each device processes a share of the lanes.
     """
     inputs, initial = init_pool(keys, params, n, max_candidates, part, options)
-    B = _lanes_of(inputs, options)
+    B = _num_lanes(inputs, options)
 
     def examine(stream: jax.Array, number: jax.Array) -> SolvedCandidates:
-        candidates = _draw(inputs, stream, number, options)
+        candidates = _draw_candidates(inputs, stream, number, options)
         solutions = solve_batch(
             candidates.boards,
             horizon=options.horizon,
             max_expansions=candidates.budgets,
             widths=options.widths,
         )
-        return candidates.codes, candidates.own, solutions
+        return candidates.codes, candidates.in_part, solutions
 
     def examine_all(stream: jax.Array, number: jax.Array) -> SolvedCandidates:
         """Examine all lanes; with a device axis, examine a share per device and gather."""
@@ -90,24 +90,24 @@ def fill_pool(
             return examine(stream, number)
         share = B // jax.lax.axis_size(axis_name)
         start = jax.lax.axis_index(axis_name) * share
-        own = (jax.lax.dynamic_slice_in_dim(leaf, start, share) for leaf in (stream, number))
-        return jax.lax.all_gather(examine(*own), axis_name, tiled=True)
+        lanes = (jax.lax.dynamic_slice_in_dim(leaf, start, share) for leaf in (stream, number))
+        return jax.lax.all_gather(examine(*lanes), axis_name, tiled=True)
 
     def run_round(state: PoolState) -> PoolState:
         lanes = _next_lanes(B, inputs, state)
-        return _store(inputs, state, lanes, examine_all(lanes.stream, lanes.number))
+        return _store_candidates(inputs, state, lanes, examine_all(lanes.stream, lanes.number))
 
     state = jax.lax.while_loop(lambda state: jnp.any(_is_open(inputs, state)), run_round, initial)
     return collect_sets(inputs, state, n, options)
 
 
-def make_eager_pool(options: PoolOptions) -> Pool:
-    """Return an eager, single-device equivalent of `fill_pool` that runs separate programs."""
-    # The code around the solver runs equally fast when compiled at a low optimisation level.
-    begin = jit_search(partial(_begin, options=options)).fast_compile
+def make_eager_pool(options: PoolOptions) -> FillPool:
+    """Return an eager, single-device equivalent of `fill_pool` that runs several programs."""
+    # The code around the solver is as fast when compiled at a low optimisation level.
+    initialize = jit_search(partial(_initialize, options=options)).fast_compile
     draw = jit_search(partial(_begin_round, options=options)).fast_compile
     store = jit_search(_end_round, donate_argnames="state").fast_compile
-    order = jit_search(partial(collect_sets, options=options)).fast_compile
+    collect = jit_search(partial(collect_sets, options=options)).fast_compile
     fast_compile = options.slots <= MAX_SMALL_SET
 
     def fill(
@@ -117,7 +117,7 @@ def make_eager_pool(options: PoolOptions) -> Pool:
         max_candidates: jax.Array,
         part: jax.Array,
     ) -> Generated:
-        inputs, state, is_open = begin(keys, params, n, max_candidates, part)
+        inputs, state, is_open = initialize(keys, params, n, max_candidates, part)
         while is_open:
             lanes, candidates = draw(inputs, state)
             solutions = solve_boards(
@@ -127,14 +127,14 @@ def make_eager_pool(options: PoolOptions) -> Pool:
                 options.widths,
                 fast_compile=fast_compile,
             )
-            results = (candidates.codes, candidates.own, solutions)
+            results = (candidates.codes, candidates.in_part, solutions)
             state, is_open = store(inputs, state, lanes, results)
-        return order(inputs, state, n)
+        return collect(inputs, state, n)
 
     return fill
 
 
-def _begin(
+def _initialize(
     keys: jax.Array,
     params: LakeParams,
     n: jax.Array,
@@ -149,47 +149,47 @@ def _begin(
 def _begin_round(
     inputs: PoolInputs, state: PoolState, options: PoolOptions
 ) -> tuple[Lanes, Candidates]:
-    lanes = _next_lanes(_lanes_of(inputs, options), inputs, state)
-    return lanes, _draw(inputs, lanes.stream, lanes.number, options)
+    lanes = _next_lanes(_num_lanes(inputs, options), inputs, state)
+    return lanes, _draw_candidates(inputs, lanes.stream, lanes.number, options)
 
 
 def _end_round(
     inputs: PoolInputs, state: PoolState, lanes: Lanes, results: SolvedCandidates
 ) -> tuple[PoolState, jax.Array]:
-    state = _store(inputs, state, lanes, results)
+    state = _store_candidates(inputs, state, lanes, results)
     return state, jnp.any(_is_open(inputs, state))
 
 
-def _lanes_of(inputs: PoolInputs, options: PoolOptions) -> int:
+def _num_lanes(inputs: PoolInputs, options: PoolOptions) -> int:
     """Return B, the number of candidates examined at once."""
     total = inputs.plan.cell_of_slot.shape[0]
     return options.batch_size or default_batch_size(total, options.widths)
 
 
 def _is_open(inputs: PoolInputs, state: PoolState) -> jax.Array:
-    """Return which streams miss boards and have candidates left, bool (G,)."""
+    """Return which streams have missing boards and remaining candidates, bool (G,)."""
     missing = jnp.any(state.filled < inputs.plan.room, axis=1)
     return missing & (state.num_drawn < inputs.max_candidates)
 
 
-def _draw(
+def _draw_candidates(
     inputs: PoolInputs, stream: jax.Array, number: jax.Array, options: PoolOptions
 ) -> Candidates:
-    """Return the candidates of some lanes. Filters before the solver belong here."""
+    """Return the candidates of some lanes."""
     shapes = {"max_size": options.max_size, "max_agents": options.max_agents}
     keys, agents, size = inputs.streams[stream], inputs.num_agents[stream], inputs.size[stream]
     codes = draw_codes(keys, number, size, inputs.holes[stream], agents, **shapes)
-    own = jnp.ones(number.shape, bool)
+    in_part = jnp.ones(number.shape, bool)
     if options.parts > 1:
         part = (inputs.part, options.parts)
-        codes, own = draw_into_part(keys, number, codes, size, agents, part, **shapes)
+        codes, in_part = draw_into_part(keys, number, codes, size, agents, part, **shapes)
     boards = decode_boards(codes, size, agents, **shapes)
-    return Candidates(codes, own, boards, candidate_budgets(boards))
+    return Candidates(codes, in_part, boards, candidate_budgets(boards))
 
 
 def _next_lanes(B: int, inputs: PoolInputs, state: PoolState) -> Lanes:
     """Distribute B lanes over the open streams."""
-    ends = _share_out(B, inputs, state)
+    ends = _allocate_lanes(B, inputs, state)
     lane = jnp.arange(B, dtype=jnp.int32)
     stream = jnp.searchsorted(ends, lane, side="right").astype(jnp.int32)
     first = jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]])[stream]
@@ -197,7 +197,7 @@ def _next_lanes(B: int, inputs: PoolInputs, state: PoolState) -> Lanes:
     return Lanes(stream, number, number < inputs.max_candidates, first, ends)
 
 
-def _share_out(B: int, inputs: PoolInputs, state: PoolState) -> jax.Array:
+def _allocate_lanes(B: int, inputs: PoolInputs, state: PoolState) -> jax.Array:
     """Return the end of each stream's range of lanes, int32 (G,)."""
     # Expected number of candidates that a stream still needs (Laplace's rule of succession).
     missing = (inputs.plan.room - state.filled).astype(jnp.float32)
@@ -212,13 +212,13 @@ def _share_out(B: int, inputs: PoolInputs, state: PoolState) -> jax.Array:
     return jnp.floor(cumulative / cumulative[-1] * B).astype(jnp.int32)
 
 
-def _store(
+def _store_candidates(
     inputs: PoolInputs, state: PoolState, lanes: Lanes, results: SolvedCandidates
 ) -> PoolState:
-    """Put fitting candidates into slots, in order, and count up to a stream's last one."""
-    codes, own, solutions = results
+    """Store the candidates that fit, in order, and count those up to the last one of a stream."""
+    codes, in_part, solutions = results
     plan, ends = inputs.plan, lanes.ends
-    lanes = lanes._replace(valid=lanes.valid & own)
+    lanes = lanes._replace(valid=lanes.valid & in_part)
     G, total = plan.stream.shape[0], state.number.shape[0]
     lane = jnp.arange(lanes.stream.shape[0], dtype=jnp.int32)
     stream_codes = jnp.concatenate([codes, lanes.stream[:, None].astype(jnp.uint32)], axis=1)

@@ -133,5 +133,5 @@ def test_parts_of_a_small_kind_partition_its_boards():
 
 @pytest.mark.parametrize("part", [(0, 0), (2, 2), (-1, 2), (0, 65537)])
 def test_missing_part_is_rejected(part):
-    with pytest.raises(ValueError, match=f"part: got {part[0]} of {part[1]}, "):
+    with pytest.raises(ValueError, match=f"part must be .*, got {part[0]} of {part[1]}"):
         generate(jax.random.key(0), lake_params(3), 4, part=part)

@@ -100,5 +100,5 @@ def test_acceptance_interpolates_hole_counts():
     assert acceptance(11, 0.2, 0.0, 2) is None
     assert acceptance(10, 0.6, 0.0, 2) is None
     assert acceptance(10, 0.99, 0.0, 2) == 0.0
-    with pytest.raises(ValueError, match="wait_ratio: got 2"):
+    with pytest.raises(ValueError, match=r"wait_ratio must be in \[0, 1\], got 2"):
         acceptance(4, 0.2, 2, 2)
