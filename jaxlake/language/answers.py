@@ -1,4 +1,4 @@
-"""Parse plans from the answers of language models.
+"""Parser of plans in the answers of language models.
 
 The parser accepts many formats (tags, JSON, tables, lists of steps, lines of actions) but never
 guesses actions. See `parse_answer`.
@@ -14,7 +14,7 @@ from jaxlake.language.plans import AgentPlan, Plan, find_plans
 from jaxlake.language.thinking import split_thinking
 
 _ANSWER = re.compile(r"<(/?)answer\b[^<>]{0,60}>", re.IGNORECASE)
-# Text between tags that are only mentioned, as in "between <answer> and </answer>".
+# Text between two tags that a sentence mentions, as in "between <answer> and </answer>".
 _MENTION = re.compile(r"[\s`'\".]*(?:and|to|your|final|plan|here|tags|\.)*[\s`'\".]*")
 
 _WAIT = bytes([Action.WAIT])
@@ -36,11 +36,11 @@ class _AnswerError(Exception):
 def parse_answer(text: str, num_agents: int, *, max_steps: int) -> Answer:
     """Parse the plan in a model's answer, without checking it against a board.
 
-    Only the text after the last thinking block counts (see `jaxlake.language.thinking`), and if it
-    holds complete `<answer>` blocks, only the last block. In this text, the parser uses the last
+    The parser reads the text after the last thinking block (see `jaxlake.language.thinking`). If
+    this text has complete `<answer>` blocks, it reads only the last block. It returns the last
     complete set of plans, one per agent. It ignores drafts, rejected options, restated tasks,
-    prose, step-by-step checks and explanations that repeat parts of the plan. A later revision of
-    some agents alone is ignored too, or makes parsing fail if it ends the text.
+    prose, step-by-step checks and explanations that repeat parts of the plan. It also ignores a
+    later revision of only some agents, but fails if the text ends with such a revision.
 
     A plan is a line (`Agent 0: RIGHT DOWN`), a heading with a list, a table, a list of time steps
     or JSON. Positions and remarks in parentheses may follow an action. In an `<answer>` block,
@@ -52,8 +52,8 @@ def parse_answer(text: str, num_agents: int, *, max_steps: int) -> Answer:
     `max_steps` actions.
 
     Args:
-        text: the whole answer. If the prompt ends with a mark that begins thinking, the text must
-            start with this mark.
+        text: the complete answer. If the prompt ends with an opening thinking tag, the text must
+            start with this tag.
         num_agents: number of agents, at least 1.
         max_steps: maximum number of actions per agent, at least 1.
 
@@ -64,7 +64,9 @@ def parse_answer(text: str, num_agents: int, *, max_steps: int) -> Answer:
         ValueError: `num_agents` or `max_steps` is below 1.
     """
     if num_agents < 1 or max_steps < 1:
-        raise ValueError(f"num_agents {num_agents}, max_steps {max_steps}: both must be at least 1")
+        raise ValueError(
+            f"num_agents and max_steps must be at least 1, got {num_agents} and {max_steps}"
+        )
     try:
         body, tagged = _answer_block(text)
         plans = find_plans(body, num_agents, tagged=tagged)
@@ -75,46 +77,47 @@ def parse_answer(text: str, num_agents: int, *, max_steps: int) -> Answer:
 
 
 def _answer_block(text: str) -> tuple[str, bool]:
-    """Return the last complete `<answer>` block and True, or the whole answer and False."""
+    """Return the last complete `<answer>` block and True, or the complete answer and False."""
     text, unfinished = split_thinking(text)
     if unfinished:
         raise _AnswerError("the thinking block is never closed")
-    opened: int | None = 0  # the prompt may have opened the block
-    closed, mentioned, block = False, False, None
+    start: int | None = 0  # the prompt may have opened the block
+    is_closed, is_mention, block = False, False, None
     for tag in _ANSWER.finditer(text):
         if not tag[1]:
-            opened = tag.end()
-        elif opened is not None:
-            closed = True
-            body = text[opened : tag.start()]
+            start = tag.end()
+        elif start is not None:
+            is_closed = True
+            body = text[start : tag.start()]
             if _MENTION.fullmatch(body):
-                mentioned = mentioned or bool(body.strip())
+                is_mention = is_mention or bool(body.strip())
             else:
                 block = body
-            opened = None
+            start = None
     if block is not None:
         return block, True
-    if opened and not closed:
+    if start and not is_closed:
         raise _AnswerError("the answer block is never closed")
-    return (text if mentioned or not closed else ""), False
+    return (text if is_mention or not is_closed else ""), False
 
 
 def _last_complete(candidates: Sequence[AgentPlan], num_agents: int, max_steps: int) -> Plan:
-    """Return the last consecutive plans with each agent once.
+    """Return the last consecutive plans that hold each agent once.
 
-    A revision of some agents never replaces their plans. If the text ends with it, parsing fails.
+    A revision of only some agents does not replace their plans. If the text ends with it, parsing
+    fails.
     """
-    given = (plan for plan in candidates if not plan.remark)
-    same = groupby(given, key=lambda plan: (plan.block, plan.agent, plan.actions))
-    plans = _without_quotes([next(repeats) for _, repeats in same], max_steps)
+    not_remarks = (plan for plan in candidates if not plan.remark)
+    groups = groupby(not_remarks, key=lambda plan: (plan.block, plan.agent, plan.actions))
+    plans = _drop_quotes([next(equal_plans) for _, equal_plans in groups], max_steps)
     end = _end_of_set(plans, num_agents)
     if end is None:
-        raise _AnswerError(_missing(plans, candidates, num_agents))
+        raise _AnswerError(_describe_missing(plans, candidates, num_agents))
     start = end - num_agents
     if end < len(plans) and plans[end].agent >= num_agents:
-        raise _AnswerError(_unknown_agent(plans[end].agent, num_agents))
-    chosen = sorted(plans[start:end], key=lambda plan: plan.agent)
-    for plan in chosen:
+        raise _AnswerError(_describe_unknown(plans[end].agent, num_agents))
+    selected = sorted(plans[start:end], key=lambda plan: plan.agent)
+    for plan in selected:
         if plan.error is not None:
             raise _AnswerError(plan.error)
         if len(plan.actions) > max_steps:
@@ -126,39 +129,47 @@ def _last_complete(candidates: Sequence[AgentPlan], num_agents: int, max_steps: 
         raise _AnswerError(f"agent {agent} is named twice, with different actions")
     if end < len(plans) and plans[-1].cut_off:
         raise _AnswerError(f"the last set of plans is cut off at agent {plans[-1].agent}")
-    return tuple(tuple(plan.actions) for plan in chosen)
+    return tuple(tuple(plan.actions) for plan in selected)
 
 
-def _without_quotes(plans: Iterable[AgentPlan], max_steps: int) -> list[AgentPlan]:
+def _drop_quotes(plans: Iterable[AgentPlan], max_steps: int) -> list[AgentPlan]:
     """Drop checks and explanations that only repeat parts of earlier plans."""
-    runs: list[dict[int, AgentPlan]] = []  # one plan, or consecutive loose plans of several agents
-    for plan in plans:
-        last = next(reversed(runs[-1].values())) if runs else None
-        if not (last and last.loose and plan.loose and plan.agent not in runs[-1]):
-            runs.append({})
-        runs[-1][plan.agent] = plan
-    kept: list[AgentPlan] = []
+    remaining: list[AgentPlan] = []
     earlier: dict[int, bytes] = {}
-    for run in runs:
-        quoted = {agent: bytes(plan.actions) for agent, plan in run.items()}
-        loose = all(plan.loose and agent in earlier for agent, plan in run.items())
-        if loose and _quote([(quoted[agent], earlier[agent]) for agent in run]):
+    for group in _group_loose_plans(plans):
+        actions = {agent: bytes(plan.actions) for agent, plan in group.items()}
+        may_be_quote = all(plan.loose and agent in earlier for agent, plan in group.items())
+        if may_be_quote and _is_quote([(actions[agent], earlier[agent]) for agent in group]):
             continue
-        for agent, plan in run.items():
-            kept.append(plan)
-            usable = plan.error is None and len(plan.actions) <= max_steps
-            earlier[agent] = quoted[agent] if usable else b""
-    return kept
+        for agent, plan in group.items():
+            remaining.append(plan)
+            is_usable = plan.error is None and len(plan.actions) <= max_steps
+            earlier[agent] = actions[agent] if is_usable else b""
+    return remaining
 
 
-def _quote(pairs: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Return whether actions are prefixes or shorter parts of the earlier plans."""
-    parts = [(quoted.rstrip(_WAIT), plan) for quoted, plan in pairs]  # quotes may end with waits
-    moves = [[len(actions.replace(_WAIT, b"")) for actions in pair] for pair in parts]
-    return all(quoted in plan for quoted, plan in parts) and (
-        any(some < every for some, every in moves)
-        or all(plan.startswith(quoted) for quoted, plan in parts)
-    )
+def _group_loose_plans(plans: Iterable[AgentPlan]) -> list[dict[int, AgentPlan]]:
+    """Group consecutive loose plans of different agents; other plans form groups of their own."""
+    groups: list[dict[int, AgentPlan]] = []
+    for plan in plans:
+        last = next(reversed(groups[-1].values())) if groups else None
+        if not (last and last.loose and plan.loose and plan.agent not in groups[-1]):
+            groups.append({})
+        groups[-1][plan.agent] = plan
+    return groups
+
+
+def _is_quote(pairs: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Return whether all actions repeat their earlier plans, as prefixes or as shorter parts."""
+    quotes = [(quote.rstrip(_WAIT), plan) for quote, plan in pairs]  # quotes may end with waits
+    if not all(quote in plan for quote, plan in quotes):
+        return False
+    is_shorter = any(_count_moves(quote) < _count_moves(plan) for quote, plan in quotes)
+    return is_shorter or all(plan.startswith(quote) for quote, plan in quotes)
+
+
+def _count_moves(actions: bytes) -> int:
+    return len(actions) - actions.count(_WAIT)
 
 
 def _end_of_set(plans: Sequence[AgentPlan], num_agents: int) -> int | None:
@@ -174,18 +185,20 @@ def _end_of_set(plans: Sequence[AgentPlan], num_agents: int) -> int | None:
     return ends[0] if len(ends) == 1 else None
 
 
-def _missing(plans: Sequence[AgentPlan], candidates: Sequence[AgentPlan], num_agents: int) -> str:
+def _describe_missing(
+    plans: Sequence[AgentPlan], candidates: Sequence[AgentPlan], num_agents: int
+) -> str:
     named = {plan.agent for plan in plans}
     missing = set(range(num_agents)) - named
     if max(named, default=0) >= num_agents:
-        return _unknown_agent(min(agent for agent in named if agent >= num_agents), num_agents)
+        return _describe_unknown(min(agent for agent in named if agent >= num_agents), num_agents)
     if not missing:
         return "no set of plans is complete: one for each agent is needed"
     agent = min(missing)
     remarks = [plan.error for plan in candidates if plan.remark and plan.agent == agent]
-    why = remarks[-1] if remarks else f"no 'Agent {agent}:' with actions was found"
-    return f"agent {agent} is missing: {why}"
+    reason = remarks[-1] if remarks else f"no 'Agent {agent}:' with actions was found"
+    return f"agent {agent} is missing: {reason}"
 
 
-def _unknown_agent(agent: int, num_agents: int) -> str:
+def _describe_unknown(agent: int, num_agents: int) -> str:
     return f"agent {agent} is unknown: allowed are 0 to {num_agents - 1}"

@@ -1,4 +1,4 @@
-"""Find JSON and Python literals in free text, and extract the agents' actions from them."""
+"""Extraction of plans from JSON and Python literals in free text."""
 
 import ast
 import json
@@ -9,16 +9,16 @@ from typing import Any
 from jaxlake.files import check_nesting
 
 MAX_LITERAL_LENGTH = 20_000
-"""Maximum length of a Python literal in characters; parsing longer ones takes much memory."""
+"""Maximum length of a Python literal in characters, which limits the memory for parsing."""
 
 NamedActions = list[tuple[str, list[object]]]
-"""Pairs of an agent's number, as written, and the items of its actions."""
+"""Pairs of an agent's number, as in the text, and the items of its actions."""
 
 _BRACKET = re.compile(r"[{}\[\]]")
 _KEY = re.compile(r"\s{0,8}(?:agent[\s_#-]{0,3})?([0-9]{1,9})\s{0,8}", re.IGNORECASE)
-_NAMES = ("agent", "agent_id", "id", "name")
-_ACTIONS = ("actions", "plan", "moves", "action", "move", "sequence", "path")
-_MOST_LEVELS = 4
+_AGENT_FIELDS = ("agent", "agent_id", "id", "name")
+_ACTION_FIELDS = ("actions", "plan", "moves", "action", "move", "sequence", "path")
+_MAX_LEVELS = 4
 
 
 def find_json_values(text: str) -> Iterator[tuple[int, int, Any]]:
@@ -35,12 +35,12 @@ def find_json_values(text: str) -> Iterator[tuple[int, int, Any]]:
             pairs.append((start, bracket.end()))
     end = 0
     for start, stop in pairs:
-        if start >= end and (value := _load(text[start:stop])) is not None:
+        if start >= end and (value := _parse_literal(text[start:stop])) is not None:
             end = stop
             yield start, stop, value
 
 
-def _load(source: str) -> Any:
+def _parse_literal(source: str) -> Any:
     """Parse an object as a tuple of pairs and an array as a list; return None on failure."""
     try:
         check_nesting(source)
@@ -48,24 +48,29 @@ def _load(source: str) -> Any:
     except (ValueError, RecursionError):
         pass
     try:
-        return _pairs(ast.literal_eval(source)) if len(source) <= MAX_LITERAL_LENGTH else None
+        return (
+            _convert_objects(ast.literal_eval(source))
+            if len(source) <= MAX_LITERAL_LENGTH
+            else None
+        )
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return None
 
 
-def _pairs(value: Any) -> Any:
+def _convert_objects(value: Any) -> Any:
     if isinstance(value, dict):
-        return tuple((str(key), _pairs(inner)) for key, inner in value.items())
+        return tuple((str(key), _convert_objects(inner)) for key, inner in value.items())
     if isinstance(value, list | tuple):
-        return [_pairs(inner) for inner in value]
+        return [_convert_objects(inner) for inner in value]
     return value
 
 
-def extract_plans(value: Any, levels: int = _MOST_LEVELS) -> NamedActions:
+def extract_plans(value: Any, levels: int = _MAX_LEVELS) -> NamedActions:
     """Return the agents and their actions in a JSON value, in order.
 
-    A plan maps agents to actions, lists one list or line of actions per agent in order, lists one
-    object per agent, or lists one object per step that maps each agent to an action.
+    A plan is an object that maps agents to actions, or an array. The elements of the array are one
+    list or line of actions per agent, one object per agent, or one object per step that maps each
+    agent to an action.
     """
     if levels == 0 or not isinstance(value, tuple | list):
         return []
@@ -74,21 +79,23 @@ def extract_plans(value: Any, levels: int = _MOST_LEVELS) -> NamedActions:
         keys = [(_KEY.fullmatch(name), inner) for name, inner in value]
         lists = [(key[1], _items(inner)) for key, inner in keys if key]
         fields = {name.lower(): inner for name, inner in value}
-        own = next((_KEY.fullmatch(str(fields[name])) for name in _NAMES if name in fields), None)
-        actions = next((fields[name] for name in _ACTIONS if name in fields), None)
-        if own and actions is not None:
-            return [(own[1], _items(actions))]
+        agent = next(
+            (_KEY.fullmatch(str(fields[name])) for name in _AGENT_FIELDS if name in fields), None
+        )
+        actions = next((fields[name] for name in _ACTION_FIELDS if name in fields), None)
+        if agent and actions is not None:
+            return [(agent[1], _items(actions))]
         value = [inner for _, inner in value]
     elif all(isinstance(item, list) for item in value) or _are_lines(value):
-        lists = [(str(agent), _items(item)) for agent, item in enumerate(value)]
+        lists = [(str(number), _items(item)) for number, item in enumerate(value)]
     if any(isinstance(item, str) for _, items in lists for item in items):
         return lists
     parts = [part for item in value if (part := extract_plans(item, levels - 1))]
     if len(parts) > 1 and all(len(part) > 1 and _is_step(part) for part in parts):
         steps: dict[str, list[object]] = {}
         for part in parts:
-            for agent, items in part:
-                steps.setdefault(agent, []).extend(items)
+            for number, items in part:
+                steps.setdefault(number, []).extend(items)
         return list(steps.items())
     return [named for part in parts for named in part]
 
@@ -105,10 +112,10 @@ def _is_step(part: NamedActions) -> bool:
 
 
 def _items(value: Any) -> list[object]:
-    """Return the actions of an agent; objects are replaced by their field `action`."""
+    """Return the actions of an agent, which are strings or objects with a field for the action."""
     if isinstance(value, tuple):
         fields = {name.lower(): inner for name, inner in value}
-        actions = next((fields[name] for name in _ACTIONS if name in fields), None)
+        actions = next((fields[name] for name in _ACTION_FIELDS if name in fields), None)
         return [value] if actions is None else _items(actions)
     if not isinstance(value, list):
         return [value]

@@ -1,4 +1,4 @@
-"""Parse answers and verify their plans in batches."""
+"""Parsing of answers and verification of their plans, in batches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from jaxlake.language.answers import Answer, parse_answer
 from jaxlake.solver import Solution
 
 BATCH_SIZE = 256
-"""Number of answers verified at a time, so that a single compiled program serves any number."""
+"""Answers per call of the verifier, so that a single compiled program serves any number."""
 
 verify_batch = jax.jit(jax.vmap(verify))
 
@@ -32,7 +32,7 @@ def judge_texts(
     """Parse B answers, one per board, and verify their plans in batches on the device.
 
     Args:
-        texts: The whole answers, at least one; see `parse_answer`.
+        texts: The complete answers, at least one; see `parse_answer`.
         instances: The boards, NumPy leaves (B, ...), with agents in the first slots.
         solutions: Their optima, NumPy leaves (B, ...); see `verify` for unknown optima.
         max_steps: Maximum number of actions per agent; answers with longer plans are not parsed.
@@ -70,12 +70,12 @@ def judge_answers(
             plans[row, : len(actions), agent] = actions
             lengths[row] = max(lengths[row], len(actions))
     parsed = np.array([answer.parsed for answer in answers])
-    everything = (instances, plans, lengths, parsed, solutions)
+    arguments = (instances, plans, lengths, parsed, solutions)
     outcomes = []
     for start in range(0, count, BATCH_SIZE):
         # The last batch repeats its last row, so that all batches have the same shape.
         rows = np.minimum(np.arange(start, start + BATCH_SIZE), count - 1)
-        batch = jax.tree.map(lambda leaf: leaf[rows], everything)  # noqa: B023
+        batch = jax.tree.map(lambda leaf: leaf[rows], arguments)  # noqa: B023
         outcomes.append(jax.device_get(verify_batch(*batch)))
     merged: Outcome = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *outcomes)
     return merged

@@ -1,4 +1,4 @@
-"""Find the plans of agents in an answer: lines, lists, tables, time steps and JSON."""
+"""Reader of agents' plans in an answer: lines, lists, tables, time steps and JSON."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,18 +16,18 @@ ACTION_WORDS: dict[str, int] = {
     "STAY": int(Action.WAIT),
     "NOOP": int(Action.WAIT),
 }
-"""The accepted action words, in capitals. `W` is WAIT; letters must be capitals."""
+"""Actions by word in capitals. Single letters must be capitals in an answer, too."""
 
 
 @dataclass
 class AgentPlan:
-    """The actions of one agent at one place of an answer."""
+    """The actions of one agent in one part of an answer."""
 
     agent: int
     actions: list[int] = field(default_factory=list)
     error: str | None = None  # why the actions can't be used
     remark: bool = False  # a remark about the agent, not a plan
-    loose: bool = False  # in a sentence, by step or in columns: may quote another plan
+    loose: bool = False  # in a sentence, a column or a list of steps, which may quote a plan
     cut_off: bool = False  # the text ends within the plan
     block: int = 0  # shared by plans on consecutive lines
 
@@ -50,7 +50,7 @@ _STEP = (
     r"(?P<step>[0-9]{1,3})\b[\s*_]*[:.,)|-]?"
 )
 _TIME = re.compile(rf"{_STEP}|\s*\(?(?P<number>[0-9]{{1,3}})[.):]\s", re.IGNORECASE)
-# "Actions:" restates the actions described above it; "Move:" may label a single action.
+# "Actions:" repeats the actions that the text above describes. "Move:" may label one action.
 _LABELLED = (
     r"[\s*_`]*(?:(?P<restates>moves|actions|plan|path|sequence|answer)|move|action)[\s*_`]*[:=]"
 )
@@ -103,9 +103,10 @@ FILLERS = frozenset("and for go goes move moves move take takes then to".split()
 
 
 def find_plans(text: str, num_agents: int, *, tagged: bool = False) -> list[AgentPlan]:
-    """Return the plans of agents in the order of the text, remarks included.
+    """Return the plans of agents and the remarks about agents, in the order of the text.
 
-    A tagged text may also consist of one line of actions per agent, without names.
+    A text from an `<answer>` block (`tagged`) may also be one line of actions per agent, without
+    names.
     """
     tail = text[-40:]
     if _NAMED_IN_FULL.search(text):
@@ -116,16 +117,16 @@ def find_plans(text: str, num_agents: int, *, tagged: bool = False) -> list[Agen
     reader = _Reader(text, num_agents, in_fence=not tagged and text.count("```") % 2 == 1)
     end = 0
     for start, stop, value in find_json_values(text):
-        if named := extract_plans(value):
+        if named_actions := extract_plans(value):
             reader.read(text[end:start])
-            reader.read_json(named)
+            reader.read_json(named_actions)
             end = stop
     reader.read(text[end:])
-    return _unnamed(text, num_agents) if tagged and not reader.plans else reader.plans
+    return _read_unnamed_lines(text, num_agents) if tagged and not reader.plans else reader.plans
 
 
-def _unnamed(text: str, num_agents: int) -> list[AgentPlan]:
-    """Read one line of actions per agent and nothing else; a single agent may use more lines."""
+def _read_unnamed_lines(text: str, num_agents: int) -> list[AgentPlan]:
+    """Read one line of actions per agent. A single agent may use several lines."""
     lines = [line for line in _clean_lines(text) if re.search(r"\w", line)]
     if num_agents == 1:
         lines = [" ".join(_MARKER.sub("", line, count=1) for line in lines)]
@@ -143,13 +144,13 @@ def _clean_lines(text: str) -> list[str]:
     return _MARKUP.sub("\n", text).splitlines()
 
 
-def _number(digits: str) -> int:
-    # Python raises an error for thousands of digits; agent numbers are short.
+def _parse_number(digits: str) -> int:
+    # Python raises an error for thousands of digits, and agent numbers are short.
     return int(digits[:9])
 
 
 class _Reader:
-    """Reads the parts of a text line by line."""
+    """Reads a text line by line and collects plans."""
 
     def __init__(self, text: str, num_agents: int, *, in_fence: bool) -> None:
         self.plans: list[AgentPlan] = []
@@ -158,25 +159,25 @@ class _Reader:
         self._in_fence = in_fence  # the text ends in a code block
         self._names_agents = _NAMES.search(text) is not None
         self._open: AgentPlan | None = None  # the plan that the next lines may continue
-        self._as_list = False  # the actions of the open plan follow below its name
-        self._bare = False  # no text has followed the name of the open plan yet
-        self._blank = False  # a blank line has followed its last action
+        self._as_list = False  # the actions of the open plan are on the lines below its name
+        self._bare = False  # there is no text after the name of the open plan
+        self._blank = False  # there is a blank line after the last action of the open plan
         self._rejected = False  # the last line of prose introduces rejected plans
         self._steps: list[dict[int, AgentPlan]] = []  # the agents' actions by time step
         self._first_step = 0
 
     def read(self, text: str) -> None:
-        """Read a part without JSON."""
+        """Read a part of the text that has no JSON."""
         self._block += 1
         rows: list[str] = []
         for line in _clean_lines(text):
             if line.count("|") >= 2:
                 rows.append(line)
                 continue
-            self._table(rows)
+            self._read_table(rows)
             rows = []
-            self._line(line)
-        self._table(rows)
+            self._read_line(line)
+        self._read_table(rows)
         self._finish_steps()
         if plan := self._open:
             plan.cut_off = not plan.loose
@@ -186,29 +187,29 @@ class _Reader:
                 plan.error = f"the list of agent {plan.agent} is never closed"
         self._close()
 
-    def read_json(self, named: NamedActions) -> None:
+    def read_json(self, named_actions: NamedActions) -> None:
         """Read the lists of actions of a JSON value."""
         self._block += 1
-        for agent, items in named:
-            plan = AgentPlan(_number(agent))
+        for agent, items in named_actions:
+            plan = AgentPlan(_parse_number(agent))
             for item in items:
-                read = _read_actions(item, plan.agent) if isinstance(item, str) else None
-                if read is None or read.error or not read.actions:
-                    plan.error = plan.error or _unknown(str(item), plan.agent)
+                part = _read_actions(item, plan.agent) if isinstance(item, str) else None
+                if part is None or part.error or not part.actions:
+                    plan.error = plan.error or _describe_unknown(str(item), plan.agent)
                 else:
-                    plan.actions += read.actions
-            # {"agent_0": 3} gives a cost or a cell.
+                    plan.actions += part.actions
+            # A number, as in {"agent_0": 3}, is a cost or a cell.
             plan.remark = bool(items) and all(str(item).isdecimal() for item in items)
             self._record(plan)
 
-    def _table(self, rows: Sequence[str]) -> None:
+    def _read_table(self, rows: Sequence[str]) -> None:
         """Read the lines of a table with one row or one column per agent."""
         if not rows:
             return
         self._block += 1
         table = [[cell.strip() for cell in row.strip().strip("|").split("|")] for row in rows]
         columns = {
-            index: _number(name["agent"])
+            index: _parse_number(name["agent"])
             for index, cell in enumerate(table[0])
             if (name := _NAMES.search(cell))
         }
@@ -226,19 +227,19 @@ class _Reader:
             self._finish_steps()
             return
         for label, *row in table:
-            worded = [cell for cell in row if re.search(r"[^\W\d]", cell)]
-            if len(worded) == 1:  # numbers in the row of a plan are its length or cost
-                row = worded
+            cells_with_words = [cell for cell in row if re.search(r"[^\W\d]", cell)]
+            if len(cells_with_words) == 1:  # other cells hold the length or cost of the plan
+                row = cells_with_words
             if label.isdecimal() and "agent" in table[0][0].lower():
                 label = f"Agent {label}"
-            self._line("|".join(["", label, *row]))
+            self._read_line("|".join(["", label, *row]))
 
-    def _line(self, line: str) -> None:
+    def _read_line(self, line: str) -> None:
         if not line.strip():
             self._blank = True
             self._block += 1
             return
-        if self._step(line):
+        if self._read_step(line):
             return
         headers = list(_HEADER.finditer(line))
         if not headers and (heading := _HEADING.fullmatch(line)):
@@ -246,23 +247,23 @@ class _Reader:
         if not headers and not self._names_agents and (heading := _NUMBERED_AGENT.match(line)):
             headers = [heading]
         if headers:
-            self._named(line, headers)
+            self._read_named(line, headers)
         else:
-            self._continued(line)
+            self._read_unnamed(line)
         self._blank = False
 
-    def _step(self, line: str) -> bool:
-        """Read a line with the agents' actions in a time step; return whether it is one."""
+    def _read_step(self, line: str) -> bool:
+        """Read a line with the actions of one time step, and return whether it is such a line."""
         marker = _TIME.match(line)
-        rest = line[marker.end() :] if marker else line
-        names = list(_BARE_HEADER.finditer(rest))
-        if marker and not rest.strip(" *_:"):
+        body = line[marker.end() :] if marker else line
+        names = list(_BARE_HEADER.finditer(body))
+        if marker and not body.strip(" *_:"):
             self._close()
             self._begin_step(int(marker["step"] or marker["number"]))
             return True
-        needed = min(2, self._num_agents) if marker and marker["number"] else 1
-        if len(names) >= needed and (marker or self._steps):
-            moves = list(_between(rest, names))
+        min_names = min(2, self._num_agents) if marker and marker["number"] else 1
+        if len(names) >= min_names and (marker or self._steps):
+            moves = list(_read_between(body, names))
             if all(len(move.actions) <= 1 for move in moves):
                 self._close()
                 if marker:
@@ -273,7 +274,7 @@ class _Reader:
         return False
 
     def _begin_step(self, step: int) -> None:
-        """Begin a step; a number that does not follow the last one begins a new list."""
+        """Begin a step, in a new list if its number does not follow the last one."""
         if step != self._first_step + len(self._steps):
             self._steps, self._first_step = [], step
         self._steps.append({})
@@ -291,22 +292,26 @@ class _Reader:
 
     def _finish_steps(self) -> None:
         """Record the plans of all agents if the steps hold all of them without a gap."""
-        steps = list(dropwhile(lambda step: not step, self._steps))  # positions at the start
+        # Empty steps at the start list positions.
+        steps = list(dropwhile(lambda step: not step, self._steps))
         first, self._steps = self._first_step, []
         if first > 1 or not steps or set(steps[0]) != set(range(self._num_agents)):
             return
-        moves = [[step[agent] for step in steps if agent in step] for agent in steps[0]]
-        if any(own[-1] is not steps[len(own) - 1].get(own[0].agent) for own in moves):
-            return
+        moves_by_agent = {
+            agent: [step[agent] for step in steps if agent in step] for agent in steps[0]
+        }
+        for agent, moves in moves_by_agent.items():
+            if moves[-1] is not steps[len(moves) - 1].get(agent):
+                return
         self._block += 1
-        for own in moves:
-            actions = [action for move in own for action in move.actions]
-            error = next((move.error for move in own if move.error), None)
-            self._record(AgentPlan(own[0].agent, actions, error, loose=True))
+        for agent, moves in moves_by_agent.items():
+            actions = [action for move in moves for action in move.actions]
+            error = next((move.error for move in moves if move.error), None)
+            self._record(AgentPlan(agent, actions, error, loose=True))
 
-    def _named(self, line: str, headers: Sequence[re.Match[str]]) -> None:
+    def _read_named(self, line: str, headers: Sequence[re.Match[str]]) -> None:
         rejected = self._rejected or _REJECTED.match(line[: headers[0].start()]) is not None
-        for plan in _between(line, headers):
+        for plan in _read_between(line, headers):
             self._close()
             self._open = plan
             plan.remark |= rejected
@@ -318,39 +323,41 @@ class _Reader:
             if plan.remark:
                 self._open = None
 
-    def _continued(self, line: str) -> None:
-        """Read a line without an agent's name: more actions of the open plan, or prose."""
+    def _read_unnamed(self, line: str) -> None:
+        """Read a line without an agent's name, with more actions of the open plan or prose."""
         plan, last = self._open, self.plans[-1] if self.plans else None
         marker = _MARKER.match(line)
         assert marker is not None  # all parts are optional
         body, listed = line[marker.end() :], marker.end() > 0 and self._as_list
-        read = _read_actions(body, plan.agent if plan else last.agent if last else 0)
+        part = _read_actions(body, plan.agent if plan else last.agent if last else 0)
         self._bare = False
         # "Wait, they collide." or "Right, let's check." below a plan
-        exclamation = read.loose and not listed
-        prose = read.remark or exclamation or not re.search(r"\w", body)
-        if prose or not (read.actions or read.error):
+        is_exclamation = part.loose and not listed
+        is_prose = part.remark or is_exclamation or not re.search(r"\w", body)
+        if is_prose or not (part.actions or part.error):
             self._block += 1
             self._rejected = _REJECTED.match(line) is not None
             words = _words(body)
             numbered = listed and re.search("[0-9]", marker[0])
-            hidden = numbered and any(_action(word) is not None for word in words if word[1:])
-            if plan and marker.end() and (hidden or len(re.findall(r"\w+", body)) == 1):
-                plan.error = plan.error or _unknown(body.strip(), plan.agent)
+            has_action = numbered and any(
+                _parse_action(word) is not None for word in words if word[1:]
+            )
+            if plan and marker.end() and (has_action or len(re.findall(r"\w+", body)) == 1):
+                plan.error = plan.error or _describe_unknown(body.strip(), plan.agent)
             elif plan and plan.actions:
                 self._close()
             return
         if plan is None or (plan.actions and self._blank and not listed):
-            if last and not read.error:
+            if last and not part.error:
                 last.error = last.error or f"{_clip(line.strip())} stands apart from any agent"
             return
         if marker["restates"]:
             plan.actions = []
-        plan.actions += read.actions
-        plan.error = plan.error or read.error
+        plan.actions += part.actions
+        plan.error = plan.error or part.error
 
     def _close(self) -> None:
-        """Close the open plan; without actions it is an error."""
+        """Close the open plan, and set an error if it has no actions."""
         plan, self._open, self._blank = self._open, None, False
         if plan is not None and plan.actions and self._as_list:
             plan.loose = True
@@ -363,24 +370,24 @@ class _Reader:
         self.plans.append(plan)
 
 
-def _between(line: str, headers: Sequence[re.Match[str]]) -> Iterator[AgentPlan]:
+def _read_between(line: str, headers: Sequence[re.Match[str]]) -> Iterator[AgentPlan]:
     """Read the text after each name in a line, up to the next name."""
     for header, following in zip(headers, [*headers[1:], None], strict=True):
         body = line[header.end() : following.start() if following else len(line)]
-        yield _read_actions(body, _number(header["agent"]))
+        yield _read_actions(body, _parse_number(header["agent"]))
 
 
 def _read_actions(text: str, agent: int) -> AgentPlan:
     """Parse the text after an agent's name into actions, an error or a remark."""
     plan = AgentPlan(agent)
-    kept = _without_numbers(_POSITION.sub(" ", _ELLIPSES.sub(_ELLIPSIS, text)))
-    kept = _ASIDES.sub(_without_remark, kept)
-    if sentence := _SENTENCE.search(kept):
-        following = _words(kept[sentence.end() :])
-        if following and _action(following[0]) is None:
-            kept = kept[: sentence.start()]
-    words = _words(kept)
-    codes = [_action(word) for word in words]
+    text = _drop_numbers(_POSITION.sub(" ", _ELLIPSES.sub(_ELLIPSIS, text)))
+    text = _ASIDES.sub(_drop_remark, text)
+    if sentence := _SENTENCE.search(text):
+        following = _words(text[sentence.end() :])
+        if following and _parse_action(following[0]) is None:
+            text = text[: sentence.start()]
+    words = _words(text)
+    codes = [_parse_action(word) for word in words]
     plan.actions = [action for action in codes if action is not None]
     unknown = [
         index
@@ -390,40 +397,43 @@ def _read_actions(text: str, agent: int) -> AgentPlan:
     if not unknown:
         return plan
     first = unknown[0]
-    plan.error = _unknown(words[first], agent)
+    plan.error = _describe_unknown(words[first], agent)
     prose = [words[index] for index in unknown if words[index].isalpha()]
     prose = [word for word in prose if word[1:] and not word.isupper()]
     symbols = not any(word.isalnum() for word in words)
-    leading = [word for word in words[:first] if _action(word) is not None]
+    leading = [word for word in words[:first] if _parse_action(word) is not None]
     if len(leading) == len(plan.actions) > 0 and len(words) - first > 1:
         plan.loose = True
         if _REPEATS.fullmatch(words[first]):
-            total = words[first] == str(len(leading)) and words[first + 1].lower() in _UNITS
+            # "3 steps" after three actions is their number.
+            is_comment = words[first] == str(len(leading)) and words[first + 1].lower() in _UNITS
         else:
-            total = any(map(str.islower, prose)) and not any(map(str.islower, leading))
-        if total:
+            is_comment = any(map(str.islower, prose)) and not any(map(str.islower, leading))
+        if is_comment:
             plan.error = None
     elif len(prose) > 1 or not (plan.actions or words[-1] == _CUT_MARK or symbols):
         plan.actions, plan.remark = [], True
     return plan
 
 
-def _without_numbers(text: str) -> str:
+def _drop_numbers(text: str) -> str:
     """Remove consecutive numbers in front of the actions."""
     numbers = list(_NUMBER.finditer(text))
     if not numbers or re.search(r"\w", text[: numbers[0].start()]):
         return text
-    first = _number(numbers[0][1])
+    first = _parse_number(numbers[0][1])
     if first > 1 or [int(number[1]) for number in numbers] != [*range(first, first + len(numbers))]:
         return text
     return _NUMBER.sub(" ", text)
 
 
-def _without_remark(aside: re.Match[str]) -> str:
-    """Keep text in parentheses if it may consist of actions."""
+def _drop_remark(aside: re.Match[str]) -> str:
+    """Return text in parentheses if it may consist of actions, and a space otherwise."""
     words = _words(aside[1])
-    actions = words and all(_action(word) is not None or word.isupper() for word in words)
-    if actions or _REPEATS.fullmatch(aside[1]):
+    may_be_actions = words and all(
+        _parse_action(word) is not None or word.isupper() for word in words
+    )
+    if may_be_actions or _REPEATS.fullmatch(aside[1]):
         return f" {aside[1]} "
     return " "
 
@@ -433,14 +443,14 @@ def _words(text: str) -> list[str]:
     return [token[0] for token in _TOKEN.finditer(text) if token.lastgroup]
 
 
-def _action(word: str) -> int | None:
-    # ASCII only: upper-casing other letters may produce the letters of an action.
+def _parse_action(word: str) -> int | None:
+    # Upper-casing letters outside ASCII may produce the letters of an action.
     name = word.upper() if word[1:] and word.isascii() else word
     return ACTION_WORDS.get(name.replace("-", "").replace("_", ""))
 
 
-def _unknown(what: str, agent: int) -> str:
-    return f"{_clip(what)} among the actions of agent {agent}: allowed are {_ALLOWED}"
+def _describe_unknown(word: str, agent: int) -> str:
+    return f"{_clip(word)} among the actions of agent {agent}: allowed are {_ALLOWED}"
 
 
 def _clip(text: str) -> str:

@@ -1,6 +1,6 @@
-"""Write boards as prompts and plans as answers.
+"""Text of boards as prompts and of plans as answers.
 
-Symbols and (row, column) coordinates follow the published format; the wording is our own.
+Symbols and (row, column) coordinates follow the published format, but not the wording.
 """
 
 from collections.abc import Sequence
@@ -108,8 +108,8 @@ def render(board: Instance, style: PromptStyle, *, template: str | None = None) 
         ValueError: The style is unknown, or the template is invalid (see `check_template`).
     """
     if style not in PROMPT_STYLES:
-        allowed = f"{', '.join(PROMPT_STYLES)}{did_you_mean(style, PROMPT_STYLES)}"
-        raise ValueError(f"style: got {style!r}, allowed are {allowed}")
+        hint = did_you_mean(style, PROMPT_STYLES)
+        raise ValueError(f"style must be one of {', '.join(PROMPT_STYLES)}, got {style!r}{hint}")
     rows = format_grid(board)
     agents = np.flatnonzero(np.asarray(board.agent_mask)).tolist()
     starts, goals = np.asarray(board.starts).tolist(), np.asarray(board.goals).tolist()
@@ -140,9 +140,9 @@ def check_template(template: str) -> str:
     unknown = [name for name in fields if name not in TEMPLATE_FIELDS]
     allowed = ", ".join(f"{{{name}}}" for name in TEMPLATE_FIELDS)
     if unknown:
-        raise ValueError(f"template: got the field {{{unknown[0]}}}, allowed are {allowed}")
+        raise ValueError(f"template must have only the fields {allowed}, got {{{unknown[0]}}}")
     if "board" not in fields:
-        raise ValueError("template: the field {board} is missing")
+        raise ValueError("template must have the field {board}")
     return template
 
 
@@ -179,12 +179,10 @@ def action_names(plan: np.ndarray | Sequence[Sequence[int]]) -> list[list[str]]:
     """
     steps = np.asarray(plan)
     if steps.ndim != 2:
-        raise ValueError(f"plan: got shape {steps.shape}, (steps, agents) is needed")
+        raise ValueError(f"plan must have shape (steps, agents), got {steps.shape}")
     unknown = steps[(steps < min(Action)) | (steps > max(Action))]
     if unknown.size:
-        raise ValueError(
-            f"plan: got action {unknown[0]}, {min(Action)} to {max(Action)} are allowed"
-        )
+        raise ValueError(f"plan must hold actions {min(Action)} to {max(Action)}, got {unknown[0]}")
     names = []
     for actions in steps.T:
         moves = np.flatnonzero(actions != Action.WAIT)

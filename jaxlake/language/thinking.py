@@ -1,4 +1,4 @@
-"""Separate a model's thinking from its answer, by marks in upper or lower case."""
+"""Separation of a model's thinking from its answer, by tags in upper or lower case."""
 
 import re
 
@@ -8,10 +8,10 @@ THINKING_TAGS = {
     "<reasoning>": "</reasoning>",
     "[THINK]": "[/THINK]",
 }
-"""Opening marks of thinking blocks, with their closing marks."""
+"""Opening tags of thinking blocks, with their closing tags."""
 
 THINKING_PREFIX = "<think>\n"
-"""The end of a prompt whose answer begins inside a thinking block."""
+"""The end of a prompt whose answer begins within a thinking block."""
 
 _OPENING = re.compile("|".join(map(re.escape, THINKING_TAGS)), re.IGNORECASE)
 _CLOSING = re.compile("|".join(map(re.escape, THINKING_TAGS.values())), re.IGNORECASE)
@@ -20,19 +20,19 @@ _CLOSING = re.compile("|".join(map(re.escape, THINKING_TAGS.values())), re.IGNOR
 def split_thinking(text: str) -> tuple[str, str]:
     """Return the answer after a model's thinking, and any unfinished thinking after the answer.
 
-    The answer lies between the last closing mark and the next opening mark. The unfinished
-    thinking starts with its opening mark; it is empty if there is none.
+    The answer is the text between the last closing tag and the next opening tag. The unfinished
+    thinking starts with its opening tag, and is empty if there is none.
     """
     start = 0
-    for mark in _CLOSING.finditer(text):
-        start = mark.end()
+    for tag in _CLOSING.finditer(text):
+        start = tag.end()
     opening = _OPENING.search(text, start)
     end = len(text) if opening is None else opening.start()
     return text[start:end], text[end:]
 
 
 def closing_tag(text: str) -> str:
-    """Return the closing mark of a thinking block that is still open at the end, or ""."""
+    """Return the closing tag of a thinking block that is still open at the end, or ""."""
     unfinished = split_thinking(text)[1].lower()
     for opening, closing in THINKING_TAGS.items():
         if unfinished.startswith(opening.lower()):
@@ -41,13 +41,13 @@ def closing_tag(text: str) -> str:
 
 
 def opening_tag(prompt: str) -> str:
-    """Return the end of a prompt from its final opening mark, or "".
+    """Return the end of a prompt from its final opening tag, or "".
 
-    Some chat templates end prompts with an opening mark. Prepend the returned text to the answer
+    Some chat templates end prompts with an opening tag. Prepend the returned text to the answer
     before parsing it.
     """
     stripped = prompt.rstrip()
-    for mark in THINKING_TAGS:
-        if stripped.lower().endswith(mark.lower()):
-            return prompt[len(stripped) - len(mark) :]
+    for tag in THINKING_TAGS:
+        if stripped.lower().endswith(tag.lower()):
+            return prompt[len(stripped) - len(tag) :]
     return ""

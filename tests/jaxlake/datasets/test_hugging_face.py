@@ -78,5 +78,5 @@ def test_stack_instances_rejects_invalid_batches(boards):
         to_hugging_face(parse_grid(SINGLE[0]))
     with pytest.raises(ValueError, match="solutions must have 2 entries, got 62"):
         to_hugging_face(instances(SINGLE, 3, 2), solutions)
-    with pytest.raises(ValueError, match="style: got 'short'"):
+    with pytest.raises(ValueError, match=r"style must be one of .*, got 'short'"):
         to_hugging_face(batch, prompt="short")

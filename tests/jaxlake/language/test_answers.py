@@ -214,8 +214,8 @@ def test_repeated_plan_is_one_and_empty_list_means_stay():
 
 
 @pytest.mark.parametrize(("num_agents", "max_steps"), [(0, 5), (2, 0)])
-def test_senseless_limits_are_refused(num_agents, max_steps):
-    with pytest.raises(ValueError, match=f"num_agents {num_agents}, max_steps {max_steps}"):
+def test_parse_answer_rejects_limits_below_1(num_agents, max_steps):
+    with pytest.raises(ValueError, match=f"got {num_agents} and {max_steps}"):
         parse_answer("", num_agents, max_steps=max_steps)
 
 
