@@ -26,7 +26,7 @@ from jaxlake.solver import Solution, Status, solve
 DEFAULT_MAX_STEPS = 64
 """Default maximum number of actions per agent; `prompt.max_steps` of the loop's configuration."""
 
-_STAND_IN = ("S G", "F F")  # placeholder for rows without a board, which get no reward
+_PLACEHOLDER_BOARD = ("S G", "F F")  # for rows without a board, which get no reward
 
 TextRewardFunction = Callable[..., list[float | None]]
 """Signature `f(prompts, completions, **columns)`; see `lake_reward`."""
@@ -34,7 +34,7 @@ TextRewardFunction = Callable[..., list[float | None]]
 
 @dataclass(frozen=True)
 class RewardValues:
-    """Rewards by quality of the answer, best first, with the loop's values as defaults.
+    """Rewards by quality of the answer, in descending order. Defaults are those of the loop.
 
     Raises:
         ValueError: A value is not finite, or the values are not in descending order.
@@ -46,13 +46,13 @@ class RewardValues:
     unparsable: float = 0.0  # text that can't be parsed as a plan
 
     def __post_init__(self) -> None:
-        paid = [self.optimal, self.valid, self.parsed, self.unparsable]
-        if not all(isinstance(value, Real) and np.isfinite(value) for value in paid) or (
-            paid != sorted(paid, reverse=True)
-        ):
+        values = [self.optimal, self.valid, self.parsed, self.unparsable]
+        is_finite = all(isinstance(value, Real) and np.isfinite(value) for value in values)
+        if not is_finite or values != sorted(values, reverse=True):
             raise ValueError(
+                "rewards must be finite and in descending order, got "
                 f"optimal {self.optimal!r}, valid {self.valid!r}, parsed {self.parsed!r}, "
-                f"unparsable {self.unparsable!r}: finite values in descending order are needed"
+                f"unparsable {self.unparsable!r}"
             )
 
 
@@ -76,18 +76,18 @@ def reward(outcome: Outcome, values: RewardValues = _LOOP_VALUES) -> jax.Array:
     Raises:
         TypeError: `values` is a mapping.
     """
-    return jnp.asarray(_paid(values), jnp.float32)[_level(outcome)]
+    return jnp.asarray(_rewards_by_level(values), jnp.float32)[_level(outcome)]
 
 
-def _paid(values: RewardValues) -> list[float]:
+def _rewards_by_level(values: RewardValues) -> list[float]:
     """Return the reward of each `_level`."""
     if isinstance(values, Mapping):
-        raise TypeError(f"values: got {type(values).__name__}, RewardValues(...) is needed")
+        raise TypeError(f"values must be RewardValues(...), got {type(values).__name__}")
     return [values.unparsable, values.parsed, values.valid, values.optimal]
 
 
 def _level(outcome: Outcome) -> jax.Array:
-    """Return the number of flags among parsed, valid and optimal, which are nested; int32."""
+    """Return how many of the nested flags parsed, valid and optimal are set, int32."""
     flags = (outcome.parsed, outcome.valid, outcome.optimal_sum_of_costs)
     return sum((jnp.asarray(flag).astype(jnp.int32) for flag in flags), jnp.int32(0))
 
@@ -122,7 +122,7 @@ def score(
     """Score a model's answer to one board, as the loop does.
 
     Args:
-        text: The whole answer; it may contain thinking and prose (see `parse_answer`).
+        text: The complete answer; it may contain thinking and prose (see `parse_answer`).
         board: The board.
         optimum: The solution of the board, or its minimal sum of costs in steps. If None and the
             plan is valid, the board is solved. The first board of each size and number of agents
@@ -182,63 +182,66 @@ def score_batch(
         TypeError: A text is not a string.
     """
     count = len(texts)
-    given: list[float | Solution | None] = [None] * count if optima is None else list(optima)
-    for name, column in (("boards", boards), ("optima", given)):
+    optima = [None] * count if optima is None else list(optima)
+    for name, column in (("boards", boards), ("optima", optima)):
         if len(column) != count:
-            raise ValueError(f"{name}: got {len(column)} for {count} texts, one each is needed")
+            raise ValueError(
+                f"{name} must have one element per text, got {len(column)}, not {count}"
+            )
     for row, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(f"texts: row {row}: got {type(text).__name__}, a string is needed")
+            raise TypeError(f"texts: row {row} must be a string, got {type(text).__name__}")
     if not count:
         return []
     if thinking:
         texts = [THINKING_PREFIX + text for text in texts]
     instances = stack_boards(boards)
-    least = np.array([_checked_optimum(value, row) for row, value in enumerate(given)], np.int16)
+    costs = np.array([_validate_optimum(value, row) for row, value in enumerate(optima)], np.int16)
     slots = np.shape(instances.agent_mask)[-1]
-    verdict = judge_texts(texts, instances, _optima_only(least, slots), max_steps=max_steps)
+    verdict = judge_texts(texts, instances, _make_solutions(costs, slots), max_steps=max_steps)
     outcomes = verdict.outcomes
-    cheaper = np.asarray(outcomes.valid) & (np.asarray(outcomes.sum_of_costs) < least)
-    if cheaper.any():
-        row = int(np.flatnonzero(cheaper)[0])
+    is_cheaper = np.asarray(outcomes.valid) & (np.asarray(outcomes.sum_of_costs) < costs)
+    if is_cheaper.any():
+        row = int(np.flatnonzero(is_cheaper)[0])
         raise ValueError(
-            f"optima: row {row}: got {least[row]}, but the answer's plan solves the board at "
-            f"{int(outcomes.sum_of_costs[row])}: it is not the least sum of costs"
+            f"optima: row {row} must be the minimal sum of costs, got {costs[row]}, but the "
+            f"answer's plan solves the board at {int(outcomes.sum_of_costs[row])}"
         )
-    return compute_scores(verdict, least >= 0, values)
+    return compute_scores(verdict, costs >= 0, values)
 
 
 def compute_scores(
     verdict: Verdict, optimum_known: np.ndarray, values: RewardValues = _LOOP_VALUES
 ) -> list[Score]:
     """Return the scores of B judged answers; `optimum_known` is bool (B,)."""
-    paid, levels = _paid(values), np.asarray(_level(verdict.outcomes)).tolist()
+    rewards = _rewards_by_level(values)
+    levels = np.asarray(_level(verdict.outcomes)).tolist()
     return [
-        _score(answer, verdict.outcomes, row, paid[level], optimum_known=bool(known))
-        for row, (answer, level, known) in enumerate(
+        _make_score(answer, verdict.outcomes, row, rewards[level], optimum_known=bool(is_known))
+        for row, (answer, level, is_known) in enumerate(
             zip(verdict.answers, levels, optimum_known, strict=True)
         )
     ]
 
 
-def _score(
-    answer: Answer, outcomes: Outcome, row: int, paid: float, *, optimum_known: bool
+def _make_score(
+    answer: Answer, outcomes: Outcome, row: int, reward: float, *, optimum_known: bool
 ) -> Score:
-    def known(name: str) -> int | None:
+    def get_non_negative(name: str) -> int | None:
         value = int(getattr(outcomes, name)[row])
         return None if value < 0 else value
 
     valid = bool(outcomes.valid[row])
     return Score(
-        reward=float(paid),
+        reward=float(reward),
         parsed=answer.parsed,
         valid=valid,
         optimal=bool(outcomes.optimal_sum_of_costs[row]) if optimum_known or not valid else None,
         failure=Failure(int(outcomes.failure[row])),
-        agent=known("agent"),
-        time=known("time"),
-        sum_of_costs=known("sum_of_costs"),
-        makespan=known("makespan"),
+        agent=get_non_negative("agent"),
+        time=get_non_negative("time"),
+        sum_of_costs=get_non_negative("sum_of_costs"),
+        makespan=get_non_negative("makespan"),
         plan=answer.plan,
         reason=answer.reason,
     )
@@ -253,8 +256,8 @@ def lake_reward(
     (among boards with a known optimum) optimal answers, and the failure of each answer.
 
     Args:
-        prompts: B prompts, strings or chat messages. If a prompt ends with a mark that begins
-            thinking, its completion must close the block. Boards are not read from prompts.
+        prompts: B prompts, strings or chat messages. If a prompt ends with an opening thinking tag,
+            its completion must close the block. Boards are not read from prompts.
         completions: B answers, each a string or chat messages, of which the last one by the
             assistant is used.
         columns: Lists of length B by name, as written by `jaxlake.datasets.to_hugging_face`:
@@ -270,7 +273,7 @@ def lake_reward(
         ValueError: A column is missing or has another length, or as for `score`.
         TypeError: A completion is neither a string nor messages with one by the assistant.
     """
-    return _column_rewards(prompts, completions, columns, _Columns("grid", "sum_of_costs"))
+    return _reward_columns(prompts, completions, columns, _RewardOptions("grid", "sum_of_costs"))
 
 
 def reward_function(
@@ -290,28 +293,28 @@ def reward_function(
             same reward.
         values: The rewards.
         max_steps: Maximum number of actions per agent; answers with longer plans are not parsed.
-        thinking: Whether the trainer's chat template ends prompts with a mark that begins
-            thinking, which is not visible in prompts given as messages; see `score`.
+        thinking: Whether the trainer's chat template ends prompts with an opening thinking tag,
+            which prompts given as messages do not show; see `score`.
         name: The `__name__` of the function, which trainers use to log its rewards. It must be
             unique within a trainer.
 
     Raises:
         TypeError: `values` is a mapping.
     """
-    _paid(values)  # raises before training starts
-    chosen = _Columns(board, optimum, values, max_steps, thinking)
+    _rewards_by_level(values)  # raises before training starts
+    options = _RewardOptions(board, optimum, values, max_steps, thinking)
 
-    def of_columns(
+    def reward_completions(
         prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
     ) -> list[float | None]:
         """Reward completions; see `jaxlake.rewards.lake_reward`."""
-        return _column_rewards(prompts, completions, columns, chosen)
+        return _reward_columns(prompts, completions, columns, options)
 
-    of_columns.__name__ = of_columns.__qualname__ = name
-    return of_columns
+    reward_completions.__name__ = reward_completions.__qualname__ = name
+    return reward_completions
 
 
-class _Columns(NamedTuple):
+class _RewardOptions(NamedTuple):
     """The options of a reward function."""
 
     board: str
@@ -321,65 +324,84 @@ class _Columns(NamedTuple):
     thinking: bool = False
 
 
-def _column_rewards(
+def _reward_columns(
     prompts: Sequence[Any],
     completions: Sequence[Any],
     columns: Mapping[str, Any],
-    chosen: _Columns,
+    options: _RewardOptions,
 ) -> list[float | None]:
-    for what, name in (("board", chosen.board), ("optimum", chosen.optimum)):
+    _check_columns(prompts, completions, columns, options)
+    has_board = [not _is_missing(board) for board in columns[options.board]]
+    # Rows of other tasks stay in the batch, so that errors name the rows of the data set.
+    boards = [
+        board if is_lake else _PLACEHOLDER_BOARD
+        for board, is_lake in zip(columns[options.board], has_board, strict=True)
+    ]
+    optima = [None] * len(boards) if options.optimum is None else columns[options.optimum]
+    optima = [
+        optimum if is_lake and not _is_missing(optimum) else None
+        for optimum, is_lake in zip(optima, has_board, strict=True)
+    ]
+    texts = [
+        _get_opening_tag(prompt) + completion_text(completion) if is_lake else ""
+        for prompt, completion, is_lake in zip(prompts, completions, has_board, strict=True)
+    ]
+    scores = score_batch(
+        texts,
+        boards,
+        optima,
+        values=options.values,
+        max_steps=options.max_steps,
+        thinking=options.thinking,
+    )
+    has_optimum = [optimum is not None for optimum in optima]
+    _log_shares(
+        list(compress(scores, has_board)),
+        list(compress(has_optimum, has_board)),
+        columns.get("log_metric"),
+    )
+    rows = list(zip(scores, has_board, strict=True))
+    if callable(log_extra := columns.get("log_extra")):
+        log_extra("failure", [score.failure.label if is_lake else "" for score, is_lake in rows])
+    return [score.reward if is_lake else None for score, is_lake in rows]
+
+
+def _check_columns(
+    prompts: Sequence[Any],
+    completions: Sequence[Any],
+    columns: Mapping[str, Any],
+    options: _RewardOptions,
+) -> None:
+    for field, name in (("board", options.board), ("optimum", options.optimum)):
         if name is not None and name not in columns:
             raise ValueError(
-                f"{what}: there is no column {name!r}, only {sorted(columns)}; "
-                "`reward_function` takes other names, and optimum=None where none is known"
+                f"{field}: there is no column {name!r}, only {sorted(columns)}; pass other names "
+                "to `reward_function`, or optimum=None without optima"
             )
         if name is not None and len(columns[name]) != len(completions):
             raise ValueError(
-                f"{name}: got {len(columns[name])} rows, {len(completions)} are needed: one for "
-                "each completion"
+                f"{name} must have one row per completion, got {len(columns[name])} rows for "
+                f"{len(completions)} completions"
             )
     if len(prompts) != len(completions):
         raise ValueError(
-            f"prompts: got {len(prompts)}, {len(completions)} are needed: one for each completion"
+            f"prompts must have one row per completion, got {len(prompts)} rows for "
+            f"{len(completions)} completions"
         )
-    ours = [not _is_missing(board) for board in columns[chosen.board]]
-    # Keep rows of other tasks, so that errors name the rows of the data set.
-    rows = zip(columns[chosen.board], ours, strict=True)
-    boards = [board if own else _STAND_IN for board, own in rows]
-    optima = [None] * len(ours) if chosen.optimum is None else columns[chosen.optimum]
-    optima = [
-        best if own and not _is_missing(best) else None
-        for best, own in zip(optima, ours, strict=True)
-    ]
-    answers = zip(prompts, completions, ours, strict=True)
-    scores = score_batch(
-        [_opening(prompt) + completion_text(c) if own else "" for prompt, c, own in answers],
-        boards,
-        optima,
-        values=chosen.values,
-        max_steps=chosen.max_steps,
-        thinking=chosen.thinking,
-    )
-    known = [best is not None for best in optima]
-    _log(list(compress(scores, ours)), list(compress(known, ours)), columns.get("log_metric"))
-    if callable(log_extra := columns.get("log_extra")):
-        rows = zip(scores, ours, strict=True)
-        log_extra("failure", [one.failure.label if own else "" for one, own in rows])
-    return [one.reward if own else None for one, own in zip(scores, ours, strict=True)]
 
 
-def _log(scores: Sequence[Score], optimum_known: Sequence[bool], log_metric: Any) -> None:
+def _log_shares(scores: Sequence[Score], has_optimum: Sequence[bool], log_metric: Any) -> None:
     """Log the shares of parsed, valid and optimal answers with TRL's `log_metric`, if given."""
-    compared = [one.optimal for one, known in zip(scores, optimum_known, strict=True) if known]
-    shares: dict[str, list[bool | None]] = {
-        "parsed": [one.parsed for one in scores],
-        "valid": [one.valid for one in scores],
-        "optimal": compared,
+    if not callable(log_metric):
+        return
+    flags_by_name: dict[str, list[bool | None]] = {
+        "parsed": [score.parsed for score in scores],
+        "valid": [score.valid for score in scores],
+        "optimal": [score.optimal for score in compress(scores, has_optimum)],
     }
-    if callable(log_metric):
-        for name, flags in shares.items():
-            if flags:
-                log_metric(f"lake/{name}", sum(map(bool, flags)) / len(flags))
+    for name, flags in flags_by_name.items():
+        if flags:
+            log_metric(f"lake/{name}", sum(map(bool, flags)) / len(flags))
 
 
 def completion_text(completion: Any) -> str:
@@ -395,41 +417,44 @@ def completion_text(completion: Any) -> str:
     """
     if isinstance(completion, str):
         return completion
-    needed = "a string or a list of messages is needed"
+    requirement = "completion must be a string or a list of messages"
     if not isinstance(completion, Sequence) or isinstance(completion, bytes):
-        raise TypeError(f"completion: got {type(completion).__name__}, {needed}")
+        raise TypeError(f"{requirement}, got {type(completion).__name__}")
     for message in completion:
-        if _field(message, "role") is None:
+        if _get_field(message, "role") is None:
             kind = type(message).__name__
-            raise TypeError(f"completion: got a list with {kind} {message!r:.50}, {needed}")
-    said = [one for one in completion if _field(one, "role") == "assistant"]
-    if not said:
-        roles = [_field(one, "role") for one in completion]
-        raise TypeError(f"completion: got messages by {roles}, one by 'assistant' is needed")
-    content = _field(said[-1], "content")
+            raise TypeError(f"{requirement}, got a list with {kind} {message!r:.50}")
+    roles = [_get_field(message, "role") for message in completion]
+    if "assistant" not in roles:
+        raise TypeError(f"completion must have a message by 'assistant', got messages by {roles}")
+    answers = [
+        message for message, role in zip(completion, roles, strict=True) if role == "assistant"
+    ]
+    content = _get_field(answers[-1], "content")
     if content is None:
         return ""
     if isinstance(content, str):
         return content
     if not isinstance(content, Sequence) or isinstance(content, bytes):
-        raise TypeError(f"content: got {type(content).__name__}, a string or parts are needed")
+        raise TypeError(
+            f"content must be a string or a list of parts, got {type(content).__name__}"
+        )
     for part in content:
-        if _field(part, "type") is None:
-            kind = type(part).__name__
-            raise TypeError(f"content: got a part of type {kind}, one with a field type is needed")
-    return "".join(_field(part, "text") or "" for part in content)
+        if _get_field(part, "type") is None:
+            raise TypeError(f"content parts must have a field type, got {type(part).__name__}")
+    return "".join(_get_field(part, "text") or "" for part in content)
 
 
-def _field(message: Any, name: str) -> Any:
+def _get_field(message: Any, name: str) -> Any:
     return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
 
 
-def _opening(prompt: Any) -> str:
-    """Return the mark that begins thinking at the end of a prompt (text or messages), or ""."""
+def _get_opening_tag(prompt: Any) -> str:
+    """Return the opening thinking tag at the end of a prompt (text or messages), or ""."""
     if isinstance(prompt, str):
         return opening_tag(prompt)
     last = prompt[-1] if isinstance(prompt, Sequence) and prompt else None
-    content = _field(last, "content") if _field(last, "role") == "assistant" else None
+    content = _get_field(last, "content") if _get_field(last, "role") == "assistant" else None
     return opening_tag(content) if isinstance(content, str) else ""
 
 
@@ -440,28 +465,28 @@ def _is_missing(value: Any) -> bool:
     return isinstance(value, Real) and np.isnan(float(value))
 
 
-def _checked_optimum(value: Any, row: int) -> int:
+def _validate_optimum(value: Any, row: int) -> int:
     """Return the minimal sum of costs, or -1 if it is unknown."""
     if isinstance(value, Solution):
         return int(value.sum_of_costs) if value.status == Status.OPTIMAL else -1
     if _is_missing(value):
         return -1
     try:
-        whole = isinstance(value, Real) and float(value).is_integer()
-        cost = int(value) if whole else index(value)
+        is_whole = isinstance(value, Real) and float(value).is_integer()
+        cost = int(value) if is_whole else index(value)
     except TypeError:
         cost = -1
     if not 0 <= cost <= np.iinfo(np.int16).max:
-        raise ValueError(f"optima: row {row}: got {value!r}, a number of steps or None is needed")
+        raise ValueError(f"optima: row {row} must be a number of steps or None, got {value!r}")
     return cost
 
 
-def _optima_only(least: np.ndarray, slots: int) -> Solution:
+def _make_solutions(costs: np.ndarray, slots: int) -> Solution:
     """Return B solutions with the given minimal sums of costs, int16 (B,); -1 means unknown."""
-    count = len(least)
+    count = len(costs)
     leaves: dict[str, Any] = {
-        "status": np.where(least < 0, Status.UNKNOWN, Status.OPTIMAL).astype(np.int8),
-        "sum_of_costs": least,
+        "status": np.where(costs < 0, Status.UNKNOWN, Status.OPTIMAL).astype(np.int8),
+        "sum_of_costs": costs,
         "makespan": np.full(count, -1, np.int16),
         "needs_wait": np.zeros(count, bool),
         "plan": np.zeros((count, 0, slots), np.int8),

@@ -15,7 +15,7 @@ POLICIES: dict[str, Callable[[int], JointPolicy]] = {
     "prioritised": prioritised_policy,
     "optimal": optimal_policy,
 }
-"""Functions from the planning horizon in steps to a policy, by name."""
+"""Constructors of policies by name. Each takes the planning horizon in steps."""
 
 _ALLOWED = f"{', '.join(POLICIES)} and module:NAME"
 
@@ -34,16 +34,15 @@ def policy_of(name: str, *, horizon: int = DEFAULT_HORIZON) -> JointPolicy:
     if name in POLICIES:
         return POLICIES[name](horizon)
     if not is_code_name(name):
-        raise ValueError(f"got {name!r:.100}, allowed are {_ALLOWED}{did_you_mean(name, POLICIES)}")
+        hint = did_you_mean(name, POLICIES)
+        raise ValueError(f"must be one of {_ALLOWED}, got {name!r:.100}{hint}")
     policy = import_code(name, _ALLOWED)
     if isinstance(policy, type) or not hasattr(policy, "act"):
         if not callable(policy):
-            raise ValueError(f"got {name}, which is not a JointPolicy")
+            raise ValueError(f"must be a JointPolicy, got {name}")
         try:
             policy = policy()
         except TypeError as error:
-            raise ValueError(
-                f"got {name}, which can't be called without arguments: {error}"
-            ) from error
+            raise ValueError(f"must be callable without arguments, got {name}: {error}") from error
     check_policy(name, policy)
     return policy

@@ -1,4 +1,4 @@
-"""Joint policies: protocol, rollouts, and statistics over policies and configurations."""
+"""Protocol and rollouts of joint policies, and their statistics over configurations."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from jaxlake.solver import DEFAULT_HORIZON, Solution
 from jaxlake.solver.materialize import materialize
 from jaxlake.statistics.tables import Statistics, tabulate
 
-_STEPS_PER_TEST = 4  # steps between tests of the loop condition, which synchronise GPU and host
+_STEPS_PER_TEST = 4  # steps between exit tests; on a GPU each test synchronises with the host
 
 
 class JointPolicy(Protocol):
@@ -53,16 +53,16 @@ class JointPolicy(Protocol):
 def check_policy(name: str, policy: object) -> None:
     """Raise `ValueError` if an object lacks a method of `JointPolicy` or is not hashable."""
     if isinstance(policy, type):
-        raise ValueError(f"got the class {name}, an object of it is needed")
+        raise ValueError(f"must be an object with methods start and act, got the class {name}")
     for method in ("start", "act"):
         if not callable(getattr(policy, method, None)):
-            raise ValueError(f"got {name}, which is not a JointPolicy: it has no method {method}")
+            raise ValueError(f"must be a JointPolicy, got {name}, which has no method {method}")
     try:
         hash(policy)
     except TypeError:
         raise ValueError(
-            f"got {name}, which can't be hashed; a policy needs @dataclass(frozen=True), or "
-            "@dataclass(frozen=True, eq=False) if it holds arrays"
+            f"must be hashable, got {name}; use @dataclass(frozen=True), or "
+            "@dataclass(frozen=True, eq=False) for a policy with arrays"
         ) from None
 
 
@@ -110,12 +110,12 @@ def roll_out(
         MemoryError: Outside jit: the episodes would not fit into the free memory.
     """
     check_key(key)
-    _check(instances, 1, [policy], max_steps)
+    _check_arguments(instances, 1, [policy], max_steps)
     B, N, K = (*np.shape(instances.holes)[:2], np.shape(instances.agent_mask)[1])
     require_memory("roll_out", (key, instances), B, 3 * max_steps * K + 2 * N**2)
     conflict = conflict_policy(conflict)
     instances = jax.tree.map(jnp.asarray, instances)
-    keys = _numbered_keys(key, jnp.arange(instances.size.shape[0]))
+    keys = _fold_in_numbers(key, jnp.arange(instances.size.shape[0]))
     return play_boards(keys, policy, instances, max_steps, solutions, conflict)
 
 
@@ -179,29 +179,32 @@ def sweep(
     """
     check_key(key)
     if isinstance(policies, str) or not isinstance(policies, Sequence):
-        raise TypeError(f"policies: got {policies!r:.100}, a list of policies is needed")
+        raise TypeError(f"policies must be a list of policies, got {policies!r:.100}")
     conflict = conflict_policy(conflict)
     if not policies:
-        raise ValueError("policies: got none, at least one is needed")
+        raise ValueError("policies must have at least 1 policy, got none")
     if devices is not None and not devices:
-        raise ValueError("devices: got none, at least one is needed")
-    _check(instances, 2, policies, max_steps)
+        raise ValueError("devices must have at least 1 device, got none")
+    _check_arguments(instances, 2, policies, max_steps)
     instances, solutions = jax.tree.map(jnp.asarray, (instances, solutions))
     C, B = instances.size.shape
     counted = jnp.ones((C, B), bool) if mask is None else jnp.asarray(mask, bool)
     numbers = jnp.uint32(first) + jnp.arange(C, dtype=jnp.uint32)
-    keys = jax.vmap(_numbered_keys, (0, None))(_numbered_keys(key, numbers), jnp.arange(B))
+    keys = _fold_in_numbers(key, numbers)
+    keys = jax.vmap(_fold_in_numbers, (0, None))(keys, jnp.arange(B))
     options = _SweepOptions(tuple(policies), max_steps, conflict)
     if devices is None:
         return _tables(options, None, keys, instances, solutions, counted)
-    # Planning policies choose a solver for the default device, which must be one of `devices` even
-    # if a machine with a GPU sweeps on its CPU cores.
-    own = [device for device in devices if device.process_index == jax.process_index()]
-    with jax.default_device(own[0] if own else None):
-        return _sharded_tables(options, tuple(devices))(keys, instances, solutions, counted)
+    # Planning policies choose a solver for the default device. It must be one of `devices`, for
+    # example if a machine with a GPU sweeps on its CPU cores.
+    local_devices = [device for device in devices if device.process_index == jax.process_index()]
+    with jax.default_device(local_devices[0] if local_devices else None):
+        return _make_sharded_tables(options, tuple(devices))(keys, instances, solutions, counted)
 
 
-def _check(instances: Instance, axes: int, policies: Sequence[JointPolicy], max_steps: int) -> None:
+def _check_arguments(
+    instances: Instance, axes: int, policies: Sequence[JointPolicy], max_steps: int
+) -> None:
     for policy in policies:
         try:
             name = policy.__name__ if isinstance(policy, type) else type(policy).__name__
@@ -210,14 +213,14 @@ def _check(instances: Instance, axes: int, policies: Sequence[JointPolicy], max_
             hint = "; policy_of(name) returns a policy" if isinstance(policy, str) else ""
             raise ValueError(f"policy: {error}{hint}") from None
     if not isinstance(max_steps, int | np.integer):
-        raise TypeError(f"max_steps: got {max_steps!r}, a whole number is needed")
+        raise TypeError(f"max_steps must be an integer, got {max_steps!r}")
     check_instance(instances)
     limit = np.iinfo(np.int16).max // max(np.shape(instances.agent_mask)[-1], 1)
     if not 1 <= max_steps <= limit:
-        raise ValueError(f"max_steps: got {max_steps}, 1 to {limit} are allowed")
+        raise ValueError(f"max_steps must be in [1, {limit}], got {max_steps}")
     if len(shape := np.shape(instances.size)) != axes:
-        needed = "one leading axis is" if axes == 1 else "two leading axes are"
-        raise ValueError(f"instances: got size of shape {shape}, {needed} needed")
+        required = "one leading axis" if axes == 1 else "two leading axes"
+        raise ValueError(f"instances must have {required}, got size of shape {shape}")
 
 
 class _SweepOptions(NamedTuple):
@@ -238,50 +241,52 @@ def _tables(
     """Return the tables of a sweep with keys (C, B), summed over the device axis if any."""
     policies, max_steps, conflict = options
 
-    def table(
+    def make_table(
         policy: JointPolicy, keys: jax.Array, boards: Instance, optima: Solution, counted: jax.Array
     ) -> Statistics:
-        played = play_boards(keys, policy, boards, max_steps, optima, conflict)
+        rollout = play_boards(keys, policy, boards, max_steps, optima, conflict)
         return tabulate(
-            boards, optima.needs_wait, played.outcome, counted, optima, axis_name=axis_name
+            boards, optima.needs_wait, rollout.outcome, counted, optima, axis_name=axis_name
         )
 
     tables = [
-        jax.vmap(partial(table, policy))(keys, instances, solutions, counted) for policy in policies
+        jax.vmap(partial(make_table, policy))(keys, instances, solutions, counted)
+        for policy in policies
     ]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *tables)
 
 
 @cache
-def _sharded_tables(
+def _make_sharded_tables(
     options: _SweepOptions, devices: tuple[jax.Device, ...]
 ) -> Callable[..., Statistics]:
+    """Return `_tables` with the boards distributed over devices."""
 
-    def share_tables(*boards: Any) -> Statistics:
+    def local_tables(*boards: Any) -> Statistics:
         tables = _tables(options, "boards", *boards)
         return jax.lax.all_gather(tables, "configurations", axis=1, tiled=True)
 
     @jax.jit
-    def tables(keys: jax.Array, *boards: Any) -> Statistics:
+    def sharded_tables(keys: jax.Array, *boards: Any) -> Statistics:
         C, B = keys.shape
         rows = math.gcd(C, len(devices))
         grid = np.array(devices).reshape(rows, -1)
         mesh = jax.sharding.Mesh(grid, ("configurations", "boards"))
-        share = jax.sharding.PartitionSpec("configurations", "boards")
-        everywhere = jax.sharding.PartitionSpec()
+        split = jax.sharding.PartitionSpec("configurations", "boards")
+        replicated = jax.sharding.PartitionSpec()
         # Boards that pad the shards are played but not counted.
-        places = np.arange(-(-B // grid.shape[1]) * grid.shape[1])
-        *played, counted = jax.tree.map(lambda leaf: leaf[:, places % B], (keys, *boards))
+        columns = np.arange(-(-B // grid.shape[1]) * grid.shape[1])
+        *played, counted = jax.tree.map(lambda leaf: leaf[:, columns % B], (keys, *boards))
         play = jax.shard_map(
-            share_tables, mesh=mesh, in_specs=share, out_specs=everywhere, check_vma=False
+            local_tables, mesh=mesh, in_specs=split, out_specs=replicated, check_vma=False
         )
-        return play(*played, counted & (places < B))
+        return play(*played, counted & (columns < B))
 
-    return tables
+    return sharded_tables
 
 
 @jax.jit
-def _numbered_keys(key: jax.Array, numbers: jax.Array) -> jax.Array:
+def _fold_in_numbers(key: jax.Array, numbers: jax.Array) -> jax.Array:
     return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
 
 
@@ -308,11 +313,11 @@ def _play_batch(
     mask, goals = instances.agent_mask, instances.goals
     key_start, key_act = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
 
-    def choose(*inputs: Any) -> tuple[jax.Array, Any]:
+    def choose_actions(*inputs: Any) -> tuple[jax.Array, Any]:
         actions, memory = policy.act(*inputs)
         return validate_actions(actions, mask.shape[1]), memory
 
-    start, act = jax.vmap(policy.start), jax.vmap(choose, (0, 0, 0, None, 0))
+    start, act = jax.vmap(policy.start), jax.vmap(choose_actions, (0, 0, 0, None, 0))
     fold_in = jax.vmap(jax.random.fold_in, (0, None))
 
     def step(_: Any, episodes: _Episodes) -> _Episodes:
@@ -320,7 +325,7 @@ def _play_batch(
         keys = fold_in(key_act, time)
         actions, memory = act(keys, instances, positions, time, memory)
         actions = jnp.where(mask & ~over[:, None], actions, jnp.int8(Action.WAIT))
-        # Otherwise XLA recomputes the policy wherever the rules read an action.
+        # Without this, XLA recomputes the policy wherever the rules read an action.
         actions = materialize(actions, time >= 0)
         resolved = jax.vmap(partial(resolve, conflict))(instances, positions, actions)
         length = jnp.where(over, length, time + 1)

@@ -11,8 +11,8 @@ from jaxlake.board.distance_fields import UNREACHABLE, distances
 from jaxlake.board.dynamics import ACTION_BITS, Action, open_moves, shift_by_action
 from jaxlake.board.instance import Instance
 
-_WAIT_ONLY = np.uint8(ACTION_BITS[Action.WAIT])
-_ALL = np.uint8(ACTION_BITS.sum())
+_WAIT_BIT = np.uint8(ACTION_BITS[Action.WAIT])
+_ALL_BITS = np.uint8(ACTION_BITS.sum())
 
 
 def choose_move(key: jax.Array, moves: jax.Array) -> jax.Array:
@@ -31,9 +31,9 @@ def choose_move(key: jax.Array, moves: jax.Array) -> jax.Array:
 
 @dataclass(frozen=True)
 class RandomPolicy:
-    """Policy of independent uniform actions; `masked` excludes holes and moves off the board."""
+    """Policy that draws independent uniform actions."""
 
-    masked: bool = True
+    masked: bool = True  # exclude moves into holes and off the board
 
     def start(self, key: jax.Array, instance: Instance) -> jax.Array | None:
         """Return the allowed moves per cell, uint8 (N, N), or None if not masked."""
@@ -44,9 +44,9 @@ class RandomPolicy:
     ) -> tuple[jax.Array, jax.Array | None]:
         """See `JointPolicy.act`."""
         if memory is None:
-            return choose_move(key, jnp.full(len(positions), _ALL)), memory
+            return choose_move(key, jnp.full(len(positions), _ALL_BITS)), memory
         moves = memory[positions[:, 0], positions[:, 1]]
-        return choose_move(key, jnp.where(instance.agent_mask, moves, _WAIT_ONLY)), memory
+        return choose_move(key, jnp.where(instance.agent_mask, moves, _WAIT_BIT)), memory
 
 
 @dataclass(frozen=True)
@@ -60,17 +60,17 @@ class ShortestPathPolicy:
         """Return the moves towards each agent's goal per cell, uint8 (K, N, N)."""
         fields = jax.vmap(distances, (None, 0))(instance.holes, instance.goals)
         allowed, far = open_moves(instance), jnp.int16(UNREACHABLE)
-        reached = [
+        distances_after = [
             jnp.where((allowed & bit) != 0, field, far)
             for bit, field in zip(ACTION_BITS, shift_by_action(fields, far), strict=True)
         ]
         # WAIT has the distance of the cell itself; a move towards the goal is 1 shorter.
-        nearest = jnp.min(jnp.stack(reached), axis=0)
+        nearest = jnp.min(jnp.stack(distances_after), axis=0)
         best = jnp.zeros(fields.shape, jnp.uint8)
-        for bit, distance in zip(ACTION_BITS, reached, strict=True):
+        for bit, distance in zip(ACTION_BITS, distances_after, strict=True):
             best |= jnp.where(distance == nearest, bit, jnp.uint8(0))
         stays = (nearest >= UNREACHABLE) | ~instance.agent_mask[:, None, None]
-        return jnp.where(stays, _WAIT_ONLY, best)
+        return jnp.where(stays, _WAIT_BIT, best)
 
     def act(
         self, key: jax.Array, instance: Instance, positions: jax.Array, time: jax.Array, memory: Any

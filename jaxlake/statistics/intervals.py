@@ -23,18 +23,18 @@ def wilson_interval(
         ValueError: An argument is out of range.
     """
     if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence: got {confidence}, must be above 0 and below 1")
+        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
     k = np.asarray(successes, np.float64)
     n = np.asarray(total, np.float64)
     if np.any(n < 0) or np.any(k < 0) or np.any(k > n):
-        raise ValueError(f"successes: got {successes} of total {total}, 0 to total are allowed")
+        raise ValueError(f"successes must be in [0, total], got {successes} with total {total}")
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     trials = np.maximum(n, 1.0)
     share = k / trials
     scale = 1.0 + z**2 / trials
     centre = (share + z**2 / (2 * trials)) / scale
     half = z / scale * np.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))
-    # The bounds at the ends are exactly 0 and 1; the formula has rounding errors there.
+    # The formula has rounding errors where the bounds are exactly 0 and 1.
     low = np.where(k == 0, 0.0, np.maximum(centre - half, 0.0))
     high = np.where(k == n, 1.0, np.minimum(centre + half, 1.0))
     return np.where(n == 0, 0.0, low), np.where(n == 0, 1.0, high)

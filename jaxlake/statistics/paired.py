@@ -54,19 +54,19 @@ class PairedComparison:
             raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
         count, change = self.count + 2.0, self.gained - self.lost
         spread = math.sqrt(self.gained + self.lost + 1.0 - change * change / count) / count
-        reach = NormalDist().inv_cdf(0.5 + confidence / 2.0) * spread
-        middle = change / count
-        return max(middle - reach, -1.0), min(middle + reach, 1.0)
+        half_width = NormalDist().inv_cdf(0.5 + confidence / 2.0) * spread
+        centre = change / count
+        return max(centre - half_width, -1.0), min(centre + half_width, 1.0)
 
     @property
     def p_value(self) -> float:
-        """The two-sided exact McNemar (1947) p-value: changed boards are tosses of a fair coin."""
+        """The two-sided p-value of the exact McNemar test (1947)."""
         changed = self.gained + self.lost
         return min(1.0, 2 * _upper_tail(changed, max(self.gained, self.lost)) / 2**changed)
 
     @property
     def p_value_of_fall(self) -> float:
-        """The one-sided exact McNemar p-value against the alternative that the valid rate fell."""
+        """The one-sided p-value of the exact McNemar test for a fall of the valid rate."""
         changed = self.gained + self.lost
         return _upper_tail(changed, self.lost) / 2**changed
 
@@ -92,6 +92,6 @@ def compare(before: Iterable[bool], after: Iterable[bool]) -> PairedComparison:
     )
 
 
-def _upper_tail(trials: int, least: int) -> int:
-    """Return how many of the 2**trials outcomes of fair coin tosses have at least `least` heads."""
-    return sum(math.comb(trials, heads) for heads in range(least, trials + 1))
+def _upper_tail(tosses: int, min_heads: int) -> int:
+    """Return how many of the 2**tosses outcomes of coin tosses have at least `min_heads` heads."""
+    return sum(math.comb(tosses, heads) for heads in range(min_heads, tosses + 1))

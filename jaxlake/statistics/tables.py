@@ -1,4 +1,4 @@
-"""Outcome counts and sums by size, agents, holes, waits and failure, as device reductions."""
+"""Tables of outcomes by size, agents, holes, waits and failure, computed on the device."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,8 +25,8 @@ AXES = ("size", "num_agents", "hole_tenth", "needs_wait")
 _COUNTS = ("optimal_sum_of_costs", "optimal_makespan", "compared")
 _SUMS = ("agents_at_goal", "sum_of_costs", "makespan", "excess_sum_of_costs", "excess_makespan")
 _WORD_BITS = 16
-_LOW = (1 << _WORD_BITS) - 1
-_TABLE_AXES = len(AXES) + 1  # plus the failures
+_LOW_MASK = (1 << _WORD_BITS) - 1
+_NUM_TABLE_AXES = len(AXES) + 1  # with the axis of failures
 
 
 @jax.tree_util.register_dataclass
@@ -146,8 +146,8 @@ def tabulate(
         **{name: plans[..., i] for i, name in enumerate(_COUNTS)},
         **{name: words[..., i, :] for i, name in enumerate(_SUMS)},
     )
-    own = _carry(statistics)
-    return own if axis_name is None else _carry(jax.lax.psum(own, axis_name))
+    statistics = _carry(statistics)
+    return statistics if axis_name is None else _carry(jax.lax.psum(statistics, axis_name))
 
 
 def merge_statistics(statistics: Statistics) -> Statistics:
@@ -166,16 +166,16 @@ def merge_statistics(statistics: Statistics) -> Statistics:
         ValueError: `statistics` has no leading axis.
         OverflowError: A count of the result exceeds 2**31 - 1. Under a transformation it wraps.
     """
-    if np.ndim(statistics.failures) <= _TABLE_AXES:
+    if np.ndim(statistics.failures) <= _NUM_TABLE_AXES:
         raise ValueError(
-            f"statistics: got failures of shape {np.shape(statistics.failures)}, one table; "
-            "a leading axis of tables is needed"
+            "statistics must have a leading axis, got one table with failures of shape "
+            f"{np.shape(statistics.failures)}"
         )
     merged, overflow = _merge(statistics)
     if not isinstance(overflow, jax.core.Tracer) and overflow:
         raise OverflowError(
-            "statistics: got tables with more than 2**31 - 1 plans in one cell; "
-            "merge fewer tables, or count by summarize"
+            "statistics must have at most 2**31 - 1 plans per cell; merge fewer tables, or use "
+            "summarize"
         )
     return merged
 
@@ -197,7 +197,7 @@ def _merge(statistics: Statistics) -> tuple[Statistics, jax.Array]:
         high, low = jnp.moveaxis(sum_words(words), -1, 0)
         overflow |= jnp.any(high >> (31 - _WORD_BITS) > 0)
         high = (high << _WORD_BITS) + (low >> _WORD_BITS)
-        merged[name] = jnp.stack([high, low & _LOW], axis=-1).astype(jnp.int32)
+        merged[name] = jnp.stack([high, low & _LOW_MASK], axis=-1).astype(jnp.int32)
     return Statistics(**merged), overflow
 
 
@@ -212,7 +212,7 @@ def _carry(statistics: Statistics) -> Statistics:
 
     def carry(words: jax.Array) -> jax.Array:
         high, low = words[..., 0], words[..., 1]
-        return jnp.stack([high + (low >> _WORD_BITS), low & _LOW], axis=-1)
+        return jnp.stack([high + (low >> _WORD_BITS), low & _LOW_MASK], axis=-1)
 
     return replace(statistics, **{name: carry(getattr(statistics, name)) for name in _SUMS})
 
@@ -234,20 +234,20 @@ def statistics_rows(statistics: Statistics, by: Sequence[str] = ("size",)) -> li
         `csr`, the cooperative success rate, is the share of plans that keep every rule and bring
         every agent to its goal. `isr`, the individual success rate, is the mean over plans of the
         share of agents that end at their goal. Both follow POGEMA
-        (`pogema/wrappers/metrics.py`), except that a plan ends here before the step that breaks a
-        rule, whereas moves cannot fail there.
+        (`pogema/wrappers/metrics.py`). Unlike in POGEMA, where moves cannot fail, a plan ends
+        before the step that breaks a rule.
 
     Raises:
         ValueError: `by` has an unknown or repeated name, or `statistics` holds several tables.
     """
-    if np.ndim(statistics.failures) != _TABLE_AXES:
+    if np.ndim(statistics.failures) != _NUM_TABLE_AXES:
         raise ValueError(
-            f"statistics: got failures of shape {np.shape(statistics.failures)}, one table is "
-            "needed: add tables up by merge_statistics, or take one of them by "
+            f"statistics must be one table, got failures of shape {np.shape(statistics.failures)}; "
+            "add tables with merge_statistics, or select one with "
             "jax.tree.map(lambda leaf: leaf[i], statistics)"
         )
     if len(set(by)) != len(by) or not set(by) <= set(AXES):
-        raise ValueError(f"by: got {tuple(by)}, allowed are distinct names of {AXES}")
+        raise ValueError(f"by must be distinct names of {AXES}, got {tuple(by)}")
     summed_axes = tuple(i for i, name in enumerate(AXES) if name not in by)
     failures = np.asarray(statistics.failures).astype(np.int64).sum(axis=summed_axes)
     tables = {name: np.asarray(getattr(statistics, name), np.int64) for name in _COUNTS}

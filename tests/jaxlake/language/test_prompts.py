@@ -73,7 +73,7 @@ def test_render_rejects_invalid_templates(template, message):
 def test_render_rejects_batches_and_unknown_styles():
     with pytest.raises(GridError, match="got a batch"):
         render(stack_instances([board(TWO_AGENTS)]), "compact")
-    with pytest.raises(ValueError, match="'long', allowed are compact, full, reasoned"):
+    with pytest.raises(ValueError, match=r"one of compact, full, reasoned, got 'long'"):
         render(board(TWO_AGENTS), "long")  # type: ignore[arg-type]
 
 

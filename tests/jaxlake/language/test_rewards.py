@@ -187,7 +187,7 @@ def test_rows_of_other_tasks_are_left_to_other_reward_functions():
     assert extra == {"failure": ["", "none", "parse_error"]}
     with pytest.raises(ValueError, match="board: row 1: "):
         lake_reward([""] * 2, [OPTIMAL] * 2, grid=[None, ["S"]], sum_of_costs=[None, 3])
-    with pytest.raises(ValueError, match="grid: got 1 rows, 2 are needed"):
+    with pytest.raises(ValueError, match="grid must have one row per completion, got 1 rows for 2"):
         lake_reward([""] * 2, [OPTIMAL] * 2, grid=[CORNER], sum_of_costs=[3, 3])
 
 
@@ -209,7 +209,7 @@ def test_rewards_of_arrays_are_those_of_scores(walks):
     texts = [PROSE if row % 7 == 0 else _text(plan) for row, plan in enumerate(plans)]
     instances = stack_instances([parse_grid(grid, max_agents=5) for grid in grids])
     least = np.array([-1 if one is None else one for one in optima], np.int16)
-    solutions = rewards._optima_only(least, 5)
+    solutions = rewards._make_solutions(least, 5)
     outcomes = rewards.judge_texts(texts, instances, solutions, max_steps=64).outcomes
     paid = rewards.reward(outcomes)
     assert paid.dtype == np.float32
@@ -223,15 +223,18 @@ def test_rewards_of_arrays_are_those_of_scores(walks):
     ("arguments", "message"),
     [
         (([OPTIMAL], [["S F", "F"]]), r"board: row 0: row 1 must have 2 cells"),
-        (([OPTIMAL], [stack_instances([parse_grid(CORNER)] * 2)]), r"row 0: got a batch of shape"),
+        (
+            ([OPTIMAL], [stack_instances([parse_grid(CORNER)] * 2)]),
+            r"row 0: must be one board, got a batch of shape",
+        ),
         (([OPTIMAL], [None]), r"board: row 0: "),
-        (([OPTIMAL] * 2, [CORNER]), r"boards: got 1 for 2 texts"),
-        (([OPTIMAL], [CORNER], [3, 3]), r"optima: got 2 for 1 texts"),
-        (([OPTIMAL], [CORNER], ["3"]), r"optima: row 0: got '3'"),
-        (([OPTIMAL], [CORNER], [-2]), r"optima: row 0: got -2"),
+        (([OPTIMAL] * 2, [CORNER]), r"boards must have one element per text, got 1, not 2"),
+        (([OPTIMAL], [CORNER], [3, 3]), r"optima must have one element per text, got 2, not 1"),
+        (([OPTIMAL], [CORNER], ["3"]), r"optima: row 0 must be .*, got '3'"),
+        (([OPTIMAL], [CORNER], [-2]), r"optima: row 0 must be .*, got -2"),
         (
             ([STOPS, AROUND], [CORNER] * 2, [3, 9]),
-            r"optima: row 1: got 9, .* solves the board at 5",
+            r"optima: row 1 must be .*, got 9, .* solves the board at 5",
         ),
     ],
 )
@@ -247,25 +250,34 @@ def test_agents_beyond_the_first_slots_are_refused():
 
 
 def test_a_text_or_completion_of_another_type_is_refused():
-    with pytest.raises(TypeError, match="texts: row 1: got NoneType"):
+    with pytest.raises(TypeError, match="texts: row 1 must be a string, got NoneType"):
         score_batch([OPTIMAL, None], [CORNER] * 2)
-    with pytest.raises(TypeError, match="completion: got int"):
+    with pytest.raises(TypeError, match=r"completion must be .*, got int"):
         lake_reward([""], [7], grid=[CORNER], sum_of_costs=[3])
 
 
 @pytest.mark.parametrize(
     ("completion", "problem"),
     [
-        (7, "completion: got int, a string or a list of messages is needed"),
-        (OPTIMAL.encode(), "completion: got bytes, a string or"),
-        ([5, 6, 7], "completion: got a list with int 5, a string or"),
-        ([OPTIMAL], "completion: got a list with str 'Agent 0: DOWN DOWN RIGHT', a string or"),
-        ([[{"role": "assistant", "content": OPTIMAL}]], "completion: got a list with list"),
-        ([{"role": "user", "content": OPTIMAL}], r"by \['user'\], one by 'assistant' is needed"),
-        ([], r"completion: got messages by \[\], one by 'assistant' is needed"),
-        ([{"role": "assistant", "content": 7}], "content: got int, a string or parts are needed"),
-        ([{"role": "assistant", "content": b"x"}], "content: got bytes, a string or parts"),
-        ([{"role": "assistant", "content": [OPTIMAL]}], "content: got a part of type str"),
+        (7, "completion must be a string or a list of messages, got int"),
+        (OPTIMAL.encode(), "a list of messages, got bytes"),
+        ([5, 6, 7], "a list of messages, got a list with int 5"),
+        ([OPTIMAL], "got a list with str 'Agent 0: DOWN DOWN RIGHT'"),
+        ([[{"role": "assistant", "content": OPTIMAL}]], "a list of messages, got a list with list"),
+        (
+            [{"role": "user", "content": OPTIMAL}],
+            r"a message by 'assistant', got messages by \['user'\]",
+        ),
+        ([], r"a message by 'assistant', got messages by \[\]"),
+        (
+            [{"role": "assistant", "content": 7}],
+            "content must be a string or a list of parts, got int",
+        ),
+        ([{"role": "assistant", "content": b"x"}], "a list of parts, got bytes"),
+        (
+            [{"role": "assistant", "content": [OPTIMAL]}],
+            "content parts must have a field type, got str",
+        ),
     ],
 )
 def test_completion_text_refuses_what_holds_no_answer(completion, problem):
@@ -310,7 +322,9 @@ def test_columns_of_pandas_are_read_as_they_are():
         for grids in (rows.grid, [CORNER, CORNER, pandas.NA]):
             paid = lake_reward([""] * 3, texts, grid=list(grids), sum_of_costs=list(column))
             assert paid == [1.0, 0.6, None]
-    with pytest.raises(ValueError, match=r"optima: row 0: got 2.5, a number of steps"):
+    with pytest.raises(
+        ValueError, match=r"optima: row 0 must be a number of steps or None, got 2.5"
+    ):
         score_batch([OPTIMAL], [CORNER], [2.5])
 
 

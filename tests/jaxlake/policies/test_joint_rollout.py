@@ -214,9 +214,21 @@ def test_wrong_arguments_are_refused_by_name():
     key, policy, cells = jax.random.key(0), RandomPolicy(), _boards(_grids(7, 2, 2))
     boards = _boards(_grids(7, 2, 2))
     for call, error, problem in (
-        (lambda: sweep(key, policy, cells, None), TypeError, "policies: got RandomPolicy"),
-        (lambda: sweep(key, ["random"], cells, None), ValueError, "policy: got 'random', which is"),
-        (lambda: roll_out(key, RandomPolicy, cells), ValueError, "policy: got the class"),
+        (
+            lambda: sweep(key, policy, cells, None),
+            TypeError,
+            "policies must be a list of policies, got RandomPolicy",
+        ),
+        (
+            lambda: sweep(key, ["random"], cells, None),
+            ValueError,
+            "policy: must be a JointPolicy, got 'random'",
+        ),
+        (
+            lambda: roll_out(key, RandomPolicy, cells),
+            ValueError,
+            "policy: must be an object .*, got the class",
+        ),
         (lambda: roll_out(policy, key, cells), TypeError, "key must be .* got RandomPolicy"),
         (
             lambda: roll_out(jax.random.PRNGKey(0), policy, cells),
@@ -228,11 +240,15 @@ def test_wrong_arguments_are_refused_by_name():
             TypeError,
             "instance must be an Instance, got NoneType",
         ),
-        (lambda: roll_out(key, policy, boards, max_steps=5.0), TypeError, "max_steps: got 5.0"),
+        (
+            lambda: roll_out(key, policy, boards, max_steps=5.0),
+            TypeError,
+            "max_steps must be an integer, got 5.0",
+        ),
         (
             lambda: roll_out(key, policy, boards, max_steps=40_000),
             ValueError,
-            "max_steps: got 40000",
+            "max_steps must be in .*, got 40000",
         ),
     ):
         with pytest.raises(error, match=problem):
@@ -243,11 +259,11 @@ def test_wrong_arguments_are_refused_by_name():
     with pytest.raises(ValueError, match=unknown):
         sweep(jax.random.key(0), (RandomPolicy(),), boards, None, conflict="failing")
     one = jax.tree.map(lambda leaf: leaf[0], boards)
-    with pytest.raises(ValueError, match="max_steps: got 0"):
+    with pytest.raises(ValueError, match=r"max_steps must be in .*, got 0"):
         roll_out(jax.random.key(0), RandomPolicy(), boards, max_steps=0)
-    with pytest.raises(ValueError, match="one leading axis is needed"):
+    with pytest.raises(ValueError, match="must have one leading axis"):
         roll_out(jax.random.key(0), RandomPolicy(), one)
-    with pytest.raises(ValueError, match="policies: got none"):
+    with pytest.raises(ValueError, match="policies must have at least 1 policy"):
         sweep(jax.random.key(0), (), boards, None)
-    with pytest.raises(ValueError, match="devices: got none"):
+    with pytest.raises(ValueError, match="devices must have at least 1 device"):
         sweep(jax.random.key(0), (RandomPolicy(),), boards, None, devices=())

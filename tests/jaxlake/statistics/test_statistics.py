@@ -215,7 +215,7 @@ def test_merge_statistics_is_exact_for_any_number_of_tables():
         assert ((np.asarray(words) >= 0) & (np.asarray(words[..., 1:]) < 1 << 16)).all()
     assert (merged.failures[..., 0] == count << 15).all()
     tables.failures[..., 0] = 1 << 16
-    with pytest.raises(OverflowError, match=r"more than 2\*\*31 - 1 plans in one cell"):
+    with pytest.raises(OverflowError, match=r"at most 2\*\*31 - 1 plans per cell"):
         merge_statistics(tables)
 
 
@@ -272,7 +272,7 @@ def test_summaries_are_exact_far_beyond_40_bits(batch):
     assert columns["sum_of_costs_squared"] > 2**50
     both = [_summary(batch, slice(0, 100)), _summary(batch, slice(100, None))]
     assert_same(both[0] + both[1], once)
-    with pytest.raises(ValueError, match="a leading axis of summaries is needed"):
+    with pytest.raises(ValueError, match="summaries must have a leading axis"):
         merge_summaries(once)
 
 

@@ -220,7 +220,7 @@ INVALID = {
     ),
     "unknown policy": (
         {"grid": GRID, "policies": ["optimum"]},
-        "got 'optimum', allowed are random, shortest_path, prioritised, optimal and module:NAME; "
+        "one of random, shortest_path, prioritised, optimal and module:NAME, got 'optimum'; "
         "did you mean optimal?",
     ),
     "unknown module": (
@@ -233,7 +233,7 @@ INVALID = {
     ),
     "no policy object": (
         {"grid": GRID, "policies": [f"{__name__}:Idle"]},
-        "which is not a JointPolicy: it has no method act",
+        "which has no method act",
     ),
 }
 
