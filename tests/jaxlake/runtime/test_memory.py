@@ -99,5 +99,5 @@ V1, V2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
 )
 def test_free_memory_respects_cgroup_limits(files, free, monkeypatch):
     files = {"/proc/meminfo": "MemTotal: 9 kB\nMemAvailable:  8388608 kB\n"} | files
-    monkeypatch.setattr(memory, "_text", lambda path: files.get(str(path), ""))
+    monkeypatch.setattr(memory, "_read_text", lambda path: files.get(str(path), ""))
     assert memory.free_memory(jax.devices("cpu")[0]) == free
