@@ -34,10 +34,10 @@ def model_folder(model: str | Path) -> Path:
 
 
 @contextmanager
-def frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Policy, Sampler]]:
+def open_frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Policy, Sampler]]:
     """Yield a policy and an engine with its weights, which stops when the block ends.
 
-    The engine has a copy of the weights, so the loaded ones are freed once it runs.
+    The engine copies the weights, so the loaded ones are freed when it runs.
     """
     less = "more devices in model.mesh and a smaller sampling.max_num_seqs take less"
     with report_out_of_memory(less), tempfile.TemporaryDirectory() as scratch:
@@ -56,12 +56,12 @@ def evaluate(
 ) -> None:
     """Measure a model on the validation set of a configuration, and print its rates.
 
-    The rates are also written to the JSON file `output`, if given. Several `samples` per instance
-    add pass@k.
+    The rates are also written to the JSON file `output`, if given. With several `samples` per
+    instance, the rates include pass@k.
     """
     folder = model_folder(model)
     boards = validation_set(config)
-    with frozen_policy(config, folder) as (policy, sampler):
+    with open_frozen_policy(config, folder) as (policy, sampler):
         answers = generate_answers(
             config, policy, sampler, boards, title="evaluate", samples=samples
         )

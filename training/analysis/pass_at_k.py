@@ -13,9 +13,9 @@ def pass_rate(outcomes: Iterable[tuple[Hashable, bool]], k: int = 1) -> tuple[fl
     """Estimate the probability that at least one of `k` answers to a board succeeds.
 
     Each board has the unbiased estimate of Chen et al. (2021), equation 1. Boards with fewer than
-    `k` answers are ignored. The 95% interval is Wilson's with the effective number of trials that
-    matches the variance over boards, because answers to one board are correlated. With one answer
-    per board it equals Wilson's interval of the counts.
+    `k` answers are ignored. Answers to the same board are correlated. The 95% Wilson interval
+    therefore uses the effective number of trials that matches the variance over boards. With one
+    answer per board, it is the Wilson interval of the counts.
 
     Returns:
         (estimate, low, high); NaN, 0 and 1 if no board has `k` answers.

@@ -27,7 +27,7 @@ def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[Design]:
     config = directory.config()
     results = read_stage_results(directory, config)[: stage + 1]
     view, settings = make_stage_view(config, results, stage), make_design_settings(config)
-    count_tokens = _token_counter(config, directory, stage)
+    count_tokens = _make_token_counter(config, directory, stage)
 
     def make(kind: str) -> Engineer:
         try:
@@ -53,7 +53,7 @@ def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[Design]:
         return [ask(kind, engineer) for kind, engineer in engineers]
 
 
-def _token_counter(config: RunConfig, directory: RunDirectory, stage: int) -> CountTokens:
+def _make_token_counter(config: RunConfig, directory: RunDirectory, stage: int) -> CountTokens:
     """Return the token counter that the run used to truncate the context of a stage."""
     if config.engineer.max_context_tokens is None:
         return estimate_tokens

@@ -34,9 +34,9 @@ from training.schema import RunConfig
 
 @dataclass(frozen=True)
 class StageAudit:
-    """The problems of one stage, or of the whole run (None)."""
+    """The problems of one stage or of the whole run."""
 
-    stage: int | None
+    stage: int | None  # None: the whole run
     files: int  # number of files compared with their digests
     problems: tuple[str, ...]
 
@@ -99,13 +99,13 @@ class _Audit:
 
     def _digest_problems(self, stage: int, sealed: StageDigests) -> Iterator[str]:
         files = self.directory.stage(stage)
-        found = record_digests(files) | weight_digests(files)
-        for name in sorted({*sealed.files, *found}):
+        actual = record_digests(files) | weight_digests(files)
+        for name in sorted({*sealed.files, *actual}):
             if name not in sealed.files:
                 yield f"{name}: has no digest"
-            elif name not in found:
+            elif name not in actual:
                 yield f"{name}: is missing"
-            elif found[name] != sealed.files[name]:
+            elif actual[name] != sealed.files[name]:
                 yield f"{name}: was changed"
         if sealed.stage != stage:
             yield f"digests.json: is of stage {sealed.stage}"

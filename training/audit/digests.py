@@ -18,7 +18,7 @@ from training.schema import RunConfig
 
 def seal(
     config: RunConfig,
-    directory: RunDirectory,  # the files of the stage are there, its exported policy included
+    directory: RunDirectory,  # contains the stage's files, including its exported policy
     validation: Instances,
     stage: int,
     boards: Instances | None = None,  # in the order of training; None for stage 0
@@ -52,10 +52,10 @@ def record_digests(files: StageDirectory) -> dict[str, str]:
 
 def weight_digests(files: StageDirectory) -> dict[str, str]:
     """Return the digests of a stage's weight files, by names such as `policy/config.json`."""
-    return {name: file_digest(path) for name, path in _weight_files(files).items()}
+    return {name: file_digest(path) for name, path in _list_weight_files(files).items()}
 
 
-def _weight_files(files: StageDirectory) -> dict[str, Path]:
+def _list_weight_files(files: StageDirectory) -> dict[str, Path]:
     paths = [path for folder in (files.policy, files.adapters) for path in folder.glob("[!.]*")]
     return {f"{path.parent.name}/{path.name}": path for path in sorted(paths)}
 
@@ -75,11 +75,11 @@ def require_sealed_weights(directory: RunDirectory, stage: int, *, contents: boo
         return
     sealed = files.digests.read().files
     if contents:
-        found = weight_digests(files)
+        actual = weight_digests(files)
     else:
-        found = {name: sealed.get(name, "") for name in _weight_files(files)}
-    for name in sorted({name for name in sealed if "/" in name} | set(found)):
-        if sealed.get(name) != found.get(name):
+        actual = {name: sealed.get(name, "") for name in _list_weight_files(files)}
+    for name in sorted({name for name in sealed if "/" in name} | set(actual)):
+        if sealed.get(name) != actual.get(name):
             raise UserError(
                 f"{files.path / name}: is not the file that stage {stage} left (by "
                 f"{files.digests.path.name}). Restore it"
@@ -106,14 +106,14 @@ def file_digest(path: Path) -> str:
         if path.name != "answers.jsonl":
             return digests.file_digest(path)
         with path.open("rb") as file:
-            return digests.lines_digest(_without_seconds(json.loads(line)) for line in file)
+            return digests.lines_digest(_drop_seconds(json.loads(line)) for line in file)
     except OSError as error:
         raise UserError(f"{path}: can't be read: {error.strerror}") from error
     except ValueError as error:
         raise UserError(f"{path}: is not JSON: {error}") from error
 
 
-def _without_seconds(value: Any) -> Any:
+def _drop_seconds(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_seconds(one) for key, one in value.items() if key != "seconds"}
-    return [_without_seconds(one) for one in value] if isinstance(value, list) else value
+        return {key: _drop_seconds(one) for key, one in value.items() if key != "seconds"}
+    return [_drop_seconds(one) for one in value] if isinstance(value, list) else value

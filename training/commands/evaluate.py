@@ -154,7 +154,7 @@ def _check_options(args: argparse.Namespace) -> None:
 def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig", policy: Any) -> bool:
     if not args.benchmark.exists():
         raise UserError(f"--benchmark is {args.benchmark}; it must be a folder")
-    from training.analysis.benchmark.boards import chosen_places, read_folder
+    from training.analysis.benchmark.boards import read_folder, select_board_indices
     from training.analysis.benchmark.evaluate import evaluate_benchmark
     from training.commands.pairs import read_pairs
 
@@ -172,7 +172,9 @@ def _evaluate_benchmark(args: argparse.Namespace, config: "RunConfig", policy: A
             f"--request: got {decided[0]}, which the configuration and the other options decide"
         )
     folder = read_folder(args.benchmark)
-    places = chosen_places(folder.boards, agents=args.agents, sizes=args.sizes, limit=args.limit)
+    places = select_board_indices(
+        folder.boards, agents=args.agents, sizes=args.sizes, limit=args.limit
+    )
     answerer = _answerer(args, config, policy, folder.boards, request)
     return evaluate_benchmark(
         config, folder, places, answerer, output, request=request, samples=args.samples
@@ -195,9 +197,9 @@ def _answerer(
         concurrency = args.concurrency or 16
         yield EndpointAnswerer(config, client, boards, concurrency=concurrency, request=fields)
         return
-    from training.analysis.evaluation import frozen_policy, model_folder
+    from training.analysis.evaluation import model_folder, open_frozen_policy
 
-    with frozen_policy(config, model_folder(policy_or_name)) as (policy, sampler):
+    with open_frozen_policy(config, model_folder(policy_or_name)) as (policy, sampler):
         yield SamplerAnswerer(config, policy, sampler, boards)
 
 

@@ -9,7 +9,7 @@ import pytest
 from jaxlake.command_line.entry import main
 from tests.paths import TINY
 from tests.training.fake_run import StandInSampler
-from training.analysis.evaluation import frozen_policy
+from training.analysis.evaluation import open_frozen_policy
 from training.policy.policy import make_policy
 from training.sampling import engines
 from training.schema import load
@@ -59,7 +59,7 @@ def test_only_the_engine_keeps_weights_while_it_answers(tmp_path):
     config = load(TINY, [*settings, "model.scratch.hidden_size=72"])  # no other test's weights
     folder = tmp_path / "policy"
     make_policy(folder, config.model, ["Agent 0: UP (0, 1)"] * 4, max_len=512, seed=0)
-    with frozen_policy(config, folder):
+    with open_frozen_policy(config, folder):
         gc.collect()
         dtypes = [str(one.dtype) for one in jax.live_arrays() if 72 in one.shape]
     assert set(dtypes) == {"bfloat16"}

@@ -24,28 +24,27 @@ from training.schema import RunConfig
 if TYPE_CHECKING:
     from engineer.engineers.endpoint import ChatClient  # imports openai
 
-_ROUNDS_OF_AN_ENGINE = 4
-"""Batch size as a multiple of the engine's parallel prompts, to reduce idle time at the end of
-batches."""
+_BATCH_FACTOR = 4
+"""Batch size as a multiple of the engine's parallel prompts. Large batches reduce idle time."""
 
-FAILURES_IN_A_ROW = 8
-"""Number of consecutive failures, at least all pending requests, after which to give up."""
+MAX_CONSECUTIVE_FAILURES = 8
+"""Maximum number of consecutive failures, in addition to the other pending requests."""
 
 
-Asked = tuple[int, int]
-"""A request: the index of a board in the benchmark, and the number of the answer to it."""
+AnswerRequest = tuple[int, int]
+"""The index of a board in the benchmark, and the number of the requested answer."""
 
 
 class BenchmarkAnswer(Record):
     """One line of `answers.jsonl`: a model's answer to one board."""
 
-    config: str  # of the board, such as benchmark_wr0.25; empty: none
+    config: str  # configuration of the board, such as benchmark_wr0.25; empty if unknown
     sample_id: str
-    sample: Count = 0  # the number of the answer to this board, from 0
-    text: str  # the whole answer, with the mark of a thinking block that its prompt begins
-    reasoning: str = ""  # returned separately by an endpoint; not judged
+    sample: Count = 0  # number of the answer to this board, from 0
+    text: str  # whole answer, including the opening thinking tag if the prompt ends with it
+    reasoning: str = ""  # reasoning that an endpoint returned separately; not judged
     tokens: Count  # generated tokens, including requests that timed out
-    truncated: bool = False  # the token limit cut it off
+    truncated: bool = False  # whether the token limit cut the answer off
 
 
 class SamplerAnswerer:
@@ -63,10 +62,10 @@ class SamplerAnswerer:
         """The identifier of the engine's weights."""
         return f"weights {self._sampler.weight_version}"
 
-    def answer(self, asked: Sequence[Asked]) -> Iterator[BenchmarkAnswer]:
-        """Yield an answer per request; its seed depends only on the board and the number."""
-        batch = max(CHUNK, _ROUNDS_OF_AN_ENGINE * self._config.sampling.max_num_seqs)
-        for sample, alike in groupby(sorted(asked, key=_number), key=_number):
+    def answer(self, requests: Sequence[AnswerRequest]) -> Iterator[BenchmarkAnswer]:
+        """Yield an answer per request. Its seed depends only on the board and the number."""
+        batch = max(CHUNK, _BATCH_FACTOR * self._config.sampling.max_num_seqs)
+        for sample, alike in groupby(sorted(requests, key=_sample_number), key=_sample_number):
             places = [place for place, _ in alike]
             for first in range(0, len(places), batch):
                 yield from self._answer(places[first : first + batch], sample)
@@ -96,7 +95,7 @@ class SamplerAnswerer:
 
 
 class EndpointAnswerer:
-    """Answers boards with a model behind an OpenAI-compatible address, several at a time."""
+    """Answers boards with a model behind an OpenAI-compatible endpoint, several at a time."""
 
     def __init__(
         self,
@@ -115,36 +114,36 @@ class EndpointAnswerer:
         """The endpoint's name of the model."""
         return self._client.model
 
-    def answer(self, asked: Sequence[Asked]) -> Iterator[BenchmarkAnswer]:
+    def answer(self, requests: Sequence[AnswerRequest]) -> Iterator[BenchmarkAnswer]:
         """Yield answers in any order; raise a `UserError` if many questions fail in a row."""
-        failed = in_a_row = 0
+        failed = consecutive = 0
         seeds = {
             sample: sampling_seeds(_seed(self._config, sample), len(self._boards))
-            for sample in {sample for _, sample in asked}
+            for sample in {sample for _, sample in requests}
         }
-        questions = ((place, sample, seeds[sample][place]) for place, sample in asked)
-        with ThreadPool(min(self._concurrency, len(asked))) as pool:
-            for outcome in pool.imap_unordered(self._ask, questions):
+        questions = ((place, sample, seeds[sample][place]) for place, sample in requests)
+        with ThreadPool(min(self._concurrency, len(requests))) as pool:
+            for outcome in pool.imap_unordered(self._request_answer, questions):
                 if isinstance(outcome, BenchmarkAnswer):
-                    in_a_row = 0
+                    consecutive = 0
                     yield outcome
                     continue
-                failed, in_a_row, problem = failed + 1, in_a_row + 1, str(outcome)
-                if in_a_row >= FAILURES_IN_A_ROW + self._concurrency - 1:
+                failed, consecutive, problem = failed + 1, consecutive + 1, str(outcome)
+                if consecutive >= MAX_CONSECUTIVE_FAILURES + self._concurrency - 1:
                     raise UserError(
-                        f"--endpoint: {in_a_row} questions failed in a row, the last one: "
+                        f"--endpoint: {consecutive} questions failed in a row, the last one: "
                         f"{problem}. Answers that came are kept; the same command goes on"
                     )
         if failed:
             console.print(f"{failed} questions failed, the last one: {problem}", style="yellow")
 
     def _opening(self, prompt: str) -> str:
-        """Return the opening thinking mark at the end of a prompt, or an empty string."""
+        """Return the opening thinking tag at the end of a prompt, or an empty string."""
         if not self._config.prompt.chat:
             return opening_tag(prompt)
         return THINKING_PREFIX if self._config.prompt.thinking else ""
 
-    def _ask(self, request: tuple[int, int, int]) -> BenchmarkAnswer | EngineerError:
+    def _request_answer(self, request: tuple[int, int, int]) -> BenchmarkAnswer | EngineerError:
         place, sample, seed = request
         config, board = self._config, self._boards[place]
         prompt = _prompt(config, board)
@@ -177,8 +176,8 @@ Answerer = SamplerAnswerer | EndpointAnswerer
 """A source of answers; `model` differs between weights if they can be identified."""
 
 
-def _number(asked: Asked) -> int:
-    return asked[1]
+def _sample_number(requests: AnswerRequest) -> int:
+    return requests[1]
 
 
 def _seed(config: RunConfig, sample: int) -> int:

@@ -50,19 +50,21 @@ def read_folder(path: Path) -> BenchmarkFolder:
         raise UserError(f"--benchmark: got {path}, allowed is a folder of boards")
     try:
         files = published_files(path)
-        boards = [_board(row) for row in read_published(path)]
+        boards = [_make_board(row) for row in read_published(path)]
     except DatasetError as error:
         raise UserError(f"--benchmark: {error}") from error
-    if twice := [key for key, count in Counter(board.key for board in boards).items() if count > 1]:
-        name = "/".join(filter(None, twice[0]))
+    if repeated := [
+        key for key, count in Counter(board.key for board in boards).items() if count > 1
+    ]:
+        name = "/".join(filter(None, repeated[0]))
         raise UserError(f"--benchmark: {path}: the board {name} occurs twice")
     digests = {
         str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files
     }
-    return BenchmarkFolder(path, tuple(_solved(boards)), digests)
+    return BenchmarkFolder(path, tuple(_solve_missing_optima(boards)), digests)
 
 
-def chosen_places(
+def select_board_indices(
     boards: Sequence[BenchmarkBoard],
     *,
     agents: Sequence[int] | None = None,
@@ -81,19 +83,19 @@ def chosen_places(
         if unknown := [number for number in numbers or () if number not in available]:
             allowed = ", ".join(map(str, sorted(available)))
             raise UserError(f"{option}: got {unknown[0]}, the benchmark has boards of {allowed}")
-    places = [
-        place
-        for place, board in enumerate(boards)
+    indices = [
+        index
+        for index, board in enumerate(boards)
         if (agents is None or board.num_agents in agents) and (sizes is None or board.size in sizes)
     ]
-    if not places:
+    if not indices:
         raise UserError("--agents, --sizes: got numbers that no board has both of")
-    if limit is None or limit >= len(places):
-        return places
-    return [places[number * len(places) // limit] for number in range(limit)]
+    if limit is None or limit >= len(indices):
+        return indices
+    return [indices[number * len(indices) // limit] for number in range(limit)]
 
 
-def _board(row: PublishedRow) -> BenchmarkBoard:
+def _make_board(row: PublishedRow) -> BenchmarkBoard:
     return BenchmarkBoard(
         config=row.config or "",
         sample_id=row.sample_id,
@@ -104,7 +106,7 @@ def _board(row: PublishedRow) -> BenchmarkBoard:
     )
 
 
-def _solved(boards: Sequence[BenchmarkBoard]) -> list[BenchmarkBoard]:
+def _solve_missing_optima(boards: Sequence[BenchmarkBoard]) -> list[BenchmarkBoard]:
     """Return the boards with missing optima added."""
     unsolved = [board for board in boards if board.optimum is None]
     if not unsolved:

@@ -24,7 +24,7 @@ from training.run.rates import ISR, VALID, format_interval, format_isr
 from training.run.records import six_digits
 from training.schema import RunConfig
 
-_OWN = {
+_COLUMNS = {
     "valid": {"valid": VALID, "isr": ISR},
     "optimal": {"optimal_makespan": "makespan", "optimal_sum_of_costs": "sum of costs"},
 }
@@ -56,8 +56,8 @@ def judge(
     lake = Lake(config)
     judged: dict[tuple[tuple[str, str], int], JudgedAnswer] = {}
     # All boards of an `InstanceSet` have the same number of agents.
-    for _, alike in groupby(sorted(answered, key=_agents), key=_agents):
-        group = list(alike)
+    for _, same_agents in groupby(sorted(answered, key=_num_agents), key=_num_agents):
+        group = list(same_agents)
         texts, instances = [one.text for _, one in group], _instance_set([one for one, _ in group])
         episodes = lake.episodes(instances, texts, lake.judge(instances, texts))
         for (board, answer), episode in zip(group, episodes, strict=True):
@@ -74,9 +74,9 @@ def results_json(
 ) -> dict[str, Any]:
     """Return the content of `results.json`, a deterministic function of the answers."""
     tables = {
-        "cells": _groups(answers, "num_agents", "size"),
-        "aggregates": _groups(answers, "num_agents"),
-        "configurations": _groups(answers, "config"),
+        "cells": _group_answers(answers, "num_agents", "size"),
+        "aggregates": _group_answers(answers, "num_agents"),
+        "configurations": _group_answers(answers, "config"),
     }
     return {
         "model": model,
@@ -85,9 +85,9 @@ def results_json(
         "answered": len(answers),
         "without_known_optimum": sum(answer.board.optimum is None for answer in answers),
         "tokens": sum(answer.answer.tokens for answer in answers),
-        "total": _plain({}, answers, (), samples),
+        "total": _rates_json({}, answers, (), samples),
         **{
-            name: [_plain(place, group, published, samples) for place, group in groups]
+            name: [_rates_json(place, group, published, samples) for place, group in groups]
             for name, groups in tables.items()
         },
     }
@@ -99,13 +99,15 @@ def print_rates(
     """Print valid and optimal rates and the ISR by agents and size, next to published rates."""
     models = dict.fromkeys(result.model for result in published)
     printed = {(result.num_agents, result.size, result.model): result for result in published}
-    for metric, own in _OWN.items():
+    for metric, columns in _COLUMNS.items():
         title = f"\n{metric.capitalize()}, per cent [95% interval]"
-        table = new_table(title, "agents, board", "n", *own.values(), *models)
-        for agents, size, group in _rows(answers):
-            rates = [_rate(group, one) for one in own]
-            cells = [_printed(printed.get((agents, size, model)), metric) for model in models]
-            table.add_row(_name(agents, size), f"{len(group)}", *rates, *cells)
+        table = new_table(title, "agents, board", "n", *columns.values(), *models)
+        for agents, size, group in _iterate_cells(answers):
+            rates = [_format_rate(group, one) for one in columns]
+            cells = [
+                _format_published(printed.get((agents, size, model)), metric) for model in models
+            ]
+            table.add_row(_cell_name(agents, size), f"{len(group)}", *rates, *cells)
             if size is None:
                 table.add_section()
         print_table(table)
@@ -113,9 +115,9 @@ def print_rates(
         sizes = pass_sizes(samples)
         title = "\nAt least one of k answers valid, per cent [95% interval over boards]"
         table = new_table(title, "agents, board", "n", *(f"pass@{k}" for k in sizes))
-        for agents, size, group in _rows(answers):
+        for agents, size, group in _iterate_cells(answers):
             passed = (format_interval(*_pass_rate(group, "valid", k)) for k in sizes)
-            table.add_row(_name(agents, size), f"{len(group)}", *passed)
+            table.add_row(_cell_name(agents, size), f"{len(group)}", *passed)
         print_table(table)
     if any(result.misprinted for result in published):
         console.print("* misprinted: not the mean of its cells, or not a count of 150 boards.")
@@ -138,26 +140,26 @@ def print_rates(
 def _print_totals(answers: Sequence[JudgedAnswer]) -> None:
     heads = (VALID, ISR, "optimal makespan", "optimal sum of costs")
     table = new_table("\nBy configuration, per cent [95% interval]", "", "n", *heads)
-    for place, group in [*_groups(answers, "config"), ({"config": "all"}, answers)]:
-        cells = [_rate(group, column) for columns in _OWN.values() for column in columns]
+    for place, group in [*_group_answers(answers, "config"), ({"config": "all"}, answers)]:
+        cells = [_format_rate(group, column) for columns in _COLUMNS.values() for column in columns]
         table.add_row(place["config"], f"{len(group)}", *cells)
     print_table(table)
 
 
-def _rows(
+def _iterate_cells(
     answers: Sequence[JudgedAnswer],
 ) -> Iterator[tuple[int, int | None, list[JudgedAnswer]]]:
     """Yield agents, size (None: all) and answers of each cell and each number of agents."""
-    for place, of_agents in _groups(answers, "num_agents"):
-        for cell, group in [*_groups(of_agents, "num_agents", "size"), (place, of_agents)]:
+    for place, of_agents in _group_answers(answers, "num_agents"):
+        for cell, group in [*_group_answers(of_agents, "num_agents", "size"), (place, of_agents)]:
             yield place["num_agents"], cell.get("size"), group
 
 
-def _name(agents: int, size: int | None) -> str:
+def _cell_name(agents: int, size: int | None) -> str:
     return f"{agents}, {f'{size}x{size}' if size else 'all'}"
 
 
-def _groups(
+def _group_answers(
     answers: Sequence[JudgedAnswer], *fields: str
 ) -> list[tuple[dict[str, Any], list[JudgedAnswer]]]:
     """Return answers grouped by fields of their boards, ascending."""
@@ -171,14 +173,14 @@ def _groups(
     ]
 
 
-def _printed(result: PublishedResult | None, metric: str) -> str:
+def _format_published(result: PublishedResult | None, metric: str) -> str:
     if result is None:
         return "-"
     value: float = getattr(result, metric)
     return f"{value:.2f}{'*' if metric in result.misprinted else ''}"
 
 
-def _rate(answers: Sequence[JudgedAnswer], metric: str) -> str:
+def _format_rate(answers: Sequence[JudgedAnswer], metric: str) -> str:
     """Format a rate in per cent with its interval; the ISR has no interval."""
     if metric == "isr":
         return format_isr(_rates(answers)) or "-"
@@ -195,7 +197,7 @@ def _rates(answers: Sequence[JudgedAnswer]) -> Rates:
     return compute_rates([answer.episode for answer in answers])
 
 
-def _plain(
+def _rates_json(
     place: dict[str, Any],
     answers: Sequence[JudgedAnswer],
     published: Sequence[PublishedResult],
@@ -234,7 +236,7 @@ def _pass_at(answers: Sequence[JudgedAnswer], samples: int) -> dict[str, list[fl
     }
 
 
-def _agents(answered: tuple[BenchmarkBoard, BenchmarkAnswer]) -> int:
+def _num_agents(answered: tuple[BenchmarkBoard, BenchmarkAnswer]) -> int:
     return answered[0].num_agents
 
 

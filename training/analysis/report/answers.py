@@ -91,7 +91,7 @@ def answers(
             boards.setdefault((episode.id, episode.lines), (len(boards), episode))
     groups = list(dict.fromkeys([*run.groups, *(board.group for _, board in boards.values())]))
     kinds = dict.fromkeys([*_VALID, *run.vocabulary.failures])
-    kinds |= dict.fromkeys(_result(episode) for stage in stages for episode in stage.episodes)
+    kinds |= dict.fromkeys(_result_name(episode) for stage in stages for episode in stage.episodes)
     results = {name: place for place, name in enumerate(kinds)}
     return {
         "lake": run.is_lake,
@@ -99,14 +99,17 @@ def answers(
         "instance": run.vocabulary.instance,
         "colours": AGENT_COLOURS,
         "groups": [run.group_name(group) for group in groups],
-        "results": [_result_words(run, name) for name in results],
+        "results": [_result_label(run, name) for name in results],
         "valid_results": len(_VALID),
-        "boards": [_board(board, groups, plans) for _, board in boards.values()],
+        "boards": [_board_json(board, groups, plans) for _, board in boards.values()],
         "stages": [
             {
                 "name": run.stage_name(stage.number),
                 "answers": [
-                    [boards[episode.id, episode.lines][0], *_answer(episode, results, text_limit)]
+                    [
+                        boards[episode.id, episode.lines][0],
+                        *_answer_json(episode, results, text_limit),
+                    ]
                     for episode in stage.episodes
                 ],
             }
@@ -115,13 +118,13 @@ def answers(
     }
 
 
-def _result(episode: EpisodeRecord) -> str:
+def _result_name(episode: EpisodeRecord) -> str:
     if episode.valid:
         return "best" if episode.best else "valid"
     return episode.failure or "failed"
 
 
-def _result_words(run: ReportedRun, result: str) -> str:
+def _result_label(run: ReportedRun, result: str) -> str:
     labels = {"best": "valid", "valid": "valid"}
     if run.tells_best:
         labels = {"best": run.vocabulary.best, "valid": f"valid, not {run.vocabulary.best}"}
@@ -153,16 +156,16 @@ def solver_plans(boards: InstanceSet) -> dict[Grid, list[list[str]] | None]:
     return plans
 
 
-def _board(episode: EpisodeRecord, groups: Sequence[str], plans: PlansByBoard) -> list[Any]:
+def _board_json(episode: EpisodeRecord, groups: Sequence[str], plans: PlansByBoard) -> list[Any]:
     row: list[Any] = [episode.id, groups.index(episode.group)]
     if (lake := episode.lake) is None:
         return [*row, "\n".join(episode.lines)]
     holes = sum(line.split().count(HOLE_SYMBOL) for line in episode.lines)
     facts = [holes, int(lake.needs_wait), lake.optimum]
-    return [*row, _cells(episode.lines), *facts, _letters(plans[episode.lines])]
+    return [*row, _compact_rows(episode.lines), *facts, _plan_letters(plans[episode.lines])]
 
 
-def _cells(grid: Grid) -> list[str] | None:
+def _compact_rows(grid: Grid) -> list[str] | None:
     """Return the rows of a grid without spaces, or None for an invalid grid."""
     try:
         parse_grid(grid)
@@ -171,27 +174,27 @@ def _cells(grid: Grid) -> list[str] | None:
     return ["".join(row.split()) for row in grid]
 
 
-def _letters(plan: Sequence[Sequence[str]] | None) -> list[str] | None:
+def _plan_letters(plan: Sequence[Sequence[str]] | None) -> list[str] | None:
     """Return a plan as one string per agent, or None if it is missing or has unknown actions."""
     if plan is None or not all(name in LETTERS for moves in plan for name in moves):
         return None
     return ["".join(LETTERS[name] for name in moves) for moves in plan]
 
 
-def _answer(episode: EpisodeRecord, results: Mapping[str, int], text_limit: int) -> list[Any]:
+def _answer_json(episode: EpisodeRecord, results: Mapping[str, int], text_limit: int) -> list[Any]:
     """Return an answer without its board and without trailing null or empty fields."""
     plan: list[str] | None = None
     agents: Sequence[int] = ()
     text: str | None = episode.text[:text_limit]
     cut, about = len(episode.text) - text_limit, episode.reason
     if (lake := episode.lake) is not None:
-        plan, agents = _letters(lake.plan), _failing_agents(episode, lake)
+        plan, agents = _plan_letters(lake.plan), _failing_agents(episode, lake)
         lines = (f"Agent {k}: {' '.join(moves)}" for k, moves in enumerate(lake.plan or ()))
         if lake.plan is not None and episode.text == "\n".join(lines):  # report.js writes it, too
             text, cut = None, 0
     elif about is None:
         about = f"reward {episode.reward:g}"
-    row = [results[_result(episode)], plan, episode.time, [*agents], text, max(cut, 0) or None]
+    row = [results[_result_name(episode)], plan, episode.time, [*agents], text, max(cut, 0) or None]
     row.append(about)
     while row[-1] is None or row[-1] == []:
         row.pop()

@@ -23,7 +23,7 @@ from training.run.answer_records import sort_groups
 from training.run.records import GroupMetrics
 
 _RATIO = {"": "importance_ratio_mean"}
-_UPDATES: tuple[tuple[str, str, dict[str, str]], ...] = (
+_UPDATE_CURVES: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("Training reward", "mean of a completion", {"": "reward_mean"}),
     ("Training rates", "completions, %", {"valid": "valid_rate", "best": "optimal_rate"}),
     ("Loss", "token-mean GRPO loss", {"": "loss"}),
@@ -124,18 +124,18 @@ def warm_start_figures(run: ReportedRun) -> list[PageFigure]:
 def training_figures(run: ReportedRun) -> list[PageFigure]:
     """Draw the curves of GRPO over all updates, with a mark at the start of each stage."""
     numbers, by = range(1, len(run.updates) + 1), f"by {run.vocabulary.label}"
-    valid = _by_group(run, lambda row: row.valid / row.count)
-    learnability = _by_group(run, lambda row: row.learnability)
+    valid = _group_curves(run, lambda row: row.valid / row.count)
+    learnability = _group_curves(run, lambda row: row.learnability)
     figures = [
-        *_over_updates(run, f"Training valid rate {by}", "completions, %", valid),
-        *_over_updates(run, f"Learnability {by}", "mean p(1-p) of a group", learnability),
+        *_update_chart(run, f"Training valid rate {by}", "completions, %", valid),
+        *_update_chart(run, f"Learnability {by}", "mean p(1-p) of a group", learnability),
     ]
-    for heading, y_label, fields in _UPDATES:
+    for heading, y_label, fields in _UPDATE_CURVES:
         curves = [
             Curve(name, numbers, [getattr(update, field) for update in run.updates], colour)
             for colour, (name, field) in enumerate(fields.items())
         ]
-        figures += _over_updates(run, heading, y_label, curves, zero=fields is not _RATIO)
+        figures += _update_chart(run, heading, y_label, curves, zero=fields is not _RATIO)
     return figures
 
 
@@ -151,13 +151,13 @@ def speed_figures(run: ReportedRun) -> list[PageFigure]:
     memory = [curve("device", "device_gib"), curve("host", "host_gib", 1)]
     speed, mfu = [curve("", "tokens_per_second")], [curve("", "mfu")]
     return [
-        *_over_updates(run, "Rollout speed", "tokens per second", speed),
-        *_over_updates(run, "Model FLOPs utilization", "of the devices' peak, %", mfu),
-        *_over_updates(run, "Memory of the trainer", "most so far, GiB", memory),
+        *_update_chart(run, "Rollout speed", "tokens per second", speed),
+        *_update_chart(run, "Model FLOPs utilization", "of the devices' peak, %", mfu),
+        *_update_chart(run, "Memory of the trainer", "most so far, GiB", memory),
     ]
 
 
-def _over_updates(
+def _update_chart(
     run: ReportedRun, heading: str, y_label: str, curves: Sequence[Curve], *, zero: bool = True
 ) -> list[PageFigure]:
     """Draw curves over all updates, as shares if `y_label` ends with a percent sign."""
@@ -180,7 +180,7 @@ def _over_updates(
     return page_figures(heading, chart)
 
 
-def _by_group(run: ReportedRun, value: Callable[[GroupMetrics], float]) -> list[Curve]:
+def _group_curves(run: ReportedRun, value: Callable[[GroupMetrics], float]) -> list[Curve]:
     """Return one curve per group, over the updates that trained on it."""
     curves = []
     for rank, group in enumerate(

@@ -24,7 +24,7 @@ from training.schema.lake_sections import Environment
 
 T = TypeVar("T")
 
-_LINES_NAMED = 5
+_MAX_LISTED_LINES = 5
 """Maximum number of damaged lines listed per file; the page counts the others."""
 
 
@@ -164,13 +164,13 @@ def load_run(path: Path) -> ReportedRun:
         warm_start=tuple(one for one in metrics if isinstance(one, records.WarmStartMetrics)),
         updates=tuple({(update.stage, update.update): update for update in updates}.values()),
         timings=reader.values(directory.timings),
-        stages=tuple(_stage(number, directory.stage(number), reader) for number in numbers),
+        stages=tuple(_load_stage(number, directory.stage(number), reader) for number in numbers),
         finished=bool(finished),
         missing=tuple(reader.missing),
     )
 
 
-def _stage(number: int, files: StageDirectory, reader: "_Reader") -> ReportedStage:
+def _load_stage(number: int, files: StageDirectory, reader: "_Reader") -> ReportedStage:
     if not files.path.is_dir():
         reader.missing.append(f"{files.path.relative_to(reader.root)}: is not there yet")
         return ReportedStage(number)
@@ -181,7 +181,7 @@ def _stage(number: int, files: StageDirectory, reader: "_Reader") -> ReportedSta
         number=number,
         configuration=reader.value(files.configuration.read),
         episodes=episodes,
-        atlas=_atlas(number, files, reader),
+        atlas=_load_atlas(number, files, reader),
         context=reader.value(files.context.read),
         answers=reader.values(files.answers),
         decision=reader.value(files.decision.read),
@@ -193,7 +193,9 @@ def _stage(number: int, files: StageDirectory, reader: "_Reader") -> ReportedSta
     )
 
 
-def _atlas(number: int, files: StageDirectory, reader: "_Reader") -> records.AtlasRecord | None:
+def _load_atlas(
+    number: int, files: StageDirectory, reader: "_Reader"
+) -> records.AtlasRecord | None:
     """Return the atlas of a stage, which is optional."""
     for file in (files.atlas, RunDirectory(reader.root).report_atlas(number)):
         if reader.value(file.exists):
@@ -213,7 +215,7 @@ class _Reader:
         try:
             return read()
         except UserError as error:
-            self.missing.append(self._named(str(error)))
+            self.missing.append(self._relative_message(str(error)))
             return None
 
     def values(self, file: JsonLinesFile[T]) -> tuple[T, ...]:
@@ -226,11 +228,11 @@ class _Reader:
             return ()
         problems: list[str] = []
         values = self.value(lambda: file.read_valid(problems))
-        for problem in problems[:_LINES_NAMED]:
-            self.missing.append(f"{self._named(problem)}; the line is left out")
-        if (more := len(problems) - _LINES_NAMED) > 0:
+        for problem in problems[:_MAX_LISTED_LINES]:
+            self.missing.append(f"{self._relative_message(problem)}; the line is left out")
+        if (more := len(problems) - _MAX_LISTED_LINES) > 0:
             self.missing.append(f"{file.path.relative_to(self.root)}: {more} lines more left out")
         return tuple(values or ())
 
-    def _named(self, problem: str) -> str:
+    def _relative_message(self, problem: str) -> str:
         return problem.replace(f"{self.root}/", "")

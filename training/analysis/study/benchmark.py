@@ -17,7 +17,7 @@ from training.analysis.study.config import Study, StudyRun
 from training.analysis.study.contrasts import contrast, mean_interval
 from training.analysis.study.directory import StudyDirectory
 from training.analysis.study.report import interval_text, over_seeds_text
-from training.analysis.study.results import Results, finite
+from training.analysis.study.results import Results, replace_nan
 from training.analysis.study.runner import Task
 from training.errors import UserError
 from training.run.progress import console, new_table, print_table
@@ -66,7 +66,7 @@ def benchmark_tasks(study: Study, directory: StudyDirectory, folder: BenchmarkFo
 def write_tables(study: Study, directory: StudyDirectory, folder: BenchmarkFolder) -> Path:
     """Compare the arms that have answered all boards, print tables, and return `results.json`."""
     runs = [
-        _read(study, directory, folder, run)
+        _read_run(study, directory, folder, run)
         for run in study.runs
         if _is_answered(directory.benchmark(run), folder)
     ]
@@ -98,10 +98,10 @@ def compare(
         "arms": {
             name: {
                 "seeds": [row.run.seed for row in rows],
-                "against": (other := study.config.against(name)),
+                "against": (other := study.config.get_baseline(name)),
                 "cells": [
-                    place | _cell(rows, by_engineer.get(other or "", []), chosen)
-                    for place, chosen in _places(boards)
+                    place | _cell(rows, by_engineer.get(other or "", []), indices)
+                    for place, indices in _iterate_cells(boards)
                 ],
             }
             for name, rows in by_engineer.items()
@@ -117,7 +117,7 @@ def compare(
 def print_tables(results: Results) -> None:
     """Print rates by agents and size with published ones, differences, and kinds of failure."""
     arms = results["arms"]
-    places = list(_by_place(next(iter(arms.values()))))
+    places = list(_cells_by_place(next(iter(arms.values()))))
     agents = list(dict.fromkeys(count for count, _ in places if count is not None))
     for metric, title in METRIC_NAMES.items():
         for number in agents:
@@ -125,12 +125,12 @@ def print_tables(results: Results) -> None:
             heads = [f"{size}x{size}" if size else "all" for size in sizes]
             table = new_table(f"\n{number} agents: {title}, per cent [95%]", "arm", *heads)
             for name, arm in arms.items():
-                cells = _by_place(arm)
+                cells = _cells_by_place(arm)
                 rates = [cells[number, size]["rates"][metric] for size in sizes]
-                table.add_row(name, *(_on_two_lines(rate, signed=False) for rate in rates))
+                table.add_row(name, *(_format_two_lines(rate, signed=False) for rate in rates))
             table.add_section()
             kind = "valid" if metric == "valid" else "optimal"
-            for model, printed in _published(results, number).items():
+            for model, printed in _published_by_model(results, number).items():
                 row = [f"{printed[size][kind]:.2f}" if size in printed else "-" for size in sizes]
                 table.add_row(f"published: {model}", *row)
             print_table(table)
@@ -138,7 +138,7 @@ def print_tables(results: Results) -> None:
     table = new_table("\nFirst failures, per cent", "agents, arm", *FAILURE_KINDS)
     for count in (*agents, None):
         for name, arm in arms.items():
-            shares = _by_place(arm)[count, None]["failures"].values()
+            shares = _cells_by_place(arm)[count, None]["failures"].values()
             table.add_row(f"{count or 'all'}, {name}", *(f"{100 * share:.1f}" for share in shares))
         table.add_section()
     print_table(table)
@@ -149,11 +149,11 @@ def _print_differences(arms: Results, agents: Sequence[int]) -> None:
     title = "\nValid, points above the arm after `minus`: [other seeds and boards] [other seeds]"
     table = new_table(title, "arm", *heads)
     for name, arm in arms.items():
-        cells = _by_place(arm)
+        cells = _cells_by_place(arm)
         differences = [cells[number, None]["difference"] for number in (*agents, None)]
         if None not in differences:
             texts = [
-                f"{_on_two_lines(difference['valid'])}\n{over_seeds_text(difference['valid'])}"
+                f"{_format_two_lines(difference['valid'])}\n{over_seeds_text(difference['valid'])}"
                 for difference in differences
             ]
             table.add_row(f"{name}\nminus {arm['against']}", *texts)
@@ -161,7 +161,7 @@ def _print_differences(arms: Results, agents: Sequence[int]) -> None:
         print_table(table)
 
 
-def _on_two_lines(interval: Mapping[str, Any], *, signed: bool = True) -> str:
+def _format_two_lines(interval: Mapping[str, Any], *, signed: bool = True) -> str:
     return interval_text(interval, signed=signed).replace(" [", "\n[", 1)
 
 
@@ -174,7 +174,7 @@ def _is_answered(output: Path, folder: BenchmarkFolder) -> bool:
     return all(0 in answers.get(board.key, {}) for board in folder.boards)
 
 
-def _read(
+def _read_run(
     study: Study, directory: StudyDirectory, folder: BenchmarkFolder, run: StudyRun
 ) -> BenchmarkRun:
     config = study.config_of(run, directory.policy)
@@ -188,38 +188,40 @@ def _read(
     return BenchmarkRun(run, scores, failures)
 
 
-def _places(boards: Sequence[BenchmarkBoard]) -> Iterator[tuple[Results, np.ndarray]]:
+def _iterate_cells(boards: Sequence[BenchmarkBoard]) -> Iterator[tuple[Results, np.ndarray]]:
     """Yield agents and size with the indices of these boards; None means all."""
     agents = np.array([board.num_agents for board in boards])
     sizes = np.array([board.size for board in boards])
     for number in sorted(set(agents.tolist())):
         mask = agents == number
         for size in (*sorted(set(sizes[mask].tolist())), None):
-            chosen = mask if size is None else mask & (sizes == size)
-            yield {"num_agents": number, "size": size}, np.flatnonzero(chosen)
+            cell = mask if size is None else mask & (sizes == size)
+            yield {"num_agents": number, "size": size}, np.flatnonzero(cell)
     yield {"num_agents": None, "size": None}, np.arange(len(boards))
 
 
 def _cell(
-    runs: Sequence[BenchmarkRun], others: Sequence[BenchmarkRun], chosen: np.ndarray
+    runs: Sequence[BenchmarkRun], others: Sequence[BenchmarkRun], indices: np.ndarray
 ) -> Results:
-    """Return the rates of an arm on the chosen boards, and the differences from another arm."""
-    failures = np.stack([run.failures[chosen] for run in runs])
+    """Return the rates of an arm on some boards, and the differences from another arm."""
+    failures = np.stack([run.failures[indices] for run in runs])
     shared = {one.run.seed for one in runs} & {one.run.seed for one in others}
 
     def difference(metric: str) -> Results:
         ours, theirs = (
-            {one.run.seed: one.scores[metric][chosen] for one in side} for side in (runs, others)
+            {one.run.seed: one.scores[metric][indices] for one in side} for side in (runs, others)
         )
         comparison = contrast(ours, theirs)
         low, high = comparison.over_seeds
-        return asdict(comparison.difference) | {"over_seeds": finite({"low": low, "high": high})}
+        return asdict(comparison.difference) | {
+            "over_seeds": replace_nan({"low": low, "high": high})
+        }
 
     return {
-        "count": len(chosen),
+        "count": len(indices),
         "rates": {
             metric: asdict(
-                mean_interval(np.stack([run.scores[metric][chosen] for run in runs]).astype(int))
+                mean_interval(np.stack([run.scores[metric][indices] for run in runs]).astype(int))
             )
             for metric in METRIC_NAMES
         },
@@ -230,11 +232,11 @@ def _cell(
     }
 
 
-def _by_place(arm: Results) -> dict[tuple[int | None, int | None], Results]:
+def _cells_by_place(arm: Results) -> dict[tuple[int | None, int | None], Results]:
     return {(cell["num_agents"], cell["size"]): cell for cell in arm["cells"]}
 
 
-def _published(results: Results, agents: int) -> dict[str, dict[int | None, Results]]:
+def _published_by_model(results: Results, agents: int) -> dict[str, dict[int | None, Results]]:
     models: dict[str, dict[int | None, Results]] = {}
     for result in results["published"]:
         if result["num_agents"] == agents:

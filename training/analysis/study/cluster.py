@@ -13,7 +13,7 @@ from training.errors import UserError
 DEFAULTS = {"timeout_min": 24 * 60}
 """Default parameters of a job; submitit's default time limit is a few minutes."""
 
-_SECONDS_TO_CANCEL = 60.0
+_CANCEL_SECONDS = 60.0
 
 
 class Cluster:
@@ -32,14 +32,14 @@ class Cluster:
         except (RuntimeError, ValueError, NameError, TypeError, AssertionError) as error:
             raise UserError(f"--cluster: got {name} with {dict(parameters)}: {error}") from error
         nodes, tasks = (int(parameters.get(key) or 1) for key in ("nodes", "tasks_per_node"))
-        self._several_tasks = nodes * tasks > 1
+        self._has_several_tasks = nodes * tasks > 1
 
     def submit(self, name: str, command: Sequence[str], log: Path) -> "ClusterJob":
         """Submit a command line, and append its output to `log`.
 
         A job with several tasks runs the command in each task, as the processes of one run.
         """
-        together = ("--coordinator", "auto") if self._several_tasks else ()
+        together = ("--coordinator", "auto") if self._has_several_tasks else ()
         self._executor.update_parameters(name=f"jaxlake-{name}")
         task = RunCommand((*command, *together), str(log.absolute()))
         return ClusterJob(self._executor.submit(task), log)
@@ -90,7 +90,7 @@ class ClusterJob:
         if self._job.done():
             return self._status()
         cancelled = self._cancelled
-        gave_up = cancelled is not None and time.monotonic() - cancelled > _SECONDS_TO_CANCEL
+        gave_up = cancelled is not None and time.monotonic() - cancelled > _CANCEL_SECONDS
         return -15 if gave_up else None
 
     def terminate(self) -> None:

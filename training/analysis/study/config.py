@@ -17,7 +17,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 Seed = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 
 
-_MAY_DIFFER = ("engineer.", "environment.initial=", "environment.initial.")
+_ALLOWED_OVERRIDES = ("engineer.", "environment.initial=", "environment.initial.")
 
 
 class ComparedEngineer(Section):
@@ -49,7 +49,7 @@ class StudyConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _consistent(self) -> "StudyConfig":
+    def _check_references(self) -> "StudyConfig":
         names = [engineer.name for engineer in self.engineers]
         for field, values in (("engineers", names), ("seeds", list(self.seeds))):
             if len(set(values)) < len(values):
@@ -63,14 +63,14 @@ class StudyConfig(Section):
                 raise ValueError(f"{field}: got {name!r}, allowed are {allowed}")
         for number, engineer in enumerate(self.engineers):
             for override in engineer.set:
-                if not override.startswith(_MAY_DIFFER):
+                if not override.startswith(_ALLOWED_OVERRIDES):
                     raise ValueError(
                         f"engineers.{number}.set: got {override!r}, allowed are engineer.*=VALUE "
                         "and environment.initial=VALUE: the runs of a study differ in nothing else"
                     )
         return self
 
-    def against(self, name: str) -> str | None:
+    def get_baseline(self, name: str) -> str | None:
         """Return the engineer that engineer `name` is compared with; None for the baseline."""
         (engineer,) = (engineer for engineer in self.engineers if engineer.name == name)
         return None if name == self.baseline else engineer.against or self.baseline
@@ -96,7 +96,7 @@ class Study:
     warm_start: RunConfig  # the base with the study's overrides
 
     @property
-    def warms_up(self) -> bool:
+    def has_warm_start(self) -> bool:
         """Whether the runs begin with a shared warm start instead of an existing model."""
         return self.warm_start.warm_start is not None
 
@@ -117,14 +117,14 @@ class Study:
             *engineer.set,
             f"name={self.config.name}.{run.engineer}.{run.seed}",
             f"seed={run.seed}",
-            *(_from(pretrained) if self.warms_up else ()),
+            *(_from(pretrained) if self.has_warm_start else ()),
         )
 
     def config_of(self, run: StudyRun, pretrained: Path) -> RunConfig:
         """Return the configuration of one run."""
         return load(self.base, self.overrides(run, pretrained))
 
-    def first_round_of(self, run: StudyRun, pretrained: Path) -> StudyRun | None:
+    def find_first_round(self, run: StudyRun, pretrained: Path) -> StudyRun | None:
         """Return the first run that shares its first round with `run`, or None without sharing.
 
         Runs share the part up to the first design if they have the same seed and the same initial
@@ -163,15 +163,15 @@ def load_study(
     Raises:
         UserError: The study or the configuration of a run is invalid.
     """
-    tree, base = _with_base(path)
+    tree, base = _merge_base_studies(path)
     if seeds is not None:
         tree |= {"seeds": list(seeds)}
     try:
         config = StudyConfig.model_validate(tree)
         if engineers is not None:
-            config = _only(config, engineers)
+            config = _select_engineers(config, engineers)
     except ValidationError as error:
-        problems = format_validation_errors(error, _allowed)
+        problems = format_validation_errors(error, _allowed_keys)
         raise UserError("\n".join(f"{path}: {problem}" for problem in problems)) from error
 
     def loaded(field: str, overrides: tuple[str, ...]) -> RunConfig:
@@ -191,7 +191,7 @@ def load_study(
     return study
 
 
-def _with_base(path: Path) -> tuple[dict[Any, Any], Path]:
+def _merge_base_studies(path: Path) -> tuple[dict[Any, Any], Path]:
     """Return a study's keys, including those of base studies, and the path of the run's YAML."""
     tree, base, visited = read_yaml(path), path, {path.resolve()}
     require_kind(StudyConfig.__name__, path, tree)
@@ -209,7 +209,7 @@ def _with_base(path: Path) -> tuple[dict[Any, Any], Path]:
     return tree, base
 
 
-def _only(config: StudyConfig, names: Sequence[str]) -> StudyConfig:
+def _select_engineers(config: StudyConfig, names: Sequence[str]) -> StudyConfig:
     """Restrict a study to some engineers; the first is the baseline if the study's is excluded."""
     all_names = [engineer.name for engineer in config.engineers]
     if unknown := [name for name in names if name not in all_names]:
@@ -226,6 +226,6 @@ def _only(config: StudyConfig, names: Sequence[str]) -> StudyConfig:
     )
 
 
-def _allowed(location: Location) -> str:
+def _allowed_keys(location: Location) -> str:
     section = ComparedEngineer if location[0] == "engineers" else StudyConfig
     return ", ".join(section.model_fields)

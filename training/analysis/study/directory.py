@@ -38,7 +38,7 @@ class StudyDirectory:
         return RunDirectory(self.path / "runs" / run.engineer / str(run.seed))
 
     def first_round(self, run: StudyRun) -> RunDirectory:
-        """Return the directory of a shared first round (`Study.first_round_of`)."""
+        """Return the directory of a shared first round (`Study.find_first_round`)."""
         return RunDirectory(self.path / "first_rounds" / run.engineer / str(run.seed))
 
     def benchmark(self, run: StudyRun) -> Path:

@@ -24,8 +24,8 @@ METRICS = tuple(METRIC_NAMES)
 
 _VALID = METRICS.index("valid")
 
-_BY_CHANCE = 1e-6
-"""p-value below which two runs are considered to have different initial models."""
+_MIN_P_VALUE = 1e-6
+"""Minimum p-value at which two runs may have the same initial model."""
 
 KINDS = ("valid", *(kind.label for kind in Failure if kind is not Failure.NONE))
 """The kinds of answers: valid, or the first failure."""
@@ -51,7 +51,7 @@ class FinishedRun:
 def read_study(
     study: Study, directory: StudyDirectory
 ) -> tuple[list[FinishedRun], list[dict[str, Any]]]:
-    """Return the finished runs in the study's order, and the reasons why others have no result."""
+    """Return the finished runs in the study's order, and why the others have no result."""
     runs: list[FinishedRun] = []
     unfinished = []
     for run in study.runs:
@@ -69,7 +69,7 @@ def read_study(
             )
         # Rounding on different hardware may change single answers, but not the rate significantly.
         began, first = one.scores[_VALID, 0], runs[0].scores[_VALID, 0]
-        if compare(first.tolist(), began.tolist()).p_value < _BY_CHANCE:
+        if compare(first.tolist(), began.tolist()).p_value < _MIN_P_VALUE:
             raise UserError(
                 f"{directory.path}: {one.engineer}, seed {one.seed} began with another model than "
                 f"{runs[0].engineer}, seed {runs[0].seed}: before training {began.mean():.1%} of "
@@ -90,6 +90,7 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
         if tuple(episode.lines for episode in episodes) != boards:
             raise UserError(f"{stage.path}: was validated on other boards than {stages[0].path}")
     decisions = [stage.decision.read() for stage in stages[1:]]
+    spent = sum((decision.spent for decision in decisions), Spent())
     return FinishedRun(
         engineer=run.engineer,
         seed=run.seed,
@@ -100,7 +101,9 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
         kinds=np.array([[KINDS.index(one.failure or "valid") for one in row] for row in answers]),
         isr=compute_validation_rates(0, answers[-1]).total.isr or 0.0,
         configurations=tuple(stage.configuration.read().values() for stage in stages[1:]),
-        ledger=_ledger(directory, config, sum((decision.spent for decision in decisions), Spent())),
+        ledger=_compute_ledger(
+            directory, config, sum((decision.spent for decision in decisions), Spent())
+        ),
         designs=tuple(decision.kind for decision in decisions[:-1]),
         rolled_back=sum(
             stage.gate.exists() and stage.gate.read().restored is not None for stage in stages[1:-1]
@@ -109,7 +112,7 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
     )
 
 
-def _ledger(directory: RunDirectory, config: RunConfig, spent: Spent) -> dict[str, float]:
+def _compute_ledger(directory: RunDirectory, config: RunConfig, spent: Spent) -> dict[str, float]:
     metrics = directory.metrics.read()
     updates = {
         (record.stage, record.update): record.resampled_boards or 0

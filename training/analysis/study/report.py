@@ -191,7 +191,9 @@ def verdict(results: Results, metric: str) -> str:
 def interval_text(interval: Mapping[str, Any], *, signed: bool = True) -> str:
     """Format a value with its interval, in points or per cent."""
     form = "+.1f" if signed else ".1f"
-    value, low, high = (_number(100 * interval[key], form) for key in ("value", "low", "high"))
+    value, low, high = (
+        _format_number(100 * interval[key], form) for key in ("value", "low", "high")
+    )
     return f"{value} [{low}, {high}]"
 
 
@@ -200,9 +202,9 @@ def over_seeds_text(difference: Mapping[str, Any]) -> str:
     ends = [difference["over_seeds"][key] for key in ("low", "high")]
     if None in ends:
         return "-"
-    return f"[{', '.join(_number(100 * end, '+.1f') for end in ends)}]"
+    return f"[{', '.join(_format_number(100 * end, '+.1f') for end in ends)}]"
 
 
-def _number(value: float, form: str) -> str:
+def _format_number(value: float, form: str) -> str:
     words = format(value, form)
     return "0.0" if float(words) == 0 else words

@@ -35,7 +35,7 @@ def build_results(
     for engineer in config.engineers:
         if rows := [run for run in runs if run.engineer == engineer.name]:
             by_engineer[engineer.name] = rows
-    against = {name: config.against(name) for name in by_engineer}
+    against = {name: config.get_baseline(name) for name in by_engineer}
     first = np.stack([run.scores[:, 0] for run in runs])
     return {
         "study": {
@@ -55,7 +55,7 @@ def build_results(
         # The initial rates, as measured by each run.
         "start": _by_metric(lambda m: rate_spread(first[:, m])),
         "engineers": {
-            name: _engineer(rows, by_engineer.get(against[name] or "", []))
+            name: _summarize_engineer(rows, by_engineer.get(against[name] or "", []))
             for name, rows in by_engineer.items()
         },
     }
@@ -74,18 +74,18 @@ def _budget(config: RunConfig, boards: int) -> Results:
     }
 
 
-def _engineer(runs: Sequence[FinishedRun], baseline: Sequence[FinishedRun]) -> Results:
+def _summarize_engineer(runs: Sequence[FinishedRun], baseline: Sequence[FinishedRun]) -> Results:
     scores = np.stack([run.scores for run in runs])  # (S, M, T, B)
     return {
         "seeds": [run.seed for run in runs],
         "rates": _by_metric(lambda m: asdict(mean_interval(scores[:, m, -1].astype(int)))),
         "isr": spread([run.isr for run in runs]),
-        "difference": _difference(runs, baseline),
+        "difference": _compute_difference(runs, baseline),
         "learning_curve": _by_metric(
             lambda m: [rate_spread(stage) for stage in np.moveaxis(scores[:, m], 1, 0)]
         ),
-        "mixture": _mixture([run.configurations for run in runs]),
-        "kinds": [_kinds([run.kinds[stage] for run in runs]) for stage in (0, -1)],
+        "mixture": _summarize_mixtures([run.configurations for run in runs]),
+        "kinds": [_kind_shares([run.kinds[stage] for run in runs]) for stage in (0, -1)],
         "designs": {
             "trained_on": sum(len(run.designs) for run in runs),
             "by_kind": dict(Counter(kind for run in runs for kind in run.designs)),
@@ -100,7 +100,9 @@ def _engineer(runs: Sequence[FinishedRun], baseline: Sequence[FinishedRun]) -> R
     }
 
 
-def _difference(runs: Sequence[FinishedRun], baseline: Sequence[FinishedRun]) -> Results | None:
+def _compute_difference(
+    runs: Sequence[FinishedRun], baseline: Sequence[FinishedRun]
+) -> Results | None:
     """Return the differences from the baseline over common seeds, or None without any."""
     seeds = sorted({run.seed for run in runs} & {run.seed for run in baseline})
     if not seeds:
@@ -112,17 +114,17 @@ def _difference(runs: Sequence[FinishedRun], baseline: Sequence[FinishedRun]) ->
         low, high = one.over_seeds
         numbers = {"low": low, "high": high, "deviation": one.deviation}
         numbers["detectable"] = one.detectable
-        return {**asdict(one.difference), "over_seeds": finite(numbers)}
+        return {**asdict(one.difference), "over_seeds": replace_nan(numbers)}
 
     return {"seeds": seeds, **_by_metric(compared)}
 
 
-def finite(numbers: Mapping[str, float]) -> Results:
-    """Return the numbers with None instead of NaN and infinity."""
+def replace_nan(numbers: Mapping[str, float]) -> Results:
+    """Return the numbers with None instead of NaN."""
     return {key: None if math.isnan(value) else value for key, value in numbers.items()}
 
 
-def _mixture(configurations: Sequence[Sequence[KnobValues]]) -> list[Results]:
+def _summarize_mixtures(configurations: Sequence[Sequence[KnobValues]]) -> list[Results]:
     """Return the spread of each knob over the seeds, by stage, size and knob."""
     return [
         {
@@ -133,7 +135,7 @@ def _mixture(configurations: Sequence[Sequence[KnobValues]]) -> list[Results]:
     ]
 
 
-def _kinds(answers: Sequence[np.ndarray]) -> dict[str, float]:
+def _kind_shares(answers: Sequence[np.ndarray]) -> dict[str, float]:
     """Return the share of each kind of answer."""
     counts = np.bincount(np.concatenate(answers), minlength=len(KINDS))
     return {kind: count / counts.sum() for kind, count in zip(KINDS, counts.tolist(), strict=True)}

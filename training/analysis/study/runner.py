@@ -29,7 +29,7 @@ LOG_LINES = 12
 """Number of log lines printed for a failed run."""
 
 _SECONDS_TO_END = 20.0
-_MOMENT = 0.2
+_POLL_SECONDS = 0.2
 """Seconds between polls of the processes."""
 
 
@@ -56,8 +56,8 @@ def print_study_plan(study: Study, directory: StudyDirectory) -> None:
     config, warm_start, runs = study.config, study.warm_start, study.runs
     console.print(f"Plan of {config.name} in {directory.path}; nothing is started.\n")
     table = new_table("Runs, in their order", "run", "set", "state", left=3)
-    if study.warms_up:
-        state = "finished" if _is_warm(directory) else "to do"
+    if study.has_warm_start:
+        state = "finished" if _has_warm_start(directory) else "to do"
         table.add_row("warm start", " ".join(config.set), state)
     overrides = {engineer.name: " ".join(engineer.set) for engineer in config.engineers}
     for run in runs:
@@ -92,7 +92,7 @@ def run_study(
     start = _starter(jobs, cluster)
     directory.path.mkdir(parents=True, exist_ok=True)
     with lock_folder(directory.path), exit_on_sigterm():
-        if study.warms_up and not _is_warm(directory):
+        if study.has_warm_start and not _has_warm_start(directory):
             overrides = ("--set", *study.config.set) if study.config.set else ()
             arguments = ("--stop-after", "0", *overrides)
             files = directory.warm_start
@@ -100,8 +100,8 @@ def run_study(
             if _run_tasks([task], start, 1):
                 console.print("Every run starts from the warm start: none can be started.")
                 return False
-        _run_tasks(_first_rounds(study, directory), start, jobs)
-        return not _run_tasks(_runs(study, directory), start, jobs)
+        _run_tasks(_list_first_rounds(study, directory), start, jobs)
+        return not _run_tasks(_list_runs(study, directory), start, jobs)
 
 
 def run_tasks(
@@ -152,7 +152,7 @@ def _run_task(
     return Task(title, name, directory.log(files), command, result)
 
 
-def _is_warm(directory: StudyDirectory) -> bool:
+def _has_warm_start(directory: StudyDirectory) -> bool:
     """Return whether the policy that all runs start from exists."""
     return directory.warm_start.stage(0).episodes.exists() and directory.policy.is_dir()
 
@@ -161,10 +161,10 @@ def _has_first_round(directory: StudyDirectory, first: StudyRun) -> bool:
     return directory.first_round(first).stage(1).episodes.exists()
 
 
-def _first_rounds(study: Study, directory: StudyDirectory) -> list[Task]:
+def _list_first_rounds(study: Study, directory: StudyDirectory) -> list[Task]:
     """Return the shared first rounds that don't exist yet."""
     new = (run for run in study.runs if not directory.run(run).path.exists())
-    firsts = dict.fromkeys(study.first_round_of(run, directory.policy) for run in new)
+    firsts = dict.fromkeys(study.find_first_round(run, directory.policy) for run in new)
     return [
         _run_task(
             study,
@@ -180,7 +180,7 @@ def _first_rounds(study: Study, directory: StudyDirectory) -> list[Task]:
     ]
 
 
-def _runs(study: Study, directory: StudyDirectory) -> list[Task]:
+def _list_runs(study: Study, directory: StudyDirectory) -> list[Task]:
     """Return the runs that are not finished, after a copy of their first rounds."""
     tasks, total = [], len(study.runs)
     for number, run in enumerate(study.runs, 1):
@@ -188,7 +188,7 @@ def _runs(study: Study, directory: StudyDirectory) -> list[Task]:
         if files.finished():
             continue
         if not files.path.exists():
-            first = study.first_round_of(run, directory.policy)
+            first = study.find_first_round(run, directory.policy)
             if first is not None and _has_first_round(directory, first):
                 config = study.config_of(run, directory.policy)
                 fork_first_round(directory.first_round(first), files.path, config)
@@ -212,22 +212,24 @@ def _run_tasks(tasks: Sequence[Task], start: Start, slots: int) -> int:
                     if waiting and slot not in running:
                         task = waiting.pop(0)
                         running[slot] = task, start(task, slot), time.monotonic()
-                update(", ".join(f"{task.title}{_state(job)}" for task, job, _ in running.values()))
-                time.sleep(_MOMENT)
+                update(
+                    ", ".join(f"{task.title}{_job_state(job)}" for task, job, _ in running.values())
+                )
+                time.sleep(_POLL_SECONDS)
                 for slot, (task, job, began) in list(running.items()):
                     if (status := job.poll()) is not None:
                         del running[slot]
-                        failed += not _report(task, status, time.monotonic() - began)
+                        failed += not _report_outcome(task, status, time.monotonic() - began)
     finally:
-        _end([job for _, job, _ in running.values()])
+        _end_jobs([job for _, job, _ in running.values()])
     return failed
 
 
-def _state(job: Job) -> str:
+def _job_state(job: Job) -> str:
     return f" ({job})" if isinstance(job, ClusterJob) else ""
 
 
-def _report(task: Task, status: int, seconds: float) -> bool:
+def _report_outcome(task: Task, status: int, seconds: float) -> bool:
     """Print the outcome of a task, and return whether it succeeded."""
     if status == 0 and (result := task.result()) is not None:
         _print(f"{task.title}: {format_duration(seconds)}, {result}")
@@ -267,14 +269,14 @@ def _usable_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def _end(jobs: Sequence[Job]) -> None:
+def _end_jobs(jobs: Sequence[Job]) -> None:
     """Terminate all jobs, and kill those that don't end, or all after a second interrupt."""
     try:
         for job in jobs:
             job.terminate()
         deadline = time.monotonic() + _SECONDS_TO_END
         while time.monotonic() < deadline and any(job.poll() is None for job in jobs):
-            time.sleep(_MOMENT)
+            time.sleep(_POLL_SECONDS)
     finally:
         for job in jobs:
             if job.poll() is None:
