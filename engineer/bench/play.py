@@ -244,8 +244,8 @@ def _training_evidence(
 ) -> TrainingEvidence:
     groups = domain.space.groups
     answers = {
-        group: rollout_evidence(domain, count, *row)
-        for group, *row in zip(groups, valid, failed, rates, strict=True)
+        group: rollout_evidence(domain, count, n, failures, rate)
+        for group, n, failures, rate in zip(groups, valid, failed, rates, strict=True)
     }
     return TrainingEvidence(
         updates=UPDATES,

@@ -90,7 +90,6 @@ def read_run(directory: RunDirectory, run: StudyRun, expected: RunConfig) -> Fin
         if tuple(episode.lines for episode in episodes) != boards:
             raise UserError(f"{stage.path}: was validated on other boards than {stages[0].path}")
     decisions = [stage.decision.read() for stage in stages[1:]]
-    spent = sum((decision.spent for decision in decisions), Spent())
     return FinishedRun(
         engineer=run.engineer,
         seed=run.seed,
