@@ -60,7 +60,7 @@ def read_pieces(paths: Sequence[Path]) -> Runs:
             if (apart := np.mean(valid[0] != start)) > START_MAY_DIFFER:
                 raise ValueError(
                     f"{path}: {name}, seed {seed}: began with another model than the first run of "
-                    f"{paths[0]}: before training {apart:.1%} of its answers differ, allowed are "
+                    f"{paths[0]}: before training {apart:.1%} of its answers differ, more than "
                     f"{START_MAY_DIFFER:.0%}"
                 )
             if seed in runs.setdefault(name, {}):
@@ -72,7 +72,7 @@ def read_pieces(paths: Sequence[Path]) -> Runs:
 def final(runs: Runs, engineer: str) -> dict[int, np.ndarray]:
     """Return an engineer's answers after the last stage, by seed."""
     if engineer not in runs:
-        raise ValueError(f"engineer: got {engineer}, allowed are {', '.join(sorted(runs))}")
+        raise ValueError(f"engineer is {engineer}; it must be one of {', '.join(sorted(runs))}")
     return {seed: valid[-1] for seed, valid in runs[engineer].items()}
 
 

@@ -31,7 +31,7 @@ def format_validation_errors(
         location, kind = problem["loc"], problem["type"]
         if kind == "extra_forbidden":
             names = allowed(location) if allowed else ""
-            what = f"unknown key; allowed are {names}" if allowed else "unknown key"
+            what = f"unknown key; the keys are {names}" if allowed else "unknown key"
             what += did_you_mean(location[-1], names.split(", "))
         elif kind == "missing":
             what = "required, but missing"

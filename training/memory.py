@@ -33,6 +33,6 @@ def require_memory(name: str, shape: DecoderConfig) -> None:
     available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if required > available:
         raise UserError(
-            f"{name}: got a model of {required // 4:,} weights, allowed is what this machine's "
+            f"{name} is a model of {required // 4:,} weights; it must fit into this machine's "
             f"memory holds: they take {required / _GIB:,.1f} GiB, {available / _GIB:,.1f} are there"
         )

@@ -170,7 +170,7 @@ def _array_to_json(value: Any) -> dict[str, Any]:
     """Encode an array of numbers as JSON; raise a `TypeError` for other objects."""
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
-        raise TypeError(f"got {type(value).__name__}, allowed are plain values")
+        raise TypeError(f"values must be plain, got {type(value).__name__}")
     data = base64.b85encode(array.tobytes()).decode()
     return {_ARRAY: data, "dtype": array.dtype.name, "shape": list(array.shape)}
 

@@ -30,7 +30,7 @@ class Score:
     def __post_init__(self) -> None:
         if self.valid == (self.failure is not None):
             raise ValueError(
-                f"failure: got {self.failure!r} with valid {self.valid}, allowed is None for a "
+                f"failure is {self.failure!r} with valid {self.valid}; it must be None for a "
                 "valid answer and the key of a failure for any other"
             )
         if (self.best or self.valid) and not (self.valid and self.parsed):

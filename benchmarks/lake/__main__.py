@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for part in args.only or ():
         if not any(part in case.name for case in every):
             names = ", ".join(case.name for case in every)
-            parser.error(f"--only: got {part!r}, allowed are parts of {names}")
+            parser.error(f"--only must be part of {names}, got {part!r}")
     cores = len(os.sched_getaffinity(0))
     result: dict[str, Any] = {
         "quick": args.quick,

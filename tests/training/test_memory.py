@@ -19,7 +19,7 @@ def test_model_beyond_memory_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["run", str(TINY), "--run-dir", str(run_dir), "--set", setting]) == 2
     told = capsys.readouterr().err
     assert told.startswith("jaxlake: error: model.scratch: got a model of ")
-    assert "allowed is what this machine's memory holds" in told
+    assert "it must fit into this machine's" in told
     assert told.count("\n") == 1
     assert not run_dir.exists()
 

@@ -45,6 +45,6 @@ def check_samples(samples: int, temperature: float) -> None:
     """Raise a `UserError` for several samples with greedy decoding."""
     if samples > 1 and temperature == 0.0:
         raise UserError(
-            f"--samples: got {samples}, allowed is 1 with validation.temperature = 0, which gives "
+            f"--samples is {samples}; it must be 1 with validation.temperature = 0, which gives "
             "equal answers"
         )

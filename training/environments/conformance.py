@@ -168,7 +168,7 @@ def _check_evidence(environment: TrainingEnvironment, instances: Instances) -> N
             _require(
                 bool(levels) and levels <= set(slices.levels),
                 "slices",
-                f"{slices.factor} has in group {group} the levels {names or 'none'}, allowed are "
+                f"{slices.factor} has in group {group} the levels {names or 'none'}; they must be "
                 f"{allowed}",
             )
 

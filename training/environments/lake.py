@@ -171,8 +171,8 @@ def _call_reward_function(
         paid = function(text, board, score)
         if not (isinstance(paid, Real) and abs(float(paid)) <= _LARGEST_REWARD):
             raise UserError(
-                f"reward.function: {name} returned {shorten(paid)} for the answer {text!r:.100}, "
-                "allowed are finite numbers"
+                f"reward.function: {name} returned {shorten(paid)} for the answer {text!r:.100}; "
+                "it must be a finite number"
             )
         rewards.append(paid)
     return np.array(rewards, np.float32)

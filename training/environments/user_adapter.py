@@ -108,11 +108,11 @@ class UserEnvironmentAdapter:
             if name not in keys:
                 allowed = ", ".join(keys) or "none"
                 raise UserError(
-                    f"{self.kind}: statistics: got {shorten(name)}, allowed are the domain's: "
+                    f"{self.kind}: statistics: {shorten(name)} is not one of the domain's: "
                     f"{allowed}{did_you_mean(name, keys)}"
                 )
             if not (isinstance(value, numbers.Real) and math.isfinite(value)):
-                problem = f"got {shorten(value)}, allowed are finite numbers"
+                problem = f"got {shorten(value)}; it must be a finite number"
                 raise UserError(f"{self.kind}: statistics: {name}: {problem}")
         return {name: six_digits(value) for name, value in statistics.items()}
 
@@ -174,7 +174,9 @@ class UserEnvironmentAdapter:
         if unknown := sorted({self.user.group(instance) for instance in batch} - groups):
             allowed = ", ".join(self.user.space.groups)
             allowed += did_you_mean(unknown[0], groups)
-            raise UserError(f"{self.kind}: group: got {', '.join(unknown)}, allowed are {allowed}")
+            raise UserError(
+                f"{self.kind}: group is {', '.join(unknown)}; it must be one of {allowed}"
+            )
         excluded_texts = {json.dumps(self._as_json(one), sort_keys=True) for one in excluded}
         for instance in batch if excluded_texts else ():
             if (text := json.dumps(self._as_json(instance), sort_keys=True)) in excluded_texts:
@@ -193,7 +195,8 @@ class UserEnvironmentAdapter:
             )
         if score.failure is not None and score.failure not in self._failures:
             raise UserError(
-                f"{self.kind}: score: failure: got {score.failure!r}, allowed are the domain's: "
+                f"{self.kind}: score: failure is {score.failure!r}; it must be one of the "
+                "domain's: "
                 f"{', '.join(self._failures)}{did_you_mean(score.failure, self._failures)}"
             )
         return score

@@ -176,6 +176,6 @@ def require_finite(step: str, metrics: Mapping[str, Any], *, help: str) -> None:
     wrong = [f"{name} {value:g}" for name, value in metrics.items() if not np.isfinite(value)]
     if wrong:
         raise UserError(
-            f"{step} can't be used: {', '.join(wrong)}, allowed are finite numbers. The last "
+            f"{step} can't be used: {', '.join(wrong)}; metrics must be finite. The last "
             f"checkpoint is unaffected; {help} may help, in a new run"
         )

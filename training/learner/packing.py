@@ -93,9 +93,9 @@ def pack_groups(
     """
     lengths = np.array([len(tokens) for tokens in completions]).reshape(learned.shape)
     if not all(prompts):
-        raise ValueError("a prompt has 0 tokens; allowed is at least 1")
+        raise ValueError("a prompt has 0 tokens; it must have at least 1")
     if (longest := lengths[learned].max(initial=0)) > width:
-        raise ValueError(f"a completion has {longest} tokens; allowed are at most {width}")
+        raise ValueError(f"a completion has {longest} tokens; it must have at most {width}")
     rows = {  # of groups with completions to learn from
         group: [group * len(lengths[group]) + np.array(row) for row in of_group]
         for group in range(len(prompts))

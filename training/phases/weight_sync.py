@@ -38,5 +38,6 @@ def check_rollout(settings: Sampling, gap: float, *, lag: int = 0) -> None:
     if lag == 0 and gap > settings.gap_tolerance:
         raise SyncError(
             f"the engine and the trainer disagree by {gap:.3g} nats on the log-probability of a "
-            f"sampled token (mean), allowed is sampling.gap_tolerance = {settings.gap_tolerance:g}"
+            "sampled token (mean); the limit is sampling.gap_tolerance = "
+            f"{settings.gap_tolerance:g}"
         )

@@ -81,7 +81,7 @@ class Llama3Rope:
             _require_fit(one.name, float, getattr(self, one.name))
         if not self.high_freq_factor > self.low_freq_factor:
             raise ValueError(
-                f"high_freq_factor is {self.high_freq_factor}; allowed is more than "
+                f"high_freq_factor is {self.high_freq_factor}; it must be more than "
                 f"low_freq_factor, which is {self.low_freq_factor}"
             )
 
@@ -119,7 +119,9 @@ class DecoderConfig:
 
     def __post_init__(self) -> None:
         if self.model_type not in ARCHITECTURES:
-            raise ValueError(f"model_type is {self.model_type!r:.300}; allowed is {_families()}")
+            raise ValueError(
+                f"model_type is {self.model_type!r:.300}; it must be one of {_families()}"
+            )
         if isinstance(self.rope_scaling, Mapping):  # as `dataclasses.asdict` gives it
             object.__setattr__(self, "rope_scaling", Llama3Rope(**self.rope_scaling))
         for one in dataclasses.fields(self):
@@ -128,13 +130,13 @@ class DecoderConfig:
             raise ValueError(f"head_dim is {self.head_dim}; rotary embedding needs an even number")
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(
-                f"num_attention_heads is {self.num_attention_heads}; allowed is a multiple of "
+                f"num_attention_heads is {self.num_attention_heads}; it must be a multiple of "
                 f"num_key_value_heads, which is {self.num_key_value_heads}"
             )
         quotient = self.hidden_size / self.num_attention_heads
         if not self.architecture.free_head_dim and self.head_dim != quotient:
             raise ValueError(
-                f"head_dim is {self.head_dim}; allowed in a {self.model_type} model is hidden_size "
+                f"head_dim is {self.head_dim}; in a {self.model_type} model it must be hidden_size "
                 f"/ num_attention_heads, which is {quotient:g}"
             )
 
@@ -156,7 +158,7 @@ class DecoderConfig:
         """
         family: Any = fields.get("model_type")
         if not isinstance(family, str) or family not in ARCHITECTURES:
-            raise ValueError(f"model_type is {family!r:.100}; allowed is {_families()}")
+            raise ValueError(f"model_type is {family!r:.100}; it must be one of {_families()}")
         architecture = ARCHITECTURES[family]
         fields = {**fields, "rope_parameters": _rope_parameters(fields)}
         _require_supported(architecture, fields)
@@ -218,7 +220,7 @@ def _require_fit(name: str, kind: Any, value: Any) -> None:
     else:
         return
     if not fits:
-        raise ValueError(f"{name} is {value!r:.300}; allowed is {allowed}")
+        raise ValueError(f"{name} is {value!r:.300}; it must be {allowed}")
 
 
 def _require_supported(architecture: Architecture, fields: Mapping[str, Any]) -> None:
@@ -249,7 +251,7 @@ def _rope_parameters(fields: Mapping[str, Any]) -> Any:
     if isinstance(rope, Mapping) and any(isinstance(value, Mapping) for value in rope.values()):
         if "full_attention" not in rope:
             raise ValueError(
-                f"rope_parameters is {rope!r:.300}; allowed per layer type is only 'full_attention'"
+                f"rope_parameters is {rope!r:.300}; the only layer type must be 'full_attention'"
             )
         return rope["full_attention"]
     return rope
@@ -266,7 +268,7 @@ def _head_dim(architecture: Architecture, values: Mapping[str, Any]) -> Any:
     hidden, heads = values["hidden_size"], values["num_attention_heads"]
     if not isinstance(hidden, int) or not isinstance(heads, int) or heads < 1 or hidden % heads:
         raise ValueError(
-            f"hidden_size is {hidden!r:.300}; allowed without head_dim is a multiple of "
+            f"hidden_size is {hidden!r:.300}; without head_dim it must be a multiple of "
             f"num_attention_heads, which is {heads!r:.300}"
         )
     return hidden // heads

@@ -54,7 +54,7 @@ def blockwise_attention(
     batch, length, heads, width = query.shape
     keys, key_heads = key.shape[1:3]
     if keys != prefix + length:
-        raise ValueError(f"key has {keys} tokens; allowed is prefix {prefix} + {length} queries")
+        raise ValueError(f"key has {keys} tokens; it must have prefix {prefix} + {length} queries")
     rows, columns = (_blocked(count, block) for count in (length, keys))
     query = query.reshape(batch, length, key_heads, heads // key_heads, width)
     query = _pad(jnp.moveaxis(query, 1, 3), 3, rows)  # (B, K, G, L, hd)

@@ -102,7 +102,8 @@ def _require_own_weights(folder: Path) -> None:
     for name in files.values() if isinstance(files, dict) else ():
         if not isinstance(name, str) or Path(name).name != name:
             raise ModelFolderError(
-                f"{folder / _INDEX}: weight_map: got {shorten(name)}, allowed are names of files "
+                f"{folder / _INDEX}: weight_map has {shorten(name)}; its values must be names "
+                "of files "
                 "in the folder"
             )
 
@@ -118,8 +119,7 @@ def _require_small_ids(file: Path) -> None:
     for one in ids:
         if type(one) is not int or not 0 <= one < MAX_TOKENS:
             raise ModelFolderError(
-                f"{file}: got {shorten(one)} as the id of a token, allowed are 0 to "
-                f"{MAX_TOKENS - 1}"
+                f"{file} is {shorten(one)} as the id of a token; it must be 0 to {MAX_TOKENS - 1}"
             )
 
 

@@ -108,7 +108,7 @@ def load(
                     raise ModelFolderError(f"{folder}: tensor {tensor.name}: {error}") from error
                 target[...] = value.T if tensor.transposed else value
                 if not np.isfinite(target).all():
-                    problem = "holds NaN or infinity; allowed are finite numbers"
+                    problem = "contains NaN or infinity; all numbers must be finite"
                     raise ModelFolderError(f"{folder}: tensor {tensor.name} {problem}")
             return leaf.replace(put_on_devices(buffer, shardings.get(name)))
 
@@ -162,7 +162,7 @@ def save(
     folder = Path(folder)
     if folder.is_file():
         raise ModelFolderError(
-            f"model folder {folder} is a file; allowed is a folder or a new name"
+            f"model folder {folder} is a file; it must be a folder or a new name"
         )
     with replaced(folder) as partial:
         _write_weights(model, partial, untied=untied, max_shard_bytes=max_shard_bytes)
@@ -285,7 +285,7 @@ def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
     elif index.exists():
         weight_map = read_json(index).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
-            allowed = "allowed is an object of tensor names and files"
+            allowed = "it must be an object of tensor names and files"
             raise ModelFolderError(f"{index}: weight_map is {weight_map!r:.300}; {allowed}")
         files = sorted({str(file) for file in weight_map.values()})
     else:
@@ -332,7 +332,7 @@ def _check_tensors(folder: Path, config: DecoderConfig, handles: Mapping[str, An
         if found != shape:
             problem = f"has shape {found}; its {CONFIG_FILE} asks for {shape}"
         elif dtype not in _DTYPES:
-            problem = f"has dtype {dtype}; allowed is {', '.join(_DTYPES)}"
+            problem = f"has dtype {dtype}; it must be one of {', '.join(_DTYPES)}"
         if problem:
             raise ModelFolderError(f"{folder}: tensor {name} {problem}")
     if config.tie_word_embeddings and _HEAD in handles:
@@ -408,7 +408,7 @@ def read_json(file: Path) -> dict[str, Any]:
         raise ModelFolderError(f"{file} is not JSON: {error}") from error
     if not isinstance(content, dict):
         kind = type(content).__name__
-        raise ModelFolderError(f"{file} holds a JSON {kind}; allowed is an object")
+        raise ModelFolderError(f"{file} holds a JSON {kind}; it must be an object")
     return content
 
 

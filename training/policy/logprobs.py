@@ -77,7 +77,7 @@ def target_logprobs(
         ValueError: `temperature` or `chunk` is out of range.
     """
     if isinstance(temperature, int | float) and not temperature > 0:
-        raise ValueError(f"temperature is {temperature!r}; allowed is a number above 0")
+        raise ValueError(f"temperature is {temperature!r}; it must be a number above 0")
     if chunk is None:
         batch, vocabulary = len(targets), model.config.vocab_size
         if model.mesh is not None:  # sizes per device
@@ -86,6 +86,6 @@ def target_logprobs(
         room = LOGITS_BYTES_BESIDE_KERNELS if model.attention == TRITON else LOGITS_BYTES
         chunk = max(1, room // (4 * batch * vocabulary))
     elif chunk < 1:
-        raise ValueError(f"chunk is {chunk}; allowed is an integer of at least 1")
+        raise ValueError(f"chunk is {chunk}; it must be an integer of at least 1")
     chunk = min(chunk, targets.shape[1])
     return target_scores(hidden, model.head(), targets, temperature, chunk=chunk, mesh=model.mesh)

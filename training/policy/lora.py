@@ -168,7 +168,7 @@ def load_adapters(folder: Path, like: nnx.State) -> tuple[nnx.State, str]:
         for name in names:
             actual = None if name not in tensors else tensors[name].shape
             if actual != shape:
-                raise UserError(f"{file}: {name} has shape {actual}; allowed is {shape}")
+                raise UserError(f"{file}: {name} has shape {actual}; it must be {shape}")
         value = np.stack([tensors[name].T for name in names]).astype(np.float32)
         if not np.isfinite(value).all():
             raise UserError(f"{file}: {names[0]} or its other layers aren't finite numbers")

@@ -50,7 +50,7 @@ def open_tokenizer(folder: Path, prompt: Prompt) -> tuple[Any, tuple[int, ...]]:
     beyond = [number for number in stop_ids if not 0 <= number < vocab_size]
     if beyond:
         raise UserError(
-            f"{folder}: eos_token_id is {beyond[0]}; allowed are 0 to {vocab_size - 1}, the "
+            f"{folder}: eos_token_id is {beyond[0]}; it must be 0 to {vocab_size - 1}, the "
             f"vocab_size of {CONFIG_FILE}"
         )
     _check_prompt(folder, tokenizer, prompt, stop_ids)
@@ -85,7 +85,7 @@ def end_tokens(folder: Path, tokenizer: Any) -> tuple[int, ...]:
     named = read_json(file).get("eos_token_id") if file.exists() else None
     numbers = named if isinstance(named, list) else [] if named is None else [named]
     if not all(type(number) is int for number in numbers):
-        raise UserError(f"{file}: eos_token_id is {named!r:.300}; allowed is a token id or a list")
+        raise UserError(f"{file}: eos_token_id is {named!r:.300}; it must be a token id or a list")
     own = tokenizer.eos_token_id
     return tuple(sorted({*numbers, *([] if own is None else [own])}))
 
@@ -97,14 +97,14 @@ def _check_vocabulary(folder: Path, tokenizer: Any, vocab_size: int) -> None:
         names = ", ".join(f"{text!r} ({number})" for number, text in beyond[:_LISTED])
         more = f" and {len(beyond) - _LISTED} more" if len(beyond) > _LISTED else ""
         raise UserError(
-            f"{folder}: its tokenizer has the token {names}{more}; allowed are ids of 0 to "
+            f"{folder}: its tokenizer has the token {names}{more}; ids must be 0 to "
             f"{vocab_size - 1}, the vocab_size of {CONFIG_FILE}: add rows to the embeddings, or "
             "name a token that the model knows"
         )
     if _is_new(folder, tokenizer.eos_token):
         raise UserError(
             f"{folder}: eos_token is {tokenizer.eos_token!r:.300}, which its tokenizer.json lacks; "
-            "allowed is a token of the vocabulary, which the model has learned"
+            "it must be a token of the vocabulary, which the model has learned"
         )
 
 

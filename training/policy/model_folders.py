@@ -48,10 +48,10 @@ def local_folder(name_or_folder: str | Path) -> Path | None:
     if folder.is_dir():
         return folder
     if folder.exists():
-        raise ModelFolderError(f"model {str(folder)!r} is a file; allowed is a folder")
+        raise ModelFolderError(f"model {str(folder)!r} is a file; it must be a folder")
     if not isinstance(name_or_folder, str) or not _HUB_NAME.fullmatch(name_or_folder):
         raise ModelFolderError(
-            f"model {str(name_or_folder)!r}: no such folder; allowed is a folder with a "
+            f"model {str(name_or_folder)!r}: no such folder; it must be a folder with a "
             f"{CONFIG_FILE} and safetensors, the hub's name of a model, owner/name, or "
             f"{', '.join(SHIPPED)}, which comes with this library"
             + did_you_mean(name_or_folder, SHIPPED)
@@ -64,7 +64,7 @@ def require_model(name_or_folder: str | Path) -> None:
     folder = local_folder(name_or_folder)
     if folder is not None and not (folder / CONFIG_FILE).exists():
         raise ModelFolderError(
-            f"model {str(folder)!r}: has no {CONFIG_FILE}; allowed is a Hugging Face model folder"
+            f"model {str(folder)!r}: has no {CONFIG_FILE}; it must be a Hugging Face model folder"
         )
 
 

@@ -114,7 +114,7 @@ def require_shareable_weights(
             axis = SHARDING_RULES.get(name)
             if axis is not None and size % sizes[axis]:
                 raise MeshError(
-                    f"model.mesh.{axis}: got {sizes[axis]}, allowed are divisors of {size}, the "
+                    f"model.mesh.{axis} is {sizes[axis]}; it must be a divisor of {size}, the "
                     f"entries of {path} along its axis {name}, which devices share equally"
                 )
 

@@ -196,7 +196,7 @@ def open_policy(
         )
     if not is_single_process() and devices < jax.device_count():
         raise UserError(
-            f"model.mesh: got {settings.mesh.fsdp} x {settings.mesh.tensor} devices, allowed are "
+            f"model.mesh is {settings.mesh.fsdp} x {settings.mesh.tensor} devices; it must use "
             f"the {jax.device_count()} that the {jax.process_count()} processes have together"
         )
     mesh = make_mesh(settings.mesh.fsdp, settings.mesh.tensor) if devices > 1 else None

@@ -93,7 +93,7 @@ def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, str]], **options: 
         reason = " ".join(str(error).split())
         raise UserError(
             f"the chat template can't write a prompt ({type(error).__name__}: {reason:.200}); "
-            "allowed is one Jinja template, named default if there are several, that takes a "
+            "it must be one Jinja template, named default if there are several, that takes a "
             "message by the user"
         ) from error
 

@@ -132,7 +132,7 @@ def require_literal_path(path: Path) -> None:
     if special:
         raise UserError(
             f"{path.absolute()}: the path contains {special[0]!r}, which Orbax interprets as a "
-            f"pattern; allowed are paths without {' '.join(_GLOB_CHARACTERS)}"
+            f"pattern; paths must not contain {' '.join(_GLOB_CHARACTERS)}"
         )
 
 

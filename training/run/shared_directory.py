@@ -72,12 +72,12 @@ def require_shareable(config: RunConfig) -> None:
     """Raise a `UserError` if several processes can't share a run of this configuration."""
     if config.grpo.prefetch:
         raise UserError(
-            "grpo.prefetch: got 1, allowed is 0 where several processes run together: "
+            "grpo.prefetch is 1; it must be 0 where several processes run together: "
             "--set grpo.prefetch=0"
         )
     if address := config.sampling.server.address:
         raise UserError(
-            f"sampling.server.address: got {address}, allowed is null where several "
+            f"sampling.server.address is {address}; it must be null where several "
             "processes run together: each would give the same server its weights"
         )
 

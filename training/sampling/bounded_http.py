@@ -36,6 +36,6 @@ class BoundedAsyncTransport(httpx2.AsyncHTTPTransport):
         response = await super().handle_async_request(request)
         if response.headers.get("content-encoding", "identity") != "identity":
             # A few compressed bytes can expand to any size.
-            raise httpx2.ReadError("the response is compressed, allowed is a plain body")
+            raise httpx2.ReadError("the response is compressed; it must be a plain body")
         response.stream = _Bounded(response.stream)
         return response

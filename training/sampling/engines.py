@@ -58,6 +58,6 @@ def _require_own_accelerators(settings: Sampling, params: Any) -> None:
     if not set(taken) <= set(gpus):
         raise UserError(
             f"sampling.devices: got null, so vLLM would use GPUs {[*taken]}, but process "
-            f"{jax.process_index()} trains on {gpus}; allowed are separate GPUs for each process "
+            f"{jax.process_index()} trains on {gpus}; use separate GPUs for each process "
             "of a host (CUDA_VISIBLE_DEVICES), or numbers of GPUs that no process trains on"
         )

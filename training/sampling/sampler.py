@@ -158,7 +158,8 @@ def check_agreement(
     if not (p99 <= tolerance and largest <= _FAR_OUT * tolerance):
         raise SyncError(
             f"the engine and the trainer disagree by {p99:.3g} nats on the log-probability of a "
-            f"token (99th percentile; largest {largest:.3g}), allowed is sampling.gap_tolerance = "
+            f"token (99th percentile; largest {largest:.3g}); the limit is "
+            "sampling.gap_tolerance = "
             f"{tolerance:g}, and {_FAR_OUT} times that for the largest: with these weights, the "
             "engine and the trainer compute different results"
         )

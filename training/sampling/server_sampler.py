@@ -166,7 +166,7 @@ def read_completions(answer: Any, prompt: Tokens, n: int) -> list[Completion]:
     except (LookupError, TypeError, ValueError) as error:
         raise UserError(
             f"/v1/completions: not whole answers with token ids and log-probabilities ({error}); "
-            "allowed is vLLM 0.32 or later"
+            "vLLM must be 0.32 or later"
         ) from None
     return completions
 
@@ -200,6 +200,6 @@ def read_score(answer: Any, sequence: Tokens) -> np.ndarray:
         return np.array([0.0, *values], np.float32)
     except (LookupError, TypeError, ValueError) as error:
         raise UserError(
-            f"/v1/completions: the answer lacks prompt_logprobs ({error}); allowed is vLLM 0.32 or "
+            f"/v1/completions: the answer lacks prompt_logprobs ({error}); it must be vLLM 0.32 or "
             "later"
         ) from None

@@ -56,7 +56,7 @@ class VllmServer:
             room = int(self.call("GET", "/v1/models")["data"][0]["max_model_len"])
         except (UserError, LookupError, TypeError, ValueError) as error:
             raise UserError(
-                f"{self.address}: doesn't report its settings ({error}); allowed is vLLM 0.32 or "
+                f"{self.address}: doesn't report its settings ({error}); it must be vLLM 0.32 or "
                 "later, started with VLLM_SERVER_DEV_MODE=1"
             ) from None
         dtype, mode = str(model.get("dtype")).removeprefix("torch."), model.get("logprobs_mode")

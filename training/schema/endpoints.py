@@ -56,13 +56,13 @@ def check_request(fields: dict[str, Any]) -> dict[str, Any]:
     """Return extra request fields; raise a `ValueError` for reserved ones and invalid JSON."""
     if decided := sorted(RESERVED_FIELDS & set(fields)):
         raise ValueError(
-            f"got {decided[0]}, which other keys decide; allowed are fields besides "
+            f"got {decided[0]}, which other keys set; fields must be other than "
             f"{', '.join(sorted(RESERVED_FIELDS))}"
         )
     try:
         json.dumps(fields, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"got {shorten(fields)}, allowed are values of JSON") from error
+        raise ValueError(f"got {shorten(fields)}; it must be a JSON value") from error
     return fields
 
 

@@ -37,7 +37,7 @@ def check_engineer_kind(kind: str) -> str:
     elif asked not in (*MODELS, *SCRIPTED):
         control, colon, _ = kind.rpartition(":")
         names = [f"{control}{colon}{name}" for name in (*MODELS, *SCRIPTED)]
-        raise ValueError(f"got {kind!r}, allowed are {_ALLOWED}{did_you_mean(kind, names)}")
+        raise ValueError(f"got {kind!r}; it must be one of {_ALLOWED}{did_you_mean(kind, names)}")
     return kind
 
 
@@ -198,25 +198,25 @@ class EngineerChoice(Section):
         if self.style == "compact" and (unknown := [b for b in self.blocks if b not in SYMBOLS]):
             raise ValueError(
                 f"blocks: got {', '.join(unknown)}, which style compact has no symbols for;"
-                f" allowed are {', '.join(SYMBOLS)}"
+                f" blocks must be among {', '.join(SYMBOLS)}"
             )
         if self.style == "compact" and self.reasoning_tokens:
             raise ValueError(
-                f"reasoning_tokens: got {self.reasoning_tokens} with style compact, allowed is 0:"
+                f"reasoning_tokens is {self.reasoning_tokens} with style compact; it must be 0:"
                 " a model that reads symbols writes edits alone"
             )
         if self.learning and self.kind != "checkpoint":
             raise ValueError(
-                f"learning: got updates with kind {self.kind}, allowed is null, or kind checkpoint"
+                f"learning is set with kind {self.kind}; it must be null unless kind is checkpoint"
             )
         if self.picking and self.kind != "fixed":
             raise ValueError(
-                f"picking: got method {self.picking.method} with kind {self.kind}, allowed is null,"
-                " or kind fixed: picked boards follow no configuration"
+                f"picking is set with kind {self.kind}; it must be null unless kind is"
+                " fixed: picked boards follow no configuration"
             )
         if self.reading == 1 or (self.reading and self.style != "compact"):
             raise ValueError(
-                f"reading: got {self.reading} with style {self.style}, allowed are 0, and from 2 on"
+                f"reading is {self.reading} with style {self.style}; it must be 0, or at least 2"
                 " with style compact"
             )
         return self

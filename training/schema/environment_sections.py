@@ -20,7 +20,7 @@ def environment_class(kind: object) -> type[UserEnvironment[Any]]:
     """Import the class `package.module:NAME`; raise a `ValueError` for others."""
     if not is_code_name(kind):
         meant = did_you_mean(kind, [LAKE])
-        raise ValueError(f"kind: got {shorten(kind)}, allowed are {ALLOWED}{meant}")
+        raise ValueError(f"kind is {shorten(kind)}; it must be one of {ALLOWED}{meant}")
     try:
         candidate = import_code(kind, ALLOWED)
     except ValueError as error:
@@ -114,9 +114,9 @@ def read_configuration(where: str, tree: Any, space: KnobSpace) -> KnobConfigura
     valid = isinstance(tree, Mapping) and set(tree) <= {"groups", "share"}
     groups = tree.get("groups") if valid else None
     if not isinstance(groups, Mapping):
-        raise ValueError(f"{where}: got {shorten(tree)}, allowed is a mapping with groups")
+        raise ValueError(f"{where} is {shorten(tree)}; it must be a mapping with groups")
     if (share := tree.get("share", space.share)) != space.share:
-        raise ValueError(f"{where}.share: got {shorten(share)}, allowed is {space.share}")
+        raise ValueError(f"{where}.share is {shorten(share)}; it must be {space.share}")
     named = {str(group): knobs for group, knobs in groups.items()}
     _require_names(f"{where}.groups", named, space.groups)
     for group, knobs in named.items():
@@ -139,6 +139,6 @@ def _require_names(where: str, mapping: Any, names: tuple[str, ...]) -> None:
 def _require_known_keys(tree: Any, section: type[Section]) -> None:
     allowed = ", ".join(section.model_fields)
     if not isinstance(tree, Mapping):
-        raise ValueError(f"got {shorten(tree)}, allowed is a mapping of {allowed}")
+        raise ValueError(f"got {shorten(tree)}; it must be a mapping of {allowed}")
     if unknown := [str(key) for key in tree if key not in section.model_fields]:
-        raise ValueError(f"{', '.join(unknown)}: unknown key; allowed are {allowed}")
+        raise ValueError(f"{', '.join(unknown)}: unknown key; the keys are {allowed}")

@@ -66,7 +66,7 @@ def read_template(value: str) -> str:
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise ValueError(
-                f"got {shorten(value)}, which can't be read ({why}); allowed are {TEMPLATES}"
+                f"got {shorten(value)}, which can't be read ({why}); it must be one of {TEMPLATES}"
             ) from error
     try:
         return check_template(value)

@@ -104,7 +104,7 @@ REWARD_FUNCTIONS = "package.module:NAME of a function (text, board, score) -> fl
 
 def _read_function(name: str) -> str:
     if not is_code_name(name):
-        raise ValueError(f"got {shorten(name)}, allowed is {REWARD_FUNCTIONS}")
+        raise ValueError(f"got {shorten(name)}; it must be {REWARD_FUNCTIONS}")
     check_importable(name, REWARD_FUNCTIONS)
     return name
 

@@ -135,7 +135,7 @@ class RunConfig(Section):
         """The lake's section `environment`; raises `UserError` on another environment."""
         if isinstance(self.environment, OtherEnvironment):
             raise UserError(
-                f"environment.kind: got {self.environment.kind}, allowed here is {LAKE}: only its "
+                f"environment.kind is {self.environment.kind}; it must be {LAKE} here: only its "
                 "boards can be shown, counted or made like that"
             )
         return self.environment
@@ -144,7 +144,9 @@ class RunConfig(Section):
     def cells(self) -> Validation:
         """The cells of the lake's validation set; raises `UserError` on another environment."""
         if isinstance(self.validation, OtherValidation):
-            raise UserError("validation.configuration: got one, allowed here are the lake's cells")
+            raise UserError(
+                "validation.configuration is set; only the lake's cells are supported here"
+            )
         return self.validation
 
     @property
@@ -181,7 +183,7 @@ class RunConfig(Section):
             return tree
         if word != RANDOM:
             raise ValueError(
-                f"environment.initial: got {word!r}, allowed are {RANDOM} and a mapping with sizes"
+                f"environment.initial is {word!r}; it must be {RANDOM} or a mapping with sizes"
             )
         try:
             initial = _RandomInitial.model_validate(section | {"seed": tree.get("seed", 0)}).initial
@@ -225,7 +227,7 @@ class RunConfig(Section):
             raise ValueError(f"environment.initial.groups: {problem}")
         if self.warm_start is not None and not environment.demonstrates:
             raise ValueError(
-                f"warm_start: got one, allowed is null: {kind} has no demonstration(instance) to "
+                f"warm_start is set; it must be null: {kind} has no demonstration(instance) to "
                 "imitate"
             )
         for key in _LAKE_ONLY:
@@ -271,19 +273,19 @@ class RunConfig(Section):
             )
         if grpo.micro_batch_size % (grpo.completions * fsdp):
             raise ValueError(
-                f"grpo.micro_batch_size: got {grpo.micro_batch_size}, allowed are multiples of "
+                f"grpo.micro_batch_size is {grpo.micro_batch_size}; it must be a multiple of "
                 f"grpo.completions * model.mesh.fsdp = {grpo.completions} * {fsdp}: a group is "
                 "never split, and each device along fsdp has as many groups as any other"
             )
         for key, rows in self._supervised_batch_sizes().items():
             if rows % fsdp:
                 raise ValueError(
-                    f"{key}: got {rows}, allowed are multiples of model.mesh.fsdp = {fsdp}, whose "
+                    f"{key} is {rows}; it must be a multiple of model.mesh.fsdp = {fsdp}, whose "
                     "devices share the rows"
                 )
         if self.stages.instances < self.grpo.prompts_per_update:
             raise ValueError(
-                f"stages.instances: got {self.stages.instances}, allowed is at least "
+                f"stages.instances is {self.stages.instances}; it must be at least "
                 f"grpo.prompts_per_update = {self.grpo.prompts_per_update}"
             )
         return self
@@ -305,19 +307,19 @@ class RunConfig(Section):
         buffer, limit = self.reward.overlong_buffer, self.prompt.max_tokens
         if buffer >= limit:
             raise ValueError(
-                f"reward.overlong_buffer: got {buffer}, allowed is less than prompt.max_tokens = "
+                f"reward.overlong_buffer is {buffer}; it must be less than prompt.max_tokens = "
                 f"{limit}: else every answer is penalised"
             )
         minimum = 2 * self.grpo.prompts_per_update
         if self.grpo.resamples and self.stages.instances < minimum:
             raise ValueError(
-                f"grpo.resamples: got {self.grpo.resamples}, allowed is 0 where stages.instances = "
+                f"grpo.resamples is {self.grpo.resamples}; it must be 0 where stages.instances = "
                 f"{self.stages.instances} is less than two updates' {minimum} instances: none "
                 "are left to replace others"
             )
         if self.grpo.prefetch and self.grpo.resamples:
             raise ValueError(
-                f"grpo.prefetch: got 1, allowed is 0 with grpo.resamples = {self.grpo.resamples}: "
+                f"grpo.prefetch is 1; it must be 0 with grpo.resamples = {self.grpo.resamples}: "
                 "these boards are answered by other weights than the rollout"
             )
         return self
@@ -326,7 +328,7 @@ class RunConfig(Section):
     def _check_prompt_length(self) -> "RunConfig":
         if self.prompt.max_tokens >= self.sampling.max_model_len:
             raise ValueError(
-                f"prompt.max_tokens: got {self.prompt.max_tokens}, allowed is less than "
+                f"prompt.max_tokens is {self.prompt.max_tokens}; it must be less than "
                 f"sampling.max_model_len = {self.sampling.max_model_len}, which has to hold the "
                 "prompt as well"
             )
@@ -337,7 +339,7 @@ class RunConfig(Section):
         if room < 1:
             key = "engineer.reasoning_tokens" if reasoning else "engineer.max_tokens"
             raise ValueError(
-                f"{key}: got {reasoning or self.engineer.max_tokens}, allowed is less than "
+                f"{key} is {reasoning or self.engineer.max_tokens}; it must be less than "
                 f"sampling.max_model_len = {self.sampling.max_model_len}, which has to hold the "
                 "prompt as well"
             )
@@ -345,7 +347,7 @@ class RunConfig(Section):
         if context is not None and context > room:
             less = "engineer.max_tokens" + (" and engineer.reasoning_tokens" if reasoning else "")
             raise ValueError(
-                f"engineer.max_context_tokens: got {context}, allowed is at most {room}: "
+                f"engineer.max_context_tokens is {context}; it must be at most {room}: "
                 f"sampling.max_model_len less {less}"
             )
         return self

@@ -91,28 +91,26 @@ class Sampling(Section):
         workers = self.accelerators
         if self.data_parallel_size > 1 and self.server.address is not None:
             raise ValueError(
-                f"data_parallel_size: got {self.data_parallel_size} with server.address, allowed is"
+                f"data_parallel_size is {self.data_parallel_size} with server.address; it must be"
                 " 1: start that server with --data-parallel-size"
             )
         if self.data_parallel_size > 1 and self.engine != "server":
             raise ValueError(
-                f"data_parallel_size: got {self.data_parallel_size} with engine {self.engine},"
-                " allowed is 1, or engine server: only vLLM's server supports replicas"
+                f"data_parallel_size is {self.data_parallel_size} with engine {self.engine};"
+                " it must be 1 unless engine is server: only vLLM's server supports replicas"
             )
         if self.devices is not None and (
             len(self.devices) != workers or len(set(self.devices)) != workers
         ):
             raise ValueError(
-                f"devices: got {list(self.devices)}, allowed are as many different ones as "
+                f"devices is {list(self.devices)}; it must list as many different devices as "
                 f"tensor_parallel_size * data_parallel_size = {workers}"
             )
         if self.engine == "jax" and self.devices is not None:
             raise ValueError(
-                f"devices: got {list(self.devices)} with engine jax, allowed is null: it uses the "
+                f"devices is {list(self.devices)} with engine jax; it must be null: it uses the "
                 "trainer's device"
             )
         if self.engine != "server" and self.server != Server():
-            raise ValueError(
-                f"server: set, but engine is {self.engine}; allowed is nothing, or engine server"
-            )
+            raise ValueError(f"server is set with engine {self.engine}; it needs engine server")
         return self

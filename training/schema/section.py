@@ -31,7 +31,7 @@ class Section(BaseModel):
             for name in _number_keys(cls) & {key for key in tree if isinstance(key, str)}:
                 for value in _leaves(tree[name]):
                     if isinstance(value, bool) or (isinstance(value, str) and not value.isascii()):
-                        raise ValueError(f"{name}: got {shorten(value)}, allowed are numbers")
+                        raise ValueError(f"{name} is {shorten(value)}; it must be a number")
         return tree
 
 

@@ -76,7 +76,7 @@ def bit_checksum(values: torch.Tensor) -> int:
         TypeError: The dtype is neither of these.
     """
     if values.dtype not in _BITS:
-        raise TypeError(f"dtype: got {values.dtype}, allowed are {', '.join(map(str, _BITS))}")
+        raise TypeError(f"dtype is {values.dtype}; it must be one of {', '.join(map(str, _BITS))}")
     on_host = values.device.type == "cpu"
     word, exponent = _BITS[values.dtype]
     chunks = values.reshape(-1).view(word).split(1 << (16 if on_host else 22))

@@ -36,7 +36,9 @@ def test_a_piece_has_seeds_and_engineers_of_its_own(tmp_path, capsys):
     path = write_study(tmp_path)
     piece = load_study(path, seeds=[7, 8], engineers=["steady"])
     assert [str(run) for run in piece.runs] == ["steady, seed 7", "steady, seed 8"]
-    with pytest.raises(UserError, match="--engineers: got 'nobody', allowed are steady, lively"):
+    with pytest.raises(
+        UserError, match="--engineers is 'nobody'; it must be one of steady, lively"
+    ):
         load_study(path, engineers=["nobody"])
     assert load_study(path, engineers=["lively"]).config.baseline == "lively"
     assert load_study(path, engineers=["lively", "steady"]).config.baseline == "steady"

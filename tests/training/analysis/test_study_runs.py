@@ -94,7 +94,7 @@ def test_runs_go_side_by_side_and_come_to_the_same(stand_in, monkeypatch, capsys
     assert results_of(stand_in.folder)["engineers"] == finished["engineers"]
     capsys.readouterr()
     assert study_command(stand_in.folder, "--jobs", "3") == 2
-    assert "--jobs: got 3, allowed are 1 to 2" in capsys.readouterr().err
+    assert "--jobs is 3; it must be 1 to 2" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -39,7 +39,8 @@ MISTAKES = {
     f"{RUN} grpo.prompts_per_update=4096": "--set grpo.prompts_per_update: stages.instances: got",
     f"{RUN} sampling.engine=vlm": "did you mean vllm?",
     f"{RUN} engineer.kind=shuffled:rul": "did you mean shuffled:rule?",
-    f"{RUN} environment.kind=lke": "environment: kind: got 'lke', allowed are lake, and package",
+    f"{RUN} environment.kind=lke": "environment: kind is 'lke'; it must be one of lake, and "
+    "package",
     f"{RUN} environment.kind=nothing:Here": "--set environment.kind: environment: "
     "kind: the module of nothing:Here can't be imported",
     f"{RUN} environment.num_agents=5": "but 5 agents need 10 for their starts and goals",
@@ -59,7 +60,7 @@ MISTAKES = {
     "solve nowhere.jsonl": "nowhere.jsonl: can't be read: No such file",
     "check README.md --output nowhere/out": "nowhere/out: can't be written",
     f"{NEW} model.pretrained=nowhere": "model.pretrained: model 'nowhere': no such folder",
-    f"{RUN} model.pretrained=docs": "model.pretrained: model 'docs': has no config.json; allowed",
+    f"{RUN} model.pretrained=docs": "model.pretrained: model 'docs': has no config.json; it must",
     f"{NEW} model.pretrained=jaxlake-bse": "did you mean jaxlake-base?",
     "run configs/miniature.yaml --run-dir README.md": "--run-dir must be a new or existing folder",
     "run configs/miniature.yaml --run-dir docs": "docs: is not empty and holds no run",

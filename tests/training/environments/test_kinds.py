@@ -18,7 +18,7 @@ HERE = "tests.training.environments.parity"
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("environment.kind=pond", ["environment: kind: got 'pond'", "allowed are lake, and"]),
+        ("environment.kind=pond", ["environment: kind is 'pond'", "it must be one of lake, and"]),
         ("environment.kind=3", ["environment: kind: got 3", "package.module:NAME"]),
         ("environment.kind=no.such.place:Thing", ["no.such.place", "ModuleNotFoundError"]),
         (f"environment.kind={HERE}:Missing", ["has no Missing"]),
@@ -43,8 +43,8 @@ HERE = "tests.training.environments.parity"
         ("prompt.style=full", ["prompt.style: got full", "only environment.kind lake"]),
         ("prompt.template='{board}'", ["prompt.template: got {board}, which only"]),
         ("reward.function=tests.training.hooks:bonus", ["reward.function: got", "which only"]),
-        ("reward.valid=0.5", ["reward.valid: got 0.5", "only environment.kind lake"]),
-        (f"environment.kind={HERE}:Silent", ["warm_start: got one, allowed is null"]),
+        ("reward.valid=0.5", ["reward.valid is 0.5", "only environment.kind lake"]),
+        (f"environment.kind={HERE}:Silent", ["warm_start: got one; it must be null"]),
         ("warm_start=null", ["warm_start: a model made from scratch needs one"]),
     ],
 )

@@ -55,7 +55,7 @@ def test_answers_are_counted_by_group_and_slice_as_by_hand(environment: UserEnvi
     ("name", "problem"),
     [
         ("Short", "draw made 39 of 40 instances"),
-        ("Unnamed", "failure: got 'typo', allowed are the domain's: unreadable, wrong"),
+        ("Unnamed", "failure is 'typo'; it must be one of the domain's: unreadable, wrong"),
         ("Infinite", "its reward is not finite"),
         ("Sliced", r"parity:Sliced: .*slices\.ones: got 3"),
     ],
@@ -77,9 +77,9 @@ def test_unusable_inputs_end_a_run_by_name(name: str, problem: str):
 @pytest.mark.parametrize(
     ("found", "problem"),
     [
-        ({"twos": 1.0}, "statistics: got 'twos', allowed are the domain's: ones"),
-        ({"ones": "many"}, "statistics: ones: got 'many', allowed are finite numbers"),
-        ({"ones": float("nan")}, "statistics: ones: got nan, allowed are finite numbers"),
+        ({"twos": 1.0}, "statistics is 'twos'; it must be one of the domain's: ones"),
+        ({"ones": "many"}, "statistics: ones is 'many'; it must be a finite number"),
+        ({"ones": float("nan")}, "statistics: ones is nan; it must be a finite number"),
         ({"ones": np.float32(4.5)}, None),
     ],
 )

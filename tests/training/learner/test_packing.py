@@ -163,10 +163,10 @@ def test_packing_is_first_fit_decreasing() -> None:
 
 def test_packing_rejects_unpackable_batches() -> None:
     data = rolled(0)
-    with pytest.raises(ValueError, match="a completion has 12 tokens; allowed are at most 11"):
+    with pytest.raises(ValueError, match="a completion has 12 tokens; it must have at most 11"):
         data.packed(width=11)
     data.prompts[3] = []
-    with pytest.raises(ValueError, match="a prompt has 0 tokens; allowed is at least 1"):
+    with pytest.raises(ValueError, match="a prompt has 0 tokens; it must have at least 1"):
         data.packed()
 
 

@@ -251,10 +251,13 @@ def test_llama_config_uses_the_defaults_of_its_family():
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"model_type": "gemma"}, "model_type is 'gemma'; allowed is 'qwen3', 'qwen2', 'llama'"),
+        (
+            {"model_type": "gemma"},
+            "model_type is 'gemma'; it must be one of 'qwen3', 'qwen2', 'llama'",
+        ),
         ({"attention_bias": True}, "attention_bias is True"),
-        ({"hidden_size": 577}, "hidden_size is 577; allowed without head_dim is a multiple of"),
-        ({"model_type": "qwen2", "head_dim": 32}, "head_dim is 32; allowed in a qwen2 model"),
+        ({"hidden_size": 577}, "hidden_size is 577; without head_dim it must be a multiple of"),
+        ({"model_type": "qwen2", "head_dim": 32}, "head_dim is 32; in a qwen2 model"),
         ({"model_type": "mistral"}, "sliding_window is None; supported is only null, written out"),
         ({"model_type": "mistral", "sliding_window": 4096}, "sliding_window is 4096"),
         (
@@ -267,7 +270,7 @@ def test_llama_config_uses_the_defaults_of_its_family():
                     "original_max_position_embeddings": 8192,
                 }
             },
-            "factor is 0; allowed is a finite number above 0",
+            "factor is 0; it must be a finite number above 0",
         ),
     ],
 )

@@ -195,7 +195,7 @@ def test_adapter_files_are_those_of_peft(tmp_path):
     assert base == "0123abcd"
     jax.tree.map(np.testing.assert_array_equal, back, adapters)
     wider = trainable(nnx.state(adapted(lora=Lora(rank=4, targets=("q_proj",)))))
-    with pytest.raises(UserError, match=r"q_proj.lora_A.* shape \(3, 24\); allowed is \(4, 24\)"):
+    with pytest.raises(UserError, match=r"q_proj.lora_A.* shape \(3, 24\); it must be \(4, 24\)"):
         load_adapters(folder, wider)
     fewer = trainable(nnx.state(adapted(moved=False, lora=Lora(rank=3, targets=LORA.targets[:-1]))))
     with pytest.raises(UserError, match=r"holds .*lora_A.*, which model.lora has no place for"):

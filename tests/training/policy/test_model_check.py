@@ -64,16 +64,20 @@ REFUSED: list[tuple[Callable[[Path], object], Prompt, str]] = [
         r"'</s>' \(444\); all",
     ),
     (pad_embeddings, Prompt(), r"eos_token is '</s>', which its tokenizer.json lacks"),
-    (lambda f: edit(f, "config.json", vocab_size=400), Prompt(), r"\(400\).* and 41 more; allowed"),
+    (
+        lambda f: edit(f, "config.json", vocab_size=400),
+        Prompt(),
+        r"\(400\).* and 41 more; ids must",
+    ),
     (
         lambda f: edit(f, "generation_config.json", eos_token_id=[2, 444]),
         Prompt(),
-        "eos_token_id is 444; allowed are 0 to 443",
+        "eos_token_id is 444; it must be 0 to 443",
     ),
     (
         lambda f: edit(f, "generation_config.json", eos_token_id="</s>"),
         Prompt(),
-        "eos_token_id is '</s>'; allowed is a token id or a list",
+        "eos_token_id is '</s>'; it must be a token id or a list",
     ),
     (end_every_text, Prompt(), r"ends with the token '<\|im_end\|>' \(2\).*add_eos_token"),
     (template(TURN + "<|im_end|>\n"), CHAT, r"'<\|im_end\|>' \(2\).*add_generation_prompt"),

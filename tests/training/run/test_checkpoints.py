@@ -155,7 +155,7 @@ DAMAGE: list[Callable[[Path], None]] = [
 
 @pytest.mark.parametrize("name", ["run[1]", "a*", "what?", "a\\b"])
 def test_checkpoints_refuse_paths_with_patterns(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="which Orbax interprets as a pattern; allowed are"):
+    with pytest.raises(UserError, match="which Orbax interprets as a pattern; paths must"):
         Checkpoints(tmp_path / name / "checkpoints")
 
 

@@ -97,11 +97,11 @@ def test_dump_reads_back(path: Path, overrides: list[str], tmp_path: Path):
         ),
         (f"{SERVER}={{address: 'host:8000'}}", ["sampling.server.address", "host:8000"]),
         (f"{SERVER}={{address: 'http://a/'}}", ["sampling.server.address", "http://a/"]),
-        ("environment.initial=rando", ["'rando', allowed are random and a mapping with sizes"]),
+        ("environment.initial=rando", ["'rando'; it must be random or a mapping with sizes"]),
         ("environment.initial=random; seed=-1", ["--set seed: got -1: "]),
         (
             "sampling.tensor_parallel_size=2; sampling.devices=[3]",
-            ["devices: got", "allowed are as many different ones"],
+            ["devices is", "it must list as many different devices"],
         ),
         ("validation.top_p=0", ["validation.top_p", "got 0", "greater than 0"]),
         ("sampling.data_parallel_size=2", ["data_parallel_size: got 2", "engine server"]),
@@ -130,7 +130,7 @@ def test_bad_value_is_named(override: str, words: list[str], capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("engineer.{}", "unknown key; allowed are kind"),
+        ("engineer.{}", "unknown key; the keys are kind"),
         ("environment.initial.sizes.{}.hole_ratio", "environment.initial.sizes.999"),
     ],
 )
@@ -158,7 +158,7 @@ def test_template_file_of_bytes_is_refused(tmp_path: Path):
     file = tmp_path / "prompt.txt"
     file.write_bytes(b"{board}\xff")
     with pytest.raises(
-        UserError, match=r"which can't be read .not UTF-8: byte 0xff at 7.; allowed are"
+        UserError, match=r"which can't be read .not UTF-8: byte 0xff at 7.; it must be"
     ):
         load(SCRATCH, [f"prompt.template={file}"])
 
@@ -290,7 +290,7 @@ def test_smoke_config_is_the_paper_in_small():
 def test_dry_run_rejects_a_mesh_unfit_for_the_model(capsys: pytest.CaptureFixture[str]):
     arguments = [str(ROOT / "configs/paper.yaml"), "--dry-run", "--set", "model.mesh.tensor=3"]
     assert main(["run", *arguments]) == 2
-    message = "model.mesh.tensor: got 3, allowed are divisors of 151936, the entries"
+    message = "model.mesh.tensor is 3; it must be a divisor of 151936, the entries"
     assert message in capsys.readouterr().err
 
 

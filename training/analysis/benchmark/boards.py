@@ -47,7 +47,7 @@ def read_folder(path: Path) -> BenchmarkFolder:
     Published boards have no optimum, so they are solved here.
     """
     if not path.is_dir():
-        raise UserError(f"--benchmark: got {path}, allowed is a folder of boards")
+        raise UserError(f"--benchmark is {path}; it must be a folder of boards")
     try:
         files = published_files(path)
         boards = [_make_board(row) for row in read_published(path)]

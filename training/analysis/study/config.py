@@ -60,13 +60,13 @@ class StudyConfig(Section):
         for field, name in compared:
             if name not in names:
                 allowed = f"{', '.join(names)}{did_you_mean(name, names)}"
-                raise ValueError(f"{field}: got {name!r}, allowed are {allowed}")
+                raise ValueError(f"{field} is {name!r}; it must be one of {allowed}")
         for number, engineer in enumerate(self.engineers):
             for override in engineer.set:
                 if not override.startswith(_ALLOWED_OVERRIDES):
                     raise ValueError(
-                        f"engineers.{number}.set: got {override!r}, allowed are engineer.*=VALUE "
-                        "and environment.initial=VALUE: the runs of a study differ in nothing else"
+                        f"engineers.{number}.set has {override!r}; it must set engineer.*=VALUE "
+                        "or environment.initial=VALUE: the runs of a study differ in nothing else"
                     )
         return self
 
@@ -215,7 +215,7 @@ def _select_engineers(config: StudyConfig, names: Sequence[str]) -> StudyConfig:
     if unknown := [name for name in names if name not in all_names]:
         meant = did_you_mean(unknown[0], all_names)
         allowed = f"{', '.join(all_names)}{meant}"
-        raise UserError(f"--engineers: got {unknown[0]!r}, allowed are {allowed}")
+        raise UserError(f"--engineers is {unknown[0]!r}; it must be one of {allowed}")
     chosen = [engineer for engineer in config.engineers if engineer.name in names]
     baseline = config.baseline if config.baseline in names else chosen[0].name
     chosen = [

@@ -121,7 +121,7 @@ def _starter(jobs: int, cluster: Cluster | None) -> Start:
     """Return a function that starts tasks; raise a `UserError` for more jobs than cores."""
     cores = _usable_cores()
     if cluster is None and jobs > len(cores):
-        raise UserError(f"--jobs: got {jobs}, allowed are 1 to {len(cores)}, the machine's cores")
+        raise UserError(f"--jobs is {jobs}; it must be 1 to {len(cores)}, the machine's cores")
 
     def start(task: Task, slot: int) -> Job:
         task.log.parent.mkdir(parents=True, exist_ok=True)
