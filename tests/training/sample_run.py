@@ -274,7 +274,7 @@ def _design(directory: RunDirectory, config: RunConfig, count: CountTokens) -> N
         config=config,
         directory=directory,
         policy=SimpleNamespace(count_tokens=count),
-        timed=lambda phase, stage: nullcontext(),
+        log_duration=lambda phase, stage: nullcontext(),
         seed=partial(derive_seed, config.seed),
     )
     asked, nothing = engineer.LanguageModelEngineer(generate), cast(Any, None)

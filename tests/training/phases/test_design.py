@@ -47,7 +47,7 @@ def test_notes_are_asked_for_and_counted(tmp_path: Path, monkeypatch: pytest.Mon
         config=config,
         directory=RunDirectory(path),
         policy=SimpleNamespace(count_tokens=len),
-        timed=lambda phase, stage: nullcontext(),
+        log_duration=lambda phase, stage: nullcontext(),
         seed=lambda *place: 0,
     )
     nothing: Any = None
@@ -77,7 +77,7 @@ def test_design_says_why_nothing_changed(tmp_path, monkeypatch, capsys, answer: 
         config=config,
         directory=RunDirectory(path),
         policy=SimpleNamespace(count_tokens=len),
-        timed=lambda phase, stage: nullcontext(),
+        log_duration=lambda phase, stage: nullcontext(),
         seed=lambda *place: 0,
     )
     capsys.readouterr()
