@@ -162,12 +162,12 @@ def delay_free_plans(
     B, K = active.shape[0], len(boards.starts)
     blank = _DelayFreePlan(jnp.zeros(B, bool), Rows(jnp.zeros((B, horizon * K), jnp.int8)))
 
-    def keep(chunk: PreparedBoards, plan: _Plan) -> _DelayFreePlan:
+    def make_result(chunk: PreparedBoards, plan: _Plan) -> _DelayFreePlan:
         rows = space_time.batch_major_actions(space_time.path_actions(plan.paths))
         return _DelayFreePlan(_is_delay_free(chunk, plan), Rows(rows.reshape(len(rows), -1)))
 
     forward, backward = _plan_in_two_orders(
-        boards, active, horizon, widths, blank, keep, lambda _, result: result.exists
+        boards, active, horizon, widths, blank, make_result, lambda _, result: result.exists
     )
     plan = jnp.where(forward.exists[:, None], forward.plan.values, backward.plan.values)
     return active & (forward.exists | backward.exists), plan.reshape(B, horizon, K)
@@ -209,11 +209,11 @@ def _plan_in_two_orders(
     horizon: int,
     widths: Widths,
     blank: T,
-    keep: Callable[[PreparedBoards, _Plan], T],
-    optimal: Callable[[PreparedBoards, T], jax.Array],
+    make_result: Callable[[PreparedBoards, _Plan], T],
+    is_optimal: Callable[[PreparedBoards, T], jax.Array],
 ) -> tuple[T, T]:
-    """Apply `keep` to the plan of each of two agent orders; inactive boards get `blank`."""
-    # CPUs plan the second order only for boards that are not `optimal` in the first.
+    """Apply `make_result` to the plan of each of two agent orders; inactive boards get `blank`."""
+    # CPUs plan the second order only for boards that are not `is_optimal` in the first.
     # There are eight sets: two buffers, three blocked sets, and three temporaries.
     sets = 8 * (horizon + 1) * boards.free.shape[0] * boards.free.dtype.itemsize
     width = min(active.shape[0], widths.fitting(widths.planned_boards, sets))
@@ -229,8 +229,8 @@ def _plan_in_two_orders(
             )
             backward = PrioritisedPlans(*backward_plans)
             return (
-                keep(chunk, _add_costs(forward)),
-                keep(chunk, _add_costs(_reverse_agents(backward))),
+                make_result(chunk, _add_costs(forward)),
+                make_result(chunk, _add_costs(_reverse_agents(backward))),
             ), None
 
         return map_chunks(plan_both, boards, active, length, (blank, blank), width, None)[0]
@@ -244,13 +244,13 @@ def _plan_in_two_orders(
                 *_planning_arguments(order, horizon), buffers, upwards=is_second
             )
             plans = jax.tree.map(partial(jnp.where, is_second), _reverse_agents(plans), plans)
-            return keep(chunk, _add_costs(plans)), buffers
+            return make_result(chunk, _add_costs(plans)), buffers
 
         remaining, buffers = state
         results, buffers = map_chunks(
             plan, boards, remaining, length, blank, width, buffers, mostly_active=True
         )
-        return (remaining & ~optimal(boards, results), buffers), results
+        return (remaining & ~is_optimal(boards, results), buffers), results
 
     # Loop over the two orders so that planning is compiled once.
     buffers = space_time.search_buffers(horizon, boards.free.shape[0], width, levels=1)

@@ -201,7 +201,7 @@ def _search_boards(
     for_cost = make_queries(True, True, least_cost, last_cost, bounded.cheaper)
     first_queries = _concatenate(for_cost, for_cost._replace(active=jnp.zeros(B, bool)))
 
-    def best_after(costs: TreeAnswers) -> BestPlans:
+    def update_best_plans(costs: TreeAnswers) -> BestPlans:
         """Return the best known plans after the search for the sum of costs."""
         length = path_makespan(costs.paths)
         shorter = costs.solved & (length < best.makespan)
@@ -212,7 +212,7 @@ def _search_boards(
             makespan_paths=jnp.where(shorter, costs.paths, best.makespan_paths),
         )
 
-    def may_need_no_wait(plans: BestPlans) -> jax.Array:
+    def is_wait_undecided(plans: BestPlans) -> jax.Array:
         """Return the boards on which a waitless plan of that cost may still exist, bool (B,)."""
         cost = plans.sum_of_costs
         # A plan without excess has no waits. On a bipartite grid an odd excess requires a wait.
@@ -221,11 +221,11 @@ def _search_boards(
         return even & (bounded.least_waitless_cost <= cost) & has_waits(plans.paths)
 
     def remaining_queries(costs: TreeAnswers) -> TreeQueries:
-        best_plans = best_after(costs)
+        best_plans = update_best_plans(costs)
         cost = best_plans.sum_of_costs
         # Without the optimal cost a board stays UNKNOWN, whatever else is found.
         has_cost = undecided & (cost < NEVER) & ~costs.gave_up
-        waitless = make_queries(True, False, cost, cost, has_cost & may_need_no_wait(best_plans))
+        waitless = make_queries(True, False, cost, cost, has_cost & is_wait_undecided(best_plans))
         last_makespan = jnp.where(best_plans.makespan < NEVER, best_plans.makespan - 1, horizon)
         shorter = has_cost & (least_makespan <= last_makespan)
         return _concatenate(
@@ -246,7 +246,7 @@ def _search_boards(
     _, answers = jax.lax.scan(search, initial, jnp.array([True, False]))
     costs, _ = _split_answers(jax.tree.map(lambda leaf: leaf[0], answers))
     makespans, waitless = _split_answers(jax.tree.map(lambda leaf: leaf[1], answers))
-    plans = best_after(costs)
+    plans = update_best_plans(costs)
     cost = plans.sum_of_costs
     makespan = jnp.where(makespans.solved, makespans.bound, plans.makespan)
     shortest_paths = jnp.where(makespans.solved, makespans.paths, plans.makespan_paths)
@@ -258,7 +258,7 @@ def _search_boards(
     # waits, if it is below the bound.
     least_late_cost = horizon + 1 + floor - longest
     optimal &= (cost == least_cost) | (cost <= least_late_cost)
-    optimal &= waitless.solved | ~may_need_no_wait(plans) | (cost < least_late_cost)
+    optimal &= waitless.solved | ~is_wait_undecided(plans) | (cost < least_late_cost)
     optimal &= ~waitless.gave_up
     unproved = jnp.where(~connected | blocked, Status.UNSOLVABLE, Status.UNKNOWN)
     status = jnp.where(optimal, Status.OPTIMAL, unproved)

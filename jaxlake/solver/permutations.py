@@ -385,12 +385,12 @@ def _roomiest_cells(component: jax.Array, count: int) -> jax.Array:
     """Return the cell with the most free neighbours and the cells nearest to it, int32 (count,)."""
     N = component.shape[-1]
 
-    def around(values: jax.Array) -> jax.Array:
+    def sum_neighbours(values: jax.Array) -> jax.Array:
         rim = jnp.pad(jnp.where(component, values, 0), 1)
         return rim[:-2, 1:-1] + rim[2:, 1:-1] + rim[1:-1, :-2] + rim[1:-1, 2:]
 
-    degree = around(jnp.ones((N, N), jnp.int32))
-    room = jnp.where(component, 16 * degree + around(degree), -1).reshape(-1)
+    degree = sum_neighbours(jnp.ones((N, N), jnp.int32))
+    room = jnp.where(component, 16 * degree + sum_neighbours(degree), -1).reshape(-1)
     centre = jnp.arange(N * N) == jnp.argmax(room)
     steps = flood(component, centre.reshape(N, N)).reshape(-1)
     return jnp.argsort(steps, stable=True)[np.minimum(np.arange(count), N * N - 1)]

@@ -151,13 +151,13 @@ def reach_goal(
     may_stay = _lane_mask(waits, start)
     after = np.arange(1, times + 1, dtype=np.int16)[:, None]
 
-    def first_stay(shut: Blocked) -> jax.Array:
+    def earliest_stay(shut: Blocked) -> jax.Array:
         """Return the earliest allowed arrival: after the last time at which the goal is blocked."""
         shut_goal = bitboard.any_cell(shut.cells & goal)
         return jnp.maximum(_max_over_times(jnp.where(shut_goal, after, jnp.int16(0))), earliest)
 
     levels = blocked[: 1 if patient is None else 2]
-    first = [first_stay(shut) for shut in levels]
+    first = [earliest_stay(shut) for shut in levels]
 
     def arrive(
         now: jax.Array, boards: tuple[jax.Array, ...], arrivals: tuple[jax.Array, ...]

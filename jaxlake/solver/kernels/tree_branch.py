@@ -215,7 +215,7 @@ class PathCopies:
 
         self._for_times(end, write)
 
-    def keep_forced(
+    def restore_forced_flags(
         self, agent: jax.Array, depth: jax.Array, same_time: jax.Array, end: jax.Array
     ) -> None:
         """Keep FORCED flags of the old path if the new, unconstrained path has the same cost."""
@@ -261,7 +261,7 @@ class PathCopies:
         rounds = jax.lax.div(jnp.max(end) + (_TIMES_PER_STEP - 1), _TIMES_PER_STEP)
         jax.lax.fori_loop(0, rounds, write_group, None)
 
-    def keep_roots(
+    def save_or_restore_roots(
         self,
         costs: tuple[jax.Array, ...],
         root_costs: tuple[jax.Array, ...],

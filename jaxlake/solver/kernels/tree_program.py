@@ -95,7 +95,7 @@ def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
     node = mates.node
     teams = Teams(sizes, jax.lax.div(node, sizes), jax.lax.rem(node, sizes), split, mates)
 
-    def serve(first: jax.Array) -> jax.Array:
+    def answer_queries(first: jax.Array) -> jax.Array:
         place = first * at_once + teams.team
         agents, pairs = range(starts.shape[0]), range(stairs.shape[1])
         total, waits, first_bound, last, budget = (tasks[i, place] for i in range(len(NUMBERS)))
@@ -117,7 +117,7 @@ def search(*refs: Any, board: Geometry, helpers: int, barrier: bool) -> None:
         program.write_answers(lanes, place, place < count, answers, paths)
         return first + pl.num_programs(0)
 
-    jax.lax.while_loop(lambda first: first * at_once < count, serve, pl.program_id(0))
+    jax.lax.while_loop(lambda first: first * at_once < count, answer_queries, pl.program_id(0))
 
 
 class _Program:
@@ -269,7 +269,7 @@ class _Program:
         hopeless = ~planned & (ceiling >= jnp.minimum(own_latest, T))
         cut = jnp.where(refused & ~hopeless, jnp.minimum(lanes.cut, above), lanes.cut)
         lanes = self._release(lanes, tried, splitting & ~commit)
-        self.copies.keep_forced(agent, depth, same_time, jnp.where(bypass, arrival, 0))
+        self.copies.restore_forced_flags(agent, depth, same_time, jnp.where(bypass, arrival, 0))
         turned = jnp.where(refused, self._next_side(level.side, depth), level.side)
         self.levels.write(depth, tried._replace(side=turned, cost=old_cost), splitting, False)
 
@@ -356,7 +356,7 @@ class _Program:
         restored = restart & (lanes.bypassed != 0)
         root_costs = _choose(rooted, lanes.costs, lanes.root_costs)
         lanes = lanes._replace(root_costs=root_costs)
-        self.copies.keep_roots(lanes.costs, root_costs, rooted & shares, restored)
+        self.copies.save_or_restore_roots(lanes.costs, root_costs, rooted & shares, restored)
         self.levels.turn(jnp.zeros_like(prefix), jnp.where(shares, prefix & 1, 0), starting)
         next_prefix = jnp.minimum(handed_out, prefixes)
         return lanes._replace(

@@ -73,14 +73,14 @@ def pair_optima(
 
     shortest = jnp.max(pairs.solo_distances, axis=0)
 
-    def find(optima: PairOptima, waiting: jax.Array | bool) -> tuple[PairOptima, None]:
+    def find_optima(optima: PairOptima, waiting: jax.Array | bool) -> tuple[PairOptima, None]:
         """Find the optima. Without `waiting`, find whether plans without waits exist."""
         solved, sum_of_costs = optima.makespan < FAR, optima.sum_of_costs
         undecided = joint_search.needs_waitless_search(pairs.solo_distances, solved, sum_of_costs)
         searched = jnp.where(waiting, pairs.connected, undecided)
         length = jnp.where(waiting, shortest, sum_of_costs)
 
-        def find_chunk(
+        def solve_chunk(
             chunk: tuple[TwoAgentLanes, PairOptima, jax.Array], _: None
         ) -> tuple[PairOptima, None]:
             lanes, before, searched = chunk
@@ -88,18 +88,18 @@ def pair_optima(
             first = PairOptima(
                 results.sum_of_costs, results.makespan, results.stuck, before.waitless
             )
-            then = before._replace(waitless=results.sum_of_costs < FAR)
-            return jax.tree.map(lambda x, y: jnp.where(waiting, x, y), first, then), None
+            waitless_result = before._replace(waitless=results.sum_of_costs < FAR)
+            return jax.tree.map(lambda x, y: jnp.where(waiting, x, y), first, waitless_result), None
 
         operands = (pairs, optima, searched)
-        return map_chunks(find_chunk, operands, searched, length, optima, width, None)[0], None
+        return map_chunks(solve_chunk, operands, searched, length, optima, width, None)[0], None
 
     false = jnp.zeros(B, bool)
     initial = PairOptima(far, far, false, false)
     if backend is None:  # a single loop for both, so that it compiles once
-        optima, _ = jax.lax.scan(find, initial, jnp.array([True, False]))
+        optima, _ = jax.lax.scan(find_optima, initial, jnp.array([True, False]))
     else:
-        optima, _ = find(find(initial, True)[0], False)
+        optima, _ = find_optima(find_optima(initial, True)[0], False)
     solved = optima.makespan < FAR
     excess = optima.sum_of_costs - jnp.sum(pairs.solo_distances, axis=0, dtype=jnp.int32)
     return PairOptima(

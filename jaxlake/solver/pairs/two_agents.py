@@ -145,16 +145,16 @@ def _merge_plans(
         for actions in (plans.plan, plans.makespan_plan)
     )
     false = jnp.zeros_like(optima.stuck)
-    first = _TwoAgentOptima(optima, plans.length, plan, makespan_plan, undecided=false)
+    first_results = _TwoAgentOptima(optima, plans.length, plan, makespan_plan, undecided=false)
     waitless = active & (optima.sum_of_costs < FAR)
     expansions = results.optima.expansions + optima.expansions
-    then = results._replace(
+    waitless_results = results._replace(
         optima=results.optima._replace(expansions=expansions),
         length=jnp.where(waitless, plans.length, results.length),
         plan=Rows(jnp.where(waitless[:, None], plan.values, results.plan.values)),
         undecided=results.undecided & ~waitless,
     )
-    return jax.tree.map(lambda x, y: jnp.where(waiting, x, y), first, then)
+    return jax.tree.map(lambda x, y: jnp.where(waiting, x, y), first_results, waitless_results)
 
 
 def search_by_loops(
