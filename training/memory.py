@@ -33,6 +33,6 @@ def require_memory(name: str, shape: DecoderConfig) -> None:
     available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if required > available:
         raise UserError(
-            f"{name} is a model of {required // 4:,} weights; it must fit into this machine's "
-            f"memory holds: they take {required / _GIB:,.1f} GiB, {available / _GIB:,.1f} are there"
+            f"{name} has {required // 4:,} weights, {required / _GIB:,.1f} GiB; they must fit into "
+            f"this machine's memory of {available / _GIB:,.1f} GiB"
         )

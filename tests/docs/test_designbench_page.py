@@ -2,7 +2,7 @@
 
 import json
 
-from engineer.bench.scores import difference, read_results, verdict
+from engineer.bench.scores import paired_difference, read_results, verdict
 from engineer.bench.version import SIZES
 from engineer.engineers.catalogue import SCRIPTED
 from tests.paths import ROOT
@@ -25,7 +25,7 @@ def test_designbench_page_shows_the_committed_results():
         for groups, other in others:
             entry = results.entry(other, groups)
             if entry is not None:
-                assert str(difference(own[groups], entry)).replace(" ", "") in row
+                assert str(paired_difference(own[groups], entry)).replace(" ", "") in row
         verdicts = {groups: verdict(results, own[groups]) for groups in SIZES}
         read = [str(groups) for groups in SIZES if verdicts[groups] == "reads"]
         expected = ", ".join(read) if "blind" not in verdicts.values() else "blind"
@@ -45,7 +45,7 @@ def test_engineers_page_shows_the_training_by_return():
     ]
     pairs += [(base, v1.entry("simulated:jaxlake-base", 4))]
     for one, other in pairs:
-        assert str(difference(one, other)).replace("±", "± ") in page
+        assert str(paired_difference(one, other)).replace("±", "± ") in page
 
 
 def test_designbench_page_shows_the_committed_correlations():

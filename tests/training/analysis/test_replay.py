@@ -64,7 +64,7 @@ def test_others_are_put_before_what_the_runs_own_engineer_saw(run, asked):
 @pytest.mark.parametrize("name", [":fixed", "shuffled:shuffled:fixed", "gossip"])
 def test_an_unknown_name_is_refused_before_anybody_is_asked(run, asked, capsys, name):
     assert replay(run, f"checkpoint,{name}") == 2
-    assert f"is '{name}'; it must be one of checkpoint" in capsys.readouterr().err
+    assert f"got '{name}'; it must be one of checkpoint" in capsys.readouterr().err
     assert asked == []
 
 

@@ -65,8 +65,8 @@ def test_designbench_without_controls_asks_once(cli, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--groups", "3"], "--groups: got 3, allowed are 2, 4, 8"),
-        (["--learners", "1"], "--learners: got 1"),
+        (["--groups", "3"], "--groups must be one of 2, 4, 8, got 3"),
+        (["--learners", "1"], "--learners: must be at least 2, got 1"),
         (["--engineer", "rul"], "--engineer is 'rul'; it must be one of fixed"),
         (["--engineer", "shuffled:rule"], "controls are played beside every engineer"),
         (["--engineer", "nothing:Here"], "the module of nothing:Here can't be imported"),

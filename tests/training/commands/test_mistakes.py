@@ -36,7 +36,7 @@ MISTAKES = {
     f"{REPORT} --jobs 2": "--jobs must not be set with --report-only, which ignores it, got 2",
     "study configs/study_sizes.yaml --dry-run --output x": "--output must not be set",
     f"{RUN} grpo.lerning_rate=3": "--set grpo.lerning_rate: unknown key",
-    f"{RUN} grpo.prompts_per_update=4096": "--set grpo.prompts_per_update: stages.instances: got",
+    f"{RUN} grpo.prompts_per_update=4096": "--set grpo.prompts_per_update: stages.instances is",
     f"{RUN} sampling.engine=vlm": "did you mean vllm?",
     f"{RUN} engineer.kind=shuffled:rul": "did you mean shuffled:rule?",
     f"{RUN} environment.kind=lke": "environment: kind is 'lke'; it must be one of lake, and "
@@ -54,7 +54,7 @@ MISTAKES = {
     "evaluate configs/miniature.yaml --run-dir nowhere": "nowhere: is not a run's directory",
     "engineer context nowhere": "nowhere: is not a run's directory",
     "engineer replay nowhere --engineers rule,lernability": "--engineers: got 'lernability'",
-    "designbench --groups 3": "--groups: got 3, allowed are 2, 4, 8",
+    "designbench --groups 3": "--groups must be one of 2, 4, 8, got 3",
     "designbench --engineer rul": "did you mean rule?",
     "report nowhere": "nowhere: is not a run's directory, it does not exist",
     "solve nowhere.jsonl": "nowhere.jsonl: can't be read: No such file",

@@ -19,17 +19,17 @@ HERE = "tests.training.environments.parity"
     ("override", "words"),
     [
         ("environment.kind=pond", ["environment: kind is 'pond'", "it must be one of lake, and"]),
-        ("environment.kind=3", ["environment: kind: got 3", "package.module:NAME"]),
+        ("environment.kind=3", ["environment: kind is 3", "package.module:NAME"]),
         ("environment.kind=no.such.place:Thing", ["no.such.place", "ModuleNotFoundError"]),
-        (f"environment.kind={HERE}:Missing", ["has no Missing"]),
+        (f"environment.kind={HERE}:Missing", ["has no attribute Missing"]),
         (f"environment.kind={HERE}:NOT_A_CLASS", ["not a subclass of UserEnvironment"]),
         (f"environment.kind={HERE}:Unfinished", ["lacks domain, draw, group, prompt, score"]),
         ("environment.settings.colour=blue", ["settings.colour: unknown key", "min_share"]),
         ("environment.settings.min_share=much", ["settings.min_share: got 'much'"]),
         ("environment.settings.min_share=0.6", ["settings: no space can be made", "at most 0.5"]),
         ("environment.bounds=3", ["environment: bounds: unknown key", "settings"]),
-        ("environment.initial.share=odd_ratio", ["share: got 'odd_ratio'", "data_ratio"]),
-        ("environment.initial=random", ["initial: got 'random'", "mapping with groups"]),
+        ("environment.initial.share=odd_ratio", ["share is 'odd_ratio'", "data_ratio"]),
+        ("environment.initial=random", ["initial is 'random'", "mapping with groups"]),
         ("environment.initial.groups.10.data_ratio=0", ["got 8, 9, 10, needed are 8, 9"]),
         ("environment.initial.groups.8.size=0", ["needed are data_ratio, odd_ratio"]),
         ("environment.initial.groups.8.data_ratio=0.5", ["must sum to 1, they sum to 0.9"]),
@@ -43,8 +43,8 @@ HERE = "tests.training.environments.parity"
         ("prompt.style=full", ["prompt.style: got full", "only environment.kind lake"]),
         ("prompt.template='{board}'", ["prompt.template: got {board}, which only"]),
         ("reward.function=tests.training.hooks:bonus", ["reward.function: got", "which only"]),
-        ("reward.valid=0.5", ["reward.valid is 0.5", "only environment.kind lake"]),
-        (f"environment.kind={HERE}:Silent", ["warm_start: got one; it must be null"]),
+        ("reward.valid=0.5", ["reward.valid: got 0.5", "only environment.kind lake"]),
+        (f"environment.kind={HERE}:Silent", ["warm_start is set; it must be null"]),
         ("warm_start=null", ["warm_start: a model made from scratch needs one"]),
     ],
 )
@@ -69,7 +69,7 @@ def test_commands_of_the_lake_refuse_another_environment(tmp_path: Path):
     study.write_text(
         f"name: s\nbase: {PARITY}\nengineers: [{{name: a}}]\nseeds: [0]\nbaseline: a\n"
     )
-    with pytest.raises(UserError, match="allowed here is lake"):
+    with pytest.raises(UserError, match="it must be lake here"):
         load_study(study)
 
 

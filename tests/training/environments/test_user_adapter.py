@@ -77,9 +77,9 @@ def test_unusable_inputs_end_a_run_by_name(name: str, problem: str):
 @pytest.mark.parametrize(
     ("found", "problem"),
     [
-        ({"twos": 1.0}, "statistics is 'twos'; it must be one of the domain's: ones"),
-        ({"ones": "many"}, "statistics: ones is 'many'; it must be a finite number"),
-        ({"ones": float("nan")}, "statistics: ones is nan; it must be a finite number"),
+        ({"twos": 1.0}, "statistics: 'twos' is not one of the domain's: ones"),
+        ({"ones": "many"}, "statistics: ones: got 'many'; it must be a finite number"),
+        ({"ones": float("nan")}, "statistics: ones: got nan; it must be a finite number"),
         ({"ones": np.float32(4.5)}, None),
     ],
 )

@@ -245,7 +245,7 @@ def test_run_learns_to_design_in_words(tmp_path: Path):
 
 @pytest.mark.parametrize("choice", [{"kind": "rule"}, {"kind": "shuffled:checkpoint"}])
 def test_only_a_checkpoint_learns_to_design(choice):
-    with pytest.raises(ValueError, match="learning: got updates with kind"):
+    with pytest.raises(ValueError, match="learning is set with kind"):
         tiny(**choice)
 
 

@@ -61,7 +61,7 @@ REFUSED: list[tuple[Callable[[Path], object], Prompt, str]] = [
     (
         lambda f: edit(f, "tokenizer_config.json", eos_token="</s>"),
         Prompt(),
-        r"'</s>' \(444\); all",
+        r"'</s>' \(444\); ids",
     ),
     (pad_embeddings, Prompt(), r"eos_token is '</s>', which its tokenizer.json lacks"),
     (

@@ -248,7 +248,7 @@ def test_options_choose_boards(folder: Path, server: ModelServer, tmp_path: Path
     ("more", "message"),
     [
         (["--sizes", "9"], "--sizes: got 9, the benchmark has boards of 3, 4"),
-        (["--agents", "5"], "--agents is 5, the benchmark has boards of 2"),
+        (["--agents", "5"], "--agents: got 5, the benchmark has boards of 2"),
         (["--request", "seed=1"], "--request: got seed"),
         (["--request", "seed"], "--request is 'seed'; it must be KEY=VALUE"),
         (["--request", "x=.nan"], "--request is 'x=.nan'; it must be KEY=VALUE"),
