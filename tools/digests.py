@@ -164,7 +164,7 @@ def _open_policy() -> tuple[Any, Any]:
     from training.policy.policy import load_policy
 
     config = _config()
-    return load_policy(huggingface.resolve(config.model.pretrained), config)
+    return load_policy(huggingface.resolve_model(config.model.pretrained), config)
 
 
 def _tensors(policy: Any, params: Any) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def _convert(gguf: Path, folder: Path, dtype: str) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    from training.policy.model_folders import replaced
+    from training.policy.model_folders import replace_folder
 
     where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     tokenizer = AutoTokenizer.from_pretrained(**where)
@@ -82,7 +82,7 @@ def _convert(gguf: Path, folder: Path, dtype: str) -> None:
         dtype=getattr(torch, dtype),
         quantization_config=GgufConfig(gguf_file=gguf.name, dequantize=True),
     )
-    with replaced(folder) as temporary:
+    with replace_folder(folder) as temporary:
         model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
 

@@ -73,7 +73,7 @@ def run(config: RunConfig, path: Path, *, stop_after: int | None = None) -> None
     if is_first() and not RunDirectory(path).finished():
         check_engineer(config.engineer, config.sampling.engine)
         if config.model.pretrained is not None:
-            huggingface.resolve(config.model.pretrained)
+            huggingface.resolve_model(config.model.pretrained)
         elif config.started_from is None:
             require_memory("model.scratch", DecoderConfig(**config.model.scratch.model_dump()))
     broadcast_from_first("the start from another run", lambda: create_started_run(config, path))
@@ -215,7 +215,7 @@ def _close_stage(run: ActiveRun, stage: int, boards: Instances | None = None) ->
 def _load_policy(config: RunConfig, directory: RunDirectory) -> tuple[Policy, Any]:
     """Return the initial policy of the run: pretrained, from another run, or new."""
     if config.model.pretrained is not None:
-        folder = huggingface.resolve(config.model.pretrained)
+        folder = huggingface.resolve_model(config.model.pretrained)
     else:
         folder = directory.initial_policy
         broadcast_from_first(

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.accelerators.measuring import seconds_of
 from training.policy.attention import shared_prompt_attention
-from training.policy.kernels import BLOCKWISE, TRITON, Implementation
+from training.policy.kernels import BLOCKWISE, TRITON, AttentionImplementation
 
 CALLS = 9
 
@@ -45,7 +45,7 @@ def measure_attention(
             jnp.ones((1, 1, prompt), bool),
             jnp.zeros((1, rows), jnp.int32),
             segments[None],
-            Implementation(kind, interpret=jax.default_backend() != "gpu"),
+            AttentionImplementation(kind, interpret=jax.default_backend() != "gpu"),
         )
 
         def loss(*tokens: jax.Array) -> Any:

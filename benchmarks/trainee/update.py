@@ -21,7 +21,7 @@ from training.learner.optimizer import initial_state
 from training.learner.packing import PackedGroups
 from training.policy.architectures import DecoderConfig
 from training.policy.decoder import Decoder
-from training.policy.kernels import kind_for
+from training.policy.kernels import select_attention
 from training.run.throughput import peak_tflops
 from training.schema import Grpo
 
@@ -52,7 +52,7 @@ def measure_update(shape: DecoderConfig, work: Work, updates: int = UPDATES) -> 
         `grad_norm` of the last update; and the fields of `kernels_of`.
     """
     device, dtype = jax.devices()[0], jnp.bfloat16
-    attention = kind_for(
+    attention = select_attention(
         "auto",
         platform=device.platform,
         dtype=jnp.dtype(dtype),

@@ -162,7 +162,7 @@ def held_out_rates(run: ActiveRun, sampler: Sampler) -> dict[str, float]:
 
 def train(config: RunConfig, path: Path) -> Path:
     """Train in the directory `path`, or resume there, and return the folder of the model."""
-    folder = huggingface.resolve(config.model.pretrained or "jaxlake-base")
+    folder = huggingface.resolve_model(config.model.pretrained or "jaxlake-base")
     policy, params = load_policy(folder, config)
     recipe = load_as(Recipe, Path(__file__).with_name("recipe.yaml"), ["boards.count=4096"])
     plans = policy.encode_examples(draw_plans(recipe, draw_held_out(recipe, 32)))

@@ -26,9 +26,9 @@ from examples.base_model.scores import ReadingTest
 from jaxlake.language.judging import judge_texts
 from training.errors import UserError
 from training.learner.batching import split_rows
-from training.learner.imitation import LENGTH_STEP, Batch, ExamplePool, answer_nats
+from training.learner.imitation import LENGTH_STEP, Batch, ExamplePool, answer_nll
 from training.learner.optimizer import LearnerState, Metrics, gradient_step, initial_state
-from training.learner.placement import placement_of
+from training.learner.placement import get_placement
 from training.policy.policy import Policy, make_policy, open_policy
 from training.run.checkpoints import Checkpoints, RunProgress
 from training.run.progress import console, show_status, track
@@ -205,7 +205,7 @@ def _compiled_step(policy: Policy, settings: Optimization) -> Any:
     def loss(params: Any, batch: Batch) -> tuple[jax.Array, Metrics]:
         """Sum the negative log-likelihood of the answers' tokens, nats, also by kind."""
         tokens = batch.sequences
-        nats = answer_nats(params, tokens, graphdef=policy.graphdef)
+        nats = answer_nll(params, tokens, graphdef=policy.graphdef)
         counts = jnp.sum(tokens.targets, axis=1).astype(jnp.float32)
         designs = batch.designs.astype(jnp.float32)
         return jnp.sum(nats), {
@@ -218,7 +218,7 @@ def _compiled_step(policy: Policy, settings: Optimization) -> Any:
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state: LearnerState, batch: Batch) -> tuple[LearnerState, Metrics]:
         weight = batch.sequences.targets.sum().astype(np.float32)
-        batches, placement = split_rows(batch, 1), placement_of(policy.graphdef, state.params)
+        batches, placement = split_rows(batch, 1), get_placement(policy.graphdef, state.params)
         options: Any = {"loss": loss, "optimizer": optimizer, "placement": placement}
         return gradient_step(state, batches, 1, weight, **options)
 

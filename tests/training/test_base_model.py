@@ -18,12 +18,12 @@ from examples.base_model.recipe import Recipe
 from examples.base_model.scores import ReadingTest
 from jaxlake.statistics.intervals import wilson_interval
 from tests.paths import ROOT
-from training.policy.huggingface import SHIPPED, resolve
+from training.policy.huggingface import PACKAGED_MODELS, resolve_model
 from training.policy.policy import open_policy
 from training.run.digests import DIGESTS_FILE
 from training.schema import Model, Prompt, Sampling, load_as, read_yaml
 
-FOLDER = SHIPPED["jaxlake-base"]
+FOLDER = PACKAGED_MODELS["jaxlake-base"]
 RECIPE = load_as(Recipe, ROOT / "examples/base_model/recipe.yaml", ())
 
 
@@ -37,7 +37,7 @@ def test_model_files_match_their_hashes():
 
 
 def test_it_is_packaged_by_its_name():
-    assert resolve("jaxlake-base") == FOLDER
+    assert resolve_model("jaxlake-base") == FOLDER
     patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())
     data = patterns["tool"]["setuptools"]["package-data"]["training"]
     packaged = {file for pattern in data for file in (ROOT / "training").glob(pattern)}

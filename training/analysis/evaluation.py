@@ -28,7 +28,7 @@ from training.schema import RunConfig
 def model_folder(model: str | Path) -> Path:
     """Return the local folder of a model; raise a `UserError` if there is none."""
     try:
-        return huggingface.resolve(str(model))
+        return huggingface.resolve_model(str(model))
     except huggingface.ModelFolderError as error:
         raise UserError(str(error)) from error
 

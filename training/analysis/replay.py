@@ -11,7 +11,7 @@ from training.phases.engineer_factory import make_engineer
 from training.phases.stage_results import make_design_settings, make_stage_view, read_stage_results
 from training.run.directory import RunDirectory
 from training.run.seeds import derive_seed
-from training.sampling.model_server import OtherModels
+from training.sampling.model_server import ModelServer
 from training.schema import RunConfig
 
 Design = DesignRecord[Configuration]
@@ -48,7 +48,7 @@ def replay_stage(path: Path, stage: int, kinds: Sequence[str]) -> list[Design]:
             raise UserError(f"{kind}: engineer.max_context_tokens: {error}") from error
         return design.model_copy(update={"engineer": kind})
 
-    with OtherModels(config.sampling, config.engineer) as models:
+    with ModelServer(config.sampling, config.engineer) as models:
         engineers = [(kind, make(kind)) for kind in kinds]  # create all before the first request
         return [ask(kind, engineer) for kind, engineer in engineers]
 

@@ -32,7 +32,7 @@ from training.rollout.instances import (
     StageBoards,
     draw_boards,
     fill_budget,
-    requests_for,
+    make_requests,
 )
 from training.run.progress import console
 from training.run.records import EpisodeRecord, LakeAnswer, six_digits
@@ -99,7 +99,7 @@ class Lake:
         lake_configuration = LakeConfiguration.model_validate(configuration.model_dump())
         distinct, outcomes = draw_boards(
             key,
-            requests_for(lake_configuration, count, num_agents=lake.num_agents),
+            make_requests(lake_configuration, count, num_agents=lake.num_agents),
             max_size=max(lake.bounds.sizes),
             max_candidates=lake.max_candidates,
             seen=DigestSet(held_out.instances),

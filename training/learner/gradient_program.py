@@ -9,7 +9,7 @@ import jax
 
 from jaxlake.runtime.search_flags import TESTED_JAXLIB
 
-LIBRARY_FUSIONS = "xla_cpu_experimental_ynn_fusion_type"
+YNN_FUSION_OPTION = "xla_cpu_experimental_ynn_fusion_type"
 """XLA option that selects the CPU operations for the library YNNPACK."""
 
 
@@ -21,6 +21,6 @@ def jit_gradients(function: Callable[..., Any], **options: Any) -> Any:
     because they may not support the option.
     """
     on_cpu = jax.default_backend() == "cpu" and version("jaxlib").startswith(TESTED_JAXLIB)
-    if on_cpu and LIBRARY_FUSIONS not in os.environ.get("XLA_FLAGS", ""):
-        options["compiler_options"] = {LIBRARY_FUSIONS: ""}
+    if on_cpu and YNN_FUSION_OPTION not in os.environ.get("XLA_FLAGS", ""):
+        options["compiler_options"] = {YNN_FUSION_OPTION: ""}
     return jax.jit(function, **options)

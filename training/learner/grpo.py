@@ -176,10 +176,10 @@ def summed_loss(
 ) -> tuple[jax.Array, Metrics]:
     """Return the sums of loss and metrics over the target tokens of a micro-batch."""
     new = group_logprobs(params, batch.groups, graphdef=graphdef, temperature=temperature)
-    return summed_loss_of(new, batch, settings)
+    return sum_loss(new, batch, settings)
 
 
-def summed_loss_of(new: jax.Array, batch: GrpoBatch, settings: Grpo) -> tuple[jax.Array, Metrics]:
+def sum_loss(new: jax.Array, batch: GrpoBatch, settings: Grpo) -> tuple[jax.Array, Metrics]:
     """Return the sums of loss and metrics over the target tokens of a micro-batch.
 
     The caller divides the loss by `loss_weight` of the whole step, and the metrics by its number of
@@ -194,21 +194,23 @@ def summed_loss_of(new: jax.Array, batch: GrpoBatch, settings: Grpo) -> tuple[ja
         The summed loss, float32 (), and the summed metrics.
     """
     targets, completions = batch.groups.targets, batch.groups.completions
-    own = jax.lax.stop_gradient(new)
-    old = jnp.where(jnp.isnan(batch.old_logprobs), own, batch.old_logprobs)
+    current = jax.lax.stop_gradient(new)
+    old = jnp.where(jnp.isnan(batch.old_logprobs), current, batch.old_logprobs)
     sampler = jnp.where(targets, batch.sampler_logprobs, old)
     objective, metrics = token_objective(new, old, sampler, batch.advantages, settings, completions)
     loss = -objective
     metrics |= {"sampler_gap": jnp.abs(old - sampler)}
     if settings.kl_coefficient:
         # Padding must not overflow, because infinity times 0 is NaN.
-        kl = token_kl(new, jnp.where(targets, batch.reference_logprobs, own))
+        kl = token_kl(new, jnp.where(targets, batch.reference_logprobs, current))
         loss += settings.kl_coefficient * kl
         metrics |= {"kl": kl}
-    counts = in_loss = batch.counts
+    counts = loss_weights = batch.counts
     if settings.aggregation == "sequence_mean":
-        in_loss = counts / completion_lengths(completions)
-    return jnp.sum(loss * in_loss), jax.tree.map(lambda value: jnp.sum(value * counts), metrics)
+        loss_weights = counts / completion_lengths(completions)
+    return jnp.sum(loss * loss_weights), jax.tree.map(
+        lambda value: jnp.sum(value * counts), metrics
+    )
 
 
 def loss_weight(batch: GrpoBatch, settings: Grpo) -> jax.Array:
@@ -228,7 +230,7 @@ def loss_weight(batch: GrpoBatch, settings: Grpo) -> jax.Array:
         return jnp.float32(prompts * settings.completions * groups.completions.shape[-1])
     counts = batch.counts
     if settings.aggregation == "sequence_mean":
-        counts = jnp.where(_starts(groups.completions), counts, 0)
+        counts = jnp.where(_run_starts(groups.completions), counts, 0)
     return jnp.maximum(counts.sum(), 1).astype(jnp.float32)
 
 
@@ -251,11 +253,11 @@ def completion_sums(values: jax.Array, completions: jax.Array) -> jax.Array:
         (before, started), (value, starts) = left, right
         return jnp.where(starts, value, before + value), started | starts
 
-    starts, row = _starts(completions), values.ndim - 1
+    starts, row = _run_starts(completions), values.ndim - 1
     ends = jnp.roll(starts, -1, axis=-1).at[..., -1].set(True)
-    up_to, _ = jax.lax.associative_scan(add, (values, starts), axis=row)
-    onwards, _ = jax.lax.associative_scan(add, (values, ends), axis=row, reverse=True)
-    return up_to + onwards - values
+    prefix_sums, _ = jax.lax.associative_scan(add, (values, starts), axis=row)
+    suffix_sums, _ = jax.lax.associative_scan(add, (values, ends), axis=row, reverse=True)
+    return prefix_sums + suffix_sums - values
 
 
 def completion_lengths(completions: jax.Array) -> jax.Array:
@@ -263,7 +265,7 @@ def completion_lengths(completions: jax.Array) -> jax.Array:
     return completion_sums(jnp.ones(completions.shape, jnp.float32), completions)
 
 
-def _starts(completions: jax.Array) -> jax.Array:
+def _run_starts(completions: jax.Array) -> jax.Array:
     """Return where a completion or padding begins in its row, bool (..., W)."""
     completions = jnp.asarray(completions)
     return (completions != jnp.roll(completions, 1, axis=-1)).at[..., 0].set(True)

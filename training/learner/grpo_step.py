@@ -12,16 +12,16 @@ from flax import nnx
 from training.learner.batching import Sequences
 from training.learner.gradient_program import jit_gradients
 from training.learner.grpo import GrpoBatch, loss_weight, summed_loss
-from training.learner.imitation import answer_nats
+from training.learner.imitation import answer_nll
 from training.learner.optimizer import (
     LearnerState,
     Metrics,
     adamw,
-    at_step,
     gradient_step,
-    learning_rates,
+    learning_rate_schedule,
+    set_schedule_step,
 )
-from training.learner.placement import placement_of
+from training.learner.placement import get_placement
 from training.schema import Grpo, Rehearsal
 
 
@@ -32,14 +32,14 @@ def grpo_optimizer(settings: Grpo, steps: int) -> optax.GradientTransformation:
     """
     rate, kind, warmup = settings.learning_rate, settings.schedule, settings.warmup_updates
     return adamw(
-        learning_rates(rate, kind, warmup_steps=warmup, steps=steps - 1),
+        learning_rate_schedule(rate, kind, warmup_steps=warmup, steps=steps - 1),
         weight_decay=0.0,
         max_grad_norm=settings.max_grad_norm,
         b2=0.99,  # rewards are noisier than targets, so average over more steps
     )
 
 
-def schedule_place(settings: Grpo, step: int) -> np.int32 | None:
+def schedule_step(settings: Grpo, step: int) -> np.int32 | None:
     """Return the `place` of `compiled_step` for a step of the run, or None for a constant rate.
 
     A decaying learning rate depends on the step of the run. The optimizer's own count differs: a
@@ -70,7 +70,7 @@ def compiled_step(
 
     def imitation(params: Any, designs: Sequences) -> tuple[jax.Array, Metrics]:
         assert rehearsal is not None
-        nats = answer_nats(params, designs, graphdef=graphdef).sum() / jnp.sum(designs.targets)
+        nats = answer_nll(params, designs, graphdef=graphdef).sum() / jnp.sum(designs.targets)
         return rehearsal.weight * nats, {"rehearsal_loss": nats}
 
     @functools.partial(jit_gradients, donate_argnums=0)
@@ -81,10 +81,10 @@ def compiled_step(
         place: jax.Array | None = None,
     ) -> tuple[LearnerState, Metrics]:
         if place is not None:
-            state = at_step(state, place)
+            state = set_schedule_step(state, place)
         filled = batch.groups.targets.any(axis=(1, 2, 3)).sum()
         tokens = jnp.maximum(batch.counts.sum(), 1).astype(jnp.float32)
-        beside = None if designs is None else functools.partial(imitation, designs=designs)
+        auxiliary_loss = None if designs is None else functools.partial(imitation, designs=designs)
         return gradient_step(
             state,
             batch,
@@ -93,8 +93,8 @@ def compiled_step(
             loss=loss,
             optimizer=optimizer,
             metrics_weight=tokens,
-            beside=beside,
-            placement=placement_of(graphdef, state.params),
+            auxiliary_loss=auxiliary_loss,
+            placement=get_placement(graphdef, state.params),
         )
 
     return step

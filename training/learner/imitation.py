@@ -64,7 +64,7 @@ class ExamplePool:
         return Batch(sequences, rows >= self._plans)
 
 
-def answer_nats(params: Any, sequences: Sequences, *, graphdef: nnx.GraphDef) -> jax.Array:
+def answer_nll(params: Any, sequences: Sequences, *, graphdef: nnx.GraphDef) -> jax.Array:
     """Return the negative log-likelihood of each answer at temperature 1, float32 (B,), nats."""
     scores = logprobs(params, sequences, graphdef=graphdef, temperature=1.0)
     return -jnp.sum(jnp.where(sequences.targets, scores, 0.0), axis=1)

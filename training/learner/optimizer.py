@@ -13,7 +13,7 @@ import optax
 
 from training.errors import UserError
 from training.learner.placement import Placement, constrain, place_like
-from training.policy.lora import trainable, with_trainable
+from training.policy.lora import get_trainable, replace_trainable
 
 Metrics: TypeAlias = dict[str, jax.Array]
 # (params, micro-batch) -> (summed loss, summed metrics)
@@ -34,11 +34,11 @@ class LearnerState:
 
 def initial_state(params: Any, optimizer: optax.GradientTransformation) -> LearnerState:
     """Return the state before the first step, on the devices of the weights."""
-    state = LearnerState(params, optimizer.init(trainable(params)), jnp.zeros((), jnp.int32))
+    state = LearnerState(params, optimizer.init(get_trainable(params)), jnp.zeros((), jnp.int32))
     return place_like(state, params)
 
 
-def at_step(state: LearnerState, step: jax.Array) -> LearnerState:
+def set_schedule_step(state: LearnerState, step: jax.Array) -> LearnerState:
     """Return the state with the learning rate schedule moved to a step, int32 ()."""
 
     def moved(part: Any) -> Any:
@@ -51,7 +51,7 @@ def at_step(state: LearnerState, step: jax.Array) -> LearnerState:
     return replace(state, opt_state=opt_state)
 
 
-def learning_rates(
+def learning_rate_schedule(
     peak: float, kind: Literal["constant", "cosine", "linear"], *, warmup_steps: int, steps: int = 0
 ) -> optax.Schedule:
     """Return a learning rate schedule with a linear warm-up.
@@ -105,7 +105,7 @@ def gradient_step(
     loss: SummedLoss,
     optimizer: optax.GradientTransformation,
     metrics_weight: jax.Array | None = None,
-    beside: PlainLoss | None = None,
+    auxiliary_loss: PlainLoss | None = None,
     placement: Placement | None = None,
 ) -> tuple[LearnerState, Metrics]:
     """Take one optimizer step on the mean loss.
@@ -121,20 +121,22 @@ def gradient_step(
         loss: Returns the summed loss and metrics of a micro-batch.
         optimizer: The optimizer.
         metrics_weight: Divisor of the summed metrics; None uses `weight`.
-        beside: An additional loss of the weights, added to the mean loss.
+        auxiliary_loss: An additional loss of the weights, added to the mean loss.
         placement: Shardings of the gradient, the new state and the micro-batches. None leaves
             them to the compiler.
 
     Returns:
         The new state, and the mean metrics with `loss` and `grad_norm`.
     """
-    learned = trainable(state.params)
+    learned = get_trainable(state.params)
 
     def place_gradient(gradient: Any) -> Any:
-        return gradient if placement is None else constrain(gradient, trainable(placement.params))
+        return (
+            gradient if placement is None else constrain(gradient, get_trainable(placement.params))
+        )
 
     def loss_of(learned: Any, micro_batch: Any) -> tuple[jax.Array, Metrics]:
-        return loss(with_trainable(state.params, learned), micro_batch)
+        return loss(replace_trainable(state.params, learned), micro_batch)
 
     def add(number: jax.Array, total: Any) -> Any:
         micro_batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[number], micro_batches)
@@ -147,23 +149,23 @@ def gradient_step(
     shapes = jax.eval_shape(loss_of, learned, first)
     *sums, zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (*shapes, learned))
     value, metrics, gradient = jax.lax.fori_loop(0, count, add, (*sums, place_gradient(zeros)))
-    value, gradient = _divided((value, gradient), weight)
-    metrics = _divided(metrics, weight if metrics_weight is None else metrics_weight)
-    if beside is not None:
-        whole = partial(with_trainable, state.params)
-        (more, others), slope = jax.value_and_grad(lambda one: beside(whole(one)), has_aux=True)(
-            learned
-        )
+    value, gradient = _divide((value, gradient), weight)
+    metrics = _divide(metrics, weight if metrics_weight is None else metrics_weight)
+    if auxiliary_loss is not None:
+        whole = partial(replace_trainable, state.params)
+        (more, others), slope = jax.value_and_grad(
+            lambda one: auxiliary_loss(whole(one)), has_aux=True
+        )(learned)
         value, metrics = value + more, metrics | others
         gradient = jax.tree.map(jnp.add, gradient, place_gradient(slope))
     updates, opt_state = optimizer.update(gradient, state.opt_state, learned)
-    params = with_trainable(state.params, optax.apply_updates(learned, updates))
+    params = replace_trainable(state.params, optax.apply_updates(learned, updates))
     metrics = metrics | {"loss": value, "grad_norm": optax.tree.norm(gradient)}
     state = LearnerState(params, opt_state, state.steps + 1)
     return (state, metrics) if placement is None else placement.place((state, metrics))
 
 
-def _divided(tree: Any, weight: jax.Array) -> Any:
+def _divide(tree: Any, weight: jax.Array) -> Any:
     return jax.tree.map(lambda leaf: leaf / weight.astype(leaf.dtype), tree)
 
 

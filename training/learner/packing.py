@@ -99,7 +99,7 @@ def pack_groups(
     rows = {  # of groups with completions to learn from
         group: [group * len(lengths[group]) + np.array(row) for row in of_group]
         for group in range(len(prompts))
-        if (of_group := _first_fit(lengths[group] * learned[group], width))
+        if (of_group := _pack_first_fit(lengths[group] * learned[group], width))
     }
     capacity = len(prompts) // bundles
     layout: list[list[int]] = []  # the groups of each bundle
@@ -107,7 +107,7 @@ def pack_groups(
         sizes = {group: len(rows[group]) for group in list(rows)[part::minibatches]}
         used = round_up(-(-len(sizes) // capacity), micro_batch_bundles)
         unused = bundles // minibatches - used
-        layout += _deal(sizes, used, capacity) + [[] for _ in range(unused)]
+        layout += _assign_to_bundles(sizes, used, capacity) + [[] for _ in range(unused)]
     max_rows = max(sum(len(rows[group]) for group in bundle) for bundle in layout)
     packed = _padding(
         (bundles, capacity, round_up(max(len(prompt) - 1 for prompt in prompts) or 1, bucket)),
@@ -126,7 +126,7 @@ def pack_groups(
     return packed
 
 
-def place_on_targets(values: Sequence[np.ndarray], groups: PackedGroups) -> np.ndarray:
+def scatter_to_targets(values: Sequence[np.ndarray], groups: PackedGroups) -> np.ndarray:
     """Arrange one value per completion token in the layout of the targets.
 
     Args:
@@ -178,7 +178,7 @@ def _fill_row(
         packed.completions[span] = member
 
 
-def _first_fit(lengths: np.ndarray, width: int) -> list[list[int]]:
+def _pack_first_fit(lengths: np.ndarray, width: int) -> list[list[int]]:
     """Assign lengths above 0 to rows by first-fit decreasing; return the indices per row."""
     rows: list[list[int]] = []
     for index in np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)].tolist():
@@ -190,7 +190,7 @@ def _first_fit(lengths: np.ndarray, width: int) -> list[list[int]]:
     return rows
 
 
-def _deal(sizes: dict[int, int], bundles: int, capacity: int) -> list[list[int]]:
+def _assign_to_bundles(sizes: dict[int, int], bundles: int, capacity: int) -> list[list[int]]:
     """Assign groups, largest first, to the bundle with the smallest total, up to `capacity`."""
     dealt: list[list[int]] = [[] for _ in range(bundles)]
     for group in sorted(sizes, key=lambda group: -sizes[group]):

@@ -20,7 +20,7 @@ class Placement:
     params: Any  # a pytree like the weights, of NamedSharding
 
     @property
-    def everywhere(self) -> NamedSharding:
+    def replicated(self) -> NamedSharding:
         """The sharding that replicates an array on every device."""
         return NamedSharding(jax.tree.leaves(self.params)[0].mesh, PartitionSpec())
 
@@ -36,7 +36,7 @@ class Placement:
             ends = (path[start:] for start in range(len(path)))
             match = next((weights[end] for end in ends if end in weights), None)
             if match is None or len(match.spec) > len(leaf.shape):
-                return self.everywhere
+                return self.replicated
             return match
 
         return jax.tree_util.tree_map_with_path(sharding, tree)
@@ -48,10 +48,10 @@ class Placement:
     def split_rows(self, array: Any) -> Any:
         """Return an array of a micro-batch, (rows, ...), split over the batch axis of the mesh."""
         spec = PartitionSpec(SHARDING_RULES["batch"])
-        return constrain(array, NamedSharding(self.everywhere.mesh, spec))
+        return constrain(array, NamedSharding(self.replicated.mesh, spec))
 
 
-def placement_of(graphdef: nnx.GraphDef, params: Any) -> Placement | None:
+def get_placement(graphdef: nnx.GraphDef, params: Any) -> Placement | None:
     """Return the placement of a decoder's weights, or None on a single device."""
     model = nnx.merge(graphdef, params)
     if model.mesh is None:

@@ -5,18 +5,24 @@ from typing import Any
 from flax import nnx
 
 from training.errors import UserError
-from training.policy.lora import adapter_tensors, frozen, load_adapters, save_adapters, trainable
+from training.policy.lora import (
+    adapter_tensors,
+    get_frozen,
+    get_trainable,
+    load_adapters,
+    save_adapters,
+)
 from training.processes import is_first, wait_for_all
 from training.run.active_run import ActiveRun
 from training.run.directory import RunDirectory
-from training.weight_transfer.checksums import version_of, weight_checksum
+from training.weight_transfer.checksums import compute_version, weight_checksum
 
 
 def export_stage(run: ActiveRun, params: Any, stage: int) -> None:
     """Write the policy of a stage, and its adapters if it has any."""
     files, lora = run.directory.stage(stage), run.config.model.lora
     if lora is not None:
-        tensors = adapter_tensors(trainable(params))
+        tensors = adapter_tensors(get_trainable(params))
         name, base = run.config.model.pretrained or run.config.name, compute_base_version(params)
         if is_first():
             save_adapters(tensors, lora, files.adapters, base=base, base_name=name)
@@ -27,7 +33,7 @@ def export_stage(run: ActiveRun, params: Any, stage: int) -> None:
 def load_stage_adapters(directory: RunDirectory, params: Any, stage: int) -> Any:
     """Return the adapters of a stage; raise a `UserError` if the frozen weights have changed."""
     folder = directory.stage(stage).adapters
-    adapters, base = load_adapters(folder, trainable(params))
+    adapters, base = load_adapters(folder, get_trainable(params))
     if base != (version := compute_base_version(params)):
         raise UserError(
             f"{folder}: its adapters belong to weights of version {base}, but model.pretrained now "
@@ -38,7 +44,7 @@ def load_stage_adapters(directory: RunDirectory, params: Any, stage: int) -> Any
 
 def compute_base_version(params: Any) -> str:
     """Return the version of the frozen weights, in eight hexadecimal digits."""
-    leaves = nnx.to_flat_state(frozen(params))
+    leaves = nnx.to_flat_state(get_frozen(params))
     checksums = {".".join(map(str, path)): weight_checksum(leaf[...]) for path, leaf in leaves}
     # Checksums are replicated, so the data of one device suffice.
-    return version_of({name: value.addressable_data(0) for name, value in checksums.items()})
+    return compute_version({name: value.addressable_data(0) for name, value in checksums.items()})

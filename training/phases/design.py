@@ -25,7 +25,7 @@ from training.phases.stage_results import StageResult, make_design_settings, mak
 from training.run.active_run import ActiveRun
 from training.run.progress import console, show_status
 from training.run.records import DecisionRecord
-from training.sampling.model_server import OtherModels
+from training.sampling.model_server import ModelServer
 from training.sampling.sampler import Sampler
 from training.schema import RunConfig
 
@@ -96,7 +96,7 @@ def _run_engineer(
     stage = results[-1].stage
     view = make_stage_view(run.config, results, stage)
     settings = make_design_settings(run.config)
-    with OtherModels(run.config.engine_sampling, run.config.engineer) as models:
+    with ModelServer(run.config.engine_sampling, run.config.engineer) as models:
         writer = make_engineer(
             run.config,
             run.directory,

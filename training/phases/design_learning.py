@@ -15,7 +15,7 @@ from engineer.context import ContextTooLongError
 from engineer.design import build_stage_context
 from training.errors import UserError
 from training.learner.batching import split_rows
-from training.learner.grpo_step import compiled_step, schedule_place
+from training.learner.grpo_step import compiled_step, schedule_step
 from training.learner.optimizer import LearnerState
 from training.phases.atlas import get_or_measure_atlas
 from training.phases.grpo_update import (
@@ -66,7 +66,7 @@ def learn_to_design(
         run.config.grpo_steps,
     )
     # Use the learning rate of the run's next step; these updates don't count as steps of the run.
-    place = schedule_place(run.config.grpo, run.optimizer_step(stage + 1, 1))
+    place = schedule_step(run.config.grpo, run.optimizer_step(stage + 1, 1))
     records = []
     sampler.drop_cache()  # as in a run that resumes here
     with (

@@ -15,7 +15,7 @@ from training.phases.stage_results import StageResult, get_reference_stage
 from training.policy.policy import Policy
 from training.processes import broadcast_from_first, is_single_process
 from training.run.directory import RunDirectory
-from training.sampling.model_server import OtherModels
+from training.sampling.model_server import ModelServer
 from training.sampling.sampler import PromptTooLongError, Sampler, SamplingRequest
 from training.schema import EngineerChoice, RunConfig
 from training.schema.engineer_section import import_engineer
@@ -25,7 +25,7 @@ def make_engineer(
     config: RunConfig,
     directory: RunDirectory,
     results: Sequence[StageResult],
-    models: OtherModels,
+    models: ModelServer,
     *,
     kind: str | None = None,
     checkpoint: GenerateText | None = None,
@@ -80,7 +80,7 @@ def make_endpoint_engineer(choice: EngineerChoice) -> Engineer:
 
 
 def _language_model(
-    kind: str, config: RunConfig, weights: str, models: OtherModels
+    kind: str, config: RunConfig, weights: str, models: ModelServer
 ) -> LanguageModelEngineer:
     """Return an engineer with weights that vLLM loads; policies get their training prompts."""
     policy = kind != "model"

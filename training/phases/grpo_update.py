@@ -15,16 +15,16 @@ from training.learner import grpo
 from training.learner.batching import Sequences, split_rows
 from training.learner.flops import update_flops
 from training.learner.grpo import GrpoBatch
-from training.learner.grpo_step import compiled_step, schedule_place
+from training.learner.grpo_step import compiled_step, schedule_step
 from training.learner.optimizer import LearnerState, require_finite
 from training.learner.packing import (
     PackedGroups,
     count_copies,
     pack_groups,
-    place_on_targets,
+    scatter_to_targets,
 )
 from training.policy.decoder import Decoder
-from training.policy.lora import with_trainable
+from training.policy.lora import replace_trainable
 from training.processes import local_copy, require_same
 from training.rollout.rollout import Rollout, roll_out, rollout_metrics, rollout_request
 from training.run.active_run import ActiveRun
@@ -96,7 +96,7 @@ def take_update(
         steps = []
         for number, minibatch in enumerate(_minibatches(batch, run)):
             if minibatch.groups.targets.any() or rehearsed is not None:
-                place = schedule_place(settings, step + number)
+                place = schedule_step(settings, step + number)
                 state, step_metrics = learn(state, minibatch, rehearsed, place)
                 steps.append(jax.tree.map(six_digits, jax.device_get(step_metrics)))
         steps = steps or [SKIPPED_STEP_METRICS | ({"kl": 0.0} if settings.kl_coefficient else {})]
@@ -146,7 +146,7 @@ def resample(
         other = roll_out(run, sampler, boards, request, seconds=seconds, work=work)
         replacements = np.flatnonzero(grpo.has_reward_variance(other.rewards))
         replaced += len(replacements)
-        rollout = rollout.with_groups(equal[: len(replacements)], other, replacements)
+        rollout = rollout.replace_groups(equal[: len(replacements)], other, replacements)
     return rollout, {"resampled_boards": answered, "replaced_boards": replaced}
 
 
@@ -233,13 +233,13 @@ def make_grpo_batch(
     placed = np.append(advantages.reshape(-1), 0)  # entry -1, that of padding, is 0
     batch = GrpoBatch(
         groups=groups,
-        sampler_logprobs=place_on_targets([one.logprobs for one in completions], groups),
+        sampler_logprobs=scatter_to_targets([one.logprobs for one in completions], groups),
         old_logprobs=np.full(groups.completions.shape, np.nan, np.float32),
         advantages=placed[groups.completions].astype(np.float32),
         copies=np.append(copies.reshape(-1), 0)[groups.completions].astype(np.float32),
     )
     if settings.kl_coefficient:
-        reference = with_trainable(params, run.reference)
+        reference = replace_trainable(params, run.reference)
         batch = replace(batch, reference_logprobs=score_batch(run, reference, batch))
     return batch
 

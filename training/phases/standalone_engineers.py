@@ -8,7 +8,7 @@ from typing import Literal
 from engineer import Engineer, LanguageModelEngineer
 from engineer.engineers.language_model import GeneratedText, GenerateText, TextRequest
 from training.phases.engineer_factory import make_checkpoint_generator, make_endpoint_engineer
-from training.sampling.model_server import OtherModels
+from training.sampling.model_server import ModelServer
 from training.schema import EngineerChoice, Model, Prompt, Sampling
 from training.schema.engineer_section import check_engineer, import_engineer
 
@@ -32,7 +32,7 @@ def open_engineer(
     elif sampler == "jax":
         yield LanguageModelEngineer(_decoder(name, choice), name)
     else:
-        with OtherModels(Sampling(max_model_len=CONTEXT_TOKENS), choice) as models:
+        with ModelServer(Sampling(max_model_len=CONTEXT_TOKENS), choice) as models:
 
             def generate(request: TextRequest) -> GeneratedText:
                 return models.ask(name, request)
@@ -46,7 +46,7 @@ def _decoder(name: str, choice: EngineerChoice) -> GenerateText:
     from training.policy.policy import open_policy
     from training.sampling.jax_sampler import JaxSampler
 
-    folder = huggingface.resolve(name)
+    folder = huggingface.resolve_model(name)
     policy, params = open_policy(folder, Model(pretrained=name), Prompt(), length_bucket=32)
     chat = choice.style == "full" and bool(policy.tokenizer.chat_template)
     policy = replace(policy, prompt=Prompt(chat=chat))

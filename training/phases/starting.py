@@ -15,7 +15,7 @@ from training.phases.stage_results import (
     make_start_record,
     read_stage_results,
 )
-from training.policy.model_folders import replaced
+from training.policy.model_folders import replace_folder
 from training.run.digests import folder_digest
 from training.run.directory import RunDirectory
 from training.run.progress import console
@@ -85,7 +85,7 @@ def create_started_run(config: RunConfig, target: Path) -> None:
     if before is not None and (space.violation(before) or space.grid_violation(before)):
         record = record.model_copy(update={"designed_from": None})
     target.parent.mkdir(parents=True, exist_ok=True)
-    with replaced(target) as partial:
+    with replace_folder(target) as partial:
         run = RunDirectory(partial)
         shutil.copytree(get_start_weights(start, target), run.initial_policy)
         run.stage(0).start.write(record)

@@ -17,7 +17,7 @@ from training.phases.picking import get_stage_instances, measure_pool
 from training.phases.rehearsal import Rehearsal
 from training.phases.stage_results import StageResult, get_configuration, get_reference_stage
 from training.phases.weight_sync import check_rollout
-from training.policy.lora import with_trainable
+from training.policy.lora import replace_trainable
 from training.policy.policy import load_policy
 from training.rollout.rollout import rollout_request
 from training.run.active_run import ActiveRun
@@ -168,7 +168,7 @@ def get_starting_state(
         _, params = load_policy(run.directory.stage(origin).policy, run.config)
     else:
         adapters = load_stage_adapters(run.directory, state.params, origin)
-        params = with_trainable(state.params, adapters)
+        params = replace_trainable(state.params, adapters)
     return initial_state(params, grpo_optimizer(run.config.grpo, run.config.grpo_steps))
 
 

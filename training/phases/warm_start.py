@@ -14,17 +14,17 @@ from training.environments.catalogue import get_environment
 from training.environments.protocol import TrainingEnvironment
 from training.learner.batching import Sequences, split_rows
 from training.learner.gradient_program import jit_gradients
-from training.learner.imitation import ExamplePool, answer_nats
+from training.learner.imitation import ExamplePool, answer_nll
 from training.learner.optimizer import (
     LearnerState,
     Metrics,
     adamw,
     gradient_step,
     initial_state,
-    learning_rates,
+    learning_rate_schedule,
     require_finite,
 )
-from training.learner.placement import placement_of
+from training.learner.placement import get_placement
 from training.phases.rehearsal import EXAMPLES, make_design_examples
 from training.policy.policy import Policy
 from training.run.active_run import ActiveRun
@@ -54,7 +54,7 @@ def warm_start(run: ActiveRun, params: Any) -> Any:
         pad_id=run.policy.pad_id,
     )
     optimizer = adamw(
-        learning_rates(
+        learning_rate_schedule(
             settings.learning_rate,
             "cosine",
             warmup_steps=settings.warmup_steps,
@@ -128,7 +128,7 @@ def _demonstration_pairs(environment: TrainingEnvironment, batch: Any) -> list[t
 def _compiled_step(policy: Policy, optimizer: optax.GradientTransformation) -> Any:
     def loss(params: Any, batch: Sequences) -> tuple[jax.Array, Metrics]:
         """Return the summed negative log-likelihood of the target tokens, nats."""
-        return answer_nats(params, batch, graphdef=policy.graphdef).sum(), {}
+        return answer_nll(params, batch, graphdef=policy.graphdef).sum(), {}
 
     @functools.partial(jit_gradients, donate_argnums=0)
     def step(state: LearnerState, batch: Sequences) -> tuple[LearnerState, Metrics]:
@@ -140,7 +140,7 @@ def _compiled_step(policy: Policy, optimizer: optax.GradientTransformation) -> A
             weight,
             loss=loss,
             optimizer=optimizer,
-            placement=placement_of(policy.graphdef, state.params),
+            placement=get_placement(policy.graphdef, state.params),
         )
 
     return step

@@ -51,7 +51,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 }
 """The families by the `model_type` of their config.json."""
 
-_PASSIVE = {  # field: the values that leave the computation unchanged
+_NEUTRAL_VALUES = {  # field: the values that leave the computation unchanged
     "hidden_act": ("silu",),
     "attention_bias": (False,),
     "mlp_bias": (False,),
@@ -78,7 +78,7 @@ class Llama3Rope:
 
     def __post_init__(self) -> None:
         for one in dataclasses.fields(self):
-            _require_fit(one.name, float, getattr(self, one.name))
+            _require_valid_field(one.name, float, getattr(self, one.name))
         if not self.high_freq_factor > self.low_freq_factor:
             raise ValueError(
                 f"high_freq_factor is {self.high_freq_factor}; it must be more than "
@@ -120,12 +120,12 @@ class DecoderConfig:
     def __post_init__(self) -> None:
         if self.model_type not in ARCHITECTURES:
             raise ValueError(
-                f"model_type is {self.model_type!r:.300}; it must be one of {_families()}"
+                f"model_type is {self.model_type!r:.300}; it must be one of {_format_families()}"
             )
         if isinstance(self.rope_scaling, Mapping):  # as `dataclasses.asdict` gives it
             object.__setattr__(self, "rope_scaling", Llama3Rope(**self.rope_scaling))
         for one in dataclasses.fields(self):
-            _require_fit(one.name, one.type, getattr(self, one.name))
+            _require_valid_field(one.name, one.type, getattr(self, one.name))
         if self.head_dim % 2:
             raise ValueError(f"head_dim is {self.head_dim}; rotary embedding needs an even number")
         if self.num_attention_heads % self.num_key_value_heads:
@@ -158,7 +158,9 @@ class DecoderConfig:
         """
         family: Any = fields.get("model_type")
         if not isinstance(family, str) or family not in ARCHITECTURES:
-            raise ValueError(f"model_type is {family!r:.100}; it must be one of {_families()}")
+            raise ValueError(
+                f"model_type is {family!r:.100}; it must be one of {_format_families()}"
+            )
         architecture = ARCHITECTURES[family]
         fields = {**fields, "rope_parameters": _rope_parameters(fields)}
         _require_supported(architecture, fields)
@@ -173,7 +175,7 @@ class DecoderConfig:
         if missing := [one.name for one in required if one.name not in values]:
             raise ValueError(f"{', '.join(missing)}: missing")
         if "head_dim" not in values:
-            values["head_dim"] = _head_dim(architecture, values)
+            values["head_dim"] = _default_head_dim(architecture, values)
         values["rope_scaling"] = None
         for name in ("rope_scaling", "rope_parameters"):
             rope = fields.get(name) or {}
@@ -202,11 +204,11 @@ class DecoderConfig:
         }
 
 
-def _families() -> str:
+def _format_families() -> str:
     return ", ".join(repr(name) for name in ARCHITECTURES)
 
 
-def _require_fit(name: str, kind: Any, value: Any) -> None:
+def _require_valid_field(name: str, kind: Any, value: Any) -> None:
     """Raise a `ValueError` if a field of `DecoderConfig` does not match its type."""
     truth = isinstance(value, bool)
     if kind is bool:
@@ -224,7 +226,7 @@ def _require_fit(name: str, kind: Any, value: Any) -> None:
 
 
 def _require_supported(architecture: Architecture, fields: Mapping[str, Any]) -> None:
-    for name, allowed in _PASSIVE.items():
+    for name, allowed in _NEUTRAL_VALUES.items():
         if name in fields and fields[name] not in allowed:
             raise ValueError(f"{name} is {fields[name]!r:.300}; supported is only {allowed[-1]!r}")
     for name in architecture.none:
@@ -261,7 +263,7 @@ def _rope_type(rope: Mapping[str, Any]) -> Any:
     return rope.get("rope_type", rope.get("type", "default"))
 
 
-def _head_dim(architecture: Architecture, values: Mapping[str, Any]) -> Any:
+def _default_head_dim(architecture: Architecture, values: Mapping[str, Any]) -> Any:
     """Return the default of head_dim; raise a `ValueError` if it is not an integer."""
     if architecture.head_dim is not None:
         return architecture.head_dim

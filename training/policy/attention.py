@@ -11,28 +11,28 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from training.policy.blockwise import EVERYBODY, NOBODY, blockwise_attention
+from training.policy.blockwise import ALL_QUERIES, NO_QUERY, blockwise_attention
 from training.policy.kernels import (
-    Implementation,
+    AttentionImplementation,
     PlainAttention,
     kernel_attention,
-    run_starts,
+    segment_starts,
 )
 
 BLOCKWISE_ABOVE = 1024
 """Number of keys per query above which scores are computed block by block."""
 
-_EXACT = Implementation()
+_DEFAULT_IMPLEMENTATION = AttentionImplementation()
 
 # (queries, keys, values, layer index, memory) -> (attention output, updated memory)
 Attention: TypeAlias = Callable[
     [jax.Array, jax.Array, jax.Array, jax.Array, Any], tuple[jax.Array, Any]
 ]
 # keys and values of N layers, each (N, B, K, L, hd)
-KeyValues: TypeAlias = tuple[jax.Array, jax.Array]
+KeyValueCache: TypeAlias = tuple[jax.Array, jax.Array]
 
 
-def without_memory(attend: PlainAttention) -> Attention:
+def stateless_attention(attend: PlainAttention) -> Attention:
     """Adapt an attention without memory to the interface with memory."""
 
     def attention(
@@ -43,19 +43,19 @@ def without_memory(attend: PlainAttention) -> Attention:
     return attention
 
 
-def filling_attention(mask: jax.Array) -> Attention:
+def prefill_attention(mask: jax.Array) -> Attention:
     """Attend as `causal_attention` does, and write keys and values to the start of the memory."""
     attend = causal_attention(mask)
 
     def attention(
-        query: jax.Array, key: jax.Array, value: jax.Array, layer: jax.Array, memory: KeyValues
-    ) -> tuple[jax.Array, KeyValues]:
-        return attend(query, key, value), _store(memory, layer, 0, (key, value))
+        query: jax.Array, key: jax.Array, value: jax.Array, layer: jax.Array, memory: KeyValueCache
+    ) -> tuple[jax.Array, KeyValueCache]:
+        return attend(query, key, value), _update_cache(memory, layer, 0, (key, value))
 
     return attention
 
 
-def continued_attention(prompts: KeyValues, mask: jax.Array, step: jax.Array) -> Attention:
+def decode_attention(prompts: KeyValueCache, mask: jax.Array, step: jax.Array) -> Attention:
     """Let one token of each of B * n sequences attend to its prompt and to earlier tokens.
 
     Args:
@@ -69,10 +69,10 @@ def continued_attention(prompts: KeyValues, mask: jax.Array, step: jax.Array) ->
     batch = len(mask)
 
     def attention(
-        query: jax.Array, key: jax.Array, value: jax.Array, layer: jax.Array, memory: KeyValues
-    ) -> tuple[jax.Array, KeyValues]:
+        query: jax.Array, key: jax.Array, value: jax.Array, layer: jax.Array, memory: KeyValueCache
+    ) -> tuple[jax.Array, KeyValueCache]:
         rows, _, heads, width = query.shape
-        memory = _store(memory, layer, step, (key, value))
+        memory = _update_cache(memory, layer, step, (key, value))
         key_heads, length = memory[0].shape[2:4]
         query = query.reshape(batch, -1, key_heads, heads // key_heads, width)
         own = [part[layer].reshape(batch, -1, *part.shape[2:]) for part in memory]
@@ -102,7 +102,9 @@ def continued_attention(prompts: KeyValues, mask: jax.Array, step: jax.Array) ->
     return attention
 
 
-def _store(memory: KeyValues, layer: jax.Array, step: jax.Array | int, new: KeyValues) -> KeyValues:
+def _update_cache(
+    memory: KeyValueCache, layer: jax.Array, step: jax.Array | int, new: KeyValueCache
+) -> KeyValueCache:
     """Write keys and values of a layer, each (B, L, K, hd), to the memory from index `step` on."""
     keys, values = (
         jax.lax.dynamic_update_slice(
@@ -113,16 +115,18 @@ def _store(memory: KeyValues, layer: jax.Array, step: jax.Array | int, new: KeyV
     return keys, values
 
 
-def causal_attention(mask: jax.Array, how: Implementation = _EXACT) -> PlainAttention:
+def causal_attention(
+    mask: jax.Array, implementation: AttentionImplementation = _DEFAULT_IMPLEMENTATION
+) -> PlainAttention:
     """Let each token attend to itself and earlier tokens where `mask`, bool (B, L), is True."""
     length = mask.shape[-1]
-    if how.uses_kernel(length):
-        return kernel_attention(how, jnp.zeros(mask.shape, jnp.int32), mask, 0)
-    if how.is_blockwise(length, BLOCKWISE_ABOVE):
+    if implementation.uses_kernel(length):
+        return kernel_attention(implementation, jnp.zeros(mask.shape, jnp.int32), mask, 0)
+    if implementation.is_blockwise(length, BLOCKWISE_ABOVE):
         return partial(
             blockwise_attention,
             query_segments=jnp.zeros(mask.shape, jnp.int32),
-            key_segments=jnp.where(mask, 0, NOBODY),
+            key_segments=jnp.where(mask, 0, NO_QUERY),
         )
     causal = jnp.tril(jnp.ones((length, length), bool))
     allowed = causal & mask[:, None, None, :]  # (B, 1, L, L)
@@ -133,7 +137,7 @@ def shared_prompt_attention(
     prompt_mask: jax.Array,
     row_prompts: jax.Array,
     segments: jax.Array,
-    how: Implementation = _EXACT,
+    implementation: AttentionImplementation = _DEFAULT_IMPLEMENTATION,
 ) -> PlainAttention:
     """Let prompts attend to themselves, and each row's tokens to its prompt and own segment.
 
@@ -144,15 +148,19 @@ def shared_prompt_attention(
         row_prompts: int32 (B, R), index of the prompt, 0 to G - 1, that each row continues.
         segments: int32 (B, R, W), number of each token's sequence in its row. A token attends to
             itself and to earlier tokens with its number. The tokens of a sequence are contiguous.
-        how: Implementation of attention.
+        implementation: AttentionImplementation of attention.
 
     Returns:
         An attention over bundles, (B, L, heads, hd).
     """
     bundles, prompts, length = prompt_mask.shape
     _, rows, width = segments.shape
-    among_prompts = causal_attention(prompt_mask.reshape(bundles * prompts, length), how)
-    among_rows = _row_attention(_of_rows(prompt_mask, row_prompts), segments, how)
+    attend_prompts = causal_attention(
+        prompt_mask.reshape(bundles * prompts, length), implementation
+    )
+    attend_rows = _row_attention(
+        _gather_row_prompts(prompt_mask, row_prompts), segments, implementation
+    )
 
     def split(tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
         """(B, L, heads, hd) to (B, G, P, heads, hd) and (B, R, W, heads, hd)."""
@@ -165,13 +173,13 @@ def shared_prompt_attention(
 
     def attend(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
         (prompt_query, row_query), pairs = split(query), (split(key), split(value))
-        of_prompts = among_prompts(*map(_flat, (prompt_query, pairs[0][0], pairs[1][0])))
+        of_prompts = attend_prompts(*map(_merge_bundles, (prompt_query, pairs[0][0], pairs[1][0])))
         # Concatenate the keys of a row and of its prompt, so that one softmax covers both.
         key, value = (
-            jnp.concatenate([_of_rows(of_prompt, row_prompts), of_row], axis=2)
+            jnp.concatenate([_gather_row_prompts(of_prompt, row_prompts), of_row], axis=2)
             for of_prompt, of_row in pairs
         )
-        of_rows = among_rows(_flat(row_query), _flat(key), _flat(value))
+        of_rows = attend_rows(_merge_bundles(row_query), _merge_bundles(key), _merge_bundles(value))
         heads = query.shape[2:]
         parts = [part.reshape(bundles, -1, *heads) for part in (of_prompts, of_rows)]
         return jnp.concatenate(parts, axis=1)
@@ -180,20 +188,20 @@ def shared_prompt_attention(
 
 
 def _row_attention(
-    prompt_mask: jax.Array, segments: jax.Array, how: Implementation
+    prompt_mask: jax.Array, segments: jax.Array, implementation: AttentionImplementation
 ) -> PlainAttention:
     """Let rows attend to their prompt's keys, which come first, and to their own segment."""
     bundles, rows, width = segments.shape
     length = prompt_mask.shape[-1]
-    if how.uses_kernel(length + width):
+    if implementation.uses_kernel(length + width):
         own = segments.reshape(bundles * rows, width)
         of_prompt = prompt_mask.reshape(bundles * rows, length)
         visible = jnp.concatenate([of_prompt, jnp.ones(own.shape, bool)], axis=1)
-        return kernel_attention(how, run_starts(own), visible, length)
-    if how.is_blockwise(length + width, BLOCKWISE_ABOVE):
+        return kernel_attention(implementation, segment_starts(own), visible, length)
+    if implementation.is_blockwise(length + width, BLOCKWISE_ABOVE):
         of_prompt, of_row = (
             part.reshape(bundles * rows, -1)
-            for part in (jnp.where(prompt_mask, EVERYBODY, NOBODY), segments)
+            for part in (jnp.where(prompt_mask, ALL_QUERIES, NO_QUERY), segments)
         )
         return partial(
             blockwise_attention,
@@ -209,12 +217,12 @@ def _row_attention(
     return partial(jax.nn.dot_product_attention, mask=allowed)
 
 
-def _of_rows(prompts: jax.Array, row_prompts: jax.Array) -> jax.Array:
+def _gather_row_prompts(prompts: jax.Array, row_prompts: jax.Array) -> jax.Array:
     """Gather the values of each row's prompt: (B, G, ...) to (B, R, ...)."""
     index = row_prompts.reshape(*row_prompts.shape, *[1] * (prompts.ndim - 2))
     return jnp.take_along_axis(prompts, index, axis=1)
 
 
-def _flat(tokens: jax.Array) -> jax.Array:
+def _merge_bundles(tokens: jax.Array) -> jax.Array:
     """(B, G, P, heads, hd) to (B * G, P, heads, hd)."""
     return tokens.reshape(-1, *tokens.shape[2:])

@@ -17,25 +17,31 @@ from jax.typing import DTypeLike
 from training.policy.architectures import DecoderConfig
 from training.policy.attention import (
     Attention,
-    KeyValues,
+    KeyValueCache,
     causal_attention,
-    continued_attention,
-    filling_attention,
+    decode_attention,
+    prefill_attention,
     shared_prompt_attention,
-    without_memory,
+    stateless_attention,
 )
-from training.policy.head import logits_of
-from training.policy.kernels import ATTENDED, EXACT, TRITON, Implementation, products_of
-from training.policy.layers import decoder_layer, join_bundle, rms_norm, rotation_of
+from training.policy.head import compute_logits
+from training.policy.kernels import (
+    ATTENTION_OUTPUT,
+    EXACT,
+    TRITON,
+    AttentionImplementation,
+    matmul_precision,
+)
+from training.policy.layers import decoder_layer, join_bundle, rms_norm, rotary_angles
 from training.policy.parameters import SHARDING_RULES, parameter_shapes
 from training.schema import Lora
 
 # Unrolled layers run faster on CPU; scanned layers compile in a time independent of depth.
 UNROLLED_LAYERS = 8
 
-KEPT: dict[bool | str, Callable[..., Any]] = {
+CHECKPOINT_POLICIES: dict[bool | str, Callable[..., Any]] = {
     True: jax.checkpoint_policies.nothing_saveable,
-    "all_but_attention": jax.checkpoint_policies.save_only_these_names(ATTENDED),
+    "all_but_attention": jax.checkpoint_policies.save_only_these_names(ATTENTION_OUTPUT),
 }
 """Activations of a layer that are saved for the backward pass, by the value of `remat`."""
 
@@ -71,9 +77,10 @@ class Decoder(nnx.Module):
             rngs: Source of random numbers.
             param_dtype: dtype of the parameters.
             dtype: dtype of matrix products and activations.
-            remat: False saves all activations for the backward pass. A key of `KEPT` saves each
-                layer's input and the activations listed there, and recomputes the rest.
-            attention: Kind of attention, see `training.policy.kernels.kind_for`.
+            remat: False saves all activations for the backward pass. A key of
+                `CHECKPOINT_POLICIES` saves each layer's input and the activations that this policy
+                lists, and recomputes the others.
+            attention: Kind of attention, see `training.policy.kernels.select_attention`.
         """
         self.config = config
         self.dtype = jnp.dtype(dtype)
@@ -105,7 +112,7 @@ class Decoder(nnx.Module):
         Returns:
             Hidden states, `dtype` (B, L, D), undefined at padding.
         """
-        attend = without_memory(causal_attention(mask, self._how))
+        attend = stateless_attention(causal_attention(mask, self._attention_implementation))
         return self._decode(input_ids, positions, attend)[0]
 
     def continue_prompts(
@@ -139,26 +146,30 @@ class Decoder(nnx.Module):
         hidden, _ = self._decode(
             join_bundle(prompt_ids, input_ids),
             join_bundle(prompt_positions, positions),
-            without_memory(shared_prompt_attention(prompt_mask, row_prompts, segments, self._how)),
+            stateless_attention(
+                shared_prompt_attention(
+                    prompt_mask, row_prompts, segments, self._attention_implementation
+                )
+            ),
         )
         return hidden[:, shape[1] * shape[2] :].reshape(*input_ids.shape, -1)
 
     @property
-    def _how(self) -> Implementation:
+    def _attention_implementation(self) -> AttentionImplementation:
         # Samplers may run in float32 when training runs in bfloat16; the kernel would round.
         rounds = self.attention == TRITON and self.dtype != jnp.bfloat16
-        return Implementation(EXACT if rounds else self.attention, self.mesh)
+        return AttentionImplementation(EXACT if rounds else self.attention, self.mesh)
 
-    def memory(self, batch: int, length: int) -> KeyValues:
+    def memory(self, batch: int, length: int) -> KeyValueCache:
         """Return an empty key/value cache for `length` tokens of `batch` sequences."""
         config = self.config
         heads = (config.num_key_value_heads, length, config.head_dim)
         empty = jnp.zeros((config.num_hidden_layers, batch, *heads), self.dtype)
         return empty, empty
 
-    def read_prompts(
+    def prefill(
         self, prompt_ids: jax.Array, prompt_mask: jax.Array
-    ) -> tuple[jax.Array, KeyValues]:
+    ) -> tuple[jax.Array, KeyValueCache]:
         """Return the hidden state of each prompt's last token, and the prompts' keys and values.
 
         Args:
@@ -171,34 +182,34 @@ class Decoder(nnx.Module):
         batch, length = prompt_ids.shape
         positions = jax.lax.broadcasted_iota(jnp.int32, prompt_ids.shape, 1)
         hidden, memory = self._decode(
-            prompt_ids, positions, filling_attention(prompt_mask), self.memory(batch, length)
+            prompt_ids, positions, prefill_attention(prompt_mask), self.memory(batch, length)
         )
         last = prompt_mask.sum(axis=1) - 1
         return jnp.take_along_axis(hidden, last[:, None, None], axis=1)[:, 0], memory
 
-    def read_token(
+    def decode_token(
         self,
         token_ids: jax.Array,
         step: jax.Array,
-        prompts: KeyValues,
+        prompts: KeyValueCache,
         prompt_mask: jax.Array,
-        memory: KeyValues,
-    ) -> tuple[jax.Array, KeyValues]:
+        memory: KeyValueCache,
+    ) -> tuple[jax.Array, KeyValueCache]:
         """Return the hidden state of the next token of each sequence, and the updated memory.
 
         Args:
             token_ids: int32 (B * n,), the next token of n sequences per prompt. The sequences of
                 a prompt are adjacent.
             step: int32 (), index of the token in its sequence, from 0.
-            prompts: Keys and values of the B prompts, from `read_prompts`.
-            prompt_mask: bool (B, P), the mask given to `read_prompts`.
+            prompts: Keys and values of the B prompts, from `prefill`.
+            prompt_mask: bool (B, P), the mask given to `prefill`.
             memory: Keys and values of the tokens before `step`.
 
         Returns:
             Hidden states after the final norm, `dtype` (B * n, D), and the memory with this token.
         """
         lengths = jnp.repeat(prompt_mask.sum(axis=1), len(token_ids) // len(prompt_mask))
-        attend = continued_attention(prompts, prompt_mask, step)
+        attend = decode_attention(prompts, prompt_mask, step)
         hidden, memory = self._decode(
             token_ids[:, None], (lengths + step)[:, None].astype(jnp.int32), attend, memory
         )
@@ -213,7 +224,7 @@ class Decoder(nnx.Module):
         layers: dict[str, jax.Array] = nnx.to_pure_dict(nnx.state(self.layers, nnx.Param))
         layer: Callable[..., tuple[jax.Array, Any]] = partial(
             decoder_layer,
-            rotation=rotation_of(
+            rotation=rotary_angles(
                 positions, config.head_dim, config.rope_theta, config.rope_scaling
             ),
             attend=attend,
@@ -223,20 +234,20 @@ class Decoder(nnx.Module):
             mesh=self.mesh,
         )
         if self.remat:
-            layer = jax.checkpoint(layer, prevent_cse=False, policy=KEPT[self.remat])
+            layer = jax.checkpoint(layer, prevent_cse=False, policy=CHECKPOINT_POLICIES[self.remat])
 
         def body(carry: tuple[jax.Array, Any], of_layer: Any) -> tuple[tuple[jax.Array, Any], None]:
             hidden, memory = layer(*carry, *of_layer)
             return (self._constrain(hidden), memory), None
 
-        hidden = self._constrain(self._look_up(input_ids))
+        hidden = self._constrain(self._embed_tokens(input_ids))
         unroll = config.num_hidden_layers <= UNROLLED_LAYERS
         numbered = (layers, jnp.arange(config.num_hidden_layers))
-        with products_of(self.dtype):
+        with matmul_precision(self.dtype):
             (hidden, memory), _ = jax.lax.scan(body, (hidden, memory), numbered, unroll=unroll)
         return rms_norm(hidden, self.norm[...], config.rms_norm_eps), memory
 
-    def _look_up(self, input_ids: jax.Array) -> jax.Array:
+    def _embed_tokens(self, input_ids: jax.Array) -> jax.Array:
         """Return the embeddings of tokens, `dtype` (B, L, D)."""
         hidden = self.embed_tokens[...][input_ids].astype(self.dtype)
         if self.mesh is None:
@@ -253,7 +264,7 @@ class Decoder(nnx.Module):
 
     def logits(self, hidden: jax.Array) -> jax.Array:
         """Return the logits, float32 (..., V), of hidden states (..., D)."""
-        return logits_of(hidden, self.head())
+        return compute_logits(hidden, self.head())
 
     def _constrain(self, hidden: jax.Array) -> jax.Array:
         # Without this constraint GSPMD may split activations along hidden_size, because the fsdp

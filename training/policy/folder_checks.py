@@ -22,10 +22,10 @@ MAX_TEXT_BYTES = 1 << 28
 """Maximum size of a JSON file or template."""
 
 _INDEX = "model.safetensors.index.json"
-_TEMPLATE_SECONDS = 10.0
+_MAX_TEMPLATE_SECONDS = 10.0
 
 # Renders a template; fails if that takes too much memory or gives too long a text.
-_RENDER = """
+_RENDER_PROGRAM = """
 import resource, sys
 from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -76,10 +76,10 @@ def require_safe_folder(folder: Path, *, complete: bool = False) -> None:
                 raise ModelFolderError(f"{path}: has more than {MAX_TEXT_BYTES} bytes")
         if damage := find_damage(folder) if complete else _changed_file(folder):
             raise ModelFolderError(f"{damage}; get the folder again")
-        _require_own_weights(folder)
-        _require_small_ids(folder / "tokenizer.json")
-        for template in _templates(folder):
-            _require_quick(folder, template)
+        _require_local_weights(folder)
+        _require_valid_token_ids(folder / "tokenizer.json")
+        for template in _chat_templates(folder):
+            _require_fast_template(folder, template)
     except OSError as error:
         raise ModelFolderError(f"{error.filename}: can't be read: {error.strerror}") from error
 
@@ -97,8 +97,8 @@ def _changed_file(folder: Path) -> str | None:
     return None
 
 
-def _require_own_weights(folder: Path) -> None:
-    files = _mapping(folder / _INDEX).get("weight_map")
+def _require_local_weights(folder: Path) -> None:
+    files = _load_object(folder / _INDEX).get("weight_map")
     for name in files.values() if isinstance(files, dict) else ():
         if not isinstance(name, str) or Path(name).name != name:
             raise ModelFolderError(
@@ -108,8 +108,8 @@ def _require_own_weights(folder: Path) -> None:
             )
 
 
-def _require_small_ids(file: Path) -> None:
-    content = _mapping(file)
+def _require_valid_token_ids(file: Path) -> None:
+    content = _load_object(file)
     model = content.get("model")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
@@ -123,7 +123,7 @@ def _require_small_ids(file: Path) -> None:
             )
 
 
-def _mapping(file: Path) -> Mapping[str, Any]:
+def _load_object(file: Path) -> Mapping[str, Any]:
     """Return a JSON object, or an empty one if it is missing or invalid; loading reports that."""
     if not file.is_file():
         return {}
@@ -134,32 +134,32 @@ def _mapping(file: Path) -> Mapping[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _templates(folder: Path) -> Iterator[str]:
+def _chat_templates(folder: Path) -> Iterator[str]:
     """Yield the chat templates of a folder."""
     file = folder / "chat_template.jinja"
     if file.is_file():
         yield file.read_text(encoding="utf-8", errors="replace")
     for name in ("tokenizer_config.json", "chat_template.json"):
-        value = _mapping(folder / name).get("chat_template")
+        value = _load_object(folder / name).get("chat_template")
         for one in value if isinstance(value, list) else [value]:
             template = one.get("template") if isinstance(one, dict) else one
             if isinstance(template, str):
                 yield template
 
 
-def _require_quick(folder: Path, template: str) -> None:
+def _require_fast_template(folder: Path, template: str) -> None:
     """Raise a `ModelFolderError` if a template takes too long; other errors show up in use."""
     try:
         # In a process, since one operation on long strings or numbers can't be interrupted.
         subprocess.run(
-            [sys.executable, "-P", "-c", _RENDER],
+            [sys.executable, "-P", "-c", _RENDER_PROGRAM],
             input=template.encode("utf-8", "replace"),
             capture_output=True,
-            timeout=_TEMPLATE_SECONDS,
+            timeout=_MAX_TEMPLATE_SECONDS,
             check=True,
         )
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
         raise ModelFolderError(
-            f"{folder}: its chat template does not end within {_TEMPLATE_SECONDS:g} s, 1 GiB and "
-            "1,048,576 characters"
+            f"{folder}: its chat template does not end within {_MAX_TEMPLATE_SECONDS:g} s, 1 GiB "
+            "and 1,048,576 characters"
         ) from error

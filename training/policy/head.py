@@ -18,14 +18,14 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
-from training.policy.kernels import products_of
+from training.policy.kernels import matmul_precision
 
 FSDP, TENSOR = "fsdp", "tensor"
 
 HIDDEN, HEAD, TOKENS = PartitionSpec(FSDP), PartitionSpec(TENSOR, FSDP), PartitionSpec(FSDP)
 
 
-def target_scores(
+def chunked_logprobs(
     hidden: jax.Array,
     head: jax.Array,
     targets: jax.Array,
@@ -47,31 +47,31 @@ def target_scores(
     """
     if mesh is None and chunk >= targets.shape[1] and hidden.dtype == jnp.float32:
         # A single chunk keeps its logits for the backward pass instead of recomputing them.
-        return _pick(logits_of(hidden, head) / temperature, targets, 0)
+        return _target_logprobs(compute_logits(hidden, head) / temperature, targets, 0)
     temperature = jax.lax.stop_gradient(jnp.asarray(temperature, jnp.float32))
-    return _scores(chunk, mesh, hidden, head, targets, temperature)
+    return _chunked_logprobs(chunk, mesh, hidden, head, targets, temperature)
 
 
-def logits_of(hidden: jax.Array, head: jax.Array) -> jax.Array:
+def compute_logits(hidden: jax.Array, head: jax.Array) -> jax.Array:
     """Return the logits, float32 (..., V), of states (..., D) under an embedding (V, D)."""
-    with products_of(hidden.dtype):
+    with matmul_precision(hidden.dtype):
         return jnp.einsum(
             "...d,vd->...v", hidden, head.astype(hidden.dtype), preferred_element_type=jnp.float32
         )
 
 
-def _pick(logits: jax.Array, tokens: jax.Array, first: jax.Array | int) -> jax.Array:
-    return _chosen(logits, tokens, first) - jax.nn.logsumexp(logits, axis=-1)
+def _target_logprobs(logits: jax.Array, tokens: jax.Array, first: jax.Array | int) -> jax.Array:
+    return _target_logits(logits, tokens, first) - jax.nn.logsumexp(logits, axis=-1)
 
 
-def _chosen(logits: jax.Array, tokens: jax.Array, first: jax.Array | int) -> jax.Array:
+def _target_logits(logits: jax.Array, tokens: jax.Array, first: jax.Array | int) -> jax.Array:
     # A masked sum stays local if the vocabulary is split over devices; a gather would not.
     chosen = jnp.arange(logits.shape[-1]) + first == tokens[..., None]
     return jnp.sum(jnp.where(chosen, logits, 0), axis=-1)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _scores(
+def _chunked_logprobs(
     chunk: int,
     mesh: Mesh | None,
     hidden: jax.Array,
@@ -93,29 +93,33 @@ def _forward(
     def local(
         hidden: jax.Array, head: jax.Array, targets: jax.Array, temperature: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        head, first = _whole(head, hidden.dtype, mesh)
+        head, first = _gather_head(head, hidden.dtype, mesh)
 
         def score(piece: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             states, tokens = piece
-            logits = logits_of(states, head) / temperature
+            logits = compute_logits(states, head) / temperature
             total = jax.nn.logsumexp(logits, axis=-1)
-            chosen = _chosen(logits, tokens, first)
+            chosen = _target_logits(logits, tokens, first)
             if mesh is not None and mesh.shape[TENSOR] > 1:
                 total = jax.nn.logsumexp(jax.lax.all_gather(total, TENSOR), axis=0)
                 chosen = jax.lax.psum(chosen, TENSOR)
             return chosen - total, total
 
-        scores, totals = jax.lax.map(score, (_split(hidden, chunk), _split(targets, chunk)))
+        scores, totals = jax.lax.map(
+            score, (_split_chunks(hidden, chunk), _split_chunks(targets, chunk))
+        )
         length = targets.shape[1]
-        return _join(scores, length), _join(totals, length)
+        return _join_chunks(scores, length), _join_chunks(totals, length)
 
     specs = ((HIDDEN, HEAD, TOKENS, PartitionSpec()), (TOKENS, TOKENS))
-    scores, totals = _on(mesh, local, *specs)(hidden, head, targets, temperature)
+    scores, totals = _map_over_mesh(mesh, local, *specs)(hidden, head, targets, temperature)
     return scores, (hidden, head, targets, temperature, totals)
 
 
-def _backward(chunk: int, mesh: Mesh | None, kept: Any, slope: jax.Array) -> tuple[Any, ...]:
-    hidden, head, targets, temperature, totals = kept
+def _backward(
+    chunk: int, mesh: Mesh | None, residuals: Any, d_scores: jax.Array
+) -> tuple[Any, ...]:
+    hidden, head, targets, temperature, totals = residuals
     param_dtype = head.dtype
 
     def local(
@@ -124,44 +128,48 @@ def _backward(chunk: int, mesh: Mesh | None, kept: Any, slope: jax.Array) -> tup
         targets: jax.Array,
         temperature: jax.Array,
         totals: jax.Array,
-        slope: jax.Array,
+        d_scores: jax.Array,
     ) -> tuple[jax.Array, jax.Array]:
-        head, first = _whole(head, hidden.dtype, mesh)
-        exact: Any = {"preferred_element_type": jnp.float32}
+        head, first = _gather_head(head, hidden.dtype, mesh)
+        float32_output: Any = {"preferred_element_type": jnp.float32}
 
         def add(gradient: jax.Array, piece: Any) -> tuple[jax.Array, jax.Array]:
-            states, tokens, total, slope = piece
-            logits = logits_of(states, head) / temperature
+            states, tokens, total, d_scores = piece
+            logits = compute_logits(states, head) / temperature
             chosen = jnp.arange(logits.shape[-1]) + first == tokens[..., None]
-            by_logit = (chosen - jnp.exp(logits - total[..., None])) * slope[..., None]
-            by_logit = (by_logit / temperature).astype(states.dtype)
-            with products_of(states.dtype):
-                by_state = jnp.einsum("btv,vd->btd", by_logit, head, **exact)
-                gradient += jnp.einsum("btv,btd->vd", by_logit, states, **exact)
-            return gradient, by_state if _split_vocabulary(mesh) else by_state.astype(states.dtype)
+            d_logits = (chosen - jnp.exp(logits - total[..., None])) * d_scores[..., None]
+            d_logits = (d_logits / temperature).astype(states.dtype)
+            with matmul_precision(states.dtype):
+                d_hidden = jnp.einsum("btv,vd->btd", d_logits, head, **float32_output)
+                gradient += jnp.einsum("btv,btd->vd", d_logits, states, **float32_output)
+            return gradient, d_hidden if _has_tensor_axis(mesh) else d_hidden.astype(states.dtype)
 
-        pieces = tuple(_split(part, chunk) for part in (hidden, targets, totals, slope))
-        gradient, by_state = jax.lax.scan(add, jnp.zeros(head.shape, jnp.float32), pieces)
-        by_state = _join(by_state, targets.shape[1])
-        if _split_vocabulary(mesh):
-            by_state = jax.lax.psum(by_state, TENSOR).astype(hidden.dtype)
+        pieces = tuple(_split_chunks(part, chunk) for part in (hidden, targets, totals, d_scores))
+        gradient, d_hidden = jax.lax.scan(add, jnp.zeros(head.shape, jnp.float32), pieces)
+        d_hidden = _join_chunks(d_hidden, targets.shape[1])
+        if _has_tensor_axis(mesh):
+            d_hidden = jax.lax.psum(d_hidden, TENSOR).astype(hidden.dtype)
         if mesh is not None:
             gradient = jax.lax.psum_scatter(gradient, FSDP, scatter_dimension=1, tiled=True)
-        return by_state, gradient.astype(param_dtype)
+        return d_hidden, gradient.astype(param_dtype)
 
     specs = ((HIDDEN, HEAD, TOKENS, PartitionSpec(), TOKENS, TOKENS), (HIDDEN, HEAD))
-    by_state, gradient = _on(mesh, local, *specs)(hidden, head, targets, temperature, totals, slope)
-    return by_state, gradient, None, jnp.zeros_like(temperature)
+    d_hidden, gradient = _map_over_mesh(mesh, local, *specs)(
+        hidden, head, targets, temperature, totals, d_scores
+    )
+    return d_hidden, gradient, None, jnp.zeros_like(temperature)
 
 
-_scores.defvjp(_forward, _backward)
+_chunked_logprobs.defvjp(_forward, _backward)
 
 
-def _split_vocabulary(mesh: Mesh | None) -> bool:
+def _has_tensor_axis(mesh: Mesh | None) -> bool:
     return mesh is not None and mesh.shape[TENSOR] > 1
 
 
-def _whole(head: jax.Array, dtype: Any, mesh: Mesh | None) -> tuple[jax.Array, jax.Array | int]:
+def _gather_head(
+    head: jax.Array, dtype: Any, mesh: Mesh | None
+) -> tuple[jax.Array, jax.Array | int]:
     """Return the embedding gathered over fsdp, and the first token of this device's part."""
     head = head.astype(dtype)
     if mesh is None:
@@ -170,14 +178,14 @@ def _whole(head: jax.Array, dtype: Any, mesh: Mesh | None) -> tuple[jax.Array, j
     return head, jax.lax.axis_index(TENSOR) * len(head)
 
 
-def _on(mesh: Mesh | None, local: Callable[..., Any], inputs: Any, outputs: Any) -> Any:
+def _map_over_mesh(mesh: Mesh | None, local: Callable[..., Any], inputs: Any, outputs: Any) -> Any:
     """Map a function over the devices of a mesh; without a mesh return it unchanged."""
     if mesh is None:
         return local
     return jax.shard_map(local, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
 
 
-def _split(array: jax.Array, chunk: int) -> jax.Array:
+def _split_chunks(array: jax.Array, chunk: int) -> jax.Array:
     """(B, T, ...) to (chunks, B, chunk, ...), padded with zeros at the end of T."""
     batch, length, *rest = array.shape
     count = math.ceil(length / chunk)
@@ -185,7 +193,7 @@ def _split(array: jax.Array, chunk: int) -> jax.Array:
     return jnp.moveaxis(array.reshape(batch, count, chunk, *rest), 1, 0)
 
 
-def _join(pieces: jax.Array, length: int) -> jax.Array:
+def _join_chunks(pieces: jax.Array, length: int) -> jax.Array:
     """(chunks, B, chunk, ...) to (B, length, ...)."""
     chunks, batch, chunk, *rest = pieces.shape
     return jnp.moveaxis(pieces, 0, 1).reshape(batch, chunks * chunk, *rest)[:, :length]

@@ -26,11 +26,11 @@ from training.policy.model_folders import (
     CONFIG_FILE,
     TOKENIZER_FILES,
     ModelFolderError,
-    replaced,
-    restore,
+    replace_folder,
+    restore_folder,
 )
-from training.policy.model_folders import SHIPPED as SHIPPED
-from training.policy.model_folders import resolve as resolve
+from training.policy.model_folders import PACKAGED_MODELS as PACKAGED_MODELS
+from training.policy.model_folders import resolve_model as resolve_model
 from training.policy.parameters import LORA_A, LORA_B, parameter_shapes, parameter_shardings
 from training.processes import local_copy, put_on_devices
 
@@ -83,7 +83,7 @@ def load(
         MeshError: The model can't be sharded over the mesh.
     """
     folder = Path(folder)
-    restore(folder)
+    restore_folder(folder)
     config = read_config(folder)
     shardings = {} if mesh is None else parameter_shardings(config, mesh)
     options: dict[str, Any] = {"param_dtype": param_dtype, "dtype": dtype, "remat": remat}
@@ -91,8 +91,8 @@ def load(
     graphdef, abstract = nnx.split(shaped)
 
     with contextlib.ExitStack() as stack:
-        handles = _open(folder, stack)
-        _check_tensors(folder, config, handles)
+        handles = _open_weights(folder, stack)
+        _require_tensors(folder, config, handles)
         plan: dict[str, list[_Tensor]] = {}
         for tensor in _tensors(config, untied=False):
             plan.setdefault(tensor.path, []).append(tensor)
@@ -117,11 +117,11 @@ def load(
     return model
 
 
-def check_weights(folder: str | Path) -> None:
+def require_weights(folder: str | Path) -> None:
     """Raise the `ModelFolderError` that `load` would raise, without the check for finite values."""
     folder = Path(folder)
     with contextlib.ExitStack() as stack:
-        _check_tensors(folder, read_config(folder), _open(folder, stack))
+        _require_tensors(folder, read_config(folder), _open_weights(folder, stack))
 
 
 def read_config(folder: str | Path) -> DecoderConfig:
@@ -144,7 +144,7 @@ def save(
 ) -> Path:
     """Write a model folder that transformers, vLLM and `load` can read, and return its path.
 
-    The folder is replaced atomically (see `replaced`). Parameters keep their dtype.
+    The folder is replaced atomically (see `replace_folder`). Parameters keep their dtype.
 
     Args:
         model: The decoder.
@@ -164,7 +164,7 @@ def save(
         raise ModelFolderError(
             f"model folder {folder} is a file; it must be a folder or a new name"
         )
-    with replaced(folder) as partial:
+    with replace_folder(folder) as partial:
         _write_weights(model, partial, untied=untied, max_shard_bytes=max_shard_bytes)
         config = model.config.to_hf()
         config["tie_word_embeddings"] = model.config.tie_word_embeddings and not untied
@@ -182,20 +182,20 @@ def state_tensors(model: Decoder, *, untied: bool = False) -> Iterator[tuple[str
     kernels. In a run of several processes, all of them must iterate together. With `untied`, the
     head of a tied model follows as `lm_head.weight`.
     """
-    return _values(model, _tensors(model.config, untied=untied))
+    return _compute_values(model, _tensors(model.config, untied=untied))
 
 
-def params_of(
-    graphdef: nnx.GraphDef, like: Any, tensors: Iterable[tuple[str, Any]], dtype: DTypeLike
+def params_from_tensors(
+    graphdef: nnx.GraphDef, template: Any, tensors: Iterable[tuple[str, Any]], dtype: DTypeLike
 ) -> Any:
     """Return the parameters of a decoder from the tensors that `state_tensors` yields.
 
-    The result has the structure and sharding of `like`.
+    The result has the structure and sharding of `template`.
 
     Raises:
         KeyError: A tensor is missing.
     """
-    config = nnx.merge(graphdef, like).config
+    config = nnx.merge(graphdef, template).config
     arrays = dict(tensors)
     layers: dict[str, list[jax.Array]] = {}
     for tensor in _tensors(config, untied=False):
@@ -208,7 +208,7 @@ def params_of(
         joined = jnp.stack(values) if name.startswith("layers.") else first
         return leaf.replace(jnp.array(joined, dtype, copy=True))
 
-    return nnx.map_state(convert, like)
+    return nnx.map_state(convert, template)
 
 
 def _tensors(config: DecoderConfig, *, untied: bool) -> Iterator[_Tensor]:
@@ -217,7 +217,7 @@ def _tensors(config: DecoderConfig, *, untied: bool) -> Iterator[_Tensor]:
     def tensor(path: str, layer: int | None = None) -> _Tensor:
         shape = shapes[path] if layer is None else shapes[path][1:]
         transposed = path.endswith("proj")  # stored (out, in) where ours is (in, out)
-        name = _name(path, layer)
+        name = _hf_name(path, layer)
         return _Tensor(name, path, layer, transposed, shape[::-1] if transposed else shape)
 
     yield tensor("embed_tokens")
@@ -232,7 +232,7 @@ def _tensors(config: DecoderConfig, *, untied: bool) -> Iterator[_Tensor]:
         yield tensor("embed_tokens")._replace(name=_HEAD)
 
 
-def _name(path: str, layer: int | None) -> str:
+def _hf_name(path: str, layer: int | None) -> str:
     """Return Hugging Face's name of a parameter, or of its slice for one layer."""
     if path == "lm_head":
         return _HEAD
@@ -245,7 +245,7 @@ def _name(path: str, layer: int | None) -> str:
     return f"model.{name}.{kind}"
 
 
-def _values(model: Decoder, tensors: Iterable[_Tensor]) -> Iterator[tuple[str, jax.Array]]:
+def _compute_values(model: Decoder, tensors: Iterable[_Tensor]) -> Iterator[tuple[str, jax.Array]]:
     state = nnx.to_flat_state(nnx.state(model, nnx.Param))
     parameters = {".".join(map(str, path)): leaf[...] for path, leaf in state}
     for tensor in tensors:
@@ -267,16 +267,16 @@ def _take_layer(parameter: jax.Array, layer: jax.Array, *, transposed: bool) -> 
 
 @jax.jit
 def _take_merged_layer(
-    kernel: jax.Array, narrow: jax.Array, wide: jax.Array, layer: jax.Array, scale: jax.Array
+    kernel: jax.Array, factor_a: jax.Array, factor_b: jax.Array, layer: jax.Array, scale: jax.Array
 ) -> jax.Array:
     def take(stacked: jax.Array) -> jax.Array:
         return jax.lax.dynamic_index_in_dim(stacked, layer, keepdims=False)
 
-    merged = merge_factors(take(kernel), take(narrow), take(wide), scale)
+    merged = merge_factors(take(kernel), take(factor_a), take(factor_b), scale)
     return merged.T
 
 
-def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
+def _open_weights(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
     """Return the open safetensors file of each tensor, by the tensor's name."""
     index = folder / INDEX_FILE
     weight_map: Any = {}
@@ -306,7 +306,7 @@ def _open(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
     return handles
 
 
-def _check_tensors(folder: Path, config: DecoderConfig, handles: Mapping[str, Any]) -> None:
+def _require_tensors(folder: Path, config: DecoderConfig, handles: Mapping[str, Any]) -> None:
     if config.num_hidden_layers > len(handles):  # before the names of all layers are listed
         raise ModelFolderError(
             f"{folder / CONFIG_FILE}: num_hidden_layers is {config.num_hidden_layers}, but the "
@@ -315,7 +315,7 @@ def _check_tensors(folder: Path, config: DecoderConfig, handles: Mapping[str, An
     expected = {tensor.name: tensor.shape for tensor in _tensors(config, untied=False)}
     missing = [name for name in expected if name not in handles]
     if missing:
-        raise ModelFolderError(f"model folder {folder} lacks {_list(missing)}")
+        raise ModelFolderError(f"model folder {folder} lacks {_format_tensors(missing)}")
     ignored = {_HEAD} if config.tie_word_embeddings else set()
     unexpected = sorted(
         name
@@ -324,7 +324,7 @@ def _check_tensors(folder: Path, config: DecoderConfig, handles: Mapping[str, An
     )
     if unexpected:
         rest = f"which its {CONFIG_FILE} has no place for"
-        raise ModelFolderError(f"model folder {folder} holds {_list(unexpected)}, {rest}")
+        raise ModelFolderError(f"model folder {folder} holds {_format_tensors(unexpected)}, {rest}")
     for name, shape in expected.items():
         entry = handles[name].get_slice(name)
         found, dtype = tuple(entry.get_shape()), entry.get_dtype()
@@ -336,10 +336,10 @@ def _check_tensors(folder: Path, config: DecoderConfig, handles: Mapping[str, An
         if problem:
             raise ModelFolderError(f"{folder}: tensor {name} {problem}")
     if config.tie_word_embeddings and _HEAD in handles:
-        _check_tied_head(folder, handles)
+        _require_tied_head(folder, handles)
 
 
-def _check_tied_head(folder: Path, handles: Mapping[str, Any]) -> None:
+def _require_tied_head(folder: Path, handles: Mapping[str, Any]) -> None:
     """Raise a `ModelFolderError` if a tied model's head differs from its embeddings."""
     embeddings, head = (handles[name].get_slice(name) for name in (_EMBEDDINGS, _HEAD))
     equal = embeddings.get_shape() == head.get_shape()
@@ -354,7 +354,7 @@ def _check_tied_head(folder: Path, handles: Mapping[str, Any]) -> None:
         )
 
 
-def _list(names: list[str]) -> str:
+def _format_tensors(names: list[str]) -> str:
     rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"tensor {', '.join(names[:3]):.300}{rest}"
 
@@ -369,7 +369,7 @@ def _write_weights(model: Decoder, folder: Path, *, untied: bool, max_shard_byte
         max_shard_size=max_shard_bytes,
     )
     for file, names in shards.filename_to_tensors.items():
-        values = _values(model, (tensors[name] for name in names))
+        values = _compute_values(model, (tensors[name] for name in names))
         arrays = {name: np.ascontiguousarray(value) for name, value in values}
         try:
             save_file(arrays, folder / file, metadata={"format": "pt"})

@@ -18,18 +18,18 @@ PlainAttention: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array], jax.Arra
 
 EXACT, PLAIN, BLOCKWISE, TRITON = "exact", "plain", "blockwise", "triton"
 
-SHORTEST = 256
+MIN_KERNEL_KEYS = 256
 """Number of keys per query below which the kernel is not faster."""
 
-ATTENDED = "attended"
+ATTENTION_OUTPUT = "attended"
 """Name of the attention output in `jax.checkpoint` policies."""
 
-_WIDTHS = (64, 128)  # supported values of head_dim
-_STEP = 128
+_HEAD_DIMS = (64, 128)  # supported values of head_dim
+_KERNEL_STEP = 128
 
 
 @dataclass(frozen=True)
-class Implementation:
+class AttentionImplementation:
     """The kind of attention and the mesh it runs on."""
 
     kind: str = EXACT  # exact (plain or blockwise, by the size), plain, blockwise or triton
@@ -38,32 +38,32 @@ class Implementation:
 
     def uses_kernel(self, keys: int) -> bool:
         """Return whether the kernel is used for rows of `keys` keys."""
-        return self.kind == TRITON and keys >= SHORTEST
+        return self.kind == TRITON and keys >= MIN_KERNEL_KEYS
 
     def is_blockwise(self, keys: int, limit: int) -> bool:
         """Return whether scores are computed block by block; `exact` does so above `limit` keys."""
         return self.kind == BLOCKWISE or (self.kind != PLAIN and keys > limit)
 
 
-def kind_for(
+def select_attention(
     setting: str, *, platform: str, dtype: DTypeLike, head_dim: int, key_heads: int, tensor: int
 ) -> str:
     """Return the kind of attention for a value of `model.attention`.
 
     `auto` selects the kernel on NVIDIA GPUs if the model allows it, or `blockwise` if JAX has no
     Triton backend. The kernel rounds factors of products to bfloat16, so float32 models use exact
-    attention. The kinds are explained in `Implementation.kind`.
+    attention. The kinds are explained in `AttentionImplementation.kind`.
     """
     if setting != "auto":
         return setting
-    fits = jnp.dtype(dtype) == jnp.bfloat16 and head_dim in _WIDTHS and key_heads % tensor == 0
+    fits = jnp.dtype(dtype) == jnp.bfloat16 and head_dim in _HEAD_DIMS and key_heads % tensor == 0
     if platform != "gpu" or not fits:
         return EXACT
     return TRITON if has_triton_backend() else BLOCKWISE
 
 
 def kernel_attention(
-    implementation: Implementation, starts: jax.Array, visible: jax.Array, prefix: int
+    implementation: AttentionImplementation, starts: jax.Array, visible: jax.Array, prefix: int
 ) -> PlainAttention:
     """Return an attention in which query q sees the prefix and the keys from its start to q.
 
@@ -80,7 +80,7 @@ def kernel_attention(
     from training.policy.triton_attention import triton_attention
 
     length = starts.shape[1]
-    more_prefix, more = -prefix % _STEP, -length % _STEP
+    more_prefix, more = -prefix % _KERNEL_STEP, -length % _KERNEL_STEP
 
     def pad(array: jax.Array) -> jax.Array:
         """Pad the prefix and the other keys to multiples of the kernel's step."""
@@ -120,14 +120,14 @@ def kernel_attention(
     return attend
 
 
-def run_starts(segments: jax.Array) -> jax.Array:
+def segment_starts(segments: jax.Array) -> jax.Array:
     """Return the start of each token's run of equal numbers: int32 (B, L) of int32 (B, L)."""
     places = jax.lax.broadcasted_iota(jnp.int32, segments.shape, 1)
     new = jnp.pad(segments[:, 1:] != segments[:, :-1], [(0, 0), (1, 0)], constant_values=True)
     return jax.lax.cummax(jnp.where(new, places, 0), axis=1)
 
 
-def products_of(dtype: DTypeLike) -> AbstractContextManager[object]:
+def matmul_precision(dtype: DTypeLike) -> AbstractContextManager[object]:
     """Return a context in which products and their gradients have the precision of `dtype`."""
     exact = jnp.dtype(dtype) == jnp.float32
     return jax.default_matmul_precision("float32") if exact else nullcontext()

@@ -54,18 +54,18 @@ def decoder_layer(
         for flat in _project(normed, ("q_proj", "k_proj", "v_proj"), kernels, scale, join=join)
     )
     query, key = (
-        _rotate(rms_norm(heads, scales[name], eps) if norms else heads, rotation)
+        _apply_rotation(rms_norm(heads, scales[name], eps) if norms else heads, rotation)
         for heads, name in ((query, "q_norm"), (key, "k_norm"))
     )
     attended, memory = attend(query, key, value, number, memory)
     attended = attended.reshape(batch, length, -1)
-    (joined,) = _project(attended, ("o_proj",), kernels, scale, join=False)
-    hidden = hidden + joined
+    (attention_output,) = _project(attended, ("o_proj",), kernels, scale, join=False)
+    hidden = hidden + attention_output
 
     normed = rms_norm(hidden, scales["post_attention_layernorm"], eps)
     gate, up = _project(normed, ("gate_proj", "up_proj"), kernels, scale, join=join)
-    (narrowed,) = _project(jax.nn.silu(gate) * up, ("down_proj",), kernels, scale, join=False)
-    return hidden + narrowed, memory
+    (mlp_output,) = _project(jax.nn.silu(gate) * up, ("down_proj",), kernels, scale, join=False)
+    return hidden + mlp_output, memory
 
 
 def _gather_kernel(
@@ -100,7 +100,7 @@ def _project(
     join: bool,
 ) -> list[jax.Array]:
     """Return the projections of the inputs by the named kernels, with biases and adapters."""
-    outputs = _products(inputs, [kernels[name] for name in names], join=join)
+    outputs = _multiply(inputs, [kernels[name] for name in names], join=join)
     for place, name in enumerate(names):
         if f"{name}_bias" in kernels:
             outputs[place] = outputs[place] + kernels[f"{name}_bias"]
@@ -110,9 +110,9 @@ def _project(
     return outputs
 
 
-def _products(inputs: jax.Array, kernels: Sequence[jax.Array], *, join: bool) -> list[jax.Array]:
-    # One wide product makes a training step 20% faster on CPU. With a tensor axis the joined kernel
-    # would have to be exchanged between devices, so the products stay separate.
+def _multiply(inputs: jax.Array, kernels: Sequence[jax.Array], *, join: bool) -> list[jax.Array]:
+    # One wide product makes a training step 20% faster on CPU. On a mesh the products stay
+    # separate, because devices would have to exchange the joined kernel.
     if not join:
         return [inputs @ kernel for kernel in kernels]
     widths = [kernel.shape[-1] for kernel in kernels]
@@ -127,7 +127,7 @@ def rms_norm(inputs: jax.Array, scale: jax.Array, eps: float) -> jax.Array:
     return (wide * inverse * scale.astype(jnp.float32)).astype(inputs.dtype)
 
 
-def rotation_of(
+def rotary_angles(
     positions: jax.Array, head_dim: int, theta: float, scaling: Llama3Rope | None = None
 ) -> Rotation:
     """Return the cosines and sines of RoPE (arXiv 2104.09864) at positions, int32 (B, L)."""
@@ -135,12 +135,12 @@ def rotation_of(
     places = positions[..., None, None].astype(jnp.float32)
     frequencies = theta**-exponents
     if scaling is not None:
-        frequencies = frequencies * _stretch(frequencies, scaling)
+        frequencies = frequencies * _llama3_factors(frequencies, scaling)
     angles = places * frequencies
     return jnp.cos(angles), jnp.sin(angles)
 
 
-def _stretch(frequencies: jax.Array, scaling: Llama3Rope) -> jax.Array:
+def _llama3_factors(frequencies: jax.Array, scaling: Llama3Rope) -> jax.Array:
     """Return Llama 3.1's factor for each frequency, from 1 / factor (low frequencies) to 1."""
     turns = scaling.original_max_position_embeddings * frequencies / (2 * math.pi)
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
@@ -148,12 +148,12 @@ def _stretch(frequencies: jax.Array, scaling: Llama3Rope) -> jax.Array:
     return ramp + (1 - ramp) / scaling.factor
 
 
-def _rotate(inputs: jax.Array, rotation: Rotation) -> jax.Array:
+def _apply_rotation(inputs: jax.Array, rotation: Rotation) -> jax.Array:
     """Rotate (B, L, heads, hd); entry i pairs with i + hd / 2, as in Hugging Face's checkpoints."""
     cosine, sine = rotation
     left, right = jnp.split(inputs.astype(jnp.float32), 2, axis=-1)
-    turned = [left * cosine - right * sine, right * cosine + left * sine]
-    return jnp.concatenate(turned, axis=-1).astype(inputs.dtype)
+    rotated = [left * cosine - right * sine, right * cosine + left * sine]
+    return jnp.concatenate(rotated, axis=-1).astype(inputs.dtype)
 
 
 def join_bundle(prompts: jax.Array, rows: jax.Array) -> jax.Array:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from training.policy.decoder import Decoder
-from training.policy.head import target_scores
+from training.policy.head import chunked_logprobs
 from training.policy.kernels import TRITON
 from training.policy.parameters import SHARDING_RULES
 
@@ -12,7 +12,7 @@ from training.policy.parameters import SHARDING_RULES
 # updates a float32 gradient of the whole output embedding. On devices with kernels, chunks of 1,000
 # or more positions hide the cost of that traffic.
 LOGITS_BYTES = 256 * 2**20
-LOGITS_BYTES_BESIDE_KERNELS = 2**30
+KERNEL_LOGITS_BYTES = 2**30
 
 
 def token_logprobs(
@@ -36,7 +36,7 @@ def token_logprobs(
         mask: bool (B, L), see `Decoder.__call__`.
         temperature: Divisor of the logits, above 0.
         chunk: Number of positions per chunk. None chooses the largest chunk whose logits fit in
-            `LOGITS_BYTES` per device, or in `LOGITS_BYTES_BESIDE_KERNELS` if attention is a kernel.
+            `LOGITS_BYTES` per device, or in `KERNEL_LOGITS_BYTES` if attention is a kernel.
 
     Returns:
         Log-probabilities in nats, float32 (B, L); 0 at padding and at the first token of each
@@ -83,9 +83,11 @@ def target_logprobs(
         if model.mesh is not None:  # sizes per device
             batch = max(1, batch // model.mesh.shape[SHARDING_RULES["batch"]])
             vocabulary //= model.mesh.shape[SHARDING_RULES["vocab"]]
-        room = LOGITS_BYTES_BESIDE_KERNELS if model.attention == TRITON else LOGITS_BYTES
+        room = KERNEL_LOGITS_BYTES if model.attention == TRITON else LOGITS_BYTES
         chunk = max(1, room // (4 * batch * vocabulary))
     elif chunk < 1:
         raise ValueError(f"chunk is {chunk}; it must be an integer of at least 1")
     chunk = min(chunk, targets.shape[1])
-    return target_scores(hidden, model.head(), targets, temperature, chunk=chunk, mesh=model.mesh)
+    return chunked_logprobs(
+        hidden, model.head(), targets, temperature, chunk=chunk, mesh=model.mesh
+    )

@@ -18,8 +18,8 @@ from safetensors.numpy import save_file
 
 from training.errors import UserError
 from training.policy.decoder import Decoder
-from training.policy.kernels import products_of
-from training.policy.model_folders import replaced, restore
+from training.policy.kernels import matmul_precision
+from training.policy.model_folders import replace_folder, restore_folder
 from training.policy.parameters import (
     LORA_A,
     LORA_B,
@@ -68,36 +68,36 @@ def remove_adapters(model: Decoder) -> None:
     model.lora = None
 
 
-def trainable(params: Any) -> Any:
+def get_trainable(params: Any) -> Any:
     """Return the trainable weights of a decoder: its adapters, or all weights without LoRA."""
     adapters = nnx.filter_state(params, Adapter) if isinstance(params, nnx.State) else None
     return adapters or params
 
 
-def with_trainable(params: Any, learned: Any) -> Any:
+def replace_trainable(params: Any, trained: Any) -> Any:
     """Return the weights with their trainable part replaced.
 
-    `learned` is a pytree like `trainable(params)`.
+    `trained` is a pytree like `get_trainable(params)`.
     """
-    return learned if trainable(params) is params else nnx.merge_state(params, learned)
+    return trained if get_trainable(params) is params else nnx.merge_state(params, trained)
 
 
-def frozen(params: Any) -> Any:
+def get_frozen(params: Any) -> Any:
     """Return the frozen weights of a decoder with adapters, or None without LoRA."""
-    if trainable(params) is params:
+    if get_trainable(params) is params:
         return None
     return nnx.filter_state(params, nnx.Not(Adapter))
 
 
 def merge_factors(
-    kernel: jax.Array, narrow: jax.Array, wide: jax.Array, scale: float | jax.Array
+    kernel: jax.Array, factor_a: jax.Array, factor_b: jax.Array, scale: float | jax.Array
 ) -> jax.Array:
-    """Return the kernel (in, out) plus `scale * narrow @ wide`, in the kernel's dtype.
+    """Return the kernel (in, out) plus `scale * factor_a @ factor_b`, in the kernel's dtype.
 
-    `narrow` is (in, rank), `wide` is (rank, out), and the scale is alpha / rank.
+    `factor_a` is (in, rank), `factor_b` is (rank, out), and the scale is alpha / rank.
     """
-    with products_of(jnp.float32):
-        merged = kernel.astype(jnp.float32) + scale * (narrow @ wide)
+    with matmul_precision(jnp.float32):
+        merged = kernel.astype(jnp.float32) + scale * (factor_a @ factor_b)
     return merged.astype(kernel.dtype)
 
 
@@ -110,7 +110,7 @@ def adapter_tensors(adapters: nnx.State) -> dict[str, np.ndarray]:
     for path, leaf in nnx.to_flat_state(adapters):
         stacked = np.asarray(local_copy(leaf[...]))
         for layer, value in enumerate(stacked):
-            tensors[_name(str(path[-1]), layer)] = np.ascontiguousarray(value.T)
+            tensors[_peft_name(str(path[-1]), layer)] = np.ascontiguousarray(value.T)
     return tensors
 
 
@@ -136,7 +136,7 @@ def save_adapters(
         "fan_in_fan_out": False,
         "inference_mode": True,
     }
-    with replaced(folder) as partial:
+    with replace_folder(folder) as partial:
         text = json.dumps(config, indent=2) + "\n"
         (partial / _CONFIG_FILE).write_text(text, encoding="utf-8")
         try:
@@ -145,15 +145,15 @@ def save_adapters(
             raise UserError(f"{folder / _WEIGHTS_FILE}: can't be written: {error}") from error
 
 
-def load_adapters(folder: Path, like: nnx.State) -> tuple[nnx.State, str]:
+def load_adapters(folder: Path, template: nnx.State) -> tuple[nnx.State, str]:
     """Read the adapters of a folder and the version of their frozen weights.
 
-    `like` holds adapters with the expected names, shapes and placement.
+    `template` holds adapters with the expected names, shapes and placement.
 
     Raises:
-        UserError: The folder is missing or unreadable, or its factors don't match `like`.
+        UserError: The folder is missing or unreadable, or its factors don't match `template`.
     """
-    restore(folder)
+    restore_folder(folder)
     file = folder / _WEIGHTS_FILE
     try:
         with safe_open(file, framework="numpy") as opened:
@@ -163,7 +163,7 @@ def load_adapters(folder: Path, like: nnx.State) -> tuple[nnx.State, str]:
         raise UserError(f"{file}: can't be read: {error}") from error
 
     def read(path: tuple[Any, ...], leaf: nnx.Variable) -> nnx.Variable:
-        names = [_name(str(path[-1]), layer) for layer in range(len(leaf[...]))]
+        names = [_peft_name(str(path[-1]), layer) for layer in range(len(leaf[...]))]
         shape = leaf.shape[:0:-1]
         for name in names:
             actual = None if name not in tensors else tensors[name].shape
@@ -176,10 +176,10 @@ def load_adapters(folder: Path, like: nnx.State) -> tuple[nnx.State, str]:
         sharding = placed if isinstance(placed, NamedSharding) else None
         return leaf.replace(put_on_devices(value, sharding))
 
-    adapters = nnx.map_state(read, like)
+    adapters = nnx.map_state(read, template)
     expected = {
-        _name(str(path[-1]), layer)
-        for path, leaf in nnx.to_flat_state(like)
+        _peft_name(str(path[-1]), layer)
+        for path, leaf in nnx.to_flat_state(template)
         for layer in range(len(leaf[...]))
     }
     if others := sorted(tensors.keys() - expected):
@@ -187,7 +187,7 @@ def load_adapters(folder: Path, like: nnx.State) -> tuple[nnx.State, str]:
     return adapters, base
 
 
-def _name(factor: str, layer: int) -> str:
+def _peft_name(factor: str, layer: int) -> str:
     """Return PEFT's name of a factor, such as `q_proj_lora_a`, in one layer."""
     target = factor.removesuffix(LORA_A).removesuffix(LORA_B)
     block = "self_attn" if target in ("q_proj", "k_proj", "v_proj", "o_proj") else "mlp"

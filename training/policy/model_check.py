@@ -7,7 +7,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from training.errors import UserError
-from training.policy.huggingface import check_weights, read_config, read_json
+from training.policy.huggingface import read_config, read_json, require_weights
 from training.policy.model_folders import CONFIG_FILE
 from training.policy.tokenizer import chat_text, load_tokenizer, prompt_text
 from training.run.progress import console
@@ -16,7 +16,7 @@ from training.schema import Prompt
 GENERATION_FILE = "generation_config.json"
 
 _QUESTION, _ANSWER = "Agent 0: DOWN or LEFT?", "Agent 0: LEFT"
-_LISTED = 3
+_MAX_LISTED = 3
 
 
 def open_tokenizer(folder: Path, prompt: Prompt) -> tuple[Any, tuple[int, ...]]:
@@ -45,25 +45,25 @@ def open_tokenizer(folder: Path, prompt: Prompt) -> tuple[Any, tuple[int, ...]]:
     if tokenizer.eos_token_id is None:
         problem = "its tokenizer has no eos_token, which has to end an answer"
         raise UserError(f"{folder}: {problem}; name one in tokenizer_config.json")
-    _check_vocabulary(folder, tokenizer, vocab_size)
-    stop_ids = end_tokens(folder, tokenizer)
+    _require_vocabulary(folder, tokenizer, vocab_size)
+    stop_ids = get_stop_ids(folder, tokenizer)
     beyond = [number for number in stop_ids if not 0 <= number < vocab_size]
     if beyond:
         raise UserError(
             f"{folder}: eos_token_id is {beyond[0]}; it must be 0 to {vocab_size - 1}, the "
             f"vocab_size of {CONFIG_FILE}"
         )
-    _check_prompt(folder, tokenizer, prompt, stop_ids)
+    _require_prompt(folder, tokenizer, prompt, stop_ids)
     return tokenizer, stop_ids
 
 
-def check_folder(folder: Path, prompt: Prompt) -> None:
+def require_loadable_policy(folder: Path, prompt: Prompt) -> None:
     """Raise a `UserError` if the policy can't be opened from a model folder; see `open_policy`."""
     open_tokenizer(folder, prompt)
-    check_weights(folder)
+    require_weights(folder)
 
 
-def end_tokens(folder: Path, tokenizer: Any) -> tuple[int, ...]:
+def get_stop_ids(folder: Path, tokenizer: Any) -> tuple[int, ...]:
     """Return the ids of the tokens that end an answer, in order.
 
     These are the tokenizer's `eos_token` and the `eos_token_id` of generation_config.json. If that
@@ -90,12 +90,12 @@ def end_tokens(folder: Path, tokenizer: Any) -> tuple[int, ...]:
     return tuple(sorted({*numbers, *([] if own is None else [own])}))
 
 
-def _check_vocabulary(folder: Path, tokenizer: Any, vocab_size: int) -> None:
+def _require_vocabulary(folder: Path, tokenizer: Any, vocab_size: int) -> None:
     """Raise a `UserError` if the tokenizer has tokens without a row in the embeddings."""
     beyond = sorted((n, text) for text, n in tokenizer.get_vocab().items() if n >= vocab_size)
     if beyond:
-        names = ", ".join(f"{text!r} ({number})" for number, text in beyond[:_LISTED])
-        more = f" and {len(beyond) - _LISTED} more" if len(beyond) > _LISTED else ""
+        names = ", ".join(f"{text!r} ({number})" for number, text in beyond[:_MAX_LISTED])
+        more = f" and {len(beyond) - _MAX_LISTED} more" if len(beyond) > _MAX_LISTED else ""
         raise UserError(
             f"{folder}: its tokenizer has the token {names}{more}; ids must be 0 to "
             f"{vocab_size - 1}, the vocab_size of {CONFIG_FILE}: add rows to the embeddings, or "
@@ -119,7 +119,9 @@ def _is_new(folder: Path, token: str) -> bool:
     return token not in (names | set(read_json(added)) if added.exists() else names)
 
 
-def _check_prompt(folder: Path, tokenizer: Any, prompt: Prompt, stop_ids: tuple[int, ...]) -> None:
+def _require_prompt(
+    folder: Path, tokenizer: Any, prompt: Prompt, stop_ids: tuple[int, ...]
+) -> None:
     """Raise a `UserError` if a prompt can't be rendered; warn if answers may not end."""
     if prompt.chat and not tokenizer.chat_template:
         raise UserError(f"prompt.chat: true, but the tokenizer of {folder} has no chat template")

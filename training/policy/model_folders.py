@@ -12,7 +12,7 @@ from training.errors import did_you_mean
 from training.policy.folder_checks import ModelFolderError as ModelFolderError
 from training.policy.folder_checks import require_safe_folder
 
-SHIPPED = {"jaxlake-base": Path(__file__).resolve().parents[1] / "base_model"}
+PACKAGED_MODELS = {"jaxlake-base": Path(__file__).resolve().parents[1] / "base_model"}
 """Models packaged with this library, by their name in a configuration."""
 
 CONFIG_FILE = "config.json"
@@ -36,15 +36,15 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 def local_folder(name_or_folder: str | Path) -> Path | None:
     """Return the folder of a local model, or None for a name on the hub.
 
-    The argument is a name of `SHIPPED`, a folder, or the hub's `owner/name`.
+    The argument is a name of `PACKAGED_MODELS`, a folder, or the hub's `owner/name`.
 
     Raises:
         ModelFolderError: The argument is neither a folder nor a valid name.
     """
-    if name_or_folder in SHIPPED:
-        return SHIPPED[str(name_or_folder)]
+    if name_or_folder in PACKAGED_MODELS:
+        return PACKAGED_MODELS[str(name_or_folder)]
     folder = Path(name_or_folder).expanduser()
-    restore(folder)
+    restore_folder(folder)
     if folder.is_dir():
         return folder
     if folder.exists():
@@ -53,8 +53,8 @@ def local_folder(name_or_folder: str | Path) -> Path | None:
         raise ModelFolderError(
             f"model {str(name_or_folder)!r}: no such folder; it must be a folder with a "
             f"{CONFIG_FILE} and safetensors, the hub's name of a model, owner/name, or "
-            f"{', '.join(SHIPPED)}, which comes with this library"
-            + did_you_mean(name_or_folder, SHIPPED)
+            f"{', '.join(PACKAGED_MODELS)}, which comes with this library"
+            + did_you_mean(name_or_folder, PACKAGED_MODELS)
         )
     return None
 
@@ -68,7 +68,7 @@ def require_model(name_or_folder: str | Path) -> None:
         )
 
 
-def resolve(name_or_folder: str | Path) -> Path:
+def resolve_model(name_or_folder: str | Path) -> Path:
     """Return the local folder of a model, and download it unless it is in the cache of the hub.
 
     `local_folder` explains the argument.
@@ -78,7 +78,7 @@ def resolve(name_or_folder: str | Path) -> Path:
     """
     folder = local_folder(name_or_folder)
     if folder is not None:
-        require_safe_folder(folder, complete=name_or_folder in SHIPPED)
+        require_safe_folder(folder, complete=name_or_folder in PACKAGED_MODELS)
         return folder
     from huggingface_hub import snapshot_download
 
@@ -104,15 +104,15 @@ def resolve(name_or_folder: str | Path) -> Path:
 
 
 @contextmanager
-def replaced(folder: Path) -> Iterator[Path]:
+def replace_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty folder that atomically replaces `folder` when the block ends.
 
-    An existing folder is kept until then, and if the block fails. If the process dies between the
-    two renames, `restore` brings the existing folder back. All files are synced to disk before the
-    rename, so that a crash of the host leaves no truncated files.
+    Until then, and if the block fails, an existing folder stays in place. If the process dies
+    between the two renames, `restore_folder` brings the existing folder back. All files are synced
+    to disk before the rename, so that a crash of the host leaves no truncated files.
     """
     new, old = _sibling(folder, "partial"), _sibling(folder, "old")
-    restore(folder)
+    restore_folder(folder)
     for leftover in (new, old):
         shutil.rmtree(leftover, ignore_errors=True)
     new.mkdir(parents=True)
@@ -125,15 +125,15 @@ def replaced(folder: Path) -> Iterator[Path]:
         os.replace(new, folder)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
-        restore(folder)
+        restore_folder(folder)
         raise
     if old.exists():
         _sync(folder.absolute().parent)  # the new name, before the older files are gone
         shutil.rmtree(old, ignore_errors=True)
 
 
-def restore(folder: Path) -> None:
-    """Bring back the existing folder if `replaced` was killed between its two renames."""
+def restore_folder(folder: Path) -> None:
+    """Bring back the existing folder if `replace_folder` was killed between its two renames."""
     old = _sibling(folder, "old")
     if old.is_dir() and not folder.exists():
         os.replace(old, folder)

@@ -103,7 +103,7 @@ class MeshError(UserError, ValueError):
     """A model's weights can't be split equally over a mesh."""
 
 
-def require_shareable_weights(
+def require_divisible_weights(
     config: DecoderConfig, *, fsdp: int, tensor: int, lora: Lora | None = None
 ) -> None:
     """Raise a `MeshError` if an axis of a parameter is not a multiple of its mesh axis."""
@@ -132,7 +132,7 @@ def parameter_shardings(
         MeshError: An axis of a parameter is not a multiple of its mesh axis.
     """
     fsdp, tensor = mesh.shape["fsdp"], mesh.shape["tensor"]
-    require_shareable_weights(config, fsdp=fsdp, tensor=tensor, lora=lora)
+    require_divisible_weights(config, fsdp=fsdp, tensor=tensor, lora=lora)
     shardings = {}
     for path, axes in parameter_axes(config, lora).items():
         spec = [SHARDING_RULES.get(name) for name in axes]

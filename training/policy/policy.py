@@ -19,7 +19,7 @@ from training.learner.batching import pad_sequences
 from training.policy import huggingface
 from training.policy.architectures import DecoderConfig
 from training.policy.decoder import Decoder
-from training.policy.kernels import kind_for
+from training.policy.kernels import select_attention
 from training.policy.logprobs import token_logprobs
 from training.policy.lora import add_adapters
 from training.policy.parameters import SHARDING_RULES, make_mesh
@@ -27,7 +27,7 @@ from training.processes import is_first, is_single_process, local_copy, wait_for
 from training.prompts import board_prompt
 from training.schema import Model, Prompt, RunConfig
 
-_LONGEST_MARK = 16
+_MAX_MARK_TOKENS = 16
 """Maximum number of tokens of an opening thinking mark and the whitespace after it."""
 
 
@@ -94,7 +94,7 @@ class Policy:
         """
         from training.policy.tokenizer import decode_answer
 
-        end = decode_answer(self.tokenizer, prompt[-_LONGEST_MARK:])
+        end = decode_answer(self.tokenizer, prompt[-_MAX_MARK_TOKENS:])
         return opening_tag(end) + decode_answer(self.tokenizer, token_ids)
 
     def logprobs(self, params: Any, sequences: Sequence[Sequence[int]]) -> list[np.ndarray]:
@@ -103,8 +103,8 @@ class Policy:
         The last sequence is repeated to fill all devices. See `Sampler.score`.
         """
         mesh = nnx.merge(self.graphdef, params).mesh
-        lacking = 0 if mesh is None else -len(sequences) % mesh.shape[SHARDING_RULES["batch"]]
-        rows = [*sequences, *[sequences[-1]] * lacking]
+        missing = 0 if mesh is None else -len(sequences) % mesh.shape[SHARDING_RULES["batch"]]
+        rows = [*sequences, *[sequences[-1]] * missing]
         padded = pad_sequences(
             rows, [()] * len(rows), bucket=self.length_bucket, pad_id=self.pad_id
         )
@@ -208,19 +208,19 @@ def open_policy(
         remat=settings.remat,
         mesh=mesh,
     )
-    model.attention = _attention_of(model, settings)
+    model.attention = _select_attention(model, settings)
     if settings.lora is not None:
         add_adapters(model, settings.lora, seed=seed)
     graphdef, params = nnx.split(model)
     return Policy(graphdef, tokenizer, folder, prompt, length_bucket, stop_ids), params
 
 
-def _attention_of(model: Decoder, settings: Model) -> str:
+def _select_attention(model: Decoder, settings: Model) -> str:
     """Return the kind of attention for JAX's default device."""
     device, config = jax.devices()[0], model.config
     # JAX calls both NVIDIA and AMD devices "gpu".
     other = "rocm" in device.client.platform_version.lower()
-    return kind_for(
+    return select_attention(
         settings.attention,
         platform="rocm" if other else device.platform,
         dtype=model.dtype,

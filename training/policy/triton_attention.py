@@ -27,7 +27,7 @@ from training.policy.attention_blocks import (
     query_blocks,
     stack_fields,
 )
-from training.policy.kernels import ATTENDED
+from training.policy.kernels import ATTENTION_OUTPUT
 
 STEP = 128
 """The number of queries and the prefix are padded to multiples of this."""
@@ -281,7 +281,9 @@ def _forward(
         interpret=interpret,
         name="flash_forward",
     )(query, key, value, starts, visible, blocks)
-    attended, normaliser = (checkpoint_name(part, ATTENDED) for part in (attended, normaliser))
+    attended, normaliser = (
+        checkpoint_name(part, ATTENTION_OUTPUT) for part in (attended, normaliser)
+    )
     return attended, (query, key, value, starts, visible, attended, normaliser)
 
 

@@ -43,11 +43,13 @@ class InstanceSet(Instances):
 
     def __iter__(self) -> Iterator[Instance]:
         """Yield the boards one by one, unbatched."""
-        return (_rows(self.instances, row) for row in range(len(self)))
+        return (_take_rows(self.instances, row) for row in range(len(self)))
 
     def take(self, rows: Sequence[int] | np.ndarray) -> "InstanceSet":
         """Return the boards at `rows`, in that order; a row may come several times."""
-        return InstanceSet(*_rows((self.instances, self.solutions), np.asarray(rows, np.int64)))
+        return InstanceSet(
+            *_take_rows((self.instances, self.solutions), np.asarray(rows, np.int64))
+        )
 
     def joined(self, other: "InstanceSet") -> "InstanceSet":
         """Return these boards followed by `other`'s; both must be padded to the same side."""
@@ -55,7 +57,7 @@ class InstanceSet(Instances):
 
     def grid(self, row: int) -> list[str]:
         """Return the lines of one board in the published symbols."""
-        return format_grid(_rows(self.instances, row))
+        return format_grid(_take_rows(self.instances, row))
 
 
 def join_boards(parts: Sequence[InstanceSet]) -> InstanceSet:
@@ -94,12 +96,12 @@ def draw_boards(
     draw = partial(_draw_boards, key, requests, max_size, max_candidates, excluded, substitute)
     if is_single_process():
         return draw()
-    sent = broadcast_from_first("boards", lambda: _plain(*draw()))
+    sent = broadcast_from_first("boards", lambda: _to_plain_values(*draw()))
     instances, solutions = Instance(**sent["instances"]), Solution(**sent["solutions"])
     return InstanceSet(instances, solutions), [RequestOutcome(**one) for one in sent["outcomes"]]
 
 
-def _plain(boards: InstanceSet, outcomes: Sequence[RequestOutcome]) -> dict[str, Any]:
+def _to_plain_values(boards: InstanceSet, outcomes: Sequence[RequestOutcome]) -> dict[str, Any]:
     """Return boards and outcomes as plain values that `broadcast_from_first` can send."""
     columns = {"instances": boards.instances, "solutions": boards.solutions}
     arrays = {
@@ -137,9 +139,11 @@ def _draw_boards(
         return missing, int(filled.counters["candidates"][0])
 
     for number, request in enumerate(requests):
-        own_key = jax.random.fold_in(key, number)
+        request_key = jax.random.fold_in(key, number)
         waits = round(request.wait_ratio * request.count)
-        missing, candidates = fill(own_key, request, {True: waits, False: request.count - waits})
+        missing, candidates = fill(
+            request_key, request, {True: waits, False: request.count - waits}
+        )
         outcomes.append(
             RequestOutcome(
                 **asdict(request),
@@ -150,13 +154,13 @@ def _draw_boards(
         )
         if substitute and outcomes[-1].missing:
             other = {waits: missing[not waits] for waits in missing}
-            fill(jax.random.fold_in(own_key, 1 << 20), request, other)
+            fill(jax.random.fold_in(request_key, 1 << 20), request, other)
     if not any(map(len, parts)):
         raise UserError("no board could be made: " + "; ".join(map(str, outcomes)))
     return join_boards(parts), outcomes
 
 
-def requests_for(
+def make_requests(
     configuration: LakeConfiguration, instances: int, *, num_agents: int
 ) -> list[BoardRequest]:
     """Split a stage's budget of boards over the map sizes by their data ratios.
@@ -234,19 +238,19 @@ def fill_budget(
         rng: Selects the boards that repeat.
 
     Returns:
-        int (count,): every row at least once, `count` being the total requested number.
+        int (count,): all_rows row at least once, `count` being the total requested number.
     """
-    every = np.arange(len(boards))
-    rows, without_own = [every], 0
+    all_rows = np.arange(len(boards))
+    rows, unmatched = [all_rows], 0
     for outcome in outcomes:
         same_size = np.flatnonzero(boards.instances.size == outcome.size)
         missing = outcome.count - len(same_size)
         if not len(same_size):
-            without_own += missing
+            unmatched += missing
         elif missing:
             rows.append(np.resize(rng.permutation(same_size), missing))
-    if without_own:
-        rows.append(np.resize(rng.permutation(every), without_own))
+    if unmatched:
+        rows.append(np.resize(rng.permutation(all_rows), unmatched))
     return np.concatenate(rows)
 
 
@@ -262,5 +266,5 @@ def _sum_of_distances(boards: Instance) -> jax.Array:
     return jax.vmap(one_board)(boards)
 
 
-def _rows(tree: Any, rows: Any) -> Any:
+def _take_rows(tree: Any, rows: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[rows], tree)

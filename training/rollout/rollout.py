@@ -28,7 +28,7 @@ class Rollout:
     overlong: np.ndarray  # float32 (P, n), length penalties already subtracted from `rewards`
     groups: np.ndarray  # int or str (P,), group of each instance
 
-    def with_groups(self, places: np.ndarray, other: "Rollout", groups: np.ndarray) -> "Rollout":
+    def replace_groups(self, places: np.ndarray, other: "Rollout", groups: np.ndarray) -> "Rollout":
         """Return this rollout with some groups replaced by groups of another rollout.
 
         Args:
@@ -131,35 +131,35 @@ def rollout_metrics(run: ActiveRun, rollout: Rollout) -> dict[str, Any]:
             count=int(rows.sum()),
             valid=int(scores.valid[rows].sum()),
             scores=dict.fromkeys(best, int(scores.best[rows].sum())),
-            failures=_counts(scores.failures[rows]),
-            reward=_rounded(rewards.reshape(-1)[rows].mean()),
+            failures=_count_failures(scores.failures[rows]),
+            reward=_round(rewards.reshape(-1)[rows].mean()),
             # p (1 - p), where p is a prompt's valid rate, measures how much it can teach.
-            learnability=_rounded(np.mean(rates[groups] * (1 - rates[groups]))),
+            learnability=_round(np.mean(rates[groups] * (1 - rates[groups]))),
             readable=int(scores.parsed[rows].sum()),
             truncated=int(truncated[rows].sum()),
-            tokens=_rounded(lengths[rows].mean()),
+            tokens=_round(lengths[rows].mean()),
             prompts=int(groups.sum()),
             without_success=int((rates[groups] == 0).sum()),
         )
-    penalised = {"overlong_penalty": _rounded(rollout.overlong.mean())}
-    return (penalised if run.config.reward.overlong_buffer else {}) | {
-        "reward_mean": _rounded(rewards.mean()),
-        "valid_rate": _rounded(scores.valid.mean()),
-        "optimal_rate": _rounded(scores.best.mean()),
-        "parsed_rate": _rounded(scores.parsed.mean()),
-        "zero_variance_share": _rounded((~has_reward_variance(rewards)).mean()),
-        "completion_length": _rounded(lengths.mean()),
+    penalty = {"overlong_penalty": _round(rollout.overlong.mean())}
+    return (penalty if run.config.reward.overlong_buffer else {}) | {
+        "reward_mean": _round(rewards.mean()),
+        "valid_rate": _round(scores.valid.mean()),
+        "optimal_rate": _round(scores.best.mean()),
+        "parsed_rate": _round(scores.parsed.mean()),
+        "zero_variance_share": _round((~has_reward_variance(rewards)).mean()),
+        "completion_length": _round(lengths.mean()),
         # The mean negative log-probability of sampled tokens is an unbiased entropy estimate.
-        "entropy": _rounded(-np.mean(sampled_logprobs)),
-        "truncated_share": _rounded(truncated.mean()),
+        "entropy": _round(-np.mean(sampled_logprobs)),
+        "truncated_share": _round(truncated.mean()),
         "by_group": by_group,
     }
 
 
-def _counts(failures: np.ndarray) -> dict[str, int]:
+def _count_failures(failures: np.ndarray) -> dict[str, int]:
     """Count first failures by kind."""
     return dict(sorted(Counter(term for term in failures.tolist() if term is not None).items()))
 
 
-def _rounded(value: Any) -> float:
+def _round(value: Any) -> float:
     return round(float(value), 6)

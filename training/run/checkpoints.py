@@ -14,7 +14,7 @@ import orbax.checkpoint as ocp
 
 from training.errors import UserError
 from training.learner.optimizer import LearnerState
-from training.policy.lora import trainable, with_trainable
+from training.policy.lora import get_trainable, replace_trainable
 from training.processes import broadcast_from_first
 from training.run.digests import find_damage, write_digests
 from training.run.directory import require_literal_path
@@ -128,7 +128,7 @@ class Checkpoints:
         except (ValueError, KeyError, FileNotFoundError) as error:
             message = f"{self._folder}/{step}: can't be restored: {error}"
             raise UserError(message) from error
-        return replace(state, params=with_trainable(template.params, state.params))
+        return replace(state, params=replace_trainable(template.params, state.params))
 
     def close(self) -> None:
         """Wait for the newest checkpoint (see `wait`) and release the folder."""
@@ -166,7 +166,7 @@ class Checkpoints:
 
 
 def _trainable_state(state: LearnerState) -> LearnerState:
-    return replace(state, params=trainable(state.params))
+    return replace(state, params=get_trainable(state.params))
 
 
 def _remove_damaged(folder: Path) -> None:

@@ -10,11 +10,11 @@ from training.learner.batching import round_up
 from training.policy.architectures import DecoderConfig
 from training.policy.attention import BLOCKWISE_ABOVE
 from training.policy.blockwise import BLOCK
-from training.policy.huggingface import SHIPPED, read_config, resolve
-from training.policy.logprobs import LOGITS_BYTES, LOGITS_BYTES_BESIDE_KERNELS
-from training.policy.model_check import check_folder
+from training.policy.huggingface import PACKAGED_MODELS, read_config, resolve_model
+from training.policy.logprobs import KERNEL_LOGITS_BYTES, LOGITS_BYTES
+from training.policy.model_check import require_loadable_policy
 from training.policy.model_folders import local_folder
-from training.policy.parameters import parameter_shapes, require_shareable_weights
+from training.policy.parameters import parameter_shapes, require_divisible_weights
 from training.prompts import board_prompt
 from training.run.progress import console, new_table, print_table
 from training.schema import Lora, RunConfig
@@ -41,8 +41,8 @@ def get_model_shape(config: RunConfig, weights: Path | None = None) -> DecoderCo
     name = config.model.pretrained if weights is None else str(weights)
     if name is None:
         return DecoderConfig(**config.model.scratch.model_dump())
-    if name in SHIPPED or Path(name).is_dir():
-        return read_config(resolve(name))
+    if name in PACKAGED_MODELS or Path(name).is_dir():
+        return read_config(resolve_model(name))
     if name in KNOWN_SHAPES:
         return DecoderConfig(
             *KNOWN_SHAPES[name], tie_word_embeddings=name.endswith(("-0.6B", "-1.7B", "-4B"))
@@ -93,7 +93,7 @@ def estimate_trainer_memory(config: RunConfig, shape: DecoderConfig, prompt: int
             kept += shape.num_attention_heads * shape.head_dim // mesh.tensor
         per_layer = tokens * kept * itemsize
     kernels = config.model.dtype == "bfloat16"  # on devices that support them
-    logits = LOGITS_BYTES_BESIDE_KERNELS if kernels else LOGITS_BYTES
+    logits = KERNEL_LOGITS_BYTES if kernels else LOGITS_BYTES
     has_adapters = config.model.lora is not None
     reference = trainable if has_adapters else count_parameters(shape) * itemsize // devices
     return {
@@ -125,12 +125,12 @@ def print_preview(config: RunConfig, weights: Path | None = None) -> None:
     shape = get_model_shape(config, weights)
     mesh, lora = config.model.mesh, config.model.lora
     if shape is not None:
-        require_shareable_weights(shape, fsdp=mesh.fsdp, tensor=mesh.tensor, lora=lora)
+        require_divisible_weights(shape, fsdp=mesh.fsdp, tensor=mesh.tensor, lora=lora)
     folder = weights
     if weights is None and config.model.pretrained is not None:
         folder = local_folder(config.model.pretrained)
     if folder is not None:
-        check_folder(folder, config.prompt)
+        require_loadable_policy(folder, config.prompt)
     console.print(f"Plan of {config.name} (seed {config.seed}); nothing is started.\n")
     _print_stages(config)
     prompt = estimate_longest_prompt(config)

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from training.errors import UserError
-from training.policy.model_folders import replaced
+from training.policy.model_folders import replace_folder
 from training.run.directory import RunDirectory
 from training.run.typed_files import File, TextFile
 from training.schema import EngineerChoice, RunConfig, Tracking, dump
@@ -50,7 +50,7 @@ def fork_first_round(source: RunDirectory, target: Path, config: RunConfig) -> N
         raise UserError(f"{source.path}: was not stopped after its first stage")
     if target.exists():
         raise UserError(f"{target}: already exists")
-    with replaced(target) as partial:
+    with replace_folder(target) as partial:
         _copy_first_round(source, RunDirectory(partial), config)
 
 

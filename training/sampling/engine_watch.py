@@ -15,9 +15,9 @@ from training.threads import run_in_thread
 T = TypeVar("T")
 
 # Time for a call to fail by itself after a death: vLLM's own error leaves its client usable.
-_SECONDS_OF_GRACE = 1.0
+_GRACE_SECONDS = 1.0
 # Time for the engine's process to end after vLLM's own error about a dead worker.
-_SECONDS_TO_END = 5.0
+_EXIT_SECONDS = 5.0
 
 
 def engine_processes(engine: Any) -> Sequence[BaseProcess]:
@@ -32,33 +32,33 @@ def engine_processes(engine: Any) -> Sequence[BaseProcess]:
 def call_watched(processes: Sequence[BaseProcess], call: Callable[[], T]) -> T:
     """Run `call` while watching the child processes that it depends on.
 
-    The call runs in a thread, which is abandoned if it still waits after a process has ended.
+    The call runs in a thread, which is abandoned if it still waits after a process has exited.
 
     Raises:
-        UserError: A process ended and the call failed; the message names the process.
+        UserError: A process exited and the call failed; the message names the process.
     """
     if not processes:
         return call()
     done, tell = Pipe(duplex=False)
     future = run_in_thread(call, "EngineCall")
     future.add_done_callback(lambda _: tell.close())
-    ended = _first_to_end(processes, stopped=done)
-    if ended is not None:
-        wait([done], _SECONDS_OF_GRACE)
+    exited = _wait_for_exit(processes, stopped=done)
+    if exited is not None:
+        wait([done], _GRACE_SECONDS)
         if not future.done():
-            raise UserError(_notice(ended))
+            raise UserError(_exit_message(exited))
     try:
         return future.result()
     except UserError:
         raise
     except Exception as error:
-        ended = _first_to_end(processes, timeout=_SECONDS_TO_END)
-        if ended is None:
+        exited = _wait_for_exit(processes, timeout=_EXIT_SECONDS)
+        if exited is None:
             raise
-        raise UserError(_notice(ended)) from error
+        raise UserError(_exit_message(exited)) from error
 
 
-def _first_to_end(
+def _wait_for_exit(
     processes: Sequence[BaseProcess],
     *,
     stopped: Connection | None = None,
@@ -72,14 +72,14 @@ def _first_to_end(
     return next((process for process in processes if process.sentinel in ready), None)
 
 
-def _notice(ended: BaseProcess) -> str:
-    ended.join(1.0)  # another thread may receive the exit status first
-    status = ended.exitcode
+def _exit_message(exited: BaseProcess) -> str:
+    exited.join(1.0)  # another thread may receive the exit status first
+    status = exited.exitcode
     if status is not None and status < 0:
-        how = f"was killed by signal {-status} ({signal.strsignal(-status)})"
+        cause = f"was killed by signal {-status} ({signal.strsignal(-status)})"
     else:  # vLLM ends it when a worker has died
-        how = f"ended with exit status {status}, maybe because one of its workers died"
+        cause = f"ended with exit status {status}, maybe because one of its workers died"
     return (
-        f"vLLM's process {ended.name} ({ended.pid}) {how}; often memory has run out. Run the same "
-        "command again: a run resumes from its last checkpoint"
+        f"vLLM's process {exited.name} ({exited.pid}) {cause}; often memory has run out. Run the "
+        "same command again: a run resumes from its last checkpoint"
     )

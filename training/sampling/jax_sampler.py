@@ -14,13 +14,13 @@ from engineer.space import AnswerForm
 from training.errors import UserError
 from training.learner.batching import pad_sequences
 from training.policy import huggingface
-from training.policy.attention import KeyValues
+from training.policy.attention import KeyValueCache
 from training.policy.logprobs import token_logprobs
 from training.policy.lora import remove_adapters
 from training.policy.policy import Policy
 from training.sampling.sampler import Completion, SamplingRequest, Tokens
 from training.schema import Sampling
-from training.weight_transfer.checksums import version_of, with_checksums
+from training.weight_transfer.checksums import add_checksums, compute_version
 
 _BUCKET = 32
 """Padding multiple of prompts and scored sequences, to limit the number of compiled shapes."""
@@ -41,7 +41,7 @@ class JaxSampler:
         self._params: Any  # the policy's arrays until `sync` replaces them by copies
         self._graphdef, self._params = nnx.split(model)
         self._compilers: dict[tuple[int, ...], Any] = {}  # grammar compilers by stop tokens
-        self._sums: dict[str, jax.Array] = {}  # checksums of the weights by tensor
+        self._checksums: dict[str, jax.Array] = {}  # checksums of the weights by tensor
         self.sync(policy.tensors(params))
 
     def sample(self, request: SamplingRequest) -> list[list[Completion]]:
@@ -67,7 +67,7 @@ class JaxSampler:
                 bucket=_BUCKET,
                 pad_id=self._policy.pad_id,
             )
-            keys = _keys(root, np.array(places, np.int32), n)
+            keys = _completion_keys(root, np.array(places, np.int32), n)
             batch = _Batch(padded.input_ids, padded.mask, keys, temperature, stops, nucleus)
             if request.form is None:
                 arrays = _draw(self._graphdef, self._params, batch, request.max_tokens)
@@ -103,14 +103,16 @@ class JaxSampler:
         """Replace the weights, converted to the sampler's dtype; see `Sampler.sync`."""
         if self._device is not None:
             tensors = ((name, jax.device_put(tensor, self._device)) for name, tensor in tensors)
-        dtype, self._sums = jnp.dtype(self._settings.dtype), {}
-        converted = with_checksums(tensors, dtype, self._sums)
-        self._params = huggingface.params_of(self._graphdef, self._params, converted, dtype)
+        dtype, self._checksums = jnp.dtype(self._settings.dtype), {}
+        converted = add_checksums(tensors, dtype, self._checksums)
+        self._params = huggingface.params_from_tensors(
+            self._graphdef, self._params, converted, dtype
+        )
 
     @property
     def weight_version(self) -> str:
         """See `Sampler.weight_version`."""
-        return version_of(self._sums)
+        return compute_version(self._checksums)
 
     def drop_cache(self) -> None:
         """Do nothing: no keys or values outlive a call."""
@@ -196,7 +198,7 @@ class _Batch(NamedTuple):
     nucleus: Any = None  # (top_p float32 (), top_k int32 ()); None: all tokens
 
 
-class _Progress(NamedTuple):
+class _DecodingState(NamedTuple):
     """Partially drawn completions of at most T tokens."""
 
     step: Any  # int32 (), tokens drawn per row, including those after its end
@@ -204,16 +206,16 @@ class _Progress(NamedTuple):
     lengths: Any  # int32 (R,), including the token that ended it
     tokens: Any  # int32 (R, T)
     logprobs: Any  # float32 (R, T)
-    prompts: KeyValues
-    memory: KeyValues
+    prompts: KeyValueCache
+    memory: KeyValueCache
 
 
 # tokens, log-probabilities, lengths, and whether a token ended the answer
-_Drawn: TypeAlias = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+_Draws: TypeAlias = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
 @functools.partial(jax.jit, static_argnums=2)
-def _keys(root: jax.Array, places: jax.Array, n: int) -> jax.Array:
+def _completion_keys(root: jax.Array, places: jax.Array, n: int) -> jax.Array:
     """Return one key for each of n completions per place, (B * n,)."""
     fold = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
     of_prompts = fold(root, places)
@@ -221,46 +223,46 @@ def _keys(root: jax.Array, places: jax.Array, n: int) -> jax.Array:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
-def _draw(graphdef: nnx.GraphDef, params: Any, batch: _Batch, max_tokens: int) -> _Drawn:
+def _draw(graphdef: nnx.GraphDef, params: Any, batch: _Batch, max_tokens: int) -> _Draws:
     """Draw all completions of a batch."""
 
-    def go_on(progress: _Progress) -> jax.Array:
-        return (progress.step < max_tokens) & ~progress.ended.all()
+    def is_active(state: _DecodingState) -> jax.Array:
+        return (state.step < max_tokens) & ~state.ended.all()
 
-    def advance(progress: _Progress) -> _Progress:
-        return _advance(graphdef, params, batch, progress, None)
+    def advance(state: _DecodingState) -> _DecodingState:
+        return _advance(graphdef, params, batch, state, None)
 
-    progress = _begin(graphdef, params, batch, max_tokens, None)
-    progress = jax.lax.while_loop(go_on, advance, progress)
-    return progress.tokens, progress.logprobs, progress.lengths, progress.ended
+    state = _start(graphdef, params, batch, max_tokens, None)
+    state = jax.lax.while_loop(is_active, advance, state)
+    return state.tokens, state.logprobs, state.lengths, state.ended
 
 
 def _draw_constrained(
     graphdef: nnx.GraphDef, params: Any, batch: _Batch, max_tokens: int, constraint: _Constraint
-) -> _Drawn:
+) -> _Draws:
     """Draw all completions token by token from the tokens that the constraint allows."""
-    progress = _begin_jitted(graphdef, params, batch, max_tokens, constraint.allowed())
+    state = _start_jitted(graphdef, params, batch, max_tokens, constraint.allowed())
     for step in range(max_tokens):
         if step:
-            progress = _advance_jitted(graphdef, params, batch, progress, constraint.allowed())
-        constraint.accept(np.asarray(progress.tokens[:, step]))
-        if bool(progress.ended.all()):
+            state = _advance_jitted(graphdef, params, batch, state, constraint.allowed())
+        constraint.accept(np.asarray(state.tokens[:, step]))
+        if bool(state.ended.all()):
             break
-    return progress.tokens, progress.logprobs, progress.lengths, progress.ended
+    return state.tokens, state.logprobs, state.lengths, state.ended
 
 
-def _begin(
+def _start(
     graphdef: nnx.GraphDef,
     params: Any,
     batch: _Batch,
     max_tokens: int,
     allowed: Any,  # bool (R, V); None: all tokens
-) -> _Progress:
+) -> _DecodingState:
     """Read the prompts and choose the first token of each row."""
     model = nnx.merge(graphdef, params)
     rows = len(batch.keys)
-    hidden, prompts = model.read_prompts(batch.prompt_ids, batch.prompt_mask)
-    empty = _Progress(
+    hidden, prompts = model.prefill(batch.prompt_ids, batch.prompt_mask)
+    empty = _DecodingState(
         step=jnp.int32(0),
         ended=jnp.zeros(rows, bool),
         lengths=jnp.zeros(rows, jnp.int32),
@@ -270,47 +272,47 @@ def _begin(
         memory=model.memory(rows, max_tokens),
     )
     logits = jnp.repeat(model.logits(hidden), rows // len(batch.prompt_ids), axis=0)
-    return _choose(batch, empty, logits, allowed)
+    return _append_token(batch, empty, logits, allowed)
 
 
 def _advance(
-    graphdef: nnx.GraphDef, params: Any, batch: _Batch, progress: _Progress, allowed: Any
-) -> _Progress:
+    graphdef: nnx.GraphDef, params: Any, batch: _Batch, state: _DecodingState, allowed: Any
+) -> _DecodingState:
     """Read each row's last token and choose the next one."""
     model = nnx.merge(graphdef, params)
-    last = progress.step - 1
-    tokens = jax.lax.dynamic_index_in_dim(progress.tokens, last, axis=1, keepdims=False)
-    hidden, memory = model.read_token(
-        tokens, last, progress.prompts, batch.prompt_mask, progress.memory
+    last = state.step - 1
+    tokens = jax.lax.dynamic_index_in_dim(state.tokens, last, axis=1, keepdims=False)
+    hidden, memory = model.decode_token(
+        tokens, last, state.prompts, batch.prompt_mask, state.memory
     )
-    return _choose(batch, progress._replace(memory=memory), model.logits(hidden), allowed)
+    return _append_token(batch, state._replace(memory=memory), model.logits(hidden), allowed)
 
 
-def _choose(
-    batch: _Batch, progress: _Progress, logits: jax.Array, allowed: jax.Array | None
-) -> _Progress:
+def _append_token(
+    batch: _Batch, state: _DecodingState, logits: jax.Array, allowed: jax.Array | None
+) -> _DecodingState:
     """Draw a token for each row from its logits, float32 (R, V), and record it."""
     if allowed is not None:
         logits = jnp.where(allowed, logits, -jnp.inf)
     greedy = batch.temperature == 0
     logits = logits / jnp.where(greedy, 1, batch.temperature)
     if batch.nucleus is not None:
-        logits = _within_nucleus(logits, *batch.nucleus)
-    keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(batch.keys, progress.step)
+        logits = _mask_unlikely_tokens(logits, *batch.nucleus)
+    keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(batch.keys, state.step)
     sample = jax.vmap(jax.random.categorical)(keys, logits)
     token = jnp.where(greedy, jnp.argmax(logits, axis=-1), sample).astype(jnp.int32)
     logprob = jnp.take_along_axis(jax.nn.log_softmax(logits), token[:, None], axis=1)
-    place = (0, progress.step)
-    return progress._replace(
-        step=progress.step + 1,
-        ended=progress.ended | (token[:, None] == batch.stops).any(axis=1),
-        lengths=progress.lengths + ~progress.ended,
-        tokens=jax.lax.dynamic_update_slice(progress.tokens, token[:, None], place),
-        logprobs=jax.lax.dynamic_update_slice(progress.logprobs, logprob, place),
+    place = (0, state.step)
+    return state._replace(
+        step=state.step + 1,
+        ended=state.ended | (token[:, None] == batch.stops).any(axis=1),
+        lengths=state.lengths + ~state.ended,
+        tokens=jax.lax.dynamic_update_slice(state.tokens, token[:, None], place),
+        logprobs=jax.lax.dynamic_update_slice(state.logprobs, logprob, place),
     )
 
 
-def _within_nucleus(logits: jax.Array, top_p: jax.Array, top_k: jax.Array) -> jax.Array:
+def _mask_unlikely_tokens(logits: jax.Array, top_p: jax.Array, top_k: jax.Array) -> jax.Array:
     """Mask tokens beyond the `top_k` likeliest, then those beyond `top_p` of the rest.
 
     As in vLLM, tokens as likely as the last one within the limit are kept.
@@ -321,11 +323,11 @@ def _within_nucleus(logits: jax.Array, top_p: jax.Array, top_k: jax.Array) -> ja
     probabilities = jax.nn.softmax(ordered)
     before = jnp.cumsum(probabilities, axis=-1) - probabilities
     nucleus = (before < top_p) & (ordered > -jnp.inf)
-    least = jnp.min(jnp.where(nucleus, ordered, jnp.inf), axis=-1, keepdims=True)
-    return jnp.where(logits >= least, logits, -jnp.inf)
+    threshold = jnp.min(jnp.where(nucleus, ordered, jnp.inf), axis=-1, keepdims=True)
+    return jnp.where(logits >= threshold, logits, -jnp.inf)
 
 
-_begin_jitted = jax.jit(_begin, static_argnums=(0, 3))
+_start_jitted = jax.jit(_start, static_argnums=(0, 3))
 _advance_jitted = jax.jit(_advance, static_argnums=0, donate_argnums=3)
 
 

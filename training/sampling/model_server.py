@@ -8,7 +8,7 @@ from engineer.engineers.language_model import GeneratedText, TextRequest
 from jaxlake.language.thinking import opening_tag
 from training.errors import UserError
 from training.policy import huggingface
-from training.policy.model_check import end_tokens
+from training.policy.model_check import get_stop_ids
 from training.policy.tokenizer import has_special_marks, load_tokenizer, prompt_text
 from training.sampling.server_process import (
     NO_TRUNCATION,
@@ -22,7 +22,7 @@ LOAD_SECONDS = 900.0
 """Timeout for loading weights in seconds, excluding downloads."""
 
 
-class OtherModels(AbstractContextManager["OtherModels"]):
+class ModelServer(AbstractContextManager["ModelServer"]):
     """Queries models other than the policy; the last model's server is kept for the next query.
 
     Use it as a context manager, which stops the server.
@@ -71,9 +71,9 @@ class OtherModels(AbstractContextManager["OtherModels"]):
 
     def _load(self, model: str) -> None:
         try:
-            folder = huggingface.resolve(model)
+            folder = huggingface.resolve_model(model)
             self._tokenizer = load_tokenizer(folder)
-            self._stop_ids = end_tokens(folder, self._tokenizer)
+            self._stop_ids = get_stop_ids(folder, self._tokenizer)
         except (UserError, OSError, ValueError) as error:
             raise EngineerError(f"{model}: {error}") from None
         self._model, self._folder = model, str(folder)

@@ -21,15 +21,15 @@ from training.sampling.jax_sampler import JaxSampler
 from training.sampling.sampler import Completion, Sampler, SamplingRequest, Tokens
 from training.threads import run_in_thread
 
-_SECONDS_TO_END = 5.0
+_ABORT_SECONDS = 5.0
 """Time to wait for an obsolete rollout after its engine is closed."""
 
-_FILES_KEPT = 4
+_MAX_FILES = 4
 """Number of saved rollouts to keep; more than the number of checkpoints that are kept."""
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _DrawnRollout:
     """Completions of a request, and the weights that drew them."""
 
     request: SamplingRequest
@@ -49,10 +49,10 @@ class PrefetchingSampler:
         """Wrap `engine`, which must not be used elsewhere at the same time."""
         self._engine = engine
         self._expected: SamplingRequest | None = None
-        self._ahead: Future[_Drawn] | None = None
+        self._prefetched: Future[_DrawnRollout] | None = None
         self._syncs = 0
-        self._last: _Drawn | None = None
-        self._kept_in: Path | None = None  # source file of the prefetched answers, if read
+        self._last: _DrawnRollout | None = None
+        self._restored_from: Path | None = None  # source file of the prefetched answers, if read
         self.lag = 0
         """Number of updates between the weights of the last answers and the engine's weights."""
 
@@ -62,29 +62,29 @@ class PrefetchingSampler:
 
     def sample(self, request: SamplingRequest) -> list[list[Completion]]:
         """Return the prefetched answers, or draw them; see `Sampler.sample`."""
-        rollout = self._wait()
+        rollout = self._wait_for_rollout()
         if rollout is None or rollout.request != request:
-            if self._kept_in is not None:
+            if self._restored_from is not None:
                 raise UserError(
-                    f"{self._kept_in}: holds a rollout of other prompts or settings than the "
+                    f"{self._restored_from}: holds a rollout of other prompts or settings than the "
                     "update after the checkpoint. Restore the file, or remove the newest "
                     "checkpoint"
                 )
             rollout = self._draw(request)
-        self._ahead, self._last, self.lag = None, rollout, self._syncs - rollout.syncs
-        self._kept_in = None
+        self._prefetched, self._last, self.lag = None, rollout, self._syncs - rollout.syncs
+        self._restored_from = None
         if self._expected is not None:
-            self._ahead = run_in_thread(partial(self._draw, self._expected), "Prefetch")
+            self._prefetched = run_in_thread(partial(self._draw, self._expected), "Prefetch")
             self._expected = None
         return rollout.answers
 
-    def _draw(self, request: SamplingRequest) -> _Drawn:
+    def _draw(self, request: SamplingRequest) -> _DrawnRollout:
         version = self._engine.weight_version
         answers = self._engine.sample(request)
-        return _Drawn(request, answers, version, self._syncs)
+        return _DrawnRollout(request, answers, version, self._syncs)
 
-    def _wait(self) -> _Drawn | None:
-        return None if self._ahead is None else self._ahead.result()
+    def _wait_for_rollout(self) -> _DrawnRollout | None:
+        return None if self._prefetched is None else self._prefetched.result()
 
     @property
     def weight_version(self) -> str:
@@ -93,18 +93,18 @@ class PrefetchingSampler:
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
         """See `Sampler.score`."""
-        self._wait()
+        self._wait_for_rollout()
         return self._engine.score(sequences)
 
     def sync(self, tensors: Iterable[tuple[str, Any]]) -> None:
         """Wait for the prefetched answers, then replace the weights; see `Sampler.sync`."""
-        self._wait()
+        self._wait_for_rollout()
         self._engine.sync(tensors)
         self._syncs += 1
 
     def drop_cache(self) -> None:
         """See `Sampler.drop_cache`."""
-        self._wait()
+        self._wait_for_rollout()
         self._engine.drop_cache()
 
     def __enter__(self) -> Self:
@@ -116,19 +116,19 @@ class PrefetchingSampler:
         On an error, close the engine to abort it; otherwise leave it open. JAX programs can't be
         interrupted, so a batch of `JaxSampler` is completed first.
         """
-        if kind is None or self._ahead is None or self._ahead.done():
+        if kind is None or self._prefetched is None or self._prefetched.done():
             self.finish()
             return
         with suppress(Exception):  # don't hide the original error
             self._engine.close()
         is_jax = isinstance(self._engine, JaxSampler)
         with suppress(Exception):
-            self._ahead.result(timeout=None if is_jax else _SECONDS_TO_END)
+            self._prefetched.result(timeout=None if is_jax else _ABORT_SECONDS)
 
     def finish(self) -> None:
         """Wait for the rollout in progress; the engine stays open."""
         with suppress(Exception):  # its answers are not used
-            self._wait()
+            self._wait_for_rollout()
 
     def close(self) -> None:
         """Wait for the rollout in progress, then close the engine; see `Sampler.close`."""
@@ -138,12 +138,12 @@ class PrefetchingSampler:
     def save_rollout(self, folder: Path, step: int) -> Path | None:
         """Save the prefetched rollout for the checkpoint of `step`; return the file, if any."""
         file = None
-        if (rollout := self._wait()) is not None:
-            file = _file(folder, step)
+        if (rollout := self._wait_for_rollout()) is not None:
+            file = _rollout_file(folder, step)
             folder.mkdir(parents=True, exist_ok=True)
             lag = self._syncs - rollout.syncs
-            write_text_atomic(file, json.dumps(_written(rollout, lag)) + "\n")
-        for path in sorted(folder.glob("*.json"))[:-_FILES_KEPT]:
+            write_text_atomic(file, json.dumps(_to_json(rollout, lag)) + "\n")
+        for path in sorted(folder.glob("*.json"))[:-_MAX_FILES]:
             path.unlink(missing_ok=True)
         return file
 
@@ -154,24 +154,24 @@ class PrefetchingSampler:
             UserError: The file is missing or damaged. The answers can't be drawn again, because
                 their weights are gone.
         """
-        file = _file(folder, step)
+        file = _rollout_file(folder, step)
         try:
-            rollout = _read(json.loads(file.read_text(encoding="utf-8")), self._syncs)
+            rollout = _from_json(json.loads(file.read_text(encoding="utf-8")), self._syncs)
         except (OSError, ValueError, TypeError, LookupError) as error:
             raise UserError(
                 f"{file}: the prefetched rollout of the update after the checkpoint can't be read "
                 f"({error}). Restore the file, or remove the newest checkpoint"
             ) from error
-        self._ahead = Future()
-        self._ahead.set_result(rollout)
-        self._kept_in = file
+        self._prefetched = Future()
+        self._prefetched.set_result(rollout)
+        self._restored_from = file
 
 
-def _file(folder: Path, step: int) -> Path:
+def _rollout_file(folder: Path, step: int) -> Path:
     return folder / f"{step:09d}.json"
 
 
-def _written(rollout: _Drawn, lag: int) -> dict[str, Any]:
+def _to_json(rollout: _DrawnRollout, lag: int) -> dict[str, Any]:
     """Return plain values for JSON, which represents float32 exactly."""
     groups = [
         [(one.token_ids, one.logprobs.tolist(), one.truncated) for one in group]
@@ -181,7 +181,7 @@ def _written(rollout: _Drawn, lag: int) -> dict[str, Any]:
     return {"question": request, "version": version, "lag": lag, "answers": groups}
 
 
-def _read(tree: Any, syncs: int) -> _Drawn:
+def _from_json(tree: Any, syncs: int) -> _DrawnRollout:
     answers = [
         [
             Completion(tuple(token_ids), np.array(logprobs, np.float32), truncated)
@@ -190,4 +190,4 @@ def _read(tree: Any, syncs: int) -> _Drawn:
         for group in tree["answers"]
     ]
     request = SamplingRequest(**tree["question"])
-    return _Drawn(request, answers, str(tree["version"]), syncs - tree["lag"])
+    return _DrawnRollout(request, answers, str(tree["version"]), syncs - tree["lag"])

@@ -123,7 +123,7 @@ class Sampler(Protocol):
         ...
 
 
-_FAR_OUT = 10
+_OUTLIER_FACTOR = 10
 """Factor of the tolerance that no log-probability difference may exceed."""
 
 
@@ -155,12 +155,11 @@ def check_agreement(
         # Don't interpolate: a single outlier would affect the quantile.
         p99, largest = np.quantile(gaps, [0.99, 1.0], method="inverted_cdf").tolist()
     # Comparisons with NaN are false.
-    if not (p99 <= tolerance and largest <= _FAR_OUT * tolerance):
+    if not (p99 <= tolerance and largest <= _OUTLIER_FACTOR * tolerance):
         raise SyncError(
             f"the engine and the trainer disagree by {p99:.3g} nats on the log-probability of a "
-            f"token (99th percentile; largest {largest:.3g}); the limit is "
-            "sampling.gap_tolerance = "
-            f"{tolerance:g}, and {_FAR_OUT} times that for the largest: with these weights, the "
-            "engine and the trainer compute different results"
+            f"token (99th percentile; largest {largest:.3g}); the limit is sampling.gap_tolerance "
+            f"= {tolerance:g}, and {_OUTLIER_FACTOR} times that for the largest: with these "
+            "weights, the engine and the trainer compute different results"
         )
     return largest

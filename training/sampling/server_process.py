@@ -32,7 +32,7 @@ HOST = "127.0.0.1"
 # Overrides the sampling defaults of a model folder; the policy's sampler doesn't truncate either.
 NO_TRUNCATION = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 
-_SECONDS_TO_END = 20.0
+_TERMINATION_SECONDS = 20.0
 
 
 class ServerProcess:
@@ -98,7 +98,7 @@ class ServerProcess:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_SECONDS_TO_END)
+                self._process.wait(_TERMINATION_SECONDS)
         finally:
             self.kill()
 
@@ -111,7 +111,7 @@ class ServerProcess:
         self._log.close()
 
 
-def health_problem(address: str) -> str:
+def get_health_problem(address: str) -> str:
     """Return why a server does not answer or that its engine has died; "" if it is healthy."""
     try:
         with httpx2.stream("GET", f"{address}/health", trust_env=False, timeout=30) as response:
@@ -127,7 +127,7 @@ def wait_until_ready(address: str, seconds: float, process: ServerProcess | None
     The problem is the timeout after `seconds`, or the end of `process`, if this process started it.
     """
     deadline = time.monotonic() + seconds
-    while problem := health_problem(address):
+    while problem := get_health_problem(address):
         if process is not None and (end := process.end()):
             return end
         if time.monotonic() > deadline:

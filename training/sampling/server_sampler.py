@@ -18,10 +18,10 @@ from training.weight_transfer.checksums import SyncError
 from training.weight_transfer.transport import send_through_folder, transfer_folder
 
 # Request options: return tokens as ids, each with its log-probability.
-_AS_TOKENS = {"logprobs": 0, "return_token_ids": True, "return_tokens_as_token_ids": True}
+_TOKEN_OPTIONS = {"logprobs": 0, "return_token_ids": True, "return_tokens_as_token_ids": True}
 
 
-_SECONDS_TO_START = 600.0
+_START_SECONDS = 600.0
 
 
 class ServerSampler:
@@ -42,7 +42,7 @@ class ServerSampler:
         self._version: str | None = None
         self._server = _open_server(folder, settings)
         try:
-            self._server.wait_until_ready(_SECONDS_TO_START)
+            self._server.wait_until_ready(_START_SECONDS)
             if self._server.process is None:
                 self._server.require_settings(settings)
         except BaseException:
@@ -61,7 +61,7 @@ class ServerSampler:
             **NO_TRUNCATION,
             "top_p": request.top_p,
             "top_k": request.top_k,
-            **_AS_TOKENS,
+            **_TOKEN_OPTIONS,
         }
         if isinstance(request.form, str):
             common["structured_outputs"] = {"regex": request.form}
@@ -73,7 +73,7 @@ class ServerSampler:
         ]
         return [
             read_completions(response, body["prompt"], request.n)
-            for body, response in zip(bodies, self._answers(bodies), strict=True)
+            for body, response in zip(bodies, self._complete(bodies), strict=True)
         ]
 
     def score(self, sequences: Sequence[Tokens]) -> list[np.ndarray]:
@@ -88,17 +88,17 @@ class ServerSampler:
                 "prompt_logprobs": 0,
                 "logprob_token_ids": [sequence[-1]],
                 **NO_TRUNCATION,
-                **_AS_TOKENS,
+                **_TOKEN_OPTIONS,
             }
             for sequence in inputs
         ]
-        scores = map(read_score, self._answers(requests), inputs)
+        scores = map(read_score, self._complete(requests), inputs)
         return [
             next(scores) if len(sequence) > 1 else np.zeros(len(sequence), np.float32)
             for sequence in sequences
         ]
 
-    def _answers(self, requests: Sequence[dict[str, Any]]) -> list[Any]:
+    def _complete(self, requests: Sequence[dict[str, Any]]) -> list[Any]:
         version = self.weight_version
         answers = self._server.answer(requests)
         self._server.require_version(version)

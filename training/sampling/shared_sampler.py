@@ -12,7 +12,7 @@ from jax.experimental import multihost_utils
 from training.processes import gather_values, require_same
 from training.sampling.sampler import Completion, Sampler, SamplingRequest, Tokens
 
-_LEAST = 1024
+_MIN_LENGTH = 1024
 """Minimum size of exchanged arrays; sizes are powers of two, to limit compilations."""
 
 
@@ -68,17 +68,17 @@ def exchange(completions: Sequence[Completion]) -> list[list[Completion]]:
         for text in gather_values("the completions of a rollout", json.dumps(lengths))
     ]
     longest = max(sum(length for length, _ in shape) for shape in shapes)
-    sent = np.zeros((2, max(_LEAST, 1 << max(longest - 1, 0).bit_length())), np.int32)
+    outgoing = np.zeros((2, max(_MIN_LENGTH, 1 << max(longest - 1, 0).bit_length())), np.int32)
     end = 0
     for completion in completions:
         part = slice(end, end := end + len(completion.token_ids))
-        sent[0, part] = completion.token_ids
-        sent[1, part] = np.asarray(completion.logprobs, np.float32).view(np.int32)
-    received = multihost_utils.process_allgather(sent)
-    return [_completions(shape, flat) for shape, flat in zip(shapes, received, strict=True)]
+        outgoing[0, part] = completion.token_ids
+        outgoing[1, part] = np.asarray(completion.logprobs, np.float32).view(np.int32)
+    received = multihost_utils.process_allgather(outgoing)
+    return [_unpack_completions(shape, flat) for shape, flat in zip(shapes, received, strict=True)]
 
 
-def _completions(shape: Sequence[Sequence[int]], flat: np.ndarray) -> list[Completion]:
+def _unpack_completions(shape: Sequence[Sequence[int]], flat: np.ndarray) -> list[Completion]:
     """Split one process's array, int32 (2, ...), into completions."""
     completions, end = [], 0
     for length, truncated in shape:

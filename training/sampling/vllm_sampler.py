@@ -35,7 +35,7 @@ WORKER_EXTENSION = "training.weight_transfer.receiver.WeightReceiver"
 LOGPROBS_MODE = "processed_logprobs"
 """vLLM's mode for log-probabilities at the sampling temperature."""
 
-_MULTIPROCESSING = "VLLM_ENABLE_V1_MULTIPROCESSING"
+_MULTIPROCESSING_VARIABLE = "VLLM_ENABLE_V1_MULTIPROCESSING"
 
 
 class VllmSampler:
@@ -49,10 +49,10 @@ class VllmSampler:
         Raises:
             UserError: vLLM is not installed or can't start on this folder.
         """
-        in_process = runs_in_this_process(settings)
+        in_process = is_in_process(settings)
         prepare_environment()
         if settings.tensor_parallel_size == 1:
-            os.environ[_MULTIPROCESSING] = "0" if in_process else "1"
+            os.environ[_MULTIPROCESSING_VARIABLE] = "0" if in_process else "1"
         try:
             from vllm import LLM
         except ImportError as error:
@@ -67,7 +67,7 @@ class VllmSampler:
             self._closing = threading.Event()
             self._device = None
             if not self._processes:  # otherwise torch doesn't use GPUs in this process
-                _end_rollouts_after(self._closing, self._engine)
+                _raise_after_closing(self._closing, self._engine)
                 self._device = _current_gpu()
         except UserError:
             raise
@@ -188,11 +188,11 @@ class VllmSampler:
         return self._call(what, generate)
 
     def _call(self, what: str, call: Callable[[], T], kind: type[UserError] = UserError) -> T:
-        with _errors_of(what, kind):
+        with _convert_errors(what, kind):
             return call_watched(self._processes, call)
 
 
-def _end_rollouts_after(closing: threading.Event, engine: Any) -> None:
+def _raise_after_closing(closing: threading.Event, engine: Any) -> None:
     """Make a `vllm.LLM` in this process raise an error at its next step once the event is set."""
     step = engine.llm_engine.step
 
@@ -219,7 +219,7 @@ def _use_gpu(device: int | None) -> None:
 
 
 @contextmanager
-def _errors_of(what: str, kind: type[UserError] = UserError) -> Iterator[None]:
+def _convert_errors(what: str, kind: type[UserError] = UserError) -> Iterator[None]:
     """Raise vLLM's errors as `kind`; a `UserError` passes unchanged."""
     try:
         yield
@@ -233,9 +233,11 @@ def _errors_of(what: str, kind: type[UserError] = UserError) -> Iterator[None]:
         ) from error
 
 
-def runs_in_this_process(settings: Sampling) -> bool:
+def is_in_process(settings: Sampling) -> bool:
     """Return whether vLLM's worker runs in this process; an environment variable overrides it."""
-    return settings.tensor_parallel_size == 1 and os.environ.get(_MULTIPROCESSING, "0") == "0"
+    return (
+        settings.tensor_parallel_size == 1 and os.environ.get(_MULTIPROCESSING_VARIABLE, "0") == "0"
+    )
 
 
 def prepare_environment() -> None:

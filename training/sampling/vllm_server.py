@@ -14,14 +14,14 @@ import openai
 from engineer.engineers.endpoint import read_error_message
 from training.errors import UserError
 from training.sampling.bounded_http import BoundedAsyncTransport
-from training.sampling.server_process import ServerProcess, health_problem, wait_until_ready
+from training.sampling.server_process import ServerProcess, get_health_problem, wait_until_ready
 from training.sampling.vllm_sampler import LOGPROBS_MODE
 from training.schema import Sampling
 from training.weight_transfer.checksums import SyncError
 
 T = TypeVar("T")
 
-_REQUESTS_AT_ONCE = 256  # each asks for all answers to one prompt
+_MAX_CONCURRENT_REQUESTS = 256  # each asks for all answers to one prompt
 _RETRIES = 2  # of completions, which are deterministic
 _TIMEOUT = httpx2.Timeout(1800.0, connect=30.0)
 # Connections to a lost host fail after a minute.
@@ -74,7 +74,7 @@ class VllmServer:
         """Send requests to /v1/completions concurrently and return the responses in order."""
 
         async def ask_all(client: openai.AsyncOpenAI) -> list[Any]:
-            limit = asyncio.Semaphore(_REQUESTS_AT_ONCE)
+            limit = asyncio.Semaphore(_MAX_CONCURRENT_REQUESTS)
             retrying = client.with_options(max_retries=_RETRIES)
 
             async def ask(request: Mapping[str, Any]) -> Any:
@@ -134,18 +134,20 @@ class VllmServer:
             return response.json() if response.content else None
         except openai.APIConnectionError as error:
             cause = error.__cause__ or error
-            raise self._gone(f"{method} {path}: {type(cause).__name__} {cause}") from error
+            raise self._connection_error(
+                f"{method} {path}: {type(cause).__name__} {cause}"
+            ) from error
         except openai.APIStatusError as error:
-            if error.status_code >= 500 and health_problem(self.address):
-                raise self._gone(f"{method} {path}: its engine has died") from error
-            said = " ".join(read_error_message(error.response.content).split())
+            if error.status_code >= 500 and get_health_problem(self.address):
+                raise self._connection_error(f"{method} {path}: its engine has died") from error
+            message = " ".join(read_error_message(error.response.content).split())
             raise UserError(
-                f"{self.address}: {method} {path}: HTTP {error.status_code} {said:.300}".strip()
+                f"{self.address}: {method} {path}: HTTP {error.status_code} {message:.300}".strip()
             ) from None
         except ValueError:
             raise UserError(f"{self.address}: {method} {path}: the answer is not JSON") from None
 
-    def _gone(self, reason: str) -> UserError:
+    def _connection_error(self, reason: str) -> UserError:
         if self.process is not None and (end := self.process.end()):
             reason = f"{reason} ({end})"
         return UserError(

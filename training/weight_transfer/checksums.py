@@ -41,7 +41,7 @@ def weight_checksum(values: jax.Array) -> jax.Array:
     return jnp.sum(bits ^ (bits >> 13), dtype=jnp.uint32)
 
 
-def with_checksums(
+def add_checksums(
     tensors: Iterable[tuple[str, Any]], dtype: Any, sums: dict[str, jax.Array]
 ) -> Iterator[tuple[str, jax.Array]]:
     """Yield each tensor converted to `dtype`, and start computing its checksum.
@@ -54,7 +54,7 @@ def with_checksums(
         yield name, array
 
 
-def version_of(sums: Mapping[str, Any]) -> str:
+def compute_version(sums: Mapping[str, Any]) -> str:
     """Return a version of eight hexadecimal digits for weights with these checksums."""
     plain = "\n".join(f"{name} {int(sums[name])}" for name in sorted(sums))
     return hashlib.sha256(plain.encode()).hexdigest()[:8]

@@ -34,16 +34,16 @@ class WeightReceiver:
         Raises:
             ValueError: A checksum differs, or a tensor is missing or unexpected.
         """
-        tensors = _tensors_in(Path(weights)) if isinstance(weights, str) else weights
+        tensors = _read_tensors(Path(weights)) if isinstance(weights, str) else weights
         sums: dict[str, int] = {}
 
-        def arriving() -> Iterator[tuple[str, torch.Tensor]]:
+        def hashed_tensors() -> Iterator[tuple[str, torch.Tensor]]:
             for name, tensor in tensors:
                 local = tensor.to(self.device)
                 sums[name] = bit_checksum(local)
                 yield name, local
 
-        self.reload_weights(weights_iterator=arriving())
+        self.reload_weights(weights_iterator=hashed_tensors())
         wrong = [name for name in expected if sums.get(name) != int(expected[name])]
         wrong += [name for name in sums if name not in expected]
         if wrong:
@@ -54,7 +54,7 @@ class WeightReceiver:
             )
 
 
-def _tensors_in(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
+def _read_tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, framework="pt") as opened:
             for name in opened.keys():  # noqa: SIM118

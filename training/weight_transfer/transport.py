@@ -17,7 +17,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from training.weight_transfer.checksums import SyncError, version_of, with_checksums
+from training.weight_transfer.checksums import SyncError, add_checksums, compute_version
 
 Tensors: TypeAlias = Iterable[tuple[str, Any]]
 """Pairs of a Hugging Face name and an array, which may be sharded over devices."""
@@ -33,9 +33,9 @@ def send_in_memory(engine: Any, tensors: Tensors, dtype: Any) -> str:
     """
     sums: dict[str, jax.Array] = {}
     # Copies prevent the engine from holding views of memory that the next update overwrites.
-    copies = ((name, _copy_for_torch(one)) for name, one in with_checksums(tensors, dtype, sums))
+    copies = ((name, _copy_for_torch(one)) for name, one in add_checksums(tensors, dtype, sums))
     engine.collective_rpc("receive_weights", kwargs={"weights": copies, "expected": sums})
-    return version_of(sums)
+    return compute_version(sums)
 
 
 def send_through_folder(engine: Any, tensors: Tensors, dtype: Any, folder: Path) -> str:
@@ -54,8 +54,8 @@ def send_through_folder(engine: Any, tensors: Tensors, dtype: Any, folder: Path)
         folder.mkdir(parents=True, exist_ok=True)
         files = Path(tempfile.mkdtemp(prefix="jaxlake-weights-", dir=folder.absolute()))
         files.chmod(0o755)  # the workers may belong to another user
-        converted = with_checksums(tensors, dtype, sums)
-        for number, bucket in enumerate(in_buckets(converted, _FILE_BYTES)):
+        converted = add_checksums(tensors, dtype, sums)
+        for number, bucket in enumerate(split_into_buckets(converted, _FILE_BYTES)):
             arrays = {name: np.ascontiguousarray(array) for name, array in bucket}
             save_file(arrays, files / f"{number:05d}.safetensors")
         expected = {name: int(total) for name, total in sums.items()}
@@ -66,7 +66,7 @@ def send_through_folder(engine: Any, tensors: Tensors, dtype: Any, folder: Path)
     finally:
         if files is not None:
             shutil.rmtree(files, ignore_errors=True)
-    return version_of(expected)
+    return compute_version(expected)
 
 
 def transfer_folder(model: Path) -> Path:
@@ -77,7 +77,7 @@ def transfer_folder(model: Path) -> Path:
     return _SHARED_MEMORY if fits else Path(tempfile.gettempdir())
 
 
-def in_buckets(
+def split_into_buckets(
     tensors: Iterable[tuple[str, jax.Array]], limit: int
 ) -> Iterator[list[tuple[str, jax.Array]]]:
     """Yield lists of tensors with at most `limit` bytes each; a larger tensor is alone."""

@@ -25,7 +25,7 @@ from training.learner import grpo
 from training.learner.batching import split_rows
 from training.learner.grpo_step import compiled_step, grpo_optimizer
 from training.learner.optimizer import initial_state
-from training.learner.packing import place_on_targets
+from training.learner.packing import scatter_to_targets
 from training.policy.architectures import DecoderConfig
 from training.policy.decoder import UNROLLED_LAYERS
 from training.schema import Grpo
@@ -80,9 +80,9 @@ class Known:
     def batch(self, *, first_step: bool = False, **options: Any) -> grpo.GrpoBatch:
         """Pack them; in the first step the old log-probabilities are those being trained."""
         batch = self.data.shared(**options)
-        placed = {"reference_logprobs": place_on_targets(self.reference, batch.groups)}
+        placed = {"reference_logprobs": scatter_to_targets(self.reference, batch.groups)}
         if not first_step:
-            placed["old_logprobs"] = place_on_targets(self.old, batch.groups)
+            placed["old_logprobs"] = scatter_to_targets(self.old, batch.groups)
         return dataclasses.replace(batch, **placed)
 
     def slow(self, new: dict[int, np.ndarray], settings: Grpo, *, first_step: bool = False) -> Any:
@@ -122,7 +122,7 @@ def test_loss_and_slopes_are_those_of_float64(ratio: str, kl: float, aggregation
     @jax.jit
     def loss_and_slopes(new: Any, batch: grpo.GrpoBatch) -> Any:
         def loss(new: Any) -> Any:
-            total, metrics = grpo.summed_loss_of(new, batch, settings)
+            total, metrics = grpo.sum_loss(new, batch, settings)
             return total / grpo.loss_weight(batch, settings), metrics
 
         return jax.value_and_grad(loss, has_aux=True)(new)
@@ -133,7 +133,7 @@ def test_loss_and_slopes_are_those_of_float64(ratio: str, kl: float, aggregation
         new = [values + rng.normal(0, 0.2, len(values)).astype(np.float32) for values in one.old]
         new = [new[i] for i in one.source]
         batch = one.batch(bundles=8 if masked else 2)
-        placed = place_on_targets(new, batch.groups)
+        placed = scatter_to_targets(new, batch.groups)
         # What stands at padding is not known, and changes nothing.
         placed[~batch.groups.targets] = -100
         (found, metrics), slopes = jax.device_get(loss_and_slopes(placed, batch))

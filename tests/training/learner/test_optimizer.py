@@ -9,7 +9,7 @@ from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import adamw
 from training.policy.architectures import DecoderConfig
 from training.policy.decoder import Decoder
-from training.policy.lora import add_adapters, trainable
+from training.policy.lora import add_adapters, get_trainable
 from training.schema import Grpo, Lora
 
 RATE = 0.01
@@ -82,7 +82,7 @@ def test_adamw_decays_matrices_but_no_norm_or_bias(family, lora, shrunk, kept):
 
     shapes = nnx.state(nnx.eval_shape(make))
     ones = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), shapes)
-    assert decayed(trainable(ones)) == (shrunk, kept)
+    assert decayed(get_trainable(ones)) == (shrunk, kept)
 
 
 def decayed(params):

@@ -10,7 +10,7 @@ from flax import nnx
 
 from training.learner import grpo
 from training.learner.batching import Sequences, pad_sequences
-from training.learner.packing import PackedGroups, count_copies, pack_groups, place_on_targets
+from training.learner.packing import PackedGroups, count_copies, pack_groups, scatter_to_targets
 from training.policy.architectures import DecoderConfig
 from training.policy.decoder import Decoder
 
@@ -54,7 +54,7 @@ class Rolled:
         flat = np.append(self.advantages.reshape(-1), 0)
         return grpo.GrpoBatch(
             groups=groups,
-            sampler_logprobs=place_on_targets(self.logprobs, groups),
+            sampler_logprobs=scatter_to_targets(self.logprobs, groups),
             old_logprobs=np.full(groups.completions.shape, np.nan, np.float32),
             advantages=flat[groups.completions].astype(np.float32),
             copies=np.append(self.copies, 0)[groups.completions].astype(np.float32),
@@ -126,7 +126,7 @@ def test_every_token_to_learn_from_stands_in_one_place(bundles: int) -> None:
         context = groups.prompt_ids[shared][groups.prompt_mask[shared]]
         np.testing.assert_array_equal([*context, *groups.input_ids[at]], [*prompt, *tokens[:-1]])
         np.testing.assert_array_equal(groups.positions[at], len(context) + np.arange(len(tokens)))
-    placed = place_on_targets(data.logprobs, groups)
+    placed = scatter_to_targets(data.logprobs, groups)
     for index in np.flatnonzero(data.learned):
         np.testing.assert_array_equal(placed[groups.completions == index], data.logprobs[index])
     assert not placed[~groups.targets].any()
@@ -175,4 +175,4 @@ def test_with_nothing_to_learn_from_there_are_no_targets() -> None:
     data.learned[:] = False
     groups = data.packed()
     assert not groups.targets.any()
-    assert not place_on_targets(data.logprobs, groups).any()
+    assert not scatter_to_targets(data.logprobs, groups).any()

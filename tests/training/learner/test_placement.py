@@ -15,7 +15,7 @@ PROGRAM = """
     from training.learner.batching import split_rows
     from training.learner.grpo_step import compiled_step, grpo_optimizer
     from training.learner.optimizer import initial_state
-    from training.learner.placement import placement_of
+    from training.learner.placement import get_placement
     from training.policy import huggingface
     from training.policy.architectures import DecoderConfig
     from training.policy.parameters import make_mesh
@@ -62,7 +62,7 @@ PROGRAM = """
     split = [4 * np.prod(leaf.sharding.shard_shape(leaf.shape)) == leaf.size for leaf in kernels]
     assert lora is not None or all(split)
     spread = two_steps(*sharded)
-    declared = jax.tree.leaves(placement_of(*sharded).params)
+    declared = jax.tree.leaves(get_placement(*sharded).params)
     assert [leaf.sharding for leaf in jax.tree.leaves(sharded[1])] == declared
     for one, other in zip(jax.tree.leaves(alone[1]), jax.tree.leaves(spread[1]), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4)

@@ -23,7 +23,7 @@ from tests.training.learner.trl_values import (
     trl_values,
 )
 from training.learner import grpo
-from training.learner.packing import pack_groups, place_on_targets
+from training.learner.packing import pack_groups, scatter_to_targets
 from training.policy import huggingface
 
 
@@ -42,8 +42,8 @@ def ours(combination: dict[str, Any]) -> tuple[float, dict[str, list[float]]]:
         pad_id=0,
     )
     flat = np.append(data.advantages.reshape(-1), 0).astype(np.float32)
-    given = [place_on_targets(one, groups) for one in (data.sampler, data.old)]
-    reference = place_on_targets(data.reference, groups)
+    given = [scatter_to_targets(one, groups) for one in (data.sampler, data.old)]
+    reference = scatter_to_targets(data.reference, groups)
     batch = grpo.GrpoBatch(groups, *given, flat[groups.completions], reference)
     graphdef, params = nnx.split(tiny_model())
 

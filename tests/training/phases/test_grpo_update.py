@@ -19,7 +19,7 @@ from training.errors import UserError
 from training.learner.grpo_step import grpo_optimizer
 from training.learner.optimizer import LearnerState, initial_state
 from training.phases.grpo_update import make_rollout_batch, resample, take_update
-from training.policy.lora import trainable
+from training.policy.lora import get_trainable
 from training.policy.policy import Policy, load_policy
 from training.rollout.instances import InstanceSet
 from training.rollout.rollout import roll_out, rollout_request
@@ -342,7 +342,7 @@ def test_kl_holds_the_weights(
         policy, sampler = run.policy, ToldSampler(run.policy, boards)
         _, reference = load_policy(folder, run.config)
         # Of adapters the run keeps these alone; what they began with is the base model.
-        run = replace(run, reference=trainable(reference))
+        run = replace(run, reference=get_trainable(reference))
         divergences = []
         for seed in range(3):
             state, metrics = update(run, state, sampler, seed=seed)

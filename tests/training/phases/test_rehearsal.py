@@ -61,12 +61,18 @@ def test_a_loss_beside_the_mean_adds_its_gradient():
     def loss(params, batch):
         return jnp.sum(params["w"] * batch), {}
 
-    def beside(params):
+    def auxiliary_loss(params):
         return 5.0 * params["w"][0], {"other": params["w"][1]}
 
     batches = jnp.array([[1.0, 0.0], [0.0, 4.0]])
     after, metrics = gradient_step(
-        state, batches, 2, jnp.float32(2.0), loss=loss, optimizer=optimizer, beside=beside
+        state,
+        batches,
+        2,
+        jnp.float32(2.0),
+        loss=loss,
+        optimizer=optimizer,
+        auxiliary_loss=auxiliary_loss,
     )
     np.testing.assert_allclose(after.params["w"], [2.0 - 0.5 - 5.0, 3.0 - 2.0])
     assert float(metrics["loss"]) == (2.0 + 12.0) / 2 + 10.0

@@ -90,7 +90,7 @@ def test_in_bfloat16_it_is_as_close_to_float32_as_the_plain_form(name: str, monk
 
 def test_fully_masked_query_gives_zero_output_and_gradient():
     query, key, value, _ = drawn(6)
-    nobody = jnp.full((2, 6), blockwise.NOBODY)
+    nobody = jnp.full((2, 6), blockwise.NO_QUERY)
 
     def attend(query):
         own = jnp.zeros((2, 6), jnp.int32)

@@ -15,11 +15,11 @@ from training.errors import UserError
 from training.policy import folder_checks
 from training.policy.architectures import DecoderConfig
 from training.policy.folder_checks import ModelFolderError, require_safe_folder
-from training.policy.model_check import check_folder
-from training.policy.model_folders import SHIPPED
+from training.policy.model_check import require_loadable_policy
+from training.policy.model_folders import PACKAGED_MODELS
 from training.schema import load
 
-BASE = SHIPPED["jaxlake-base"]
+BASE = PACKAGED_MODELS["jaxlake-base"]
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_large_token_id_is_refused(added, number, folder):
     ],
 )
 def test_template_without_an_end_is_refused(template, folder, monkeypatch):
-    monkeypatch.setattr(folder_checks, "_TEMPLATE_SECONDS", 2.0)
+    monkeypatch.setattr(folder_checks, "_MAX_TEMPLATE_SECONDS", 2.0)
     (folder / "chat_template.jinja").write_text(template)
     with pytest.raises(ModelFolderError, match="does not end"):
         require_safe_folder(folder)
@@ -123,6 +123,6 @@ def test_hostile_folder_opens_or_raises_one_error(folder):
             path.write_text(json.dumps(altered(json.loads(original), rng, 0.03)))
         with refused(UserError):
             require_safe_folder(folder)
-            check_folder(folder, prompt)
+            require_loadable_policy(folder, prompt)
         path.write_bytes(original)
-    check_folder(folder, prompt)
+    require_loadable_policy(folder, prompt)

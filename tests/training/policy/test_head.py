@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from training.policy.head import target_scores
+from training.policy.head import chunked_logprobs
 
 B, T, V, D = 2, 70, 41, 12
 
@@ -30,7 +30,7 @@ def test_scores_and_gradients_are_those_of_a_log_softmax(chunk: int):
     hidden, head, targets, slope = drawn()
 
     def ours(hidden, head):
-        scores = target_scores(hidden, head, targets, 0.7, chunk=chunk, mesh=None)
+        scores = chunked_logprobs(hidden, head, targets, 0.7, chunk=chunk, mesh=None)
         return jnp.sum(scores * slope), scores
 
     def theirs(hidden, head):
@@ -54,7 +54,7 @@ def test_bfloat16_head_gradient_sums_in_float32():
     slope = jnp.abs(slope)  # of one sign, so that the sum grows large beside its terms
 
     def loss(head, dtype):
-        scores = target_scores(hidden.astype(dtype), head, targets, 1.0, chunk=1, mesh=None)
+        scores = chunked_logprobs(hidden.astype(dtype), head, targets, 1.0, chunk=1, mesh=None)
         return jnp.sum(scores * slope)
 
     exact = jax.grad(lambda head: jnp.sum(plain(hidden, head, targets, 1.0) * slope))(head)

@@ -251,6 +251,6 @@ def test_resolve_finds_a_hub_model_in_the_local_cache(folder, tmp_path, monkeypa
     (tmp_path / "hub/models--someone--tiny/refs/main").write_text("0123")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert huggingface.resolve("someone/tiny").samefile(snapshot)
+    assert huggingface.resolve_model("someone/tiny").samefile(snapshot)
     with pytest.raises(ModelFolderError, match=r"someone/else.*the hub did not give it"):
-        huggingface.resolve("someone/else")
+        huggingface.resolve_model("someone/else")

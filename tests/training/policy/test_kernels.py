@@ -14,9 +14,9 @@ from training.policy import kernels, triton_attention
 from training.policy.architectures import DecoderConfig
 from training.policy.attention import causal_attention, shared_prompt_attention
 from training.policy.decoder import Decoder
-from training.policy.kernels import Implementation, kind_for
+from training.policy.kernels import AttentionImplementation, select_attention
 
-PLAIN = Implementation(kind="plain")
+PLAIN = AttentionImplementation(kind="plain")
 
 
 def arrays(seed: int, *shapes: tuple[int, ...]) -> list[jax.Array]:
@@ -36,14 +36,14 @@ def compare(attention, tokens: list[jax.Array], wanted: np.ndarray, **options) -
         return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))(*tokens)
 
     (_, expected), slopes_expected = total(PLAIN)
-    (_, found), slopes_found = total(Implementation("triton", interpret=True, **options))
+    (_, found), slopes_found = total(AttentionImplementation("triton", interpret=True, **options))
     np.testing.assert_allclose(found[wanted], expected[wanted], atol=3e-6)
     for one, other in zip(slopes_found, slopes_expected, strict=True):
         np.testing.assert_allclose(one, other, atol=3e-5)
 
 
 def test_packed_rows_attend_to_prompt_and_own_completion(monkeypatch):
-    monkeypatch.setattr(kernels, "SHORTEST", 1)  # so that the prompts take the kernel, too
+    monkeypatch.setattr(kernels, "MIN_KERNEL_KEYS", 1)  # so that the prompts take the kernel, too
     rng = np.random.default_rng(0)
     prompts = [list(range(1, length + 1)) for length in (70, 33)]
     lengths = (90, 41, 60, 0, 130, 7, 77, 5)
@@ -99,7 +99,7 @@ def test_gradients_are_equal_for_score_chunks(steps, parts, monkeypatch):
         row = jnp.zeros((1, 1), jnp.int32)
         return shared_prompt_attention(jnp.asarray(mask), row, jnp.asarray(segments), how)
 
-    attend = attention(Implementation("triton", interpret=True))
+    attend = attention(AttentionImplementation("triton", interpret=True))
     program = jax.make_jaxpr(jax.grad(lambda *tokens: attend(*tokens).sum()))(*tokens)
     assert f"flash_key_value_grads_in_{parts}" in str(program)
     compare(attention, tokens, wanted)
@@ -127,13 +127,13 @@ def test_mesh_devices_attend_to_their_own_heads():
 )
 def test_the_kernel_is_taken_where_it_fits(setting, platform, dtype, head_dim, key_heads, kind):
     given = {"dtype": dtype, "head_dim": head_dim, "key_heads": key_heads, "tensor": 2}
-    assert kind_for(setting, platform=platform, **given) == kind
+    assert select_attention(setting, platform=platform, **given) == kind
 
 
 def test_kind_for_is_blockwise_without_triton(monkeypatch):
     monkeypatch.setattr(kernels, "has_triton_backend", lambda: False)
     shape = {"dtype": "bfloat16", "head_dim": 128, "key_heads": 4, "tensor": 1}
-    assert kind_for("auto", platform="gpu", **shape) == "blockwise"
+    assert select_attention("auto", platform="gpu", **shape) == "blockwise"
 
 
 @pytest.mark.parametrize(("remat", "attended"), [(True, False), ("all_but_attention", True)])

@@ -20,11 +20,11 @@ from training.policy.lora import (
     Adapter,
     adapter_tensors,
     add_adapters,
+    get_trainable,
     load_adapters,
     remove_adapters,
+    replace_trainable,
     save_adapters,
-    trainable,
-    with_trainable,
 )
 from training.policy.parameters import parameter_shapes
 from training.schema import Lora
@@ -110,9 +110,9 @@ def test_lora_gradients_follow_the_chain_rule(remat):
     graphdef, params = nnx.split(model)
 
     def loss(learned):
-        return summed_score(nnx.merge(graphdef, with_trainable(params, learned)), inputs)
+        return summed_score(nnx.merge(graphdef, replace_trainable(params, learned)), inputs)
 
-    ours = nnx.to_pure_dict(jax.jit(jax.grad(loss))(trainable(params)))["layers"]
+    ours = nnx.to_pure_dict(jax.jit(jax.grad(loss))(get_trainable(params)))["layers"]
     whole = nnx.jit(nnx.grad(partial(summed_score, inputs=inputs)))(dense(model))
     assert len(ours) == 2 * len(LORA.targets)
     for target in LORA.targets:
@@ -168,7 +168,7 @@ def test_lora_step_updates_only_adapters():
 def test_adapter_files_are_those_of_peft(tmp_path):
     """A model that applies the files as PEFT defines them, to transformers' weights, is ours."""
     model = adapted()
-    adapters = trainable(nnx.state(model))
+    adapters = get_trainable(nnx.state(model))
     folder, tensors = tmp_path / "adapters", adapter_tensors(adapters)
     save_adapters(tensors, LORA, folder, base="0123abcd", base_name="somebody/model")
     plain = nnx.clone(model)
@@ -190,14 +190,16 @@ def test_adapter_files_are_those_of_peft(tmp_path):
     ours, theirs = run(model, *inputs), torch_logits(twin, *inputs)
     np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=1e-4)
 
-    fresh = trainable(nnx.state(adapted(moved=False)))
+    fresh = get_trainable(nnx.state(adapted(moved=False)))
     back, base = load_adapters(folder, fresh)
     assert base == "0123abcd"
     jax.tree.map(np.testing.assert_array_equal, back, adapters)
-    wider = trainable(nnx.state(adapted(lora=Lora(rank=4, targets=("q_proj",)))))
+    wider = get_trainable(nnx.state(adapted(lora=Lora(rank=4, targets=("q_proj",)))))
     with pytest.raises(UserError, match=r"q_proj.lora_A.* shape \(3, 24\); it must be \(4, 24\)"):
         load_adapters(folder, wider)
-    fewer = trainable(nnx.state(adapted(moved=False, lora=Lora(rank=3, targets=LORA.targets[:-1]))))
+    fewer = get_trainable(
+        nnx.state(adapted(moved=False, lora=Lora(rank=3, targets=LORA.targets[:-1])))
+    )
     with pytest.raises(UserError, match=r"holds .*lora_A.*, which model.lora has no place for"):
         load_adapters(folder, fewer)
     name = next(iter(tensors))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from training.errors import UserError
-from training.policy.huggingface import SHIPPED
+from training.policy.huggingface import PACKAGED_MODELS
 from training.policy.model_check import open_tokenizer
 from training.policy.tokenizer import prompt_text
 from training.schema import Prompt
@@ -20,7 +20,7 @@ TURN = "<|im_start|>{{ messages[0].content }}"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return shutil.copytree(SHIPPED["jaxlake-base"], tmp_path / "model")
+    return shutil.copytree(PACKAGED_MODELS["jaxlake-base"], tmp_path / "model")
 
 
 def edit(folder: Path, name: str, **fields: object) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from training.policy.model_folders import replaced
+from training.policy.model_folders import replace_folder
 
 
 def write(folder: Path, text: str) -> None:
-    with replaced(folder) as partial:
+    with replace_folder(folder) as partial:
         (partial / "below").mkdir()
         for name in ("weights", "below/config"):
             (partial / name).write_text(text)

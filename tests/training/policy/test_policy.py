@@ -13,13 +13,13 @@ import pytest
 
 from tests.paths import ROOT
 from training.errors import UserError
-from training.policy.huggingface import SHIPPED
+from training.policy.huggingface import PACKAGED_MODELS
 from training.policy.policy import open_policy
 from training.schema import Model, Prompt
 
 
 def test_tokenizer_without_an_end_token_is_rejected(tmp_path: Path) -> None:
-    folder = shutil.copytree(SHIPPED["jaxlake-base"], tmp_path / "model")
+    folder = shutil.copytree(PACKAGED_MODELS["jaxlake-base"], tmp_path / "model")
     file = folder / "tokenizer_config.json"
     settings = json.loads(file.read_text())
     del settings["eos_token"]
@@ -30,7 +30,7 @@ def test_tokenizer_without_an_end_token_is_rejected(tmp_path: Path) -> None:
 
 def test_plain_prompt_begins_as_its_tokenizer_says(tmp_path: Path) -> None:
     """Llama's tokenizers put a token before every text; chat templates write it themselves."""
-    folder = shutil.copytree(SHIPPED["jaxlake-base"], tmp_path / "model")
+    folder = shutil.copytree(PACKAGED_MODELS["jaxlake-base"], tmp_path / "model")
     plain, _ = open_policy(folder, Model(), Prompt(), length_bucket=16)
     file = folder / "tokenizer.json"
     tree = json.loads(file.read_text())
@@ -73,7 +73,13 @@ for mesh in (Mesh(fsdp=1), Mesh(fsdp=2)):
 
 def test_scoring_fewer_sequences_than_devices(tmp_path: Path) -> None:
     own = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", ON_TWO_DEVICES, str(SHIPPED["jaxlake-base"]), str(tmp_path)]
+    command = [
+        sys.executable,
+        "-c",
+        ON_TWO_DEVICES,
+        str(PACKAGED_MODELS["jaxlake-base"]),
+        str(tmp_path),
+    ]
     subprocess.run(command, cwd=ROOT, env=os.environ | own, check=True, timeout=300)
     with np.load(tmp_path / "1.npz") as one, np.load(tmp_path / "2.npz") as two:
         assert [len(scores) for scores in two.values()] == [3, 2, 4]
@@ -93,7 +99,7 @@ DEEP = '{"a":' * 100_000
     ],
 )
 def test_a_file_of_something_else_is_named(name: str, what: str, tmp_path: Path) -> None:
-    folder = shutil.copytree(SHIPPED["jaxlake-base"], tmp_path / "model")
+    folder = shutil.copytree(PACKAGED_MODELS["jaxlake-base"], tmp_path / "model")
     for content in ("[1]", "null", DEEP):
         (folder / name).write_text(content)
         with pytest.raises(UserError, match=what):

@@ -17,7 +17,7 @@ from training.rollout.instances import (
     InstanceSet,
     StageBoards,
     draw_boards,
-    requests_for,
+    make_requests,
 )
 from training.run.seeds import derive_key, derive_seed
 from training.schema import load
@@ -68,7 +68,7 @@ def sizes_of(boards: InstanceSet) -> Counter[int]:
 
 
 def test_a_short_stage_still_has_its_budget_of_each_size(short: StageBoards) -> None:
-    requests = requests_for(lake(SHORT), CONFIG.stages.instances, num_agents=2)
+    requests = make_requests(lake(SHORT), CONFIG.stages.instances, num_agents=2)
     assert sizes_of(short.instances) == {request.size: request.count for request in requests}
     assert len(set(digests_of(short.instances))) < CONFIG.stages.instances == len(short.instances)
 

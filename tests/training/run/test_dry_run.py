@@ -6,7 +6,7 @@ import pytest
 
 from tests.paths import ROOT
 from training.errors import UserError
-from training.policy.model_folders import SHIPPED
+from training.policy.model_folders import PACKAGED_MODELS
 from training.run.dry_run import estimate_trainer_memory, get_model_shape, print_preview
 from training.schema import Lora, load
 
@@ -41,7 +41,7 @@ def test_adapters_take_memory_for_themselves_alone():
 
 
 def test_print_plan_opens_the_model_folder(tmp_path):
-    folder = shutil.copytree(SHIPPED["jaxlake-base"], tmp_path / "model")
+    folder = shutil.copytree(PACKAGED_MODELS["jaxlake-base"], tmp_path / "model")
     (folder / "chat_template.jinja").unlink()
     own = [f"model.pretrained={folder}", "prompt.chat=true"]
     with pytest.raises(UserError, match=r"prompt.chat: true, but .*model has no chat template"):

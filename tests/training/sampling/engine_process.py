@@ -27,7 +27,7 @@ from training.sampling.sampler import SamplingRequest, check_agreement
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import Sampling
 from training.weight_transfer import transport
-from training.weight_transfer.checksums import SyncError, with_checksums
+from training.weight_transfer.checksums import SyncError, add_checksums
 
 SEQUENCES = [[5, 30, 31, 90, 120, 7, 8] * times for times in (1, 2, 3, 4)]
 
@@ -43,7 +43,7 @@ def started(folder: Path, *, fsdp: int, workers: int) -> tuple[Policy, Any, Vllm
 
 def corrupt_norm(tensors: Any, dtype: Any, sums: dict[str, Any]) -> Any:
     """Move one number of the last norm by an ulp after its checksum is taken."""
-    for name, array in with_checksums(tensors, dtype, sums):
+    for name, array in add_checksums(tensors, dtype, sums):
         values = np.array(array)
         if name == "model.norm.weight":
             values[0] = np.nextafter(values[0], np.inf)
@@ -70,7 +70,7 @@ def spread(folder: Path, fsdp: int, workers: int) -> None:
     assert len(versions) == 20
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transport, "with_checksums", corrupt_norm)
+        patch.setattr(transport, "add_checksums", corrupt_norm)
         with pytest.raises(SyncError, match="could not take the weights"):
             sampler.sync(policy.tensors(held))
     sampler.close()

@@ -10,7 +10,7 @@ import pytest
 from engineer.engineers.endpoint import read_error_message
 from training.errors import UserError
 from training.sampling import bounded_http
-from training.sampling.server_process import health_problem
+from training.sampling.server_process import get_health_problem
 from training.sampling.vllm_server import VllmServer
 
 SECRET = "sk-123456789"
@@ -58,8 +58,8 @@ def test_call_reads_a_bounded_body_and_shows_no_part(address):
     ("address", "problem"), [("endless", ""), ("page", "HTTP 400")], indirect=["address"]
 )
 def test_health_problem_reads_the_status_alone(address, problem):
-    assert health_problem(address).endswith(problem)
-    assert bool(health_problem(address)) == bool(problem)
+    assert get_health_problem(address).endswith(problem)
+    assert bool(get_health_problem(address)) == bool(problem)
 
 
 @pytest.mark.parametrize(

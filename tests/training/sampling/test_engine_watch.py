@@ -70,7 +70,7 @@ def test_ctrl_c_does_what_it_did_while_a_call_waits(living: BaseProcess) -> None
 
 
 def test_call_watched_passes_results(living: BaseProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_watch, "_SECONDS_TO_END", 0.1)
+    monkeypatch.setattr(engine_watch, "_EXIT_SECONDS", 0.1)
     assert call_watched([living], lambda: 5) == 5
     for kind in (UserError, ValueError):
 

@@ -9,7 +9,7 @@ import pytest
 
 from training.errors import UserError
 from training.sampling import engines
-from training.sampling.vllm_sampler import _errors_of, runs_in_this_process
+from training.sampling.vllm_sampler import _errors_of, is_in_process
 from training.schema import Sampling
 from training.weight_transfer.checksums import SyncError
 
@@ -21,7 +21,7 @@ def test_single_worker_runs_in_process_by_default(
     workers: int, environment: str, here: bool, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", environment)
-    assert runs_in_this_process(Sampling(tensor_parallel_size=workers)) == here
+    assert is_in_process(Sampling(tensor_parallel_size=workers)) == here
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tests.paths import TINY
 from training.policy.tokenizer import train_tokenizer
 from training.sampling import model_server
 from training.sampling import server_process as process
-from training.sampling.model_server import OtherModels
+from training.sampling.model_server import ModelServer
 from training.sampling.server_process import COMMAND
 from training.schema import EngineerChoice, Sampling, load
 
@@ -86,7 +86,7 @@ class StandIn:
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    monkeypatch.setattr(process, "_SECONDS_TO_END", 0.5)
+    monkeypatch.setattr(process, "_TERMINATION_SECONDS", 0.5)
     return StandIn(tmp_path, monkeypatch)
 
 
@@ -98,20 +98,20 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def open_models(model: str, timeout_seconds: float = 60) -> OtherModels:
+def open_models(model: str, timeout_seconds: float = 60) -> ModelServer:
     choice = EngineerChoice(kind="model", model=model, timeout_seconds=timeout_seconds)
-    return OtherModels(load(TINY).sampling, choice)
+    return ModelServer(load(TINY).sampling, choice)
 
 
 @pytest.fixture
-def models(model: str) -> Iterator[OtherModels]:
+def models(model: str) -> Iterator[ModelServer]:
     with open_models(model) as models:
         yield models
 
 
 @pytest.mark.parametrize("chat", [True, False])
 def test_one_server_answers_all_requests_for_a_model(
-    chat: bool, stand_in: StandIn, models: OtherModels, model: str
+    chat: bool, stand_in: StandIn, models: ModelServer, model: str
 ) -> None:
     stand_in.does(ECHO)
 
@@ -148,7 +148,7 @@ def test_ask_sends_compact_contexts_without_chat_template(
 ) -> None:
     stand_in.does(ECHO)
     choice = EngineerChoice(kind="model", model=model, style=style, blocks=["history"])
-    with OtherModels(load(TINY).sampling, choice) as models:
+    with ModelServer(load(TINY).sampling, choice) as models:
         asked = json.loads(models.ask(model, TextRequest("# board\n")).text.partition(" é ")[2])
     assert asked["prompt"].startswith("<|im_start|>") == (style == "full")
 
@@ -186,9 +186,9 @@ def test_failed_server_is_replaced_at_the_next_request(
 
 
 def test_an_interrupt_kills_the_server_at_once(
-    stand_in: StandIn, models: OtherModels, model: str, monkeypatch: pytest.MonkeyPatch
+    stand_in: StandIn, models: ModelServer, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "_SECONDS_TO_END", 60)
+    monkeypatch.setattr(process, "_TERMINATION_SECONDS", 60)
     stand_in.does("def reply(*_): time.sleep(300)\nserve()")
 
     def interrupt() -> None:

@@ -157,7 +157,7 @@ def ended(sampler: PrefetchingSampler) -> None:
 
 def test_ended_run_waits_for_the_jax_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that ends while a program of JAX's runs is aborted, with another exit status."""
-    monkeypatch.setattr(prefetching, "_SECONDS_TO_END", 0.0)
+    monkeypatch.setattr(prefetching, "_ABORT_SECONDS", 0.0)
     engine = OwnDecoder()
     engine.held.clear()
     engine.gives_up = False
@@ -171,7 +171,7 @@ def test_ended_run_waits_for_the_jax_sampler(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("gives_up", [True, False])
 def test_ended_run_closes_the_engine(gives_up: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slurm kills what has not ended by itself two minutes after SIGTERM."""
-    monkeypatch.setattr(prefetching, "_SECONDS_TO_END", 0.2)
+    monkeypatch.setattr(prefetching, "_ABORT_SECONDS", 0.2)
     engine = Engine()
     engine.held.clear()
     engine.gives_up = gives_up

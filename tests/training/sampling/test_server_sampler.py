@@ -115,7 +115,7 @@ def test_a_wrong_update_stops_the_sync_and_every_answer_after_it(
 ) -> None:
     made, params = policy
     with monkeypatch.context() as patch:
-        patch.setattr(transport, "with_checksums", corrupt_norm)
+        patch.setattr(transport, "add_checksums", corrupt_norm)
         with pytest.raises(SyncError):
             synced.sync(made.tensors(moved(params, 0.2)))
     with pytest.raises(SyncError, match="has not received weights, or their sync failed"):

@@ -28,7 +28,7 @@ from training.errors import UserError
 from training.learner import grpo
 from training.learner.batching import pad_sequences
 from training.policy.policy import Policy
-from training.sampling.model_server import OtherModels
+from training.sampling.model_server import ModelServer
 from training.sampling.sampler import SamplingRequest, check_agreement
 from training.sampling.vllm_sampler import VllmSampler
 from training.schema import EngineerChoice, Sampling, engineer_section, load
@@ -83,7 +83,7 @@ def test_other_models_answer_alike(policy: tuple[Policy, Any], monkeypatch: pyte
     choice = EngineerChoice(kind="model", model=str(folder), max_tokens=200)
     assert policy[0].tokenizer.chat_template
     plain = TextRequest("edits\n", seed=1, form=schema)
-    with OtherModels(TINY.sampling, choice) as models:
+    with ModelServer(TINY.sampling, choice) as models:
         first = models.ask(str(folder), plain, chat=False)
         jsonschema.validate(json.loads(first.text), schema)
         assert first.tokens <= 200
@@ -146,7 +146,7 @@ def test_sync_stops_on_a_weight_changed_by_one_ulp(
 ):
     made, params = policy
     version = synced.weight_version
-    monkeypatch.setattr(transport, "with_checksums", corrupt_norm)
+    monkeypatch.setattr(transport, "add_checksums", corrupt_norm)
     with pytest.raises(SyncError, match=r"1 of \d+ weight tensors .* checksums: model.norm.weight"):
         synced.sync(made.tensors(params))
     assert synced.weight_version == version

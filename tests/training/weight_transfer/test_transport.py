@@ -10,9 +10,9 @@ import pytest
 from training.weight_transfer import transport
 from training.weight_transfer.checksums import SyncError
 from training.weight_transfer.transport import (
-    in_buckets,
     send_in_memory,
     send_through_folder,
+    split_into_buckets,
     transfer_folder,
 )
 
@@ -39,7 +39,7 @@ def tensors() -> dict[str, Any]:
 def test_buckets_keep_to_the_limit_or_to_one_tensor():
     sizes = [3, 3, 9, 1, 2, 4]
     given = [(str(place), jnp.full(size, place)) for place, size in enumerate(sizes)]
-    buckets = list(in_buckets(given, 4 * 6))
+    buckets = list(split_into_buckets(given, 4 * 6))
     assert [[len(values) for _, values in one] for one in buckets] == [[3, 3], [9], [1, 2], [4]]
     assert [name for bucket in buckets for name, _ in bucket] == [name for name, _ in given]
 

@@ -11,7 +11,7 @@ from training.analysis.study.config import Study, StudyRun
 from training.environments.catalogue import get_domain
 from training.errors import UserError
 from training.phases.stage_results import make_design_settings
-from training.policy.huggingface import SHIPPED, resolve
+from training.policy.huggingface import PACKAGED_MODELS, resolve_model
 from training.schema import RunConfig
 from training.schema.engineer_section import MODELS
 
@@ -67,11 +67,11 @@ def longest_view_of(config: RunConfig) -> StageView:
 
 def token_counter(pretrained: str | None) -> CountTokens:
     """Return the token counter of a model, or an estimate if the model is not available locally."""
-    if pretrained is None or not (pretrained in SHIPPED or Path(pretrained).is_dir()):
+    if pretrained is None or not (pretrained in PACKAGED_MODELS or Path(pretrained).is_dir()):
         return estimate_tokens
     from training.policy.tokenizer import load_tokenizer  # imports transformers
 
-    tokenizer = load_tokenizer(resolve(pretrained))
+    tokenizer = load_tokenizer(resolve_model(pretrained))
     return lambda text: len(tokenizer(text, add_special_tokens=False).input_ids)
 
 

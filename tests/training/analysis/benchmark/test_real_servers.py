@@ -9,7 +9,7 @@ from jaxlake.command_line.entry import main
 from tests.paths import ROOT
 from tests.training.analysis.benchmark.boards import write_rows
 from tests.training.analysis.benchmark.server import SETTINGS
-from training.policy.huggingface import resolve
+from training.policy.huggingface import resolve_model
 from training.sampling.model_server import LOAD_SECONDS
 from training.sampling.server_process import ServerProcess, wait_until_ready
 from training.schema import load
@@ -35,11 +35,11 @@ def test_vllm_server_equals_the_model_in_process(tmp_path: Path):
     write_rows(folder, each=6)
     assert main(command(folder, local, "--model", "jaxlake-base")) == 0
     settings = load(Path(MINIATURE)).sampling
-    server = ServerProcess(str(resolve("jaxlake-base")), settings)
+    server = ServerProcess(str(resolve_model("jaxlake-base")), settings)
     try:
         assert not wait_until_ready(server.address, LOAD_SECONDS, server)
         address = ["--endpoint", f"{server.address}/v1"]
-        address += ["--name", str(resolve("jaxlake-base"))]
+        address += ["--name", str(resolve_model("jaxlake-base"))]
         request = ["--request", "add_special_tokens=false"]
         assert main(command(folder, served, *address, *request)) == 0
     finally:
