@@ -43,9 +43,8 @@ class EngineerSampler(TaskSampler):
     def observe(self, group: list[Any]) -> None:
         """Count the answers to one task; more than half of the full reward is a valid one."""
         traces = [trace for episode in group for trace in episode.traces]
-        rewards = [
-            trace.reward for trace in traces if not trace.has_error and trace.agent.trainable
-        ]
+        usable = [trace for trace in traces if not trace.has_error and trace.agent.trainable]
+        rewards = [trace.reward for trace in usable]
         name = group[0].task.data.group
         valid, count = self.counts.get(name, (0, 0))
         self.counts[name] = valid + sum(reward > 0.5 for reward in rewards), count + len(rewards)

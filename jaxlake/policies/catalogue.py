@@ -1,6 +1,13 @@
 """Joint policies by name: built-in ones, and user-defined ones as `module:NAME`."""
 
+import dataclasses
+import hashlib
+import re
 from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
 
 from jaxlake.errors import did_you_mean
 from jaxlake.policies.joint_rollout import JointPolicy, check_policy
@@ -46,3 +53,35 @@ def policy_of(name: str, *, horizon: int = DEFAULT_HORIZON) -> JointPolicy:
             raise ValueError(f"must be callable without arguments, got {name}: {error}") from error
     check_policy(name, policy)
     return policy
+
+
+def policy_digest(policy: JointPolicy) -> str:
+    """Return the SHA-256 of a policy's class, and of the arrays and plain values in its fields.
+
+    Fields of other types count by the names of their types only.
+    """
+    digest = hashlib.sha256()
+
+    def add(value: Any) -> None:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            add(type(value))
+            value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        leaves, structure = jax.tree.flatten(value)
+        digest.update(re.sub(" at 0x[0-9a-f]+", "", str(structure)).encode())
+        for leaf in leaves:
+            if isinstance(leaf, jax.Array | np.ndarray):
+                digest.update(f"{leaf.dtype} {leaf.shape}".encode() + np.asarray(leaf).tobytes())
+            elif isinstance(leaf, bool | int | float | str | bytes):
+                digest.update(repr(leaf).encode())
+            elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+                add(leaf)
+            else:
+                kind = leaf if hasattr(leaf, "__qualname__") else type(leaf)
+                digest.update(kind.__qualname__.encode())
+
+    add(
+        policy
+        if dataclasses.is_dataclass(policy)
+        else [type(policy), getattr(policy, "__dict__", {})]
+    )
+    return digest.hexdigest()

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxlake.environment.conflict_policies import ConflictPolicy, conflict_policy
 from jaxlake.errors import did_you_mean, shorten
-from jaxlake.policies.catalogue import policy_of
+from jaxlake.policies.catalogue import POLICIES, policy_digest, policy_of
 from jaxlake.policies.joint_rollout import JointPolicy, check_policy
 from jaxlake.solver import DEFAULT_HORIZON
 from jaxlake.sweeps.knobs import KNOBS, Choice, Range, SweepError, grid_axis, sample_axis
@@ -122,13 +122,19 @@ class SweepSpec:
             or not isinstance(policies, Mapping | Sequence)
             or not policies
         ):
-            raise SweepError(f"policies must be a list of names, got {shorten(policies)}")
+            raise SweepError(
+                "policies must be a list of names or a mapping {name: policy}, "
+                f"got {shorten(policies)}"
+            )
         if len(set(map(str, policies))) < len(policies):
             raise SweepError(f"policies must have distinct names, got {shorten(policies)}")
         by_name = {}
         for name in policies:
             if not isinstance(name, str) or not name:
-                raise SweepError(f"policies must be a list of names, got {shorten(name)} in it")
+                raise SweepError(
+                    "policies must be a list of names or a mapping {name: policy}, "
+                    f"got {shorten(name)} in it"
+                )
             try:
                 if isinstance(policies, Mapping):
                     check_policy(name, policies[name])
@@ -180,12 +186,21 @@ class SweepSpec:
         section = {name: axis.record for name, axis in self.axes.items()}
         if self._section == "samples":
             section |= {"count": self.configurations, "seed": self._sample_seed}
-        return record | {
-            "policies": list(self.joint_policies),
-            self._section: section,
-            "conflict": conflict_policy(self.conflict).value,
-            "chunk": self.chunk_size,
+        user_policies = {
+            name: policy_digest(policy)
+            for name, policy in self.joint_policies.items()
+            if name not in POLICIES or isinstance(self.policies, Mapping)
         }
+        return (
+            record
+            | ({"policy_digests": user_policies} if user_policies else {})
+            | {
+                "policies": list(self.joint_policies),
+                self._section: section,
+                "conflict": conflict_policy(self.conflict).value,
+                "chunk": self.chunk_size,
+            }
+        )
 
     @property
     def digest(self) -> str:

@@ -111,7 +111,7 @@ def test_generation_compiles_each_of_its_programs_once(caplog, on_a_device):
         made = jaxlake.generate(key, jaxlake.lake_params(3, 0.1), 8, **settings)
     assert made.filled.all()
     compiled = Counter(re.findall(r"Finished XLA compilation of jit\((\w+)\)", caplog.text))
-    parts = ("_begin", "_begin_round", "_solve_many", "_end_round", "collect_sets")
+    parts = ("_initialize", "_begin_round", "_solve_many", "_end_round", "collect_sets")
     assert [compiled[part] for part in parts] == [1] * len(parts)
 
 

@@ -7,16 +7,20 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import fsspec
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 
 from jaxlake.errors import UserError
+from jaxlake.policies import RandomPolicy
 from jaxlake.statistics.summaries import COUNTERS
-from jaxlake.sweeps import SweepError, read, run
+from jaxlake.sweeps import SweepError, SweepSpec, read, run
 from jaxlake.sweeps.folder import SweepFolder
 from tests.hostile import altered, damaged, refused
 from tests.jaxlake import one_of_many
@@ -171,6 +175,24 @@ def test_folder_belongs_to_one_specification(finished, tmp_path):
     (tmp_path / "other" / "notes.txt").touch()
     with pytest.raises(SweepError, match=r"has 'notes.txt' but no manifest\.json"):
         run(spec(), tmp_path / "other")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scorer(RandomPolicy):
+    """A random policy with weights that it ignores."""
+
+    weights: jax.Array
+
+
+def test_folder_belongs_to_the_weights_of_its_policies(programs, tmp_path):
+    def sweep(weight):
+        policy = Scorer(weights=jnp.full(3, weight))
+        return SweepSpec({"mine": policy}, grid={"size": 3}, boards=2)
+
+    assert run(sweep(1.0), tmp_path)
+    assert run(sweep(1.0), tmp_path)
+    with pytest.raises(SweepError, match=r"policy_digests\.mine: it has .*, got "):
+        run(sweep(2.0), tmp_path)
 
 
 def test_rows_of_another_sweep_are_refused(finished, tmp_path):

@@ -207,16 +207,16 @@ INVALID = {
     ),
     "one policy": (
         {"grid": GRID, "policies": "random"},
-        "policies must be a list of names, got 'random'",
+        "policies must be a list of names or a mapping {name: policy}, got 'random'",
     ),
-    "no policy": ({"grid": GRID, "policies": []}, "policies must be a list of names, got []"),
+    "no policy": ({"grid": GRID, "policies": []}, "or a mapping {name: policy}, got []"),
     "policy twice": (
         {"grid": GRID, "policies": ["random"] * 2},
         "policies must have distinct names",
     ),
     "policy number": (
         {"grid": GRID, "policies": [3]},
-        "policies must be a list of names, got 3 in it",
+        "or a mapping {name: policy}, got 3 in it",
     ),
     "unknown policy": (
         {"grid": GRID, "policies": ["optimum"]},
