@@ -41,7 +41,7 @@ class Tally(FrozenModel):
 
 
 class Signals(FrozenModel):
-    """Statistics of the answers of one group that do not depend on their content."""
+    """Readability, truncation and length of the answers of one group."""
 
     readable: Ratio  # share of answers that the parser can read
     truncated: Ratio  # share of answers that reached the token limit
@@ -66,7 +66,7 @@ class TrainingEvidence(FrozenModel):
     resampled: Count = 0  # number of further instances that replaced training instances
     reward_first: Finite  # mean reward over the first tenth of the updates
     reward_last: Finite  # mean reward over the last tenth of the updates
-    groups_without_variance: Ratio  # share of groups whose gradient is zero
+    groups_without_variance: Ratio  # share of prompts whose answers have equal rewards
     clip_share: Ratio  # share of tokens whose probability ratio was clipped
     entropy: Finite  # mean entropy of the policy, nats per token
     completion_length: Finite  # mean length, tokens

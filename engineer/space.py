@@ -88,7 +88,9 @@ class KnobSpace(FrozenModel, ABC):
     """
 
     min_share: Ratio = Field(default=0.0, description="least share of each group")
-    step: Ratio = Field(default=0.05, description="grid of all ratios: per cents that divide 1")
+    step: Ratio = Field(
+        default=0.05, description="grid of all ratios, a whole percentage that divides 100%"
+    )
     edit_steps: int = Field(
         default=1, ge=1, description="grid steps by which one relative edit moves a knob"
     )
@@ -118,7 +120,7 @@ class KnobSpace(FrozenModel, ABC):
         step_percent = round(100 * self.step)
         if abs(100 * self.step - step_percent) > 1e-9 or not step_percent or 100 % step_percent:
             raise ValueError(
-                f"step must be a whole number of per cents that divides 1, got {self.step:g}"
+                f"step must be a whole percentage that divides 100%, such as 0.05, got {self.step:g}"
             )
         limits = {f"max_{knob}": self.maximum(knob) for knob in self.difficulty_knobs}
         for field, value in (limits | {"min_share": self.min_share}).items():
@@ -250,8 +252,8 @@ def number_text(value: float) -> str:
 def answer_text(configuration: Configuration) -> str:
     """Return the canonical answer: minified JSON with ordered groups and two decimals per ratio.
 
-    All answers about the same groups have the same length. The distance between the inputs and
-    outputs of a small model is therefore fixed. `review_answer` accepts the text of every
+    All answers about the same groups have the same length, so each number always stands at the same
+    position, which small models learn more easily. `review_answer` accepts the text of every
     configuration on the grid without repairs.
     """
     groups = ",".join(

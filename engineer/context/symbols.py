@@ -12,7 +12,7 @@ Below the first line, each row describes one group:
 | 1 | the group | always shown |
 | 2 | its valid rate, in tenths | failure_breakdown |
 | 3, 4 | the two most frequent kinds of first failure | failure_breakdown |
-| 5 | change of its valid rate in the stage, `=` within noise; also if rolled back | history |
+| 5 | change of its valid rate in the stage, `=` if within noise; known after a rollback, too | history |
 | 6 | learnability in the training rollouts, in tenths of its maximum | training_details |
 | 7, 9, ... | each knob within its limits, in tenths, the share first | always shown |
 | 8, 10, ... | the last edit of that knob | history |
@@ -21,7 +21,7 @@ Below the first line, each row describes one group:
 shown as 1 to 9. The first line contains `first` before any design, `rolled` after a rollback, and
 otherwise `next`, followed by `refused` if the last answer could not be used.
 
-Every word is a single token of a tokenizer trained on such texts; words keep their number
+The tokenizer of small models encodes each word as one token, number included
 (`training.policy.tokenizer`).
 """
 

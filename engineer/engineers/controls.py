@@ -21,7 +21,7 @@ _GROUP_FIELDS = ("valid_before", "valid_after", "failures_before")
 
 
 def simulate_evidence(view: StageView, seed: int) -> StageView:
-    """Replace the evidence of a view by the evidence of a simulated run with a seed >= 0."""
+    """Return the view with the evidence of a simulated run; `seed` must not be negative."""
     counts = [tally.count for tally in view.evidence.validation.values() if tally.count]
     limits = (min(counts), max(counts)) if counts else (16, 256)
     rng = np.random.default_rng([seed, _SIMULATION_STREAM])
@@ -115,7 +115,7 @@ class AlteredEvidence:
         return self.inner.propose(self._alter(task))
 
     def altered_task(self, task: Task) -> Task:
-        """Return the task that the inner engineer answers; raises as `propose`."""
+        """Return the task that the inner engineer answers; raise `ValueError` like `propose`."""
         task = self._alter(task)
         return self.inner.altered_task(task) if isinstance(self.inner, ControlEngineer) else task
 

@@ -1,7 +1,8 @@
 """Large sets of boards on disk, made in parts by any number of processes.
 
 Part i of P is drawn from the i-th part of the space of boards (`jaxlake.generator.board_parts`)
-with the key `fold_in(key, i)`. Parts are therefore disjoint and independent of each other.
+with the key `fold_in(fold_in(key, i), 0)`. Parts are therefore disjoint, and can be made in any
+order.
 """
 
 import json

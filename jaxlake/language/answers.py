@@ -173,7 +173,11 @@ def _count_moves(actions: bytes) -> int:
 
 
 def _end_of_set(plans: Sequence[AgentPlan], num_agents: int) -> int | None:
-    """Return the end index of the last set that is in order or in one block, or of the only set."""
+    """Return the end index of the last complete set of plans.
+
+    A set counts if its agents are in order or it lies in one block. Without such a set, the only
+    complete set counts.
+    """
     ends = []
     for end in range(len(plans), num_agents - 1, -1):
         window = plans[end - num_agents : end]

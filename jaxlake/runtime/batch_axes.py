@@ -41,8 +41,9 @@ def merge_batch_axes(function: Callable[..., T]) -> Callable[..., T]:
 
 
 def _without_varying_axes(function: Callable[..., T]) -> Callable[..., T]:
-    """Return a collective-free function that `jax.shard_map` accepts with `check_vma=True`.
+    """Wrap a function so that it also runs inside `jax.shard_map` with `check_vma=True`.
 
+    The function must not use collectives.
     With that default, JAX requires loop carries to vary over the same device axes on entry and
     on exit.
     """
@@ -72,6 +73,7 @@ def _without_varying_axes(function: Callable[..., T]) -> Callable[..., T]:
 
 
 def _identity_where(condition: Any, leaf: jax.Array) -> jax.Array:
+    """Return the leaf with a type that varies over the device axes of the condition, too."""
     if _is_key(leaf):
         data = _identity_where(condition, jax.random.key_data(leaf))
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))

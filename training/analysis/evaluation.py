@@ -39,8 +39,8 @@ def open_frozen_policy(config: RunConfig, folder: Path) -> Iterator[tuple[Policy
 
     The engine copies the weights, so the loaded ones are freed when it runs.
     """
-    less = "more devices in model.mesh and a smaller sampling.max_num_seqs take less"
-    with report_out_of_memory(less), tempfile.TemporaryDirectory() as scratch:
+    advice = "use more devices in model.mesh or a smaller sampling.max_num_seqs"
+    with report_out_of_memory(advice), tempfile.TemporaryDirectory() as scratch:
         policy, params = load_policy(folder, config)
         folder = Path(scratch) / "engine"
         sampler = start_sampler(policy, params, config.sampling, folder, seed=config.seed)
@@ -82,12 +82,13 @@ def evaluate(
 
     def add_row(name: str, group: str | None, row: Rates, entry: dict[str, Any]) -> None:
         rows = [episode for episode in episodes if group in (None, episode.group)]
-        rates_of_it = [
-            pass_rate((row.id, row.succeeds(metric)) for row in rows) for metric in metrics
+        metric_rates = [
+            pass_rate((episode.id, episode.succeeds(metric)) for episode in rows)
+            for metric in metrics
         ]
-        at_k = {k: pass_rate(((row.id, row.valid) for row in rows), k) for k in sizes}
+        at_k = {k: pass_rate(((episode.id, episode.valid) for episode in rows), k) for k in sizes}
         individual = format_isr(row)
-        cells = [format_interval(*one) for one in rates_of_it]
+        cells = [format_interval(*rate) for rate in metric_rates]
         cells += [] if individual is None else [individual]
         table.add_row(name, *cells, *(format_interval(*at_k[k]) for k in sizes[1:]))
         if samples > 1:
@@ -99,7 +100,8 @@ def evaluate(
         add_row(domain.group_name(group), group, row, plain["groups"][group])
     add_row("all", None, rates.total, plain["total"])
     print_table(table)
-    readable, cut = (sum(getattr(one, f) for one in episodes) for f in ("parsed", "truncated"))
-    console.print(f"Of {len(episodes)} answers {readable} are readable and {cut} cut off.")
+    readable = sum(episode.parsed for episode in episodes)
+    truncated = sum(episode.truncated for episode in episodes)
+    console.print(f"{readable} of {len(episodes)} answers are readable; {truncated} were cut off.")
     if output is not None:  # after the table, since writing may fail
         TextFile(output).write(json.dumps({"model": str(model), **plain}, indent=2) + "\n")

@@ -16,7 +16,7 @@ Words = list[jax.Array]
 """Set of cells: cell m is bit m % 32 of word m // 32. Each word is a vector of lanes."""
 
 EMPTY_WORD = np.uint32(0)
-"""Empty word."""
+"""Word in which no bit is set."""
 
 WARP = 32
 """Number of lanes of a GPU warp."""
