@@ -120,7 +120,7 @@ class KnobSpace(FrozenModel, ABC):
         step_percent = round(100 * self.step)
         if abs(100 * self.step - step_percent) > 1e-9 or not step_percent or 100 % step_percent:
             raise ValueError(
-                f"step must be a whole percentage that divides 100%, such as 0.05, got {self.step:g}"
+                f"step must be a whole percentage that divides 100%, got {self.step:g}"
             )
         limits = {f"max_{knob}": self.maximum(knob) for knob in self.difficulty_knobs}
         for field, value in (limits | {"min_share": self.min_share}).items():

@@ -27,13 +27,13 @@ KNOBS = Bounds.knobs
     [
         (
             {"step": 0.03},
-            "step must be a whole percentage that divides 100%, such as 0.05, got 0.03",
+            "step must be a whole percentage that divides 100%, got 0.03",
         ),
         (
             {"step": 0.055},
-            "step must be a whole percentage that divides 100%, such as 0.05, got 0.055",
+            "step must be a whole percentage that divides 100%, got 0.055",
         ),
-        ({"step": 0.0}, "a whole percentage that divides 100%, such as 0.05, got 0"),
+        ({"step": 0.0}, "a whole percentage that divides 100%, got 0"),
         ({"step": 1.5}, "step\n.*less than or equal to 1"),
         ({"max_noise": 0.33}, "max_noise must be a multiple of 0.05, got 0.33"),
         ({"min_share": 0.12}, "min_share must be a multiple of 0.05, got 0.12"),
