@@ -12,7 +12,7 @@ Below the first line, each row describes one group:
 | 1 | the group | always shown |
 | 2 | its valid rate, in tenths | failure_breakdown |
 | 3, 4 | the two most frequent kinds of first failure | failure_breakdown |
-| 5 | change of its valid rate in the stage, `=` if within noise; known after a rollback, too | history |
+| 5 | change of its valid rate in the stage, `=` if within noise | history |
 | 6 | learnability in the training rollouts, in tenths of its maximum | training_details |
 | 7, 9, ... | each knob within its limits, in tenths, the share first | always shown |
 | 8, 10, ... | the last edit of that knob | history |

@@ -29,7 +29,7 @@ from jaxlake.solver.tiers import MAX_HORIZON
 P = ParamSpec("P")
 
 MAX_CANDIDATES = 1 << 18
-"""Default number of candidates of a stream after which `generate` gives up."""
+"""Smallest default of `max_candidates`."""
 
 _TRACED_MAX_SIZE, _TRACED_MAX_AGENTS = 10, 2  # defaults under jit and vmap
 
@@ -69,12 +69,12 @@ def generate(
 ) -> Generated:
     """Generate n distinct boards, each with its optimal solution.
 
-    The n boards are divided among the cells in proportion to `data_ratio`, by largest remainder.
-    Among the boards of a cell, the share that needs a wait is exactly `wait_ratio`, rounded half
-    up. Candidates have exactly `hole_count` holes, uniform over all such sets of cells, and starts
-    and goals uniform over distinct free cells. Unsolvable, UNKNOWN and duplicate boards are counted
-    and discarded. Missing boards are reported by cell, and outside jit and vmap also by a warning.
-    `filled` is the mask of the generated boards.
+    The n boards are divided among the configurations of `params` in proportion to `data_ratio`, by
+    largest remainder. Of the boards of a configuration, the share that needs a wait is exactly
+    `wait_ratio`, rounded half up. Candidates have exactly `hole_count` holes, placed uniformly at
+    random, and starts and goals on distinct free squares, also uniform. Unsolvable, UNKNOWN and
+    duplicate boards are counted and discarded. Missing boards are counted per configuration.
+    Outside jit and vmap, they also raise a warning. `filled` is the mask of the generated boards.
 
     The function works under jit; outside of jit, similar values of n share a program. `jax.vmap`
     over keys, parameters or both matches single calls. `jax.shard_map` distributes configurations
@@ -83,9 +83,9 @@ def generate(
 
     Args:
         key: Typed PRNG key. Together with the parameters it determines the boards.
-        params: Leaves (S,), see `lake_params`. Infeasible cells cost nothing and are reported as
-            shortfall, as are invalid cells, and those beyond `max_size` or `max_agents`, under jit
-            and vmap.
+        params: The S configurations, leaves (S,), see `lake_params`. Infeasible ones cost nothing
+            and are counted as shortfall. Under jit and vmap, so are invalid ones, and those that
+            exceed `max_size` or `max_agents`.
         n: Number of boards (static), 1 to 2**24.
         max_size: N, the padded side of the boards (static), 2 to 32. Defaults to the largest `size`
             with a positive share, and under jit and vmap to 10. Calls with the same `max_size`,
@@ -96,21 +96,22 @@ def generate(
             of 10, 96 up to 16 and 160 beyond.
         batch_size: Candidates examined at once (static). It does not change the result. The default
             depends on n and the device.
-        max_candidates: Candidates of one stream before giving up (static), at most 2**30. Defaults
-            to 8 per board, and at least `MAX_CANDIDATES`.
+        max_candidates: Number of candidates to draw for the boards of one configuration that need
+            a wait, or for those that need none, before giving up (static), at most 2**30. Defaults
+            to 8 n, and at least `MAX_CANDIDATES`.
         widths: Number of candidates that the solver processes at once, see `solve` (static).
         part: (i, P), restrict the boards to part i, counted from 0, of P parts of all boards. Two
             parts have no board in common, whatever their keys.
 
     Returns:
-        The boards, their solutions and the counts per cell.
+        The boards, their solutions and the counts per configuration.
 
     Raises:
         TypeError: `key` is not a typed key, `params` is not a `LakeParams`, or a number is not an
             integer.
         ValueError: `key` has kind `rbg` or `unsafe_rbg` or holds several keys, a static argument is
-            out of range, or the parameters are not (S,) arrays. Outside jit and vmap also if a
-            value is one that `lake_params` rejects, or a cell with a positive share exceeds
+            out of range, or the parameters are not (S,) arrays. Outside jit and vmap also if
+            `lake_params` rejects a value, or a configuration with a positive share exceeds
             `max_size` or `max_agents`.
         MemoryError: Outside jit: the boards would not fit into the free memory.
     """
@@ -159,8 +160,7 @@ def generate_sharded(
     """Generate boards as `generate` does, with each batch of candidates spread over devices.
 
     The devices may belong to several processes (`jax.distributed.initialize`), each of which makes
-    the same call. All arguments but `devices` and `batch_size`, and all errors, are the same as for
-    `generate`.
+    the same call. The other arguments and all errors are those of `generate`.
 
     Args:
         key: See `generate`.

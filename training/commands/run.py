@@ -39,11 +39,14 @@ exit status: 0 the run is finished, 2 invalid input or configuration
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of `jaxlake run`."""
     describe(parser, run, _HELP)
     add_configuration(parser)
     parser.add_argument(
-        "--run-dir", metavar="DIR", type=local_path, help="where its files go (default: runs/NAME)"
+        "--run-dir",
+        metavar="DIR",
+        type=local_path,
+        help="directory of the run (default: runs/NAME)",
     )
     start = "start from the last complete stage of this run"
     parser.add_argument("--from", dest="source", metavar="RUN", type=local_path, help=start)
@@ -53,13 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     together = parser.add_argument_group(
         "several processes", "start each with the same command, except for --process"
     )
-    where = "where process 0 can be reached by all; auto: as SLURM, a TPU pod or Open MPI says"
+    where = (
+        "address of process 0, reachable from all hosts; auto: ask SLURM, the TPU pod or Open MPI"
+    )
     together.add_argument("--coordinator", metavar="HOST:PORT", type=_coordinator, help=where)
     together.add_argument(
-        "--processes", metavar="N", type=number(int, 1), help="how many processes there are"
+        "--processes", metavar="N", type=number(int, 1), help="number of processes"
     )
     together.add_argument(
-        "--process", metavar="I", type=number(int, 0), help="which of them this is, from 0"
+        "--process", metavar="I", type=number(int, 0), help="index of this process, from 0"
     )
     together.add_argument(
         "--heartbeat",
@@ -67,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=number(int, 1),
         help="seconds without a heartbeat before a process is considered dead (default: 60)",
     )
-    stop = "stop after this stage (0: the warm start); the same command without it goes on"
+    stop = "stop after this stage (0: the warm start); run again without this option to continue"
     parser.add_argument("--stop-after", metavar="S", type=number(int, 0), help=stop)
 
 

@@ -16,10 +16,12 @@ from jaxlake.runtime.triton_backend import has_triton_backend
 # (queries, keys, values) -> attention output
 PlainAttention: TypeAlias = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
+# PLAIN computes all scores at once, BLOCKWISE one block after another, which saves memory. EXACT is
+# one of these, by the number of keys. TRITON is a fused kernel for NVIDIA GPUs.
 EXACT, PLAIN, BLOCKWISE, TRITON = "exact", "plain", "blockwise", "triton"
 
 MIN_KERNEL_KEYS = 256
-"""Number of keys per query below which the kernel is not faster."""
+"""Fewest keys per query at which the kernel is used."""
 
 ATTENTION_OUTPUT = "attended"
 """Name of the attention output in `jax.checkpoint` policies."""
@@ -32,7 +34,7 @@ _KERNEL_STEP = 128
 class AttentionImplementation:
     """The kind of attention and the mesh it runs on."""
 
-    kind: str = EXACT  # exact (plain or blockwise, by the size), plain, blockwise or triton
+    kind: str = EXACT  # EXACT, PLAIN, BLOCKWISE or TRITON
     mesh: Mesh | None = None  # axes fsdp, which splits sequences, and tensor, which splits heads
     interpret: bool = False  # run the kernel as JAX on any device, for tests
 
@@ -52,7 +54,7 @@ def select_attention(
 
     `auto` selects the kernel on NVIDIA GPUs if the model allows it, or `blockwise` if JAX has no
     Triton backend. The kernel rounds factors of products to bfloat16, so float32 models use exact
-    attention. The kinds are explained in `AttentionImplementation.kind`.
+    attention.
     """
     if setting != "auto":
         return setting
@@ -80,39 +82,41 @@ def kernel_attention(
     from training.policy.triton_attention import triton_attention
 
     length = starts.shape[1]
-    more_prefix, more = -prefix % _KERNEL_STEP, -length % _KERNEL_STEP
+    prefix_padding, padding = -prefix % _KERNEL_STEP, -length % _KERNEL_STEP
 
     def pad(array: jax.Array) -> jax.Array:
         """Pad the prefix and the other keys to multiples of the kernel's step."""
-        rest = [(0, 0)] * (array.ndim - 2)
-        before, own = jnp.split(array, [prefix], axis=1)
+        other_axes = [(0, 0)] * (array.ndim - 2)
+        prefix_part, query_part = jnp.split(array, [prefix], axis=1)
         parts = [
-            jnp.pad(part, [(0, 0), (0, count), *rest]) if count else part
-            for part, count in ((before, more_prefix), (own, more))
+            jnp.pad(part, [(0, 0), (0, count), *other_axes]) if count else part
+            for part, count in ((prefix_part, prefix_padding), (query_part, padding))
         ]
         return jnp.concatenate(parts, axis=1) if prefix else parts[1]
 
     def attend(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
-        query = jnp.pad(query, [(0, 0), (0, more), (0, 0), (0, 0)]) if more else query
-        ends = jnp.broadcast_to(jnp.arange(length, length + more), (len(starts), more))
+        query = jnp.pad(query, [(0, 0), (0, padding), (0, 0), (0, 0)]) if padding else query
+        padded_starts = jnp.broadcast_to(
+            jnp.arange(length, length + padding), (len(starts), padding)
+        )
         call = partial(
-            triton_attention, prefix=prefix + more_prefix, interpret=implementation.interpret
+            triton_attention, prefix=prefix + prefix_padding, interpret=implementation.interpret
         )
         if implementation.mesh is not None:
-            of_heads = PartitionSpec("fsdp", None, "tensor")
-            of_rows = PartitionSpec("fsdp")
+            head_spec = PartitionSpec("fsdp", None, "tensor")
+            row_spec = PartitionSpec("fsdp")
             call = jax.shard_map(
                 call,
                 mesh=implementation.mesh,
-                in_specs=(of_heads, of_heads, of_heads, of_rows, of_rows),
-                out_specs=of_heads,
+                in_specs=(head_spec, head_spec, head_spec, row_spec, row_spec),
+                out_specs=head_spec,
                 check_vma=False,
             )
         attended = call(
             query,
             pad(key),
             pad(value),
-            jnp.concatenate([starts, ends.astype(jnp.int32)], axis=1),
+            jnp.concatenate([starts, padded_starts.astype(jnp.int32)], axis=1),
             pad(visible.astype(jnp.int32)),
         )
         return attended[:, :length]
@@ -121,10 +125,14 @@ def kernel_attention(
 
 
 def segment_starts(segments: jax.Array) -> jax.Array:
-    """Return the start of each token's run of equal numbers: int32 (B, L) of int32 (B, L)."""
-    places = jax.lax.broadcasted_iota(jnp.int32, segments.shape, 1)
-    new = jnp.pad(segments[:, 1:] != segments[:, :-1], [(0, 0), (1, 0)], constant_values=True)
-    return jax.lax.cummax(jnp.where(new, places, 0), axis=1)
+    """Return the index at which each token's segment starts, int32 (B, L).
+
+    Args:
+        segments: int32 (B, L), the segment number of each token. Equal neighbours form a segment.
+    """
+    indices = jax.lax.broadcasted_iota(jnp.int32, segments.shape, 1)
+    is_start = jnp.pad(segments[:, 1:] != segments[:, :-1], [(0, 0), (1, 0)], constant_values=True)
+    return jax.lax.cummax(jnp.where(is_start, indices, 0), axis=1)
 
 
 def matmul_precision(dtype: DTypeLike) -> AbstractContextManager[object]:

@@ -82,14 +82,14 @@ def roll_out(
     """
     count = request.n
     with run.add_seconds(seconds, "rollout"):
-        groups = sampler.sample(request)
-    completions = [completion for group in groups for completion in group]
+        completion_groups = sampler.sample(request)
+    completions = [completion for group in completion_groups for completion in group]
     if work is not None:
         work.generated_tokens += sum(len(completion.token_ids) for completion in completions)
     with run.add_seconds(seconds, "verify"):
         texts = [
             run.policy.decode(completion.token_ids, prompt)
-            for prompt, group in zip(request.prompts, groups, strict=True)
+            for prompt, group in zip(request.prompts, completion_groups, strict=True)
             for completion in group
         ]
         repeated = boards.take(np.repeat(np.arange(len(boards)), count))
@@ -118,28 +118,29 @@ def overlong_penalty(lengths: np.ndarray, limit: int, settings: Reward) -> np.nd
 def rollout_metrics(run: ActiveRun, rollout: Rollout) -> dict[str, Any]:
     """Return a rollout's metrics for `metrics.jsonl`, over all completions and by group."""
     completions, scores, rewards = rollout.completions, rollout.scores, rollout.rewards
-    best = [term.key for term in run.environment.domain.scores[:1]]
+    # The domain's first score, if it has any: optimality on the lake.
+    best_score = [term.key for term in run.environment.domain.scores[:1]]
     sampled_logprobs = np.concatenate([completion.logprobs for completion in completions])
     rates = np.reshape(scores.valid, rewards.shape).mean(axis=1)  # (P,)
     lengths = np.array([len(completion.token_ids) for completion in completions])
     truncated = np.array([completion.truncated for completion in completions])
     by_group = {}
     for group in np.unique(rollout.groups).tolist():
-        groups = rollout.groups == group
-        rows = np.repeat(groups, rewards.shape[1])
+        in_group = rollout.groups == group
+        rows = np.repeat(in_group, rewards.shape[1])
         by_group[str(group)] = GroupMetrics(
             count=int(rows.sum()),
             valid=int(scores.valid[rows].sum()),
-            scores=dict.fromkeys(best, int(scores.best[rows].sum())),
+            scores=dict.fromkeys(best_score, int(scores.best[rows].sum())),
             failures=_count_failures(scores.failures[rows]),
             reward=_round(rewards.reshape(-1)[rows].mean()),
             # p (1 - p), where p is a prompt's valid rate, measures how much it can teach.
-            learnability=_round(np.mean(rates[groups] * (1 - rates[groups]))),
+            learnability=_round(np.mean(rates[in_group] * (1 - rates[in_group]))),
             readable=int(scores.parsed[rows].sum()),
             truncated=int(truncated[rows].sum()),
             tokens=_round(lengths[rows].mean()),
-            prompts=int(groups.sum()),
-            without_success=int((rates[groups] == 0).sum()),
+            prompts=int(in_group.sum()),
+            without_success=int((rates[in_group] == 0).sum()),
         )
     penalty = {"overlong_penalty": _round(rollout.overlong.mean())}
     return (penalty if run.config.reward.overlong_buffer else {}) | {

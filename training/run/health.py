@@ -9,7 +9,7 @@ from training.run.records import EpisodeRecord, GateRecord, UpdateMetrics
 from training.schema import RunConfig
 
 WINDOW = 10
-"""Number of consecutive updates that must show a problem; shorter stages need all updates."""
+"""A problem is reported after this many consecutive updates, or after all of a shorter stage."""
 
 MIN_READABLE = 0.05
 MAX_TRUNCATED = 0.25
@@ -39,7 +39,7 @@ def find_problems(
 ) -> list[Finding]:
     """Return the problems of a run's stages, at most one per stage and cause.
 
-    Additional updates can only add findings.
+    Later updates never withdraw a finding.
 
     Args:
         config: The run's configuration.
@@ -121,7 +121,7 @@ def _find_training_problems(
     if rows := _first_streak(updates, has_no_gradient, window):
         advice = "Try model.dtype=float32, and look at the options of the loss (grpo.*)"
         if config.grpo.mask_truncated and _mean(rows, "truncated_share") > 0:
-            advice = "grpo.mask_truncated leaves cut answers out: raise prompt.max_tokens"
+            advice = "grpo.mask_truncated excludes cut off answers: raise prompt.max_tokens"
         add("no_gradient", "the gradient is zero, so nothing is learned", advice, rows)
     return findings
 
@@ -150,10 +150,10 @@ def _find_gate_problems(stage: int, gate: GateRecord | None) -> list[Finding]:
     if high >= 0 and gate.restored is None:
         return []
     fall = f"{-100 * gate.comparison.difference:.1f} points [{-100 * high:.1f}, {-100 * low:.1f}]"
-    restored = f"; the {gate.restored} before is in force again" if gate.restored else ""
+    restored = f"; the previous {gate.restored} was restored" if gate.restored else ""
     advice = "Try a smaller grpo.learning_rate or fewer updates per stage (stages.instances)"
     if gate.restored != "checkpoint":
-        advice += "; engineer.gate.rollback=checkpoint takes such weights back"
+        advice += "; engineer.gate.rollback=checkpoint also restores the previous weights"
     return [Finding(stage, "fell", f"the valid rate fell by {fall}{restored}", advice)]
 
 

@@ -92,7 +92,7 @@ def test_find_problems_counts_replaced_groups_as_learned_from():
 def test_find_problems_blames_masked_answers_for_a_zero_gradient():
     config = load(TINY, ["stages.instances=160", "grpo.mask_truncated=true"])
     [finding] = find_problems(config, updates(20, grad_norm=0.0))
-    assert finding.advice.startswith("grpo.mask_truncated leaves cut answers out")
+    assert finding.advice.startswith("grpo.mask_truncated excludes cut off answers")
 
 
 def test_find_problems_reads_validation_answers():
@@ -112,7 +112,7 @@ def test_find_problems_tells_a_fall_beyond_its_interval():
     assert str(finding).startswith("stage 1: the valid rate fell by 20.0 points [9.")
     assert "engineer.gate.rollback=checkpoint" in finding.advice
     [finding] = find_problems(CONFIG, gates={2: gate(5, 25, "checkpoint")})
-    assert "the checkpoint before is in force again" in finding.fact
+    assert "the previous checkpoint was restored" in finding.fact
     assert "rollback" not in finding.advice
 
 
