@@ -9,7 +9,7 @@ import pytest
 
 from training.errors import UserError
 from training.sampling import engines
-from training.sampling.vllm_sampler import _errors_of, is_in_process
+from training.sampling.vllm_sampler import _convert_errors, is_in_process
 from training.schema import Sampling
 from training.weight_transfer.checksums import SyncError
 
@@ -53,7 +53,7 @@ def test_vllm_rejects_gpus_of_other_trainers(
 def test_an_exception_of_a_worker_becomes_an_error_of_the_run():
     for error in (Exception("Call to update_weights method failed: no\nroom"), RuntimeError()):
         told = r"could not take the weights \(\w+: (Call|no message)"
-        with pytest.raises(SyncError, match=told), _errors_of("take the weights", SyncError):
+        with pytest.raises(SyncError, match=told), _convert_errors("take the weights", SyncError):
             raise error
-    with pytest.raises(UserError, match="its own"), _errors_of("answer"):
+    with pytest.raises(UserError, match="its own"), _convert_errors("answer"):
         raise UserError("its own")
