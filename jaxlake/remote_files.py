@@ -124,10 +124,13 @@ def as_path(location: str | os.PathLike[str] | RemotePath) -> AnyPath:
         location: a path, file://PATH, or a URL with a scheme that fsspec supports.
 
     Raises:
+        TypeError: the location is neither a string nor a path.
         ValueError: the scheme is unknown, or its package is missing; the message names the extra.
     """
     if isinstance(location, RemotePath):
         return location
+    if not isinstance(location, str | os.PathLike):
+        raise TypeError(f"path must be a string or a path, got {type(location).__name__}")
     text = os.fspath(location)
     if (match := _SCHEME.match(text)) is None:
         return Path(text)

@@ -94,6 +94,8 @@ def make(
         ValueError: no board could be made; or as for `LakeEnvironment` and `env_params`.
     """
     lake = spec(id)
+    if num_instances < 1:
+        raise ValueError(f"num_instances must be at least 1, got {num_instances}")
     environment = LakeEnvironment(**options)
     limit = lake.max_steps if max_steps is None else max_steps
     _report_compilation(id)

@@ -118,7 +118,7 @@ def generate(
     n = _check_arguments(key, params, n, max_size, max_agents, horizon, batch_size, max_candidates)
     max_size, max_agents = _get_padding(params, max_size, max_agents)
     horizon = default_horizon(max_size) if horizon is None else horizon
-    require_memory("generate", (key, params), n, _bytes_per_board(max_size, max_agents, horizon))
+    require_memory("generate", (key, params), n, bytes_per_board(max_size, max_agents, horizon))
     index, parts = validate_part(part)
     options = PoolOptions(
         *(
@@ -190,8 +190,8 @@ def generate_sharded(
         device = local_devices[0]
         # The CPU devices of a process share its memory, and each holds all boards.
         copies = len(local_devices) if device.platform == "cpu" else 1
-        bytes_per_board = copies * _bytes_per_board(max_size, max_agents, horizon)
-        require_memory("generate_sharded", (key, params), n, bytes_per_board, device)
+        bytes_each = copies * bytes_per_board(max_size, max_agents, horizon)
+        require_memory("generate_sharded", (key, params), n, bytes_each, device)
     widths = widths or widths_for(devices[0].platform)
     batch_size = _sharded_batch_size(batch_size, n, len(devices), widths)
     index, parts = validate_part(part)
@@ -261,7 +261,7 @@ def _get_padding(
     return max_size or largest_size, max_agents or largest_agents
 
 
-def _bytes_per_board(max_size: int, max_agents: int, horizon: int) -> int:
+def bytes_per_board(max_size: int, max_agents: int, horizon: int) -> int:
     """Return the memory per board, as measured for two agents on a CPU."""
     return 5 * horizon * max_agents + 3 * max_size**2
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxlake.errors import did_you_mean
@@ -69,6 +70,8 @@ def policy_digest(policy: JointPolicy) -> str:
         leaves, structure = jax.tree.flatten(value)
         digest.update(re.sub(" at 0x[0-9a-f]+", "", str(structure)).encode())
         for leaf in leaves:
+            if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+                leaf = jax.random.key_data(leaf)
             if isinstance(leaf, jax.Array | np.ndarray):
                 digest.update(f"{leaf.dtype} {leaf.shape}".encode() + np.asarray(leaf).tobytes())
             elif isinstance(leaf, bool | int | float | str | bytes):

@@ -11,10 +11,12 @@ import numpy as np
 
 from jaxlake.environment.conflict_policies import conflict_policy
 from jaxlake.generator import LakeParams
+from jaxlake.generator.generation import bytes_per_board
 from jaxlake.remote_files import AnyPath, as_path
+from jaxlake.runtime.memory import require_memory
 from jaxlake.runtime.random_keys import threefry_key
 from jaxlake.sweeps.chunk_files import import_pyarrow
-from jaxlake.sweeps.folder import SweepFolder
+from jaxlake.sweeps.folder import MANIFEST, SweepFolder
 from jaxlake.sweeps.knobs import KNOBS, SweepError
 from jaxlake.sweeps.program import ChunkOptions, ChunkResult, chunk_program
 from jaxlake.sweeps.spec import SweepSpec
@@ -59,13 +61,17 @@ def run(
         Whether all chunks of the sweep are on disk. If so, the manifest holds their digests.
 
     Raises:
-        SweepError: The folder contains other files or another sweep, `part` is invalid, or pyarrow
-            is not installed.
+        SweepError: The folder contains other files or another sweep, `part` is invalid, pyarrow is
+            not installed, or the boards of a chunk do not fit into the free memory.
         OSError: A file cannot be written.
     """
     import_pyarrow()
+    if not isinstance(spec, SweepSpec):
+        raise SweepError(f"spec must be a SweepSpec, got {type(spec).__name__}")
     chunks = local_chunks(spec, part)
     folder = SweepFolder(as_path(path), spec)
+    if not (folder.path / MANIFEST).exists():
+        _require_memory(spec)
     folder.create_or_verify()
     remaining = [chunk for chunk in chunks if not folder.has_chunk(chunk)]
     report, clock = progress or (lambda _: None), _Clock(spec, len(chunks))
@@ -77,6 +83,15 @@ def run(
         report(clock.read(count))
     _wait_for_processes()
     return folder.finalize()
+
+
+def _require_memory(spec: SweepSpec) -> None:
+    """Raise `SweepError` if the boards of a chunk do not fit into the free memory."""
+    size = bytes_per_board(spec.max_size, spec.max_agents, spec.horizon)
+    try:
+        require_memory("a chunk", (), spec.chunk_size * spec.boards, size)
+    except MemoryError as error:
+        raise SweepError(f"{error}, or a smaller chunk") from None
 
 
 def local_chunks(spec: SweepSpec, part: tuple[int, int]) -> range:

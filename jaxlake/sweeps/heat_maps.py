@@ -92,6 +92,8 @@ def plot(
     """
     from matplotlib import pyplot
 
+    if not isinstance(rows, Mapping):
+        raise SweepError(f"rows must be the result of read, got {type(rows).__name__}")
     if not len(rows["configuration"]):
         raise SweepError("rows must not be empty")
     _check_name("value", value, [name for name in rows if name not in (*_KEYS, *_NOT_RATES)])

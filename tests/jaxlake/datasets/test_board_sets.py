@@ -93,6 +93,8 @@ def test_load_returns_the_filled_boards_of_save(finished, tmp_path):
     several = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), lakes)
     with pytest.raises(ValueError, match=r"lakes must be one set .* got \(2, "):
         jaxlake.save(several, tmp_path / "boards")
+    with pytest.raises(TypeError, match="path must be a string or a path, got int"):
+        jaxlake.save(lakes, 5)
 
 
 def test_boards_are_distinct_and_each_belongs_to_its_part(finished):

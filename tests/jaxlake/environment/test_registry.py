@@ -53,6 +53,8 @@ def test_pool_of_an_id_is_frozen_per_version(id, digest):
 def test_unknown_ids_and_taken_ids_are_refused():
     with pytest.raises(KeyError, match="MAPF-FrozenLake-10x10-4ag-v0"):
         make("MAPF-FrozenLake-10x10-9ag-v0")
+    with pytest.raises(ValueError, match="num_instances must be at least 1, got 0"):
+        make("MAPF-FrozenLake-4x4-2ag-v0", num_instances=0)
     with pytest.raises(ValueError, match="already registered"):
         register(LakeSpec(registered()[0], 4, 2))
     with pytest.raises(ValueError, match="must end in a version"):

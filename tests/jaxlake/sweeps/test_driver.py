@@ -177,6 +177,19 @@ def test_folder_belongs_to_one_specification(finished, tmp_path):
         run(spec(), tmp_path / "other")
 
 
+def test_run_rejects_boards_beyond_the_free_memory(monkeypatch, tmp_path):
+    monkeypatch.setattr("jaxlake.runtime.memory.free_memory", lambda device: 1 << 30)
+    large = SweepSpec(["random"], grid={"size": 32, "num_agents": 5}, boards=1 << 20)
+    with pytest.raises(SweepError, match=r"GB of memory are free; .* smaller chunk"):
+        run(large, tmp_path)
+    assert not contents(tmp_path)
+
+
+def test_run_names_swapped_arguments(tmp_path):
+    with pytest.raises(SweepError, match="spec must be a SweepSpec, got str"):
+        run("folder", spec())
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scorer(RandomPolicy):
     """A random policy with weights that it ignores."""
