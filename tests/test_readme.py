@@ -28,7 +28,7 @@ def block(beginning: str) -> str:
 
 
 @pytest.mark.slow
-def test_python_lines_run_with_fewer_boards(tmp_path: Path):
+def test_readme_python_blocks_run(tmp_path: Path):
     code = block("import jax")
     for word, smaller in (("1_000_000", "1_000"), ("256", "16")):
         assert code.count(word) == 1
@@ -48,7 +48,9 @@ assert rows["valid"].sum() > 0
     assert (tmp_path / "sweep.png").stat().st_size > 10_000
 
 
-def test_the_solve_example_answers_as_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_readme_solve_example_prints_shown_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     ((board, shown),) = re.findall(r"echo '(\{.*?\})' \| \S+jaxlake solve -\n(\{.*\})", README)
     path = tmp_path / "board.jsonl"
     path.write_text(board + "\n")
@@ -56,7 +58,7 @@ def test_the_solve_example_answers_as_shown(tmp_path: Path, capsys: pytest.Captu
     assert json.loads(capsys.readouterr().out) == json.loads(shown)
 
 
-def test_the_first_commands_run_the_demo_and_the_tests(
+def test_readme_first_commands_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(ROOT)

@@ -13,7 +13,7 @@ def pins(name: str) -> dict[str, str]:
     return dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
 
 
-def test_jax_and_torch_bring_the_libraries_of_one_cuda():
+def test_jax_and_torch_require_the_same_cuda():
     """Those of CUDA 12 and 13 have files in common; cutlass keeps its two apart itself."""
     found = {}
     for name in pins("resolved-for-cuda.txt"):

@@ -67,7 +67,7 @@ def wheel(distributions) -> Path:
     return distributions["wheel"]
 
 
-def test_distributions_pass_the_checks_of_an_index(distributions):
+def test_distributions_pass_index_checks(distributions):
     succeed(UV, "tool", "run", "--quiet", "twine", "check", "--strict", *distributions.values())
 
 
@@ -78,7 +78,7 @@ def metadata(wheel) -> Message:
         return email.message_from_bytes(archive.read(name))
 
 
-def test_every_link_of_the_description_works_on_an_index(metadata):
+def test_description_links_are_absolute(metadata):
     assert metadata["Description-Content-Type"] == "text/markdown"
     text = re.sub(r"^```.*?^```", "", metadata.get_payload(), flags=re.MULTILINE | re.DOTALL)
     assert text.lstrip().startswith("# jaxlake")
@@ -136,7 +136,7 @@ def test_wheel_installs_only_core_dependencies(environment, folder):
 
 
 @pytest.mark.parametrize("start", [["jaxlake"], ["python", "-m", "jaxlake"]])
-def test_lake_commands_work_with_the_core_alone(start, environment, folder):
+def test_lake_commands_need_only_core_dependencies(start, environment, folder):
     jaxlake = [environment / start[0], *start[1:]]
     (solved,) = succeed(*jaxlake, "solve", "boards.jsonl", cwd=folder).splitlines()
     assert json.loads(solved)["sum_of_costs"] == 3
@@ -145,7 +145,7 @@ def test_lake_commands_work_with_the_core_alone(start, environment, folder):
     assert "off board" in succeed(*jaxlake, "render", "plans.jsonl", cwd=folder)
 
 
-def test_commands_of_the_loop_say_what_they_lack(environment, folder):
+def test_loop_commands_name_missing_extras(environment, folder):
     done = run(environment / "jaxlake", "run", "c.yaml", cwd=folder)
     assert done.returncode == 2
     assert re.search(

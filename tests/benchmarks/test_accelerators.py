@@ -13,7 +13,7 @@ from benchmarks.accelerators.programs import OF_ENVIRONMENTS, PROGRAMS
 from tests.paths import ROOT
 
 
-def test_a_measured_program_is_printed_and_kept_with_its_answers(tmp_path, capsys):
+def test_measure_prints_and_stores_results_and_digests(tmp_path, capsys):
     path = tmp_path / "here.json"
     options = ["--environments", "4", "--only", "reset-4", "--json", str(path)]
     assert main(["--measure", *options]) == 0
@@ -24,7 +24,7 @@ def test_a_measured_program_is_printed_and_kept_with_its_answers(tmp_path, capsy
     assert record["answers"] == digests(jax.jit(program.function)(*program.arguments))
 
 
-def test_digests_tell_arrays_apart_by_any_bit_type_and_shape():
+def test_digest_depends_on_bits_dtype_and_shape():
     given = {"a": jnp.arange(6, dtype=jnp.int32), "key": jax.random.key(1)}
     same = digests(given)
     assert list(same) == ["a", "key"]
@@ -40,7 +40,7 @@ def test_overlapping_kernel_time_counts_once():
     assert kernels_of(lambda: jnp.arange(3) + 1) == {}  # CPUs profile no kernels
 
 
-def test_answers_are_compared_array_by_array(tmp_path, capsys):
+def test_compare_reports_each_array(tmp_path, capsys):
     program = OF_ENVIRONMENTS["step-4"](4)
     own = digests(jax.jit(program.function)(*program.arguments))
     path = tmp_path / "measured.json"
@@ -60,14 +60,14 @@ def test_answers_are_compared_array_by_array(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_the_h200_answered_as_this_machine_does(capsys):
+def test_h200_digests_match_this_machine(capsys):
     path = ROOT / "benchmarks/results/h200.json"
     assert {one["name"] for one in json.loads(path.read_text())["programs"]} <= set(PROGRAMS)
     assert main(["--compare", str(path), "--only", "reset-4", "verify-4"]) == 0
 
 
 @pytest.mark.slow
-def test_session_keeps_the_results_of_every_step(tmp_path, monkeypatch):
+def test_session_keeps_results_of_every_step(tmp_path, monkeypatch):
     monkeypatch.setattr(session, "LIMITS", dict.fromkeys(session.LIMITS, 800))
     path = tmp_path / "session.json"
     model = "{vocab_size: 480, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 2,"

@@ -13,13 +13,13 @@ ROW = {
 RESULT = {"repeats": 3, "max_time": 0.3, "rows": [ROW]}
 
 
-def test_the_page_shows_the_committed_results():
+def test_page_shows_committed_cell_results():
     page = (cells.ROOT / "docs/performance.md").read_text(encoding="utf-8")
     for line in cells.table(json.loads(cells.RESULT.read_text())["rows"]):
         assert line in page
 
 
-def test_a_run_resumes_with_the_same_settings_only(tmp_path, monkeypatch):
+def test_cells_resume_only_with_equal_settings(tmp_path, monkeypatch):
     file = tmp_path / "cells.json"
     file.write_text(json.dumps(RESULT))
     new = ROW | {"cell": "3ag_4x4_hr0.4", "unknown": 0, "gave_up": 0}

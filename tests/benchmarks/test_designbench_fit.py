@@ -43,12 +43,12 @@ def simulated_run(rng: np.random.Generator) -> Run:
     return replace(run, rates=np.stack(rates))
 
 
-def test_fit_costs_recovers_those_of_both_knobs():
+def test_fit_costs_recovers_both_knob_costs():
     costs = fit_costs(simulated_run(np.random.default_rng(0)))
     np.testing.assert_allclose(costs, [[1.2, 0.4]] * 4, atol=1e-3)
 
 
-def test_fit_learner_recovers_the_numbers_of_simulated_runs():
+def test_fit_learner_recovers_simulated_parameters():
     rng = np.random.default_rng(1)
     found = fit_learner([simulated_run(rng) for _ in range(8)])
     assert found[:3] == pytest.approx(TRUE[:3], abs=1e-3)
@@ -56,7 +56,7 @@ def test_fit_learner_recovers_the_numbers_of_simulated_runs():
     assert found.explained == pytest.approx(1.0, abs=1e-3)
 
 
-def test_draw_points_names_every_tracked_point(tmp_path):
+def test_draw_points_labels_every_tracked_point(tmp_path):
     content = json.loads((RESULTS / "designbench-validity.json").read_text())
     points = [Point(**point) for point in content["points"]]
     assert rank_correlations(points, held_out=True) == content["rank_correlation_held_out"]

@@ -29,7 +29,7 @@ def pool():
 
 
 @pytest.mark.slow
-def test_strata_alternate_between_slot_counts(pool: ProcessPoolExecutor):
+def test_strata_alternate_slot_counts(pool: ProcessPoolExecutor):
     assert [exactness.slots_of(index, KINDS) for index in range(16)] == 2 * ([3] * 4 + [2] * 4)
     result = exactness.compare_chunk(0, 0, 16, KINDS, pool)
     assert result["disputes"] == []
@@ -39,7 +39,7 @@ def test_strata_alternate_between_slot_counts(pool: ProcessPoolExecutor):
 
 
 @pytest.mark.parametrize("slots", [pytest.param(2, marks=pytest.mark.slow), 3])
-def test_a_wrong_answer_is_a_mismatch(
+def test_wrong_optimum_is_a_mismatch(
     slots: int, pool: ProcessPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ):
     def one_too_many(boards: exactness.jaxlake.Instance) -> exactness.jaxlake.Solution:

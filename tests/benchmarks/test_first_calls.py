@@ -3,7 +3,7 @@
 from benchmarks import first_calls
 
 
-def test_compilation_is_part_of_the_first_call_alone():
+def test_first_call_alone_includes_compilation():
     row = first_calls._measure_here("verify")
     assert 0 < row["compiling"] < row["first"]
     assert row["second"] < row["compiling"]

@@ -12,7 +12,7 @@ from benchmarks.lake.comparison import agreement, compare, failure_of
 from benchmarks.lake.protocol import ROOT
 
 
-def test_a_row_is_measured_in_turns_and_its_optima_are_compared():
+def test_row_alternates_solvers_and_compares_optima():
     (row,) = (row for row in cases(QUICK) if row.name == "solve-2-agents-30-holes")
     ours = replace(row.ours, fields={"count": 64})
     small = replace(row, ours=ours, boards=Boards(64, 2, 0.3, size=6))
@@ -29,7 +29,7 @@ def test_a_row_is_measured_in_turns_and_its_optima_are_compared():
     assert (measured["ratio"]["min"], measured["ratio"]["max"]) == (min(ratios), max(ratios))
 
 
-def test_one_different_optimum_makes_a_row_worthless():
+def test_row_with_one_wrong_optimum_has_no_times():
     ours = {"status": [0, 0, 1, 2], "costs": [5, 7, -1, -1]}
     same = agreement(ours, {"costs": [[0, 5], [1, None], [3, 9]]})
     counts = {"boards": 4, "seen_by_peer": 3, "compared": 1, "different": 0}
@@ -39,7 +39,7 @@ def test_one_different_optimum_makes_a_row_worthless():
         assert failure_of(row) == "r: 1 optima differ from the peer's"
 
 
-def test_a_missing_peer_is_named(monkeypatch, tmp_path):
+def test_missing_peer_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(comparison, "ROOT", tmp_path)
     (ours,) = (row.ours for row in cases(QUICK) if row.name.startswith("solve-2"))
     ours = replace(ours, fields={"count": 8})
@@ -50,7 +50,7 @@ def test_a_missing_peer_is_named(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command_writes_what_it_prints(tmp_path, capsys):
+def test_command_writes_printed_rows(tmp_path, capsys):
     file = tmp_path / "deep" / "lake.json"
     arguments = ["--quick", "--only", "steps-pogema-same", "--seconds", "0.01", "--repeats", "1"]
     assert main(["--json", str(file), *arguments]) == 0
@@ -59,7 +59,7 @@ def test_the_command_writes_what_it_prints(tmp_path, capsys):
     assert f"{result['rows'][0]['ours']['median']:,.0f}" in capsys.readouterr().out
 
 
-def test_the_committed_rows_are_those_of_the_benchmark():
+def test_committed_rows_match_benchmark_cases():
     result = json.loads((ROOT / "benchmarks/results/lake-cpu.json").read_text())
     assert not result["quick"]
     assert [row["name"] for row in result["rows"]] == [row.name for row in cases(FULL)]

@@ -23,7 +23,7 @@ def sections() -> Iterator[tuple[list[str], list[list[str]]]]:
 
 
 @pytest.mark.slow
-def test_result_tables_match_the_committed_answers(
+def test_result_tables_match_committed_results(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(ROOT)

@@ -44,9 +44,7 @@ def pieces(tmp_path: Path) -> list[Path]:
     ]
 
 
-def test_report_shows_both_intervals_of_paired_seeds(
-    pieces: list[Path], capsys: pytest.CaptureFixture[str]
-):
+def test_report_shows_both_paired_intervals(pieces: list[Path], capsys: pytest.CaptureFixture[str]):
     runs = read_pieces(pieces)
     one = contrast(final(runs, "reads"), final(runs, "blind"))
     names = ["--contrast", "reads", "blind", "--contrast", "reads", "worst"]
@@ -62,7 +60,7 @@ def test_report_shows_both_intervals_of_paired_seeds(
     assert [words[1] for words in shown if words[0] != "blind"] == ["0.00", "1.00"]
 
 
-def test_stored_pieces_of_different_base_models_are_refused():
+def test_contrasts_reject_different_base_models():
     folder = ROOT / "benchmarks/results/study-3-engineers"
     earlier, shipped, again = (folder / f"piece-{n}.outcomes.json.gz" for n in (1, 3, 6))
     with pytest.raises(ValueError, match="began with another model"):
@@ -70,7 +68,7 @@ def test_stored_pieces_of_different_base_models_are_refused():
     assert sum(map(len, read_pieces([shipped, again]).values())) == 33
 
 
-def test_regret_is_over_common_seeds(tmp_path: Path):
+def test_regret_uses_common_seeds(tmp_path: Path):
     """Seed 2 is easier for all, and the engineer and one end of the scale have seed 1 alone."""
     skills = {("best", 1): 0.6, ("best", 2): 0.8, ("worst", 1): 0.3, ("worst", 2): 0.5}
     skills |= {("half", 1): 0.45, ("alone", 7): 0.5}

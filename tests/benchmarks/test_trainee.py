@@ -24,7 +24,7 @@ def test_benchmark_update_changes_weights():
     assert np.isfinite(measured["loss"])
 
 
-def test_different_updates_of_the_two_sides_are_refused():
+def test_unequal_updates_are_rejected():
     same = {"plans": {"loss": -0.25, "grad_norm": 1.5}}
     refuse_different_updates({"ours": same, "TRL": {"plans": {"loss": -0.2501, "grad_norm": 1.5}}})
     for wrong in (-0.26, float("nan")):

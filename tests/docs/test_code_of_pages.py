@@ -28,14 +28,14 @@ def run_code(page: str, after: str = "", folder: Path = ROOT) -> str:
     return done.stdout
 
 
-def test_the_engineer_of_the_tutorial_designs():
+def test_tutorial_engineer_designs():
     printed = run_code("tutorials/your_engineer.md")
     rates = re.findall(r"\{'1': ([\d.]+), '2': [\d.]+, '3': [\d.]+\}", printed)
     assert len(rates) == 7
     assert float(rates[-1]) > float(rates[0])
 
 
-def test_engineer_of_the_tutorial_is_known_to_a_run(tmp_path, monkeypatch, capsys):
+def test_tutorial_engineer_can_be_configured(tmp_path, monkeypatch, capsys):
     page = (ROOT / "docs/tutorials/your_engineer.md").read_text(encoding="utf-8")
     (code, *_) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
     (tmp_path / "most_failed.py").write_text(code, encoding="utf-8")
@@ -45,7 +45,7 @@ def test_engineer_of_the_tutorial_is_known_to_a_run(tmp_path, monkeypatch, capsy
     assert "most_failed:MostFailed" in capsys.readouterr().out
 
 
-def test_plug_in_page_designs_and_quotes_its_examples():
+def test_plug_in_page_runs_and_quotes_its_examples():
     page = (ROOT / "docs/how_to/plug_in.md").read_text(encoding="utf-8")
     first, *quoted = re.findall(r"^```python\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
     done = subprocess.run([sys.executable, "-c", first], cwd=ROOT, capture_output=True, text=True)
@@ -80,12 +80,12 @@ def test_first_sweep_ends_with_a_heat_map(tmp_path, monkeypatch, cli):
 
 
 @pytest.mark.slow
-def test_the_lines_about_the_environment_run():
+def test_environment_section_runs():
     check = "\nassert states.positions.shape == (1024, 2, 2)\n"
     printed = run_code("tutorials/train_ppo.md", check)
     assert printed.endswith("False False\n")  # one wait ends no episode
 
 
 @pytest.mark.slow
-def test_the_lines_of_the_environments_page_run():
+def test_environments_page_runs():
     run_code("environment.md", "\nassert lake.num_actions == 25\n")

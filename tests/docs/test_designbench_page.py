@@ -11,7 +11,7 @@ PAGE = (ROOT / "docs/how_to/designbench.md").read_text(encoding="utf-8")
 RESULTS = ROOT / "benchmarks/results"
 
 
-def test_designbench_page_shows_the_committed_results():
+def test_designbench_page_shows_committed_results():
     results = read_results(RESULTS / "designbench-v1.json")
     rows = {
         line.split("|")[1].strip(" `"): line for line in PAGE.splitlines() if line.startswith("| `")
@@ -32,7 +32,7 @@ def test_designbench_page_shows_the_committed_results():
         assert row.endswith(f"| {expected} |")
 
 
-def test_engineers_page_shows_the_training_by_return():
+def test_engineers_page_shows_training_by_return():
     page = " ".join((ROOT / "docs/engineers.md").read_text(encoding="utf-8").split())
     v1, own = (read_results(RESULTS / f"designbench-{name}.json") for name in ("v1", "by-return"))
     name = "runs/by_return/model"
@@ -48,7 +48,7 @@ def test_engineers_page_shows_the_training_by_return():
         assert str(paired_difference(one, other)).replace("±", "± ") in page
 
 
-def test_designbench_page_shows_the_committed_correlations():
+def test_designbench_page_shows_committed_correlations():
     content = json.loads((RESULTS / "designbench-validity.json").read_text())
     correlations = [f"{value:.2f}" for value in content["rank_correlation_held_out"].values()]
     assert all(value in PAGE for value in correlations)

@@ -24,13 +24,13 @@ def run_examples(blocks: list[str]) -> dict[str, Any]:
     return test.globs
 
 
-def test_every_example_of_a_reward_gives_what_is_shown():
+def test_rewards_page_examples_give_shown_values():
     assert len(EXAMPLES) == 4
     run_examples(EXAMPLES[:3])
 
 
 @pytest.mark.slow
-def test_the_data_set_is_what_is_shown_and_trains_a_model(tmp_path, monkeypatch):
+def test_rewards_page_dataset_trains_a_model(tmp_path, monkeypatch):
     names = run_examples(EXAMPLES)
     (block,) = [block for block in BLOCKS if block not in EXAMPLES]
     code = block.replace('"runs/trl"', repr(str(tmp_path)))

@@ -20,11 +20,11 @@ def site() -> Site:
     return collect()
 
 
-def test_no_link_of_the_documentation_leads_nowhere(site: Site):
+def test_site_has_no_dead_links(site: Site):
     assert site.problems == []
 
 
-def test_every_page_stands_in_the_navigation_once(site: Site):
+def test_navigation_lists_each_page_once(site: Site):
     assert navigation_problems(ROOT / "zensical.toml", set(site.pages)) == []
 
 
@@ -36,7 +36,7 @@ def test_reference_lists_each_public_name_once():
     assert page.count("\n::: ") == len(described)
 
 
-def test_the_page_of_all_keys_has_every_key_of_a_run(site: Site):
+def test_configuration_page_lists_every_run_key(site: Site):
     page = site.pages["reference/configuration.md"]
     tree = yaml.safe_load(dump(load(ROOT / "configs/paper.yaml")))
     for section, keys in tree.items():
@@ -47,7 +47,7 @@ def test_the_page_of_all_keys_has_every_key_of_a_run(site: Site):
     assert '| `engine` | `vllm` or `server` or `jax` | `"vllm"` |' in page
 
 
-def test_command_page_has_the_help_of_each_command(site: Site):
+def test_command_page_shows_each_help_text(site: Site):
     page = site.pages["reference/commands.md"]
     headings = re.findall(r"^##+ (.*)$", page, flags=re.MULTILINE)
     assert {"jaxlake run", "jaxlake solve", "jaxlake engineer replay"} <= set(headings)
@@ -55,7 +55,7 @@ def test_command_page_has_the_help_of_each_command(site: Site):
     assert "--stop-after S" in page.partition("## jaxlake run\n")[2].partition("## ")[0]
 
 
-def test_prompts_page_shows_what_is_asked(site: Site):
+def test_prompts_page_shows_each_prompt(site: Site):
     page = site.pages["prompts.md"]
     policy, engineer = page.split("## The engineer")
     assert policy.count("\n<answer>\nAgent 0: RIGHT DOWN DOWN\n") == 1
@@ -85,7 +85,7 @@ def checkout(tmp_path: Path) -> Path:
         ('<img src="no.svg">', "no.svg, which is missing"),
     ],
 )
-def test_dead_link_is_named_with_its_line(checkout: Path, text: str, problem: str):
+def test_dead_link_is_reported_with_its_line(checkout: Path, text: str, problem: str):
     (checkout / "docs/a.md").write_text(f"# A\n\n```\n[in code](no.md)\n```\n{text}\n")
     (found,) = collect(checkout).problems
     assert found.startswith("docs/a.md:6: ")
@@ -93,7 +93,7 @@ def test_dead_link_is_named_with_its_line(checkout: Path, text: str, problem: st
 
 
 @pytest.mark.slow
-def test_the_site_builds_without_a_warning():
+def test_site_builds_without_warnings():
     pytest.importorskip("zensical", reason="make docs installs it")
     built = subprocess.run(
         [sys.executable, "-m", "tools.docs_site"], cwd=ROOT, capture_output=True, text=True

@@ -80,7 +80,7 @@ def test_run_design_rejects_invalid_proposals(view, value):
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_good_answer_is_taken_and_all_is_recorded(view, style):
+def test_run_design_accepts_and_records_good_answer(view, style):
     script = Script([f"Keep it. {answer_text(view.current)}"])
     record = run(script, view, style=style)
     assert (record.kind, record.configuration, record.diff) == ("unchanged", view.current, ())
@@ -108,7 +108,7 @@ def test_rejected_design_is_retried_with_the_reason(view):
     assert record.spent.engineer_tokens == sum(len(str(answer)) for answer in script.answers)
 
 
-def test_failed_engineer_call_costs_an_attempt(view):
+def test_run_design_counts_failed_call_as_attempt(view):
     script = Script([EngineerError("model x at y: HTTP 500"), answer_text(easier(view))])
     record = run(script, view)
     assert record.kind == "retried"
@@ -121,7 +121,7 @@ def test_failed_engineer_call_costs_an_attempt(view):
     assert (record.kind, record.reason) == ("kept", "2 answers were refused: down")
 
 
-def test_each_attempt_has_a_seed_of_its_own(view):
+def test_run_design_uses_one_seed_per_attempt(view):
     script = Script(["a", EngineerError("down"), "c"])
     called: list[int] = []
 
@@ -147,7 +147,7 @@ class Spender:
         return self.proposal
 
 
-def test_a_task_says_in_values_what_its_prompt_says_in_words(view):
+def test_design_task_values_match_its_prompt(view):
     engineer = Spender(Proposal("no", seconds=0.0))
     settings = SETTINGS.model_copy(update={"blocks": ("history",), "max_context_tokens": 1500})
     run_design(engineer, view, settings, seed=lambda attempt: 40 + attempt)
@@ -166,7 +166,7 @@ def test_a_task_says_in_values_what_its_prompt_says_in_words(view):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_record_keeps_what_a_shuffled_engineer_really_saw(view, fails):
+def test_record_contains_the_shuffled_prompt(view, fails):
     answer = EngineerError("down") if fails else "no idea"
     script = Script([answer, "no idea", answer_text(view.current)])
     # Permute twice to check that records keep the innermost engineer's view.
@@ -181,19 +181,19 @@ def test_the_record_keeps_what_a_shuffled_engineer_really_saw(view, fails):
     assert record.context != build_context(view, max_tokens=1500).text
 
 
-def test_failed_attempts_are_counted(view):
+def test_run_design_counts_failed_attempts(view):
     error = EngineerError("none was usable", Spent(engineer_tokens=30))
     record = run(Script([error, error]), view, attempts=2)
     assert record.spent.engineer_tokens == 60
     assert record.attempts[0].tokens == 30
 
 
-def test_context_limit_too_small_raises_a_settings_error(view):
+def test_run_design_rejects_too_small_context_limit(view):
     with pytest.raises(ContextTooLongError, match="max_tokens: got 5, "):
         run(Script([]), view, max_context_tokens=5)
 
 
-def test_no_answer_makes_the_next_prompt_too_long(view):
+def test_retry_prompt_stays_within_the_limit(view):
     hostile = json.dumps({"3": {"x" * 5_000: 1}, "y" * 5_000: 2})
     bare = StageView(view.domain, view.evidence, view.current)
     tokens = build_context(bare, blocks=()).tokens
@@ -204,7 +204,7 @@ def test_no_answer_makes_the_next_prompt_too_long(view):
     assert [attempt.cut for attempt in record.attempts] == [(), refusal, refusal]
 
 
-def test_review_rejects_an_infeasible_current_configuration(view):
+def test_review_rejects_infeasible_current_values(view):
     tight = replace(view, domain=lake_domain(Bounds(sizes=(3, 4, 5), max_hole_ratio=0.1)))
     with pytest.raises(ValueError, match=r"3\.hole_ratio must lie in 0\.\.0\.1, got 0\.2"):
         run_design(RuleEngineer(), tight, SETTINGS)
@@ -226,7 +226,7 @@ def test_run_design_reasons_before_it_decides(view):
     assert attempt.tokens == sum(len(str(answer)) for answer in script.answers)
 
 
-def test_reasoning_without_a_configuration_is_counted(view):
+def test_run_design_counts_reasoning_without_answer(view):
     script = Script(["a thought", EngineerError("down", Spent(engineer_tokens=5))])
     engineer = LanguageModelEngineer(script, reasoning_tokens=200)
     record = run_design(engineer, view, SETTINGS.model_copy(update={"attempts": 1}))

@@ -50,7 +50,7 @@ def asked_for(rows: str, current=CURRENT, domain: Domain = LAKE) -> dict[str, di
 
 @pytest.mark.parametrize("domain", [LAKE, words.DOMAIN], ids=lambda domain: domain.name)
 @given(data=st.data())
-def test_written_edits_are_read_back_and_match_the_pattern(domain, data):
+def test_edits_round_trip_and_match_the_pattern(domain, data):
     edits = data.draw(edits_of(domain.space))
     text = edits_text(edits, domain)
     assert read_edits(text, domain) == edits
@@ -101,12 +101,12 @@ def test_xgrammar_accepts_written_edits_and_nothing_else():
         f"{ROWS}\nn3 - = + or so",
     ],
 )
-def test_the_last_rows_are_read_wherever_they_stand(text):
+def test_parse_edits_reads_the_last_rows(text):
     assert read_edits(text, LAKE) == READ
 
 
 @pytest.mark.parametrize("text", ["", "no", "n3", "n3 - = + up", "n3 -=+", "- n3 + = -\u00a0"])
-def test_a_text_without_rows_holds_no_edits(text):
+def test_parse_edits_finds_none_without_rows(text):
     assert read_edits(text, LAKE) is None
     assert review_answer(text, CURRENT, LAKE).reason == (
         "the answer holds no complete JSON object with map sizes as keys, and no edits"
@@ -125,7 +125,7 @@ def test_a_text_without_rows_holds_no_edits(text):
         (f"n3 = = = =\n{KEEP[9:]}", "map size 3 has 4 signs, one is needed for each of"),
     ],
 )
-def test_unusable_rows_are_rejected_with_the_reason(text, message):
+def test_parse_edits_rejects_unusable_rows(text, message):
     with pytest.raises(EditError, match=rf"^{message}"):
         read_edits(text, LAKE)
     decision = review_answer(text, CURRENT, LAKE)
@@ -155,7 +155,7 @@ LEAST = {"edit_steps": 4, "min_share": 0.1}
         ("--=", (0.5, 0.3, 0.2), {}, [0.45, 0.25, 0.2]),
     ],
 )
-def test_data_moves_from_minus_to_plus_groups(signs, before, bounds, after):
+def test_apply_edits_moves_data_from_minus_to_plus(signs, before, bounds, after):
     domain = roomy(Bounds(sizes=(3, 4, 5), **bounds))
     rows = "\n".join(f"n{size} {sign} = =" for size, sign in zip((3, 4, 5), signs, strict=True))
     values = asked_for(rows, lake(*((share, 0, 0) for share in before)), domain)
@@ -163,7 +163,7 @@ def test_data_moves_from_minus_to_plus_groups(signs, before, bounds, after):
 
 
 @given(data=st.data(), bounds=boundses, steps=st.integers(1, 5))
-def test_moved_data_adds_up_and_stays_within_the_limits(data, bounds, steps):
+def test_moved_data_adds_up_within_the_limits(data, bounds, steps):
     space = bounds.model_copy(update={"edit_steps": steps})
     current, edits = data.draw(on_grid(space)), data.draw(edits_of(space))
     values = apply_edits(edits, current, space)
@@ -191,7 +191,7 @@ def test_moved_data_adds_up_and_stays_within_the_limits(data, bounds, steps):
 
 
 @given(data=st.data(), bounds=boundses, steps=st.integers(1, 5))
-def test_balanced_edits_are_accepted_unchanged(data, bounds, steps):
+def test_balanced_edits_are_unchanged(data, bounds, steps):
     domain = roomy(bounds.model_copy(update={"edit_steps": steps}))
     current, edits = data.draw(on_grid(domain.space)), data.draw(edits_of(domain.space))
     values = apply_edits(edits, current, domain.space)
@@ -229,5 +229,5 @@ EDITED = LAKE.space.make(asked_for(ROWS))
         (f'{{"answer": "edits"}}\n{ROWS}', EDITED),
     ],
 )
-def test_last_complete_answer_counts(text, used):
+def test_last_complete_answer_is_used(text, used):
     assert review_answer(text, CURRENT, LAKE).configuration == used

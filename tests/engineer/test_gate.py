@@ -11,14 +11,14 @@ from jaxlake.statistics.paired import PairedComparison
 
 
 @given(st.integers(0, 900), st.integers(0, 900), st.floats(0.1, 5))
-def test_fall_is_judged_at_the_level_of_a_normal_number(gained, lost, z):
+def test_gate_uses_the_normal_quantile(gained, lost, z):
     comparison = PairedComparison(count=1800, gained=gained, lost=lost)
     if abs(comparison.p_value_of_fall - NormalDist().cdf(-z)) > 1e-9:
         assert has_fallen(comparison, z) == (comparison.p_value_of_fall < NormalDist().cdf(-z))
 
 
 @pytest.mark.parametrize(("z", "rate"), [(1.96, 0.025), (1.28, 0.1)])
-def test_gate_seldom_sees_a_fall_where_nothing_changed(z, rate):
+def test_gate_false_alarm_rate_is_nominal(z, rate):
     rng = np.random.default_rng(4)
     count, trials, falls = 300, 4000, 0
     for _ in range(trials):

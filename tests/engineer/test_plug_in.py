@@ -67,7 +67,7 @@ class Silent:
         return Proposal("no idea", 0.0)
 
 
-def test_design_keeps_configuration_without_answer():
+def test_design_without_answer_keeps_configuration():
     designer = Designer(DOMAIN, Silent())
     before = designer.configuration
     record = designer.design({"sums": (1, 2)})

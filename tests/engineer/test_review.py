@@ -69,7 +69,7 @@ WRAPPED = [
 
 
 @pytest.mark.parametrize("wrapped", WRAPPED, ids=range(len(WRAPPED)))
-def test_the_last_complete_answer_is_found_in_any_text(wrapped):
+def test_review_finds_last_complete_answer(wrapped):
     other = answer(s3_data_ratio=0.2, s4_data_ratio=0.6)
     text = wrapped.replace("ANSWER", GOOD).replace("OTHER", other).replace("OTHE", other[:-9])
     decision = ask(text)
@@ -104,7 +104,7 @@ REJECTED = {
 
 
 @pytest.mark.parametrize("text", REJECTED, ids=range(len(REJECTED)))
-def test_structure_is_never_guessed(text):
+def test_review_rejects_incomplete_structure(text):
     decision = ask(text)
     assert (decision.kind, decision.configuration) == ("rejected", None)
     with pytest.raises(AssertionError, match=REJECTED[text]):
@@ -119,7 +119,7 @@ def test_structure_is_never_guessed(text):
         ({"s3_hole_ratio": 0.3, "s4_hole_ratio": "+1"}, [0.3, 0.15, 0.0]),
     ],
 )
-def test_json_may_hold_edits_and_numbers(changes, used):
+def test_json_accepts_edits_and_numbers(changes, used):
     decision = ask(answer(**changes))
     assert (decision.kind, column(decision.configuration, "hole_ratio")) == ("accepted", used)
 
@@ -238,7 +238,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_bombs_are_rejected_in_linear_time_and_hide_no_answer(bomb):
+def test_bombs_are_rejected_in_linear_time(bomb):
     start = time.process_time()
     decision = ask(BOMBS[bomb])
     assert decision.kind == "rejected"

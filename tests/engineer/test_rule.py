@@ -121,7 +121,7 @@ READ_DOMAINS = [
 
 
 @pytest.mark.parametrize("place", range(len(READ_DOMAINS)))
-def test_the_answer_is_a_function_of_the_context_s_words(place):
+def test_rule_answer_follows_from_the_context(place):
     domain, pointers = READ_DOMAINS[place]
     rng = np.random.default_rng(place)
     readouts = synthetic_readouts(rng, domain, runs=60)
@@ -138,7 +138,7 @@ def test_the_answer_is_a_function_of_the_context_s_words(place):
     assert len(answers) > 2
 
 
-def test_the_limits_are_those_of_the_valid_rate():
+def test_rule_thresholds_apply_to_the_valid_rate():
     def sign(valid: int) -> int:
         evidence = StageEvidence(stage=1, validation={"3": tally(valid, 1000)})
         view = StageView(roomy(Bounds(sizes=(3,))), evidence, lake((1, 0.25, 0.5)))
@@ -155,7 +155,7 @@ def with_rates(valid: Mapping[int, int]) -> StageEvidence:
     return StageEvidence(stage=1, validation=groups)
 
 
-def test_steps_are_those_of_the_space():
+def test_rule_moves_by_the_steps_of_the_space():
     domain = roomy(Bounds(sizes=(3, 4, 5), edit_steps=3))
     current = lake((0.5, 0.2, 0.4), (0.4, 0.2, 0.4), (0.1, 0.2, 0.4))
     new = rule_configuration(StageView(domain, with_rates({3: 50, 4: 60, 5: 0}), current))

@@ -47,7 +47,7 @@ def test_inconsistent_space_is_rejected_by_field(values, message):
 
 
 @pytest.mark.parametrize("step", [0.01, 0.02, 0.05, 0.1, 0.25])
-def test_grid_points_are_the_shortest_decimals(step):
+def test_grid_points_are_shortest_decimals(step):
     bounds = Bounds(sizes=(3,), step=step)
     for steps in range(bounds.units + 1):
         value = bounds.from_units(steps)
@@ -55,11 +55,11 @@ def test_grid_points_are_the_shortest_decimals(step):
         assert bounds.to_units(value) == steps
 
 
-def test_ratios_round_to_the_nearest_grid_point(bounds):
+def test_snap_rounds_to_nearest_grid_point(bounds):
     assert [bounds.to_units(x) for x in (0.024, 0.025, 0.07, 0.075, 0.99)] == [0, 1, 1, 2, 20]
 
 
-def test_violation_names_the_field_and_what_is_allowed(bounds, current):
+def test_violation_names_the_field_and_its_range(bounds, current):
     assert bounds.violation(current) is None
     tight = Bounds(sizes=(3, 4, 5), max_hole_ratio=0.1)
     assert tight.violation(current) == "3.hole_ratio must lie in 0..0.1, got 0.2"
@@ -76,7 +76,7 @@ def test_violation_names_the_field_and_what_is_allowed(bounds, current):
     units=st.sampled_from([10, 20, 50, 100]),
     minimum=st.integers(0, 1),
 )
-def test_apportion_sums_up_and_errs_by_less_than_one(weights, units, minimum):
+def test_apportion_sums_to_the_total_within_one_unit(weights, units, minimum):
     parts = apportion(weights, units, minimum)
     assert sum(parts) == units
     assert min(parts) >= minimum
@@ -94,7 +94,7 @@ def test_apportion_sums_up_and_errs_by_less_than_one(weights, units, minimum):
     weights=st.lists(st.floats(0, 1), min_size=1, max_size=6).filter(lambda w: sum(w) > 0),
     data=st.data(),
 )
-def test_each_part_may_have_a_minimum_of_its_own(weights, data):
+def test_apportion_respects_each_minimum(weights, data):
     ends = sorted(data.draw(st.lists(st.integers(0, 20), min_size=len(weights), max_size=6)))
     least = [after - before for before, after in zip([0, *ends], ends, strict=False)]
     least = least[: len(weights)]
@@ -121,7 +121,7 @@ def test_apportion_rejects_invalid_shares(weights, minimum, message):
         apportion(weights, 10, minimum)
 
 
-def test_numbers_are_short_and_halves_round_up():
+def test_format_number_is_short_and_rounds_half_up():
     assert [percent(x) for x in (0.0, 0.004, 0.005, 0.125, 0.995, 1.0)] == [0, 0, 1, 13, 100, 100]
     shortest = ["0", "0.05", "0.5", "1", "10"]
     assert [number_text(x) for x in (0.0, 0.05, 0.5, 1.0, 10.0)] == shortest

@@ -60,7 +60,7 @@ def configurations(draw) -> AdditionConfiguration:
 
 @pytest.mark.parametrize("digits", [1, 2])
 @pytest.mark.parametrize("carry", [False, True])
-def test_kinds_are_as_large_as_counting_says(digits, carry):
+def test_count_sums_matches_enumeration(digits, carry):
     numbers = range(10) if digits == 1 else range(10, 100)
     counted = [p for p in product(numbers, repeat=2) if any(schoolbook(*p)[1]) == carry]
     assert count_sums(digits, carry) == len(counted)
@@ -71,7 +71,7 @@ def test_kinds_are_as_large_as_counting_says(digits, carry):
 
 @settings(max_examples=60)
 @given(configuration=configurations(), count=st.integers(0, 60), seed=st.integers(0, 2**32))
-def test_quotas_are_met_by_different_sums(configuration, count, seed):
+def test_draw_meets_quotas_with_distinct_sums(configuration, count, seed):
     drawn = draw_sums(configuration, count, seed)
     assert drawn == draw_sums(configuration, count, seed)
     assert len(set(drawn)) == len(drawn) == count == sum(quotas(configuration, count).values())
@@ -82,7 +82,7 @@ def test_quotas_are_met_by_different_sums(configuration, count, seed):
         assert abs(with_carry - knobs.carry_ratio * len(group)) <= 0.5 + 1e-6
 
 
-def test_held_out_sums_never_come_and_all_others_do():
+def test_draw_excludes_exactly_held_out_sums():
     held_out = draw_sums(one_group(1, 1.0), 20, seed=1)
     for asked in (25, 45):
         rest = draw_sums(one_group(1, 1.0), asked, seed=2, held_out=held_out)
@@ -113,7 +113,7 @@ def first_failure(one: Sum, text: str) -> tuple[str | None, int | None]:
 
 @settings(max_examples=300)
 @given(one=sums(), data=st.data())
-def test_first_failure_is_found_and_named_as_on_paper(one, data):
+def test_first_failure_matches_schoolbook_addition(one, data):
     right, above = schoolbook(one.first, one.second)
     assert one.carries == any(above)
     assert check_answer(one, f" {right}\n") == (None, None)
@@ -135,14 +135,14 @@ def test_first_failure_is_found_and_named_as_on_paper(one, data):
         *((text, "parse_error", None) for text in ("", "-132", "132.0", "1 32", "١٣٢", "1³2")),
     ],
 )
-def test_answers_to_47_plus_85(text, failure, column):
+def test_score_answers_to_47_plus_85(text, failure, column):
     assert check_answer(Sum(47, 85), text) == (failure, column)
 
 
 @given(text=st.text())
 @example("9" * 50_000)
 @example("2" * 49_997 + "132")
-def test_any_text_has_a_failure_of_the_taxonomy_or_none(text):
+def test_score_of_any_text_has_a_known_failure(text):
     failure, _ = check_answer(Sum(47, 85), text)
     assert failure in {None, *(term.key for term in FAILURE_TERMS)}
     assert (failure is None) == (text.strip() == "132")
@@ -159,7 +159,7 @@ def test_any_text_has_a_failure_of_the_taxonomy_or_none(text):
     held=st.integers(0, 40),
 )
 @example(addition(d1=(0.5, 1.0), d2=(0.4, 0.0), d3=(0.1, 0.0)), 91, 0, 0)
-def test_every_reviewed_configuration_has_all_its_sums(configuration, instances, seed, held):
+def test_reviewed_configuration_can_be_drawn(configuration, instances, seed, held):
     held_out = draw_sums(one_group(1, 0.5), held, seed)
     domain = addition_domain(SPACE, instances, held_out)
     reviewed = review_answer(answer_text(configuration), CURRENT, domain)
@@ -175,7 +175,7 @@ def test_every_reviewed_configuration_has_all_its_sums(configuration, instances,
 
 @settings(max_examples=100)
 @given(count=st.integers(1, 120), carry=st.integers(0, 20), most=st.integers(0, 20))
-def test_nearest_knobs_are_possible_and_none_nearer_are(count, carry, most):
+def test_nearest_knobs_returns_closest_feasible(count, carry, most):
     carry = min(carry, most)
     space = AdditionSpace(digits=(1,), max_carry_ratio=most / 20)
     asked = {"data_ratio": 1.0, "carry_ratio": carry / 20}

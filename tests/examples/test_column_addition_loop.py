@@ -41,7 +41,7 @@ def outcomes():
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_context_speaks_of_sums_and_holds_no_word_of_the_lake(outcomes, style):
+def test_context_describes_sums_and_not_the_lake(outcomes, style):
     told = outcomes[2]
     view = StageView(QUICK.domain(), told.evidence, told.configuration, refusal="none was given")
     text = build_context(view, style=style).text
@@ -58,7 +58,7 @@ def test_context_speaks_of_sums_and_holds_no_word_of_the_lake(outcomes, style):
         assert "share of sums that carry 0.1" in text
 
 
-def test_evidence_counts_what_the_verifier_says():
+def test_evidence_counts_verifier_outcomes():
     asked = draw_sums(CURRENT, 64, seed=5)
     wrong = {0: "x", 1: "", 2: "9999999", 3: "5"}
     texts = [wrong.get(i % 7, str(one.total)) for i, one in enumerate(asked)]
@@ -85,7 +85,7 @@ def rate(trainee: Trainee, asked: list[Sum]) -> float:
     return sum(check_answer(*pair) == (None, None) for pair in answers) / len(asked)
 
 
-def test_carries_are_learned_from_carrying_sums():
+def test_trainee_learns_carries_from_carrying_sums():
     held_out = QUICK.held_out()
     asked = [one for one in held_out if one.digits == 2 and one.carries]
     rates = {}
@@ -119,7 +119,7 @@ def test_gradient_step_follows_the_log_probability():
             assert slope[row, action] == pytest.approx(rise, abs=1e-4)
 
 
-def test_stages_train_on_designs_not_on_validation(outcomes):
+def test_stages_never_train_on_validation(outcomes):
     warm, first, second, third, last = outcomes
     assert warm.configuration is warm.record is last.record is None
     assert first.configuration == QUICK.initial()
@@ -140,7 +140,7 @@ def test_stages_train_on_designs_not_on_validation(outcomes):
         assert re.search(row, third.record.context, re.MULTILINE)
 
 
-def test_run_is_the_same_for_the_same_seed_only(outcomes):
+def test_run_depends_on_its_seed_only(outcomes):
     shown = [outcome.evidence for outcome in outcomes[:2]]
     again, other = (
         run_stages(Experiment(4, seed=seed, training=QUICK.training), RuleEngineer())
@@ -151,7 +151,7 @@ def test_run_is_the_same_for_the_same_seed_only(outcomes):
 
 
 @pytest.mark.parametrize("name", [*SCRIPTED, "shuffled:learnability"])
-def test_every_scripted_engineer_designs_sums(name):
+def test_scripted_engineers_design_sums(name):
     training = {"updates": 3, "prompts": 8, "answers": 4}
     experiment = Experiment(stages=3, instances=40, training=training)
     engineer = scripted_engineer(name, RunSettings(SPACE, experiment.initial(), 3, 0))
@@ -165,7 +165,7 @@ def test_every_scripted_engineer_designs_sums(name):
 # The command line
 
 
-def test_command_runs_stages_and_says_what_was_designed(capsys):
+def test_command_runs_stages_and_prints_designs(capsys):
     assert main(["--stages", "2", "--engineer", "learnability", "--context"]) == 0
     out = capsys.readouterr().out
     lines = [line for line in out.split("\n") if line.startswith(("warm", "stage"))]

@@ -29,7 +29,7 @@ def finished(tmp_path_factory):
     return path
 
 
-def test_every_verdict_is_kept(finished):
+def test_study_stores_every_verdict(finished):
     runs = json.loads(gzip.decompress(finished.read_bytes()))["runs"]
     seeds = {arm: sorted(by_seed) for arm, by_seed in runs.items()}
     assert seeds == {"fixed": ["0", "1"], "rule": ["0", "1"]}
@@ -39,7 +39,7 @@ def test_every_verdict_is_kept(finished):
     assert len(runs["rule"]["1"]["configurations"]) == Experiment().stages
 
 
-def test_rates_and_differences_follow_from_the_verdicts(finished, capsys):
+def test_rates_and_differences_follow_from_verdicts(finished, capsys):
     study.main(["--json", str(finished), "--report"])
     text = capsys.readouterr().out
     runs = json.loads(gzip.decompress(finished.read_bytes()))["runs"]
@@ -73,7 +73,7 @@ def test_interrupted_study_equals_an_uninterrupted_one(finished, tmp_path):
         (lambda known: known["settings"].update(experiment={}), "its runs have other experiment"),
     ],
 )
-def test_study_refuses_runs_of_other_settings(change, message, finished, tmp_path, capsys):
+def test_study_rejects_runs_of_other_settings(change, message, finished, tmp_path, capsys):
     path = tmp_path / "study.json.gz"
     known = json.loads(gzip.decompress(finished.read_bytes()))
     change(known)

@@ -63,7 +63,7 @@ def test_sampler_resumes_from_its_state():
     assert draws[0] == draws[1]
 
 
-def test_validation_rows_stay_in_place():
+def test_validation_rows_keep_their_order():
     rows = [{"data_source": "a", "extra_info": {"difficulty": n}, "n": n} for n in range(9)]
     config = verl_dataset.SimpleNamespace(train_files=["train.parquet"])
     dataset = verl_dataset.EngineerDataset(rows, config=config)

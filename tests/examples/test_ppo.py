@@ -37,7 +37,7 @@ def test_ppo_learns_two_seeds_at_once():
 
 
 @pytest.mark.slow
-def test_the_command_prints_what_was_learned_and_what_it_took():
+def test_ppo_command_prints_results_and_time():
     options = ["--updates", "12", "--boards", "2048", "--held-out", "256"]
     done = subprocess.run(
         [sys.executable, "examples/ppo.py", *options],

@@ -38,7 +38,7 @@ def _optimal(grid: list[str], plan: tuple[tuple[int, ...], ...]) -> bool:
     return walked.failure is None and least is not None and walked.sum_of_costs == least[0]
 
 
-def test_every_logged_reward_is_the_score_of_its_completion(run):
+def test_logged_rewards_are_completion_scores(run):
     trainer, _, table = run
     rows = {row["prompt"]: row for row in trainer.train_dataset}
     assert len(table) == STEPS * ANSWERS
@@ -52,7 +52,7 @@ def test_every_logged_reward_is_the_score_of_its_completion(run):
     assert {0.0, 1.0} <= set(table["lake_reward"])
 
 
-def test_the_trainer_logs_what_became_of_the_answers(run):
+def test_trainer_logs_answer_statuses(run):
     _, history, table = run
     steps = [entry for entry in history if "lake/valid" in entry]
     assert len(steps) == STEPS
@@ -63,7 +63,7 @@ def test_the_trainer_logs_what_became_of_the_answers(run):
         assert entry["reward"] == pytest.approx(np.mean(rows["lake_reward"]), rel=1e-5)
 
 
-def test_the_weights_have_moved(run):
+def test_trainer_changes_weights(run):
     from safetensors.torch import load_file
 
     before = load_file(ROOT / "training/base_model/model.safetensors")

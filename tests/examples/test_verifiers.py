@@ -62,7 +62,7 @@ def test_optimal_plans_earn_1_and_empty_answers_0(tmp_path: Path) -> None:
         assert checks[check]["valid"] == BOARDS["count"]
 
 
-def test_rollout_rewards_are_scores_of_last_words(endpoint: str, tmp_path: Path) -> None:
+def test_rollout_rewards_score_the_last_message(endpoint: str, tmp_path: Path) -> None:
     run(
         "vf-eval",
         "env.taskset",

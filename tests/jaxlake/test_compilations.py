@@ -81,7 +81,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_second_call_compiles_nothing(name, count_compilations):
+def test_second_call_compiles_nothing(name, count_compilations):
     count_compilations(lambda: CALLS[name](0))
     assert count_compilations(lambda: CALLS[name](1)) == 0
 
@@ -101,7 +101,7 @@ def test_searches_compile_separately_unless_flags_are_set(count_compilations, mo
 
 
 @pytest.mark.parametrize("on_a_device", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_generation_compiles_each_of_its_programs_once(caplog, on_a_device):
+def test_generate_compiles_each_program_once(caplog, on_a_device):
     key = jax.random.key(0)
     if on_a_device:
         key = jax.device_put(key, jax.devices()[0])
@@ -135,7 +135,7 @@ def test_solve_batch_rejects_single_instance():
 
 
 @pytest.mark.slow
-def test_generating_another_number_of_boards_compiles_no_solver(count_compilations):
+def test_generate_reuses_the_solver_for_other_counts(count_compilations):
     def make(n):
         params = jaxlake.lake_params(4, 0.2, 0.1)
         return jaxlake.generate(jax.random.key(0), params, n, max_size=4, horizon=HORIZON)

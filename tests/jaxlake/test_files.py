@@ -57,7 +57,7 @@ def test_error_without_a_name_names_the_file(call, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("mode", "content"), [("w", "é\n"), ("wb", b"\r\x00")])
-def test_a_pipe_is_written_to_and_not_replaced(tmp_path, mode, content):
+def test_pipe_is_not_replaced(tmp_path, mode, content):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -88,14 +88,14 @@ def test_killed_writer_keeps_the_old_file(tmp_path):
 @pytest.mark.parametrize(
     "name", ["a", ".other.12.tmp", ".file.tmp", ".file.x.tmp", ".file.12.tmp.gz", "file.12.tmp"]
 )
-def test_no_room_is_made_where_anything_else_lies(name, tmp_path):
+def test_make_directory_rejects_existing_files(name, tmp_path):
     (tmp_path / name).write_text("mine")
     (tmp_path / ".file.77.tmp").write_text("left by a kill, or not")
     assert not files.clean_empty_parent(tmp_path / "file")
     assert len(os.listdir(tmp_path)) == 2
 
 
-def test_json_lines_are_read_with_their_numbers(tmp_path):
+def test_read_json_lines_numbers_lines(tmp_path):
     path = tmp_path / "lines.jsonl"
     path.write_bytes('\ufeff{"a": "x\u2028y"}\r\n\n  \n[1]\n"no line feed"'.encode())
     expected = [(1, {"a": "x\u2028y"}), (4, [1]), (5, "no line feed")]
@@ -103,7 +103,7 @@ def test_json_lines_are_read_with_their_numbers(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [b'{"a": 1', b"\xff", b"[" * 100_000])
-def test_a_damaged_line_is_named_or_passed_over(cut, tmp_path):
+def test_damaged_line_is_named_or_skipped(cut, tmp_path):
     path = tmp_path / "lines.jsonl"
     path.write_bytes(b"1\n" + cut + b"\n3\n")
     with pytest.raises(ValueError, match=r"lines\.jsonl:2: not JSON: "):
@@ -121,7 +121,7 @@ def test_line_with_a_duplicate_key_is_rejected(line, tmp_path):
         list(files.read_json_lines(path))
 
 
-def test_only_the_first_of_two_writers_makes_a_file(tmp_path, monkeypatch):
+def test_first_of_two_writers_creates_the_file(tmp_path, monkeypatch):
     path = tmp_path / "new" / "file"
     assert files.write_text_if_absent(path, "one") is True
     assert files.write_text_if_absent(path, "two") is False
@@ -137,7 +137,7 @@ def test_only_the_first_of_two_writers_makes_a_file(tmp_path, monkeypatch):
     assert path.read_text() == "three"
 
 
-def test_files_that_a_writer_removes_meanwhile_are_skipped(tmp_path, monkeypatch):
+def test_concurrently_removed_files_are_skipped(tmp_path, monkeypatch):
     listed = [(str(tmp_path), [], [".log.jsonl.7.tmp"])]
     monkeypatch.setattr(os, "walk", lambda root: listed)
     require_plain_files(tmp_path)

@@ -34,7 +34,7 @@ LIMIT = 5.0
 
 
 @pytest.mark.parametrize("text", DEEP.values(), ids=DEEP)
-def test_deep_answer_is_unread_by_every_reader(text):
+def test_deep_answer_is_rejected_by_every_reader(text):
     assert not parse_answer(text, 2, max_steps=64).parsed
     knobs = {"data_ratio": 0.5, "hole_ratio": 0.1, "wait_ratio": 0.1}
     current = LakeConfiguration.model_validate({"sizes": {3: knobs, 4: knobs}})
@@ -44,12 +44,12 @@ def test_deep_answer_is_unread_by_every_reader(text):
             load_json(text)
 
 
-def test_load_json_counts_no_brackets_in_strings():
+def test_load_json_ignores_brackets_in_strings():
     text = json.dumps({"text": '"[{' * 5000})
     assert load_json(text)["text"].startswith('"[{')
 
 
-def test_check_answers_every_line_of_a_hostile_file(tmp_path, capsys):
+def test_check_answers_every_hostile_line(tmp_path, capsys):
     rng = random.Random(49)
     alphabet = [
         '{"',
@@ -113,7 +113,7 @@ ROW = {"sample_id": "1ag_2x2_hr0.1_0", "num_agents": 1, "grid": ["S F", "F G"]}
     ],
     ids=lambda changes: f"{changes!s:.40}",
 )
-def test_published_row_is_refused_in_one_sentence(changes, tmp_path):
+def test_invalid_published_row_gives_one_sentence(changes, tmp_path):
     (tmp_path / "rows.jsonl").write_text(json.dumps(ROW | changes))
     with pytest.raises(DatasetError) as caught:
         read_published(tmp_path / "rows.jsonl")
@@ -135,7 +135,7 @@ SCENARIO = "version 1\n0\ta.map\t3\t3\t0\t0\t2\t0\t2\n0\ta.map\t3\t3\t0\t1\t0\t2
 MAP = "type octile\nheight 3\nwidth 3\nmap\n...\n.@.\n...\n"
 
 
-def test_convert_reads_or_refuses_hostile_files(tmp_path, capsys):
+def test_convert_reads_or_rejects_damaged_files(tmp_path, capsys):
     rng, whole = random.Random(49), tmp_path / "whole.parquet"
     parquet.write_table(pyarrow.Table.from_pylist([ROW]), whole)
     texts = {"a.map": MAP, "a.scen": SCENARIO, "rows.jsonl": json.dumps(ROW)}
@@ -165,7 +165,7 @@ def test_convert_reads_or_refuses_hostile_files(tmp_path, capsys):
         "check \x1b[1mA",
     ],
 )
-def test_messages_do_not_steer_the_terminal(command, capsys):
+def test_messages_escape_control_characters(command, capsys):
     arguments = [one.replace("CONFIG", "configs/miniature.yaml") for one in command.split(" ")]
     assert main(arguments) == 2
     captured = capsys.readouterr()
@@ -174,7 +174,7 @@ def test_messages_do_not_steer_the_terminal(command, capsys):
     assert escape_controls("a\n\u202e\x9b") == "a\n\\u202e\\x9b"
 
 
-def test_wrong_arguments_do_not_steer_the_terminal(capsys):
+def test_argument_errors_escape_control_characters(capsys):
     with pytest.raises(SystemExit):
         main(["solve", "FILE", "--\x1b[2Jx"])
     assert "--\\x1b[2Jx" in capsys.readouterr().err

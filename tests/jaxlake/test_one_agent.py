@@ -41,7 +41,7 @@ def test_single_agent_optimum_equals_bfs_distance(solutions):
 
 
 @pytest.mark.slow
-def test_boards_of_one_agent_are_generated_distinct_and_solved():
+def test_single_agent_boards_are_distinct_and_solved():
     params = jaxlake.lake_params([4, 5], 0.3, num_agents=1)
     made = jax.device_get(jaxlake.generate(jax.random.key(5), params, 64, max_size=5, max_agents=1))
     assert made.filled.all()
@@ -51,7 +51,7 @@ def test_boards_of_one_agent_are_generated_distinct_and_solved():
 
 
 @pytest.mark.slow
-def test_one_and_two_slots_give_one_answer(solutions):
+def test_one_and_two_slots_give_equal_solutions(solutions):
     padded = jax.device_get(solver(horizon=T)(instances(GRIDS, max_size=7, max_agents=2)))
     for name in ANSWER:
         assert np.array_equal(getattr(padded, name), getattr(solutions, name)), name

@@ -23,7 +23,7 @@ def _small_grids(seed: int, count: int, states: int) -> list[list[str]]:
     return grids
 
 
-def test_permutations_agree_with_joint_search():
+def test_permutations_match_joint_search():
     blocked = set()
     for grid in _small_grids(0, 300, states=1_500):
         expected = oracles.least_makespan(grid) is not None
@@ -33,7 +33,7 @@ def test_permutations_agree_with_joint_search():
     assert blocked >= {2, 3}
 
 
-def test_sat_optima_agree_with_joint_search():
+def test_sat_optima_match_joint_search():
     seen = set()
     for grid in _small_grids(1, 120, states=4_000):
         makespan = oracles.least_makespan(grid)
@@ -53,7 +53,7 @@ def test_sat_optima_agree_with_joint_search():
     assert seen == {(False, 0), (True, 1), (True, 2), (False, 2)}
 
 
-def test_cbs_and_sat_agree_on_full_size_boards_of_many_agents():
+def test_cbs_matches_sat_on_full_size_boards():
     rng = random.Random(2)
     excess = []
     for n in range(60):
@@ -86,7 +86,7 @@ def _right_answer(grid: list[str]) -> oracles.SolverAnswer:
     return oracles.SolverAnswer("OPTIMAL", *values, cheapest.needs_wait, *plans)
 
 
-def test_check_reports_every_false_word():
+def test_check_reports_every_wrong_field():
     grid = ["S F F F", "H H H F", "G F F F", "s g A a"]
     truth, right = oracles.judge(grid), _right_answer(grid)
     assert oracles.mistakes(grid, truth, right) == []

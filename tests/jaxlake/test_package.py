@@ -35,16 +35,16 @@ def imported():
     return json.loads(done.stdout)
 
 
-def test_import_jaxlake_loads_no_heavy_package(imported):
+def test_import_loads_no_heavy_package(imported):
     assert {"jaxlake", "jax", "numpy"} <= set(imported["modules"])
     assert set(HEAVY.split()).isdisjoint(imported["modules"])
 
 
-def test_importing_the_lake_touches_no_device(imported):
+def test_import_initializes_no_device(imported):
     assert imported["backends"] == []
 
 
-def test_everything_offered_exists_and_is_described():
+def test_exported_names_exist_with_docstrings():
     offered = {name: getattr(jaxlake, name) for name in dir(jaxlake) if name[0] != "_"}
     assert {"Instance", "generate", "solve", "verify"} <= offered.keys()
     for name, thing in offered.items():
@@ -53,7 +53,7 @@ def test_everything_offered_exists_and_is_described():
             assert not (dataclasses.is_dataclass(thing) and thing.__doc__.startswith(name)), name
 
 
-def test_every_name_in_the_docs_is_there_after_the_import_alone():
+def test_documented_names_need_one_import():
     # The reference pages name modules by their files; building the site checks them.
     pages = [page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "reference"]
     pages.append(ROOT / "README.md")

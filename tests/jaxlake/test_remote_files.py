@@ -29,17 +29,17 @@ def test_as_path_names_missing_extra(missing, monkeypatch):
         ("nix://bucket", "nix://bucket: the scheme 'nix' is unknown"),
     ],
 )
-def test_as_path_rejects_what_is_not_a_url(location, message):
+def test_as_path_rejects_invalid_urls(location, message):
     with pytest.raises(ValueError, match=message):
         as_path(location)
 
 
-def test_as_path_keeps_paths_of_this_host(tmp_path):
+def test_as_path_keeps_local_paths(tmp_path):
     assert as_path(f"file://{tmp_path}") == as_path(str(tmp_path)) == tmp_path
     assert as_path("runs/a:b") == Path("runs/a:b")
 
 
-def test_remote_path_lists_and_reads_what_was_written(url):
+def test_remote_path_lists_and_reads_written_files(url):
     folder = as_path(url + "/")
     assert files.has_empty_parent(folder / "a")
     files.write_text_atomic(folder / "a", "é\n")

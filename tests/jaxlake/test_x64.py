@@ -35,7 +35,7 @@ def stepped(lakes: jaxlake.Generated) -> object:
 
 
 @pytest.mark.parametrize("slots", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
-def test_generated_and_solved_boards_have_the_same_types(slots: int):
+def test_x64_keeps_dtypes_of_boards_and_solutions(slots: int):
     usual = jax.eval_shape(partial(generate, slots))
     with jax.enable_x64(True), warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)  # a scatter that cuts its values to fit
@@ -44,7 +44,7 @@ def test_generated_and_solved_boards_have_the_same_types(slots: int):
 
 
 @pytest.mark.slow
-def test_boards_rollouts_and_steps_have_the_same_values():
+def test_x64_keeps_values_of_boards_and_rollouts():
     def everything() -> object:
         lakes = generate(2)
         return jax.device_get((lakes, swept(lakes), stepped(lakes)))

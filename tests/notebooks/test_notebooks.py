@@ -63,7 +63,7 @@ def test_notebooks_install_requirements_and_name_no_path(path: Path):
 
 
 @pytest.mark.slow
-def test_the_anatomy_says_what_the_files_of_the_run_say(tmp_path: Path):
+def test_anatomy_notebook_matches_the_run_files(tmp_path: Path):
     run = write_run(tmp_path / "run", {"kind": "checkpoint"})
     (run / "checkpoints/1").mkdir(parents=True)
     (run / "checkpoints/1/an-array").touch()
@@ -81,7 +81,7 @@ def test_the_anatomy_says_what_the_files_of_the_run_say(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_throughput_notebook_measures_what_it_concludes():
+def test_throughput_notebook_supports_its_conclusions():
     executed = execute("throughput", ROOT, JAXLAKE_NOTEBOOK_SIZE="small")
     text = printed(executed)
     assert pictures(executed) == 1

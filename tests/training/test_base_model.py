@@ -36,7 +36,7 @@ def test_model_files_match_their_hashes():
         assert hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() == digest, name
 
 
-def test_it_is_packaged_by_its_name():
+def test_base_model_is_packaged_by_name():
     assert resolve_model("jaxlake-base") == FOLDER
     patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())
     data = patterns["tool"]["setuptools"]["package-data"]["training"]
@@ -45,7 +45,7 @@ def test_it_is_packaged_by_its_name():
     assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 8 * 2**20
 
 
-def test_it_was_made_by_the_committed_configuration():
+def test_base_model_records_its_configuration():
     made_by = read_yaml(FOLDER / "pretraining.yaml")
     sections = ("scratch", "boards", "designs", "optimization", "goal", "max_tokens", "seed")
     recipe = Recipe.model_validate({"name": "base"} | {name: made_by[name] for name in sections})
@@ -64,7 +64,7 @@ def test_base_model_reads_every_fact_of_new_contexts(seed):
 
 
 @pytest.mark.slow
-def test_its_first_steps_are_made_again(tmp_path: Path):
+def test_base_model_first_steps_are_reproducible(tmp_path: Path):
     """The random weights are bit-identical, and the losses equal up to rounding."""
     made = tmp_path / "base"
     recipe = RECIPE.model_copy(update={"sampling": Sampling(engine="jax")})
@@ -82,7 +82,7 @@ def test_its_first_steps_are_made_again(tmp_path: Path):
 
 @pytest.mark.vllm
 @pytest.mark.slow
-def test_no_cell_is_dead(tmp_path: Path):
+def test_base_model_solves_boards_of_every_kind(tmp_path: Path):
     """On sizes 3 to 6, with and without waits, neither nothing nor everything is solved.
 
     A separate process is used because vLLM writes to its process's output streams.

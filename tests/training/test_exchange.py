@@ -33,7 +33,7 @@ def two_processes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return sent
 
 
-def test_broadcast_from_first_sends_boards_to_the_bit(two_processes):
+def test_broadcast_from_first_is_bitwise_exact(two_processes):
     request = BoardRequest(3, 0.1, 0.5, 4, 2)
     draw = lambda: draw_boards(jax.random.key(0), [request], max_size=4, max_candidates=2000)  # noqa: E731
     first, second = draw(), draw()

@@ -55,7 +55,7 @@ def test_resumed_run_keeps_the_same_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_taken_back_stage_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rolled_back_stage_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with held_at_updates() as usual:
         loop.run(CONFIG, tmp_path / "usual")
     monkeypatch.setattr(train, "get_reference_stage", lambda results, _: len(results) - 2)

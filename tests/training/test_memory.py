@@ -13,7 +13,7 @@ from training.memory import report_out_of_memory
 LAYERS = 10**9
 
 
-def test_model_beyond_memory_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_model_beyond_memory_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     run_dir = tmp_path / "run"
     setting = f"model.scratch.num_hidden_layers={LAYERS}"
     assert main(["run", str(TINY), "--run-dir", str(run_dir), "--set", setting]) == 2

@@ -63,7 +63,7 @@ def test_processes_exchange_completions_in_prompt_order(exchanged):
         assert one["groups"] == expected
 
 
-def test_all_learn_what_the_first_one_knows_and_what_it_refuses(exchanged):
+def test_first_process_shares_values_and_errors(exchanged):
     for one in exchanged:
         assert one["told"] == [0, [0, 1, 2]]
         assert one["refusal"] == "refused by 0"
@@ -71,7 +71,7 @@ def test_all_learn_what_the_first_one_knows_and_what_it_refuses(exchanged):
         assert one["engineer"] == [*answered, "asked by 0", 5]
 
 
-def test_gathered_array_is_whole_in_each_process(exchanged):
+def test_gathered_array_is_complete_in_each_process(exchanged):
     for one in exchanged:
         assert not one["addressable"]
         assert one["whole"] == list(range(8))
@@ -114,7 +114,7 @@ def until_both_wait(started: list[subprocess.Popen[bytes]], folder: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [0, 1])
-def test_a_killed_process_ends_the_other_within_the_heartbeat(tmp_path, killed):
+def test_killed_process_ends_the_other(tmp_path, killed):
     with two("wait", tmp_path) as started:
         until_both_wait(started, tmp_path)
         started[killed].send_signal(signal.SIGKILL)
@@ -127,7 +127,7 @@ def test_a_killed_process_ends_the_other_within_the_heartbeat(tmp_path, killed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ended", [0, 1])
-def test_sigterm_gives_status_143_and_ends_the_other_process(tmp_path, ended):
+def test_sigterm_exits_143_and_ends_the_other_process(tmp_path, ended):
     with two("wait", tmp_path, LATE=str(ended)) as started:
         until_both_wait(started, tmp_path)
         started[ended].send_signal(signal.SIGTERM)
@@ -149,7 +149,7 @@ def test_sigterm_gives_status_143_and_ends_the_other_process(tmp_path, ended):
         ("--coordinator h:1 --processes 2 --process 2", "--process is 2; it must be 0 to 1"),
     ],
 )
-def test_arguments_of_processes_belong_together(arguments, problem, capsys):
+def test_process_arguments_must_be_complete(arguments, problem, capsys):
     command = ["run", "configs/miniature.yaml", "--run-dir", "nowhere", *arguments.split()]
     assert main(command) == 2
     assert problem in capsys.readouterr().err

@@ -34,14 +34,14 @@ def test_board_prompt_follows_style_template_and_function():
     assert len(set(asked.values())) == 3
 
 
-def test_board_prompt_refuses_a_function_without_text():
+def test_board_prompt_rejects_functions_without_text():
     (board,) = small_lakes(1)
     prompt = load(TINY, [f"prompt.template={HOOKS}:number_of"]).prompt
     with pytest.raises(UserError, match=r"^prompt.template: .*number_of returned 3, a text is"):
         board_prompt(board, prompt)
 
 
-def test_prompts_of_the_lake_follow_the_template():
+def test_lake_prompts_follow_the_template():
     config, boards = load(TINY, [f"prompt.template={HOOKS}:words_of"]), small_lakes(2)
     assert get_environment(config).prompts(boards) == ["A board of 3.\n"] * 2
 
@@ -62,7 +62,7 @@ def test_encode_board_follows_the_template():
     assert bytes(policy.encode_board(board)) == b"A board of 3.\n"
 
 
-def test_endpoint_is_asked_by_the_template():
+def test_endpoint_request_follows_the_template():
     board = BenchmarkBoard("", "a", 2, 3, ("S g F", "F F F", "G s F"), None)
     asked: list[str] = []
 
@@ -86,7 +86,7 @@ def test_endpoint_is_asked_by_the_template():
         (("prompt.template='{board}<think>'",), "", "<think>UP"),
     ],
 )
-def test_endpoint_answer_begins_as_its_prompt_ends(
+def test_endpoint_answer_continues_its_prompt(
     settings: tuple[str, ...], reasoning: str, text: str
 ) -> None:
     board = BenchmarkBoard("", "a", 2, 3, ("S g F", "F F F", "G s F"), None)

@@ -130,7 +130,7 @@ def uninterrupted(run_here: Callable[..., None], tmp_path_factory: pytest.TempPa
     return run_dir
 
 
-def test_finished_run_is_shown_and_not_run_again(
+def test_finished_run_is_shown_and_not_repeated(
     run_here: Callable[..., None], uninterrupted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = (uninterrupted / "metrics.jsonl").stat().st_mtime_ns
@@ -140,7 +140,7 @@ def test_finished_run_is_shown_and_not_run_again(
 
 
 @pytest.mark.parametrize("stage", [0, 1])
-def test_stage_without_answers_is_not_trained_with_later_weights(
+def test_stage_without_answers_keeps_its_weights(
     stage: int, run_here: Callable[..., None], uninterrupted: Path, tmp_path: Path
 ) -> None:
     run_dir = shutil.copytree(uninterrupted, tmp_path / "run")
@@ -151,7 +151,7 @@ def test_stage_without_answers_is_not_trained_with_later_weights(
         run_here(run_dir)
 
 
-def test_files_after_a_lost_checkpoint_are_made_again(
+def test_files_after_a_lost_checkpoint_are_rebuilt(
     run_here: Callable[..., None], uninterrupted: Path, tmp_path: Path
 ) -> None:
     run_dir = shutil.copytree(uninterrupted, tmp_path / "run")
@@ -188,7 +188,7 @@ def test_sigterm_releases_the_directory(tmp_path: Path) -> None:
 
 @pytest.mark.vllm
 @pytest.mark.timeout(3000)
-def test_vllm_run_killed_in_every_phase_is_unchanged(tmp_path: Path) -> None:
+def test_killed_vllm_run_resumes_identically(tmp_path: Path) -> None:
     def run(run_dir: Path, point: str = "none") -> int:
         command = [sys.executable, "-m", "tests.training.fake_run", str(TINY), str(run_dir), point]
         return subprocess.run([*command, *LEARNS], cwd=ROOT, timeout=1200, check=False).returncode
@@ -241,7 +241,7 @@ def test_save_follows_synced_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert calls == ["sync", "save"] * 5  # three of the warm start, two of the stage
 
 
-def test_adapters_of_other_weights_are_refused(tmp_path: Path) -> None:
+def test_adapters_of_other_weights_are_rejected(tmp_path: Path) -> None:
     config = load(TINY, CASES["adapters"][1])
     with without_vllm():
         loop.run(config, tmp_path / "run", stop_after=1)

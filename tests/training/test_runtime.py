@@ -21,7 +21,7 @@ from training.runtime import set_library_defaults
         ("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.4", 0.4),
     ],
 )
-def test_jax_gets_the_users_share_of_a_gpu_by_either_name(name, value, expected):
+def test_user_memory_fraction_is_kept(name, value, expected):
     """By both names at once it would find no GPU."""
     kept = {key: value for key, value in os.environ.items() if "MEM_FRACTION" not in key}
     with mock.patch.dict(os.environ, kept | {name: value}, clear=True):

@@ -24,7 +24,7 @@ OPTIONS = [
 @pytest.mark.slow
 @pytest.mark.vllm
 @pytest.mark.timeout(1800)
-def test_a_run_with_a_server_updates_its_weights_and_ends_it(tmp_path: Path) -> None:
+def test_run_updates_and_ends_its_server(tmp_path: Path) -> None:
     loop.run(load(TINY, OPTIONS), tmp_path / "run")
     directory = RunDirectory(tmp_path / "run")
     assert directory.finished()

@@ -37,14 +37,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     return RunDirectory(folder)
 
 
-def test_three_rounds_were_finished_and_can_be_derived_again(run: RunDirectory):
+def test_smollm_run_finishes_three_stages(run: RunDirectory):
     summary = run.summary.read()
     assert [stage.stage for stage in summary.stages] == [0, 1, 2, 3]
     assert len(summary.decisions) == 3
     assert main(["audit", str(run.path)]) == 0
 
 
-def test_updates_learned_and_only_adapters_moved(run: RunDirectory):
+def test_smollm_updates_change_only_adapters(run: RunDirectory):
     updates = run.updates()
     assert len(updates) == 12
     assert max(one.grad_norm for one in updates) > 0
@@ -58,7 +58,7 @@ def test_updates_learned_and_only_adapters_moved(run: RunDirectory):
     assert not np.array_equal(*kernels)
 
 
-def test_engineer_reasons_then_writes_a_usable_configuration(run: RunDirectory):
+def test_smollm_engineer_reasons_and_answers(run: RunDirectory):
     page = Page((run.path / "report.html").read_text(encoding="utf-8"))
     for stage in (1, 2, 3):
         answers = run.stage(stage).answers.read()

@@ -26,7 +26,7 @@ def test_process_exits_despite_a_hanging_call():
     assert ended.returncode == 2
 
 
-def test_results_and_errors_come_back():
+def test_thread_results_and_errors_are_returned():
     assert run_in_thread(lambda: 3, "Three").result(60) == 3
     with pytest.raises(ZeroDivisionError):
         run_in_thread(lambda: 1 // 0, "None").result(60)

@@ -11,7 +11,7 @@ from engineer.engineers.learned import Parameters, decide, learned_parameters
 LEARNERS = draw_learners(Prior(), DOMAIN, 32, 3, (7,))
 
 
-def test_evolve_finds_the_maximum_of_a_noisy_objective():
+def test_evolve_finds_maximum_of_noisy_objective():
     peak, scale = np.array([1.0, -20.0]), np.array([1.0, 10.0])
 
     def objective(candidates, rng):
@@ -22,7 +22,7 @@ def test_evolve_finds_the_maximum_of_a_noisy_objective():
     assert np.all(np.abs(best - peak) < 0.1 * scale)
 
 
-def test_decide_is_the_formula_of_the_page():
+def test_decide_matches_documented_formula():
     features = Features(
         valid=np.array([0.2, 0.8]),
         trend=np.array([0.1, 0.0]),
@@ -40,7 +40,7 @@ def test_decide_is_the_formula_of_the_page():
     assert np.allclose(levels, features.levels)
 
 
-def test_learned_beats_its_shuffled_self_and_fixed():
+def test_learned_beats_its_shuffled_control_and_fixed():
     final = {
         name: play(lambda run, name=name: scripted_engineer(name, run), LEARNERS, DOMAIN).final
         for name in ("learned", "shuffled:learned", "fixed")
@@ -51,7 +51,7 @@ def test_learned_beats_its_shuffled_self_and_fixed():
     assert np.allclose(final_rates(learned_parameters(), LEARNERS), final["learned"], atol=1e-4)
 
 
-def test_train_improves_on_its_start():
+def test_train_improves_the_objective():
     trained = train(generations=10, learners=32, batch=16)
     gain = final_rates(trained, LEARNERS) - final_rates(START, LEARNERS)
     assert gain.mean() > 0.005

@@ -69,7 +69,7 @@ def test_trained_skill_agrees_with_one_learner_at_a_time():
         np.testing.assert_allclose(after[i], expected, rtol=1e-12)
 
 
-def test_play_trains_fixed_learners_as_the_equations_say():
+def test_play_of_fixed_configuration_matches_equations():
     played = play(lambda run: scripted_engineer("fixed", run), LEARNERS, DOMAIN)
     for i in range(12):
         skill = LEARNERS.skill[i].tolist()
@@ -89,7 +89,7 @@ def test_play_policy_agrees_with_play():
     assert played.usable == played.designs == played.calls == 12 * (STAGES - 1)
 
 
-def test_draw_learners_are_the_same_whatever_their_number():
+def test_draw_learners_is_independent_of_the_count():
     more = select_learners(draw_learners(Prior(), DOMAIN, 15, STAGES, (7,)), slice(12))
     for one, other in zip(LEARNERS, more, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -105,7 +105,7 @@ def test_valid_answers_have_binomial_moments():
         assert valid.std() == pytest.approx(math.sqrt(450 * p * (1 - p)), rel=0.02)
 
 
-def test_draw_learners_start_where_the_prior_says():
+def test_draw_learners_start_from_the_prior():
     prior = Prior(group_spread=0.0, start=(0.7, 0.0), slope=(1.2, 1.2), validation=0.25)
     learners = draw_learners(prior, DOMAIN, 3, 2, (1,))
     rates = validation_rates(learners, learners.skill)

@@ -43,7 +43,7 @@ def test_difference_pairs_common_learners():
 
 
 @pytest.mark.parametrize(("gain", "says"), [(0.05, "reads"), (0.0, NOT_READING)])
-def test_verdict_compares_with_the_shuffled_self(gain, says):
+def test_verdict_compares_with_shuffled_control(gain, says):
     noise = np.where(np.arange(20) % 2, 0.01, -0.01)
     own = entry("rule", RATES + gain + noise)
     results = Results(entries=(own, entry("shuffled:rule", RATES)))
@@ -51,7 +51,7 @@ def test_verdict_compares_with_the_shuffled_self(gain, says):
     assert says in results_table(results)
 
 
-def test_verdict_needs_a_control():
+def test_verdict_requires_a_control():
     own = entry("rule", RATES)
     assert verdict(Results(entries=(own,)), own) == "no control"
     assert verdict(Results(entries=(own,)), entry("random", RATES)) == "blind"

@@ -29,7 +29,7 @@ def headings(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("left_out", BLOCKS)
-def test_every_block_can_be_left_out_alone(view, left_out):
+def test_build_context_omits_each_block(view, left_out):
     whole = build_context(view).text
     kept = [block for block in BLOCKS if block != left_out]
     text = build_context(view, blocks=kept).text
@@ -70,7 +70,7 @@ def with_texts(view: StageView, text: str) -> StageView:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_completions_and_summaries_open_no_block(view, name):
+def test_hostile_texts_open_no_context_block(view, name):
     attack = HOSTILE[name]
     text = build_context(with_texts(view, attack)).text
     calm = build_context(with_texts(view, "calm")).text
@@ -114,7 +114,7 @@ def test_no_chat_token_survives_a_quote(token):
     assert json.loads(quoted) == text
 
 
-def test_build_context_says_all_numbers(view):
+def test_build_context_contains_all_numbers(view):
     text = build_context(replace(view, stages_left=2)).text
     # The intervals were worked out from Wilson's formula by hand.
     assert "| 3x3 | 0.5 | 0.2 | 0.25 | 60% | 82% [69, 90] | 98% | 2% | hole (10%) | 70% |" in text
@@ -147,13 +147,13 @@ def test_build_context_says_all_numbers(view):
     assert text.endswith(answer_text(view.current))
 
 
-def test_build_context_asks_for_reasoning_if_there_is_room(view):
+def test_build_context_asks_for_reasoning_within_budget(view):
     plain, reasoned = (build_context(replace(view, reasoning_tokens=n)).text for n in (0, 2000))
     assert "Diagnosis" not in plain
     assert "at most 1000 words:\n1. Diagnosis: which map sizes" in reasoned
 
 
-def test_blocks_alone_fill_their_columns(view):
+def test_single_block_fills_its_columns(view):
     def columns(*blocks: BlockName) -> list[str]:
         text = build_context(view, blocks=blocks).text
         (head,) = (line for line in text.splitlines() if line.startswith("| map size"))
@@ -166,7 +166,7 @@ def test_blocks_alone_fill_their_columns(view):
     assert columns("failure_breakdown") == failures
 
 
-def test_context_uses_the_words_of_the_environment():
+def test_context_uses_environment_terms():
     evidence = StageEvidence(
         stage=1, validation={"a.b": GroupEvidence(count=10, valid=4, failures={"typo": 6})}
     )

@@ -29,7 +29,7 @@ def designed(view: StageView) -> StageView:
     return replace(view, designed_from=BEFORE, valid_before=rates)
 
 
-def test_every_fact_of_a_stage_is_one_symbol_in_its_place(designed):
+def test_compact_context_writes_one_symbol_per_fact(designed):
     assert compact(designed) == (
         "stage next\n"
         "n3 valid8 hole swap + learn4 data5 + hole4 = wait3 =\n"
@@ -39,7 +39,7 @@ def test_every_fact_of_a_stage_is_one_symbol_in_its_place(designed):
     )
 
 
-def test_cut_details_become_question_marks(designed):
+def test_omitted_facts_become_question_marks(designed):
     refused = replace(designed, refusal="n3 is missing")
     text = compact(refused)
     assert text.startswith("stage next refused\n")
@@ -68,7 +68,7 @@ ONE_ERROR = [(5, 3, 8), (18, 14, 32), (39, 33, 72)]
 
 
 @pytest.mark.parametrize(("valid", "before", "count"), ONE_ERROR)
-def test_a_change_of_exactly_one_standard_error_is_noise(view, valid, before, count):
+def test_change_of_one_standard_error_is_flat(view, valid, before, count):
     for a, b in ((valid, before), (before, valid), (count - valid, count - before)):
         evidence = view.evidence.model_copy(update={"validation": {"3": tally(a, count)}})
         one = replace(view, evidence=evidence, valid_before={"3": b / count})
@@ -139,7 +139,7 @@ def expected_text(view: StageView, blocks: Collection[str]) -> str:
 
 @settings(max_examples=400)
 @given(seed=st.integers(0, 2**32 - 1), blocks=st.sets(st.sampled_from(BLOCKS)))
-def test_symbols_match_an_independent_reading(seed, blocks):
+def test_symbols_match_reference_implementation(seed, blocks):
     view = readable_view(np.random.default_rng(seed))
     assert compact(view, blocks) == expected_text(view, blocks)
     assert compact(view) == expected_text(view, BLOCKS)

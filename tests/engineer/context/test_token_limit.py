@@ -96,7 +96,7 @@ COUNTERS: list[Callable[[str], int]] = [len, estimate_tokens, words_of]
 @pytest.mark.parametrize("style", STYLES)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_cut_returns_the_longest_fitting_text(full_view, style, count_tokens, data):
+def test_cut_returns_longest_fitting_text(full_view, style, count_tokens, data):
     blocks = tuple(data.draw(st.lists(st.sampled_from(BLOCKS), unique=True)))
     texts = stages_of_cutting(full_view, blocks, style)
     least, most = (count_tokens(texts[place][0]) for place in (-1, 0))
@@ -111,7 +111,7 @@ def test_cut_returns_the_longest_fitting_text(full_view, style, count_tokens, da
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("count_tokens", COUNTERS)
-def test_a_budget_below_the_least_is_refused_with_both_numbers(full_view, style, count_tokens):
+def test_cut_rejects_too_small_budget(full_view, style, count_tokens):
     least = count_tokens(stages_of_cutting(full_view, BLOCKS, style)[-1][0])
     for max_tokens in (0, 1, least - 1):
         message = rf"max_tokens: got {max_tokens}, .* alone need {least}$"

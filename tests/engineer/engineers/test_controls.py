@@ -28,7 +28,7 @@ def shown_by_shuffling(task: Task) -> Task:
 
 @settings(max_examples=60)
 @given(sizes=st.integers(2, 6), seed=st.integers(0, 2**63 - 1))
-def test_no_group_keeps_its_own_evidence_and_none_is_lost(sizes, seed):
+def test_shuffle_is_a_derangement_of_evidence(sizes, seed):
     bounds = Bounds(sizes=tuple(range(3, 3 + sizes)))
     view = readable_view(np.random.default_rng(seed), lake_domain(bounds))
     # Counts tell which group the evidence was of.
@@ -60,7 +60,7 @@ def test_no_group_keeps_its_own_evidence_and_none_is_lost(sizes, seed):
     assert (shown.current, shown.domain) == (view.current, view.domain)
 
 
-def test_the_prompt_is_made_of_the_permuted_evidence(view):
+def test_shuffled_prompt_shows_permuted_evidence(view):
     task = shown_by_shuffling(replace(task_of(view, seed=1), rebuild=build_context))
     assert task.context == build_context(task.view)
     assert "41 of 50 valid" in task.context.text
@@ -69,7 +69,7 @@ def test_the_prompt_is_made_of_the_permuted_evidence(view):
 
 @settings(max_examples=60)
 @given(sizes=st.integers(2, 6), seed=st.integers(0, 2**63 - 1))
-def test_a_simulated_run_replaces_what_was_seen_and_nothing_else(sizes, seed):
+def test_simulated_run_replaces_only_the_evidence(sizes, seed):
     bounds = Bounds(sizes=tuple(range(3, 3 + sizes)))
     view = readable_view(np.random.default_rng(seed), lake_domain(bounds))
     spy = Spy()
@@ -93,7 +93,7 @@ def test_a_simulated_run_replaces_what_was_seen_and_nothing_else(sizes, seed):
     assert shown.evidence.environment == view.evidence.environment
 
 
-def test_a_simulated_run_has_nothing_of_the_true_one(view):
+def test_simulated_run_contains_no_true_evidence(view):
     """The shown evidence does not depend on the true rates."""
     blocks = ("failure_breakdown", "training_details", "history")
     other = view.evidence.model_copy(
@@ -112,7 +112,7 @@ def test_a_simulated_run_has_nothing_of_the_true_one(view):
     assert read_out(simulate_evidence(view, seed=4), blocks) != shown[0]
 
 
-def test_shuffle_moves_training_answers_to_other_groups(view):
+def test_shuffle_permutes_training_evidence(view):
     rollouts = {
         "3": Tally(count=40, valid=31, failures={"hole": 9}),
         "4": Tally(count=24, valid=6, failures={"hole": 18}),

@@ -52,7 +52,7 @@ def failure(server: Server | str, match: str, **options: Any) -> EngineerError:
     return caught.value
 
 
-def test_server_is_asked_as_its_protocol_says(serve, with_key):
+def test_ask_follows_the_protocol(serve, with_key):
     server = serve(completion("an answer", usage={"completion_tokens": 77}))
     client = ChatClient(f"{server.url}/?api-version=2", "some-model", **with_key)
     answer = client.complete("the prompt", max_tokens=300, fields={"temperature": 0.5, "seed": 7})
@@ -85,7 +85,7 @@ def hang_up(handler: Any) -> None:
 
 
 @pytest.mark.parametrize("trouble", [said(429), said(500), said(503), hang_up])
-def test_busy_server_is_asked_again(serve, waits, trouble):
+def test_ask_retries_busy_server(serve, waits, trouble):
     server = serve(trouble, trouble, completion("fine"))
     assert ask(server).text == "fine"
     assert len(server.requests) == 3
@@ -110,14 +110,14 @@ def test_busy_server_is_asked_again(serve, waits, trouble):
         (said(500, "x" * 3_000_000), 1, f"more than {MAX_BYTES} bytes"),
     ],
 )
-def test_response_without_an_answer_fails_and_says_why(serve, reply, requests, message):
+def test_ask_rejects_response_without_answer(serve, reply, requests, message):
     server = serve(reply)
     error = failure(server, f"^model some-model at 127.0.0.1.*{message}")
     assert len(server.requests) == requests
     assert len(str(error)) < 600
 
 
-def test_answer_of_thinking_only_is_empty(serve):
+def test_ask_returns_empty_answer_after_only_thinking(serve):
     choice = {"message": {"content": None, "reasoning": "hm"}, "finish_reason": "length"}
     reply = {"choices": [choice], "usage": {"completion_tokens": 300}}
     assert ask(serve(said(200, json.dumps(reply)))) == GeneratedText("", 300, "hm", True)
@@ -134,7 +134,7 @@ def drip(handler: Any) -> None:
 
 
 @pytest.mark.parametrize("reply", ["hang", drip])
-def test_slow_server_is_left_in_time(serve, reply):
+def test_ask_times_out_on_slow_server(serve, reply):
     server = serve(reply)
     server.http.dripped = server.stopped
     start = time.monotonic()
@@ -143,7 +143,7 @@ def test_slow_server_is_left_in_time(serve, reply):
     assert error.spent.engineer_tokens == 300  # the model may have generated all of them
 
 
-def test_unreachable_address_is_printed_without_secrets(monkeypatch):
+def test_unreachable_address_hides_secrets(monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -156,7 +156,7 @@ def test_unreachable_address_is_printed_without_secrets(monkeypatch):
 
 
 @pytest.mark.parametrize("value", ["", "   ", "two\nlines", "schlüssel"])
-def test_unusable_key_is_named_by_its_variable(monkeypatch, value):
+def test_unusable_key_error_names_its_variable(monkeypatch, value):
     monkeypatch.setenv("LAKE_KEY", value)
     failure(LOCAL, "environment variable LAKE_KEY", api_key_env="LAKE_KEY")
 
@@ -187,19 +187,19 @@ ERROR = json.dumps({"error": {"message": f"{'x' * 85} key {KEY} is wrong {KEY[:9
         said_raw(f"HTTP/1.1 200 OK\r\nno header {KEY}\r\n\r\n"),
     ],
 )
-def test_no_part_of_the_key_is_shown_even_if_the_server_says_it(serve, with_key, reply):
+def test_errors_hide_a_key_that_the_server_echoes(serve, with_key, reply):
     error = failure(serve(reply), "model some-model", retries=0, **with_key)
     parts = [KEY[at : at + 6] for at in range(len(KEY) - 5)]
     assert [one for one in parts if one in str(error)] == []
 
 
-def test_key_is_cut_out_of_an_answer(serve, with_key):
+def test_ask_removes_key_from_answer(serve, with_key):
     status, headers, body = completion(f"I know {KEY}, {KEY[:5]} and {KEY[3:20]}.")
     server = serve((status, headers, body.replace(b"sk-", rb"\u0073k-", 1)))
     assert ask(server, **with_key).text == f"I know {'*' * 25}, {KEY[:5]} and {'*' * 17}."
 
 
-def test_redirect_does_not_carry_the_key_to_another_host(serve, with_key):
+def test_redirect_does_not_forward_the_key(serve, with_key):
     thief = serve(completion("mine"))
     server = serve(said(307, "", Location=f"{thief.url}/chat/completions"))
     failure(server, "HTTP 307", **with_key)
@@ -207,7 +207,7 @@ def test_redirect_does_not_carry_the_key_to_another_host(serve, with_key):
 
 
 @pytest.mark.parametrize(("usage", "counted"), [({"completion_tokens": 4096}, 4096), (None, 300)])
-def test_tokens_of_an_answer_without_text_count(serve, usage, counted):
+def test_ask_counts_tokens_of_empty_answers(serve, usage, counted):
     error = failure(serve(completion(None, usage=usage)), "no completion with text")
     assert error.spent.engineer_tokens == counted
 
@@ -266,7 +266,7 @@ def test_reasoning_endpoint_recovers_from_mistakes(serve, view, current):
         assert constrained["response_format"]["type"] == "json_schema"
 
 
-def test_endpoint_is_sent_the_further_fields(serve, task):
+def test_endpoint_request_has_extra_fields(serve, task):
     server = serve(completion("n3 = = ="))
     engineer = EndpointEngineer(ChatClient(server.url, "m"), request={"top_k": 3})
     engineer.propose(task)

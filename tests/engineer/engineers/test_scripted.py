@@ -68,7 +68,7 @@ def shares(engineer: Engineer, view: StageView) -> list[float]:
         (9, ((0, 0.5, 1), (0, 0.5, 1), (1, 0.5, 1))),
     ],
 )
-def test_easy_to_hard_follows_its_plan_for_the_stage_to_come(stage, rows):
+def test_easy_to_hard_follows_its_schedule(stage, rows):
     engineer = EasyToHardEngineer(stages=5)
     assert proposed(engineer, view_of({"3": 50}, stage=stage)) == lake(*rows)
 
@@ -89,12 +89,12 @@ def test_easy_to_hard_follows_its_plan_for_the_stage_to_come(stage, rows):
         ((0, 0, 0), 0.05, [0.5, 0.3, 0.2]),
     ],
 )
-def test_data_is_split_in_proportion_to_weights_above_a_floor(weights, floor, split):
+def test_shares_are_proportional_above_a_minimum(weights, floor, split):
     by_group = dict(zip(BOUNDS.groups, weights, strict=True))
     assert list(split_shares(by_group, view_of({"3": 50}), floor).values()) == split
 
 
-def test_learnability_goes_by_what_the_training_measured():
+def test_learnability_uses_training_measurements():
     # 0.11, 0.23 and 0.02 are 6.11, 12.78 and 1.11 of 20 steps; 82% is easy and 8% hard.
     view = view_of({"3": 82, "4": 50, "5": 8}, training=training({"3": 0.11, "4": 0.23, "5": 0.02}))
     assert proposed(LearnabilityEngineer(), view) == lake(
@@ -151,7 +151,7 @@ def reward_of(view: StageView, stage: int, group: str) -> float | None:
 
 @settings(max_examples=100)
 @given(view=bandit_views(), alpha=st.floats(0.05, 1), tau=st.floats(0.05, 2))
-def test_sec_is_what_a_loop_over_the_stages_makes(view, alpha, tau):
+def test_sec_matches_a_loop_over_stages(view, alpha, tau):
     q = {"3": 0.0, "4": 0.0, "5": 0.0}
     for stage in range(len(view.history) + 1):
         for group in q:
@@ -169,7 +169,7 @@ def test_sec_is_what_a_loop_over_the_stages_makes(view, alpha, tau):
 # Random ones
 
 
-def test_random_draws_are_uniform_over_the_grid():
+def test_random_engineer_is_uniform_over_the_grid():
     view = view_of({"3": 50})
     draws = [proposed(RandomEngineer(), view, seed) for seed in range(2000)]
     holes = Counter(value for draw in draws for value in column(draw, "hole_ratio"))
@@ -184,7 +184,7 @@ def test_random_draws_are_uniform_over_the_grid():
         assert abs(below / 2000 - (1 - 0.875**2)) < 5 * math.sqrt(0.25 / 2000)
 
 
-def test_random_draws_anew_and_fixed_random_once():
+def test_random_redraws_and_fixed_random_does_not():
     view, other = view_of({"3": 50}), view_of({"3": 0, "5": 100}, stage=4)
     fixed = RandomEngineer(seed=3)
     assert proposed(fixed, view, 0) == proposed(fixed, other, 1)
@@ -236,7 +236,7 @@ def test_engineers_are_deterministic_and_in_bounds(data, name, seed):
 
 
 @pytest.mark.parametrize("name", list(SCRIPTED))
-def test_other_environments_are_supported(name):
+def test_scripted_engineers_support_other_environments(name):
     validation = {
         "a.b": GroupEvidence(count=4, valid=1, failures={"typo": 3}),
         "c+": GroupEvidence(count=4, valid=4),

@@ -35,7 +35,7 @@ def test_study_rejects_inconsistent_configurations(sizes, message):
         LakeConfiguration(sizes=sizes)
 
 
-def test_a_configuration_survives_json_and_yaml_and_is_frozen(current):
+def test_configuration_is_frozen_and_round_trips(current):
     assert LakeConfiguration.model_validate_json(current.model_dump_json()) == current
     assert (
         LakeConfiguration.model_validate(yaml.safe_load(yaml.safe_dump(current.model_dump())))
@@ -47,7 +47,7 @@ def test_a_configuration_survives_json_and_yaml_and_is_frozen(current):
         current.sizes[3].hole_ratio = 0.5
 
 
-def test_configuration_round_trips_in_size_order(bounds, current):
+def test_configuration_values_are_in_size_order(bounds, current):
     turned = LakeConfiguration(sizes=dict(reversed(current.sizes.items())))
     assert list(turned.values()) == ["3", "4", "5"]
     assert turned.values()["4"] == {"data_ratio": 0.3, "hole_ratio": 0.1, "wait_ratio": 0.5}

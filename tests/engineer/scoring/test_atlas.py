@@ -40,7 +40,7 @@ def value(atlas: DesignAtlas, configuration: Configuration) -> float:
 
 
 @pytest.mark.parametrize("answers", [2, 3, 8])
-def test_estimate_of_a_board_is_unbiased_for_every_chance(answers):
+def test_learnability_estimate_is_unbiased(answers):
     for tenths in range(11):
         p = Fraction(tenths, 10)
         mean = sum(

@@ -93,7 +93,7 @@ def flips(reading: ReadingReport) -> dict[str, float | None]:
     return {one.fact: one.flip_rate for one in reading.facts}
 
 
-def test_the_rule_itself_reads_every_fact():
+def test_rule_reads_every_fact():
     reading = measure_reading(CONTEXTS, Follower())
     assert set(flips(reading).values()) == {1.0}
     assert (reading.right, reading.well_formed) == (1.0, 1.0)
@@ -121,7 +121,7 @@ def test_reading_detects_an_ignored_fact(fact):
     assert reading.right < 1.0
 
 
-def test_no_edits_at_all_are_no_reading_however_many_agree():
+def test_reading_without_edits_is_zero():
     reading = measure_reading(CONTEXTS, Silent())
     assert set(flips(reading).values()) == {0.0}
     assert reading.right == reading.unedited > 0.3

@@ -32,7 +32,7 @@ def readouts(domain=LAKE, count: int = 400, seed: int = 0, **options) -> list[Re
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: domain.name)
-def test_examples_are_a_context_and_the_rule_s_edits(domain):
+def test_examples_pair_contexts_with_rule_edits(domain):
     for readout in readouts(domain, 100):
         example = design_example(readout, domain)
         assert example.context == symbols_text(readout, domain)
@@ -41,7 +41,7 @@ def test_examples_are_a_context_and_the_rule_s_edits(domain):
 
 
 @pytest.mark.parametrize("fact", FACTS)
-def test_swap_replaces_one_fact_of_every_group(fact):
+def test_swap_replaces_one_fact_per_group(fact):
     one, other = readouts(count=30)[3], readouts(count=30, seed=1)[7]
     changed = replace_fact(one, other, fact)
     assert (changed.state, changed.refused) == (one.state, one.refused)
@@ -53,7 +53,7 @@ def test_swap_replaces_one_fact_of_every_group(fact):
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: domain.name)
-def test_a_contrast_changes_one_fact_and_the_answer(domain):
+def test_contrast_changes_one_fact_and_the_answer(domain):
     rng = np.random.default_rng(2)
     known = readouts(domain, 200)
     facts: Counter[str] = Counter()

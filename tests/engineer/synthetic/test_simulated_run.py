@@ -37,7 +37,7 @@ def rates(validation: dict[str, GroupEvidence]) -> dict[str, float]:
     return {group: one.valid / one.count for group, one in validation.items()}
 
 
-def test_each_stage_starts_where_the_last_one_ended(domain):
+def test_simulated_stages_continue_each_other(domain):
     for views in runs(domain):
         assert [view.evidence.stage for view in views] == list(range(1, len(views) + 1))
         assert views[0].designed_from is None
@@ -57,7 +57,7 @@ def test_each_stage_starts_where_the_last_one_ended(domain):
             assert past.decision == expected
 
 
-def test_every_configuration_can_be_asked_for(domain):
+def test_simulated_run_accepts_every_configuration(domain):
     for views in runs(domain):
         for view in views:
             for one in (view.current, view.trained, view.designed_from):
@@ -66,7 +66,7 @@ def test_every_configuration_can_be_asked_for(domain):
                     assert domain.space.grid_violation(one) is None
 
 
-def test_counts_add_up_and_are_those_asked_for(domain):
+def test_simulated_counts_add_up_to_the_request(domain):
     rng = np.random.default_rng(1)
     seen = set()
     for _ in range(60):
@@ -84,7 +84,7 @@ def test_counts_add_up_and_are_those_asked_for(domain):
     assert seen == {20, 21, 22, 23}
 
 
-def test_a_fall_rolls_back_to_what_was_in_force_and_is_noticed(domain):
+def test_simulated_fall_rolls_back_and_is_reported(domain):
     fallen = stood = 0
     for views in runs(domain, count=120):
         for view in views:

@@ -40,14 +40,14 @@ def check_plan(prompt: str, answer: str) -> None:
         assert one != other[::-1]
 
 
-def test_generated_boards_are_distinct_with_valid_plans(plans, tiny):
+def test_draw_plans_gives_distinct_boards_with_valid_plans(plans, tiny):
     assert len(plans) == tiny.boards.count
     assert len({prompt for prompt, _ in plans}) == len(plans)
     for prompt, answer in plans:
         check_plan(prompt, answer)
 
 
-def test_plans_are_of_all_kinds_in_their_shares(plans, tiny):
+def test_draw_plans_covers_all_kinds_by_share(plans, tiny):
     kinds = Counter()
     for prompt, answer in plans:
         size = int(re.search(r"(\d+)x\1", prompt)[1])
@@ -58,13 +58,13 @@ def test_plans_are_of_all_kinds_in_their_shares(plans, tiny):
     assert sum("WAIT" in answer for _, answer in plans) > 0.4 * len(plans)
 
 
-def test_held_out_boards_are_never_among_the_plans(plans, held_out):
+def test_draw_plans_excludes_held_out_boards(plans, held_out):
     prompts = {prompt for prompt, _ in plans}
     assert len({render(board, "compact") for board in held_out.boards}) == len(held_out.boards)
     assert prompts.isdisjoint(render(board, "compact") for board in held_out.boards)
 
 
-def test_cells_hold_boards_of_their_kind(held_out):
+def test_held_out_boards_match_their_kind(held_out):
     assert list(held_out.cells)[:3] == ["3x3_hr0_go", "3x3_hr0_wait", "3x3_hr0.3_go"]
     assert len(held_out.cells) == 8
     boards = list(held_out.boards)

@@ -37,7 +37,7 @@ class _Scripted:
         return [each for _ in request.prompts]
 
 
-def test_play_on_without_answers_is_the_rule():
+def test_play_on_without_answers_follows_the_rule():
     final, contexts = play_on([[]] * 3, LEARNERS, DOMAIN)
     np.testing.assert_array_equal(final, final_of("rule"))
     assert all(context.startswith("stage first\nn4 ") for context in contexts)
@@ -76,7 +76,7 @@ def test_roll_out_rewards_each_design_by_its_own_run():
     np.testing.assert_allclose(rewards[-3:, 0], final_of("fixed"), rtol=1e-6)
 
 
-def test_command_names_an_unknown_key(tmp_path, capsys: pytest.CaptureFixture[str]):
+def test_command_rejects_unknown_key(tmp_path, capsys: pytest.CaptureFixture[str]):
     config = "examples/base_model/by_return.yaml"
     with pytest.raises(SystemExit):
         main([config, "--set", "grpo.rate=1", "--run-dir", str(tmp_path)])

@@ -34,7 +34,7 @@ def rows_of(context: str) -> list[list[str]]:
     return [line.split() for line in context.split("\n")[1:-2]]
 
 
-def test_each_answer_is_about_the_sizes_of_its_context(examples):
+def test_designs_answer_has_the_sizes_of_its_context(examples):
     sizes, counts = Counter(), Counter()
     for one in examples:
         names = [row[0] for row in rows_of(one.context)]
@@ -47,7 +47,7 @@ def test_each_answer_is_about_the_sizes_of_its_context(examples):
     assert set(counts) == {2, 3, 4}
 
 
-def test_a_swap_changes_one_fact_and_the_rule_s_answer(swaps):
+def test_swap_changes_one_fact_and_the_rule_answer(swaps):
     assert Counter(pair.fact for pair in swaps) == dict.fromkeys(COLUMNS, 12)
     for pair in swaps:
         plain, swapped = rows_of(pair.plain.context), rows_of(pair.swapped.context)

@@ -38,7 +38,7 @@ def writes(reading: ReadingTest, monkeypatch, change) -> None:
     monkeypatch.setattr(reading, "_written", lambda params: change(truth.copy()))
 
 
-def test_rule_itself_has_full_agreement_and_flips(reading, monkeypatch):
+def test_rule_has_full_agreement_and_flips(reading, monkeypatch):
     writes(reading, monkeypatch, lambda truth: truth)
     edits_right, flips = reading.scores(None)
     assert edits_right == 1.0
@@ -57,7 +57,7 @@ def test_blind_reader_flips_no_edit(reading, monkeypatch, pairs):
     assert edits_right == pytest.approx((len(right) + sum(right)) / (2 * len(right)))
 
 
-def test_a_flip_to_a_wrong_edit_is_a_flip_and_no_right_edit(reading, monkeypatch, opened, pairs):
+def test_wrong_flip_counts_as_flip_but_not_as_correct(reading, monkeypatch, opened, pairs):
     sign = {
         one: opened[0].tokenizer.encode(f" {one}", add_special_tokens=False)[0] for one in "-=+"
     }
@@ -74,7 +74,7 @@ def test_a_flip_to_a_wrong_edit_is_a_flip_and_no_right_edit(reading, monkeypatch
     assert set(flips.values()) == {1.0}
 
 
-def test_greedy_decoding_takes_the_most_probable_token(reading, opened):
+def test_greedy_decoding_takes_most_probable_token(reading, opened):
     import jax
     import jax.numpy as jnp
     from flax import nnx

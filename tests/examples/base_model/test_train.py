@@ -56,7 +56,7 @@ def test_train_resumes_identically(tiny: Recipe, tmp_path: Path, monkeypatch: py
         loop.train(tiny.model_copy(update={"seed": 6}), whole)
 
 
-def test_command_names_an_unknown_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_command_rejects_unknown_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(yaml.safe_dump(TINY))
     with pytest.raises(SystemExit):
@@ -64,7 +64,7 @@ def test_command_names_an_unknown_key(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "optimization.learning_rte" in capsys.readouterr().err
 
 
-def test_optimizer_moves_every_direction_of_a_layer_equally_far():
+def test_optimizer_step_is_orthogonal():
     params = {"kernel": (2, 16, 40), "norm": (2, 16), "embed": (50, 16)}
     keys = iter(jax.random.split(jax.random.key(0), 3))
     gradient = {name: jax.random.normal(next(keys), shape) for name, shape in params.items()}

@@ -9,7 +9,7 @@ import jaxlake
 from benchmarks import oracles
 
 
-def test_distances_agree_with_breadth_first_search():
+def test_distances_match_breadth_first_search():
     rng = random.Random(10)
     grids = [oracles.random_grid(rng, 2 + n % 9, rng.uniform(0, 0.5)) for n in range(60)]
     boards = jaxlake.stack_instances([jaxlake.parse_grid(grid) for grid in grids])

@@ -31,13 +31,13 @@ NO_FLAGS = {"off_board": [], "hole": [], "vertex_conflict": [], "swapping_confli
 
 @pytest.mark.parametrize("max_size", [2, 5])
 @pytest.mark.parametrize("action", [Action.RIGHT, Action.UP, -1, 5, 127, -128])
-def test_unknown_actions_are_off_board_with_any_padding(action, max_size):
+def test_unknown_actions_are_off_board(action, max_size):
     moved = _step(["G S", "F F"], [action], max_size=max_size)
     assert _flags(moved) == NO_FLAGS | {"off_board": [0]}
     assert moved.positions[0].tolist() == [0, 1]
 
 
-def test_every_joint_action_agrees_with_a_plain_walk():
+def test_joint_actions_match_a_plain_walk():
     rng = random.Random(3)
     every = np.array(list(itertools.product(range(5), repeat=3)), np.int8)
     steps = jax.jit(jax.vmap(jaxlake.step, (None, None, 0)))
@@ -58,7 +58,7 @@ def test_every_joint_action_agrees_with_a_plain_walk():
     assert seen == set(NO_FLAGS)
 
 
-def test_open_moves_is_the_action_mask_of_every_cell():
+def test_open_moves_is_the_action_mask_of_each_cell():
     grids = [
         ["S F H", "F H F", "F F G"],
         ["S G F F", "F H F F", "F F F H", "H F F F"],
@@ -73,7 +73,7 @@ def test_open_moves_is_the_action_mask_of_every_cell():
 
 
 @pytest.mark.parametrize("agents", [1, 2, 4, 5])
-def test_both_forms_of_the_rules_say_the_same(agents):
+def test_lookup_and_arithmetic_rules_agree(agents):
     rng = np.random.default_rng(agents)
     B, N = 3000, 4
     side = rng.integers(2, N + 1, B).astype(np.int32)

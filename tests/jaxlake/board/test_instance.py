@@ -68,9 +68,7 @@ WRONG_TYPES = [
 
 
 @pytest.mark.parametrize(("name", "dtype", "problem"), WRONG_TYPES)
-def test_leaves_of_other_types_are_refused_within_programs_too(
-    name: str, dtype: type, problem: str
-):
+def test_jit_rejects_leaves_of_other_dtypes(name: str, dtype: type, problem: str):
     """With holes of integers, ~1 is not 0: searches would walk through them."""
     board = replace(BOARD, **{name: np.asarray(getattr(BOARD, name), dtype)})
     batch = jax.tree.map(lambda leaf: np.asarray(leaf)[None], board)

@@ -115,7 +115,7 @@ def spoiled():
     return verdicts, standing, (instances(grids, 7, AGENTS), padded, lengths, parsed, optima)
 
 
-def test_verify_agrees_with_a_plain_walk(spoiled):
+def test_verify_matches_a_plain_walk(spoiled):
     verdicts, standing, arguments = spoiled
     outcomes = jax.tree.map(np.asarray, _verify_all(*arguments))
     batch, *_, optima = arguments
@@ -140,7 +140,7 @@ def test_verify_agrees_with_a_plain_walk(spoiled):
     assert flags == {(False, False, False), *product([True], [True, False], [True, False])}
 
 
-def test_unparsed_text_is_a_parse_error_for_any_plan(spoiled):
+def test_unparsed_text_is_a_parse_error(spoiled):
     _, _, (batch, plans, lengths, parsed, optima) = spoiled
     outcomes = jax.tree.map(np.asarray, _verify_all(batch, plans, lengths, ~parsed, optima))
     assert (outcomes.failure == Failure.PARSE_ERROR).all()
@@ -152,7 +152,7 @@ def test_unparsed_text_is_a_parse_error_for_any_plan(spoiled):
 
 # Rows of up to 16 cells, of up to 32 and longer ones are looked up in different ways.
 @pytest.mark.parametrize("size", [16, 17, 32, 33])
-def test_holes_are_seen_wherever_they_are_on_boards_of_any_size(size):
+def test_verify_detects_every_hole(size):
     rng = random.Random(size)
     batch, steps = 30, 6
     grids = [oracles.random_grid(rng, min(size, 32), 0.3, AGENTS) for _ in range(batch)]
@@ -170,7 +170,7 @@ def test_holes_are_seen_wherever_they_are_on_boards_of_any_size(size):
     assert found.count("hole") > batch // 2
 
 
-def test_a_board_and_a_plan_are_enough():
+def test_verify_needs_only_board_and_plan():
     board = jaxlake.parse_grid(["S F G", "s H F", "g F F"])
     plan = np.array([[4, 2], [4, 0]])
     outcome = jaxlake.verify(board, plan)
@@ -235,7 +235,7 @@ def test_out_of_range_actions_leave_the_board(wide):
     assert int(as_actions(np.uint64(2**64 - 1))) == 2**31 - 1
 
 
-def test_ignored_actions_may_have_any_value():
+def test_verify_ignores_actions_of_padding():
     board = jaxlake.parse_grid(["S G", "F F"])  # its second slot is empty
     assert jaxlake.verify(board, np.array([[4, 9], [-1, -1]]), 1).valid
     assert jaxlake.verify(board, [[4, 0]]).valid

@@ -75,7 +75,7 @@ def solved():
     ("which", "cost", "other"),
     [("plan", "sum_of_costs", "makespan"), ("makespan_plan", "makespan", "sum_of_costs")],
 )
-def test_every_plan_of_the_solver_checks_as_valid_and_optimal(solved, which, cost, other):
+def test_check_accepts_solver_plans_as_optimal(solved, which, cost, other):
     optimal = [pair for pair in solved if pair[1]["status"] == "OPTIMAL"]
     assert 200 < len(optimal) < len(KINDS)
     others = [solution for _, solution in solved if solution["status"] != "OPTIMAL"]
@@ -95,14 +95,14 @@ def test_every_plan_of_the_solver_checks_as_valid_and_optimal(solved, which, cos
     assert 0 < sum(outcome[f"optimal_{other}"] for outcome in outcomes) < len(outcomes)
 
 
-def test_a_text_and_the_plan_it_says_have_the_same_outcome():
+def test_check_of_text_equals_check_of_its_plan():
     plan = [["RIGHT", "RIGHT"], ["WAIT", "DOWN"]]
     text = "<think>hm</think>**Agent 0:** right, right\n**Agent 1:** wait, down"
     assert check(grid=ISSUE_GRID, plan=plan) == check(grid=ISSUE_GRID, text=text)
     assert check(grid=ISSUE_GRID, text=text)["sum_of_costs"] == 4
 
 
-def test_check_without_optimum_does_not_solve(monkeypatch):
+def test_check_without_optimum_skips_the_solver(monkeypatch):
     board = {"id": 1, "grid": ["S F G", "s F g", "F F F"]}
     plans = [board | {"plan": [["RIGHT"] * 2] * 2}, board | {"plan": [["RIGHT"], ["RIGHT"]]}]
     unknown = {"optimal_sum_of_costs": None, "optimal_makespan": None}
@@ -131,7 +131,7 @@ LISTS = "plan must be a list of actions for each agent"
         ({"text": "x" * 10_000}, ""),
     ],
 )
-def test_parse_errors_have_a_reason_but_no_agent_or_time(fields, reason):
+def test_check_parse_error_has_only_a_reason(fields, reason):
     record = check(grid=ISSUE_GRID, **fields)
     assert not record["parsed"]
     assert failure(grid=ISSUE_GRID, **fields) == ("parse_error", None, None)
@@ -163,7 +163,7 @@ def test_check_rejects_plans_beyond_the_limit():
         ({"id": {"a": 1}, "grid": ["A a", "F F"]}, "without gaps"),
     ],
 )
-def test_a_record_without_a_board_is_answered_with_what_is_wrong(record, message):
+def test_invalid_board_record_gives_an_error(record, message):
     good = {"id": "good", "grid": ISSUE_GRID}
     first, error, last = answer(solve_lines, [good, record, good])
     assert first == last
@@ -186,7 +186,7 @@ def test_a_record_without_a_board_is_answered_with_what_is_wrong(record, message
         ({"text": ["Agent 0: UP"]}, 'text must be a string, got ["Agent 0: UP"]'),
     ],
 )
-def test_a_record_to_check_has_one_of_plan_and_text(fields, said):
+def test_check_requires_exactly_one_of_plan_and_text(fields, said):
     (record,) = answer(check_lines, [{"id": 5, "grid": ISSUE_GRID, **fields}])
     assert record == {"id": 5, "error": said}
 

@@ -26,7 +26,7 @@ def _solve(environment, lines):
 
 
 @pytest.mark.slow
-def test_a_second_process_keeps_nothing_new_and_answers_the_same(tmp_path):
+def test_second_process_reuses_the_compilation_cache(tmp_path):
     lines = _one_board(tmp_path)
     environment = _cli_environment(tmp_path / "cache")
     first = _solve(environment, lines)

@@ -30,7 +30,7 @@ def make(cli, tmp_path):
 
 
 @pytest.mark.slow
-def test_set_is_made_by_workers_shown_and_converted(make, cli, tmp_path):
+def test_dataset_commands_make_show_and_convert(make, cli, tmp_path):
     directory = tmp_path / "set"
     first = make(worker="1/2")
     assert (first.status, first.out) == (1, f"{directory}: 4 of 20 boards in 1 of 3 parts\n")
@@ -64,7 +64,7 @@ def test_set_is_made_by_workers_shown_and_converted(make, cli, tmp_path):
     assert "part-00001.npz: is damaged" in damaged.err
 
 
-def test_movingai_files_and_board_lines_convert_to_and_fro(cli, tmp_path):
+def test_convert_round_trips_movingai_files(cli, tmp_path):
     rows = [
         {"sample_id": f"r/{i}", "num_agents": 2, "grid": grid}
         for i, grid in enumerate([["S F G", "s H F", "g F F"], ["F S s", "H H F", "g F G"]])
@@ -116,9 +116,7 @@ def test_convert_skips_and_counts_boards(cli, tmp_path):
     ],
 )
 @pytest.mark.parametrize("target", ["maps", "lines.jsonl"])
-def test_a_wrong_line_of_boards_is_named_and_nothing_is_written(
-    cli, tmp_path, second, said, target
-):
+def test_convert_rejects_invalid_line_and_writes_nothing(cli, tmp_path, second, said, target):
     source = tmp_path / "boards.jsonl"
     source.write_bytes(b'{"id": 1, "grid": ["S G", "F F"]}\n' + second + b"\n")
     done = cli("dataset", "convert", source, tmp_path / target)

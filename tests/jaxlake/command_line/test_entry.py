@@ -26,7 +26,7 @@ def test_help_names_every_command(cli):
         *(["report"], ["run", "c.yaml", "--stop-after", "-1"]),
     ],
 )
-def test_wrong_arguments_end_with_status_2(arguments, cli):
+def test_invalid_arguments_exit_with_status_2(arguments, cli):
     status, out, err = cli(*arguments)
     assert (status, out) == (2, "")
     assert "usage: jaxlake" in err
@@ -39,7 +39,7 @@ def test_help_loads_no_jax():
 
 
 @pytest.mark.parametrize(("missing", "told"), [("vllm.core", True), ("training.nothing", False)])
-def test_missing_extra_is_named_but_own_modules_raise(missing, told, cli, monkeypatch):
+def test_missing_extra_is_named(missing, told, cli, monkeypatch):
     def run(args):
         raise ModuleNotFoundError(name=missing)
 
@@ -54,7 +54,7 @@ def test_missing_extra_is_named_but_own_modules_raise(missing, told, cli, monkey
             cli("report", "somewhere")
 
 
-def test_closed_standard_output_is_refused(cli, monkeypatch):
+def test_closed_standard_output_is_rejected(cli, monkeypatch):
     monkeypatch.setattr("sys.stdout", None)
     status, _, err = cli("solve", "file")
     assert status == 2

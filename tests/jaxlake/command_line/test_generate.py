@@ -13,7 +13,7 @@ def generate(**changes):
     return ["generate", *(argument for option in named for argument in option)]
 
 
-def test_generated_boards_keep_the_request_and_the_seed(cli, tmp_path):
+def test_generate_follows_request_and_seed(cli, tmp_path):
     result = cli(*generate())
     assert result.status == 0
     boards = result.records

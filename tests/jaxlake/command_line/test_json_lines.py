@@ -65,7 +65,7 @@ def test_invalid_lines_are_named_with_status_1(cli, write):
     assert f"jaxlake: {file}:2: {result.records[1]['error']}" in result.err.splitlines()
 
 
-def test_the_output_file_appears_whole_beside_nothing_else(cli, write, tmp_path):
+def test_output_file_is_written_atomically(cli, write, tmp_path):
     output = tmp_path / "answers.jsonl"
     output.write_text("old")
     assert cli("solve", tmp_path / "missing.jsonl", "--output", output).status == 2
@@ -96,7 +96,7 @@ def test_unreadable_files_give_one_message(arguments, message, cli, write, tmp_p
 JUNK_LINES = "junk\n" * 1200
 
 
-def test_closed_pipe_ends_the_command_quietly(tmp_path):
+def test_closed_pipe_ends_command_quietly(tmp_path):
     file = tmp_path / "junk.jsonl"
     file.write_text(JUNK_LINES)
     with process("solve", str(file)) as running:
@@ -107,7 +107,7 @@ def test_closed_pipe_ends_the_command_quietly(tmp_path):
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupt_or_sigterm_ends_the_command_quietly(number, status):
+def test_signal_ends_command_quietly(number, status):
     with process("solve", "-", stdin=subprocess.PIPE) as running:
         running.stdin.write(JUNK_LINES)
         running.stdin.flush()
@@ -120,7 +120,7 @@ def test_an_interrupt_or_sigterm_ends_the_command_quietly(number, status):
     assert all(line.startswith("jaxlake: <stdin>:") for line in errors.splitlines())
 
 
-def test_progress_on_a_terminal_shows_the_rate_and_a_known_total(monkeypatch, capsys):
+def test_progress_shows_rate_and_known_total(monkeypatch, capsys):
     monkeypatch.setattr(json_lines, "_SECONDS_BETWEEN_REPORTS", 0.0)
     assert list(json_lines.report_progress([1], "plans")) == [1]
     assert capsys.readouterr().err == ""

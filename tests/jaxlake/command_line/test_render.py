@@ -12,7 +12,7 @@ UNREAD = {"id": "words", "grid": GRID, "text": "no idea"}
 ALONE = {"id": "alone", "grid": GRID}
 
 
-def test_text_says_what_comes_of_each_plan(cli, write):
+def test_render_prints_the_outcome_of_each_plan(cli, write):
     status, out, err = cli("render", write(VALID, FALLS, UNREAD, ALONE))
     assert (status, err) == (0, "")
     valid, rest = out.split("\nhole\n")
@@ -43,7 +43,7 @@ def test_render_escapes_unencodable_letters(write, monkeypatch):
     assert written.getvalue().startswith("Zürich \\u6e56\n".encode("latin-1"))
 
 
-def test_a_folder_gets_a_file_for_each_record(cli, write, tmp_path):
+def test_render_writes_one_file_per_record(cli, write, tmp_path):
     folder = tmp_path / "pictures"
     status, out, err = cli("render", write(VALID, FALLS, FALLS, b"junk"), "--output", folder)
     assert (status, out) == (1, "")
@@ -67,7 +67,7 @@ def test_render_accepts_output_of_solve(cli, write):
     assert ':4: error: "grid must have 2 to 32 rows, got 1' in err
 
 
-def test_a_file_for_pictures_is_refused(cli, write, tmp_path):
+def test_render_rejects_a_file_as_folder(cli, write, tmp_path):
     status, _, err = cli("render", write(VALID), "--output", tmp_path / "one.svg")
     assert status == 2
     assert "--output must be a folder" in err

@@ -65,7 +65,7 @@ def test_invalid_urls_end_with_status_2(words, message, cli, tmp_path, monkeypat
 
 
 @pytest.mark.slow
-def test_dataset_commands_read_a_set_behind_a_url(cli, tmp_path):
+def test_dataset_commands_read_a_remote_set(cli, tmp_path):
     small_set.make(tmp_path / "set")
     url = f"memory://{tmp_path}/store"
     fsspec.filesystem("memory").put(f"{tmp_path}/set/", f"{url}/", recursive=True)

@@ -56,7 +56,7 @@ def copy(finished, tmp_path):
     return Path(shutil.copytree(finished, tmp_path / "copy"))
 
 
-def test_set_of_one_part_loads_as_generate_returns_it(tmp_path):
+def test_one_part_set_loads_as_generated(tmp_path):
     params = lake_params([3, 4], [0.2, 0.3], [0.5, 0.25], data_ratio=[1, 3])
     options = small_set.OPTIONS | {"part_size": 40}
     make_set(tmp_path, jax.random.key(5), params, 32, **options)
@@ -97,7 +97,7 @@ def test_load_returns_the_filled_boards_of_save(finished, tmp_path):
         jaxlake.save(lakes, 5)
 
 
-def test_boards_are_distinct_and_each_belongs_to_its_part(finished):
+def test_boards_are_distinct_within_their_parts(finished):
     parts = list(read_parts(finished))
     for index, made in enumerate(parts):
         assert set(part_of(made.instances, PARTS).tolist()) == {index}
@@ -105,7 +105,7 @@ def test_boards_are_distinct_and_each_belongs_to_its_part(finished):
     assert len(boards) == len(set(boards)) == len(load_set(finished).cell)
 
 
-def test_plans_and_optima_on_disk_belong_to_their_boards(finished):
+def test_stored_plans_and_optima_match_their_boards(finished):
     for made in read_parts(finished):
         for index, grid in enumerate(grids(made)):
             solution = row_of(made.solutions, index)
@@ -141,7 +141,7 @@ def test_killed_writer_resumes_to_the_same_bytes(number, moment, finished, tmp_p
     assert contents(directory) == contents(finished)
 
 
-def test_finished_set_is_left_as_it_is(copy):
+def test_finished_set_is_not_rewritten(copy):
     before = {path.name: path.stat().st_mtime_ns for path in copy.iterdir()}
     progress = []
     small_set.make(copy, progress=lambda *told: progress.append(told))
@@ -149,7 +149,7 @@ def test_finished_set_is_left_as_it_is(copy):
     assert {path.name: path.stat().st_mtime_ns for path in copy.iterdir()} == before
 
 
-def test_set_behind_a_url_has_the_same_bytes_and_resumes(finished, tmp_path):
+def test_remote_set_has_equal_bytes_and_resumes(finished, tmp_path):
     store = fsspec.filesystem("memory")
     url = f"memory://{tmp_path}"
     for part in range(PARTS):
@@ -176,7 +176,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_damaged_part_is_named_and_parts_before_it_can_be_read(copy, damage):
+def test_damaged_part_is_named_after_earlier_parts(copy, damage):
     path = copy / "part-00001.npz"
     path.write_bytes(damage(path.read_bytes()))
     parts = read_parts(copy)
@@ -185,7 +185,7 @@ def test_damaged_part_is_named_and_parts_before_it_can_be_read(copy, damage):
         next(parts)
 
 
-def test_part_of_another_request_is_refused(copy, tmp_path):
+def test_part_of_another_request_is_rejected(copy, tmp_path):
     small_set.make(tmp_path / "other", max_candidates=1024)
     shutil.copy(tmp_path / "other" / "part-00001.npz", copy)
     for read in (load_set, read_counts, small_set.make):
@@ -193,7 +193,7 @@ def test_part_of_another_request_is_refused(copy, tmp_path):
             read(copy)
 
 
-def test_link_out_of_a_set_is_refused(copy, tmp_path):
+def test_link_out_of_a_set_is_rejected(copy, tmp_path):
     (tmp_path / "mine").write_text("mine")
     (copy / "part-00001.npz").unlink()
     (copy / "part-00001.npz").symlink_to(tmp_path / "mine")
@@ -202,7 +202,7 @@ def test_link_out_of_a_set_is_refused(copy, tmp_path):
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-def test_folder_belongs_to_one_request(copy, finished):
+def test_set_folder_rejects_another_request(copy, finished):
     for name, value, had in (("horizon", 17, 16), ("max_candidates", 9, 2048)):
         with pytest.raises(DatasetError, match=f"another set: {name}: it has {had}, got {value}"):
             small_set.make(copy, **{name: value})
@@ -223,7 +223,7 @@ def test_folder_belongs_to_one_request(copy, finished):
         ('{"format": "jaxlake-boards-1", "count": 8, "part_size": 4}', "a field is missing"),
     ],
 )
-def test_invalid_manifest_is_refused(tmp_path, text, message):
+def test_invalid_manifest_is_rejected(tmp_path, text, message):
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(DatasetError, match=rf"manifest\.json: {message}"):
         load_set(tmp_path)
@@ -240,7 +240,7 @@ def test_invalid_manifest_is_refused(tmp_path, text, message):
         ({"max_candidates": float("inf")}, "Out of range float"),
     ],
 )
-def test_changed_manifest_is_refused(change, message, copy):
+def test_changed_manifest_is_rejected(change, message, copy):
     path = copy / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     for read in (load_set, read_counts):
@@ -248,7 +248,7 @@ def test_changed_manifest_is_refused(change, message, copy):
             read(copy)
 
 
-def test_exchanged_parts_are_refused(copy):
+def test_exchanged_parts_are_rejected(copy):
     shutil.copy(copy / "part-00000.npz", copy / "part-00001.npz")
     with pytest.raises(DatasetError, match=r"part-00001\.npz: its boards belong to another part"):
         load_set(copy)
@@ -258,7 +258,7 @@ def test_exchanged_parts_are_refused(copy):
     ("name", "value"),
     [("instances.starts", 9), ("instances.size", 7), ("solutions.plan", None), ("cell", 1.5)],
 )
-def test_invalid_boards_are_refused(name, value, copy):
+def test_invalid_boards_are_rejected(name, value, copy):
     path = copy / "part-00000.npz"
     arrays = dict(np.load(path))
     arrays[name] = arrays[name][:1] if value is None else np.full_like(arrays[name], value)
@@ -269,7 +269,7 @@ def test_invalid_boards_are_refused(name, value, copy):
         load_set(copy)
 
 
-def test_hostile_set_is_refused_or_reads_the_same(copy, finished):
+def test_damaged_set_is_rejected_or_reads_equal(copy, finished):
     rng, expected = random.Random(49), load_set(finished)
     manifest = json.loads((finished / "manifest.json").read_text())
     for number in range(60):

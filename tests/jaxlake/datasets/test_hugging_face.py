@@ -42,7 +42,7 @@ def test_boards_without_solutions_are_their_grids(boards):
     assert jax.tree.all(jax.tree.map(np.array_equal, again, instances(made["grid"], 6, 2)))
 
 
-def test_rows_come_back_from_parquet_and_json(dataset, tmp_path):
+def test_dataset_round_trips_through_parquet_and_json(dataset, tmp_path):
     for way, write in (("parquet", dataset.to_parquet), ("json", dataset.to_json)):
         file = str(tmp_path / f"boards.{way}")
         write(file)
@@ -62,7 +62,7 @@ def test_prompt_is_messages_or_text_with_the_board(boards, dataset):
             assert rows == row["grid"]
 
 
-def test_the_answer_of_a_row_earns_the_best_reward(dataset):
+def test_row_answer_earns_the_maximum_reward(dataset):
     solved = dataset.filter(lambda row: row["status"] == "OPTIMAL")
     columns = {name: solved[name] for name in ("grid", "sum_of_costs", "prompt")}
     paid = lake_reward(columns.pop("prompt"), solved["answer"], **columns)

@@ -25,7 +25,7 @@ def write(path, text):
     return path
 
 
-def test_terrain_is_passable_as_the_format_says(tmp_path):
+def test_read_map_follows_the_format(tmp_path):
     passable = movingai.read_map(write(tmp_path / "a.map", MAP))
     expected = [[1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 1, 1]]
     assert np.array_equal(passable, np.array(expected, bool))
@@ -47,7 +47,7 @@ def test_check_map_name_compares_the_last_part(tmp_path):
         movingai.check_map_name([scenario], tmp_path / "c.map")
 
 
-def test_a_board_has_x_as_column_and_holes_where_the_map_ends(tmp_path):
+def test_scenario_board_has_x_as_column(tmp_path):
     grid_map = movingai.read_map(write(tmp_path / "a.map", MAP))
     scenarios = movingai.read_scen(write(tmp_path / "a.scen", SCEN))
     instance = movingai.instance_from_scenarios(grid_map, scenarios, 2)
@@ -55,7 +55,7 @@ def test_a_board_has_x_as_column_and_holes_where_the_map_ends(tmp_path):
     assert format_grid(movingai.instance_from_scenarios(grid_map, scenarios, 1))[0] == "S F H H"
 
 
-def test_boards_come_back_from_their_files(tmp_path):
+def test_movingai_files_round_trip(tmp_path):
     rng = random.Random(1)
     for number in range(40):
         agents = rng.randint(2, 5)
@@ -89,7 +89,7 @@ def test_boards_come_back_from_their_files(tmp_path):
         ("\t3\t2\t0", "\t-3\t2\t0", r"a.scen:3: start x must be .* got '-3'"),
     ],
 )
-def test_a_wrong_file_is_named_with_its_line_and_field(tmp_path, old, new, said):
+def test_invalid_file_error_names_line_and_field(tmp_path, old, new, said):
     name = said.partition(":")[0]
     text = {"a.map": MAP, "a.scen": SCEN}[name]
     read_file = {"a.map": movingai.read_map, "a.scen": movingai.read_scen}[name]

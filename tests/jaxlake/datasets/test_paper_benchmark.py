@@ -43,7 +43,7 @@ def every(made):
     return [row for rows in made[1].values() for row in rows]
 
 
-def test_every_configuration_has_every_id_once(made):
+def test_configurations_have_each_id_once(made):
     expected = [
         f"2ag_{n}x{n}_hr{holes}_{i:03d}" for n in (2, 4) for holes in (0.1, 0.5) for i in range(4)
     ]
@@ -57,7 +57,7 @@ def test_every_configuration_has_every_id_once(made):
             assert f"_hr{row['requested_hole_ratio']}_" in row["sample_id"]
 
 
-def test_each_row_says_what_its_board_is(made):
+def test_rows_describe_their_boards(made):
     for row in every(made):
         grid = row["grid"]
         assert (row["num_agents"], row["size"]) == (2, len(grid))
@@ -91,7 +91,7 @@ def test_infeasible_rows_are_kept_and_marked(made):
         assert not any(row["needs_wait"] for row in dense)
 
 
-def test_files_are_read_as_published_rows(made):
+def test_files_load_as_published_rows(made):
     rows = [row for row in read_published(made[0]) if row.config == "benchmark_wr0.5"]
     assert [row.sample_id for row in rows] == [r["sample_id"] for r in made[1]["benchmark_wr0.5"]]
     for row, own in zip(rows, made[1]["benchmark_wr0.5"], strict=True):
@@ -99,7 +99,7 @@ def test_files_are_read_as_published_rows(made):
         assert row.text == own["text"]
 
 
-def test_the_record_covers_the_whole_benchmark():
+def test_record_covers_the_whole_benchmark():
     record = committed_record()
     assert (record["version"], record["rows"]) == ("v2", 3150)
     assert list(record["cells"]) == [cell_name(agents, size) for agents, size in V2.cells]
@@ -110,7 +110,7 @@ def test_the_record_covers_the_whole_benchmark():
 
 
 @pytest.mark.slow
-def test_boards_of_a_cell_are_those_of_the_record():
+def test_cell_boards_match_the_record():
     """`jaxlake dataset benchmark DIR` makes them all; here the one that the stated rule changes."""
     cell = make_cell(V2, 3, 3)
     assert (

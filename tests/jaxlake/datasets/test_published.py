@@ -70,7 +70,7 @@ def grids():
     return [random_grid(rng, size, 0.1, k) for size, k in shapes]
 
 
-def test_known_rows_agree_with_their_sentence():
+def test_known_rows_match_their_sentence():
     rows = read_published(PUBLISHED)
     known = [json.loads(line) for line in PUBLISHED.read_text().splitlines()]
     assert [row.sample_id for row in rows] == [f"3ag_3x3_hr0.1_{i:03d}" for i in range(4)]
@@ -80,7 +80,7 @@ def test_known_rows_agree_with_their_sentence():
         assert (row.num_agents, row.text, row.config) == (3, "", None)
 
 
-def test_the_board_is_found_among_legends_and_examples(grids):
+def test_find_board_skips_legends_and_examples(grids):
     for grid in grids:
         for sentences in (True, False):
             text = prompt(grid, sentences=sentences)
@@ -91,7 +91,7 @@ def test_the_board_is_found_among_legends_and_examples(grids):
                 assert format_grid(find_board(text)) == grid
 
 
-def test_sentences_decide_between_boards_wherever_they_stand():
+def test_sentence_selects_the_board():
     real = ["S s F", "F g A", "a H G"]
     decoy = ["S F s", "g F A", "G H a"]
     for boards in ([real, decoy], [decoy, real]):
@@ -116,7 +116,7 @@ def test_text_around_edit_rows_is_ignored(rows):
     assert format_grid(board) == ["S F G", "s H F", "g F F"]
 
 
-def test_words_of_symbols_are_not_a_board():
+def test_symbol_words_are_not_a_board():
     text = "A\nF\nS G\nA H F\nS s A B C\nG g a b c\n"
     assert find_boards(text) == []
     with pytest.raises(DatasetError, match="no board of 2 agents of side 3 in it; found none"):
@@ -128,7 +128,7 @@ def test_words_of_symbols_are_not_a_board():
 CONFIGURATIONS = ["benchmark_wr0.25", "benchmark_wr0.5"]
 
 
-def test_rows_are_the_same_from_every_kind_of_file(grids, tmp_path):
+def test_rows_are_equal_for_all_file_formats(grids, tmp_path):
     records = rows_of(grids)
     folder = tmp_path / "set" / CONFIGURATIONS[0]
     folder.mkdir(parents=True)
@@ -160,7 +160,7 @@ ROW = {"sample_id": "2ag_3x3_hr0.1_007", "num_agents": 2, "text": "S F G\ns H F\
         ({"text": "", "grid": ["S G", "F F"]}, "no board of 2 agents of side 3 in it; found 2x2"),
     ],
 )
-def test_a_wrong_row_is_named_with_file_line_and_id(tmp_path, changes, said):
+def test_invalid_row_error_names_file_line_and_id(tmp_path, changes, said):
     lines = [json.dumps(ROW), json.dumps(ROW | changes)]
     (tmp_path / "rows.jsonl").write_text("\n".join(lines))
     with pytest.raises(DatasetError, match=f"rows.jsonl:2: .*{said}" if said[0] != "r" else said):

@@ -37,7 +37,7 @@ def lake():
     return _lake("gymnax")
 
 
-def test_gymnax_takes_the_lake_for_one_of_its_own(lake):
+def test_lake_follows_the_gymnax_interface(lake):
     from gymnax.environments import environment, spaces
 
     assert isinstance(lake, environment.Environment)
@@ -54,7 +54,7 @@ def test_gymnax_takes_the_lake_for_one_of_its_own(lake):
     assert bool(lake.step(jax.random.key(0), state, 0, short)[4])
 
 
-def test_gymnaxs_own_step_over_our_step_env_is_our_step(lake):
+def test_gymnax_step_equals_our_step(lake):
     from gymnax.environments.environment import Environment
 
     _, state = lake.reset(jax.random.key(3))
@@ -69,7 +69,7 @@ def test_gymnaxs_own_step_over_our_step_env_is_our_step(lake):
         state = ours[1]
 
 
-def test_gymnaxs_gym_wrapper_plays_the_lake(lake):
+def test_gymnax_gym_wrapper_plays_the_lake(lake):
     from gymnax.wrappers import GymnaxToGymWrapper
 
     gym = GymnaxToGymWrapper(lake, seed=1)
@@ -96,7 +96,7 @@ def test_gymnasium_check_env_passes():
     assert all("not having a spec" in message for message in said), said
 
 
-def test_a_gymnasium_episode_is_the_lakes_own():
+def test_gymnasium_episode_equals_the_lake():
     gym = _lake("gymnasium", render_mode="ansi")
     with pytest.raises(gymnasium.error.ResetNeeded, match="reset"):
         gym.step(0)
@@ -118,7 +118,7 @@ def test_a_gymnasium_episode_is_the_lakes_own():
         _lake("gymnasium", render_mode="human")
 
 
-def test_pettingzoos_parallel_api_test_passes_without_a_warning():
+def test_pettingzoo_parallel_api_test_passes():
     from pettingzoo.test import parallel_api_test
 
     lake = _lake("pettingzoo", render_mode="ansi")
@@ -146,7 +146,7 @@ def test_parallel_episode_ends_for_all_agents_with_a_failure():
 
 
 @pytest.mark.parametrize(("interface", "action"), [("gymnasium", 7), ("pettingzoo", None)])
-def test_an_adapter_is_pickled_within_an_episode(interface, action):
+def test_adapters_pickle_within_an_episode(interface, action):
     lake = _lake(interface)
     lake.reset(seed=4)
     action = {"agent_0": 2, "agent_1": 1} if action is None else action
@@ -182,7 +182,7 @@ def test_jaxmarl_observations_hold_the_world_state():
 
 
 @pytest.mark.slow
-def test_rejaxs_ppo_learns_to_lead_two_agents_over_an_easy_lake():
+def test_rejax_ppo_learns_an_easy_lake():
     from rejax import PPO
 
     _, boards = pool_of(1, 64, [2], [2], 2, 2, holes=0.0)
@@ -198,7 +198,7 @@ def test_rejaxs_ppo_learns_to_lead_two_agents_over_an_easy_lake():
 
 
 @pytest.mark.slow
-def test_jaxmarls_wrappers_take_the_lake_for_one_of_their_own():
+def test_jaxmarl_wrappers_accept_the_lake():
     from jaxmarl.environments.multi_agent_env import MultiAgentEnv
     from jaxmarl.wrappers.baselines import CTRolloutManager, LogWrapper
 

@@ -93,7 +93,7 @@ def test_conflict_resolution_matches_a_plain_walk(crowds, policy):
     assert not result.failed.any()
 
 
-def test_fail_policy_agrees_with_a_plain_walk(crowds):
+def test_fail_policy_matches_a_plain_walk(crowds):
     grids, places, actions, boards, positions, chosen = crowds
     result = _resolved(ConflictPolicy.FAIL, boards, positions, chosen)
     kinds, agents = jax.device_get(jax.vmap(first_failure)(result.attempt))
@@ -128,7 +128,7 @@ def _check_from(grid, here, actions):
 
 @pytest.mark.parametrize("agents", [1, 2, 5])
 @pytest.mark.parametrize("policy", ConflictPolicy)
-def test_the_form_for_gpus_gives_the_same_to_the_bit(policy, agents):
+def test_gpu_conflict_resolution_is_bit_identical(policy, agents):
     """Also where the axis of agents has gaps, agents share cells, and actions are unknown."""
     B, rng = 4000, np.random.default_rng(agents)
     size = rng.integers(2, N + 1, B)

@@ -24,7 +24,7 @@ FIRST, *OTHERS = registered()
 @pytest.mark.parametrize(
     "name", [FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 )
-def test_every_registered_id_conforms(name):
+def test_registered_ids_conform(name):
     size, agents = spec(name).size, spec(name).num_agents
     _, boards = pool_of(1, 8, [size], [agents], size, agents)
     conflict = ("block_both", "priority", "fail")[agents % 3]

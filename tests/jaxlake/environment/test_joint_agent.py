@@ -25,7 +25,7 @@ _, BOARDS = pool_of(3, 12, [3, 4], [1, 2, 3], 4, 3)
 PARAMS = env_params(BOARDS, max_steps=7)
 
 
-def test_every_joint_action_stands_for_one_choice_of_all_agents():
+def test_joint_actions_enumerate_agent_actions():
     numbers = np.arange(125)
     actions = np.asarray(split_joint_action(numbers, 3))
     assert actions.dtype == np.int8
@@ -45,7 +45,7 @@ def test_invalid_joint_action_moves_no_agent(number):
         lake.step_env(jax.random.key(0), state, 3.7)
 
 
-def test_a_joint_action_does_what_the_agents_actions_do():
+def test_joint_action_equals_agent_actions():
     environment = LakeEnvironment(observation=Flat(), reward=agent_reward)
     lake = JointAgentLake(environment, PARAMS)
     keys = jax.random.split(jax.random.key(1), 40)
@@ -63,7 +63,7 @@ def test_a_joint_action_does_what_the_agents_actions_do():
     assert lake.num_actions == 125
 
 
-def test_a_joint_mask_allows_what_each_agents_mask_allows():
+def test_joint_mask_is_the_product_of_agent_masks():
     lake = JointAgentLake(LakeEnvironment(observation=Flat()), PARAMS)
     for seed in range(4):
         _, state = lake.reset(jax.random.key(seed))
@@ -73,7 +73,7 @@ def test_a_joint_mask_allows_what_each_agents_mask_allows():
         assert not all(expected)
 
 
-def test_the_vectors_hold_what_the_planes_show():
+def test_vectors_hold_the_content_of_planes():
     keys = jax.random.split(jax.random.key(2), 20)
     seen = {
         type(kind): jax.device_get(
@@ -99,11 +99,11 @@ def test_the_vectors_hold_what_the_planes_show():
 @pytest.mark.parametrize(
     "observation", [pytest.param(Flat(), marks=pytest.mark.slow), FlatAgents()]
 )
-def test_the_vectors_keep_the_contract(observation):
+def test_vector_environments_conform(observation):
     check_environment(LakeEnvironment(observation=observation), PARAMS)
 
 
-def test_agents_by_name_are_the_agents_of_the_lake():
+def test_named_agents_are_the_lake_agents():
     environment = LakeEnvironment(observation=FlatAgents())
     lake = AgentDictionaryLake(environment, PARAMS)
     assert lake.agents == ["agent_0", "agent_1", "agent_2"]

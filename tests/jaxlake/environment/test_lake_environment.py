@@ -46,7 +46,7 @@ def _mutated(rng, plan):
     return plan
 
 
-def test_fail_policy_agrees_with_verify():
+def test_fail_policy_matches_verify():
     rng = random.Random(7)
     grids, _ = pool_of(1, 300, [2, 3, 4, 5, 6], [2], 8, 2)
     boards = instances(grids + with_starts_on_goals(1, 100, sizes=(3, 4, 5), agents=(2,)), 8, 2)
@@ -133,7 +133,7 @@ def test_rewards_can_be_exchanged():
         ("priority", ("RIGHT", "LEFT"), [1, -1]),
     ],
 )
-def test_agents_are_paid_for_what_became_of_their_actions(conflict, moves, paid):
+def test_agents_are_rewarded_for_their_executed_actions(conflict, moves, paid):
     """Agent 0 waits on its goal, or is about to enter it, when agent 1 moves onto that cell."""
     board = jaxlake.parse_grid(["S G s", "F F g", "F F F"])
     if moves[0] == "WAIT":
@@ -149,7 +149,7 @@ def test_agents_are_paid_for_what_became_of_their_actions(conflict, moves, paid)
 @pytest.mark.parametrize(
     "actions", [4, [4], [[4, 0]], [[4], [0]], [4.0, 0.0], [True, False], [4, 0, 0]]
 )
-def test_actions_of_another_shape_or_kind_are_refused_by_name(actions):
+def test_actions_of_invalid_shape_or_dtype_are_rejected(actions):
     params = env_params(jaxlake.parse_grid(["S G", "s g"]))
     environment = LakeEnvironment()
     _, state = environment.reset(jax.random.key(0), params)
@@ -233,7 +233,7 @@ def test_invalid_arguments_are_named():
     assert_same(JointAgentLake(environment, params).reset(raw)[1], state)
 
 
-def test_wrong_pools_are_refused_by_name():
+def test_invalid_pools_are_rejected():
     _, boards = pool_of(4, 3, [3], [2], 4, 2)
     with pytest.raises(ValueError, match="max_steps must be at least 1, got 0"):
         env_params(boards, max_steps=0)

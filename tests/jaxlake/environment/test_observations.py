@@ -56,7 +56,7 @@ def _expected_mask(board, here):
     return mask
 
 
-def test_compact_holds_the_board_and_the_actions_of_a_lone_agent(scene):
+def test_compact_observation_of_one_agent(scene):
     seen = _seen(Compact(), scene)
     rows = np.asarray(unpack_rows(jnp.asarray(seen.hole_rows), N))
     assert np.array_equal(rows, np.asarray(scene[1].instances.holes))
@@ -67,7 +67,7 @@ def test_compact_holds_the_board_and_the_actions_of_a_lone_agent(scene):
         assert seen.goals[i][: len(here)].tolist() == [list(goal) for goal in board.goals]
 
 
-def test_planes_say_the_same_as_the_letters(scene):
+def test_planes_equal_the_letters(scene):
     planes = _seen(Planes(), scene)
     for i in range(len(scene[0])):
         board, here = _here(scene, i)
@@ -107,6 +107,6 @@ def test_windows_show_neighbours_and_block_outside_cells(scene, radius):
         assert np.array_equal(seen.to_goal[i], to_goal)
 
 
-def test_the_radius_is_checked():
+def test_invalid_radius_is_rejected():
     with pytest.raises(ValueError, match=r"radius must be in \[1, 15\], got 16"):
         AgentCentred(16)

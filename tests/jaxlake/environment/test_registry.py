@@ -21,7 +21,7 @@ POOLS = {
 CHANGELOG.md, and has other digests here."""
 
 
-def test_the_table_of_the_docs_is_the_registry():
+def test_documented_table_equals_the_registry():
     page = (ROOT / "docs/environment.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(MAPF-\S+)` \| (.+) \|$", page, flags=re.MULTILINE)
     told = {id: cells.split(" | ") for id, cells in rows}
@@ -50,7 +50,7 @@ def test_pool_of_an_id_is_frozen_per_version(id, digest):
     assert hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16] == digest
 
 
-def test_unknown_ids_and_taken_ids_are_refused():
+def test_unknown_and_taken_ids_are_rejected():
     with pytest.raises(KeyError, match="MAPF-FrozenLake-10x10-4ag-v0"):
         make("MAPF-FrozenLake-10x10-9ag-v0")
     with pytest.raises(ValueError, match="num_instances must be at least 1, got 0"):

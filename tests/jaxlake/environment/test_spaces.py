@@ -40,7 +40,7 @@ def test_space_samples_are_contained_and_diverse(space):
     assert values.max() >= space.high - reach / 20
 
 
-def test_other_shapes_dtypes_and_values_are_not_contained():
+def test_spaces_exclude_other_shapes_dtypes_and_values():
     space = Box(0, 4, (2,), jnp.int8)
     assert space.contains(jnp.array([0, 4], jnp.int8))
     assert not space.contains(jnp.array([0, 5], jnp.int8))

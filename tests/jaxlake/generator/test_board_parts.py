@@ -67,7 +67,7 @@ def _drawn(size, holes, agents, part, N, K, count):
 
 @pytest.mark.parametrize(("n", "h", "k"), [(10, 30, 2), (10, 0, 5), (7, 12, 3), (3, 1, 3)])
 @pytest.mark.parametrize("part", [(0, 2), (5, 6)])
-def test_candidates_are_moved_into_the_part_by_agent_0_alone(n, h, k, part):
+def test_candidates_move_into_the_part_by_agent_0(n, h, k, part):
     before, after, own = jax.device_get(_drawn(n, h, k, part, 10, 5, 512))
     assert own.all()
     assert (part_of(after, part[1]) == part[0]).all()
@@ -82,7 +82,7 @@ def test_candidates_are_moved_into_the_part_by_agent_0_alone(n, h, k, part):
         assert not any(after.holes[row][corner] for corner in corners)
 
 
-def test_candidates_without_a_placement_in_the_part_are_flagged():
+def test_candidates_without_a_placement_are_flagged():
     """On a full 2x2 board agent 0 has two ways, so most of 7 parts have none of them."""
     before, after, own = jax.device_get(_drawn(2, 0, 2, (4, 7), 2, 2, 2048))
     starts, goals = (
@@ -97,7 +97,7 @@ def test_candidates_without_a_placement_in_the_part_are_flagged():
 
 
 # Chi-square limits for p = 1e-5 at the degrees of freedom in question.
-def test_every_board_of_a_part_comes_equally_often():
+def test_boards_of_a_part_are_equally_frequent():
     """3x3 without holes, two agents: 3,024 boards in two parts."""
     _, boards, own = jax.device_get(_drawn(3, 0, 2, (1, 2), 3, 2, 1 << 16))
     assert own.all()
@@ -132,6 +132,6 @@ def test_parts_of_a_small_kind_partition_its_boards():
 
 
 @pytest.mark.parametrize("part", [(0, 0), (2, 2), (-1, 2), (0, 65537)])
-def test_missing_part_is_rejected(part):
+def test_part_out_of_range_is_rejected(part):
     with pytest.raises(ValueError, match=f"part must be .*, got {part[0]} of {part[1]}"):
         generate(jax.random.key(0), lake_params(3), 4, part=part)

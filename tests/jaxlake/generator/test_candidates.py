@@ -64,7 +64,7 @@ def test_boards_have_exactly_the_holes_and_distinct_free_corners(N, K):
 
 
 @pytest.mark.slow
-def test_a_candidate_depends_on_its_key_kind_and_number_only():
+def test_candidate_depends_on_key_kind_and_number():
     size, holes, agents = np.array(KINDS).T
     _, reference = _draw(size, holes, agents, count=9)
     _, wider = _draw(size, holes, agents, N=32, count=9)
@@ -84,7 +84,7 @@ def test_a_candidate_depends_on_its_key_kind_and_number_only():
 
 # Chi-square limits for p = 1e-5 at the degrees of freedom in question.
 @pytest.mark.parametrize(("holes", "limit"), [(2, 83.0), (7, 83.0), (1, 38.2)])
-def test_every_set_of_holes_comes_equally_often(holes, limit):
+def test_hole_sets_are_equally_frequent(holes, limit):
     _, boards = _draw(3, holes, 1, N=3, K=2, count=4 * BATCH)
     cells = boards.holes.reshape(-1, 9)
     sets = {cells_: i for i, cells_ in enumerate(itertools.combinations(range(9), holes))}
@@ -93,7 +93,7 @@ def test_every_set_of_holes_comes_equally_often(holes, limit):
     assert _chi_square(counts, 1 / len(sets)) < limit
 
 
-def test_every_placement_of_two_agents_comes_equally_often():
+def test_placements_are_equally_frequent():
     _, boards = _draw(2, 0, 2, N=3, K=2, count=4 * BATCH)
     places = np.concatenate([boards.starts, boards.goals], axis=1).astype(int)
     cells = 2 * places[..., 0] + places[..., 1]
@@ -103,7 +103,7 @@ def test_every_placement_of_two_agents_comes_equally_often():
     assert _chi_square(counts, 1 / 24) < 64.0
 
 
-def test_holes_and_corners_favour_no_cell_of_a_large_board():
+def test_large_board_cells_are_equally_frequent():
     _, boards = _draw(10, 30, 3, N=10, K=5, count=4 * BATCH)
     # Cells of one board exclude one another, which makes the sum smaller, never larger.
     assert _chi_square(boards.holes.sum(axis=0), 1 / 100) < 180.0

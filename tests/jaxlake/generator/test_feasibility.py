@@ -30,7 +30,7 @@ def test_infeasibility_gives_a_reason(rows):
     assert {row.candidates for row in rows if row.size == 2 and row.hole_ratio} == {0}
 
 
-def test_shares_are_those_of_all_boards_of_a_kind(rows):
+def test_shares_match_exhaustive_enumeration(rows):
     """All 15,120 two-agent boards with two holes on 3x3 have an exact share of each outcome."""
     row = next(r for r in rows if (r.size, r.hole_ratio, r.wait_ratio) == (3, 0.3, 0.0))
     assert row.holes == 2
@@ -60,14 +60,14 @@ def test_shares_are_those_of_all_boards_of_a_kind(rows):
         (10, 0, 1.0, 0.1),
     ],
 )
-def test_the_scarcer_kind_decides_the_acceptance_rate(wait, no_wait, wait_ratio, rate):
+def test_acceptance_rate_is_set_by_the_scarcer_kind(wait, no_wait, wait_ratio, rate):
     stratum = KindSurvey(2, 5, 3, 100, wait, no_wait, 100 - wait - no_wait, 0)
     assert stratum.acceptance(wait_ratio) == pytest.approx(rate)
     low, high = stratum.acceptance_interval(wait_ratio)
     assert 0 <= low <= rate <= high <= 1
 
 
-def test_the_shipped_table_is_whole_and_the_lookup_reads_it():
+def test_shipped_table_is_complete():
     content = json.loads(
         resources.files("jaxlake.generator").joinpath("feasibility_table.json").read_text()
     )
@@ -82,7 +82,7 @@ def test_the_shipped_table_is_whole_and_the_lookup_reads_it():
             assert (rate == 0) == (size == 2)
 
 
-def test_the_shipped_table_holds_what_this_solver_finds(rows):
+def test_shipped_table_matches_the_solver(rows):
     for row in rows:
         if not row.candidates:
             continue

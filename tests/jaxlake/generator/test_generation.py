@@ -72,7 +72,7 @@ def _boards(generated):
 
 
 @pytest.mark.parametrize("number", range(len(MIXTURES)))
-def test_boards_are_of_their_cell_and_carry_their_optimum(made, number):
+def test_boards_match_their_cell_and_optimum(made, number):
     result, params = made[1][number], jax.tree.map(np.asarray, MIXTURES[number])
     boards = _boards(result)
     waits = np.zeros((2, params.size.size), int)
@@ -96,7 +96,7 @@ def test_boards_are_of_their_cell_and_carry_their_optimum(made, number):
 
 
 @pytest.mark.parametrize("number", range(len(MIXTURES)))
-def test_requests_are_split_by_share_and_slots_lie_by_cell(made, number):
+def test_requests_are_split_by_share_in_cell_order(made, number):
     result, params = made[1][number], MIXTURES[number]
     requested = result.requested_wait + result.requested_no_wait
     assert requested.sum() == BOARDS
@@ -172,7 +172,7 @@ def _replay(key, kind, missing):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1])
-def test_the_set_is_what_one_candidate_after_the_other_gives(made, number):
+def test_generate_equals_sequential_candidates(made, number):
     result, params = made[1][number], jax.tree.map(np.asarray, MIXTURES[number])
     holes = np.floor(params.hole_ratio.astype(float) * params.size**2 + 1e-4).astype(int)
     kinds = list(zip(params.size.tolist(), holes.tolist(), params.num_agents.tolist(), strict=True))
@@ -196,7 +196,7 @@ def test_the_set_is_what_one_candidate_after_the_other_gives(made, number):
 
 
 @pytest.mark.slow
-def test_the_batch_size_leaves_no_trace(made):
+def test_boards_are_independent_of_the_batch_size(made):
     for number in (0, 1):
         # Under jit, where a cell beyond `max_size` is not refused, but all shortfall.
         program = jax.jit(partial(generate, n=BOARDS, batch_size=7, **SETTINGS))
@@ -204,7 +204,7 @@ def test_the_batch_size_leaves_no_trace(made):
 
 
 @pytest.mark.slow
-def test_a_vmapped_call_gives_what_single_calls_give(made):
+def test_vmapped_generate_equals_single_calls(made):
     compiled, results, _ = made
     keys = jnp.stack([jax.random.key(8), jax.random.key(7)])
     product = jax.vmap(jax.vmap(compiled, (None, 0)), (0, None))(keys, STACKED)
@@ -214,7 +214,7 @@ def test_a_vmapped_call_gives_what_single_calls_give(made):
     assert_same(compiled(keys[0], MIXTURES[0]), jax.tree.map(lambda leaf: leaf[0, 0], product))
 
 
-def test_boards_beyond_the_horizon_are_counted_and_not_used(made):
+def test_boards_beyond_the_horizon_are_counted(made):
     mixed, large, _ = made[1]
     assert mixed.unsolvable[1] > 0
     assert large.unknown[3] > 0
@@ -224,7 +224,7 @@ def test_boards_beyond_the_horizon_are_counted_and_not_used(made):
 
 
 @pytest.mark.slow
-def test_cells_may_differ_in_their_agents():
+def test_cells_may_differ_in_agents():
     params = lake_params([4, 4, 3], [0.2, 0.1, 0.3], [0.5, 0.25, 0.5], [2, 3, 3])
     sizes = {"max_size": 4, "max_agents": 3, "horizon": 16}
     made = generate(jax.random.key(0), params, 24, batch_size=64, max_candidates=2000, **sizes)
@@ -241,7 +241,7 @@ def test_cells_may_differ_in_their_agents():
 
 
 @pytest.mark.slow
-def test_several_devices_give_the_same_set(made, tmp_path):
+def test_generate_is_equal_on_several_devices(made, tmp_path):
     program = """
 import json, sys
 import jax, numpy as np

@@ -17,7 +17,7 @@ from tests.jaxlake.solver.boards import assert_same, row_of
 _counts = jax.jit(board_counts, static_argnums=1)
 
 
-def test_hole_count_is_exact_for_every_hundredth_and_size():
+def test_hole_count_is_exact_for_hundredths():
     hundredths = np.arange(101)
     sizes = np.arange(2, 33)[:, None]
     assert (jaxlake.hole_count(sizes, hundredths / 100) == hundredths * sizes**2 // 100).all()
@@ -69,7 +69,7 @@ def test_out_of_range_values_are_named(fields, said):
         jaxlake.lake_params(**({"size": 4} | fields))
 
 
-def test_lake_params_of_arrays_are_those_of_each_configuration():
+def test_lake_params_of_arrays_equal_single_ones():
     sizes, holes = np.array([3, 4, 5]), np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
     params = jaxlake.lake_params(sizes[:, None], holes, [0.0, 0.5])
     for c in range(3):
@@ -79,7 +79,7 @@ def test_lake_params_of_arrays_are_those_of_each_configuration():
     assert {leaf.shape for leaf in jax.tree.leaves(million)} == {(10**6, 1)}
 
 
-def test_lake_params_take_traced_ratios_and_check_the_rest():
+def test_lake_params_accept_traced_ratios():
     def make(size, holes):
         return jaxlake.lake_params(size, holes, num_agents=3)
 
@@ -99,7 +99,7 @@ def test_lake_params_take_traced_ratios_and_check_the_rest():
     hundredths=st.lists(st.integers(0, 100), min_size=5, max_size=5).filter(any),
     n=st.sampled_from([1, 7, 10, 512, 4000, 1_000_000]),
 )
-def test_shares_are_whole_and_by_largest_remainder(hundredths, n):
+def test_shares_follow_largest_remainders(hundredths, n):
     params = jaxlake.lake_params(4, data_ratio=[value / 100 for value in hundredths])
     counts = _counts(params, n).tolist()
     assert sum(counts) == n
@@ -127,12 +127,12 @@ def test_shares_are_whole_and_by_largest_remainder(hundredths, n):
         ([1, 1], 10**7 + 1, [5_000_001, 5_000_000]),
     ],
 )
-def test_ties_of_remainders_go_to_the_earlier_cell(counted, weights, n, counts):
+def test_remainder_ties_go_to_the_earlier_cell(counted, weights, n, counts):
     params = jaxlake.lake_params(4, data_ratio=[weight / 100 for weight in weights])
     assert counted(params, n).tolist() == counts
 
 
-def test_wait_counts_are_exact_for_every_hundredth():
+def test_wait_counts_are_exact_for_hundredths():
     hundredths = np.arange(101)
     counts = np.arange(4001)[:, None]
     ratios = np.broadcast_to(np.float32(hundredths / 100), (4001, 101))
@@ -142,7 +142,7 @@ def test_wait_counts_are_exact_for_every_hundredth():
 
 
 @pytest.mark.parametrize("compile_", [jax.jit, lambda function: function])
-def test_waits_are_exact_for_as_many_boards_as_a_set_may_have(compile_):
+def test_wait_counts_are_exact_for_the_largest_set(compile_):
     exact = [Fraction(1, 3), Fraction(5, 6), Fraction(1, 30_000), Fraction(29_999, 30_000)]
     exact += [Fraction(k, 100) for k in range(101)] + [Fraction(k, 10_000) for k in (1, 625, 9999)]
     exact += [Fraction(k, 1024) for k in (1, 3, 511, 1023)] + [Fraction(2**23 + 1, 2**24)]

@@ -82,7 +82,7 @@ FORMATS = {
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(plan=plans)
-def test_a_plan_comes_back_from_any_formatting(name, plan):
+def test_parse_answer_reads_any_formatting(name, plan):
     answer = parse_answer(FORMATS[name](plan), len(plan), max_steps=max(map(len, plan)))
     assert answer.parsed, answer.reason
     assert answer.plan == tuple(map(tuple, plan))
@@ -90,7 +90,7 @@ def test_a_plan_comes_back_from_any_formatting(name, plan):
 
 
 @given(st.lists(st.lists(st.integers(0, 4), min_size=2, max_size=2), min_size=1, max_size=12))
-def test_a_target_says_the_plan_it_was_made_from(steps):
+def test_target_round_trips_the_plan(steps):
     answer = parse_answer(target(steps), 2, max_steps=12)
     assert answer.parsed
     for agent, read in enumerate(answer.plan):
@@ -100,7 +100,7 @@ def test_a_target_says_the_plan_it_was_made_from(steps):
 
 
 @given(plan=plans, data=st.data())
-def test_an_unknown_word_among_the_actions_is_never_parsed(plan, data):
+def test_parse_answer_rejects_unknown_words(plan, data):
     unknown = data.draw(
         st.text(st.characters(categories=("L", "Nd")), min_size=1, max_size=12).filter(
             lambda word: (
@@ -129,7 +129,7 @@ CORPUS = yaml.safe_load(Path(__file__).with_name("answers.yaml").read_text())
 
 
 @pytest.mark.parametrize("case", CORPUS, ids=lambda case: case["name"])
-def test_parse_answer_reads_what_models_write(case):
+def test_parse_answer_reads_model_completions(case):
     agents = len(case["plan"]) if case["plan"] else case["agents"]
     answer = parse_answer(case["text"], agents, max_steps=20)
     read = answer.plan and [" ".join(NAMES[action] for action in agent) for agent in answer.plan]
@@ -148,7 +148,7 @@ PIECES = [
     st.text(max_size=300) | st.lists(st.sampled_from(PIECES), max_size=40).map("".join),
     st.integers(1, 5),
 )
-def test_reader_accepts_any_text(text, num_agents):
+def test_parse_answer_accepts_any_text(text, num_agents):
     answer = parse_answer(text, num_agents, max_steps=10)
     assert answer.parsed == (answer.plan is not None) == (answer.reason is None)
     if answer.parsed:
@@ -206,7 +206,7 @@ def test_non_plain_yaml_is_rejected(text, reason):
     assert reason in answer.reason
 
 
-def test_repeated_plan_is_one_and_empty_list_means_stay():
+def test_parse_answer_merges_equal_plans():
     text = "Agent 0: RIGHT\nAgent 1: LEFT\n\nFinal answer:\nAgent 0: right\nAgent 1: left"
     assert parse_answer(text, 2, max_steps=5).plan == ((4,), (3,))
     assert parse_answer('{"0": ["UP"], "1": []}', 2, max_steps=5).plan == ((1,), ())
@@ -243,7 +243,7 @@ JUNK = {
 
 
 @pytest.mark.parametrize("name", JUNK)
-def test_a_megabyte_of_junk_is_refused_within_seconds(name):
+def test_megabyte_of_junk_is_rejected_in_seconds(name):
     start = time.process_time()
     assert not parse_answer(JUNK[name], 2, max_steps=64).parsed
     # Measured at 2.4 s at most; a pattern that backtracks would take hours.

@@ -19,7 +19,7 @@ def board(rows):
 
 @pytest.mark.parametrize("style", PROMPT_STYLES)
 @pytest.mark.parametrize("rows", [TWO_AGENTS, FIVE_AGENTS])
-def test_a_prompt_tells_the_board_and_every_start_and_goal(style, rows):
+def test_prompt_contains_board_starts_and_goals(style, rows):
     prompt = render(board(rows), style)
     cell = "[FHSsABCGgabc]"
     assert tuple(re.findall(f"^{cell}(?: {cell})+$", prompt, re.MULTILINE)) == rows
@@ -77,7 +77,7 @@ def test_render_rejects_batches_and_unknown_styles():
         render(board(TWO_AGENTS), "long")  # type: ignore[arg-type]
 
 
-def test_a_target_ends_for_each_agent_with_its_last_move():
+def test_target_ends_each_agent_at_its_last_move():
     plan = np.array([[4, 0], [0, 3], [2, 0], [0, 0]], np.int8)
     assert target(plan) == "Agent 0: RIGHT WAIT DOWN\nAgent 1: WAIT LEFT"
     assert action_names(plan) == [["RIGHT", "WAIT", "DOWN"], ["WAIT", "LEFT"]]

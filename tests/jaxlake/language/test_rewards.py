@@ -63,7 +63,7 @@ def walks():
     return [(*walk, known and known[0]) for walk, known in zip(drawn, best, strict=True)]
 
 
-def test_scores_are_those_of_a_plain_walk(walks):
+def test_scores_match_a_plain_walk(walks):
     grids, plans, optima = (list(column) for column in zip(*walks, strict=True))
     seen = set()
     for (grid, plan, least), found in zip(
@@ -96,7 +96,7 @@ def test_verify_answers_compiles_once(walks):
     assert verify_batch._cache_size() == before
 
 
-def test_a_board_is_solved_where_its_optimum_is_not_given():
+def test_rewards_solve_boards_without_optimum():
     assert score(OPTIMAL, CORNER).reward == 1.0
     found = score(AROUND, CORNER)
     assert (found.reward, found.optimal, found.sum_of_costs) == (0.6, False, 5)
@@ -104,7 +104,7 @@ def test_a_board_is_solved_where_its_optimum_is_not_given():
     assert (unknown.reward, unknown.optimal, unknown.valid) == (0.6, None, True)
 
 
-def test_an_optimum_may_come_as_the_solution_of_the_board():
+def test_rewards_accept_a_solution_as_optimum():
     found = solve(parse_grid(CORNER, max_size=10))
     for text in (OPTIMAL, AROUND, STOPS):
         assert score(text, CORNER, found) == score(text, CORNER, 3)
@@ -112,7 +112,7 @@ def test_an_optimum_may_come_as_the_solution_of_the_board():
     assert score(AROUND, CORNER, unknown, find_optimum=False).optimal is None
 
 
-def test_only_valid_answers_are_worth_solving_the_board(monkeypatch):
+def test_rewards_solve_only_for_valid_answers(monkeypatch):
     monkeypatch.setattr(rewards, "solve", None)
     for text in (STOPS, PROSE):
         assert score(text, CORNER).optimal is False
@@ -129,7 +129,7 @@ def test_only_valid_answers_are_worth_solving_the_board(monkeypatch):
         parse_grid(CORNER, max_size=12, max_agents=7),
     ],
 )
-def test_a_board_may_come_as_rows_as_a_text_or_padded(board):
+def test_rewards_accept_every_board_format(board):
     assert score(AROUND, board, 3) == score(AROUND, CORNER, 3)
     assert score(STOPS, board, 3).failure is Failure.GOAL_NOT_REACHED
 
@@ -152,13 +152,13 @@ def test_a_board_may_come_as_rows_as_a_text_or_padded(board):
         ([{"role": "assistant", "content": None}], ""),
     ],
 )
-def test_a_completion_is_a_text_or_what_the_assistant_said_last(completion, text):
+def test_completion_text_takes_last_assistant_message(completion, text):
     assert rewards.completion_text(completion) == text
     paid = lake_reward([None], [completion], grid=[CORNER], sum_of_costs=[3])
     assert paid == [1.0 if text else 0.0]
 
 
-def test_a_reward_function_reads_the_columns_it_was_made_for():
+def test_reward_function_reads_its_columns():
     texts = [OPTIMAL, AROUND, STOPS, PROSE]
     values = RewardValues(optimal=2.0, valid=1.0, parsed=-0.5, unparsable=-1.0)
     paid = reward_function(board="map", optimum="best", values=values)
@@ -172,7 +172,7 @@ def test_a_reward_function_reads_the_columns_it_was_made_for():
     assert lake_reward([], [], grid=[], sum_of_costs=[]) == []
 
 
-def test_rows_of_other_tasks_are_left_to_other_reward_functions():
+def test_reward_function_skips_rows_of_other_tasks():
     metrics, extra = {}, {}
     paid = lake_reward(
         [""] * 3,
@@ -192,7 +192,7 @@ def test_rows_of_other_tasks_are_left_to_other_reward_functions():
 
 
 @pytest.mark.parametrize(("optimum", "share"), [([None, None], None), ([3, None], 1.0)])
-def test_boards_without_an_optimum_are_not_compared(optimum, share):
+def test_boards_without_optimum_get_no_optimality_reward(optimum, share):
     metrics = {}
     lake_reward(
         [""] * 2,
@@ -204,7 +204,7 @@ def test_boards_without_an_optimum_are_not_compared(optimum, share):
     assert metrics.get("lake/optimal") == share
 
 
-def test_rewards_of_arrays_are_those_of_scores(walks):
+def test_rewards_of_arrays_equal_scores(walks):
     grids, plans, optima = (list(column) for column in zip(*walks[:60], strict=True))
     texts = [PROSE if row % 7 == 0 else _text(plan) for row, plan in enumerate(plans)]
     instances = stack_instances([parse_grid(grid, max_agents=5) for grid in grids])
@@ -243,13 +243,13 @@ def test_unscorable_rows_are_rejected_by_number(arguments, message):
         score_batch(*arguments)
 
 
-def test_agents_beyond_the_first_slots_are_refused():
+def test_agents_beyond_the_first_slots_are_rejected():
     gap = replace(parse_grid(["S G", "s g"]), agent_mask=np.array([False, True]))
     with pytest.raises(ValueError, match=r"agent_mask must .*, got \[False, True\]"):
         score(OPTIMAL, gap, 3)
 
 
-def test_a_text_or_completion_of_another_type_is_refused():
+def test_completions_of_other_types_are_rejected():
     with pytest.raises(TypeError, match="texts: row 1 must be a string, got NoneType"):
         score_batch([OPTIMAL, None], [CORNER] * 2)
     with pytest.raises(TypeError, match=r"completion must be .*, got int"):
@@ -280,7 +280,7 @@ def test_a_text_or_completion_of_another_type_is_refused():
         ),
     ],
 )
-def test_completion_text_refuses_what_holds_no_answer(completion, problem):
+def test_completion_text_rejects_missing_answers(completion, problem):
     with pytest.raises(TypeError, match=problem):
         lake_reward([""], [completion], grid=[CORNER], sum_of_costs=[3])
 
@@ -307,13 +307,13 @@ def test_score_counts_only_text_after_thinking():
         ([{"role": "user", "content": "<think>"}], 1.0),
     ],
 )
-def test_lake_reward_reads_whether_a_prompt_began_thinking(prompt, paid):
+def test_lake_reward_detects_opened_thinking(prompt, paid):
     assert lake_reward([prompt], [DRAFT], grid=[CORNER], sum_of_costs=[3]) == [paid]
     thinks = reward_function(thinking=True)
     assert thinks([prompt], [DRAFT], grid=[CORNER], sum_of_costs=[3]) == [0.0]
 
 
-def test_columns_of_pandas_are_read_as_they_are():
+def test_lake_reward_reads_pandas_columns():
     pandas = pytest.importorskip("pandas")
     rows = pandas.DataFrame({"grid": [CORNER, CORNER, None], "sum_of_costs": [3, None, None]})
     assert rows.sum_of_costs.dtype == float
@@ -328,7 +328,7 @@ def test_columns_of_pandas_are_read_as_they_are():
         score_batch([OPTIMAL], [CORNER], [2.5])
 
 
-def test_missing_column_is_named_with_existing_ones():
+def test_missing_column_error_lists_columns():
     with pytest.raises(ValueError, match=r"no column 'grid', only \['map', 'sum_of_costs'\]"):
         lake_reward([""], [OPTIMAL], map=[CORNER], sum_of_costs=[3])
     with pytest.raises(ValueError, match=r"no column 'sum_of_costs'.*optimum=None"):
@@ -339,6 +339,6 @@ def test_missing_column_is_named_with_existing_ones():
     "wrong",
     [{"valid": 1.5}, {"parsed": float("nan")}, {"unparsable": 0.1}, {"valid": "much"}],
 )
-def test_inverted_rewards_are_rejected(wrong):
+def test_decreasing_rewards_are_rejected(wrong):
     with pytest.raises(ValueError, match="descending order"):
         RewardValues(**wrong)

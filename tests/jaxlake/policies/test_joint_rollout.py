@@ -63,7 +63,7 @@ def _assert_outcomes_are_those_of_a_walk(grids, played):
         assert (played.actions[i, played.length[i] :] == 0).all()
 
 
-def test_an_agent_alone_walks_a_shortest_path_or_waits():
+def test_single_agent_follows_a_shortest_path():
     grids = _grids(1, 120, 1, holes=0.5)
     played = _played(ShortestPathPolicy(), _boards(grids))
     unreachable = 0
@@ -78,7 +78,7 @@ def test_an_agent_alone_walks_a_shortest_path_or_waits():
     assert 5 < unreachable < 100
 
 
-def test_ties_between_shortest_paths_are_broken_evenly():
+def test_shortest_path_ties_are_broken_evenly():
     boards = _boards([["S F", "F G"]] * B)
     first = _played(ShortestPathPolicy(), boards).actions[:, 0, 0]
     down = (first == jaxlake.Action.DOWN).sum()
@@ -97,7 +97,7 @@ def test_ties_between_shortest_paths_are_broken_evenly():
     ],
     ids=str,
 )
-def test_outcomes_are_those_of_a_plain_walk(policy, conflict):
+def test_outcomes_match_a_plain_walk(policy, conflict):
     grids = _grids(2, 60, 3) + _grids(3, 40, 2)
     played = _played(policy, _boards(grids), conflict=conflict)
     _assert_outcomes_are_those_of_a_walk(grids, played)
@@ -118,7 +118,7 @@ def test_random_policy_is_uniform_over_allowed_actions():
 
 
 @pytest.mark.slow
-def test_the_optimal_policy_is_optimal_wherever_there_is_a_plan(solved):
+def test_optimal_policy_reaches_the_optimum(solved):
     boards, solutions = solved
     play = jax.jit(partial(roll_out, policy=policies.optimal_policy(T), max_steps=T))
     played = jax.device_get(play(jax.random.key(0), instances=boards, solutions=solutions))
@@ -150,7 +150,7 @@ def test_prioritised_plans_are_valid():
 
 
 @pytest.mark.slow
-def test_sweep_equals_single_rollouts_and_traces_once(solved):
+def test_sweep_equals_single_rollouts(solved):
     three = (RandomPolicy(), ShortestPathPolicy(), policies.prioritised_policy(T))
     boards, solutions = jax.tree.map(
         lambda leaf: np.reshape(leaf, (4, 20, *np.shape(leaf)[1:])), solved
@@ -210,7 +210,7 @@ def test_roll_out_checks_the_actions_of_a_policy():
     assert played.outcome.valid.all()
 
 
-def test_wrong_arguments_are_refused_by_name():
+def test_invalid_arguments_are_rejected_by_name():
     key, policy, cells = jax.random.key(0), RandomPolicy(), _boards(_grids(7, 2, 2))
     boards = _boards(_grids(7, 2, 2))
     for call, error, problem in (

@@ -31,7 +31,7 @@ def test_notebook_svg_is_well_formed_with_background() -> None:
         assert [one.get("width") for one in panel] == [root.get("width")]
 
 
-def test_a_file_has_the_format_of_its_name(tmp_path: Path) -> None:
+def test_save_picture_format_follows_the_suffix(tmp_path: Path) -> None:
     picture = show(BOARD, HOLE)
     kinds = {"svg": b"<svg", "txt": b"t = 0"}
     for kind, start in kinds.items():
@@ -55,6 +55,6 @@ def test_invalid_plans_are_rejected(arguments: dict, words: str) -> None:
         show(BOARD, **arguments)
 
 
-def test_show_refuses_batches() -> None:
+def test_show_rejects_batches() -> None:
     with pytest.raises(ValueError, match="batch"):
         show(stack_instances([BOARD, BOARD]))

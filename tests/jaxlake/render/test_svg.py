@@ -61,7 +61,7 @@ def final_cells(svg: str, columns: int) -> list[tuple[float, float]]:
     raise AssertionError
 
 
-def test_a_valid_plan_ends_with_every_disc_on_its_goal() -> None:
+def test_valid_plan_ends_with_discs_on_goals() -> None:
     plan = [["DOWN", "DOWN"], ["DOWN", "WAIT", "DOWN"]]
     assert verdict(OPEN, plan)[0] is None
     svg = episode_svg(OPEN, plan, cell=CELL)
@@ -70,7 +70,7 @@ def test_a_valid_plan_ends_with_every_disc_on_its_goal() -> None:
 
 
 @pytest.mark.parametrize(("grid", "plan", "kind", "where"), FAILED)
-def test_the_failure_the_verifier_names_is_marked_and_captioned(
+def test_verifier_failure_is_marked_and_captioned(
     grid: list[str], plan: str, kind: str, where: str
 ) -> None:
     actions = [[NAMES[letter] for letter in moves] for moves in plan.split("/")]
@@ -88,7 +88,7 @@ def test_the_failure_the_verifier_names_is_marked_and_captioned(
 
 @settings(max_examples=60)
 @given(st.data())
-def test_any_plan_on_any_board_gives_safe_well_formed_xml(data: st.DataObject) -> None:
+def test_svg_is_well_formed_for_any_plan(data: st.DataObject) -> None:
     size = data.draw(st.integers(2, 6))
     agents = data.draw(st.integers(1, min(5, size * size // 2)))
     letters = [*"SsABC"[:agents], *"Ggabc"[:agents]]

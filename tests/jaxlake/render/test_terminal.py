@@ -10,7 +10,7 @@ from jaxlake.render import board_text, show
 BOARD = parse_grid(["S s F", "F H A", "G g a"], max_size=4, max_agents=4)
 
 
-def test_a_board_at_the_start_is_its_grid() -> None:
+def test_board_at_start_is_its_grid() -> None:
     lines = board_text(BOARD).splitlines()
     assert lines == format_grid(BOARD) == format_grid(parse_grid(lines, max_agents=3))
 
@@ -28,7 +28,7 @@ def test_show_draws_starts_on_goals() -> None:
     assert picture.svg.count(">0<") == picture.svg.count(">1<") == 4
 
 
-def test_frames_show_every_step_with_its_actions() -> None:
+def test_frames_show_each_step_and_its_actions() -> None:
     board = parse_grid(["S s F", "F F A", "G g a"], max_size=4, max_agents=3)
     assert str(show(board, [[2, 2, 2], [2, 2, 0], [0, 0, 0]])).splitlines() == [
         "t = 0   t = 1         t = 2",
@@ -41,7 +41,7 @@ def test_frames_show_every_step_with_its_actions() -> None:
     ]
 
 
-def test_a_failure_is_crossed_out_where_it_happens() -> None:
+def test_failure_is_crossed_out_at_its_cell() -> None:
     text = str(show(BOARD, [[2, 0, 2], [2, 2, 0], [0, 0, 0]]))
     assert text.splitlines() == [
         "t = 0   t = 1         t = 2",

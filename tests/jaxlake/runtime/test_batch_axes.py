@@ -20,7 +20,7 @@ def _doubled(keys, values):
     return keys, jax.lax.fori_loop(0, 2, lambda _, total: total + values, zeros)
 
 
-def test_merge_batch_axes_works_under_shard_map_by_default():
+def test_merge_batch_axes_works_under_shard_map():
     keys, values = jax.random.split(jax.random.key(0), (4, 3)), np.arange(12.0).reshape(4, 3)
     same, doubled = jax.jit(on_devices(jax.vmap(_doubled)))(keys, values)
     assert (same == keys).all()

@@ -11,7 +11,7 @@ import jaxlake
 from jaxlake.runtime.cpu_devices import FLAGS_FOR_SEARCHES, add_search_flags
 
 
-def test_flags_are_added_once_and_those_of_the_user_win():
+def test_flags_are_added_once_and_keep_user_values():
     own = "--xla_cpu_use_fusion_emitters=true --xla_dump_to=/elsewhere"
     environment = {"XLA_FLAGS": own}
     for _ in range(2):
@@ -19,7 +19,7 @@ def test_flags_are_added_once_and_those_of_the_user_win():
         assert environment["XLA_FLAGS"] == f"{own} {FLAGS_FOR_SEARCHES[0]}"
 
 
-def test_after_a_first_computation_it_is_too_late():
+def test_use_all_cores_fails_after_first_computation():
     jax.block_until_ready(jax.numpy.zeros(()))
     with pytest.raises(RuntimeError, match="right after the imports"):
         jaxlake.use_all_cores(7)

@@ -40,7 +40,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_calls_beyond_the_free_memory_raise(name, monkeypatch):
+def test_calls_beyond_free_memory_raise(name, monkeypatch):
     monkeypatch.setattr(memory, "free_memory", lambda device: 8 << 30)
     function = name.split()[0]
     problem = rf"^{function}: 1,048,576 boards .* need about \d+\.\d GB, but 8\.6 GB of memory are"
@@ -48,7 +48,7 @@ def test_calls_beyond_the_free_memory_raise(name, monkeypatch):
         CALLS[name]()
 
 
-def test_require_memory_asks_the_device_of_the_boards(monkeypatch):
+def test_require_memory_uses_the_device_of_the_boards(monkeypatch):
     asked = []
     monkeypatch.setattr(memory, "free_memory", lambda device: asked.append(device) or 0)
     monkeypatch.setattr(memory, "_default_device", lambda: "the default")
@@ -62,7 +62,7 @@ def test_require_memory_asks_the_device_of_the_boards(monkeypatch):
     require(arguments=boards)  # each device holds a part
 
 
-def test_free_memory_is_less_than_the_memory_of_the_machine():
+def test_free_memory_is_below_total_memory():
     free = memory.free_memory(jax.devices("cpu")[0])
     assert 0 < free < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 

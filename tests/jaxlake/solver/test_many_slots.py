@@ -76,7 +76,7 @@ def test_needs_wait_is_unknown_beyond_the_horizon(dense):
 
 
 @pytest.mark.slow
-def test_answers_near_the_horizon_agree_with_all_oracles():
+def test_solutions_near_the_horizon_match_all_oracles():
     horizon = 6
     grids = random_grids(horizon, 400, sizes=(3, 4), agents=(3,), holes=0.4)
     truths = list(oracles.judge_all(grids))

@@ -64,7 +64,7 @@ def small():
 
 
 @pytest.mark.slow
-def test_mixed_batch_agrees_with_all_oracles():
+def test_mixed_batch_matches_all_oracles():
     grids = random_grids(SEED, BOARDS)
     truths = oracles.judge_all(grids)
     kinds = compare(grids, _solve_full(instances(grids, **FULL)), list(truths))
@@ -73,7 +73,7 @@ def test_mixed_batch_agrees_with_all_oracles():
     assert kinds["UNKNOWN"] <= 0.003 * BOARDS
 
 
-def test_two_agents_agree_with_all_oracles():
+def test_two_agents_match_all_oracles():
     grids = random_grids(SEED + 1, BOARDS // 3, agents=(2,))
     truths = oracles.judge_all(grids)
     solutions = solve(instances(grids, max_size=10, max_agents=2), FULL_BATCH)
@@ -82,7 +82,7 @@ def test_two_agents_agree_with_all_oracles():
     assert kinds["UNKNOWN"] == 0
 
 
-def test_two_agents_with_starts_on_goals_agree_with_all_oracles():
+def test_two_agents_with_starts_on_goals_match_all_oracles():
     boards = with_starts_on_goals(SEED, FULL_BATCH, sizes=(3, 4, 5), agents=(2,))
     truths = oracles.judge_all(boards)
     kinds = compare(boards, solve(instances(boards, 10, 2), FULL_BATCH), list(truths))
@@ -94,7 +94,7 @@ def test_two_agents_with_starts_on_goals_agree_with_all_oracles():
 @pytest.mark.parametrize(
     ("agents", "shape", "batch"), [((3,), SMALL, SMALL_BATCH), ((3, 4, 5), FULL, FULL_BATCH)]
 )
-def test_more_agents_with_starts_on_goals_agree_with_all_oracles(agents, shape, batch):
+def test_agents_with_starts_on_goals_match_all_oracles(agents, shape, batch):
     boards = with_starts_on_goals(SEED, BOARDS // 2, sizes=(3, 4, 5), agents=agents)
     boards += filled_boards(*agents)
     truths = oracles.judge_all(boards)
@@ -113,7 +113,7 @@ def test_unknown_rate_of_full_size_boards(agents, rate):
 
 
 @pytest.mark.slow
-def test_boards_larger_than_16_agree_with_oracles():
+def test_boards_larger_than_16_match_oracles():
     grids = random_grids(3, 60, sizes=(13, 17, 20), agents=(2, 3), holes=0.4)
     truths = oracles.judge_all(grids)
     solutions = solve(instances(grids, 20, 3), len(grids))
@@ -124,7 +124,7 @@ def test_boards_larger_than_16_agree_with_oracles():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("max_size", [2, 32])
-def test_solve_agrees_with_oracles_for_any_static_size(max_size):
+def test_solve_matches_oracles_for_any_static_size(max_size):
     sizes = (2,) if max_size == 2 else (2, 3, 4, 5, 6, 16)
     grids = random_grids(max_size, 36, sizes, agents=(2,))
     solutions = solve(instances(grids, max_size, 2), len(grids), horizon=40)

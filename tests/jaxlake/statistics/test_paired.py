@@ -15,7 +15,7 @@ def test_difference_is_the_mean_of_the_paired_differences(pairs):
 
 
 @given(st.integers(0, 900), st.integers(0, 900))
-def test_p_values_are_those_of_the_exact_binomial_test(gained, lost):
+def test_p_values_match_the_exact_binomial_test(gained, lost):
     found = PairedComparison(count=1800, gained=gained, lost=lost)
     if gained + lost == 0:
         assert (found.p_value, found.p_value_of_fall) == (1.0, 1.0)
@@ -57,7 +57,7 @@ def test_interval_coverage_is_nominal():
 
 
 @given(st.integers(0, 900), st.integers(0, 900))
-def test_an_interval_is_mirrored_if_gains_and_losses_are_swapped(gained, lost):
+def test_interval_mirrors_swapped_gains_and_losses(gained, lost):
     low, high = PairedComparison(1800, gained, lost).interval()
     swapped = PairedComparison(1800, lost, gained).interval()
     assert (-high, -low) == pytest.approx(swapped)

@@ -107,7 +107,7 @@ def _tabulate(batch, mask=None):
 _jitted = jax.jit(jaxlake.tabulate)
 
 
-def test_every_number_agrees_with_counting_by_hand(batch):
+def test_tabulate_matches_counting_by_hand(batch):
     _, _, outcomes, _, mask = batch
     statistics = _tabulate(batch, mask)
     assert {leaf.dtype for leaf in jax.tree.leaves(statistics)} == {jnp.dtype(jnp.int32)}
@@ -131,7 +131,7 @@ def test_every_number_agrees_with_counting_by_hand(batch):
     assert histogram[:, 64].sum() > 0
 
 
-def test_parts_add_up_to_the_whole(batch):
+def test_tables_of_parts_add_up(batch):
     mask = batch[-1]
     whole = _tabulate(batch, np.ones(B, bool))
     parts = [_tabulate(batch, mask), _tabulate(batch, ~mask)]
@@ -181,7 +181,7 @@ def _costly(plans):
     return wide, ~yes, Outcome(yes, yes, ~yes, ~yes, kind, nobody, never, most, most, there)
 
 
-def test_low_words_carry_over_chunks_and_axes():
+def test_sums_carry_between_words_over_chunks_and_axes():
     """129 plans cost 64 * 2**16 + 32,639, and four times as many 257 * 2**16 + 65,020."""
     chunks = jax.tree.map(lambda leaf: leaf.reshape(4, 129, *leaf.shape[1:]), _costly(516))
     apart = jax.vmap(jaxlake.tabulate)(*chunks)
@@ -219,7 +219,7 @@ def test_merge_statistics_is_exact_for_any_number_of_tables():
         merge_statistics(tables)
 
 
-def test_tables_of_nothing_change_no_sum(batch):
+def test_empty_tables_change_no_sum(batch):
     whole = _tabulate(batch)
     nothing = Statistics.zeros(max_size=7, max_agents=K)
     assert_same(nothing + whole, whole)
@@ -232,7 +232,7 @@ def _summary(batch, rows=slice(None), **counts):
     return summarize(*row_of((boards, outcomes, solutions, mask), rows), **counts)
 
 
-def test_summarize_agrees_with_counting_by_hand(batch):
+def test_summarize_matches_counting_by_hand(batch):
     _, boards, outcomes, solutions, mask = batch
     columns = summary_columns(_summary(batch, candidates=2**31 - 1, unknown=5, missing=7))
     assert list(columns) == ["boards", *COUNTERS]
@@ -285,7 +285,7 @@ def test_wilson_bounds_solve_the_score_equation():
                 assert abs(k / n - bound) == pytest.approx(z * error, rel=1e-6)
 
 
-def test_wilson_intervals_are_elementwise_and_hold_at_the_ends():
+def test_wilson_intervals_are_elementwise():
     low, high = jaxlake.wilson_interval([0, 10, 0, 5], [10, 10, 0, 10])
     assert (low[0], high[1], low[2], high[2]) == (0.0, 1.0, 0.0, 1.0)
     assert (low <= [0, 1, 0, 0.5]).all()

@@ -73,7 +73,7 @@ def test_pandas_reads_the_folder_of_rows(finished):
         assert frame[name].tolist() == values.tolist()
 
 
-def test_manifest_names_the_sweep_and_all_files(finished):
+def test_manifest_lists_the_sweep_and_all_files(finished):
     manifest = json.loads((finished / "manifest.json").read_text())
     assert manifest["spec"] == spec().record
     assert (manifest["configurations"], manifest["rows"]) == (11, 22)
@@ -122,7 +122,7 @@ def test_run_writes_the_same_files_to_an_object_store(finished, tmp_path):
     assert read(url)["policy"].tolist() == read(finished)["policy"].tolist()
 
 
-def test_finished_sweep_is_left_as_it_is(finished, programs):
+def test_finished_sweep_is_not_rewritten(finished, programs):
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
     assert run(spec(), finished)
     assert len(programs) == 1
@@ -139,7 +139,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_damaged_file_is_made_again(damage, finished):
+def test_damaged_file_is_recomputed(damage, finished):
     before, path = contents(finished), finished / "rows" / "rows-000002.parquet"
     path.write_bytes(damage(path.read_bytes()))
     assert run(spec(), finished)
@@ -152,7 +152,7 @@ def test_read_names_a_damaged_file(finished):
         read(finished)
 
 
-def test_folder_belongs_to_one_specification(finished, tmp_path):
+def test_sweep_folder_rejects_another_specification(finished, tmp_path):
     before = contents(finished)
     changes = {
         "boards: it has 4, got 5": {"boards": 5},
@@ -197,7 +197,7 @@ class Scorer(RandomPolicy):
     weights: jax.Array
 
 
-def test_folder_belongs_to_the_weights_of_its_policies(programs, tmp_path):
+def test_sweep_folder_rejects_other_policy_weights(programs, tmp_path):
     def sweep(weight):
         policy = Scorer(weights=jnp.full(3, weight))
         return SweepSpec({"mine": policy}, grid={"size": 3}, boards=2)
@@ -208,7 +208,7 @@ def test_folder_belongs_to_the_weights_of_its_policies(programs, tmp_path):
         run(sweep(2.0), tmp_path)
 
 
-def test_rows_of_another_sweep_are_refused(finished, tmp_path):
+def test_rows_of_another_sweep_are_rejected(finished, tmp_path):
     run(spec(seed=1), tmp_path / "other")
     shutil.copy(tmp_path / "other" / "rows" / "rows-000001.parquet", finished / "rows")
     with pytest.raises(SweepError, match=r"rows-000001\.parquet: belongs to another sweep"):
@@ -248,7 +248,7 @@ def test_read_reports_changed_files_and_manifests(change, listed, finished):
         read(finished)
 
 
-def test_hostile_sweep_is_refused_or_reads_the_same(finished):
+def test_damaged_sweep_is_rejected_or_reads_equal(finished):
     rng, before, expected = random.Random(49), contents(finished), read(finished)
     manifest = json.loads(before["manifest.json"])
     for number in range(60):
@@ -264,7 +264,7 @@ def test_hostile_sweep_is_refused_or_reads_the_same(finished):
                 np.testing.assert_array_equal(values, expected[name])
 
 
-def test_link_out_of_a_sweep_is_refused(finished, tmp_path):
+def test_link_out_of_a_sweep_is_rejected(finished, tmp_path):
     (tmp_path / "mine").write_text("mine")
     (finished / LAST).unlink()
     (finished / LAST).symlink_to(tmp_path / "mine")
@@ -273,7 +273,7 @@ def test_link_out_of_a_sweep_is_refused(finished, tmp_path):
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-def test_begin_leaves_what_another_process_is_writing(tmp_path):
+def test_begin_keeps_files_of_another_writer(tmp_path):
     other = tmp_path / ".manifest.json.999.tmp"
     other.touch()
     SweepFolder(tmp_path, spec()).create_or_verify()
@@ -281,12 +281,12 @@ def test_begin_leaves_what_another_process_is_writing(tmp_path):
 
 
 @pytest.mark.parametrize("part", [(-1, 2), (2, 2), (0, 0)])
-def test_run_refuses_an_invalid_part(part, tmp_path):
+def test_run_rejects_invalid_part(part, tmp_path):
     with pytest.raises(SweepError, match=f"I/N with 0 <= I < N, got {part[0]}/{part[1]}"):
         run(spec(), tmp_path, part=part)
 
 
-def test_read_refuses_a_folder_without_rows(programs, tmp_path):
+def test_read_rejects_a_folder_without_rows(programs, tmp_path):
     with pytest.raises(SweepError, match=r"manifest\.json: is missing"):
         read(tmp_path)
     run(spec(), tmp_path / "begun", part=(3, 4))

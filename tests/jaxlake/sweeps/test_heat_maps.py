@@ -49,7 +49,7 @@ def test_plot_shows_the_rate_of_each_cell():
             np.testing.assert_equal(rate, expected)
 
 
-def test_plot_names_what_is_shown():
+def test_plot_labels_axes_and_panels():
     figure = plot(rows(), x="wait_ratio", value="sum_of_costs")
     assert figure.get_supxlabel() == "boards that need a wait, %"
     assert figure.get_supylabel() == "cells that are holes, %"
@@ -75,7 +75,7 @@ def test_plot_puts_samples_into_bins():
     assert not np.isnan(panel[1, 1:]).any()
 
 
-def test_plot_has_a_panel_for_each_size_and_number_of_agents():
+def test_plot_has_one_panel_per_size_and_agent_count():
     figure = plot(rows(sizes=(4, 7), agents=(2, 3)))
     panels = images(figure)
     assert len(panels) == 8
@@ -105,7 +105,7 @@ def test_plot_rejects_too_many_panels():
     ("options", "name", "start"),
     [((), "results.png", b"\x89PNG"), (("--out", "a.svg", "--x", "size"), "a.svg", b"<?xml")],
 )
-def test_sweep_plot_writes_a_picture(options, name, start, cli, tmp_path, monkeypatch):
+def test_sweep_plot_writes_an_image(options, name, start, cli, tmp_path, monkeypatch):
     monkeypatch.setattr("jaxlake.sweeps.read", lambda path: rows())
     monkeypatch.chdir(tmp_path)
     done = cli("sweep", "plot", "results", *options)

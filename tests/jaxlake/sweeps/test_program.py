@@ -46,7 +46,7 @@ def result():
     return jax.device_get(chunk_program(OPTIONS, (jax.devices()[0],))(*_request()))
 
 
-def test_chunk_program_agrees_with_single_calls(result):
+def test_chunk_program_matches_single_calls(result):
     boards_key, play_key = jax.random.split(KEY)
     _, params, numbers = _request()
     columns = summary_columns(result.summaries)
@@ -76,7 +76,7 @@ def test_chunk_program_rows_are_independent_of_the_chunk(result, rows):
 
 
 @pytest.mark.parametrize("devices", [2, 8])
-def test_chunk_program_is_the_same_on_several_devices(result, devices, tmp_path):
+def test_chunk_program_is_equal_on_several_devices(result, devices, tmp_path):
     program = """
 import sys
 import jax, numpy as np

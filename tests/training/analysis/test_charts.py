@@ -37,7 +37,7 @@ def words_in(svg: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", CHARTS)
-def test_chart_escapes_names_and_takes_colours_from_the_page(name: str):
+def test_chart_escapes_names_and_uses_page_colours(name: str):
     svg = CHARTS[name] or ""
     picture = ElementTree.fromstring(svg)
     assert picture.get("aria-label") == HOSTILE
@@ -48,7 +48,7 @@ def test_chart_escapes_names_and_takes_colours_from_the_page(name: str):
 
 
 @pytest.mark.parametrize(("value", "pieces"), [(3.0, 1), (float("nan"), 2), (None, 2)])
-def test_gap_in_the_data_is_a_gap_in_the_curve(value: float | None, pieces: int):
+def test_missing_values_split_the_curve(value: float | None, pieces: int):
     y = [1.0, 2.0, value, 2.0, 1.0]
     chart = line_chart("t", [Curve("a", range(1, 6), y)], **LABELS) or ""
     path, *_ = (
@@ -59,7 +59,7 @@ def test_gap_in_the_data_is_a_gap_in_the_curve(value: float | None, pieces: int)
     assert path.count("M") == pieces
 
 
-def test_empty_data_gives_no_chart():
+def test_chart_of_no_data_is_empty():
     assert line_chart("t", [Curve("a", [1.0], [None])], **LABELS) is None
     assert rate_chart("t", [Series("a", [None])], ["1"], **LABELS) is None
     assert bar_chart("t", [], {}, x_label="x") is None
@@ -67,7 +67,7 @@ def test_empty_data_gives_no_chart():
     assert tile_chart("t", []) is None
 
 
-def test_series_differ_in_shape_as_well_as_in_colour():
+def test_series_differ_in_shape_and_colour():
     svg = rate_chart("t", SERIES, ["start", "end"], **LABELS) or ""
     marks = set(
         re.findall(
@@ -77,7 +77,7 @@ def test_series_differ_in_shape_as_well_as_in_colour():
     assert len({shape for shape, _ in marks}) == len({colour for _, colour in marks}) == 5
 
 
-def test_running_mean_of_a_line_keeps_its_middle_and_its_gaps():
+def test_running_mean_of_a_line_keeps_middle_and_gaps():
     line = 2.0 * np.arange(60)
     np.testing.assert_allclose(running_mean(line)[5:-5], line[5:-5])
     line[30] = np.nan

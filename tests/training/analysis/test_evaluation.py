@@ -16,7 +16,7 @@ from training.schema import load
 
 
 @pytest.mark.slow
-def test_evaluate_prints_and_writes_the_rates_of_a_folder(tmp_path, monkeypatch, capsys):
+def test_evaluate_prints_and_writes_rates(tmp_path, monkeypatch, capsys):
     folder, output = tmp_path / "policy", tmp_path / "rates.json"
     texts = ["Agent 0: UP DOWN LEFT RIGHT WAIT (0, 1) to (2, 3)"] * 4
     make_policy(folder, load(TINY).model, texts, max_len=512, seed=0)
@@ -54,7 +54,7 @@ def test_evaluate_takes_several_samples_per_instance(tmp_path, monkeypatch, caps
 
 
 @pytest.mark.slow
-def test_only_the_engine_keeps_weights_while_it_answers(tmp_path):
+def test_evaluate_keeps_weights_only_in_the_engine(tmp_path):
     settings = ["sampling.engine=jax", "sampling.dtype=bfloat16"]
     config = load(TINY, [*settings, "model.scratch.hidden_size=72"])  # no other test's weights
     folder = tmp_path / "policy"

@@ -10,7 +10,7 @@ from training.analysis.pass_at_k import check_samples, pass_rate, pass_sizes
 from training.errors import UserError
 
 
-def test_pass_rate_is_the_share_of_choices_with_a_success():
+def test_pass_rate_matches_enumeration():
     boards = {"a": [1, 0, 0, 1, 0], "b": [0, 0, 0, 0, 0], "c": [0, 1, 0, 0, 0], "d": [1, 1]}
     outcomes = [(name, bool(one)) for name, own in boards.items() for one in own]
     for k in (1, 2, 3, 5):
@@ -24,7 +24,7 @@ def test_pass_rate_is_the_share_of_choices_with_a_success():
 
 
 @pytest.mark.parametrize("valid", [0, 1, 7, 19, 20])
-def test_pass_rate_of_single_answers_has_wilsons_interval(valid: int):
+def test_pass_rate_of_single_answers_has_wilson_interval(valid: int):
     outcomes = [(board, board < valid) for board in range(20)]
     low, high = map(float, wilson_interval(valid, 20))
     assert pass_rate(outcomes) == pytest.approx((valid / 20, low, high))
@@ -40,11 +40,11 @@ def test_pass_rate_counts_equal_answers_to_a_board_once():
     assert 0.7 * width < high - low < 1.4 * width
 
 
-def test_pass_sizes_are_powers_of_two_and_the_number():
+def test_pass_sizes_are_powers_of_two_and_the_count():
     assert [pass_sizes(n) for n in (1, 2, 6, 8)] == [[1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8]]
 
 
-def test_check_samples_refuses_greedy_samples():
+def test_check_samples_rejects_greedy_samples():
     check_samples(1, 0.0)
     check_samples(8, 0.5)
     with pytest.raises(UserError, match=r"--samples is 8; it must be 1 with validation\.temp"):

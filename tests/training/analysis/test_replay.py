@@ -53,7 +53,7 @@ def replay(run: Path, names: str) -> int:
     return main(["engineer", "replay", str(run), "--stage", "3", "--engineers", names])
 
 
-def test_others_are_put_before_what_the_runs_own_engineer_saw(run, asked):
+def test_replay_shows_other_engineers_the_same_context(run, asked):
     rows = analysis.replay_stage(run, 3, ["checkpoint", "base"])
     seed = derive_seed(load(run / "config.yaml").seed, "design", 3, 0)
     assert asked == [((run / "stages/3/context.txt").read_text(), seed)] * 2
@@ -62,7 +62,7 @@ def test_others_are_put_before_what_the_runs_own_engineer_saw(run, asked):
 
 
 @pytest.mark.parametrize("name", [":fixed", "shuffled:shuffled:fixed", "gossip"])
-def test_an_unknown_name_is_refused_before_anybody_is_asked(run, asked, capsys, name):
+def test_replay_rejects_unknown_name_before_asking(run, asked, capsys, name):
     assert replay(run, f"checkpoint,{name}") == 2
     assert f"got '{name}'; it must be one of checkpoint" in capsys.readouterr().err
     assert asked == []

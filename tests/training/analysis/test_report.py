@@ -45,7 +45,7 @@ def validated_rows(run: Path) -> Iterator[tuple[int, str, Rates]]:
         yield stage, "All", validation.total
 
 
-def test_validation_table_matches_the_files(finished_run, page):
+def test_report_validation_table_matches_files(finished_run, page):
     shown, group = {}, ""
     for cells in page.rows:
         if len(cells) == 6 and "/" in cells[-1]:
@@ -64,7 +64,7 @@ def test_validation_table_matches_the_files(finished_run, page):
     assert shown == expected
 
 
-def test_configuration_table_shows_every_stage_and_marks_changes(finished_run, page):
+def test_report_configuration_table_marks_changes(finished_run, page):
     directory, decisions = RunDirectory(finished_run), decisions_of(finished_run)
     trained = [directory.stage(stage).configuration.read().values() for stage in (1, 2, 3)]
     configurations = [*trained, decisions[-1].configuration.values()]
@@ -83,7 +83,7 @@ def test_configuration_table_shows_every_stage_and_marks_changes(finished_run, p
     assert sum(value == "number changed" for _, value in page.attributes) == changed
 
 
-def test_every_decision_shows_its_kind_answers_and_context(finished_run, page):
+def test_report_shows_each_decision_and_its_context(finished_run, page):
     for stage, decision in enumerate(decisions_of(finished_run), start=1):
         assert f"After stage {stage} {decision.kind}" in page.text
         assert RunDirectory(finished_run).stage(stage).context.read() in "".join(page.words)
@@ -91,7 +91,7 @@ def test_every_decision_shows_its_kind_answers_and_context(finished_run, page):
             assert answer.encode("utf-8", "backslashreplace").decode() in "".join(page.words)
 
 
-def test_report_begins_with_what_went_wrong(run_copy, capsys):
+def test_report_begins_with_problems(run_copy, capsys):
     assert "What went wrong" not in page_of(run_copy).text
     directory = RunDirectory(run_copy)
     unread = {"parsed_rate": 0.0, "truncated_share": 0.0}
@@ -122,7 +122,7 @@ def test_report_shows_reasoning_and_unchanged_answers(run_copy):
     assert "1 without a change" in text
 
 
-def test_report_shows_how_answers_of_each_size_look(run_copy):
+def test_report_shows_answers_by_size(run_copy):
     files = RunDirectory(run_copy).stage(3)
     cut = {"truncated": True, "tokens": 40}
     files.episodes.write(
@@ -141,7 +141,7 @@ def test_report_shows_how_answers_of_each_size_look(run_copy):
     assert rows["4x4"] == [" → ".join(shares), "0.0 → 100.0", "18 → 40", " → ".join(idle_words)]
 
 
-def test_text_of_a_model_is_shown_and_never_runs(page):
+def test_report_escapes_model_text(page):
     assert HOSTILE[:-1] in "".join(page.words)
     assert not {"img", "iframe", "link", "object"} & set(page.tags)
     assert len(page.scripts) == page.source.count("<script") == 2, "the answers, and report.js"
@@ -149,7 +149,7 @@ def test_text_of_a_model_is_shown_and_never_runs(page):
     assert not [name for name, _ in page.attributes if name.startswith("on")]
 
 
-def test_page_needs_no_other_file(page):
+def test_report_page_is_self_contained(page):
     assert set(re.findall(r"https?://[^\"' <]+", page.source)) == {"http://www.w3.org/2000/svg"}
     assert not {name for name, _ in page.attributes} & {"src", "action", "data", "xlink:href"}
     references = [value or "" for name, value in page.attributes if name == "href"]
@@ -158,7 +158,7 @@ def test_page_needs_no_other_file(page):
     assert "@import" not in page.source
 
 
-def test_every_answer_is_embedded_as_the_files_say(finished_run, page):
+def test_replay_page_embeds_every_answer(finished_run, page):
     data = json.loads(page.scripts[0])
     letters = {name[0]: name for name in ("LEFT", "DOWN", "RIGHT", "UP", "WAIT")}
 
@@ -192,7 +192,7 @@ def test_every_answer_is_embedded_as_the_files_say(finished_run, page):
             assert text == episode.text
 
 
-def test_solver_plans_of_the_page_are_valid_and_cost_the_optimum(page):
+def test_replay_page_solver_plans_are_optimal(page):
     data = json.loads(page.scripts[0])
     actions = {action.name[0]: int(action) for action in jaxlake.Action}
     for _, _, rows, _, _, optimum, letters in data["boards"]:

@@ -33,7 +33,7 @@ def places(page: Page, holder: str) -> list[str]:
     )
 
 
-def test_answer_plays_to_its_end_beside_the_solver(open_page: OpenPage):
+def test_answer_plays_next_to_the_solver(open_page: OpenPage):
     page = open_page()
     page.select_option("#result", "valid")
     before = [places(page, holder) for holder in ("#model-board", "#solver-board")]
@@ -55,7 +55,7 @@ def test_answer_plays_to_its_end_beside_the_solver(open_page: OpenPage):
     assert page.input_value("#scrub") == paused
 
 
-def test_scrubbing_and_stepping_agree_and_mark_failures(open_page: OpenPage, hostile_run: Path):
+def test_scrubbing_equals_stepping(open_page: OpenPage, hostile_run: Path):
     page = open_page()
     failures = [
         one
@@ -81,7 +81,7 @@ def test_scrubbing_and_stepping_agree_and_mark_failures(open_page: OpenPage, hos
     assert page.input_value("#scrub") == str(failed.time)
 
 
-def test_filters_list_what_the_files_say(open_page: OpenPage, hostile_run: Path):
+def test_filters_list_matching_episodes(open_page: OpenPage, hostile_run: Path):
     page = open_page()
     before, after = episodes_of(hostile_run, STAGE - 1), episodes_of(hostile_run, STAGE)
     assert listed(page) == [one.id for one in after][:50]
@@ -108,7 +108,7 @@ def test_filters_list_what_the_files_say(open_page: OpenPage, hostile_run: Path)
     assert listed(page) == failed
 
 
-def test_hostile_texts_of_a_model_stay_text(open_page: OpenPage):
+def test_hostile_model_texts_stay_text(open_page: OpenPage):
     page = open_page()
     title = page.title()
     assert page.inner_text("#said") == ATTACK
@@ -143,7 +143,7 @@ def test_page_fits_and_can_be_read(open_page: OpenPage, width: int, theme: str):
             assert heights[0] == heights[1], "a table on a narrow screen scrolls sideways only"
 
 
-def test_page_policy_refuses_foreign_scripts_and_styles(browser, address, tmp_path):
+def test_page_policy_blocks_foreign_scripts_and_styles(browser, address, tmp_path):
     page_file = Path(address.removeprefix("file://"))
     changed = page_file.read_text(encoding="utf-8").replace(
         "</body>",
@@ -162,7 +162,7 @@ def test_page_policy_refuses_foreign_scripts_and_styles(browser, address, tmp_pa
     page.close()
 
 
-def test_answers_of_another_environment_are_listed_as_text(browser: Browser, tmp_path: Path):
+def test_other_environments_list_answers_as_text(browser: Browser, tmp_path: Path):
     directory = RunDirectory(tmp_path / "sums")
     directory.path.mkdir()
     directory.config_file.write_text((ROOT / "tests/training/environments/parity.yaml").read_text())

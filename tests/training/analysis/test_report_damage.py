@@ -32,7 +32,7 @@ def test_missing_or_damaged_file_is_named(run_copy, name, text, sentence):
     assert sentence in " ".join(load_run(run_copy).missing)
 
 
-def test_damaged_line_is_named_and_all_other_lines_are_read(run_copy):
+def test_damaged_line_affects_only_itself(run_copy):
     whole = load_run(run_copy).stages[3].episodes
     path = run_copy / "stages/3/episodes.jsonl"
     lines = path.read_text().splitlines()
@@ -47,7 +47,7 @@ def test_damaged_line_is_named_and_all_other_lines_are_read(run_copy):
     assert load_run(run_copy).missing[-1] == "stages/3/episodes.jsonl: 4 lines more left out"
 
 
-def test_page_of_a_run_with_almost_no_files_says_what_is_missing(run_copy):
+def test_page_of_incomplete_run_names_missing_files(run_copy):
     shutil.rmtree(run_copy / "stages")
     for name in ("summary.json", "timings.jsonl"):
         (run_copy / name).unlink()

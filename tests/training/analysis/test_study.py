@@ -37,7 +37,7 @@ def holds(answer: dict[str, Any], metric: str) -> bool:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_rates_and_differences_are_those_of_the_files(finished_study, metric):
+def test_study_rates_match_the_files(finished_study, metric):
     results = results_of(finished_study)["engineers"]
     finals = {
         engineer: [
@@ -66,7 +66,7 @@ def test_rates_and_differences_are_those_of_the_files(finished_study, metric):
     assert results["steady"]["difference"] is None
 
 
-def test_failures_and_isr_are_those_of_the_files(finished_study):
+def test_study_failures_and_isr_match_the_files(finished_study):
     results = results_of(finished_study)["engineers"]["lively"]
     answers = [answers_of(finished_study, "lively", seed, 3) for seed in (1, 2)]
     isr = [fmean(one["lake"]["arrived"] for one in row) for row in answers]
@@ -76,7 +76,7 @@ def test_failures_and_isr_are_those_of_the_files(finished_study):
     assert {kind: share for kind, share in results["kinds"][1].items() if share} == shares
 
 
-def test_every_rate_follows_from_the_outcomes(finished_study):
+def test_study_rates_follow_from_the_outcomes(finished_study):
     report = finished_study / "out/report"
     content = json.loads(gzip.decompress((report / "outcomes.json.gz").read_bytes()))
     assert [f"{run['engineer']}/{run['seed']}" for run in content["runs"]] == RUNS
@@ -88,7 +88,7 @@ def test_every_rate_follows_from_the_outcomes(finished_study):
             assert engineer["rates"][metric]["value"] == pytest.approx(fmean(rates))
 
 
-def test_page_shows_the_numbers_of_the_results(finished_study):
+def test_study_page_shows_the_results(finished_study):
     results, page = results_of(finished_study)["engineers"], page_of_study(finished_study)
     for name, one in results.items():
         (row,) = (row for row in page.rows if row[0] == name and len(row) == 6 and "[" in row[2])
@@ -116,7 +116,7 @@ def test_equal_engineers_show_no_difference(study_copy):
         assert "no difference seen: lively (0.0 [0.0, 0.0])" in verdict(results, metric)
 
 
-def test_verdict_names_who_is_better_and_who_is_worse(study_copy):
+def test_verdict_names_better_and_worse_engineers(study_copy):
     assert "better: lively (+" in verdict(results_of(study_copy), "valid")
     write_study(study_copy, baseline="lively")
     assert report_only(study_copy) == 0
@@ -172,7 +172,7 @@ def test_runs_on_other_boards_are_not_paired(study_copy, capsys):
     assert "other boards" in capsys.readouterr().err
 
 
-def test_runs_of_another_study_are_refused(study_copy, capsys):
+def test_runs_of_another_study_are_rejected(study_copy, capsys):
     write_study(study_copy, set=["stages.instances=240"])
     assert report_only(study_copy) == 2
     assert "its configuration is not that of steady, seed 1" in capsys.readouterr().err
@@ -215,7 +215,7 @@ def test_damaged_file_of_a_finished_run_is_named(
         assert word in error
 
 
-def test_study_without_a_finished_run_has_nothing_to_report(tmp_path, capsys):
+def test_study_without_finished_runs_is_rejected(tmp_path, capsys):
     write_study(tmp_path)
     assert report_only(tmp_path) == 2
     assert "nothing to report" in capsys.readouterr().err

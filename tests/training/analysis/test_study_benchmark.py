@@ -72,7 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_study_of_the_paper_goes_through_to_its_tables(folder: Path, capsys: Any):
+def test_paper_study_runs_to_its_tables(folder: Path, capsys: Any):
     designs = [
         RunDirectory(folder / "out/runs/random_checkpoint" / str(seed)).stage(1) for seed in SEEDS
     ]
@@ -115,7 +115,7 @@ def test_study_of_the_paper_goes_through_to_its_tables(folder: Path, capsys: Any
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_benchmark_of_a_study_asks_for_what_is_missing(folder: Path, capsys: Any):
+def test_study_benchmark_names_missing_files(folder: Path, capsys: Any):
     answers = folder / "out/benchmark/random_fixed/1/answers.jsonl"
     whole = answers.read_bytes()
     other = folder / "out/benchmark/random_checkpoint/1/answers.jsonl"
@@ -128,7 +128,7 @@ def test_benchmark_of_a_study_asks_for_what_is_missing(folder: Path, capsys: Any
     assert other.stat().st_mtime_ns == untouched
 
 
-def test_compare_pairs_the_answers_of_equal_seeds(tmp_path: Path, capsys: Any):
+def test_compare_pairs_answers_of_equal_seeds(tmp_path: Path, capsys: Any):
     engineers = [{"name": name} for name in ("steady", "lively", "late")]
     engineers[2]["against"] = "lively"
     study = load_study(write_study(tmp_path, engineers=engineers))

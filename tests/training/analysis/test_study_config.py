@@ -32,7 +32,7 @@ def test_dry_run_lists_the_runs_and_starts_nothing(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_piece_has_seeds_and_engineers_of_its_own(tmp_path, capsys):
+def test_study_piece_selects_seeds_and_engineers(tmp_path, capsys):
     path = write_study(tmp_path)
     piece = load_study(path, seeds=[7, 8], engineers=["steady"])
     assert [str(run) for run in piece.runs] == ["steady, seed 7", "steady, seed 8"]
@@ -82,7 +82,7 @@ def test_a_piece_has_seeds_and_engineers_of_its_own(tmp_path, capsys):
         ),
     ],
 )
-def test_bad_study_is_named_with_what_is_allowed(changes, words, tmp_path):
+def test_invalid_study_field_names_allowed_values(changes, words, tmp_path):
     with pytest.raises(UserError) as caught:
         load_study(write_study(tmp_path, **changes))
     for word in ["study_pair.yaml", *words]:
@@ -125,7 +125,7 @@ def reading_study(folder: Path, limit: str, engineers: list[dict[str, Any]]) -> 
     write_study(folder, set=settings, engineers=engineers, baseline=engineers[0]["name"])
 
 
-def test_study_is_refused_if_contexts_are_cut_apart(tmp_path, capsys):
+def test_study_rejects_differently_cut_contexts(tmp_path, capsys):
     reading_study(tmp_path, "3500", READERS)
     assert study_command(tmp_path, "--dry-run") == 2
     error = capsys.readouterr().err
@@ -138,7 +138,7 @@ def test_study_is_refused_if_contexts_are_cut_apart(tmp_path, capsys):
     assert study_command(tmp_path, "--dry-run") == 2
 
 
-def test_study_with_one_kind_of_context_may_cut_it(tmp_path):
+def test_study_of_one_style_may_cut_contexts(tmp_path):
     alike = [{"name": "a"}, {"name": "b", "set": ["engineer.kind=shuffled:base"]}]
     scripted = {"name": "c", "set": ["engineer.kind=rule", "engineer.blocks=[]"]}
     reading_study(tmp_path, "2500", [*alike, scripted])
@@ -146,12 +146,12 @@ def test_study_with_one_kind_of_context_may_cut_it(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["study_paper", "study_paper_small"])
-def test_contexts_of_the_paper_fit_its_limit(name):
+def test_paper_contexts_fit_the_limit(name):
     require_equal_contexts(load_study(ROOT / f"configs/{name}.yaml"))
 
 
 @pytest.mark.parametrize("name", ["paper", "paper_smoke"])
-def test_longest_context_of_paper_is_not_cut(name):
+def test_longest_paper_context_is_not_cut(name):
     config = load(ROOT / f"configs/{name}.yaml")
     context = build_stage_context(longest_view_of(config), make_design_settings(config))
     assert context.cut == ()

@@ -44,7 +44,7 @@ def simulated_coverage(
     return rates / repeats, differences / repeats
 
 
-def test_intervals_contain_the_truth_about_as_often_as_they_say():
+def test_interval_coverage_is_nominal():
     for share in simulated_coverage(seeds=20, deviation=0.05, boards=100):
         assert 0.9 <= share <= 0.99
 
@@ -56,7 +56,7 @@ def test_intervals_account_for_shared_boards(own_share):
     assert differences >= 0.93
 
 
-def test_resamples_vary_as_crossed_draws_of_seeds_and_boards_do():
+def test_resamples_have_the_crossed_variance():
     rng = np.random.default_rng(3)
     values = (rng.random((12, 1500)) < rng.beta(0.3, 0.7, size=1500)).astype(int)
     seeds, boards = values.shape

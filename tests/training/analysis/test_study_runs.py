@@ -86,7 +86,7 @@ def test_study_warm_starts_once_and_runs_seeds_outermost(stand_in, capsys):
     assert log.read_text() == "this is lively/1\n"
 
 
-def test_runs_go_side_by_side_and_come_to_the_same(stand_in, monkeypatch, capsys):
+def test_parallel_runs_give_equal_results(stand_in, monkeypatch, capsys):
     monkeypatch.setattr(runner, "_usable_cores", lambda: [*os.sched_getaffinity(0)][:1] * 2)
     assert study_command(stand_in.folder, "--jobs", "2") == 0
     assert sorted(stand_in.called()) == sorted(CALLS)
@@ -98,7 +98,7 @@ def test_runs_go_side_by_side_and_come_to_the_same(stand_in, monkeypatch, capsys
 
 
 @pytest.mark.slow
-def test_failed_run_is_shown_and_the_others_go_on_and_it_resumes(stand_in, capsys):
+def test_failed_run_is_shown_and_can_be_resumed(stand_in, capsys):
     stand_in.orders(fail=("lively/1",))
     assert study_command(stand_in.folder) == 1
     printed = capsys.readouterr().out
@@ -124,7 +124,7 @@ def test_failed_shared_round_falls_back_to_single_runs(stand_in, capsys):
     assert stand_in.called() == ["warm_start", ROUNDS[0], *RUNS[:2]]
 
 
-def test_without_a_warm_start_no_run_is_started(stand_in, capsys):
+def test_failed_warm_start_starts_no_run(stand_in, capsys):
     stand_in.orders(fail=("warm_start",))
     assert study_command(stand_in.folder) == 1
     assert "warm start: failed with exit status 7" in capsys.readouterr().out
@@ -167,7 +167,7 @@ def test_interrupted_study_ends_its_runs_and_resumes(stand_in, options):
     assert "warm_start" not in stand_in.called()
 
 
-def test_two_studies_do_not_work_in_one_directory(stand_in, capsys):
+def test_study_directory_is_locked(stand_in, capsys):
     stand_in.directory.path.mkdir()
     with lock_folder(stand_in.directory.path):
         assert study_command(stand_in.folder) == 2
@@ -176,7 +176,7 @@ def test_two_studies_do_not_work_in_one_directory(stand_in, capsys):
 
 
 @pytest.mark.slow
-def test_runs_are_jobs_of_a_cluster_and_come_to_the_same(stand_in, capsys):
+def test_cluster_jobs_give_equal_results(stand_in, capsys):
     pytest.importorskip("submitit")
     stand_in.orders(fail=("lively/2",))
     assert study_command(stand_in.folder, *LOCAL) == 1
@@ -191,7 +191,7 @@ def test_runs_are_jobs_of_a_cluster_and_come_to_the_same(stand_in, capsys):
     assert results_of(stand_in.folder)["engineers"] == finished["engineers"]
 
 
-def test_parameters_are_submitits(tmp_path):
+def test_cluster_parameters_exist_in_submitit(tmp_path):
     pytest.importorskip("submitit")
     texts = ["gpus_per_node=8", "slurm_partition=gpu", "slurm_setup=[a, b]"]
     given = read_pairs("--cluster-set", texts)

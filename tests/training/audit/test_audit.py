@@ -93,7 +93,7 @@ def seal_again(run: Path) -> None:
         digests.write(digests.read().model_copy(update={"instances": sealed.instances}))
 
 
-def test_audit_of_an_untouched_run_finds_nothing(finished: Path):
+def test_audit_of_unchanged_run_finds_nothing(finished: Path):
     answers = [
         json.loads(line)
         for stage in (1, 2, 3)
@@ -123,7 +123,7 @@ def test_audit_of_an_untouched_run_finds_nothing(finished: Path):
         (lambda run: (run / "config.yaml").open("a").write("# more\n"), "0: config.yaml"),
     ],
 )
-def test_changed_files_are_named(run: Path, damage: Damage, problem: str):
+def test_audit_names_changed_files(run: Path, damage: Damage, problem: str):
     damage(run)
     assert any(one.startswith(problem) for one in problems(run, deep=False))
 
@@ -151,7 +151,7 @@ def test_audit_names_contradictions_under_new_digests(run: Path, damage: Damage,
     assert any(one.startswith(problem) for one in problems(run))
 
 
-def test_a_stage_is_sealed_once_and_equal_but_for_seconds(run: Path, finished: Path):
+def test_seals_differ_only_in_seconds(run: Path, finished: Path):
     directory, expected = RunDirectory(run), in_run(finished, "3/digests.json").read_bytes()
     config = directory.config()
     validation = validation_set(config)
@@ -165,7 +165,7 @@ def test_a_stage_is_sealed_once_and_equal_but_for_seconds(run: Path, finished: P
     assert in_run(run, "3/digests.json").read_bytes() == expected
 
 
-def test_changed_weights_are_rejected(run: Path):
+def test_audit_rejects_changed_weights(run: Path):
     directory = RunDirectory(run)
     require_sealed_weights(directory, 1)
     flip("1/policy/model.safetensors")(run)
@@ -176,7 +176,7 @@ def test_changed_weights_are_rejected(run: Path):
 
 
 @pytest.mark.parametrize("designed", [False, True])
-def test_files_of_lost_weights_are_dropped_and_the_rest_holds(designed: bool, run: Path, capsys):
+def test_files_of_lost_weights_are_dropped(designed: bool, run: Path, capsys):
     directory = RunDirectory(run)
     directory.summary.remove()
     assert directory.remove_dependent_files(2, keep_validation=designed)
@@ -191,7 +191,7 @@ def test_files_of_lost_weights_are_dropped_and_the_rest_holds(designed: bool, ru
     assert capsys.readouterr().out.endswith("Holds so far: the run is in progress.\n")
 
 
-def test_the_command_prints_a_line_per_stage_and_its_problems(run: Path, capsys):
+def test_audit_command_prints_stages_and_problems(run: Path, capsys):
     assert main(["audit", str(run)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert all(re.fullmatch(r"stage \d: \d+ files hold", line) for line in lines[:4])

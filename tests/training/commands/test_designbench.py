@@ -74,7 +74,7 @@ def test_designbench_without_controls_asks_once(cli, tmp_path):
         (["--engineer", "m", "--endpoint", "ftp://x"], "base_url is not an http or https URL"),
     ],
 )
-def test_designbench_names_a_mistake(cli, words, message):
+def test_designbench_rejects_invalid_arguments(cli, words, message):
     done = cli("designbench", *words)
     assert done.status == 2
     assert message in done.err

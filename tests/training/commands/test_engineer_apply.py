@@ -33,7 +33,7 @@ def apply(cli, write, current):
     return apply
 
 
-def test_answers_are_decided_in_their_order(apply):
+def test_apply_decides_answers_in_order(apply):
     answers = (SAME, OTHER, "no", OTHER.replace("20", "9"))
     result = apply(*({"id": n, "answer": text} for n, text in enumerate(answers)))
     assert (result.status, result.err) == (0, "")
@@ -58,7 +58,7 @@ def test_answers_are_decided_in_their_order(apply):
     ],
     ids=range(5),
 )
-def test_invalid_line_is_reported_and_others_continue(apply, line, id, message):
+def test_apply_reports_invalid_line_and_continues(apply, line, id, message):
     good = {"id": 0, "answer": OTHER}
     result = apply(good, line, good)
     first, error, last = result.records
@@ -89,7 +89,7 @@ NO_CONFIGURATIONS = {
 
 
 @pytest.mark.parametrize("text", NO_CONFIGURATIONS, ids=range(len(NO_CONFIGURATIONS)))
-def test_an_invalid_current_configuration_is_named_with_its_file(apply, current, text):
+def test_apply_names_invalid_configuration_file(apply, current, text):
     current.write_bytes(text.encode("latin-1"))
     status, out, err = apply({"id": 0, "answer": OTHER})
     assert (status, out) == (2, "")

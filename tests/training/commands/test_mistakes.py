@@ -123,7 +123,7 @@ def told() -> dict[str, tuple[int, str, list[str]]]:
     return dict(zip(MISTAKES, map(json.loads, done.stdout.splitlines()), strict=True))
 
 
-def test_every_command_has_a_mistake_here():
+def test_every_command_has_a_case():
     commands = [line.split() for line in MISTAKES]
     assert {words[0] for words in commands} == set(LOOP | LAKE)
     assert {words[1] for words in commands if words[0] == "dataset"} == DATASET_ACTIONS

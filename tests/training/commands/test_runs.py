@@ -23,7 +23,7 @@ def test_default_stage_is_the_last_validated_one(run_dir):
 
 
 @pytest.mark.parametrize("stage", [3, 0, -1])
-def test_another_stage_is_refused_with_those_there_are(stage, run_dir):
+def test_unknown_stage_error_lists_stages(stage, run_dir):
     said = f"--stage is {stage}; it must be a stage with a validation, from 1 on: 1, 2$"
     with pytest.raises(UserError, match=said):
         require_stage(run_dir, stage)

@@ -52,7 +52,7 @@ def test_the_lake_conforms():
         ("Harder", "nearest"),
     ],
 )
-def test_a_broken_promise_is_named(name: str, reason: str | None):
+def test_check_names_the_broken_contract(name: str, reason: str | None):
     config = load(PARITY, [f"environment.kind=tests.training.environments.parity:{name}"])
     if reason is None:
         check_run_environment(config)

@@ -48,14 +48,14 @@ HERE = "tests.training.environments.parity"
         ("warm_start=null", ["warm_start: a model made from scratch needs one"]),
     ],
 )
-def test_unusable_input_is_named(override: str, words: list[str]):
+def test_invalid_environment_option_is_named(override: str, words: list[str]):
     with pytest.raises(UserError) as error:
         load(PARITY, override.split("; "))
     for word in words:
         assert word in str(error.value)
 
 
-def test_another_environment_reads_back_from_its_own_dump(tmp_path: Path):
+def test_other_environment_config_round_trips(tmp_path: Path):
     config = load(PARITY)
     copy = tmp_path / "copy.yaml"
     copy.write_text(dump(config))
@@ -64,7 +64,7 @@ def test_another_environment_reads_back_from_its_own_dump(tmp_path: Path):
     assert list(config.environment.initial.values()["9"]) == ["data_ratio", "odd_ratio"]
 
 
-def test_commands_of_the_lake_refuse_another_environment(tmp_path: Path):
+def test_lake_commands_reject_other_environments(tmp_path: Path):
     study = tmp_path / "study.yaml"
     study.write_text(
         f"name: s\nbase: {PARITY}\nengineers: [{{name: a}}]\nseeds: [0]\nbaseline: a\n"
@@ -74,7 +74,7 @@ def test_commands_of_the_lake_refuse_another_environment(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_policy_is_evaluated_on_another_environment(tmp_path: Path, capsys):
+def test_policy_is_evaluated_on_other_environment(tmp_path: Path, capsys):
     config = load(PARITY)
     texts = [f"{prompt}odd even" for prompt in ("0 1 0 1 1 0 1 0 1\n", "1 0\n")]
     make_policy(tmp_path / "policy", config.model, texts, max_len=256, seed=0)

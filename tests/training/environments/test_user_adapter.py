@@ -26,7 +26,7 @@ def environment() -> UserEnvironmentAdapter:
     return made
 
 
-def test_answers_are_counted_by_group_and_slice_as_by_hand(environment: UserEnvironmentAdapter):
+def test_answers_are_counted_by_group_and_slice(environment: UserEnvironmentAdapter):
     words = environment.validation_set()
     rng = np.random.default_rng(3)
     texts = rng.choice(["odd", " even", "perhaps"], len(words)).tolist()
@@ -60,7 +60,7 @@ def test_answers_are_counted_by_group_and_slice_as_by_hand(environment: UserEnvi
         ("Sliced", r"parity:Sliced: .*slices\.ones: got 3"),
     ],
 )
-def test_unusable_inputs_end_a_run_by_name(name: str, problem: str):
+def test_invalid_environment_output_is_named(name: str, problem: str):
     made = get_environment(
         load(PARITY, [f"environment.kind=tests.training.environments.parity:{name}"])
     )
@@ -83,7 +83,7 @@ def test_unusable_inputs_end_a_run_by_name(name: str, problem: str):
         ({"ones": np.float32(4.5)}, None),
     ],
 )
-def test_statistics_are_finite_and_named_by_the_domain(found, problem):
+def test_statistics_must_be_finite_domain_names(found, problem):
     config = load(PARITY)
     user = Counted(found=found)
     made = UserEnvironmentAdapter("here", user, 32, config.validation.configuration, 40, 0)
@@ -95,7 +95,7 @@ def test_statistics_are_finite_and_named_by_the_domain(found, problem):
         made.stage_set(*asked)
 
 
-def test_a_held_out_instance_is_never_trained_on():
+def test_held_out_instances_are_not_trained_on():
     config = load(PARITY, ["environment.kind=tests.training.environments.parity:Leaks"])
     made = get_environment(config)
     with pytest.raises(UserError, match="which is held out for validation"):

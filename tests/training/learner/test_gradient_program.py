@@ -33,7 +33,7 @@ def test_failed_conversion_returns_no_dataset():
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=3e-5)
 
 
-def test_options_of_jit_are_passed_on():
+def test_jit_options_are_forwarded():
     add = jit_gradients(lambda state, one: state + one, donate_argnums=0)
     state = jnp.ones(8)
     np.testing.assert_array_equal(add(state, 1.0), np.full(8, 2.0))

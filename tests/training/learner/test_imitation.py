@@ -24,7 +24,7 @@ def pool(plans: int = 50, designs: int = 20):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
-def test_batches_respect_shares_over_time(share):
+def test_mixed_batches_respect_shares_over_time(share):
     made, known = pool()
     rng = np.random.default_rng(1)
     counts: dict[int, int] = {}
@@ -44,7 +44,7 @@ def test_batches_respect_shares_over_time(share):
         assert 0.5 * expected < count < 1.6 * expected
 
 
-def test_batch_holds_examples_of_one_length_with_a_loss_mask():
+def test_batch_has_one_length_and_a_loss_mask():
     made, known = pool()
     by_first = {prompt[0]: (prompt, answer) for prompt, answer in known}
     rng = np.random.default_rng(2)

@@ -116,7 +116,7 @@ def known(seed: int, masked: bool) -> Known:
         for one in COMBINATIONS
     ],
 )
-def test_loss_and_slopes_are_those_of_float64(ratio: str, kl: float, aggregation: str) -> None:
+def test_loss_and_gradients_match_float64(ratio: str, kl: float, aggregation: str) -> None:
     settings = settings_of(ratio, kl, aggregation)
 
     @jax.jit

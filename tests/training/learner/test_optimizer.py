@@ -44,7 +44,7 @@ def slow_adamw(weights, gradients, *, b2, decay, largest):
     ],
     ids=["GRPO", "warm start"],
 )
-def test_adamw_takes_the_steps_of_the_paper(optimizer, b2, decay):
+def test_adamw_matches_the_published_algorithm(optimizer, b2, decay):
     rng = np.random.default_rng(0)
     weights = {
         name: rng.normal(size=shape).astype(np.float32)

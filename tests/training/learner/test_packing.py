@@ -100,7 +100,7 @@ def random_model(config: DecoderConfig, **options: Any) -> tuple[nnx.GraphDef, A
     return nnx.split(model)
 
 
-def test_copies_are_counted_at_their_first_occurrence() -> None:
+def test_copies_count_at_their_first_occurrence() -> None:
     completions = ["a", "b", "a", "a", "b", "a", "b", "b", "c", "c", "c", "d"]
     learned = np.ones((3, 4), bool)
     learned[1, 2], learned[2, 0] = False, False
@@ -109,7 +109,7 @@ def test_copies_are_counted_at_their_first_occurrence() -> None:
 
 
 @pytest.mark.parametrize("bundles", [1, 2, 4, 8])
-def test_every_token_to_learn_from_stands_in_one_place(bundles: int) -> None:
+def test_learned_tokens_have_one_position(bundles: int) -> None:
     data = rolled(2)
     groups = data.packed(bundles=bundles)
     for index, tokens in enumerate(data.completions):
@@ -170,7 +170,7 @@ def test_packing_rejects_unpackable_batches() -> None:
         data.packed()
 
 
-def test_with_nothing_to_learn_from_there_are_no_targets() -> None:
+def test_packing_without_learnable_tokens_has_no_targets() -> None:
     data = rolled(0)
     data.learned[:] = False
     groups = data.packed()

@@ -89,7 +89,7 @@ def test_loss_and_gradient_agree_with_trl(combination: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_trl_computes_the_same_values_again() -> None:
+def test_stored_trl_values_are_reproducible() -> None:
     pytest.importorskip("trl")
     again, known = trl_values()["combinations"], json.loads(VALUES.read_text())["combinations"]
     assert len(again) == len(known) == len(COMBINATIONS)

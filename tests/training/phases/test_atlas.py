@@ -50,7 +50,7 @@ def validation(config: RunConfig) -> InstanceSet:
     return validation_set(config)
 
 
-def test_drawn_boards_are_new_and_seeded_by_stage(config, validation):
+def test_atlas_boards_are_new_and_seeded_by_stage(config, validation):
     cells = get_atlas_cells(config)
     boards, cell_of = draw_atlas_boards(config, 2, cells, validation)
     assert len(cells) == 3 * 2 * 2
@@ -123,7 +123,7 @@ def run(config, validation, monkeypatch, tmp_path) -> Any:
     return SimpleNamespace(config=config, directory=directory, policy=policy, validation=validation)
 
 
-def test_valid_answers_are_counted_board_by_board_for_their_cell(config, validation, monkeypatch):
+def test_atlas_counts_valid_answers_per_board(config, validation, monkeypatch):
     policy: Any = Solver(monkeypatch, lambda cell: cell % 5)
     monkeypatch.setattr(phase, "CHUNK", 40)
     atlas = measure_atlas(config, policy, policy, 2, validation)
@@ -137,7 +137,7 @@ def test_valid_answers_are_counted_board_by_board_for_their_cell(config, validat
     assert len(set(seeds)) == len(seeds)
 
 
-def test_infeasible_cells_are_empty(monkeypatch):
+def test_atlas_leaves_infeasible_cells_empty(monkeypatch):
     config = load(TINY, [f"engineer.atlas={CHOICE}", "environment.max_candidates=20000"])
     policy: Any = Solver(monkeypatch, lambda cell: 2)
     atlas = measure_atlas(config, policy, policy, 1, validation_set(config))

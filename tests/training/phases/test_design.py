@@ -27,7 +27,7 @@ from training.run.records import UpdateMetrics
 from training.schema import Rehearsal, load
 
 
-def test_notes_are_asked_for_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_design_requests_and_counts_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_run(tmp_path / "run", {"blocks": ["summary"], "style": "full"})
     folder = path / "stages/3"
     (folder / "decision.json").unlink()
@@ -65,7 +65,7 @@ def test_notes_are_asked_for_and_counted(tmp_path: Path, monkeypatch: pytest.Mon
         ("", "unchanged (checkpoint): the answer is the configuration in force"),
     ],
 )
-def test_design_says_why_nothing_changed(tmp_path, monkeypatch, capsys, answer: str, line: str):
+def test_design_prints_why_nothing_changed(tmp_path, monkeypatch, capsys, answer: str, line: str):
     path = write_run(tmp_path / "run", {"style": "full"})
     (path / "stages/3/decision.json").unlink()
     config = load(path / "config.yaml")

@@ -25,7 +25,7 @@ def made(*settings: str) -> Engineer:
 @pytest.mark.parametrize(
     ("kind", "name"), [("{}:Keeper", "keeper"), ("shuffled:{}:Keeper", "shuffled:keeper")]
 )
-def test_make_engineer_makes_a_users_own(kind: str, name: str):
+def test_make_engineer_builds_user_classes(kind: str, name: str):
     kind = f"engineer.kind={kind.format(HOOKS)}"
     assert made(kind).name == name
     choice = load(TINY, [kind]).engineer

@@ -357,7 +357,7 @@ def test_kl_holds_the_weights(
     assert moved[1] < 0.8 * moved[0]
 
 
-def test_nonfinite_update_is_refused_before_the_sync(boards: InstanceSet, opened: Opened) -> None:
+def test_nonfinite_update_is_rejected_before_the_sync(boards: InstanceSet, opened: Opened) -> None:
     run, state = opened()
     sampler, norm = ToldSampler(run.policy, boards), state.params["norm"]
     broken = state.params | {"norm": jax.tree.map(lambda leaf: leaf * jnp.nan, norm)}

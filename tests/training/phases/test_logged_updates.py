@@ -20,7 +20,7 @@ def run(tmp_path: Path) -> Any:
     return SimpleNamespace(directory=directory)
 
 
-def test_the_records_of_the_stage_are_read(run: Any):
+def test_logged_updates_reads_the_stage(run: Any):
     assert [one.update for one in _logged_updates(run, 1, 3)] == [1, 2, 3]
     assert [one.update for one in _logged_updates(run, 2, 1)] == [1]
     assert _logged_updates(run, 2, 0) == []

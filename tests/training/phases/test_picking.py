@@ -37,7 +37,7 @@ def validation() -> InstanceSet:
     return validation_set(tiny("sfl"))
 
 
-def test_sfl_picks_what_the_policy_solves_half_of_the_time(validation, tmp_path: Path):
+def test_sfl_picks_half_solved_boards(validation, tmp_path: Path):
     config = tiny("sfl")
     directory, initial = RunDirectory(tmp_path), config.environment.initial
     pool = draw_pool(config, config.engineer.picking, 1, validation)
@@ -94,7 +94,7 @@ def test_plr_replays_the_most_learnable_boards(validation, tmp_path: Path):
         get_stage_instances(config, directory, 2, initial, validation)
 
 
-def test_only_a_fixed_configuration_goes_with_picked_boards():
+def test_picking_requires_a_fixed_configuration():
     tree = yaml.safe_load(TINY.read_text())
     tree["engineer"] |= {"kind": "rule", "picking": {"method": "plr"}}
     with pytest.raises(ValueError, match="picking is set with kind rule"):
@@ -103,7 +103,7 @@ def test_only_a_fixed_configuration_goes_with_picked_boards():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["sfl", "plr"])
-def test_answers_to_the_pool_are_charged(method: str, tmp_path: Path):
+def test_ledger_counts_answers_to_the_pool(method: str, tmp_path: Path):
     with without_vllm():
         loop.run(tiny(method), tmp_path)
     stage = RunDirectory(tmp_path).stage(2)

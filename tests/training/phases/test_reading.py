@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.vllm
 @pytest.mark.slow
-def test_the_engine_scores_answers_as_the_trainer_does(folder: Path, tmp_path: Path):
+def test_engine_scores_match_the_trainer(folder: Path, tmp_path: Path):
     policy, params = open_policy(folder, Model(), Prompt(), length_bucket=64)
     policy.export(params, tmp_path / "engine", untied=True)
     sampler = VllmSampler(tmp_path / "engine", Sampling(max_model_len=512))

@@ -54,7 +54,7 @@ def test_rehearsed_designs_are_deterministic_rule_edits(run_and_state):
     assert {text.replace(" ", "") for text in texts} <= {one.replace(" ", "") for one in known}
 
 
-def test_a_loss_beside_the_mean_adds_its_gradient():
+def test_auxiliary_loss_adds_its_gradient():
     optimizer = optax.sgd(1.0)
     state = initial_state({"w": jnp.array([2.0, 3.0])}, optimizer)
 
@@ -84,7 +84,7 @@ def test_a_loss_beside_the_mean_adds_its_gradient():
     [False, pytest.param(True, marks=pytest.mark.slow)],
     ids=["rewards differ", "rewards are equal"],
 )
-def test_an_update_with_rehearsal_learns_designs_too(run_and_state, boards, silent):
+def test_update_with_rehearsal_also_learns_designs(run_and_state, boards, silent):
     run, state = run_and_state
     sampler = ToldSampler(run.policy, boards)
     if silent:  # every answer is the same, so that GRPO learns nothing
@@ -104,7 +104,7 @@ def test_an_update_with_rehearsal_learns_designs_too(run_and_state, boards, sile
     assert design_nats(run.policy, state.params, designs) < losses[1]
 
 
-def test_the_ledger_counts_what_is_rehearsed():
+def test_ledger_counts_rehearsed_tokens():
     config = load(TINY, ["rehearsal={contexts: 4}"])
     updates = 3
     assert count_rehearsed_designs(config, updates * config.grpo.prompts_per_update) == 4 * updates

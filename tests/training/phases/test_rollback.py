@@ -36,7 +36,7 @@ def test_second_fall_does_not_restore_a_rolled_back_design(tmp_path, rollback):
     assert [gate["configuration"] for gate in gates] == [trained_on(run, 1)] * 3
 
 
-def test_with_the_weights_their_failures_come_back(tmp_path):
+def test_rollback_restores_failures(tmp_path):
     gate = {"rollback": "checkpoint"}
     config = RunConfig.model_validate(CONFIG | {"engineer": {"gate": gate, "kind": "rule"}})
     run = RunDirectory(write_sample_run(tmp_path / "run", config, skill=(0.3, 0.9, 0.1, 0.9)))
@@ -71,7 +71,7 @@ def test_context_command_prints_what_the_engineer_saw(tmp_path, capsys):
     assert "The valid rate fell by" in printed
 
 
-def test_the_failed_cases_are_of_the_most_frequent_kinds(tmp_path):
+def test_failed_cases_have_the_most_frequent_kinds(tmp_path):
     config = RunConfig.model_validate(CONFIG)
     run = RunDirectory(write_sample_run(tmp_path / "run", config))
     evidence = read_stage_results(run, config)[2].evidence

@@ -114,7 +114,7 @@ def test_unchanged_weights_are_required(source: Path, tmp_path: Path) -> None:
         loop.run(config, tmp_path / "run")
 
 
-def test_from_refuses_another_run_and_changed_run(source: Path, tmp_path: Path) -> None:
+def test_from_rejects_another_or_changed_run(source: Path, tmp_path: Path) -> None:
     target, other = tmp_path / "run", shutil.copytree(source, tmp_path / "other")
     config = start(other, target)
     (other / "stages/2/digests.json").unlink()
@@ -130,7 +130,7 @@ def test_from_refuses_another_run_and_changed_run(source: Path, tmp_path: Path) 
         start(other, source)
 
 
-def test_from_refuses_designs_beyond_the_bounds(source: Path, tmp_path: Path) -> None:
+def test_from_rejects_designs_beyond_the_bounds(source: Path, tmp_path: Path) -> None:
     bounds = "environment.bounds={sizes: [3], max_hole_ratio: 0.2, max_wait_ratio: 0.2}"
     initial = "environment.initial.sizes={3: {data_ratio: 1, hole_ratio: 0, wait_ratio: 0}}"
     config = load(TINY, [bounds, initial])
@@ -140,7 +140,7 @@ def test_from_refuses_designs_beyond_the_bounds(source: Path, tmp_path: Path) ->
         make_started_config(config, source, tmp_path / "run")
 
 
-def test_from_refuses_runs_without_a_complete_stage(tmp_path: Path) -> None:
+def test_from_rejects_runs_without_a_complete_stage(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere: is not a run's directory, it does not exist"):
         start(tmp_path / "nowhere", tmp_path / "run")
     (tmp_path / "config.yaml").write_text(TINY.read_text())

@@ -61,7 +61,7 @@ def outcome(form, monkeypatch, tokens, *, block: int | None):
 
 @pytest.mark.parametrize("block", [4, 32])
 @pytest.mark.parametrize("name", FORMS)
-def test_attention_and_gradients_are_those_of_the_plain_form(name: str, block: int, monkeypatch):
+def test_attention_and_gradients_match_the_plain_form(name: str, block: int, monkeypatch):
     form, length = FORMS[name]
     tokens = drawn(length)
     found = outcome(form, monkeypatch, tokens, block=block)
@@ -72,7 +72,7 @@ def test_attention_and_gradients_are_those_of_the_plain_form(name: str, block: i
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_in_bfloat16_it_is_as_close_to_float32_as_the_plain_form(name: str, monkeypatch):
+def test_bfloat16_is_as_accurate_as_the_plain_form(name: str, monkeypatch):
     form, length = FORMS[name]
     exact = outcome(form, monkeypatch, drawn(length), block=None)
     errors = []

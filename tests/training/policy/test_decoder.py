@@ -100,7 +100,7 @@ _LATER = ("qwen2_untied", "mistral")
     "name",
     [pytest.param(one, marks=pytest.mark.slow if one in _LATER else ()) for one in FAMILIES],
 )
-def test_logits_equal_those_of_transformers_whatever_the_padding(name, tmp_path):
+def test_logits_match_transformers_for_any_padding(name, tmp_path):
     model = random_model(FAMILIES[name])
     twin = torch_twin(model, tmp_path / "model")
     assert type(twin).__name__ == FAMILIES[name].architecture.class_name
@@ -198,7 +198,7 @@ def test_config_round_trips_with_transformers(name):
         ("tie_word_embeddings", "yes"),
     ],
 )
-def test_config_rejects_what_the_decoder_lacks_by_name(name, value):
+def test_config_rejects_unsupported_options(name, value):
     fields = TIED.to_hf()
     if name == "rope_theta":
         del fields["rope_parameters"]
@@ -235,7 +235,7 @@ def published(**changes):
     return {name: value for name, value in (fields | changes).items() if value != "left out"}
 
 
-def test_llama_config_uses_the_defaults_of_its_family():
+def test_llama_config_uses_family_defaults():
     config = DecoderConfig.from_hf(published())
     assert (config.head_dim, config.rope_theta, config.tie_word_embeddings) == (64, 1e5, True)
     assert DecoderConfig.from_hf(published(head_dim=32)).head_dim == 32
@@ -274,7 +274,7 @@ def test_llama_config_uses_the_defaults_of_its_family():
         ),
     ],
 )
-def test_a_family_refuses_what_its_own_config_may_not_say(changes, named):
+def test_family_rejects_foreign_config_options(changes, named):
     with pytest.raises(ValueError, match=re.escape(named)):
         DecoderConfig.from_hf(published(**changes))
 

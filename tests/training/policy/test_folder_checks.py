@@ -46,7 +46,7 @@ def test_changed_file_is_named(complete, tmp_path):
             require_safe_folder(model, complete=complete)
 
 
-def test_pipe_in_place_of_weights_is_refused(folder):
+def test_pipe_as_weights_file_is_rejected(folder):
     (folder / "model.safetensors").unlink()
     os.mkfifo(folder / "model.safetensors")
     with pytest.raises(ModelFolderError, match="is a pipe"):
@@ -54,7 +54,7 @@ def test_pipe_in_place_of_weights_is_refused(folder):
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", 3, ["a"]])
-def test_weights_outside_of_the_folder_are_refused(name, folder):
+def test_weights_outside_the_folder_are_rejected(name, folder):
     index = {"weight_map": {"model.norm.weight": name}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ModelFolderError, match="weight_map"):
@@ -63,7 +63,7 @@ def test_weights_outside_of_the_folder_are_refused(name, folder):
 
 @pytest.mark.parametrize("number", [4_000_000_000, -1, 1.5, True, "7"])
 @pytest.mark.parametrize("added", [True, False])
-def test_large_token_id_is_refused(added, number, folder):
+def test_large_token_id_is_rejected(added, number, folder):
     content = json.loads((folder / "tokenizer.json").read_text())
     if added:
         content["added_tokens"].append({"id": number, "content": "x"})
@@ -84,7 +84,7 @@ def test_large_token_id_is_refused(added, number, folder):
         "{{ 'x' * 10 ** 12 }}",
     ],
 )
-def test_template_without_an_end_is_refused(template, folder, monkeypatch):
+def test_endless_template_is_rejected(template, folder, monkeypatch):
     monkeypatch.setattr(folder_checks, "_MAX_TEMPLATE_SECONDS", 2.0)
     (folder / "chat_template.jinja").write_text(template)
     with pytest.raises(ModelFolderError, match="does not end"):

@@ -26,7 +26,7 @@ def plain(hidden, head, targets, temperature):
 
 
 @pytest.mark.parametrize("chunk", [1, 9, T])
-def test_scores_and_gradients_are_those_of_a_log_softmax(chunk: int):
+def test_scores_and_gradients_match_log_softmax(chunk: int):
     hidden, head, targets, slope = drawn()
 
     def ours(hidden, head):

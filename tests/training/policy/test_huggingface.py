@@ -59,7 +59,7 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("shard_size", ["5GB", "5KB"])
-def test_transformers_folder_survives_the_round_trip(tied, shard_size, tmp_path):
+def test_transformers_folder_round_trips(tied, shard_size, tmp_path):
     theirs(tied).save_pretrained(tmp_path / "a", max_shard_size=shard_size)
     assert (tmp_path / "a" / "model.safetensors.index.json").exists() == (shard_size == "5KB")
     model = huggingface.load(tmp_path / "a")
@@ -98,14 +98,14 @@ def test_state_tensor_names_match_transformers(tied, untied, tmp_path):
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 
-def test_a_tied_checkpoint_may_repeat_its_head(tmp_path):
+def test_tied_checkpoint_may_repeat_its_head(tmp_path):
     theirs(tied=True).save_pretrained(tmp_path / "a")
     before = our_logits(huggingface.load(tmp_path / "a"))
     edit_tensors(tmp_path / "a", lambda t: t.update({"lm_head.weight": t[EMBEDDINGS]}))
     np.testing.assert_array_equal(our_logits(huggingface.load(tmp_path / "a")), before)
 
 
-def test_bfloat16_weights_are_read_and_written_bit_by_bit(tmp_path):
+def test_bfloat16_weights_round_trip_bitwise(tmp_path):
     theirs(tied=False, dtype=torch.bfloat16).save_pretrained(tmp_path / "a")
     model = huggingface.load(tmp_path / "a", param_dtype=jnp.bfloat16, dtype=jnp.bfloat16)
     huggingface.save(model, tmp_path / "b", tokenizer_from=None)
@@ -215,7 +215,7 @@ BROKEN = {
 }
 
 
-def test_load_reads_a_tensor_from_the_shard_of_its_weight_map(folder):
+def test_load_follows_the_weight_map(folder):
     model = huggingface.load(folder)
     huggingface.save(model, folder, tokenizer_from=None, max_shard_bytes=6000)
     shards = sorted(folder.glob("*.safetensors"))
@@ -233,7 +233,7 @@ def test_old_rotary_frequencies_are_ignored(folder):
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_folder_is_refused_by_name(name, folder):
+def test_broken_folder_is_rejected_by_name(name, folder):
     break_it, named = BROKEN[name]
     break_it(folder)
     with pytest.raises(ModelFolderError) as caught:

@@ -125,7 +125,9 @@ def test_mesh_devices_attend_to_their_own_heads():
         ("blockwise", "gpu", "bfloat16", 128, 4, "blockwise"),
     ],
 )
-def test_the_kernel_is_taken_where_it_fits(setting, platform, dtype, head_dim, key_heads, kind):
+def test_kernel_selection_follows_setting_and_shape(
+    setting, platform, dtype, head_dim, key_heads, kind
+):
     given = {"dtype": dtype, "head_dim": head_dim, "key_heads": key_heads, "tensor": 2}
     assert select_attention(setting, platform=platform, **given) == kind
 
@@ -137,7 +139,7 @@ def test_kind_for_is_blockwise_without_triton(monkeypatch):
 
 
 @pytest.mark.parametrize(("remat", "attended"), [(True, False), ("all_but_attention", True)])
-def test_remat_keeps_the_named_values(remat, attended):
+def test_remat_saves_the_named_values(remat, attended):
     """Seen in a gradient's program: what the loop over layers hands on, of each of 9 layers."""
     config = DecoderConfig(64, 128, 192, 9, 2, 1, head_dim=64)
     options = {"dtype": jnp.bfloat16, "remat": remat, "attention": "triton"}

@@ -62,7 +62,7 @@ def summed_score(model, inputs):
     return jnp.sum(token_logprobs(model, *inputs, temperature=0.8))
 
 
-def test_fresh_adapters_change_nothing_and_follow_from_the_seed():
+def test_fresh_adapters_are_seeded_and_change_nothing():
     model, plain = adapted(moved=False), random_model(LLAMA)
     inputs = batch("right")
     np.testing.assert_array_equal(run(model, *inputs), run(plain, *inputs))
@@ -165,7 +165,7 @@ def test_lora_step_updates_only_adapters():
         assert same == ("_lora_" not in str(path[-1])), path
 
 
-def test_adapter_files_are_those_of_peft(tmp_path):
+def test_adapter_files_match_peft(tmp_path):
     """A model that applies the files as PEFT defines them, to transformers' weights, is ours."""
     model = adapted()
     adapters = get_trainable(nnx.state(model))

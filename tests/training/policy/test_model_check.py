@@ -120,7 +120,7 @@ def test_open_tokenizer_warns_if_turns_end_otherwise(
     assert capsys.readouterr().out == ""
 
 
-def test_a_template_with_a_date_renders_the_same_every_day(folder: Path) -> None:
+def test_template_with_date_renders_a_fixed_day(folder: Path) -> None:
     template(TURN + "{{ strftime_now('%d %b %Y, %H:%M') }}:")(folder)
     tokenizer, _ = open_tokenizer(folder, CHAT)
     assert prompt_text(tokenizer, "S G", chat=True) == "<|im_start|>S G26 Jul 2024, 00:00:"

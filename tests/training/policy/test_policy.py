@@ -28,7 +28,7 @@ def test_tokenizer_without_an_end_token_is_rejected(tmp_path: Path) -> None:
         open_policy(folder, Model(), Prompt(), length_bucket=16)
 
 
-def test_plain_prompt_begins_as_its_tokenizer_says(tmp_path: Path) -> None:
+def test_plain_prompt_starts_with_tokenizer_prefix(tmp_path: Path) -> None:
     """Llama's tokenizers put a token before every text; chat templates write it themselves."""
     folder = shutil.copytree(PACKAGED_MODELS["jaxlake-base"], tmp_path / "model")
     plain, _ = open_policy(folder, Model(), Prompt(), length_bucket=16)
@@ -98,7 +98,7 @@ DEEP = '{"a":' * 100_000
         ("config.json", "config.json"),
     ],
 )
-def test_a_file_of_something_else_is_named(name: str, what: str, tmp_path: Path) -> None:
+def test_file_of_another_format_is_named(name: str, what: str, tmp_path: Path) -> None:
     folder = shutil.copytree(PACKAGED_MODELS["jaxlake-base"], tmp_path / "model")
     for content in ("[1]", "null", DEEP):
         (folder / name).write_text(content)

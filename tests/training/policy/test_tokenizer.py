@@ -38,7 +38,7 @@ def tokenizer():
 
 
 @given(text=st.text(st.characters(exclude_categories=("Cs",)), max_size=200))
-def test_any_text_comes_back_from_its_ids(tokenizer, text):
+def test_any_text_round_trips_through_ids(tokenizer, text):
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
@@ -50,17 +50,17 @@ def test_actions_and_cells_are_single_tokens(tokenizer):
 
 
 @given(number=st.integers(0, 10**9))
-def test_numbers_are_read_digit_by_digit(tokenizer, number):
+def test_numbers_are_tokenized_by_digit(tokenizer, number):
     assert len(tokenizer(str(number))["input_ids"]) == len(str(number))
     assert len(tokenizer(f" {number}")["input_ids"]) in (len(str(number)), len(str(number)) + 1)
 
 
-def test_training_again_gives_the_same_tokenizer(tokenizer):
+def test_train_tokenizer_is_deterministic(tokenizer):
     again = train_tokenizer(iter(TEXTS), 512)
     assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
 
 
-def test_the_saved_folder_is_read_by_auto_tokenizer_as_the_same(tokenizer, tmp_path):
+def test_auto_tokenizer_reads_the_saved_folder(tokenizer, tmp_path):
     from transformers import AutoTokenizer
 
     tokenizer.save_pretrained(tmp_path)
@@ -98,7 +98,7 @@ def symbol_tokenizer(symbol_texts):
     return train_tokenizer([*TEXTS, *symbol_texts], 640)
 
 
-def test_every_symbol_of_a_compact_context_is_one_token(symbol_tokenizer, symbol_texts):
+def test_compact_context_symbols_are_single_tokens(symbol_tokenizer, symbol_texts):
     # Of nine sizes none has nearly all the data.
     numbers = {f"{word}{n}" for word in ("valid", "learn", "hole", "wait") for n in range(11)}
     numbers |= {f"data{n}" for n in range(7)}
@@ -140,7 +140,7 @@ def test_decode_answer_keeps_special_marks(tokenizer):
     assert marked.decode(marked(text)["input_ids"], skip_special_tokens=True) == "UP DOWN"
 
 
-def test_prompt_text_writes_the_mark_of_a_template_once():
+def test_prompt_text_writes_template_prefix_once():
     tokenizer = train_tokenizer(TEXTS, 512)
     tokenizer.chat_template = "{{ messages[0]['content'] }}<think>\n"
     prompt = prompt_text(tokenizer, "S G", chat=True, reasoning="<think>\nUP?")

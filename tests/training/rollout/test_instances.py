@@ -67,13 +67,13 @@ def sizes_of(boards: InstanceSet) -> Counter[int]:
     return Counter(boards.instances.size.tolist())
 
 
-def test_a_short_stage_still_has_its_budget_of_each_size(short: StageBoards) -> None:
+def test_short_stage_keeps_the_budget_per_size(short: StageBoards) -> None:
     requests = make_requests(lake(SHORT), CONFIG.stages.instances, num_agents=2)
     assert sizes_of(short.instances) == {request.size: request.count for request in requests}
     assert len(set(digests_of(short.instances))) < CONFIG.stages.instances == len(short.instances)
 
 
-def test_shortfalls_reuse_boards_of_their_size_equally(short: StageBoards) -> None:
+def test_shortfalls_repeat_boards_of_their_size_equally(short: StageBoards) -> None:
     digests = digests_of(short.instances)
     counts = Counter(digests)
     pairs = list(zip(digests, short.instances.instances.size.tolist(), strict=True))
@@ -101,7 +101,7 @@ def test_statistics_describe_distinct_boards(short: StageBoards) -> None:
     assert told["mean_sum_of_costs"] == pytest.approx(np.mean(of_three), rel=1e-5)
 
 
-def test_boards_of_all_other_sizes_replace_a_size_without_any(smallest: InstanceSet) -> None:
+def test_missing_size_is_replaced_by_all_others(smallest: InstanceSet) -> None:
     configuration = lake({2: (0.5, 0.0, 0.0), 4: (0.3, 0.1, 0.1), 5: (0.2, 0.1, 0.1)})
     drawn = drawn_boards(1, configuration, smallest)
     assert {one.size for one in drawn.outcomes if one.missing} == {2}
@@ -121,6 +121,6 @@ def test_complete_stage_has_each_board_once(validation: InstanceSet) -> None:
     assert drawn.shortfalls == []
 
 
-def test_a_stage_without_any_board_is_refused(smallest: InstanceSet) -> None:
+def test_stage_without_boards_is_rejected(smallest: InstanceSet) -> None:
     with pytest.raises(UserError, match="no board could be made: 2x2"):
         drawn_boards(1, lake({2: (1.0, 0.0, 0.0)}), smallest)

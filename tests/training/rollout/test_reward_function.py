@@ -33,7 +33,7 @@ def judged(boards: InstanceSet, texts: list[str], *settings: str) -> Judged:
     return get_environment(load(TINY, settings)).judge(boards, texts)
 
 
-def test_function_gets_the_rewards_of_the_section(boards: InstanceSet, texts: list[str]):
+def test_reward_function_receives_configured_rewards(boards: InstanceSet, texts: list[str]):
     values = ["reward.optimal=0.9", "reward.valid=0.3", "reward.parsed=0.1"]
     plain = judged(boards, texts, *values).scores
     again = judged(boards, texts, *values, f"reward.function={HOOKS}:same_reward").scores
@@ -42,7 +42,7 @@ def test_function_gets_the_rewards_of_the_section(boards: InstanceSet, texts: li
     assert again.rewards.dtype == plain.rewards.dtype
 
 
-def test_function_pays_by_text_board_and_score(boards: InstanceSet, texts: list[str]):
+def test_reward_function_receives_text_board_and_score(boards: InstanceSet, texts: list[str]):
     setting = f"reward.function={HOOKS}:bonus"
     paid = judged(boards, texts, setting)
     plain = judged(boards, texts)
@@ -53,7 +53,7 @@ def test_function_pays_by_text_board_and_score(boards: InstanceSet, texts: list[
 
 
 @pytest.mark.parametrize("name", ["no_reward", "endless_reward"])
-def test_wrong_rewards_are_refused(name: str, boards: InstanceSet, texts: list[str]):
+def test_invalid_rewards_are_rejected(name: str, boards: InstanceSet, texts: list[str]):
     problem = f"^reward.function: {HOOKS}:{name} returned (None|1e.39) for the answer .*finite"
     with pytest.raises(UserError, match=problem):
         judged(boards, texts, f"reward.function={HOOKS}:{name}")

@@ -43,14 +43,14 @@ def test_plans_are_limited_by_max_steps():
         assert verdict.outcomes.optimal_makespan.tolist() == [parsed]
 
 
-def test_rewards_default_to_those_of_the_loop():
+def test_rewards_default_to_the_loop_values():
     values, section = RewardValues(), Reward()
     for name in ("optimal", "valid", "parsed"):
         assert getattr(values, name) == getattr(section, name)
     assert Prompt().max_steps == DEFAULT_MAX_STEPS
 
 
-def test_an_answer_loses_more_the_closer_it_comes_to_the_limit():
+def test_length_penalty_grows_towards_the_limit():
     lengths = np.array([[1, 60, 70, 75], [80, 90, 99, 100]])
     settings = Reward(overlong_buffer=30, overlong_penalty=0.5)
     lost = overlong_penalty(lengths, 100, settings)

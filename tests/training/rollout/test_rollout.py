@@ -100,7 +100,7 @@ def test_entropy_is_the_mean_over_tokens(folder: Path, boards: InstanceSet) -> N
     assert "overlong_penalty" not in metrics
 
 
-def test_roll_out_pays_only_plans_after_thinking(folder: Path, boards: InstanceSet) -> None:
+def test_roll_out_rewards_only_plans_after_thinking(folder: Path, boards: InstanceSet) -> None:
     run, _ = opened(folder, boards, "prompt.template='{board}<think>'")
     groups = []
     for plan in boards.solutions.plan:

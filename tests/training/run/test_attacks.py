@@ -132,14 +132,14 @@ def test_audit_names_changed_weights(attack, half_finished: Path, tmp_path: Path
             loop.run(CONFIG, run)
 
 
-def test_killed_writers_leave_nothing_behind(half_finished: Path, tmp_path: Path) -> None:
+def test_killed_writers_leave_no_files(half_finished: Path, tmp_path: Path) -> None:
     run = shutil.copytree(half_finished, tmp_path / "run")
     (run / "stages/1/.gate.json.123.tmp").write_text("{")
     assert resumes(run)
     assert "stages/1/.gate.json.123.tmp" not in files_of(run)
 
 
-def test_moving_a_running_directory_is_reported(half_finished: Path, tmp_path: Path) -> None:
+def test_moved_run_directory_is_reported(half_finished: Path, tmp_path: Path) -> None:
     run = shutil.copytree(half_finished, tmp_path / "run")
     directory = RunDirectory(run)
     directory.require_intact()

@@ -82,7 +82,7 @@ def adapted_at(step: int) -> LearnerState:
     return initial_state(nnx.state(model), optax.adam(1e-3))
 
 
-def test_of_a_learner_with_adapters_only_these_are_saved(tmp_path: Path) -> None:
+def test_save_stores_only_adapters_of_lora_learners(tmp_path: Path) -> None:
     with closing(Checkpoints(tmp_path / "checkpoints")) as checkpoints:
         checkpoints.save(adapted_at(1), progress_at(1))
         checkpoints.wait()
@@ -154,7 +154,7 @@ DAMAGE: list[Callable[[Path], None]] = [
 
 
 @pytest.mark.parametrize("name", ["run[1]", "a*", "what?", "a\\b"])
-def test_checkpoints_refuse_paths_with_patterns(name: str, tmp_path: Path) -> None:
+def test_checkpoints_reject_paths_with_patterns(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="which Orbax interprets as a pattern; paths must"):
         Checkpoints(tmp_path / name / "checkpoints")
 
@@ -177,7 +177,7 @@ def test_damaged_checkpoint_is_skipped(copy: Path, damage: Callable[[Path], None
     assert_restores(copy, 2)
 
 
-def test_without_an_intact_checkpoint_all_are_named_and_kept(copy: Path) -> None:
+def test_damaged_checkpoints_are_all_named_and_kept(copy: Path) -> None:
     for step in ("1", "2"):
         flip_bit(copy / step / "progress/metadata", 3)
     with pytest.raises(UserError, match=r"no checkpoint is intact: .*/2/progress.*/1/progress"):

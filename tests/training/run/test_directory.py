@@ -29,7 +29,7 @@ RunDirectory(Path(sys.argv[2])).claim(load(Path(sys.argv[1])))
 ANYTHING: TypeAdapter[dict[str, object]] = TypeAdapter(dict[str, object])
 
 
-def test_killed_claim_starts_again(tmp_path: Path) -> None:
+def test_killed_claim_can_be_repeated(tmp_path: Path) -> None:
     path = tmp_path / "run"
     for _ in range(2):
         command = [sys.executable, "-c", KILLED_CLAIM, str(TINY), str(path)]
@@ -90,7 +90,7 @@ def test_run_resumes_with_rounding_settings_changed(tmp_path: Path) -> None:
             directory.claim(load(TINY, [*MAY_CHANGE, other]))
 
 
-def test_mesh_is_fixed_where_every_device_adds_a_group(tmp_path: Path) -> None:
+def test_mesh_is_fixed_if_each_device_adds_a_group(tmp_path: Path) -> None:
     learns = ["engineer.learning={}", "engineer.kind=checkpoint", "engineer.style=compact"]
     learns.append("engineer.blocks=[failure_breakdown, training_details, history]")
     RunDirectory(tmp_path).claim(load(TINY, learns))
@@ -99,13 +99,13 @@ def test_mesh_is_fixed_where_every_device_adds_a_group(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"- a", b"{", b"3", b"\x00", b"\xff\xfe"])
-def test_an_unreadable_configuration_in_the_directory_is_named(text: bytes, tmp_path: Path) -> None:
+def test_unreadable_configuration_is_named(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_bytes(text)
     with pytest.raises(UserError, match=r"/config\.yaml: (is not YAML|must hold a mapping)"):
         RunDirectory(tmp_path).claim(CONFIG)
 
 
-def test_a_line_cut_by_a_kill_costs_only_itself(tmp_path: Path) -> None:
+def test_incomplete_line_affects_only_itself(tmp_path: Path) -> None:
     path = tmp_path / "processes.jsonl"
     old = [{"run": "warm_start", "words": "é\n\u2028"}, {"run": "a/1", "status": -9}]
     new = {"run": "a/1", "status": 0}
@@ -134,7 +134,7 @@ def test_invalid_record_line_is_named(tmp_path: Path) -> None:
         RunDirectory(tmp_path).metrics.read()
 
 
-def test_rewinding_drops_what_is_logged_beyond_a_step(tmp_path: Path) -> None:
+def test_rewind_drops_later_log_lines(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
     lines = [WarmStartMetrics(step=step, loss=1 / step) for step in (10, 20, 30)]
     directory.metrics.write(lines)
@@ -142,14 +142,14 @@ def test_rewinding_drops_what_is_logged_beyond_a_step(tmp_path: Path) -> None:
     assert directory.metrics.read() == lines[:2]
 
 
-def test_nan_loss_ends_the_run_by_name() -> None:
+def test_nan_loss_stops_the_run() -> None:
     with pytest.raises(UserError, match=r"metrics of step 10: loss: got nan: .*finite"):
         make_record(WarmStartMetrics, step=10, loss=float("nan"))
     with pytest.raises(UserError, match=r"metrics of stage 1, step 31: .*grad_norm: got inf"):
         make_record(UpdateMetrics, stage=1, update=1, step=31, grad_norm=float("inf"))
 
 
-def test_one_of_two_claims_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_of_two_claims_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = load(TINY, ["seed=4"])
 
     def slow(path: Path) -> bool:  # another process comes in between

@@ -25,7 +25,7 @@ def test_kl_reference_uses_the_compute_dtype():
     assert "reference for KL" not in without
 
 
-def test_adapters_take_memory_for_themselves_alone():
+def test_adapters_reduce_optimizer_memory():
     config = load(ROOT / "configs/scratch.yaml", ["grpo.kl_coefficient=0.1"])
     shape = get_model_shape(config)
     assert shape is not None

@@ -50,7 +50,7 @@ def test_forked_run_equals_an_independent_run(first_round: Path, tmp_path: Path)
     assert not any(one.problems for one in audit_run(tmp_path / "forked"))
 
 
-def test_differing_starts_share_no_first_round(first_round: Path, tmp_path: Path):
+def test_different_starts_share_no_first_round(first_round: Path, tmp_path: Path):
     one = tiny("one", "random")
     assert has_same_first_round(one, tiny("other", "rule"))
     other = tiny("other", "random", seed=99)
@@ -60,7 +60,7 @@ def test_differing_starts_share_no_first_round(first_round: Path, tmp_path: Path
     assert not (tmp_path / "forked").exists()
 
 
-def test_other_pool_means_another_first_round():
+def test_different_pool_changes_the_first_round():
     """The pool is answered as often as an atlas, which is nothing to other engineers."""
 
     def with_answers(answers: int, **more: Any) -> RunConfig:
@@ -76,7 +76,7 @@ def test_other_pool_means_another_first_round():
     assert has_same_first_round(with_answers(2), with_answers(3))
 
 
-def test_fork_refuses_existing_and_longer_runs(first_round: Path, tmp_path: Path):
+def test_fork_rejects_existing_and_longer_runs(first_round: Path, tmp_path: Path):
     config = tiny("one", "random")
     fork_first_round(RunDirectory(first_round), tmp_path / "forked", config)
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "forked").rglob("*")}

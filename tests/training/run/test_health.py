@@ -67,7 +67,7 @@ def test_find_problems_finds_nothing_in_a_healthy_stage():
         ({"grad_norm": 0.0}, "no_gradient", "the gradient is zero"),
     ],
 )
-def test_find_problems_names_what_training_shows(changes: Any, cause: str, words: str):
+def test_find_problems_names_training_problems(changes: Any, cause: str, words: str):
     seen = [*updates(5), *updates(12, first=6, **changes), *updates(3, first=18)]
     [finding] = find_problems(CONFIG, seen)
     assert (finding.stage, finding.cause) == (1, cause)
@@ -106,7 +106,7 @@ def test_find_problems_reads_validation_answers():
     assert (finding.cause, finding.fact[:8]) == ("cut_off", "20 of 50")
 
 
-def test_find_problems_tells_a_fall_beyond_its_interval():
+def test_find_problems_reports_significant_falls():
     assert find_problems(CONFIG, gates={1: gate(5, 9)}) == []
     [finding] = find_problems(CONFIG, gates={1: gate(5, 25)})
     assert str(finding).startswith("stage 1: the valid rate fell by 20.0 points [9.")

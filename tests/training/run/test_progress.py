@@ -6,7 +6,7 @@ from training.run import progress
 from training.run.progress import track
 
 
-def test_progress_goes_to_stderr_with_its_total_and_rate(capsys, monkeypatch):
+def test_progress_is_printed_to_stderr(capsys, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     with track("evaluate", 60, unit="answers", start=20) as advance:

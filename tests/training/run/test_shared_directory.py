@@ -17,7 +17,7 @@ SERVER = ["sampling.engine=server", "sampling.server.address=http://a:8000"]
         (SERVER, r"sampling\.server\.address is http://a:8000; it must be null"),
     ],
 )
-def test_several_processes_cannot_share_every_configuration(options, words):
+def test_several_processes_reject_some_configurations(options, words):
     require_shareable(load(TINY, ["sampling.engine=jax"]))
     with pytest.raises(UserError, match=words):
         require_shareable(load(TINY, options))

@@ -43,7 +43,7 @@ def test_peak_flops_use_the_longest_device_prefix(kind, dtype, peak):
     assert peak_tflops(SimpleNamespace(device_kind=kind), dtype) == peak
 
 
-def test_an_update_s_speed_follows_from_its_work_and_seconds(monkeypatch):
+def test_speed_is_work_per_second(monkeypatch):
     seconds = {"rollout": 2.0, "update": 0.5}
     monkeypatch.setattr(throughput, "peak_tflops", lambda *_: 0.004)
     config = load(TINY, ["model.mesh={fsdp: 2}"])

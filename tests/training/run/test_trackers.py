@@ -49,7 +49,7 @@ def rates(valid: int) -> ValidationRecord:
     return ValidationRecord(stage=1, groups={"3": row}, total=row)
 
 
-def test_tensorboard_gets_every_number_once_from_a_resumed_run(tmp_path: Path):
+def test_tensorboard_has_each_value_once_after_resume(tmp_path: Path):
     config, directory = load(TINY, ["tracking.tensorboard=true"]), RunDirectory(tmp_path)
     with open_trackers(config, directory, 0) as trackers:  # killed before there is a checkpoint
         trackers.log_validation(2, rates(2))
@@ -76,7 +76,7 @@ def test_only_the_given_update_is_profiled(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_tracked_run_keeps_files_and_logs_their_numbers(tmp_path: Path, monkeypatch):
+def test_tracked_run_logs_the_recorded_values(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     config = load(TINY, [*TRACKED, WANDB])
     with without_vllm():
@@ -103,7 +103,7 @@ def test_tracked_run_keeps_files_and_logs_their_numbers(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize(("error", "code"), [(None, None), (KeyboardInterrupt, 1)])
-def test_weights_and_biases_gets_steps_an_id_and_the_exit_code(
+def test_wandb_receives_steps_id_and_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Any, code: int | None
 ):
     calls: list[Any] = []

@@ -47,7 +47,7 @@ def address(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("address", REPLIES, indirect=True)
-def test_call_reads_a_bounded_body_and_shows_no_part(address):
+def test_call_bounds_the_body_and_hides_it(address):
     with pytest.raises(UserError) as caught:
         VllmServer(address).call("GET", "/v1/models")
     assert SECRET not in str(caught.value)

@@ -70,7 +70,7 @@ def test_engine_agrees_with_trainer_on_merged_adapters(family, tmp_path):
         engine.close()
 
 
-def test_the_sampler_in_jax_takes_merged_adapters(tmp_path):
+def test_jax_sampler_uses_merged_adapters(tmp_path):
     policy, params = open_family(tmp_path, "qwen2")
     learned = replace_trainable(params, moved(get_trainable(params), 0.1))
     settings = Sampling(engine="jax", max_model_len=128, max_num_seqs=8)
@@ -83,7 +83,7 @@ def test_the_sampler_in_jax_takes_merged_adapters(tmp_path):
 
 
 @pytest.mark.slow
-def test_smollm2_has_the_logits_and_the_answers_of_transformers(tmp_path):
+def test_smollm2_matches_transformers(tmp_path):
     folder = tmp_path / "smollm"
     made = subprocess.run([sys.executable, ROOT / "tools/smollm.py", folder], check=False)
     if made.returncode == 3:

@@ -63,7 +63,7 @@ def test_call_error_names_the_ended_process_and_status() -> None:
         call_watched([process], fail)
 
 
-def test_ctrl_c_does_what_it_did_while_a_call_waits(living: BaseProcess) -> None:
+def test_ctrl_c_interrupts_a_waiting_call(living: BaseProcess) -> None:
     kill_soon(os.getpid(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         call_watched([living], never)

@@ -50,7 +50,7 @@ def test_vllm_rejects_gpus_of_other_trainers(
     assert expected in str(refused.value)
 
 
-def test_an_exception_of_a_worker_becomes_an_error_of_the_run():
+def test_worker_exception_raises_in_the_run():
     for error in (Exception("Call to update_weights method failed: no\nroom"), RuntimeError()):
         told = r"could not take the weights \(\w+: (Call|no message)"
         with pytest.raises(SyncError, match=told), _convert_errors("take the weights", SyncError):

@@ -65,7 +65,7 @@ def test_logprobs_are_exact(temperature: float, sampler: JaxSampler, policy: tup
             np.testing.assert_allclose(one.logprobs, expected, atol=1e-4)
 
 
-def test_tokens_follow_their_probabilities(sampler: JaxSampler, policy: tuple[Policy, Any]):
+def test_sampled_tokens_follow_their_probabilities(sampler: JaxSampler, policy: tuple[Policy, Any]):
     made, params = policy
     (group,) = _sample(sampler, PROMPTS[:1], n=2048, max_tokens=1)
     drawn = np.bincount([one.token_ids[0] for one in group], minlength=600)
@@ -111,7 +111,7 @@ def test_sample_draws_within_top_k_and_top_p(sampler: JaxSampler, policy: tuple[
             np.testing.assert_allclose(one.logprobs[0], expected, atol=1e-3)
 
 
-def test_an_answer_ends_with_a_stop_token_or_at_the_limit(sampler: JaxSampler):
+def test_answer_ends_at_stop_token_or_limit(sampler: JaxSampler):
     seen = set()
     for group in _sample(sampler, n=64, stop_token_ids=[2, *range(300, 400)], max_tokens=6):
         for one in group:
@@ -137,7 +137,7 @@ def test_answer_is_independent_of_its_batch(sampler: JaxSampler, policy: tuple[P
     assert _sample(sampler, chosen=[]) == []
 
 
-def test_greedy_takes_the_most_probable_token(sampler: JaxSampler):
+def test_greedy_takes_most_probable_token(sampler: JaxSampler):
     one, other = _sample(sampler, n=2, temperature=0.0)[2]
     assert one.token_ids == other.token_ids
     # Nothing that is sampled has a more probable first token.
@@ -163,7 +163,7 @@ def test_new_weights_replace_all_old_ones(sampler: JaxSampler, policy: tuple[Pol
     assert _tokens(_sample(sampler)) == before
 
 
-def test_answers_keep_to_a_form(sampler: JaxSampler, policy: tuple[Policy, Any]):
+def test_constrained_answers_match_their_pattern(sampler: JaxSampler, policy: tuple[Policy, Any]):
     made, _ = policy
     texts = set()
     for group in _sample(sampler, form=PATTERN, max_tokens=40):
@@ -178,7 +178,7 @@ def test_answers_keep_to_a_form(sampler: JaxSampler, policy: tuple[Policy, Any])
             jsonschema.validate(json.loads(made.decode(one.token_ids)), SCHEMA)
 
 
-def test_a_prompt_without_room_is_refused(sampler: JaxSampler):
+def test_prompt_without_room_is_rejected(sampler: JaxSampler):
     with pytest.raises(PromptTooLongError, match="max_model_len: 128 is too small"):
         _sample(sampler, max_tokens=120)
 

@@ -110,7 +110,7 @@ def models(model: str) -> Iterator[ModelServer]:
 
 
 @pytest.mark.parametrize("chat", [True, False])
-def test_one_server_answers_all_requests_for_a_model(
+def test_one_server_answers_all_requests(
     chat: bool, stand_in: StandIn, models: ModelServer, model: str
 ) -> None:
     stand_in.does(ECHO)
@@ -185,7 +185,7 @@ def test_failed_server_is_replaced_at_the_next_request(
         assert models.ask(model, TextRequest("")) == GeneratedText("UP", 3)
 
 
-def test_an_interrupt_kills_the_server_at_once(
+def test_interrupt_kills_the_server(
     stand_in: StandIn, models: ModelServer, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "_TERMINATION_SECONDS", 60)
@@ -205,7 +205,7 @@ def test_an_interrupt_kills_the_server_at_once(
     assert time.monotonic() - began < 30
 
 
-def test_the_server_ends_with_whoever_started_it(model: str) -> None:
+def test_server_ends_with_its_parent(model: str) -> None:
     ended = subprocess.run(
         [*COMMAND, model, "1", Sampling().model_dump_json()],
         stdin=subprocess.DEVNULL,

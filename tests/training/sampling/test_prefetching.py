@@ -87,7 +87,7 @@ def test_sync_waits_for_a_prefetched_rollout() -> None:
     assert ask(sampler, 11).token_ids == (11, 0)
 
 
-def test_an_error_of_the_engine_reaches_whoever_asks_next() -> None:
+def test_engine_error_is_raised_at_the_next_sample() -> None:
     engine = Engine()
     sampler = PrefetchingSampler(engine)
     sampler.expect(SamplingRequest([[3, 4]], seed=11, **ARGUMENTS))
@@ -132,7 +132,7 @@ def test_missing_prefetched_rollout_is_named(text: str | None, tmp_path: Path) -
         PrefetchingSampler(Engine()).restore_rollout(tmp_path, 4)
 
 
-def test_kept_rollout_of_another_question_is_refused(tmp_path: Path) -> None:
+def test_prefetched_rollout_of_other_prompts_is_rejected(tmp_path: Path) -> None:
     sampler = PrefetchingSampler(Engine())
     ask(sampler, 10, ahead=11)
     sampler.save_rollout(tmp_path, 4)

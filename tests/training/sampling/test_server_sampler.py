@@ -77,7 +77,7 @@ def tokens(groups: list[list[Completion]]) -> list[list[tuple[int, ...]]]:
 
 
 @pytest.mark.parametrize("changes", [{"n": 1, "temperature": 0.0}, {}, {"top_p": 0.5, "top_k": 9}])
-def test_the_server_answers_as_the_engine_in_process(
+def test_server_matches_the_in_process_engine(
     changes: dict[str, Any], synced: ServerSampler, in_process: VllmSampler
 ) -> None:
     request = replace(REQUEST, **changes)
@@ -89,14 +89,16 @@ def test_the_server_answers_as_the_engine_in_process(
             assert served.truncated == completion.truncated
 
 
-def test_chosen_places_are_answered_as_among_all(synced: ServerSampler) -> None:
+def test_selected_prompts_get_equal_answers(synced: ServerSampler) -> None:
     everything = tokens(synced.sample(REQUEST))
     chosen = tokens(synced.sample(replace(REQUEST, chosen=[4, 1])))
     assert chosen == [everything[4], everything[1]]
     assert synced.sample(replace(REQUEST, chosen=[])) == []
 
 
-def test_a_form_is_kept_to(synced: ServerSampler, policy: tuple[Policy, Any]) -> None:
+def test_constrained_answers_match_their_pattern(
+    synced: ServerSampler, policy: tuple[Policy, Any]
+) -> None:
     groups = synced.sample(replace(REQUEST, form="(UP|DOWN)"))
     texts = {policy[0].decode(one.token_ids) for group in groups for one in group}
     assert texts == {"UP", "DOWN"}
@@ -110,7 +112,7 @@ def test_new_weights_reach_the_server(synced: ServerSampler, policy: tuple[Polic
     assert check_agreement(synced, SEQUENCES, made.logprobs(new, SEQUENCES), 1e-3) <= 1e-3
 
 
-def test_a_wrong_update_stops_the_sync_and_every_answer_after_it(
+def test_failed_sync_stops_later_answers(
     synced: ServerSampler, policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, params = policy
@@ -132,7 +134,7 @@ def test_foreign_server_weights_are_rejected(synced: ServerSampler) -> None:
         synced.sample(REQUEST)
 
 
-def test_a_server_elsewhere_gets_its_weights_through_a_folder(
+def test_remote_server_receives_weights_by_folder(
     server: ServerSampler, policy: tuple[Policy, Any], folder: Path, tmp_path: Path
 ) -> None:
     """It is the one that was started here, found by its address."""
@@ -146,7 +148,7 @@ def test_a_server_elsewhere_gets_its_weights_through_a_folder(
     elsewhere.close()
 
 
-def test_server_death_during_an_answer_is_named(synced: ServerSampler) -> None:
+def test_server_death_during_a_request_is_named(synced: ServerSampler) -> None:
     """Its engine is killed, and the process that speaks HTTP is not."""
     process = synced._server.process
     assert process is not None

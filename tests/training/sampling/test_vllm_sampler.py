@@ -76,7 +76,9 @@ def _sample(sampler: VllmSampler, **changes: Any) -> list:
 
 
 @pytest.mark.slow
-def test_other_models_answer_alike(policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch):
+def test_model_families_give_equal_answers(
+    policy: tuple[Policy, Any], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(engineer_section, "NOTE_TOKENS", 7)
     folder = policy[0].folder
     schema = answer_schema(Bounds(sizes=(3,)))
@@ -107,7 +109,7 @@ def test_other_models_answer_alike(policy: tuple[Policy, Any], monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_equal_seeds_give_equal_answers_and_others_do_not(sampler: VllmSampler):
+def test_answers_depend_on_the_seed(sampler: VllmSampler):
     first, again, other = _sample(sampler), _sample(sampler), _sample(sampler, seed=6)
     tokens = [[one.token_ids for one in group] for group in first]
     assert tokens == [[one.token_ids for one in group] for group in again]
@@ -116,7 +118,7 @@ def test_equal_seeds_give_equal_answers_and_others_do_not(sampler: VllmSampler):
 
 
 @pytest.mark.slow
-def test_sampled_logprobs_are_the_trainers(synced: VllmSampler, policy: tuple[Policy, Any]):
+def test_sampled_logprobs_match_the_trainer(synced: VllmSampler, policy: tuple[Policy, Any]):
     made, params = policy
     for temperature in (1.0, 0.7):
         completion = _sample(synced, temperature=temperature)[0][0]
@@ -167,7 +169,9 @@ def test_longest_sequence_is_scored(synced: VllmSampler, policy: tuple[Policy, A
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("form", "limit"), [(SCHEMA, 400), (PATTERN, 60)])
-def test_form_is_kept_to(form: Any, limit: int, synced: VllmSampler, policy: tuple[Policy, Any]):
+def test_constrained_answers_match_their_pattern(
+    form: Any, limit: int, synced: VllmSampler, policy: tuple[Policy, Any]
+):
     groups = _sample(synced, max_tokens=limit, form=form)
     whole = [one.token_ids for group in groups for one in group if not one.truncated]
     answers = {policy[0].decode(token_ids) for token_ids in whole}
@@ -193,7 +197,7 @@ def test_split_weights_reach_workers(own: dict[str, str], fsdp: int, workers: in
 
 
 @pytest.mark.slow
-def test_killed_engine_is_named_and_leaves_no_process(tmp_path: Path):
+def test_killed_engine_is_named_without_orphans(tmp_path: Path):
     own = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}
     printed = json.loads(_in_own_process(own, "killed", str(tmp_path)).splitlines()[-1])
     named = rf"EngineCore \({printed['core']}\) was killed by signal 9 \(Killed\); .* same command"
@@ -218,7 +222,7 @@ def _in_own_process(own: dict[str, str], *arguments: str) -> str:
 
 
 @pytest.mark.slow
-def test_closed_engine_gives_up_sampling(policy: tuple[Policy, Any], tmp_path: Path):
+def test_closed_engine_stops_sampling(policy: tuple[Policy, Any], tmp_path: Path):
     made, params = policy
     made.export(params, tmp_path / "engine", untied=True)
     engine = VllmSampler(tmp_path / "engine", Sampling(max_model_len=512, max_num_seqs=64))

@@ -33,12 +33,12 @@ def first_tokens(answers: list[Any]) -> list[int]:
     return [answer["choices"][0]["token_ids"][0] for answer in answers]
 
 
-def test_answers_come_in_the_order_of_the_requests(server) -> None:
+def test_answers_keep_request_order(server) -> None:
     assert first_tokens(server.answer(REQUESTS)) == list(range(12))
 
 
 @pytest.mark.parametrize("status", [0, 503])
-def test_failed_completions_are_requested_again(status: int, stand_in, server) -> None:
+def test_failed_completions_are_retried(status: int, stand_in, server) -> None:
     failed: list[Any] = []
 
     def fail_once(path: str, body: Any) -> int | None:
@@ -60,14 +60,14 @@ def test_calls_with_side_effects_are_not_retried(stand_in, server) -> None:
 
 
 @pytest.mark.parametrize("status", [0, 500])
-def test_a_server_whose_engine_has_died_is_named(status: int, stand_in, server) -> None:
+def test_dead_engine_is_named(status: int, stand_in, server) -> None:
     stand_in.fails = lambda path, body: status
     with pytest.raises(UserError, match=f"{stand_in.address} is gone: .* last checkpoint") as error:
         server.answer(REQUESTS)
     assert "\n" not in str(error.value)
 
 
-def test_weights_of_another_version_are_refused(stand_in, server) -> None:
+def test_weights_of_another_version_are_rejected(stand_in, server) -> None:
     server.require_version("v1")
     stand_in.said["/weight_info"] = {"weight_version": "v0"}
     with pytest.raises(SyncError, match=f"{stand_in.address}.*version v0, expected is v1"):
@@ -82,7 +82,7 @@ def test_weights_of_another_version_are_refused(stand_in, server) -> None:
         ({}, 100, "has max-model-len 100; start it with --max-model-len 1024"),
     ],
 )
-def test_a_server_with_other_settings_is_refused(
+def test_server_with_other_settings_is_rejected(
     settings: dict[str, Any], room: int, words: str, stand_in, server
 ) -> None:
     server.require_settings(Sampling())

@@ -121,7 +121,9 @@ def test_dump_reads_back(path: Path, overrides: list[str], tmp_path: Path):
         (INFEASIBLE, ["3x3 board with hole_ratio 0.5", "3 agents need 6"]),
     ],
 )
-def test_bad_value_is_named(override: str, words: list[str], capsys: pytest.CaptureFixture[str]):
+def test_invalid_value_is_named(
+    override: str, words: list[str], capsys: pytest.CaptureFixture[str]
+):
     overrides = override.split("; ")
     assert main(["run", str(SCRATCH), "--dry-run", "--set", *overrides]) == 2
     error = capsys.readouterr().err
@@ -157,7 +159,7 @@ def test_template_file_is_kept_as_text(tmp_path: Path):
     assert load(copy) == config
 
 
-def test_template_file_of_bytes_is_refused(tmp_path: Path):
+def test_binary_template_file_is_rejected(tmp_path: Path):
     file = tmp_path / "prompt.txt"
     file.write_bytes(b"{board}\xff")
     with pytest.raises(
@@ -171,7 +173,7 @@ def test_style_takes_every_style_of_a_prompt():
     assert styles == list(PROMPT_STYLES)
 
 
-def test_a_map_size_is_the_same_however_its_digits_are_written():
+def test_map_size_digits_are_normalised():
     config = load(SCRATCH, ["environment.initial.sizes.03.hole_ratio=0.05"])
     assert config.environment.initial.sizes[3].hole_ratio == 0.05
 
@@ -185,7 +187,7 @@ def test_a_map_size_is_the_same_however_its_digits_are_written():
         "base_url=https://host/v1?SIG=s3cret",
     ],
 )
-def test_a_secret_in_the_wrong_place_is_not_said(override: str, capsys: pytest.CaptureFixture[str]):
+def test_misplaced_secret_is_not_printed(override: str, capsys: pytest.CaptureFixture[str]):
     assert main(["run", str(SCRATCH), "--dry-run", "--set", f"engineer.{override}"]) == 2
     assert "s3cret" not in "".join(capsys.readouterr())
 
@@ -253,7 +255,7 @@ def test_invalid_configuration_files_raise_one_error(text: str | None, tmp_path:
         load(path)
 
 
-def test_the_dry_run_of_the_paper_prints_the_plan(capsys: pytest.CaptureFixture[str]):
+def test_paper_dry_run_prints_the_plan(capsys: pytest.CaptureFixture[str]):
     assert main(["run", str(ROOT / "configs/paper.yaml"), "--dry-run"]) == 0
     output = capsys.readouterr().out
     for word in ("stage 3: design", "125 updates", "4,022", "GiB", "trainer in all"):
@@ -276,7 +278,7 @@ def test_paper_config_takes_its_thinking_option():
         assert f"{key.partition('.')[2]} {value}" in words
 
 
-def test_smoke_config_is_the_paper_in_small():
+def test_smoke_config_scales_down_the_paper():
     trees = [
         load(ROOT / f"configs/{name}.yaml").model_dump(mode="json")
         for name in ("paper", "paper_smoke")

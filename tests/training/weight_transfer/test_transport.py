@@ -36,7 +36,7 @@ def tensors() -> dict[str, Any]:
     return {f"w{number}": jnp.arange(number + 3) / 3 for number in range(4)}
 
 
-def test_buckets_keep_to_the_limit_or_to_one_tensor():
+def test_buckets_respect_the_limit():
     sizes = [3, 3, 9, 1, 2, 4]
     given = [(str(place), jnp.full(size, place)) for place, size in enumerate(sizes)]
     buckets = list(split_into_buckets(given, 4 * 6))
@@ -45,7 +45,9 @@ def test_buckets_keep_to_the_limit_or_to_one_tensor():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_both_ways_send_all_tensors(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_both_transports_send_all_tensors(
+    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(transport, "_FILE_BYTES", 20)
     engine, given, shared = Engine(), tensors(), tmp_path / "shared" / "weights"
     versions = []

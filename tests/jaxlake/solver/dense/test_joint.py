@@ -86,7 +86,7 @@ def _answer(answers, i, agents):
     )
 
 
-def test_dense_search_agrees_with_all_oracles(solved):
+def test_dense_search_matches_all_oracles(solved):
     grids, active, sizes, answers = solved
     kinds = set()
     for i, grid in enumerate(grids):
@@ -113,7 +113,7 @@ def test_component_sizes_match_breadth_first_search(solved):
 
 
 @pytest.mark.slow
-def test_two_word_sets_agree_with_all_oracles():
+def test_two_word_sets_match_all_oracles():
     drawn = random_grids(12, 120, sizes=(6, 7, 8), agents=(4,), holes=0.5)
     _, active, sizes = _prepare(drawn, 8, 4)
     large = active & (sizes > 31) & (sizes <= 58)
@@ -140,7 +140,7 @@ def test_two_word_sets_agree_with_all_oracles():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("slots", [3, 4, 5])
-def test_blocks_agree_with_whole_sets_and_oracles(slots):
+def test_blocks_match_whole_sets_and_oracles(slots):
     kinds = {"sizes": (3, 4), "agents": (2, 3, slots), "holes": 0.4}
     grids = random_grids(9, 120, **kinds) + with_starts_on_goals(9, 60, **kinds)
     grids += filled_boards(slots)

@@ -30,7 +30,7 @@ def answer(text: str) -> dict[int, BenchmarkAnswer]:
     return {0: BenchmarkAnswer(config="", sample_id="", text=text, tokens=1)}
 
 
-def test_answers_are_judged_by_their_own_board():
+def test_answers_are_scored_on_their_own_board():
     two = ["S F G", "F F F", "s F g"]
     three = ["S G F", "s g F", "A a F"]
     boards = [
@@ -130,7 +130,7 @@ def test_invalid_benchmark_folders_are_rejected(tmp_path: Path, of_five: Path):
 
 
 @pytest.mark.slow
-def test_published_rows_are_solved_where_they_have_no_optimum(tmp_path: Path):
+def test_published_rows_without_optimum_are_solved(tmp_path: Path):
     (tmp_path / "benchmark_wr0.25").mkdir()
     (tmp_path / "benchmark_wr0.25/rows.jsonl").write_text(PUBLISHED_ROWS.read_text())
     folder = read_folder(tmp_path)

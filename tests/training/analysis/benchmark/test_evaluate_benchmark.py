@@ -149,7 +149,7 @@ def test_rates_follow_from_answers(folder: Path, local: Path, capsys: pytest.Cap
     assert results["total"]["valid"] == sum(one[0] for one in judged.values())
 
 
-def test_samples_of_a_policy_differ_and_the_first_stays(folder: Path, tmp_path: Path):
+def test_policy_samples_differ_after_the_first(folder: Path, tmp_path: Path):
     output = tmp_path / "out"
     more = ["validation.temperature=1", "--sizes", "3", "--model", "jaxlake-base"]
     assert evaluate(folder, output, *more) == 0
@@ -169,7 +169,9 @@ def test_samples_of_a_policy_differ_and_the_first_stays(folder: Path, tmp_path: 
     assert rates[0] == pytest.approx(results["total"]["valid"] / (8 * EACH), abs=1e-6)
 
 
-def test_endpoint_answers_alike(folder: Path, local: Path, server: ModelServer, tmp_path: Path):
+def test_endpoint_gives_equal_answers(
+    folder: Path, local: Path, server: ModelServer, tmp_path: Path
+):
     server.busy = 1
     more = ["--request", "top_k=20", "stop=[END]", "--sizes", "3"]
     assert ask(folder, tmp_path / "out", server, *more) == 0
@@ -233,7 +235,7 @@ def test_resume_rejects_other_boards_prompts_or_models(
     assert re.search(r"model \('weights [0-9a-f]{8}' there, 'base' here\)", capsys.readouterr().err)
 
 
-def test_options_choose_boards(folder: Path, server: ModelServer, tmp_path: Path):
+def test_options_select_boards(folder: Path, server: ModelServer, tmp_path: Path):
     output = tmp_path / "out"
     assert ask(folder, output, server, "--sizes", "3", "--limit", "4") == 0
     first = answers_of(output)
@@ -260,7 +262,7 @@ def test_options_choose_boards(folder: Path, server: ModelServer, tmp_path: Path
         (["--benchmark", "nowhere"], "--benchmark is nowhere; it must be a folder"),
     ],
 )
-def test_wrong_options_are_named(
+def test_invalid_options_are_named(
     folder: Path, server: ModelServer, tmp_path: Path, capsys, more: list[str], message: str
 ):
     assert ask(folder, tmp_path / "out", server, *more) == 2

@@ -95,7 +95,7 @@ def test_evaluate_with_fewer_samples_reads_the_first_ones(
     assert (results["samples"], results["answered"], results["total"]["valid"]) == (2, 2, 2)
 
 
-def test_evaluate_refuses_greedy_samples(boards: Path, tmp_path: Path, capsys):
+def test_evaluate_rejects_greedy_samples(boards: Path, tmp_path: Path, capsys):
     config = str(ROOT / "configs/miniature.yaml")
     command = ["evaluate", config, "--model", "jaxlake-base", "--samples", "8"]
     assert main([*command, "--set", "validation.temperature=0"]) == 2
