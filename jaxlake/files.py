@@ -32,6 +32,7 @@ def open_atomic(path: AnyPath, mode: str = "w") -> Iterator[IO[Any]]:
 
     Raises:
         IsADirectoryError: `path` is a folder.
+        FileNotFoundError: the folder of `path` does not exist.
         OSError: the file can't be written.
     """
     if isinstance(path, RemotePath):
@@ -48,6 +49,8 @@ def open_atomic(path: AnyPath, mode: str = "w") -> Iterator[IO[Any]]:
             yield file
         return
     path = Path(os.path.realpath(path))
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open(mode, encoding=encoding) as file:

@@ -41,8 +41,10 @@ def check_instance(instance: object) -> None:
         ValueError: The shapes of the leaves do not fit together.
     """
     if not isinstance(instance, Instance):
+        is_array = isinstance(instance, jax.Array | np.ndarray)
+        given = "an array" if is_array else type(instance).__name__
         raise TypeError(
-            f"instance must be an Instance, got {type(instance).__name__}; "
+            f"instance must be an Instance, got {given}; "
             "jaxlake.parse_grid(rows) creates one from the rows of a grid"
         )
     for name, leaf in vars(instance).items():

@@ -35,6 +35,8 @@ def check_source(args: argparse.Namespace) -> None:
         require_readable(str(args.map))
         require_readable(str(source))
         return
+    if source.suffix == ".map":
+        raise UserError(f"SOURCE must be the .scen file, with its map in --map, got {source}")
     reject_ignored(args, str(source), ("--map", "--agents"))
     if not source.exists():
         raise UserError(f"{source}: no such file or folder")
@@ -80,7 +82,7 @@ def _read_scenarios(source: Path, map_file: Path, K: int, skipped: list[str]) ->
         try:
             board = datasets.instance_from_scenarios(passable, tasks, K)
         except datasets.DatasetError as error:
-            skipped.append(f"{name}, of the {K} rows from row {number * K} on: {error}")
+            skipped.append(f"{name}: {error}")
         else:
             yield name, board
 

@@ -82,6 +82,10 @@ def require_readable(file: str) -> None:
 
 def read_lines(file: str) -> Iterator[bytes]:
     """Yield the lines of a file (`-`: standard input); raise `UserError` if it is unreadable."""
+    if file.endswith((".map", ".scen")):
+        raise UserError(
+            f"{file}: must be JSON lines; convert MovingAI files with `jaxlake dataset convert`"
+        )
     try:
         with open(0 if file == _STDIN else file, "rb", closefd=file != _STDIN) as lines:
             while line := lines.readline(_MAX_LINE_BYTES):

@@ -103,6 +103,8 @@ def open_boards(path: AnyPath) -> Iterator[Mapping[str, np.ndarray]]:
                 yield arrays
     except FileNotFoundError:
         raise DatasetError(f"{path}: is missing") from None
+    except IsADirectoryError:
+        raise DatasetError(f"{path}: must be a file of boards, got a folder") from None
     except Exception as error:  # zipfile and NumPy raise many types
         problem = f"is damaged, or not a file of boards: {error!s:.200}"
         raise DatasetError(f"{path}: {problem}") from None

@@ -41,6 +41,7 @@ class Scenario:
     map_shape: tuple[int, int]  # (height, width), cells
     start: tuple[int, int]  # (row, column)
     goal: tuple[int, int]  # (row, column)
+    origin: str = "scenario"  # FILE:LINE, for messages
 
 
 def read_map(path: str | Path) -> np.ndarray:
@@ -94,20 +95,20 @@ def read_scen(path: str | Path) -> list[Scenario]:
     ]
 
 
-def _scenario(line: str, place: str) -> Scenario:
+def _scenario(line: str, origin: str) -> Scenario:
     # Names may contain blanks if columns are separated by tabs.
     fields = line.strip().split("\t") if "\t" in line else line.split()
     if len(fields) != len(_FIELDS):
         raise DatasetError(
-            f"{place}: a row must have the {len(_FIELDS)} fields {', '.join(_FIELDS)}, got "
+            f"{origin}: a row must have the {len(_FIELDS)} fields {', '.join(_FIELDS)}, got "
             f"{len(fields)}"
         )
     for name, text in zip(_FIELDS[2:8], fields[2:8], strict=True):
         if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
             allowed = f"a whole number of at most {_MAX_DIGITS} digits"
-            raise DatasetError(f"{place}: {name} must be {allowed}, got {text[:20]!r}")
+            raise DatasetError(f"{origin}: {name} must be {allowed}, got {text[:20]!r}")
     width, height, start_x, start_y, goal_x, goal_y = map(int, fields[2:8])
-    return Scenario(fields[1], (height, width), (start_y, start_x), (goal_y, goal_x))
+    return Scenario(fields[1], (height, width), (start_y, start_x), (goal_y, goal_x), origin)
 
 
 def check_map_name(scenarios: Sequence[Scenario], path: str | Path) -> None:
@@ -116,11 +117,9 @@ def check_map_name(scenarios: Sequence[Scenario], path: str | Path) -> None:
     Only the last component of paths is compared; both kinds of slashes are separators.
     """
     name = Path(path).name
-    for number, row in enumerate(scenarios):
+    for row in scenarios:
         if row.map_name.replace("\\", "/").rpartition("/")[2] != name:
-            raise DatasetError(
-                f"scenario row {number}: the map must be named {row.map_name}, got {path}"
-            )
+            raise DatasetError(f"{row.origin}: the map must be named {row.map_name}, got {path}")
 
 
 def instance_from_scenarios(
@@ -151,16 +150,15 @@ def instance_from_scenarios(
         limit = f"{MAX_SIZE}x{MAX_SIZE}"
         raise DatasetError(f"the map must have at most {limit} cells, got {height}x{width}")
     for agent, row in enumerate(scenarios[:num_agents]):
-        place = f"scenario row {agent}"
         if row.map_shape != (height, width):
             raise DatasetError(
-                f"{place}: for a map of {row.map_shape[0]}x{row.map_shape[1]} cells, "
+                f"{row.origin}: for a map of {row.map_shape[0]}x{row.map_shape[1]} cells, "
                 f"got {height}x{width}; scaling is not supported"
             )
         for role, (r, c) in (("start", row.start), ("goal", row.goal)):
             if not (r < height and c < width and passable[r, c]):
                 name = f"the {role} of agent {agent}"
-                raise DatasetError(f"{place}: {name}, ({r}, {c}), is not passable")
+                raise DatasetError(f"{row.origin}: {name}, ({r}, {c}), is not passable")
     holes = np.ones((side, side), bool)
     holes[:height, :width] = ~passable
     tasks = scenarios[:num_agents]
@@ -169,7 +167,7 @@ def instance_from_scenarios(
     try:
         check_board_values(board)
     except ValueError as error:
-        raise DatasetError(str(error).replace("instance", "scenario", 1)) from None
+        raise DatasetError(str(error).replace("instance", tasks[0].origin, 1)) from None
     return board
 
 

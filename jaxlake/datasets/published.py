@@ -173,9 +173,8 @@ def published_files(source: str | Path) -> list[Path]:
         return [path]
     paths = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file())
     if not paths:
-        raise DatasetError(
-            f"{source}: is not a file, nor a folder with {', '.join(SUFFIXES)} files"
-        )
+        suffixes = " or ".join(SUFFIXES)
+        raise DatasetError(f"{source}: must be a file, or a folder with {suffixes} files")
     return paths
 
 

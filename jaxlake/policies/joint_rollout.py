@@ -46,7 +46,8 @@ class JointPolicy(Protocol):
             memory: the memory returned by `start` or the previous `act`.
 
         Returns:
-            (actions, memory): int8 (K,), and memory of the same structure, shapes and dtypes.
+            (actions, memory): integers (K,), where values other than 0 to 4 count as leaving the
+            board; and memory of the same structure, shapes and dtypes.
         """
 
 
@@ -105,8 +106,9 @@ def roll_out(
         TypeError: `key` is not a typed key, `instances` is not an `Instance`, or `max_steps` is not
             an integer.
         ValueError: `key` is of kind `rbg` or `unsafe_rbg`, `policy` is not a policy or returns
-            actions of another shape than (K,), `max_steps` is below 1 or T * K above 32767, the
-            boards don't have one leading axis, or the conflict policy is unknown.
+            actions of another shape than (K,) or memory of another type, `max_steps` is below 1 or
+            T * K above 32767, the boards don't have one leading axis, or the conflict policy is
+            unknown.
         MemoryError: Outside jit: the episodes would not fit into the free memory.
     """
     check_key(key)
@@ -290,6 +292,10 @@ def _fold_in_numbers(key: jax.Array, numbers: jax.Array) -> jax.Array:
     return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
 
 
+def _memory_layout(memory: Any) -> Any:
+    return jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", memory)
+
+
 class _Episodes(NamedTuple):
     """The state of B episodes after some steps."""
 
@@ -314,7 +320,13 @@ def _play_batch(
     key_start, key_act = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
 
     def choose_actions(*inputs: Any) -> tuple[jax.Array, Any]:
-        actions, memory = policy.act(*inputs)
+        chosen = policy.act(*inputs)
+        if not (isinstance(chosen, tuple) and len(chosen) == 2):
+            raise ValueError(f"policy: act must return (actions, memory), got {chosen!r:.100}")
+        actions, memory = chosen
+        before, after = map(_memory_layout, (inputs[-1], memory))
+        if before != after:
+            raise ValueError(f"policy: act must return memory like {before}, got {after}")
         return validate_actions(actions, mask.shape[1]), memory
 
     start, act = jax.vmap(policy.start), jax.vmap(choose_actions, (0, 0, 0, None, 0))

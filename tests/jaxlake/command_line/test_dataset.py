@@ -84,6 +84,8 @@ def test_convert_round_trips_movingai_files(cli, tmp_path):
         wrong = folder / f"benchmark_wr0.5_r_{1 - i}.map"
         refused = cli("dataset", "convert", *arguments[:3], wrong, *arguments[4:])
         assert (refused.status, "the map must be named" in refused.err) == (2, True)
+        refused = cli("dataset", "convert", f"{stem}.map", lines, "--map", f"{stem}.scen")
+        assert (refused.status, "SOURCE must be the .scen file" in refused.err) == (2, True)
         made = again / f"{stem.name}-00000.map"
         assert made.read_bytes() == Path(f"{stem}.map").read_bytes()
 
@@ -98,7 +100,7 @@ def test_convert_skips_and_counts_boards(cli, tmp_path):
     options = ["--map", tmp_path / "a.map", "--agents", 2]
     done = cli("dataset", "convert", tmp_path / "a.scen", folder, *options)
     assert (done.status, done.out) == (1, f"{folder}: 2 boards\n")
-    assert "skipped 1 of 3 boards, such as a-00002, of the 2 rows from row 4 on" in done.err
+    assert f"skipped 1 of 3 boards, such as a-00002: {tmp_path}/a.scen:6: " in done.err
     done = cli("dataset", "convert", tmp_path / "a.scen", text, *options)
     assert (done.status, done.out) == (1, f"{text}: 1 boards\n")
     assert (

@@ -78,6 +78,7 @@ def test_output_file_is_written_atomically(cli, write, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["a.scen"], "a.scen: must be JSON lines; convert MovingAI files with"),
         (["missing.jsonl"], "missing.jsonl: can't be read: No such file or directory"),
         (["lines.jsonl", "--output", "."], ".: can't be written: Is a directory"),
         (["lines.jsonl", "--output", "no/such/file"], "no/such/file: can't be written: No such"),
@@ -85,6 +86,7 @@ def test_output_file_is_written_atomically(cli, write, tmp_path):
 )
 def test_unreadable_files_give_one_message(arguments, message, cli, write, tmp_path, monkeypatch):
     write(BOARD)
+    (tmp_path / "a.scen").write_text("version 1\n")
     monkeypatch.chdir(tmp_path)
     status, out, err = cli("solve", *arguments)
     assert (status, out) == (2, "")

@@ -88,6 +88,10 @@ def test_load_returns_the_filled_boards_of_save(finished, tmp_path):
     (tmp_path / "text").write_text("no boards")
     with pytest.raises(DatasetError, match="not a file of boards: it is not a"):
         jaxlake.load(tmp_path / "text")
+    with pytest.raises(DatasetError, match="must be a file of boards, got a folder"):
+        jaxlake.load(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"No such file or directory: '.*absent'"):
+        jaxlake.save(lakes, tmp_path / "absent" / "lakes")
     with pytest.raises(TypeError, match="lakes must be the output of generate, got Instance"):
         jaxlake.save(lakes.instances, tmp_path / "boards")
     several = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), lakes)

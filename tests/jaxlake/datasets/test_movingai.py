@@ -42,7 +42,7 @@ def test_check_map_name_compares_the_last_part(tmp_path):
     for name in ("maps/a b.map", "maps\\a b.map", "a b.map"):
         movingai.check_map_name([replace(scenario, map_name=name)], tmp_path / "a b.map")
     with pytest.raises(
-        DatasetError, match=r"row 0: the map must be named maps/a b.map, got .*c.map"
+        DatasetError, match=r"a.scen:2: the map must be named maps/a b.map, got .*c.map"
     ):
         movingai.check_map_name([scenario], tmp_path / "c.map")
 
@@ -102,18 +102,19 @@ def test_invalid_file_error_names_line_and_field(tmp_path, old, new, said):
     ("rows", "agents", "said"),
     [
         ([(0, 0, 2, 1)], 2, r"num_agents must be in \[1, 1\], got 2"),
-        ([(0, 0, 2, 0)], 1, r"row 0: the goal of agent 0, \(0, 2\), is not passable"),
-        ([(0, 0, 0, 3)], 1, r"row 0: the goal of agent 0, \(3, 0\), is not passable"),
+        ([(0, 0, 2, 0)], 1, r"a.scen:2: the goal of agent 0, \(0, 2\), is not passable"),
+        ([(0, 0, 0, 3)], 1, r"a.scen:2: the goal of agent 0, \(3, 0\), is not passable"),
         (
             [(0, 0, 2, 1), (0, 0, 0, 1)],
             2,
-            r"scenario: .*, got \(0, 0\) as start of agent 0 and as start of agent 1",
+            r"a.scen:2: .*, got \(0, 0\) as start of agent 0 and as start of agent 1",
         ),
     ],
 )
 def test_non_lake_tasks_are_rejected(tmp_path, rows, agents, said):
     grid_map = movingai.read_map(write(tmp_path / "a.map", MAP))
-    scenarios = [Scenario("a.map", (3, 4), (b, a), (d, c)) for a, b, c, d in rows]
+    lines = [f"0 a.map 4 3 {a} {b} {c} {d} 1.0" for a, b, c, d in rows]
+    scenarios = movingai.read_scen(write(tmp_path / "a.scen", "\n".join(["version 1", *lines])))
     with pytest.raises(DatasetError, match=said):
         movingai.instance_from_scenarios(grid_map, scenarios, agents)
 

@@ -182,5 +182,5 @@ def test_invalid_row_files_give_one_message(tmp_path, name, content, said):
 
 
 def test_read_published_names_a_missing_source(tmp_path):
-    with pytest.raises(DatasetError, match="missing: is not a file, nor a folder"):
+    with pytest.raises(DatasetError, match="missing: must be a file, or a folder"):
         read_published(tmp_path / "missing")

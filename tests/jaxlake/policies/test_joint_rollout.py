@@ -210,6 +210,31 @@ def test_roll_out_checks_the_actions_of_a_policy():
     assert played.outcome.valid.all()
 
 
+@dataclass(frozen=True)
+class _Forgetful:
+    returned: Any
+
+    def start(self, key, instance):
+        return {"steps": 0}
+
+    def act(self, key, instance, positions, time, memory):
+        return self.returned(np.zeros(K, np.int8))
+
+
+@pytest.mark.parametrize(
+    ("returned", "problem"),
+    [
+        (lambda actions: actions, r"\(actions, memory\), got"),
+        (lambda actions: (actions, ()), r"memory like {'steps': 'int32\[\]'}, got \(\)"),
+        (lambda actions: (actions, {"steps": 0.5}), r"got {'steps': 'float32\[\]'}"),
+    ],
+)
+def test_roll_out_checks_the_memory_of_a_policy(returned, problem):
+    boards = _boards([["S F G", "s F g", "F F F"]])
+    with pytest.raises(ValueError, match=f"policy: act must return .*{problem}"):
+        roll_out(jax.random.key(0), _Forgetful(returned), boards, max_steps=4)
+
+
 def test_invalid_arguments_are_rejected_by_name():
     key, policy, cells = jax.random.key(0), RandomPolicy(), _boards(_grids(7, 2, 2))
     boards = _boards(_grids(7, 2, 2))
@@ -239,6 +264,11 @@ def test_invalid_arguments_are_rejected_by_name():
             lambda: roll_out(key, policy, None),
             TypeError,
             "instance must be an Instance, got NoneType",
+        ),
+        (
+            lambda: roll_out(key, policy, np.zeros(2)),
+            TypeError,
+            "instance must be an Instance, got an array",
         ),
         (
             lambda: roll_out(key, policy, boards, max_steps=5.0),

@@ -118,7 +118,7 @@ def test_print_rates_shows_published_numbers(
 def test_invalid_benchmark_folders_are_rejected(tmp_path: Path, of_five: Path):
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(UserError, match=r"nor a folder with \.jsonl"):
+    with pytest.raises(UserError, match=r"or a folder with \.jsonl"):
         read_folder(empty)
     file = of_five / "benchmark_wr0.5.jsonl"
     file.write_text(file.read_text() + "\n" + file.read_text().splitlines()[0])
