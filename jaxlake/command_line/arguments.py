@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 
 
 def describe(parser: argparse.ArgumentParser, run: Command | None, description: str) -> None:
-    """Set the help text of a command and its function (None if it has actions)."""
+    """Set a command's description and its function `run`, which is None if it has actions."""
     parser.description = description
     parser.set_defaults(run=run)
 
@@ -31,7 +31,7 @@ def add_actions(parser: argparse.ArgumentParser) -> Subparsers:
 def add_action(
     actions: Subparsers, name: str, run: Command, summary: str, description: str
 ) -> argparse.ArgumentParser:
-    """Add an action of a command, and return its parser; see `describe`."""
+    """Add an action of a command, and return its parser."""
     parser = actions.add_parser(name, help=summary)
     describe(parser, run, description)
     return parser
@@ -75,7 +75,7 @@ def add_seed(parser: argparse.ArgumentParser) -> None:
 
 def local_name(text: str) -> str:
     """Argument type: the name of a local file or folder."""
-    return _argument(require_local, text)
+    return _parse(require_local, text)
 
 
 def local_path(text: str) -> Path:
@@ -85,11 +85,11 @@ def local_path(text: str) -> Path:
 
 def any_path(text: str) -> AnyPath:
     """Argument type: a path or a URL such as gs://bucket/folder."""
-    return _argument(as_path, text)
+    return _parse(as_path, text)
 
 
-def _argument(parse: Callable[[str], Value], text: str) -> Value:
-    """Parse a value so that argparse reports the message of a `ValueError`."""
+def _parse(parse: Callable[[str], Value], text: str) -> Value:
+    """Parse a value, and convert `ValueError` to an error whose message argparse prints."""
     try:
         return parse(text)
     except ValueError as error:
@@ -119,8 +119,8 @@ def number(
 seed = number(int, 0, 2**32 - 1)
 
 
-def share(text: str) -> tuple[int, int]:
-    """Argument type: part I of N of the work, such as 3/8, as (index, count)."""
+def work_part(text: str) -> tuple[int, int]:
+    """Argument type: part I of N, such as 3/8, as (index, count)."""
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
     if match is None or not int(match[1]) < int(match[2]):
         problem = f"must be I/N with I from 0 to N - 1, got {text}"
@@ -138,7 +138,7 @@ def whole_numbers(text: str) -> list[int]:
 
 
 def reject_ignored(args: argparse.Namespace, cause: str, options: Iterable[str]) -> None:
-    """Raise `UserError` for the first of `options` that is set although `cause` ignores it."""
+    """Raise `UserError` if an option is set that has no effect because of `cause`."""
     for option in options:
         value = getattr(args, option.removeprefix("--").replace("-", "_"))
         if value is not None and value != []:

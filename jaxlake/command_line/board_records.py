@@ -1,7 +1,7 @@
-"""Process boards as JSON lines, for `jaxlake solve`, `jaxlake check` and `jaxlake render`.
+"""Solve, check and draw boards given as JSON lines.
 
-Boards are processed in batches, padded to one of three sizes and one of two numbers of agents to
-limit the number of compiled programs.
+Boards are processed in batches. To limit the number of compiled programs, they are padded to one of
+three sizes and one of two numbers of agents.
 """
 
 import itertools
@@ -26,7 +26,7 @@ from jaxlake import (
     stack_instances,
 )
 from jaxlake.board.limits import MAX_SIZE, MIN_SIZE
-from jaxlake.command_line.json_lines import Answers, Record, RecordError, clipped_json, read_records
+from jaxlake.command_line.json_lines import Record, RecordError, Results, clipped_json, read_records
 from jaxlake.datasets.solution_fields import solution_fields
 from jaxlake.language.answers import Answer, parse_answer
 from jaxlake.language.judging import judge_answers
@@ -40,51 +40,58 @@ ACTIONS = tuple(Action.__members__)
 """The names of actions, in numerical order."""
 
 MAX_STEPS = 4096
-"""Longest plan that can be checked: the sum of costs of five agents fits into int16."""
+"""Maximum number of steps of a plan, so that int16 holds the sum of costs of five agents."""
 
-_BATCHES = dict(zip(HORIZONS, (512, 128, 16), strict=True))
-"""Largest batch per padded size N; memory per board grows with the sixth power of N."""
+_MIN_PADDED_STEPS = 32
+"""Plans are padded to a power of two steps, at least this many."""
 
-# For the rare boards of one or two agents that need longer plans; about 2 MB per board of size 10.
-# With more agents, the search budget is usually exhausted before the horizon is reached.
-_LONG_HORIZON, _LONG_BATCH = 1024, 16
-_FEW_AGENTS = 2
-_PADDED_AGENTS = (_FEW_AGENTS, MAX_AGENTS)
 _BATCH_SIZES = (32, 512)
-_SHORTEST_PLAN = 32
+"""Boards per batch for small and for large inputs."""
+
+_MAX_BATCH_SIZES = dict(zip(HORIZONS, (512, 128, 16), strict=True))
+"""Maximum batch size by padded board size N; memory per board grows with the sixth power of N."""
+
+# Boards of one or two agents that are UNKNOWN are solved again with a longer horizon. With more
+# agents, the search budget is usually exhausted before the horizon is reached. The second search
+# takes about 2 MB per board of size 10.
+_RETRY_MAX_AGENTS = 2
+_RETRY_HORIZON = 1024
+_RETRY_BATCH_SIZE = 16
+
+_AGENT_SLOTS = (2, MAX_AGENTS)
 _NO_ANSWER = Answer(parsed=False, plan=None, reason=None)
 
 
 @dataclass(frozen=True)
-class _Task:
-    """One record to answer."""
+class _Request:
+    """A board to solve, check or draw, from one record."""
 
     id: Any
     board: Instance  # padded to a size of HORIZONS and to MAX_AGENTS
     grid: list[str]  # the original rows
-    answer: Answer = _NO_ANSWER  # the parsed plan
+    answer: Answer = _NO_ANSWER  # the plan to check or draw
 
     @property
     def num_agents(self) -> int:
         return int(np.sum(self.board.agent_mask))
 
     @property
-    def steps(self) -> int:
+    def num_steps(self) -> int:
         return max(map(len, self.answer.plan or ()), default=0)
 
 
-def solve_lines(lines: Iterable[bytes]) -> Answers:
-    """Solve boards; `jaxlake solve --help` lists the fields of records and answers."""
-    return _answer_in_batches(read_records(lines, _read_task), _solution_records)
+def solve_lines(lines: Iterable[bytes]) -> Results:
+    """Solve boards; `jaxlake solve --help` lists the fields of records and results."""
+    return _process_in_batches(read_records(lines, _parse_board), _solution_records)
 
 
-def check_lines(lines: Iterable[bytes], *, optimum: bool = True) -> Answers:
-    """Check plans; `jaxlake check --help` lists the fields of records and answers.
+def check_lines(lines: Iterable[bytes], *, optimum: bool = True) -> Results:
+    """Check plans; `jaxlake check --help` lists the fields of records and results.
 
     If `optimum` is False, boards are not solved and the fields `optimal_*` are None.
     """
-    answer = partial(_outcome_records, optimum=optimum)
-    return _answer_in_batches(read_records(lines, _read_plan), answer)
+    process = partial(_outcome_records, optimum=optimum)
+    return _process_in_batches(read_records(lines, _parse_board_and_plan), process)
 
 
 def draw_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, str, Picture | RecordError]]:
@@ -93,70 +100,71 @@ def draw_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, str, Picture | Rec
     Yields:
         (line number, id as text, picture or error) for each record.
     """
-    for number, drawing in read_records(lines, _read_drawing):
-        if isinstance(drawing, RecordError):
-            yield number, str(drawing.id), drawing
+    for number, request in read_records(lines, _parse_drawing):
+        if isinstance(request, RecordError):
+            yield number, str(request.id), request
         else:
-            id = drawing[0].id
-            yield number, str(number if id is None else id), _picture(*drawing)
+            board_id = number if request[0].id is None else request[0].id
+            yield number, str(board_id), _draw(*request)
 
 
-def _read_drawing(record: Record) -> tuple[_Task, bool]:
-    """Return (task, whether the record has a plan or an answer)."""
+def _parse_drawing(record: Record) -> tuple[_Request, bool]:
+    """Return the request, and whether the record has a plan or an answer."""
     if "error" in record and "grid" not in record:
         raise RecordError(f"error: {clipped_json(record['error'])}, so there is no board to draw")
     # `jaxlake solve` writes null if it has no plan.
     has_plan = record.get("plan") is not None or "text" in record
-    return _read_plan(record) if has_plan else _read_task(record), has_plan
+    return _parse_board_and_plan(record) if has_plan else _parse_board(record), has_plan
 
 
-def _picture(task: _Task, has_plan: bool) -> Picture:
+def _draw(request: _Request, has_plan: bool) -> Picture:
     """Draw a board, with its plan or parse error if `has_plan`."""
+    picture = jaxlake.show(request.board)
     if not has_plan:
-        return jaxlake.show(task.board)
-    plan = np.full((max(task.steps, 1), task.num_agents), Action.WAIT, np.int8)
-    for agent, actions in enumerate(task.answer.plan or ()):
+        return picture
+    if request.answer.plan is None:
+        return replace(picture, playback=play(picture.playback.board, None, failure="parse_error"))
+    plan = np.full((max(request.num_steps, 1), request.num_agents), Action.WAIT, np.int8)
+    for agent, actions in enumerate(request.answer.plan):
         plan[: len(actions), agent] = actions
-    if task.answer.plan is not None:
-        return jaxlake.show(task.board, plan, length=task.steps)
-    picture = jaxlake.show(task.board)
-    return replace(picture, playback=play(picture.playback.board, None, failure="parse_error"))
+    return jaxlake.show(request.board, plan, length=request.num_steps)
 
 
-def _answer_in_batches(
-    records: Iterator[tuple[int, _Task | RecordError]],
-    answer: Callable[[Sequence[_Task], int], list[Record]],
-) -> Answers:
+def _process_in_batches(
+    records: Iterator[tuple[int, _Request | RecordError]],
+    process: Callable[[Sequence[_Request], int], list[Record]],
+) -> Results:
     small, large = _BATCH_SIZES
     chunk = list(itertools.islice(records, large))
-    # All batches have the same size, which is small for a handful of boards.
+    # All batches of the input have the same size, so that each program is compiled once.
     batch_size = small if len(chunk) <= small else large
     while chunk:
-        answers = iter(answer([task for _, task in chunk if isinstance(task, _Task)], batch_size))
-        for number, task in chunk:
-            yield number, task.answer if isinstance(task, RecordError) else next(answers)
+        requests = [request for _, request in chunk if isinstance(request, _Request)]
+        results = iter(process(requests, batch_size))
+        for number, request in chunk:
+            yield number, request.result if isinstance(request, RecordError) else next(results)
         chunk = list(itertools.islice(records, large))
 
 
-def _read_plan(record: Record) -> _Task:
-    task = _read_task(record)
+def _parse_board_and_plan(record: Record) -> _Request:
+    request = _parse_board(record)
     fields = [name for name in ("plan", "text") if name in record]
     if len(fields) != 1:
         fields_text = "both" if fields else f"the fields {clipped_json(sorted(record))}"
         raise RecordError(f"exactly one of plan and text must be set, got {fields_text}")
     if fields == ["plan"]:
-        answer = _plan_of_names(record["plan"], task.num_agents)
+        answer = _parse_action_names(record["plan"], request.num_agents)
     elif isinstance(text := record["text"], str):
-        answer = parse_answer(text, task.num_agents, max_steps=max(1, len(text)))
+        answer = parse_answer(text, request.num_agents, max_steps=max(1, len(text)))
     else:
         raise RecordError(f"text must be a string, got {clipped_json(text)}")
-    task = replace(task, answer=answer)
-    if task.steps > MAX_STEPS:
-        raise RecordError(f"{fields[0]} must have at most {MAX_STEPS} steps, got {task.steps}")
-    return task
+    request = replace(request, answer=answer)
+    if (steps := request.num_steps) > MAX_STEPS:
+        raise RecordError(f"{fields[0]} must have at most {MAX_STEPS} steps, got {steps}")
+    return request
 
 
-def _read_task(record: Record) -> _Task:
+def _parse_board(record: Record) -> _Request:
     for field in ("id", "grid"):
         if field not in record:
             raise RecordError(f"{field} must be set, got the fields {clipped_json(list(record))}")
@@ -168,13 +176,13 @@ def _read_task(record: Record) -> _Task:
     try:
         size = min(limit for limit in HORIZONS if limit >= len(grid))
         board = jaxlake.parse_grid(grid, max_size=size, max_agents=MAX_AGENTS)
-        return _Task(record["id"], board, grid)
+        return _Request(record["id"], board, grid)
     except GridError as error:
         raise RecordError(f"grid: {str(error).removeprefix('grid: ')}") from None
 
 
-def _plan_of_names(plan: Any, num_agents: int) -> Answer:
-    """Parse a plan given as action names; an invalid plan gives an answer with a reason."""
+def _parse_action_names(plan: Any, num_agents: int) -> Answer:
+    """Parse a plan of action names; the answer to an invalid plan has a reason."""
 
     def invalid(reason: str) -> Answer:
         return Answer(parsed=False, plan=None, reason=reason)
@@ -196,41 +204,42 @@ def _plan_of_names(plan: Any, num_agents: int) -> Answer:
     return Answer(parsed=True, plan=numbers, reason=None)
 
 
-def _solution_records(tasks: Sequence[_Task], batch_size: int) -> list[Record]:
-    solutions = zip(tasks, _solve(tasks, batch_size), strict=True)
+def _solution_records(requests: Sequence[_Request], batch_size: int) -> list[Record]:
     return [
-        {"id": task.id, "grid": task.grid, **solution_fields(solution, task.num_agents)}
-        for task, solution in solutions
+        {"id": request.id, "grid": request.grid, **solution_fields(solution, request.num_agents)}
+        for request, solution in zip(requests, _solve(requests, batch_size), strict=True)
     ]
 
 
-def _outcome_records(tasks: Sequence[_Task], batch_size: int, *, optimum: bool) -> list[Record]:
-    if not tasks:
+def _outcome_records(
+    requests: Sequence[_Request], batch_size: int, *, optimum: bool
+) -> list[Record]:
+    if not requests:
         return []
     unknown: Solution = jax.device_get(unknown_solution(0, MAX_AGENTS))
-    solutions = _solve(tasks, batch_size) if optimum else [unknown] * len(tasks)
+    solutions = _solve(requests, batch_size) if optimum else [unknown] * len(requests)
     # Verification reads only the optima, and plans of different shapes can't be stacked.
     no_plan: Any = np.zeros((0, MAX_AGENTS), np.int8)
     optima = [replace(solution, plan=no_plan, makespan_plan=no_plan) for solution in solutions]
-    longest = max(task.steps for task in tasks)
+    num_steps = max(request.num_steps for request in requests)
     outcomes = judge_answers(
-        [task.answer for task in tasks],
-        stack_instances([task.board for task in tasks]),
+        [request.answer for request in requests],
+        stack_instances([request.board for request in requests]),
         jax.tree.map(lambda *leaves: np.stack(leaves), *optima),
-        max_steps=max(_SHORTEST_PLAN, 1 << (longest - 1).bit_length() if longest else 0),
+        max_steps=max(_MIN_PADDED_STEPS, 1 << (num_steps - 1).bit_length() if num_steps else 0),
     )
     return [
-        _outcome_record(task, jax.tree.map(lambda leaf, row=row: leaf[row], outcomes), solution)
-        for row, (task, solution) in enumerate(zip(tasks, solutions, strict=True))
+        _outcome_record(request, jax.tree.map(lambda leaf, row=row: leaf[row], outcomes), solution)
+        for row, (request, solution) in enumerate(zip(requests, solutions, strict=True))
     ]
 
 
-def _outcome_record(task: _Task, outcome: Outcome, solution: Solution) -> Record:
+def _outcome_record(request: _Request, outcome: Outcome, solution: Solution) -> Record:
     failure = Failure(int(outcome.failure))
     optimum_known = solution.status != Status.UNKNOWN
-    reason = {} if task.answer.reason is None else {"reason": task.answer.reason}
+    reason = {} if request.answer.reason is None else {"reason": request.answer.reason}
     return {
-        "id": task.id,
+        "id": request.id,
         "parsed": bool(outcome.parsed),
         "valid": bool(outcome.valid),
         "optimal_sum_of_costs": bool(outcome.optimal_sum_of_costs) if optimum_known else None,
@@ -244,42 +253,49 @@ def _outcome_record(task: _Task, outcome: Outcome, solution: Solution) -> Record
     }
 
 
-def _solve(tasks: Sequence[_Task], batch_size: int) -> list[Solution]:
-    """Solve boards, and retry UNKNOWN boards of one or two agents with a longer horizon."""
-    solutions = _solve_all(tasks, batch_size)
+def _solve(requests: Sequence[_Request], batch_size: int) -> list[Solution]:
+    """Solve boards, and retry UNKNOWN boards of few agents with a longer horizon."""
+    solutions = _solve_mixed_sizes(requests, batch_size)
     retries = [
-        number
-        for number, task in enumerate(tasks)
-        if solutions[number].status == Status.UNKNOWN and task.num_agents <= _FEW_AGENTS
+        index
+        for index, request in enumerate(requests)
+        if solutions[index].status == Status.UNKNOWN and request.num_agents <= _RETRY_MAX_AGENTS
     ]
-    longer = _solve_all([tasks[number] for number in retries], batch_size, _LONG_HORIZON)
-    for number, solution in zip(retries, longer, strict=True):
-        solutions[number] = solution
+    retried = _solve_mixed_sizes([requests[i] for i in retries], batch_size, _RETRY_HORIZON)
+    for index, solution in zip(retries, retried, strict=True):
+        solutions[index] = solution
     return solutions
 
 
-def _solve_all(
-    tasks: Sequence[_Task], batch_size: int, horizon: int | None = None
+def _solve_mixed_sizes(
+    requests: Sequence[_Request], batch_size: int, horizon: int | None = None
 ) -> list[Solution]:
     """Solve boards in batches of equal padding, and return the solutions in order."""
-    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for number, task in enumerate(tasks):
-        slots = min(limit for limit in _PADDED_AGENTS if limit >= task.num_agents)
-        groups[np.shape(task.board.holes)[-1], slots].append(number)
+    indices_by_padding: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for index, request in enumerate(requests):
+        slots = min(limit for limit in _AGENT_SLOTS if limit >= request.num_agents)
+        indices_by_padding[np.shape(request.board.holes)[-1], slots].append(index)
     solutions: dict[int, Solution] = {}
-    for (size, slots), group in groups.items():
-        count = min(batch_size, _LONG_BATCH if horizon else _BATCHES[size])
-        boards = {number: _with_slots(tasks[number].board, slots) for number in group}
-        # Boards without agents pad the last batch at no cost.
-        filler = replace(boards[group[0]], agent_mask=np.zeros(slots, bool))  # type: ignore[arg-type]
-        for start in range(0, len(group), count):
-            chunk = group[start : start + count]
-            filled = [boards[number] for number in chunk] + [filler] * (count - len(chunk))
-            batch = stack_instances(filled)
-            solved = jax.device_get(solve_batch(batch, horizon=horizon or HORIZONS[size]))
-            for row, number in enumerate(chunk):
-                solutions[number] = jax.tree.map(lambda leaf, row=row: leaf[row], solved)
-    return [solutions[number] for number in range(len(tasks))]
+    for (size, slots), indices in indices_by_padding.items():
+        boards = [_with_slots(requests[index].board, slots) for index in indices]
+        limit = _RETRY_BATCH_SIZE if horizon else _MAX_BATCH_SIZES[size]
+        solved = _solve_in_batches(boards, min(batch_size, limit), horizon or HORIZONS[size])
+        solutions.update(zip(indices, solved, strict=True))
+    return [solutions[index] for index in range(len(requests))]
+
+
+def _solve_in_batches(boards: list[Instance], batch_size: int, horizon: int) -> list[Solution]:
+    """Solve boards of equal padding in batches of equal size."""
+    # Boards without agents pad the last batch at no cost.
+    empty_board = replace(boards[0], agent_mask=np.zeros_like(boards[0].agent_mask))  # type: ignore[arg-type]
+    solutions = []
+    for start in range(0, len(boards), batch_size):
+        batch = boards[start : start + batch_size]
+        padding = [empty_board] * (batch_size - len(batch))
+        solved = jax.device_get(solve_batch(stack_instances(batch + padding), horizon=horizon))
+        for row in range(len(batch)):
+            solutions.append(jax.tree.map(lambda leaf, row=row: leaf[row], solved))
+    return solutions
 
 
 def _with_slots(board: Instance, slots: int) -> Instance:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from jaxlake.errors import escape_controls
 
-LOOP = {
+LOOP_COMMANDS = {
     "run": "run Train -> Validate -> Design on a configuration",
     "study": "compare engineers over seeds",
     "engineer": "review answers, show contexts, ask other engineers the same",
@@ -18,7 +18,7 @@ LOOP = {
 }
 """The commands of the loop by name, as modules of `training.commands`."""
 
-LAKE = {
+LAKE_COMMANDS = {
     "solve": "solve boards of one to five agents exactly (JSON lines)",
     "check": "verify plans or models' answers on boards (JSON lines)",
     "render": "draw boards and plans as SVG or text (JSON lines)",
@@ -47,20 +47,20 @@ class CommandParser(Parser):
     """
 
     def __init__(self, *args: Any, command: str | None = None, **kwargs: Any) -> None:
-        kind = argparse.RawDescriptionHelpFormatter
-        super().__init__(*args, **{"formatter_class": kind, **kwargs})
+        formatter = argparse.RawDescriptionHelpFormatter
+        super().__init__(*args, **{"formatter_class": formatter, **kwargs})
         self._command = command
         self.default_action: str | None = None
 
-    def complete(self) -> None:
-        """Add the arguments of the command, once."""
+    def load_arguments(self) -> None:
+        """Import the command's module and add its arguments, unless this has been done."""
         if self._command is not None:
-            module, self._command = command_module(self._command), None
+            module, self._command = _import_command(self._command), None
             module.add_arguments(self)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Add the command's arguments and parse."""
-        self.complete()
+        self.load_arguments()
         if self.default_action is not None and args[:1] not in ([], ["-h"], ["--help"]):
             actions = next(action.choices for action in self._actions if action.dest == "action")
             if args[0] not in (actions or ()):
@@ -68,7 +68,6 @@ class CommandParser(Parser):
         return super().parse_known_args(args, namespace)
 
 
-def command_module(name: str) -> ModuleType:
-    """Import the module of a command."""
-    package = "jaxlake.command_line" if name in LAKE else "training"
+def _import_command(name: str) -> ModuleType:
+    package = "jaxlake.command_line" if name in LAKE_COMMANDS else "training"
     return importlib.import_module(f"{package}.commands.{name}")

@@ -5,7 +5,7 @@ import os
 import platform
 from pathlib import Path
 
-CACHE = "JAX_COMPILATION_CACHE_DIR"
+CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 """Environment variable with the cache folder, which JAX reads when it is imported."""
 
 
@@ -14,9 +14,9 @@ def enable_compilation_cache() -> None:
 
     Environment variables set by the user take precedence.
     """
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    os.environ.setdefault(CACHE, str(caches / "jaxlake" / "xla" / _machine_digest()))
-    # The lake's programs take seconds to compile; do not store trivial ones.
+    user_cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    os.environ.setdefault(CACHE_VARIABLE, str(user_cache / "jaxlake" / "xla" / _machine_digest()))
+    # Store only programs that take at least 0.1 s to compile.
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
     # XLA's GPU autotuning cache would add the folder's name to the key of every program, which
     # would invalidate the cache when the folder is moved.
@@ -25,11 +25,11 @@ def enable_compilation_cache() -> None:
 
 def _machine_digest() -> str:
     """Return a digest of the processor type, because home folders may be shared between hosts."""
-    facts = [platform.machine(), platform.processor()]
+    properties = [platform.machine(), platform.processor()]
     try:
         first_core = Path("/proc/cpuinfo").read_text(errors="replace").partition("\n\n")[0]
     except OSError:
         first_core = ""
     names = ("model name", "flags", "Features", "CPU part")
-    facts += [line for line in first_core.splitlines() if line.startswith(names)]
-    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
+    properties += [line for line in first_core.splitlines() if line.startswith(names)]
+    return hashlib.sha256("\n".join(properties).encode()).hexdigest()[:12]

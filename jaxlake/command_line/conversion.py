@@ -27,7 +27,7 @@ def check_source(args: argparse.Namespace) -> None:
     if isinstance(source, RemotePath):
         reject_ignored(args, str(source), ("--map", "--agents"))
         if not (source / "manifest.json").exists():
-            raise UserError(f"{source}: a URL must be that of a set of boards")
+            raise UserError(f"{source}: a URL must name a set of boards")
         return
     if source.suffix == ".scen":
         if args.map is None or args.agents is None:
@@ -68,19 +68,25 @@ def _read_source(args: argparse.Namespace, skipped: list[str]) -> Boards:
     return _read_published(source)
 
 
-def _read_scenarios(source: Path, map_file: Path, K: int, skipped: list[str]) -> Boards:
+def _read_scenarios(source: Path, map_file: Path, agents: int, skipped: list[str]) -> Boards:
+    """Yield one board for each `agents` consecutive rows of a .scen file."""
     from jaxlake import datasets
 
     passable, scenarios = datasets.read_map(map_file), datasets.read_scen(source)
     datasets.check_map_name(scenarios, map_file)
-    if (rows := len(scenarios)) < K:
-        raise UserError(f"--agents must be at most {rows}, the number of rows of {source}, got {K}")
-    if unused := rows % K:
+    num_boards, unused = divmod(len(scenarios), agents)
+    if not num_boards:
+        raise UserError(
+            f"--agents must be at most {len(scenarios)}, the number of rows of {source}, "
+            f"got {agents}"
+        )
+    if unused:
         print(f"jaxlake: {source}: the last {unused} rows are not used", file=sys.stderr)
-    for number in range(rows // K):
-        name, tasks = f"{source.stem}-{number:05d}", scenarios[number * K : (number + 1) * K]
+    for number in range(num_boards):
+        name = f"{source.stem}-{number:05d}"
+        rows = scenarios[number * agents : (number + 1) * agents]
         try:
-            board = datasets.instance_from_scenarios(passable, tasks, K)
+            board = datasets.instance_from_scenarios(passable, rows, agents)
         except datasets.DatasetError as error:
             skipped.append(f"{name}: {error}")
         else:
@@ -92,24 +98,24 @@ def _read_set(source: AnyPath) -> Boards:
 
     from jaxlake import datasets
 
-    numbers = itertools.count()
+    counter = itertools.count()
     for part in datasets.read_parts(source):
         for row in range(len(part.cell)):
             board = jax.tree.map(lambda leaf, row=row: leaf[row], part.instances)
-            yield f"{next(numbers):08d}", board
+            yield f"{next(counter):08d}", board
 
 
 def _read_lines(source: Path) -> Boards:
     from jaxlake import GridError, parse_grid
     from jaxlake.datasets.source_files import read_rows
 
-    for place, record in read_rows(source):
+    for location, record in read_rows(source):
         if not {"id", "grid"} <= record.keys():
-            raise UserError(f"{place}: a line must be an object with id and grid")
+            raise UserError(f"{location}: a line must be an object with id and grid")
         try:
             yield str(record["id"]), parse_grid(record["grid"])
         except GridError as error:
-            raise UserError(f"{place}: {error}") from None
+            raise UserError(f"{location}: {error}") from None
 
 
 def _read_published(source: Path) -> Boards:
@@ -140,7 +146,7 @@ def _write_movingai(target: Path, boards: Boards) -> int:
 
     all_boards = list(boards)  # read everything first, so that a damaged source leaves no files
     target.mkdir(parents=True, exist_ok=True)
-    names = set[str]()
+    used_names = set[str]()
     for number, (name, board) in enumerate(all_boards, 1):
-        write_movingai(target, unique_file_name(name, number, names), board)
-    return len(names)
+        write_movingai(target, unique_file_name(name, number, used_names), board)
+    return len(all_boards)

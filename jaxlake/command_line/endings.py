@@ -1,4 +1,4 @@
-"""Exit statuses and messages of interrupted and failed commands."""
+"""Exit statuses and error messages of interrupted and failed commands."""
 
 import errno
 import multiprocessing
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-from jaxlake.command_line.catalogue import LAKE, LOOP
+from jaxlake.command_line.catalogue import LAKE_COMMANDS, LOOP_COMMANDS
 from jaxlake.command_line.extras import install_command
 from jaxlake.errors import UserError
 
@@ -50,8 +50,9 @@ def get_ending(error: BaseException, arguments: Sequence[str] | None = None) -> 
         package = (error.name or "").partition(".")[0]
         if package in ("", *_OWN_PACKAGES):
             return None
-        words = sys.argv[1:] if arguments is None else arguments
-        command = next((word for word in words if word in LOOP | LAKE), "")
+        arguments = sys.argv[1:] if arguments is None else arguments
+        commands = LOOP_COMMANDS | LAKE_COMMANDS
+        command = next((argument for argument in arguments if argument in commands), "")
         message = (
             f"`jaxlake {command}` needs the package {package!r}, which isn't installed: "
             f"{install_command(package)}"
@@ -79,10 +80,10 @@ def end_children() -> None:
 def exit_on_sigterm() -> Iterator[None]:
     """Let SIGTERM raise SystemExit with status 143, so that locks and children are released."""
 
-    def unwind(number: int, frame: FrameType | None) -> None:
+    def raise_exit(number: int, frame: FrameType | None) -> None:
         raise SystemExit(TERMINATED)
 
-    previous_handler = signal.signal(signal.SIGTERM, unwind)
+    previous_handler = signal.signal(signal.SIGTERM, raise_exit)
     try:
         yield
     finally:

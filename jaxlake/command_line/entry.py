@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import jaxlake
-from jaxlake.command_line.catalogue import LAKE, LOOP, CommandParser, Parser
+from jaxlake.command_line.catalogue import LAKE_COMMANDS, LOOP_COMMANDS, CommandParser, Parser
 from jaxlake.command_line.compilation_cache import enable_compilation_cache
 from jaxlake.command_line.endings import INTERRUPTED as INTERRUPTED
 from jaxlake.command_line.endings import TERMINATED, end_children, exit_on_sigterm, get_ending
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
             sys.stdout.reconfigure(errors="backslashreplace")
         enable_compilation_cache()
-        if args.command in LAKE:
+        if args.command in LAKE_COMMANDS:
             add_search_flags(os.environ)
         status: int = args.run(args)
         sys.stdout.flush()
@@ -56,7 +56,8 @@ def make_parser(*, complete: bool = False) -> argparse.ArgumentParser:
     """Return the parser of all commands.
 
     Args:
-        complete: Whether to add the arguments of all commands now, not only when they are parsed.
+        complete: Whether to add the arguments of all commands now. This imports their modules,
+            which otherwise happens when a command is parsed.
     """
     parser = Parser(
         prog="jaxlake",
@@ -67,10 +68,10 @@ def make_parser(*, complete: bool = False) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, parser_class=CommandParser
     )
-    for name, summary in (LOOP | LAKE).items():
+    for name, summary in (LOOP_COMMANDS | LAKE_COMMANDS).items():
         command = commands.add_parser(name, help=summary, command=name)
         if complete:
-            command.complete()
+            command.load_arguments()
     return parser
 
 
@@ -83,8 +84,8 @@ def entry() -> None:
     try:
         with exit_on_sigterm():
             status = main()
-    except SystemExit as end:
-        if end.code != TERMINATED:
+    except SystemExit as error:
+        if error.code != TERMINATED:
             raise
         status = TERMINATED
     if status in (INTERRUPTED, TERMINATED):

@@ -6,37 +6,39 @@ from importlib import metadata
 _DISTRIBUTIONS = {"yaml": "pyyaml", "orbax": "orbax-checkpoint"}
 """Distribution names of packages with a different import name."""
 
-_FOR_DEVELOPERS = {"docs", "lint", "notebooks", "test"}
+_DEVELOPER_EXTRAS = {"docs", "lint", "notebooks", "test"}
 
 
-def requirements() -> dict[str, dict[str, str]]:
-    """Return the requirements of the core ("") and each extra: versions by distribution."""
-    result: dict[str, dict[str, str]] = {"": {}}
+def get_requirements() -> dict[str, dict[str, str]]:
+    """Return version bounds by distribution, for each extra and for the core ("")."""
+    bounds: dict[str, dict[str, str]] = {"": {}}
     try:
-        required = metadata.requires("jaxlake") or []
+        requirements = metadata.requires("jaxlake") or []
     except metadata.PackageNotFoundError:
-        return result
-    for line in required:
+        return bounds
+    for line in requirements:
         requirement, _, marker = line.partition(";")
         match = re.fullmatch(r"\s*([\w.-]+)(?:\[.*\])?\s*(.*?)\s*", requirement)
-        extra = re.search(r"extra\s*==\s*[\"']([\w-]+)[\"']", marker)
-        name = extra[1] if extra else ""
-        if match and name not in _FOR_DEVELOPERS:
-            result.setdefault(name, {})[_normalise(match[1])] = match[2]
-    return result
+        extra_match = re.search(r"extra\s*==\s*[\"']([\w-]+)[\"']", marker)
+        extra = extra_match[1] if extra_match else ""
+        if match and extra not in _DEVELOPER_EXTRAS:
+            bounds.setdefault(extra, {})[_normalise(match[1])] = match[2]
+    return bounds
 
 
 def install_command(package: str) -> str:
-    """Return the command that installs a missing package, by an extra of jaxlake if it has one."""
+    """Return the command that installs a missing package, through an extra of jaxlake if any."""
     distribution = distribution_of(package)
-    extras = [extra for extra, names in requirements().items() if distribution in names and extra]
+    extras = [
+        extra for extra, names in get_requirements().items() if distribution in names and extra
+    ]
     if extras:
         return " or ".join(f"pip install 'jaxlake[{extra}]'" for extra in extras)
     return f"pip install {distribution}"
 
 
 def distribution_of(package: str) -> str:
-    """Return the normalised name of the distribution that has an importable package."""
+    """Return the normalised name of the distribution that provides an importable package."""
     return _normalise(_DISTRIBUTIONS.get(package, package))
 
 

@@ -1,4 +1,4 @@
-"""Read records and write answers as JSON lines."""
+"""Read records and write results as JSON lines."""
 
 import json
 import os
@@ -14,21 +14,23 @@ from jaxlake.errors import UserError, escape_controls
 from jaxlake.files import check_nesting, decode_text
 
 LINES_HELP = """\
-Lines are answered in order, in batches of a few hundred. Invalid lines are answered by
-{"id": ..., "error": "..."} and reported on stderr; processing continues with the next line.
+Results have the order of the lines and are written in batches of a few hundred. The result of an
+invalid line is {"id": ..., "error": "..."}. The error also goes to stderr, and processing continues
+with the next line.
 
-exit status: 0 all lines were answered, 1 some lines were invalid, 2 the file can't be read"""
+exit status: 0 all lines were valid, 1 some lines were invalid, 2 the file can't be read"""
 
 Record = dict[str, Any]
-Answers = Iterator[tuple[int, Record]]
-"""(line number from 1, answer) for each line that is not blank."""
-Task = TypeVar("Task")
+Results = Iterator[tuple[int, Record]]
+"""(line number from 1, result) for each line that is not blank."""
+Item = TypeVar("Item")
 
 _STDIN = "-"
 _MAX_LINE_BYTES = 1 << 24
 """Longer lines are cut and therefore rejected as invalid JSON."""
 _SECONDS_BETWEEN_REPORTS = 0.5
-WIPE = "\r\x1b[K"
+CLEAR_LINE = "\r\x1b[K"
+"""Terminal control characters that clear the current line."""
 
 
 class RecordError(ValueError):
@@ -37,37 +39,40 @@ class RecordError(ValueError):
     id: Any = None  # the id of the record, set by `read_records`
 
     @property
-    def answer(self) -> Record:
-        """The answer to the line."""
+    def result(self) -> Record:
+        """The result to write for the line."""
         return {"id": self.id, "error": str(self)}
 
 
-def answer_file(
+def process_file(
     file: str,
     output: str | None,
-    answer: Callable[[Iterable[bytes]], Answers],
+    process: Callable[[Iterable[bytes]], Results],
     *,
-    noun: str,  # plural noun for the progress on stderr
+    noun: str,
 ) -> int:
-    """Answer every line of a file (`-`: standard input) and write the answers as JSON lines.
+    """Process every line of a file and write the results as JSON lines.
+
+    Args:
+        file: The name of the file; `-` means standard input.
+        output: The output file; None means standard output.
+        process: Returns the results of the lines.
+        noun: Plural noun for the progress on stderr, such as "boards".
 
     Returns:
-        The exit status, 1 if some lines were invalid (answers with the field `error`), else 0.
+        The exit status, 1 if a line was invalid (its result has the field `error`), else 0.
     """
     require_readable(file)
-    name = display_name(file)
-    invalid = 0
+    require_readable(file)
+    status = 0
     with open_output(output) as out:
-        answers = answer(read_lines(file))
-        for number, record in report_progress(answers, noun):
-            out.write(json.dumps(record) + "\n")
-            if "error" in record:
-                invalid += 1
-                print(
-                    escape_controls(f"jaxlake: {name}:{number}: {record['error']}"),
-                    file=sys.stderr,
-                )
-    return 1 if invalid else 0
+        for number, result in report_progress(process(read_lines(file)), noun):
+            out.write(json.dumps(result) + "\n")
+            if "error" in result:
+                status = 1
+                message = f"jaxlake: {display_name(file)}:{number}: {result['error']}"
+                print(escape_controls(message), file=sys.stderr)
+    return status
 
 
 def require_readable(file: str) -> None:
@@ -102,8 +107,8 @@ def display_name(file: str) -> str:
 
 
 def read_records(
-    lines: Iterable[bytes], parse: Callable[[Record], Task]
-) -> Iterator[tuple[int, Task | RecordError]]:
+    lines: Iterable[bytes], parse: Callable[[Record], Item]
+) -> Iterator[tuple[int, Item | RecordError]]:
     """Yield (line number, result of `parse` or error) for each line with a JSON object.
 
     Lines are UTF-8 and counted from 1; blank lines are skipped. `parse` may raise `RecordError`.
@@ -124,16 +129,16 @@ def _load(line: bytes) -> Record | None:
         if not text.strip():
             return None
         check_nesting(text)
-        record = json.loads(text, parse_constant=_refuse_constant)
+        record = json.loads(text, parse_constant=_reject_constant)
         if isinstance(record, dict):
-            json.dumps({"id": record.get("id")}, allow_nan=False)  # the answer must be JSON too
+            json.dumps({"id": record.get("id")}, allow_nan=False)  # the result must be JSON too
             return record
     except (ValueError, RecursionError) as error:
         raise RecordError(f"not JSON: {error}") from None
     raise RecordError(f"a line must be a JSON object, got {clipped_json(record)}")
 
 
-def _refuse_constant(name: str) -> None:
+def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON value")
 
 
@@ -159,18 +164,18 @@ def open_output(path: str | None) -> Iterator[IO[str]]:
 
 
 def report_progress(
-    answers: Iterable[Task], noun: str = "boards", total: int | None = None
-) -> Iterator[Task]:
-    """Yield the answers, and report their number and rate on stderr if it is a terminal."""
+    items: Iterable[Item], noun: str = "boards", total: int | None = None
+) -> Iterator[Item]:
+    """Yield the items, and report their number and rate on stderr if it is a terminal."""
     if not sys.stderr.isatty():
-        yield from answers
+        yield from items
         return
-    of = "" if total is None else f" of {total:,}"
-    start = last = time.monotonic()
-    for count, answer in enumerate(answers, start=1):
-        if (now := time.monotonic()) - last >= _SECONDS_BETWEEN_REPORTS:
-            rate = count / (now - start)
-            print(f"{WIPE}{count:,}{of} {noun}, {rate:,.0f}/s", end="", file=sys.stderr, flush=True)
-            last = now
-        yield answer
-    print(WIPE, end="", file=sys.stderr, flush=True)
+    suffix = noun if total is None else f"of {total:,} {noun}"
+    start = last_report = time.monotonic()
+    for count, item in enumerate(items, start=1):
+        if (now := time.monotonic()) - last_report >= _SECONDS_BETWEEN_REPORTS:
+            line = f"{CLEAR_LINE}{count:,} {suffix}, {count / (now - start):,.0f}/s"
+            print(line, end="", file=sys.stderr, flush=True)
+            last_report = now
+        yield item
+    print(CLEAR_LINE, end="", file=sys.stderr, flush=True)

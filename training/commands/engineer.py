@@ -19,11 +19,11 @@ from jaxlake.command_line.arguments import (
 )
 from jaxlake.command_line.json_lines import (
     LINES_HELP,
-    Answers,
     Record,
     RecordError,
-    answer_file,
+    Results,
     open_output,
+    process_file,
     read_records,
     require_readable,
 )
@@ -126,11 +126,11 @@ def _apply(args: argparse.Namespace) -> int:
             "configuration": configuration.model_dump(mode="json"),
         }
 
-    def answers(lines: Iterable[bytes]) -> Answers:
-        for line, record in read_records(lines, _read_answer):
-            yield line, record.answer if isinstance(record, RecordError) else review(record)
+    def review_lines(lines: Iterable[bytes]) -> Results:
+        for number, record in read_records(lines, _read_answer):
+            yield number, record.result if isinstance(record, RecordError) else review(record)
 
-    return answer_file(args.answers, args.output, answers, noun="answers")
+    return process_file(args.answers, args.output, review_lines, noun="answers")
 
 
 def _read_configuration(path: Path, config: "RunConfig") -> "LakeConfiguration":

@@ -1,4 +1,4 @@
-"""`jaxlake dataset`: sets of boards on disk."""
+"""`jaxlake dataset`: make, check, show and convert sets of boards on disk."""
 
 import argparse
 import sys
@@ -11,8 +11,8 @@ from jaxlake.command_line.arguments import (
     describe,
     local_path,
     number,
-    share,
     user_errors,
+    work_part,
 )
 from jaxlake.command_line.conversion import check_source, write_boards
 from jaxlake.errors import UserError
@@ -20,7 +20,7 @@ from jaxlake.remote_files import AnyPath
 from jaxlake.text_tables import format_table
 
 _HELP = """\
-Sets of boards on disk: make large ones, make or check the benchmark, look at them, convert them.
+Make, check, show and convert sets of boards on disk.
 
 exit status: 0 done, 1 boards are missing or differ, 2 invalid input or configuration
 """
@@ -28,17 +28,18 @@ exit status: 0 done, 1 boards are missing or differ, 2 invalid input or configur
 _MAKE = """\
 Make distinct, solved boards: a folder with a manifest and a file per part.
 
-The knobs take one value, or one for each cell of a mixture, which have equal shares of the boards:
---size 4 6 8 --hole-ratio 0.2. The same command resumes an interrupted set and ends with the same
-files. Several processes share the parts of a set by --worker I/W, with I from 0 to W - 1 and all
-else alike; they need not run at the same time.
+Options with several values define a mixture of cells with equal numbers of boards, as in
+--size 4 6 8 --hole-ratio 0.2; a single value applies to all cells. The same command resumes an
+interrupted set and ends with the same files. To share the parts among W processes, give each of
+them the same arguments and --worker I/W, with I from 0 to W - 1. They may run at different times.
 
 exit status: 0 all boards were made, 1 some are missing, 2 invalid input or configuration
 """
 
 _BENCHMARK = """\
-Make the benchmark of the paper's shape (3,150 boards of 3 to 5 agents) and compare its hashes with
-those that this package holds. DIR gets benchmark_wr0.25.jsonl, ..._wr0.5 and ..._wr0.75.
+Make a benchmark with the structure of the paper's (3,150 boards of 3 to 5 agents), and compare its
+hashes with the published ones. The files in DIR are benchmark_wr0.25.jsonl, benchmark_wr0.5.jsonl
+and benchmark_wr0.75.jsonl.
 
 exit status: 0 the hashes agree, 1 they differ, 2 invalid input or configuration
 """
@@ -52,14 +53,13 @@ exit status: 0 shown, 2 not a set, or --verify found damaged parts
 _CONVERT = """\
 Convert boards between formats.
 
-SOURCE  a set; a MovingAI .scen file with --map and --agents; FILE.jsonl of the {"id", "grid"} lines
-        that `jaxlake solve` reads and writes; rows in the published format (.jsonl, .parquet, or
-        a folder of these)
-TARGET  FILE.jsonl: {"id", "grid"} lines for `jaxlake solve`; any other name: a folder, which gets
-        a MovingAI .map and .scen for each board
+SOURCE  one of: a set; a MovingAI .scen file, with --map and --agents; FILE.jsonl with the lines
+        {"id", "grid"} that `jaxlake solve` reads and writes; rows in the published format (.jsonl,
+        .parquet, or a folder of these)
+TARGET  FILE.jsonl, for lines {"id", "grid"}; or a folder, for a MovingAI .map and .scen per board
 
-Boards that a lake or the target cannot hold are skipped and counted. Lines of boards have one
-symbol per cell, so boards whose agents start on the goals of others can only become MovingAI files.
+Boards that cannot be converted are skipped and counted. A grid has one symbol per cell, so boards
+with an agent that starts on another agent's goal can only be written as MovingAI files.
 
 exit status: 0 all were written, 1 some were skipped, 2 invalid input or configuration
 """
@@ -73,28 +73,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     benchmark = add_action(
         actions, "benchmark", _benchmark, "make or check the benchmark", _BENCHMARK
     )
-    benchmark.add_argument("directory", metavar="DIR", type=local_path, help="where to")
-    check = "only check the files in DIR"
-    benchmark.add_argument("--check", action="store_true", help=check)
+    benchmark.add_argument("directory", metavar="DIR", type=local_path, help="folder of the files")
+    help_text = "only check the files in DIR"
+    benchmark.add_argument("--check", action="store_true", help=help_text)
     info = add_action(actions, "info", _info, "show a set", _INFO)
     info.add_argument("directory", metavar="DIR", type=any_path, help="a set")
     info.add_argument("--verify", action="store_true", help="read every part")
     convert = add_action(actions, "convert", _convert, "convert boards between formats", _CONVERT)
-    convert.add_argument(
-        "source", metavar="SOURCE", type=any_path, help="a set, MovingAI, boards, published rows"
-    )
-    convert.add_argument(
-        "target", metavar="TARGET", type=local_path, help="FILE.jsonl, or a folder"
-    )
+    help_text = "a set, a .scen file, boards or published rows"
+    convert.add_argument("source", metavar="SOURCE", type=any_path, help=help_text)
+    help_text = "FILE.jsonl, or a folder"
+    convert.add_argument("target", metavar="TARGET", type=local_path, help=help_text)
     convert.add_argument("--map", metavar="FILE", type=local_path, help="the map of a .scen file")
-    agents = "a board for every K rows of a .scen file"
-    convert.add_argument("--agents", metavar="K", type=number(int, 1, 5), help=agents)
+    help_text = "make a board of every K consecutive rows of a .scen file"
+    convert.add_argument("--agents", metavar="K", type=number(int, 1, 5), help=help_text)
 
 
 def _add_make(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "directory", metavar="DIR", type=any_path, help="a new folder, or to resume in"
-    )
+    help_text = "a new folder, or the folder of an interrupted set"
+    parser.add_argument("directory", metavar="DIR", type=any_path, help=help_text)
     for name, kind, help_text in (
         ("--size", int, "sides of the boards, 2 to 32"),
         ("--agents", int, "agents on a board, 1 to 5"),
@@ -102,17 +99,16 @@ def _add_make(parser: argparse.ArgumentParser) -> None:
         ("--wait-ratio", float, "shares of the boards that need a wait, 0 to 1"),
     ):
         parser.add_argument(name, metavar="X", type=kind, nargs="+", required=True, help=help_text)
-    parser.add_argument(
-        "--count", metavar="C", type=number(int, 1, 1 << 32), required=True, help="boards in all"
-    )
+    count = number(int, 1, 1 << 32)
+    parser.add_argument("--count", metavar="C", type=count, required=True, help="number of boards")
     add_seed(parser)
-    size_help = "boards per part, at most 1,048,576 (default: 65,536)"
-    candidates_help = "boards of a kind to draw per part before giving up (default: 8 per board)"
-    worker_help = "make only every W-th part, from part I on"
-    part_size, candidates = number(int, 1, 1 << 20), number(int, 1, 1 << 30)
-    parser.add_argument("--part-size", metavar="B", type=part_size, default=1 << 16, help=size_help)
-    parser.add_argument("--max-candidates", metavar="M", type=candidates, help=candidates_help)
-    parser.add_argument("--worker", metavar="I/W", type=share, default=(0, 1), help=worker_help)
+    add = parser.add_argument
+    help_text = "boards per part, at most 1,048,576 (default: 65,536)"
+    add("--part-size", metavar="B", type=number(int, 1, 1 << 20), default=1 << 16, help=help_text)
+    help_text = "candidates of each kind per part before giving up (default: 8 per board)"
+    add("--max-candidates", metavar="M", type=number(int, 1, 1 << 30), help=help_text)
+    help_text = "make only every W-th part, from part I on"
+    add("--worker", metavar="I/W", type=work_part, default=(0, 1), help=help_text)
 
 
 def _make(args: argparse.Namespace) -> int:
@@ -133,35 +129,36 @@ def _make(args: argparse.Namespace) -> int:
             max_size=max(args.size),
             max_agents=max(args.agents),
             max_candidates=args.max_candidates,
-            progress=_report,
+            progress=_report_parts,
         )
-        state, table, missing = _progress_of_set(args.directory)
-    print(f"{args.directory}: {state}")
+        summary, table, missing = _summarise_set(args.directory)
+    print(f"{args.directory}: {summary}")
     if missing:
         print(f"jaxlake: {missing:,} boards could not be made\n{table}", file=sys.stderr)
     return 1 if missing else 0
 
 
-def _progress_of_set(directory: AnyPath) -> tuple[str, str, int]:
-    """Return the progress of a set, a table of its kinds, and the number of missing boards."""
+def _summarise_set(directory: AnyPath) -> tuple[str, str, int]:
+    """Return a summary of a set, a table of its cells, and the number of missing boards."""
     from jaxlake.datasets import missing_parts, read_counts, read_manifest
 
     manifest, counts = read_manifest(directory), read_counts(directory)
     waits = counts["requested_wait"] - counts["shortfall_wait"]
     num_boards = waits + counts["requested_no_wait"] - counts["shortfall_no_wait"]
     missing = counts["shortfall_wait"] + counts["shortfall_no_wait"]
-    params = manifest.params
-    kinds = zip(params["size"], params["num_agents"], params["hole_ratio"], strict=True)
+    params = [manifest.params[name] for name in ("size", "num_agents", "hole_ratio")]
     columns = (waits, num_boards, missing, counts["candidates"], counts["unknown"])
     rows = [
-        (*(f"{value:g}" for value in kind), *(f"{column[cell]:,}" for column in columns))
-        for cell, kind in enumerate(kinds)
+        (*(f"{value:g}" for value in values), *(f"{number:,}" for number in numbers))
+        for values, numbers in zip(
+            zip(*params, strict=True), zip(*columns, strict=True), strict=True
+        )
     ]
-    heads = ("size", "agents", "holes", "waits", "made", "missing", "candidates", "unknown")
+    headers = ("size", "agents", "holes", "waits", "made", "missing", "candidates", "unknown")
     parts = manifest.num_parts
     on_disk = parts - len(missing_parts(directory))
-    state = f"{num_boards.sum():,} of {manifest.count:,} boards in {on_disk} of {parts} parts"
-    return state, format_table(heads, rows), int(missing.sum())
+    summary = f"{num_boards.sum():,} of {manifest.count:,} boards in {on_disk} of {parts} parts"
+    return summary, format_table(headers, rows), int(missing.sum())
 
 
 def _check_request(args: argparse.Namespace) -> None:
@@ -171,13 +168,13 @@ def _check_request(args: argparse.Namespace) -> None:
     with user_errors(ValueError):
         fields = validate_mixture(args.size, args.hole_ratio, args.wait_ratio, args.agents, 1.0)
     columns = [fields[name].tolist() for name in ("size", "hole_ratio", "num_agents")]
-    cells = max(map(len, columns))
-    for kind in zip(*(column * (cells // len(column)) for column in columns), strict=True):
-        if (reason := infeasibility(*kind)) is not None:
+    num_cells = max(map(len, columns))
+    for cell in zip(*(column * (num_cells // len(column)) for column in columns), strict=True):
+        if (reason := infeasibility(*cell)) is not None:
             raise UserError(reason)
 
 
-def _report(count: int, parts: int) -> None:
+def _report_parts(count: int, parts: int) -> None:
     print(f"jaxlake: {count} of {parts} parts", file=sys.stderr, flush=True)
 
 
@@ -186,20 +183,21 @@ def _benchmark(args: argparse.Namespace) -> int:
         raise UserError(f"{args.directory}: is not a folder")
     from jaxlake.datasets import DatasetError, paper_benchmark
 
-    def report(cell: str, count: int, total: int) -> None:
+    def report_cells(cell: str, count: int, total: int) -> None:
         print(f"jaxlake: {cell} ({count} of {total})", file=sys.stderr, flush=True)
 
     with user_errors(DatasetError):
         if args.check:
             rows = paper_benchmark.read_benchmark(args.directory)
         else:
-            rows = paper_benchmark.write_benchmark(args.directory, progress=report)
+            rows = paper_benchmark.write_benchmark(args.directory, progress=report_cells)
     record = paper_benchmark.make_record(paper_benchmark.V2, rows)
     print(f"{args.directory}: {record['rows']:,} boards, SHA-256 {record['sha256']}")
     differences = paper_benchmark.record_differences(record, paper_benchmark.committed_record())
     for line in differences:
         print(f"jaxlake: {line}", file=sys.stderr)
-    print("they differ from" if differences else "they are", f"the published {record['version']}")
+    state = "differs from" if differences else "equals"
+    print(f"the benchmark {state} the published {record['version']}")
     return 1 if differences else 0
 
 
@@ -209,8 +207,8 @@ def _info(args: argparse.Namespace) -> int:
     from jaxlake.datasets import DatasetError, read_parts
 
     with user_errors(DatasetError):
-        state, table, _ = _progress_of_set(args.directory)
-        print(f"{state}\n{table}")
+        summary, table, _ = _summarise_set(args.directory)
+        print(f"{summary}\n{table}")
         if args.verify:
             print(f"verified {sum(1 for _ in read_parts(args.directory))} parts")
     return 0
@@ -225,6 +223,6 @@ def _convert(args: argparse.Namespace) -> int:
         count, skipped = write_boards(args)
     print(f"{args.target}: {count:,} boards")
     if skipped:
-        share = f"{len(skipped):,} of {count + len(skipped):,} boards"
-        print(f"jaxlake: skipped {share}, such as {skipped[0]}", file=sys.stderr)
+        number_skipped = f"{len(skipped):,} of {count + len(skipped):,} boards"
+        print(f"jaxlake: skipped {number_skipped}, such as {skipped[0]}", file=sys.stderr)
     return 1 if skipped else 0

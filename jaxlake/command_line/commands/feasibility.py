@@ -1,4 +1,4 @@
-"""`jaxlake feasibility`: which boards can be made, and how easily."""
+"""`jaxlake feasibility`: print acceptance rates of boards by kind."""
 
 import argparse
 import sys
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from jaxlake.generator.feasibility import FeasibilityRow
 
 _HELP = """\
-Draw and solve boards of each kind on a grid, and print the share of them that a set can use.
+Draw and solve candidates for a grid of board kinds, and print the acceptance rate of each.
 
-The acceptance rate is the number of usable boards per candidate in a large set in which a share of
+The acceptance rate is the number of boards per candidate in a large set in which a share of
 wait_ratio needs a wait. It is 0 if starts and goals don't fit, or if the candidates lack a required
-kind of board. A 95% interval shows its uncertainty.
+kind of board. The table also shows its 95% interval.
 
 exit status: 0 the map was printed, 2 invalid input
 """
@@ -35,9 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             name, metavar="X", type=kind, nargs="+", default=default, help=help_text
         )
-    boards = "boards of each kind, 1 to 1,048,576 (2048)"
+    help_text = "candidates of each kind, 1 to 1,048,576 (2048)"
     count = number(int, 1, 1 << 20)
-    parser.add_argument("--candidates", metavar="M", type=count, default=2048, help=boards)
+    parser.add_argument("--candidates", metavar="M", type=count, default=2048, help=help_text)
     parser.add_argument("--seed", metavar="S", type=seed, default=0, help="0 to 2**32 - 1 (0)")
 
 
@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
     with user_errors(ValueError):
         rows = []
         for agents in args.agents:
-            print(f"jaxlake: drawing boards of {_agents_text(agents)}", file=sys.stderr, flush=True)
+            message = f"jaxlake: drawing boards of {_format_agents(agents)}"
+            print(message, file=sys.stderr, flush=True)
             rows += feasibility_map(
                 key,
                 num_agents=[agents],
@@ -65,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _print_map(rows: "Sequence[FeasibilityRow]") -> None:
     """Print a table of the rows, followed by the reasons why some are infeasible."""
-    heads = ("agents", "size", "holes", "waits", "acceptance", "95% interval", "needs a wait")
-    cells = [
+    headers = ("agents", "size", "holes", "waits", "acceptance", "95% interval", "needs a wait")
+    table = [
         (
             *(f"{row.num_agents}", f"{row.size}", f"{row.hole_ratio:g}", f"{row.wait_ratio:g}"),
             *(f"{row.acceptance:.5f}", f"[{row.acceptance_low:.5f}, {row.acceptance_high:.5f}]"),
@@ -74,19 +75,18 @@ def _print_map(rows: "Sequence[FeasibilityRow]") -> None:
         )
         for row in rows
     ]
-    print(format_table(heads, cells))
-    problems: dict[tuple[str, str], list[str]] = {}
+    print(format_table(headers, table))
+    wait_ratios: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row.problem:
-            kind = (
-                f"{_agents_text(row.num_agents)}, {row.size}x{row.size}, holes {row.hole_ratio:g}"
-            )
-            problems.setdefault((kind, row.problem), []).append(f"{row.wait_ratio:g}")
-    if problems:
+            agents, size = _format_agents(row.num_agents), f"{row.size}x{row.size}"
+            kind = f"{agents}, {size}, holes {row.hole_ratio:g}"
+            wait_ratios.setdefault((kind, row.problem), []).append(f"{row.wait_ratio:g}")
+    if wait_ratios:
         print()
-    for (kind, problem), waits in problems.items():
-        print(f"{kind}, waits {' '.join(waits)}: {problem}")
+    for (kind, problem), ratios in wait_ratios.items():
+        print(f"{kind}, waits {' '.join(ratios)}: {problem}")
 
 
-def _agents_text(count: int) -> str:
+def _format_agents(count: int) -> str:
     return "1 agent" if count == 1 else f"{count} agents"

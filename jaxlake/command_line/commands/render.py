@@ -1,4 +1,4 @@
-"""`jaxlake render`: boards and plans as pictures."""
+"""`jaxlake render`: draw boards and plans."""
 
 import argparse
 import sys
@@ -9,16 +9,16 @@ from jaxlake.command_line.paths import unique_file_name
 from jaxlake.errors import UserError
 
 _HELP = """\
-Draw boards, or the plans on them: JSON lines in, as `jaxlake solve` and `jaxlake check` read them.
+Draw boards and plans from JSON lines.
 
 in   {"id": ..., "grid": ["S F G", "s H F", "g F F"], "plan": [["RIGHT", "WAIT"], ["UP"]]}
-     or, instead of plan, "text": a model's whole answer; without both, and where plan is null, the
-     board is drawn alone. A plan is played up to its first failure, which is marked. Other fields
-     are passed over, so that what `jaxlake solve` and `jaxlake generate` write can be drawn as it
-     is: jaxlake solve boards.jsonl | jaxlake render - --output pictures
-out  with --output a folder, which gets an animated ID.svg for each; else text on standard output
+     The fields are those of `jaxlake check`. If plan is null or missing and there is no text, only
+     the board is drawn. A plan is played up to its first failure, which is marked. Other fields are
+     ignored, so the output of `jaxlake solve` and `jaxlake generate` can be drawn directly:
+     jaxlake solve boards.jsonl | jaxlake render - --output pictures
+out  text on standard output, or with --output an animated picture ID.svg per line
 
-exit status: 0 all were drawn, 1 some lines were invalid, 2 invalid input, or the file can't be read
+exit status: 0 all lines were drawn, 1 some lines were invalid, 2 the file can't be read
 """
 
 
@@ -30,28 +30,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Draw every record of the file."""
+    """Draw the board or plan of every line."""
     require_readable(args.file)
     if args.output is not None and args.output.suffix == ".svg":
         raise UserError(f"--output must be a folder, got {args.output}")
     from jaxlake.command_line.board_records import draw_lines
     from jaxlake.command_line.json_lines import RecordError
 
-    source = display_name(args.file)
-    invalid, names = 0, set[str]()
+    status, used_names = 0, set[str]()
     for number, name, picture in draw_lines(read_lines(args.file)):
         if isinstance(picture, RecordError):
-            print(f"jaxlake: {source}:{number}: {picture}", file=sys.stderr)
-            invalid += 1
+            print(f"jaxlake: {display_name(args.file)}:{number}: {picture}", file=sys.stderr)
+            status = 1
         elif args.output is None:
-            print(f"{_printable(name)}\n{picture.text}\n", flush=True)
+            print(f"{_escape_unprintable(name)}\n{picture.text}\n", flush=True)
         else:
             args.output.mkdir(parents=True, exist_ok=True)
-            picture.save(args.output / f"{unique_file_name(name, number, names)}.svg")
-    return 1 if invalid else 0
+            picture.save(args.output / f"{unique_file_name(name, number, used_names)}.svg")
+    return status
 
 
-def _printable(text: str) -> str:
+def _escape_unprintable(text: str) -> str:
     """Escape control characters and lone surrogates."""
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()

