@@ -17,8 +17,8 @@ from jaxlake.solver.chunks import Widths
 from jaxlake.solver.dense import tier as dense_tier
 from jaxlake.solver.dense.components import component_sizes
 from jaxlake.solver.dense.tier import (
+    DENSE_AXIS_SIZES,
     DENSE_BUDGETS,
-    DENSE_RADIXES,
     ShortestPlans,
     TreeResults,
     split_by_size,
@@ -70,8 +70,8 @@ def solve_many_slots(
     planned = _plan_boards(batch, horizon, widths)
     bounded = _bound_boards(batch, planned, budget, horizon, widths, dense=dense)
     results = _search_boards(batch, planned, bounded, horizon, widths)
-    for radix_index in range(len(results.remaining)) if dense else ():
-        results = dense_tier.solve_remaining(batch, results, radix_index, horizon, widths)
+    for size_index in range(len(results.remaining)) if dense else ():
+        results = dense_tier.solve_remaining(batch, results, size_index, horizon, widths)
     return results.solution
 
 
@@ -276,7 +276,7 @@ def _search_boards(
         makespan_plan=plan(shortest_paths),
         expansions=costs.expansions + makespans.expansions + waitless.expansions,
     )
-    room = [radix - 2 for radix in DENSE_RADIXES[K]]
+    room = [axis_size - 2 for axis_size in DENSE_AXIS_SIZES[K]]
     remaining = [undecided & ~optimal & fits for fits in split_by_size(bounded.sizes, room)]
     proved = (plans.makespan == least_makespan) | (undecided & ~costs.gave_up & ~makespans.gave_up)
     shortest = ShortestPlans(
@@ -321,9 +321,9 @@ def solve_in_stages(
         bounded = bound(batch, planned, max_expansions, horizon=horizon, widths=widths)
         results = search(batch, planned, bounded, horizon=horizon, widths=widths)
         has_boards = np.any(results.remaining, axis=1)
-        for radix_index in np.flatnonzero(has_boards).tolist():
+        for size_index in np.flatnonzero(has_boards).tolist():
             results = solve_remaining(
-                batch, results, horizon=horizon, widths=widths, radix_index=radix_index
+                batch, results, horizon=horizon, widths=widths, size_index=size_index
             )
         solutions = results.solution
         if single:
@@ -364,7 +364,7 @@ def _first_stage(
 _pair_stage = jit_search(_bound_boards, static_argnames=("horizon", "widths"))
 _tree_stage = jit_search(_search_boards, static_argnames=("horizon", "widths"))
 _dense_stage = jit_search(
-    dense_tier.solve_remaining, static_argnames=("horizon", "widths", "radix_index")
+    dense_tier.solve_remaining, static_argnames=("horizon", "widths", "size_index")
 )
 
 

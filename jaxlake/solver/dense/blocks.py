@@ -1,4 +1,11 @@
-"""Block-wise search equivalent to `joint`, for a core that works on one board at a time."""
+"""Dense search in blocks, for processors that work on one board at a time.
+
+The search finds the same costs as `joint`. A block contains the joint states in which all agents
+except the last three, the outer agents, are on given cells. Most blocks of a set are empty, and
+only the others are expanded (design_notes/solver.md).
+
+Shapes: K agents, O = K - 3 outer agents, axes of size A, P = A ** O blocks, W words.
+"""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -12,15 +19,15 @@ import numpy as np
 from jaxlake.solver.chunks import order_active_first
 from jaxlake.solver.dense.components import Components
 from jaxlake.solver.dense.step import (
-    Halfway,
+    FreeEdges,
     LastAgent,
-    bit_masks,
     decode_costs,
-    halfway,
-    last_agent,
+    find_free_edges,
     legal_states,
-    move,
+    make_last_agent,
+    move_agents,
     num_words,
+    pack_masks,
     single_state,
 )
 from jaxlake.solver.materialize import materialize_call
@@ -28,8 +35,8 @@ from jaxlake.solver.materialize import materialize_call
 INNER = 3
 """Number of agents whose joint states form one block."""
 
-PLANES = 8
-"""Number of bits of a cost."""
+COST_BITS = 8
+"""Number of bits of a stored cost."""
 
 _ALL = np.uint32(0xFFFFFFFF)
 
@@ -37,366 +44,432 @@ _ALL = np.uint32(0xFFFFFFFF)
 class BlockBuffers(NamedTuple):
     """Sets of joint states in P blocks, which a search writes before it reads them."""
 
-    reached: jax.Array  # uint32 (P, W, radix, radix), states reached at any cost so far
-    moved: jax.Array  # uint32 (P, W, radix, radix), states reached by the current step
-    waiting: jax.Array  # uint32 (K + 1, P, W, radix, radix), states to expand at c % (K + 1)
-    planes: jax.Array  # uint32 (P, 8, W, radix, radix), bits of 1 + the least cost
+    reached: jax.Array  # uint32 (P, W, A, A), states reached at any cost so far
+    moved: jax.Array  # uint32 (P, W, A, A), states reached by the current step
+    queue: jax.Array  # uint32 (K + 1, P, W, A, A), [c % (K + 1)]: states to expand at cost c
+    cost_bits: jax.Array  # uint32 (P, COST_BITS, W, A, A), bits of 1 + the least cost
 
 
 class BlockSearch(NamedTuple):
     """Result and state of a search."""
 
-    cost: jax.Array  # int32 (), c of the last step
-    half: jax.Array  # bool (), one colour of the next step is done; only without waits
+    cost: jax.Array  # int32 (), cost of the last step
+    half_done: jax.Array  # bool (), one colour of the next step is done; only without waits
     solved: jax.Array  # bool ()
     stuck: jax.Array  # bool (), no state is left to expand
-    valid: jax.Array  # bool (P,), blocks of `reached` and `planes` that were written
-    due: jax.Array  # bool (K + 1, P), blocks of `waiting` that hold states
+    is_written: jax.Array  # bool (P,), blocks of `reached` and `cost_bits` that were written
+    is_queued: jax.Array  # bool (K + 1, P), blocks of `queue` that hold states
     buffers: BlockBuffers
 
 
-def block_buffers(agents: int, radix: int) -> BlockBuffers:
+def allocate_buffers(agents: int, axis_size: int) -> BlockBuffers:
     """Allocate the sets of a search, with arbitrary contents."""
-    blocks = (radix ** (agents - INNER),)
-    block = (num_words(radix), radix, radix)
+    blocks = (axis_size ** (agents - INNER),)
+    block = (num_words(axis_size), axis_size, axis_size)
 
-    def sets(*shape: int) -> jax.Array:
+    def allocate(*shape: int) -> jax.Array:
         return jnp.zeros((*shape, *block), jnp.uint32)
 
     return BlockBuffers(
-        reached=sets(*blocks),
-        moved=sets(*blocks),
-        waiting=sets(agents + 1, *blocks),
-        planes=sets(*blocks, PLANES),
+        reached=allocate(*blocks),
+        moved=allocate(*blocks),
+        queue=allocate(agents + 1, *blocks),
+        cost_bits=allocate(*blocks, COST_BITS),
     )
 
 
-class _Outer(NamedTuple):
-    """The O = K - 3 outer agents, whose positions determine a block of states or of edges."""
+class _OuterAgents(NamedTuple):
+    """The outer agents in each block of states, or of edges."""
 
-    legal: jax.Array  # bool (P,), all are on distinct cells of the board
+    legal: jax.Array  # bool (P,), all are on distinct cells of their components
     legal_edges: jax.Array  # bool (P,), likewise for edges
     colours: jax.Array  # bool (2, P), all are on cells of the colour, or retired
     active: jax.Array  # int32 (P,), number of agents that have not retired
     remaining: jax.Array  # int32 (P,), the sum of their distances, or the largest for the makespan
     sources: jax.Array  # int32 (2 ** O, P), predecessor blocks of each block of edges
     targets: jax.Array  # int32 (3 ** O, P), successor blocks
-    cells: jax.Array  # bool (2, P, radix), free cells of the agents on axes
-    edges: jax.Array  # bool (2, P, radix), free edges of the agents on axes
+    cells: jax.Array  # bool (2, P, A), free cells of each inner agent with an axis
+    edges: jax.Array  # bool (2, P, A), free edges of each inner agent with an axis
     last_cells: jax.Array  # uint32 (P, W, 1, 1), free cells of the last agent
-    last_across: jax.Array  # uint32 (P, W, 1, 1), free edges of the last agent in rows
-    last_along: jax.Array  # uint32 (P, W, 1, 1), free edges of the last agent in columns
+    last_horizontal: jax.Array  # uint32 (P, W, 1, 1), its free horizontal edges
+    last_vertical: jax.Array  # uint32 (P, W, 1, 1), its free vertical edges
 
 
-class _Inner(NamedTuple):
-    """The last three agents on their own."""
+class _InnerAgents(NamedTuple):
+    """The inner agents, regardless of the outer ones."""
 
-    legal: jax.Array  # uint32 (W, radix, radix)
-    between: Halfway
-    colours: jax.Array  # uint32 (2, W, radix, radix), all are on cells of the colour, or retired
-    active: jax.Array  # uint32 (4, W, radix, radix), states in which so many have not retired
-    remaining: jax.Array  # int32 (radix, radix), as in `_Outer`, for the agents on axes
-    within: jax.Array  # uint32 (W, D + 1), cells of the last agent with a distance below d
-
-
-def _number(digits: Sequence[jax.Array], radix: int) -> jax.Array:
-    """Return the block of outer agents with the given cell numbers, int32 (P,)."""
-    return reduce(lambda number, digit: number * radix + digit, digits, jnp.int32(0))
+    legal: jax.Array  # uint32 (W, A, A), all are on distinct cells
+    free_edges: FreeEdges
+    colours: jax.Array  # uint32 (2, W, A, A), all are on cells of the colour, or retired
+    active: jax.Array  # uint32 (4, W, A, A), [a]: states in which a agents have not retired
+    remaining: jax.Array  # int32 (A, A), as in `_OuterAgents`, for the agents with axes
+    near_cells: jax.Array  # uint32 (W, D + 1), [:, d]: cells of the last agent nearer than d
 
 
-def _outer_agents(
-    components: Components, last: LastAgent, distances: jax.Array, total: jax.Array
-) -> _Outer:
-    K, radix = components.place.shape
+class _Problem(NamedTuple):
+    """Inputs of one search."""
+
+    components: Components
+    last: LastAgent
+    outer: _OuterAgents
+    inner: _InnerAgents
+    minimise_cost: jax.Array
+    may_wait: jax.Array
+    bound: jax.Array
+
+
+def _block_index(numbers: Sequence[jax.Array], axis_size: int) -> jax.Array:
+    """Return the block in which the outer agents have these cell numbers, int32 (P,)."""
+    return reduce(lambda index, number: index * axis_size + number, numbers, jnp.int32(0))
+
+
+def _make_outer_agents(
+    components: Components, last: LastAgent, distances: jax.Array, minimise_cost: jax.Array
+) -> _OuterAgents:
+    K, axis_size = components.positions.shape
     count = K - INNER
-    P, unused = radix**count, radix - 1
-    digits = np.indices((radix,) * count).reshape(count, P)
+    P, unused = axis_size**count, axis_size - 1
+    numbers = np.indices((axis_size,) * count).reshape(count, P)  # of each agent in each block
     k = np.arange(count)[:, None]
 
-    def select_digits(values: jax.Array) -> jax.Array:
-        return values[k, digits]
-
-    def distinct(places: jax.Array) -> jax.Array:
-        legal = jnp.all((places >= 0) | (digits == 0), axis=0)
+    def are_distinct(positions: jax.Array) -> jax.Array:
+        legal = jnp.all((positions >= 0) | (numbers == 0), axis=0)
         for i in range(count):
             for j in range(i):
-                legal &= (places[i] != places[j]) | (places[i] < 0)
+                legal &= (positions[i] != positions[j]) | (positions[i] < 0)
         return legal
 
-    place, edge = select_digits(components.place), select_digits(components.edge)
-    ends = components.ends[k, :, digits]  # (count, P, 2)
-    at_goal = jnp.any(ends == components.goal[:count, None, None], axis=2) & (digits > 0) & total
-    home = jnp.where(at_goal, 0, unused)
-    options = [ends[..., 0], ends[..., 1], home]
+    cells, edges = components.positions[k, numbers], components.edge_positions[k, numbers]
+    ends = components.edge_ends[k, :, numbers]  # (count, P, 2)
+    at_goal = jnp.any(ends == components.goal[:count, None, None], axis=2)
+    at_goal = at_goal & (numbers > 0) & minimise_cost
+    retirement = jnp.where(at_goal, 0, unused)
+    options = [ends[..., 0], ends[..., 1], retirement]
 
-    def neighbours(sides: int) -> jax.Array:
-        numbers = [
-            jnp.broadcast_to(_number([options[c][i] for i, c in enumerate(choice)], radix), (P,))
-            for choice in product(range(sides), repeat=count)
+    def find_neighbours(num_options: int) -> jax.Array:
+        blocks = [
+            jnp.broadcast_to(
+                _block_index([options[c][i] for i, c in enumerate(choice)], axis_size), (P,)
+            )
+            for choice in product(range(num_options), repeat=count)
         ]
-        return jnp.stack(numbers).astype(jnp.int32)
+        return jnp.stack(blocks).astype(jnp.int32)
 
-    def unoccupied_numbers(own_places: jax.Array, other_places: jax.Array) -> jax.Array:
-        """Return, for each block, the numbers of an agent on an axis that are unoccupied."""
-        met = (other_places[..., None] == own_places) & (other_places >= 0)[..., None]
-        return ~jnp.any(met, axis=0)
+    def find_free(positions: jax.Array, outer_positions: jax.Array) -> jax.Array:
+        """Return the cells or edges of an inner agent that no outer agent occupies."""
+        occupied = (outer_positions[..., None] == positions) & (outer_positions >= 0)[..., None]
+        return ~jnp.any(occupied, axis=0)
 
-    def unblocked_words(masks: jax.Array) -> jax.Array:
-        words = jnp.zeros((len(masks), P), jnp.uint32)
+    def unblock(blocked: jax.Array) -> jax.Array:
+        masks = jnp.zeros((len(blocked), P), jnp.uint32)
         for i in range(count):
-            words |= masks[:, i, digits[i]]
-        return ~words.T[..., None, None]
+            masks |= blocked[:, i, numbers[i]]
+        return ~masks.T[..., None, None]
 
-    on_axes = (K - INNER, K - INNER + 1)
-    colour = select_digits(components.colour)
-    agrees = [jnp.all((colour == c) | (digits == 0), axis=0) for c in (0, 1)]
-    return _Outer(
-        legal=distinct(place),
-        legal_edges=distinct(edge),
-        colours=jnp.stack(agrees),
-        active=jnp.sum(jnp.broadcast_to(digits > 0, (count, P)), axis=0, dtype=jnp.int32),
-        remaining=_combine_distances(select_digits(distances), total),
-        sources=neighbours(2),
-        targets=neighbours(3),
-        cells=jnp.stack([unoccupied_numbers(components.place[i], place) for i in on_axes]),
-        edges=jnp.stack([unoccupied_numbers(components.edge[i], edge) for i in on_axes]),
-        last_cells=unblocked_words(last.blocked_cells),
-        last_across=unblocked_words(last.blocked_across),
-        last_along=unblocked_words(last.blocked_along),
+    inner = (K - INNER, K - INNER + 1)
+    colour = components.colours[k, numbers]
+    has_colour = [jnp.all((colour == c) | (numbers == 0), axis=0) for c in (0, 1)]
+    return _OuterAgents(
+        legal=are_distinct(cells),
+        legal_edges=are_distinct(edges),
+        colours=jnp.stack(has_colour),
+        active=jnp.sum(jnp.broadcast_to(numbers > 0, (count, P)), axis=0, dtype=jnp.int32),
+        remaining=_combine_distances(distances[k, numbers], minimise_cost),
+        sources=find_neighbours(2),
+        targets=find_neighbours(3),
+        cells=jnp.stack([find_free(components.positions[i], cells) for i in inner]),
+        edges=jnp.stack([find_free(components.edge_positions[i], edges) for i in inner]),
+        last_cells=unblock(last.blocked_cells),
+        last_horizontal=unblock(last.blocked_horizontal),
+        last_vertical=unblock(last.blocked_vertical),
     )
 
 
-def _inner_agents(
+def _make_inner_agents(
     components: Components,
     last: LastAgent,
     distances: jax.Array,
-    total: jax.Array,
-    farthest: int,
-) -> _Inner:
-    K, radix = components.place.shape
+    minimise_cost: jax.Array,
+    max_distance: int,
+) -> _InnerAgents:
+    K, axis_size = components.positions.shape
     first, second = K - INNER, K - INNER + 1
-    number = np.arange(radix)
-    retired = number == 0
-    pair = (components.colour[np.array([first, second])] == np.arange(2)[:, None, None]) | retired
+    retired = np.arange(axis_size) == 0
+    pair = (components.colours[np.array([first, second])] == np.arange(2)[:, None, None]) | retired
     same_colour = pair[:, 0, :, None] & pair[:, 1, None]
     cells = last.colours.T[..., None, None]
     colours = jnp.where(same_colour[:, None], cells, jnp.uint32(0))
-    on_axes = (~retired)[:, None].astype(int) + ~retired
+    num_active = (~retired)[:, None].astype(int) + ~retired  # of the two agents with axes
     first_distance, second_distance = distances[first][:, None], distances[second]
-    first_bit = np.where(np.arange(num_words(radix)) == 0, 1, 0).astype(np.uint32)[:, None, None]
+    last_retired = np.where(np.arange(num_words(axis_size)) == 0, 1, 0).astype(np.uint32)
+    last_retired = last_retired[:, None, None]
     active = [
-        np.where(on_axes == a, first_bit, np.uint32(0))
-        | np.where(on_axes == a - 1, ~first_bit, np.uint32(0))
+        np.where(num_active == a, last_retired, np.uint32(0))
+        | np.where(num_active == a - 1, ~last_retired, np.uint32(0))
         for a in range(INNER + 1)
     ]
-    return _Inner(
+    return _InnerAgents(
         legal=legal_states(components, last, [first, second]),
-        between=halfway(components, last, [second, first]),
+        free_edges=find_free_edges(components, last, [second, first]),
         colours=colours,
         active=jnp.asarray(np.stack(active)),
         remaining=jnp.where(
-            total, first_distance + second_distance, jnp.maximum(first_distance, second_distance)
+            minimise_cost,
+            first_distance + second_distance,
+            jnp.maximum(first_distance, second_distance),
         ),
-        within=bit_masks(distances[-1] < np.arange(farthest + 1)[:, None]),
+        near_cells=pack_masks(distances[-1] < np.arange(max_distance + 1)[:, None]),
     )
 
 
-def _combine_distances(distances: jax.Array, total: jax.Array) -> jax.Array:
-    """Return the least cost, or makespan, of agents with distances int32 (O, P), int32 (P,)."""
+def _combine_distances(distances: jax.Array, minimise_cost: jax.Array) -> jax.Array:
+    """Return the sum, or for the makespan the maximum, of distances int32 (O, P), int32 (P,)."""
     farthest = jnp.max(distances, axis=0, initial=0)
-    return jnp.where(total, jnp.sum(distances, axis=0, dtype=jnp.int32), farthest)
+    return jnp.where(minimise_cost, jnp.sum(distances, axis=0, dtype=jnp.int32), farthest)
 
 
 def search_blocks(
     components: Components,
     N: int,
     distances: jax.Array,
-    total: jax.Array,
-    waits: jax.Array,
+    minimise_cost: jax.Array,
+    may_wait: jax.Array,
     max_cost: jax.Array,
-    within: jax.Array,
+    bound: jax.Array,
     buffers: BlockBuffers,
 ) -> BlockSearch:
-    """Take steps until the goal is reached, no state is left, or c is `max_cost`.
+    """Expand joint states in order of cost until the goal is reached or no state is left.
 
-    `distances` to the goal, int32 (K, radix), are by cell, and 0 for retired and absent agents.
-    Plans that exceed `within`, in cost or in makespan, are not found.
+    Args:
+        components: Numbered cells and edges of one board.
+        N: Number of rows of the board (static).
+        distances: int32 (K, A), distances to the goal by cell number; 0 if retired or absent.
+        minimise_cost: bool (), minimise the sum of costs instead of the makespan.
+        may_wait: bool (), whether agents may wait before they retire.
+        max_cost: int32 (), cost after which the search stops.
+        bound: int32 (), largest sum of costs, or makespan, of the plans to look for.
+        buffers: Memory from `allocate_buffers`.
+
+    Returns:
+        The last state of the search, with the least costs that `least_costs` reads.
     """
-    K, radix = components.place.shape
-    P = radix ** (K - INNER)
-    last = last_agent(components, N)
-    farthest = min(N * N, radix)
-    outer = _outer_agents(components, last, distances, total)
-    inner = _inner_agents(components, last, distances, total, farthest)
-    opaque_true = components.fits
-    agents = [K - INNER, K - INNER + 1]
+    K, axis_size = components.positions.shape
+    P = axis_size ** (K - INNER)
+    last = make_last_agent(components, N)
+    max_distance = min(N * N, axis_size)
+    outer = _make_outer_agents(components, last, distances, minimise_cost)
+    inner = _make_inner_agents(components, last, distances, minimise_cost, max_distance)
+    problem = _Problem(components, last, outer, inner, minimise_cost, may_wait, bound)
 
-    def block_number(numbers: jax.Array) -> jax.Array:
-        return _number(list(numbers[: K - INNER]), radix)
+    def find_block(numbers: jax.Array) -> jax.Array:
+        return _block_index(list(numbers[: K - INNER]), axis_size)
 
-    def states_at(numbers: jax.Array) -> jax.Array:
-        """Return the set within its block that holds the one joint state."""
-        return single_state(numbers[-INNER:], radix)
-
-    end = jnp.where(total, jnp.zeros(K, jnp.int32), components.goal)
-    end_block, end_states = block_number(end), states_at(end)
-
-    def advance(state: BlockSearch) -> BlockSearch:
-        c, colour = state.cost + 1, state.half.astype(jnp.int32)
-        complete = waits | state.half
-        slot = c % (K + 1)
-        colour_mask = jnp.where(waits, _ALL, inner.colours[colour])
-        to_colour = jnp.where(waits, _ALL, inner.colours[1 - colour])
-        due = state.due[slot] & (waits | outer.colours[colour])
-        buffers = state.buffers
-
-        def take_step(
-            i: jax.Array, moving: tuple[jax.Array, jax.Array]
-        ) -> tuple[jax.Array, jax.Array]:
-            q = steps[i]
-
-            def origins(waiting: jax.Array, due: jax.Array) -> jax.Array:
-                sets = [
-                    jnp.where(due[p], waiting[slot, p], jnp.uint32(0)) for p in outer.sources[:, q]
-                ]
-                return reduce(jnp.bitwise_or, sets) & colour_mask
-
-            # There, the axes are in the opposite order.
-            distinct_edges = outer.edges[1, q][:, None] & outer.edges[0, q]
-            free = jnp.where(distinct_edges, _ALL, jnp.uint32(0))
-            between = Halfway(
-                apart=inner.between.apart & distinct_edges,
-                across=inner.between.across & free & outer.last_across[q],
-                along=inner.between.along & free & outer.last_along[q],
-            )
-            states = materialize_call(origins, opaque_true, buffers.waiting, due)
-            states = move(states, components, last, between, total, agents)
-
-            def merge_target(
-                j: jax.Array, moving: tuple[jax.Array, jax.Array]
-            ) -> tuple[jax.Array, jax.Array]:
-                moved, touched = moving
-                p = outer.targets[j, q]
-
-                def unite(moved: jax.Array, touched: jax.Array) -> jax.Array:
-                    return states | jnp.where(touched[p], moved[p], jnp.uint32(0))
-
-                merged = materialize_call(unite, opaque_true, moved, touched)
-                moved = jax.lax.dynamic_update_index_in_dim(moved, merged, p, 0)
-                return moved, touched.at[p].set(True)
-
-            return jax.lax.fori_loop(0, len(outer.targets), merge_target, moving)
-
-        some = outer.legal_edges & jnp.any(due[outer.sources], axis=0)
-        steps, count = order_active_first(some), jnp.sum(some, dtype=jnp.int32)
-        moved, touched = jax.lax.fori_loop(0, count, take_step, (buffers.moved, jnp.zeros(P, bool)))
-        cost_bits = ((c + 1) >> np.arange(PLANES)) & 1 != 0
-
-        def arrive(i: jax.Array, state: BlockSearch) -> BlockSearch:
-            buffers = state.buffers
-            p = blocks[i]
-            # The cost that the last three agents may still incur.
-            room = within - c - jnp.where(total, outer.remaining[p], 0)
-
-            def unite(
-                moved: jax.Array, reached: jax.Array, valid: jax.Array
-            ) -> tuple[jax.Array, jax.Array]:
-                distinct = outer.cells[0, p][:, None] & outer.cells[1, p]
-                legal = inner.legal & outer.last_cells[p] & to_colour
-                rest = jnp.where(
-                    total, room - inner.remaining, jnp.where(inner.remaining <= room, room, -1)
-                )
-                near = inner.within[:, jnp.clip(rest + 1, 0, farthest)]
-                states = jnp.where(distinct, moved[p] & legal & near, jnp.uint32(0))
-                before = jnp.where(valid[p] & waits, reached[p], jnp.uint32(0))
-                return states & ~before, states | before
-
-            new, reached = materialize_call(unite, opaque_true, moved, buffers.reached, state.valid)
-
-            def note(planes: jax.Array, valid: jax.Array, new: jax.Array) -> jax.Array:
-                before = jnp.where(valid[p], planes[p], jnp.uint32(0))
-                return before | jnp.where(cost_bits[:, None, None, None], new, jnp.uint32(0))
-
-            planes = materialize_call(note, opaque_true, buffers.planes, state.valid, new)
-
-            def queue_states(
-                a: jax.Array, queue: tuple[jax.Array, jax.Array]
-            ) -> tuple[jax.Array, jax.Array]:
-                """Queue the states in which `a` of the last three agents have not retired."""
-                waiting, due = queue
-                then = jnp.where(total, c + outer.active[p] + a, c + 1) % (K + 1)
-
-                def unite(waiting: jax.Array, due: jax.Array) -> tuple[jax.Array, jax.Array]:
-                    before = jnp.where(due[then, p], waiting[then, p], jnp.uint32(0))
-                    merged = before | (new & inner.active[a])
-                    return merged, jnp.any(merged != 0)
-
-                merged, some = materialize_call(unite, opaque_true, waiting, due)
-                place = (then, p, *[jnp.int32(0)] * 3)
-                waiting = jax.lax.dynamic_update_slice(waiting, merged[None, None], place)
-                return waiting, due.at[then, p].set(some)
-
-            waiting, due = jax.lax.fori_loop(
-                0, INNER + 1, queue_states, (buffers.waiting, state.due)
-            )
-            arrived = (p == end_block) & jnp.any(new & end_states != 0)
-            return state._replace(
-                solved=state.solved | arrived,
-                valid=state.valid.at[p].set(True),
-                due=due,
-                buffers=buffers._replace(
-                    reached=jax.lax.dynamic_update_index_in_dim(buffers.reached, reached, p, 0),
-                    waiting=waiting,
-                    planes=jax.lax.dynamic_update_index_in_dim(buffers.planes, planes, p, 0),
-                ),
-            )
-
-        to_outer = waits | outer.colours[1 - colour]
-        near = c + outer.remaining <= within
-        some = touched & outer.legal & to_outer & near
-        blocks, count = order_active_first(some), jnp.sum(some, dtype=jnp.int32)
-        state = state._replace(buffers=buffers._replace(moved=moved))
-        state = jax.lax.fori_loop(0, count, arrive, state)
-        due = state.due.at[slot].set(state.due[slot] & ~complete)
-        stuck = complete & ~jnp.any(due)
-        # All sets after the last states would be empty.
-        ended = jnp.where(stuck & total & ~state.solved, max_cost, c)
-        return state._replace(
-            cost=jnp.where(complete, ended, state.cost),
-            half=~complete,
-            stuck=stuck & ~total,
-            due=due,
-        )
-
-    begin, block = states_at(components.start), block_number(components.start)
-    at = jnp.arange(P) == block
+    goal_numbers = jnp.where(minimise_cost, jnp.zeros(K, jnp.int32), components.goal)
+    goal = find_block(goal_numbers), single_state(goal_numbers[-INNER:], axis_size)
+    states = single_state(components.start[-INNER:], axis_size)
+    block = find_block(components.start)
+    is_start = jnp.arange(P) == block
     # At cost 0, states are queued as at any cost, for as many agents as exist.
     num_agents = jnp.sum(components.start > 0, dtype=jnp.int32)
-    slot = jnp.where(total, num_agents, 1) % (K + 1)
-    planes = jnp.zeros((PLANES, *begin.shape), jnp.uint32).at[0].set(begin)
+    slot = jnp.where(minimise_cost, num_agents, 1) % (K + 1)
+    cost_bits = jnp.zeros((COST_BITS, *states.shape), jnp.uint32).at[0].set(states)
     buffers = buffers._replace(
-        reached=jax.lax.dynamic_update_index_in_dim(buffers.reached, begin, block, 0),
-        waiting=jax.lax.dynamic_update_slice(
-            buffers.waiting, begin[None, None], (slot, block, *[jnp.int32(0)] * 3)
+        reached=jax.lax.dynamic_update_index_in_dim(buffers.reached, states, block, 0),
+        queue=jax.lax.dynamic_update_slice(
+            buffers.queue, states[None, None], (slot, block, *[jnp.int32(0)] * 3)
         ),
-        planes=jax.lax.dynamic_update_index_in_dim(buffers.planes, planes, block, 0),
+        cost_bits=jax.lax.dynamic_update_index_in_dim(buffers.cost_bits, cost_bits, block, 0),
     )
     false = jnp.bool_(False)
-    due = (jnp.arange(K + 1) == slot)[:, None] & at
-    start = BlockSearch(jnp.int32(0), false, false, false, at, due, buffers)
+    is_queued = (jnp.arange(K + 1) == slot)[:, None] & is_start
+    start = BlockSearch(jnp.int32(0), false, false, false, is_start, is_queued, buffers)
     return jax.lax.while_loop(
-        lambda state: (state.cost < max_cost) & (~state.solved | state.half) & ~state.stuck,
-        advance,
+        lambda state: (state.cost < max_cost) & (~state.solved | state.half_done) & ~state.stuck,
+        lambda state: _advance(problem, state, goal, max_cost),
         start,
     )
 
 
+def _advance(
+    problem: _Problem, state: BlockSearch, goal: tuple[jax.Array, jax.Array], max_cost: jax.Array
+) -> BlockSearch:
+    """Expand the states queued for the next cost; without waits, those of one colour."""
+    outer, inner, may_wait = problem.outer, problem.inner, problem.may_wait
+    cost, colour = state.cost + 1, state.half_done.astype(jnp.int32)
+    complete = may_wait | state.half_done
+    slot = cost % len(state.is_queued)
+    source_mask = jnp.where(may_wait, _ALL, inner.colours[colour])
+    target_mask = jnp.where(may_wait, _ALL, inner.colours[1 - colour])
+    is_source = state.is_queued[slot] & (may_wait | outer.colours[colour])
+    moved, is_moved = _move_blocks(problem, state.buffers, slot, is_source, source_mask)
+    cost_mask = ((cost + 1) >> np.arange(COST_BITS)) & 1 != 0
+
+    is_target = may_wait | outer.colours[1 - colour]
+    is_near = cost + outer.remaining <= problem.bound
+    is_updated = is_moved & outer.legal & is_target & is_near
+    blocks, count = order_active_first(is_updated), jnp.sum(is_updated, dtype=jnp.int32)
+    state = state._replace(buffers=state.buffers._replace(moved=moved))
+    state = jax.lax.fori_loop(
+        0,
+        count,
+        lambda i, state: _update_block(
+            problem, state, blocks[i], goal, cost, cost_mask, target_mask
+        ),
+        state,
+    )
+    is_queued = state.is_queued.at[slot].set(state.is_queued[slot] & ~complete)
+    stuck = complete & ~jnp.any(is_queued)
+    # All sets after the last states would be empty.
+    final_cost = jnp.where(stuck & problem.minimise_cost & ~state.solved, max_cost, cost)
+    return state._replace(
+        cost=jnp.where(complete, final_cost, state.cost),
+        half_done=~complete,
+        stuck=stuck & ~problem.minimise_cost,
+        is_queued=is_queued,
+    )
+
+
+def _move_blocks(
+    problem: _Problem,
+    buffers: BlockBuffers,
+    slot: jax.Array,
+    is_source: jax.Array,
+    source_mask: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Move the agents of all source blocks; return `moved` and its written blocks, bool (P,)."""
+    components, last, outer, inner, minimise_cost = problem[:5]
+    K = len(components.start)
+    opaque_true = components.fits
+    agents = [K - INNER, K - INNER + 1]
+
+    def take_step(i: jax.Array, moving: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        edges = edge_blocks[i]
+
+        def find_origins(queue: jax.Array, is_source: jax.Array) -> jax.Array:
+            sets = [
+                jnp.where(is_source[source], queue[slot, source], jnp.uint32(0))
+                for source in outer.sources[:, edges]
+            ]
+            return reduce(jnp.bitwise_or, sets) & source_mask
+
+        # Free edges have the axes in the opposite order.
+        distinct = outer.edges[1, edges][:, None] & outer.edges[0, edges]
+        mask = jnp.where(distinct, _ALL, jnp.uint32(0))
+        free_edges = FreeEdges(
+            distinct=inner.free_edges.distinct & distinct,
+            horizontal=inner.free_edges.horizontal & mask & outer.last_horizontal[edges],
+            vertical=inner.free_edges.vertical & mask & outer.last_vertical[edges],
+        )
+        states = materialize_call(find_origins, opaque_true, buffers.queue, is_source)
+        states = move_agents(states, components, last, free_edges, minimise_cost, agents)
+
+        def merge_target(
+            j: jax.Array, moving: tuple[jax.Array, jax.Array]
+        ) -> tuple[jax.Array, jax.Array]:
+            moved, is_moved = moving
+            target = outer.targets[j, edges]
+
+            def merge(moved: jax.Array, is_moved: jax.Array) -> jax.Array:
+                return states | jnp.where(is_moved[target], moved[target], jnp.uint32(0))
+
+            merged = materialize_call(merge, opaque_true, moved, is_moved)
+            moved = jax.lax.dynamic_update_index_in_dim(moved, merged, target, 0)
+            return moved, is_moved.at[target].set(True)
+
+        return jax.lax.fori_loop(0, len(outer.targets), merge_target, moving)
+
+    is_used = outer.legal_edges & jnp.any(is_source[outer.sources], axis=0)
+    edge_blocks, count = order_active_first(is_used), jnp.sum(is_used, dtype=jnp.int32)
+    no_blocks = jnp.zeros(len(is_source), bool)
+    return jax.lax.fori_loop(0, count, take_step, (buffers.moved, no_blocks))
+
+
+def _update_block(
+    problem: _Problem,
+    state: BlockSearch,
+    block: jax.Array,
+    goal: tuple[jax.Array, jax.Array],
+    cost: jax.Array,
+    cost_mask: jax.Array,
+    target_mask: jax.Array,
+) -> BlockSearch:
+    """Record and queue the moved states of a block that are new at this cost."""
+    components, _, outer, inner, minimise_cost, may_wait, bound = problem
+    K = len(components.start)
+    opaque_true, buffers = components.fits, state.buffers
+    # The cost that the inner agents may still incur.
+    slack = bound - cost - jnp.where(minimise_cost, outer.remaining[block], 0)
+
+    def find_new(
+        moved: jax.Array, reached: jax.Array, is_written: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        distinct = outer.cells[0, block][:, None] & outer.cells[1, block]
+        legal = inner.legal & outer.last_cells[block] & target_mask
+        last_slack = jnp.where(
+            minimise_cost,
+            slack - inner.remaining,
+            jnp.where(inner.remaining <= slack, slack, -1),
+        )
+        max_distance = inner.near_cells.shape[1] - 1
+        near = inner.near_cells[:, jnp.clip(last_slack + 1, 0, max_distance)]
+        states = jnp.where(distinct, moved[block] & legal & near, jnp.uint32(0))
+        old = jnp.where(is_written[block] & may_wait, reached[block], jnp.uint32(0))
+        return states & ~old, states | old
+
+    new, reached = materialize_call(
+        find_new, opaque_true, buffers.moved, buffers.reached, state.is_written
+    )
+
+    def add_cost(cost_bits: jax.Array, is_written: jax.Array, new: jax.Array) -> jax.Array:
+        old = jnp.where(is_written[block], cost_bits[block], jnp.uint32(0))
+        return old | jnp.where(cost_mask[:, None, None, None], new, jnp.uint32(0))
+
+    cost_bits = materialize_call(add_cost, opaque_true, buffers.cost_bits, state.is_written, new)
+
+    def queue_states(
+        a: jax.Array, queues: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
+        """Queue the states in which `a` of the inner agents have not retired."""
+        queue, is_queued = queues
+        next_cost = jnp.where(minimise_cost, cost + outer.active[block] + a, cost + 1)
+        slot = next_cost % (K + 1)
+
+        def merge(queue: jax.Array, is_queued: jax.Array) -> tuple[jax.Array, jax.Array]:
+            old = jnp.where(is_queued[slot, block], queue[slot, block], jnp.uint32(0))
+            merged = old | (new & inner.active[a])
+            return merged, jnp.any(merged != 0)
+
+        merged, has_states = materialize_call(merge, opaque_true, queue, is_queued)
+        index = (slot, block, *[jnp.int32(0)] * 3)
+        queue = jax.lax.dynamic_update_slice(queue, merged[None, None], index)
+        return queue, is_queued.at[slot, block].set(has_states)
+
+    queue, is_queued = jax.lax.fori_loop(
+        0, INNER + 1, queue_states, (buffers.queue, state.is_queued)
+    )
+    goal_block, goal_states = goal
+    at_goal = (block == goal_block) & jnp.any(new & goal_states != 0)
+    return state._replace(
+        solved=state.solved | at_goal,
+        is_written=state.is_written.at[block].set(True),
+        is_queued=is_queued,
+        buffers=buffers._replace(
+            reached=jax.lax.dynamic_update_index_in_dim(buffers.reached, reached, block, 0),
+            queue=queue,
+            cost_bits=jax.lax.dynamic_update_index_in_dim(buffers.cost_bits, cost_bits, block, 0),
+        ),
+    )
+
+
 def least_costs(search: BlockSearch, states: jax.Array) -> jax.Array:
-    """Return the least costs of joint states, int32 (K, S) numbers of cells; -1 if not reached."""
-    radix = search.buffers.reached.shape[-1]
+    """Return the least costs of joint states, int32 (S,); -1 if the search did not reach them.
+
+    `states`, int32 (K, S), are the cell numbers of the agents.
+    """
+    axis_size = search.buffers.reached.shape[-1]
     *outer, first, second, last = states
-    block = _number(outer, radix)
+    block = _block_index(outer, axis_size)
     word, bit = last // 32, (last % 32).astype(jnp.uint32)
-    plane = np.arange(PLANES)[:, None]
-    bits = (search.buffers.planes[block, plane, word, first, second] >> bit) & 1
-    return jnp.where(search.valid[block], decode_costs(bits), -1)
+    plane = np.arange(COST_BITS)[:, None]
+    bits = (search.buffers.cost_bits[block, plane, word, first, second] >> bit) & 1
+    return jnp.where(search.is_written[block], decode_costs(bits), -1)

@@ -1,6 +1,8 @@
-"""Numbering of the cells and edges that each agent can reach on a board.
+"""Numbering of the cells and edges that each agent can reach.
 
-Numbers start at 1. The number 0 stands for a retired agent, which stays at its goal.
+The cells of an agent's connected component have the numbers 1, 2, ..., and so have its edges, the
+pairs of adjacent cells. Number 0 means that the agent has retired: it stays at its goal. The dense
+search stores numbers on axes of size A, which is static. Number A - 1 is unused.
 """
 
 from typing import NamedTuple
@@ -21,108 +23,125 @@ class DenseBoards(NamedTuple):
     free: jax.Array  # bool (N, N, B)
     starts: jax.Array  # int32 (K, 2, B), (row, column)
     goals: jax.Array  # int32 (K, 2, B)
-    mask: jax.Array  # bool (K, B), whether an agent exists
-    timed: jax.Array  # bool (B,), the least makespan is known and need not be searched
-    makespans: jax.Array  # int32 (2, B), bounds on the least makespan; the upper bound is NEVER
-    #   without a known plan
-    costs: jax.Array  # int32 (2, B), likewise for the least sum of costs
+    agent_mask: jax.Array  # bool (K, B)
+    has_makespan: jax.Array  # bool (B,), the least makespan is known and need not be searched
+    makespan_bounds: jax.Array  # int32 (2, B), lower and upper bound on the least makespan; the
+    #   upper bound is NEVER if no plan is known
+    cost_bounds: jax.Array  # int32 (2, B), likewise for the least sum of costs
 
 
 class Components(NamedTuple):
-    """Component of each agent, by number; the number `radix` - 1 is unused."""
+    """Numbered cells and edges of each agent's component.
 
-    place: jax.Array  # int32 (K, radix), row * N + column by cell; 0: the goal; -1: unused
-    start: jax.Array  # int32 (K,), number of the start, 0 for absent agents
-    goal: jax.Array  # int32 (K,), number of the goal, likewise
-    edge: jax.Array  # int32 (K, radix), number of the edge on the board; -1: unused or retired
-    ends: jax.Array  # int32 (K, 2, radix), cells by edge
-    edges_at: jax.Array  # int32 (K, 5, radix), edges by cell; 0: none for the makespan
-    colour: jax.Array  # int32 (K, radix), 1 where the colour differs from the start's
-    fits: jax.Array  # bool (), all cells and edges have a number
+    Cells are coloured like a chessboard.
+    """
+
+    positions: jax.Array  # int32 (K, A), row * N + column of each cell; [:, 0] is the goal; -1 if
+    #   the number is unused
+    start: jax.Array  # int32 (K,), cell number; 0 for absent agents
+    goal: jax.Array  # int32 (K,), likewise
+    edge_positions: jax.Array  # int32 (K, A), position of the left or upper cell, plus N * N for
+    #   vertical edges; -1 if the number is 0 or unused
+    edge_ends: jax.Array  # int32 (K, 2, A), both cells of each edge
+    cell_edges: jax.Array  # int32 (K, 5, A), edges at each cell: right, left, down, up, and 0 for
+    #   retired agents
+    colours: jax.Array  # int32 (K, A), 1 on cells whose colour differs from the start
+    fits: jax.Array  # bool (), all cells and edges have numbers
 
 
 def component_sizes(boards: PreparedBoards, active: jax.Array, widths: Widths) -> jax.Array:
-    """Return the largest number of cells or edges of an agent's component, int32 (B,)."""
+    """Return the size of the largest component of any agent, int32 (B,).
+
+    The size of a component is the number of its cells or the number of its edges, whichever is
+    larger. Only `active` boards, bool (B,), are measured; the others get 0.
+    """
     R, B = boards.free.shape
 
     def measure(chunk: tuple[jax.Array, jax.Array], _: None) -> tuple[jax.Array, None]:
         free, starts = chunk
         cells = jnp.stack([bitboard.cell_bitboard(start, R) for start in starts])
         cells = iterate_until_stable(lambda cells: cells | (bitboard.dilate(cells) & free), cells)
-        lines = [cells, cells & (cells >> 1), cells[:, 1:] & cells[:, :-1]]
-        count = [
+        sets = [cells, cells & (cells >> 1), cells[:, 1:] & cells[:, :-1]]
+        num_cells, num_horizontal, num_vertical = (
             jnp.sum(jax.lax.population_count(x).astype(jnp.int32), axis=1, dtype=jnp.int32)
-            for x in lines
-        ]
-        return jnp.max(jnp.maximum(count[0], count[1] + count[2]), axis=0), None
+            for x in sets
+        )
+        return jnp.max(jnp.maximum(num_cells, num_horizontal + num_vertical), axis=0), None
 
     blank = jnp.zeros(B, jnp.int32)
-    chunk = (boards.free, boards.starts)
+    operands = (boards.free, boards.starts)
     length = jnp.max(boards.solo_distances, axis=0)
-    return map_chunks(measure, chunk, active, length, blank, min(B, widths.planned_boards), None)[0]
+    width = min(B, widths.planned_boards)
+    return map_chunks(measure, operands, active, length, blank, width, None)[0]
 
 
-def number_components(board: DenseBoards, radix: int) -> Components:
-    """Return numbers for the cells and edges of each agent's component."""
+def number_components(board: DenseBoards, axis_size: int) -> Components:
+    """Number the cells and edges of each agent's component.
+
+    Args:
+        board: One board, without the axis B.
+        axis_size: Size A of the numbered axes (static).
+    """
     N, K = board.free.shape[0], board.starts.shape[0]
-    unused = radix - 1
+    unused = axis_size - 1
     grid = np.indices((N, N))[..., None]
     at_start = jnp.all(grid == board.starts.T[:, None, None], axis=0)
     reach = flood(jnp.broadcast_to(board.free[..., None], (N, N, K)), at_start) < UNREACHABLE
-    reach &= board.mask
+    reach &= board.agent_mask
     cells = jnp.moveaxis(reach, -1, 0)  # (K, N, N)
-    across = cells & jnp.pad(cells[:, :, 1:], [(0, 0), (0, 0), (0, 1)])
-    along = cells & jnp.pad(cells[:, 1:], [(0, 0), (0, 1), (0, 0)])
-    lines = jnp.stack([across, along], axis=1)  # (K, 2, N, N), by the left or upper cell
+    horizontal = cells & jnp.pad(cells[:, :, 1:], [(0, 0), (0, 0), (0, 1)])
+    vertical = cells & jnp.pad(cells[:, 1:], [(0, 0), (0, 1), (0, 0)])
+    edges = jnp.stack([horizontal, vertical], axis=1)  # (K, 2, N, N), by the left or upper cell
 
     def assign_numbers(members: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return the number of each member, the member of each number, and the member count."""
+        """Return the number of each position, the position of each number, and their count."""
         flat = members.reshape(K, -1)
         count = jnp.cumsum(flat, axis=1, dtype=jnp.int32)
         number = jnp.where(flat & (count < unused), count, unused)
-        member = jnp.full((K, radix), -1, jnp.int32)
+        positions = jnp.full((K, axis_size), -1, jnp.int32)
         k = np.arange(K)[:, None]
-        member = member.at[k, number].set(jnp.arange(flat.shape[1], dtype=jnp.int32))
-        return number, member.at[:, unused].set(-1), count[:, -1]
+        positions = positions.at[k, number].set(jnp.arange(flat.shape[1], dtype=jnp.int32))
+        return number, positions.at[:, unused].set(-1), count[:, -1]
 
-    cell_number, place, cell_count = assign_numbers(cells)
-    edge_number, edge, edge_count = assign_numbers(lines)
+    cell_number, positions, cell_count = assign_numbers(cells)
+    edge_number, edge_positions, edge_count = assign_numbers(edges)
 
-    def number_at(places: jax.Array) -> jax.Array:
-        number = cell_number[np.arange(K), places[:, 0] * N + places[:, 1]]
-        return jnp.where(board.mask, number, 0)
+    def find_number(locations: jax.Array) -> jax.Array:
+        number = cell_number[np.arange(K), locations[:, 0] * N + locations[:, 1]]
+        return jnp.where(board.agent_mask, number, 0)
 
-    start, goal = number_at(board.starts), number_at(board.goals)
+    start, goal = find_number(board.starts), find_number(board.goals)
 
-    # The ends of an edge: its own cell, and the cell to the right or below.
-    first = edge % (N * N)
-    second = jnp.minimum(first + jnp.where(edge < N * N, 1, N), N * N - 1)
+    # The ends of an edge: its left or upper cell, and the cell to the right or below.
+    first = edge_positions % (N * N)
+    second = jnp.minimum(first + jnp.where(edge_positions < N * N, 1, N), N * N - 1)
     ends = jnp.stack([first, second], axis=1)
     ends = jnp.take_along_axis(cell_number[:, None], jnp.maximum(ends, 0), axis=2)
-    ends = jnp.where((edge < 0)[:, None], unused, ends).at[:, :, 0].set(0)
+    ends = jnp.where((edge_positions < 0)[:, None], unused, ends).at[:, :, 0].set(0)
 
-    # The edges at a cell: to the right, to the left, down and up.
-    rim = jnp.full((K, 2, N, 1), unused, jnp.int32)
+    # The edges at a cell: right, left, down and up.
+    padding = jnp.full((K, 2, N, 1), unused, jnp.int32)
     by_cell = edge_number.reshape(K, 2, N, N)
     right, down = by_cell[:, 0], by_cell[:, 1]
-    left = jnp.concatenate([rim[:, 0], right[:, :, :-1]], axis=2)
-    up = jnp.concatenate([rim[:, 0].reshape(K, 1, N), down[:, :-1]], axis=1)
-    around = jnp.stack([right, left, down, up], axis=1).reshape(K, 4, N * N)
-    edges_at = jnp.take_along_axis(around, jnp.maximum(place, 0)[:, None], axis=2)
-    edges_at = jnp.where((place < 0)[:, None], unused, edges_at)
-    at_goal = jnp.take_along_axis(edges_at, goal[:, None, None], axis=2)[:, :, 0]
-    edges_at = edges_at.at[:, :, 0].set(at_goal)
-    fifth = jnp.full((K, 1, radix), unused, jnp.int32).at[:, :, 0].set(0)
+    left = jnp.concatenate([padding[:, 0], right[:, :, :-1]], axis=2)
+    up = jnp.concatenate([padding[:, 0].reshape(K, 1, N), down[:, :-1]], axis=1)
+    by_direction = jnp.stack([right, left, down, up], axis=1).reshape(K, 4, N * N)
+    cell_edges = jnp.take_along_axis(by_direction, jnp.maximum(positions, 0)[:, None], axis=2)
+    cell_edges = jnp.where((positions < 0)[:, None], unused, cell_edges)
+    goal_edges = jnp.take_along_axis(cell_edges, goal[:, None, None], axis=2)[:, :, 0]
+    cell_edges = cell_edges.at[:, :, 0].set(goal_edges)
+    retired = jnp.full((K, 1, axis_size), unused, jnp.int32).at[:, :, 0].set(0)
 
-    goal_place = jnp.where(board.mask, board.goals[:, 0] * N + board.goals[:, 1], -1)
-    parity = (place // N + place % N + jnp.sum(board.starts, axis=1, dtype=jnp.int32)[:, None]) % 2
+    goal_positions = jnp.where(board.agent_mask, board.goals[:, 0] * N + board.goals[:, 1], -1)
+    parity = positions // N + positions % N
+    parity = (parity + jnp.sum(board.starts, axis=1, dtype=jnp.int32)[:, None]) % 2
     return Components(
-        place=place.at[:, 0].set(goal_place),
+        positions=positions.at[:, 0].set(goal_positions),
         start=start,
         goal=goal,
-        edge=edge.at[:, 0].set(-1),
-        ends=ends,
-        edges_at=jnp.concatenate([edges_at, fifth], axis=1),
-        colour=parity,
+        edge_positions=edge_positions.at[:, 0].set(-1),
+        edge_ends=ends,
+        cell_edges=jnp.concatenate([cell_edges, retired], axis=1),
+        colours=parity,
         fits=jnp.all(cell_count < unused) & jnp.all(edge_count < unused),
     )

@@ -1,6 +1,7 @@
-"""Search of boards with few cells, by sets of joint states.
+"""Dense joint search for boards with few cells.
 
-D_c is the set of all joint states within cost c (design_notes/solver.md).
+The search computes D_c, the set of all joint states that can be reached at cost c or less, for
+c = 0, 1, 2, ... until a set holds the goal (design_notes/solver.md).
 """
 
 from collections.abc import Callable
@@ -16,10 +17,10 @@ from jaxlake.board.distance_fields import flood
 from jaxlake.board.dynamics import ACTION_DELTAS
 from jaxlake.solver.chunks import Kernels, Widths, map_chunks
 from jaxlake.solver.dense.blocks import (
-    PLANES,
+    COST_BITS,
     BlockBuffers,
     BlockSearch,
-    block_buffers,
+    allocate_buffers,
     least_costs,
     search_blocks,
 )
@@ -28,84 +29,93 @@ from jaxlake.solver.dense.step import (
     broadcast_agent,
     broadcast_words,
     decode_costs,
-    last_agent,
+    make_last_agent,
     num_words,
     single_state,
-    step,
+    take_step,
 )
 from jaxlake.solver.materialize import materialize_call
 from jaxlake.solver.space_time import NEVER
 
 MAX_COST = 254
-"""Largest cost that is searched: costs are stored in 8 bits, and 0 stands for none."""
+"""Largest cost to search for. The 8 bits of a stored cost hold 1 + cost, or 0 without a cost."""
 
 
-class DenseAnswers(NamedTuple):
+class DenseResults(NamedTuple):
     """Results per board, boards last."""
 
-    optimal: jax.Array  # bool (B,), the other fields are exact; both plans fit into the horizon
+    optimal: jax.Array  # bool (B,), the other fields are exact and both plans fit into the horizon
     unsolvable: jax.Array  # bool (B,), proved
     sum_of_costs: jax.Array  # int16 (B,)
-    makespan: jax.Array  # int16 (B,), if it was requested
+    makespan: jax.Array  # int16 (B,), unless `DenseBoards.has_makespan`
     needs_wait: jax.Array  # bool (B,)
     plan: jax.Array  # int8 (T, K, B)
     makespan_plan: jax.Array  # int8 (T, K, B), likewise
-    layers: jax.Array  # int32 (B,), sets D_c that were computed
+    num_sets: jax.Array  # int32 (B,), number of sets D_c that were computed
 
 
-def bytes_per_board(agents: int, radix: int, kernels: Kernels | None = None) -> int:
-    """Return the approximate memory of one board's sets; a TPU pads two axes to 8 x 128."""
-    axes = [radix] * (agents - 1)
+def bytes_per_board(agents: int, axis_size: int, kernels: Kernels | None = None) -> int:
+    """Return the approximate memory of one board's sets. A TPU pads the last axes to (8, 128)."""
+    axes = [axis_size] * (agents - 1)
     if kernels is Kernels.TPU:
         pads = (1,) * (agents - 3) + (8, 128)
         axes = [-(-n // pad) * pad for n, pad in zip(axes, pads[-len(axes) :], strict=True)]
-    sets = PLANES + agents + 5
-    return 4 * sets * num_words(radix) * prod(axes)
+    sets = COST_BITS + agents + 5
+    return 4 * sets * num_words(axis_size) * prod(axes)
 
 
 def solve_dense(
-    boards: DenseBoards, active: jax.Array, horizon: int, radix: int, widths: Widths
-) -> DenseAnswers:
-    """Solve the active boards whose components have at most `radix` - 2 cells and as many edges.
+    boards: DenseBoards, active: jax.Array, horizon: int, axis_size: int, widths: Widths
+) -> DenseResults:
+    """Solve the active boards whose components fit into the axes.
 
-    Larger boards, and boards with plans longer than `horizon` steps (static), are neither optimal
-    nor unsolvable.
+    Args:
+        boards: Boards with K agents each.
+        active: bool (B,), boards to solve.
+        horizon: Longest plan in steps (static).
+        axis_size: Size of the numbered axes (static). Components may have `axis_size` - 2 cells
+            and as many edges.
+        widths: Number of boards to process at once.
+
+    Returns:
+        The results. Boards that are inactive or too large, and boards whose plans are longer than
+        the horizon, are neither optimal nor unsolvable.
     """
     K, _, B = boards.starts.shape
-    # Sets of this size keep a core busy; more of them would leave its cache.
+    # The sets of 32 boards would not fit into the cache of a CPU core.
     boards_at_once = max(1, widths.joint_boards // 32)
-    width = min(B, widths.fitting(boards_at_once, bytes_per_board(K, radix, widths.kernels)))
+    width = min(B, widths.fitting(boards_at_once, bytes_per_board(K, axis_size, widths.kernels)))
     by_blocks = boards_at_once == 1
 
     Buffers = BlockBuffers | None
 
-    def solve_chunk(chunk: DenseBoards, buffers: Buffers) -> tuple[DenseAnswers, Buffers]:
+    def solve_chunk(chunk: DenseBoards, buffers: Buffers) -> tuple[DenseResults, Buffers]:
         if by_blocks:
             board = jax.tree.map(lambda leaf: leaf[..., 0], chunk)
-            answer, buffers = _solve_board(board, horizon, radix, buffers)
-            return jax.tree.map(lambda leaf: leaf[..., None], answer), buffers
+            results, buffers = _solve_board(board, horizon, axis_size, buffers)
+            return jax.tree.map(lambda leaf: leaf[..., None], results), buffers
 
-        def solve_one(board: DenseBoards) -> DenseAnswers:
-            return _solve_board(board, horizon, radix, None)[0]
+        def solve_one(board: DenseBoards) -> DenseResults:
+            return _solve_board(board, horizon, axis_size, None)[0]
 
         return jax.vmap(solve_one, in_axes=-1, out_axes=-1)(chunk), None
 
     false, zero = jnp.zeros(B, bool), jnp.zeros(B, jnp.int16)
     plan = jnp.zeros((horizon, K, B), jnp.int8)
-    blank = DenseAnswers(false, false, zero, zero, false, plan, plan, jnp.zeros(B, jnp.int32))
+    blank = DenseResults(false, false, zero, zero, false, plan, plan, jnp.zeros(B, jnp.int32))
     length = jnp.sum(boards.free, axis=(0, 1), dtype=jnp.int32)
 
-    def solve_all() -> DenseAnswers:
-        buffers = block_buffers(K, radix) if by_blocks else None
-        answers, _ = map_chunks(solve_chunk, boards, active, length, blank, width, buffers)
+    def solve_all() -> DenseResults:
+        buffers = allocate_buffers(K, axis_size) if by_blocks else None
+        results, _ = map_chunks(solve_chunk, boards, active, length, blank, width, buffers)
         # A chunk may be padded with other boards.
-        return jax.tree.map(lambda leaf, default: jnp.where(active, leaf, default), answers, blank)
+        return jax.tree.map(lambda leaf, default: jnp.where(active, leaf, default), results, blank)
 
     # Without active boards, skip the allocation of the sets.
     return jax.lax.cond(jnp.any(active), solve_all, lambda: blank)
 
 
-class _Results(NamedTuple):
+class _Progress(NamedTuple):
     """Results of the attempts made so far."""
 
     makespan: jax.Array  # int32 (), 0 if it was not requested or not found
@@ -114,262 +124,281 @@ class _Results(NamedTuple):
     plan: jax.Array  # int8 (T, K)
     length: jax.Array  # int32 (), steps of that plan
     waitless: jax.Array  # bool (), a plan of that cost without waits exists
-    stuck: jax.Array  # bool (), proved unsolvable
-    layers: jax.Array  # int32 (), sets computed
+    unsolvable: jax.Array  # bool (), proved
+    num_sets: jax.Array  # int32 (), sets computed
     buffers: BlockBuffers | None
 
 
 _MAKESPAN, _COST, _WAITLESS = range(3)
-_WHOLE_SETS = ((_MAKESPAN, NEVER), (_COST, NEVER), (_WAITLESS, NEVER))
-_BY_BLOCKS = ((_MAKESPAN, 1), (_MAKESPAN, NEVER), (_COST, 2), (_COST, 6), *_WHOLE_SETS[1:])
-"""Attempts in order: the objective, and how far above its lower bound to search."""
+_ATTEMPTS = ((_MAKESPAN, NEVER), (_COST, NEVER), (_WAITLESS, NEVER))
+_BLOCK_ATTEMPTS = ((_MAKESPAN, 1), (_MAKESPAN, NEVER), (_COST, 2), (_COST, 6), *_ATTEMPTS[1:])
+"""Searches in order: the objective, and how far above its lower bound to search."""
 
 
 def _solve_board(
-    board: DenseBoards, horizon: int, radix: int, buffers: BlockBuffers | None
-) -> tuple[DenseAnswers, BlockBuffers | None]:
-    """Find the makespan, the cost, and a waitless plan of it; by blocks if given `buffers`."""
-    components = number_components(board, radix)
-    goal_distances = _distances(board, components)
+    board: DenseBoards, horizon: int, axis_size: int, buffers: BlockBuffers | None
+) -> tuple[DenseResults, BlockBuffers | None]:
+    """Find the least makespan, the least cost, and whether that cost needs a wait.
+
+    With `buffers`, search block by block.
+    """
+    components = number_components(board, axis_size)
+    goal_distances = _goal_distances(board, components)
     K, N = len(goal_distances), board.free.shape[0]
     distances = jnp.sum(goal_distances[np.arange(K), components.start], dtype=jnp.int32)
 
-    def attempt(results: _Results, task: tuple[jax.Array, ...]) -> tuple[_Results, None]:
-        question, slack = task
-        total, waits = question != _MAKESPAN, question != _WAITLESS
+    def search(results: _Progress, attempt: tuple[jax.Array, ...]) -> tuple[_Progress, None]:
+        objective, slack = attempt
+        minimise_cost, may_wait = objective != _MAKESPAN, objective != _WAITLESS
         makespan, cost, buffers = results.makespan, results.cost, results.buffers
         excess = cost - distances
-        even = (cost > 0) & (excess > 0) & (excess % 2 == 0)
-        for_makespan = ~board.timed & (makespan == 0) & ~results.stuck
-        for_cost = (board.timed | (makespan > 0)) & (cost == 0)
-        active = jnp.where(total, jnp.where(waits, for_cost, even), for_makespan)
+        # An odd excess requires a wait, because the cells are coloured like a chessboard.
+        is_undecided = (cost > 0) & (excess > 0) & (excess % 2 == 0)
+        needs_makespan = ~board.has_makespan & (makespan == 0) & ~results.unsolvable
+        needs_cost = (board.has_makespan | (makespan > 0)) & (cost == 0)
+        active = jnp.where(
+            minimise_cost, jnp.where(may_wait, needs_cost, is_undecided), needs_makespan
+        )
         active &= components.fits
-        last = jnp.where(total, MAX_COST, min(horizon, MAX_COST))
-        last = jnp.where(active, jnp.where(waits, last, cost), 0)
-        lower, upper = jnp.where(total, board.costs, board.makespans)
-        within = jnp.where(waits, jnp.minimum(lower + slack, upper), cost)
-        least: Callable[[jax.Array], jax.Array]
-        state: _Search | BlockSearch
+        max_cost = jnp.where(minimise_cost, MAX_COST, min(horizon, MAX_COST))
+        max_cost = jnp.where(active, jnp.where(may_wait, max_cost, cost), 0)
+        lower, upper = jnp.where(minimise_cost, board.cost_bounds, board.makespan_bounds)
+        bound = jnp.where(may_wait, jnp.minimum(lower + slack, upper), cost)
+        look_up: Callable[[jax.Array], jax.Array]
+        state: _SetSearch | BlockSearch
         if buffers is None:
-            state = _search(components, N, total, waits, last)
-            least = partial(_least_costs, state.planes)
+            state = _search_sets(components, N, minimise_cost, may_wait, max_cost)
+            look_up = partial(_least_costs, state.cost_bits)
         else:
             state = search_blocks(
-                components, N, goal_distances, total, waits, last, within, buffers
+                components, N, goal_distances, minimise_cost, may_wait, max_cost, bound, buffers
             )
-            least, buffers = partial(least_costs, state), state.buffers
+            look_up, buffers = partial(least_costs, state), state.buffers
         value = jnp.where(state.solved, state.cost, 0)
-        plan, length = _plan(components, least, N, total, value * waits, horizon)
-        # No state was excluded.
-        stuck = active & ~total & (within >= NEVER) & state.stuck
-        answered = active & (state.solved | (slack == NEVER))
+        plan, length = _trace_plan(components, look_up, N, minimise_cost, value * may_wait, horizon)
+        # Without a bound, the search has examined every reachable state.
+        unsolvable = active & ~minimise_cost & (bound >= NEVER) & state.stuck
+        is_final = active & (state.solved | (slack == NEVER))
 
         def update(target: int, new: jax.Array, old: jax.Array) -> jax.Array:
-            return jnp.where(active & state.solved & (question == target), new, old)
+            return jnp.where(active & state.solved & (objective == target), new, old)
 
-        return _Results(
+        return _Progress(
             makespan=update(_MAKESPAN, value, makespan),
             makespan_plan=update(_MAKESPAN, plan, results.makespan_plan),
             cost=update(_COST, value, cost),
             plan=update(_COST, plan, results.plan),
             length=update(_COST, length, results.length),
-            waitless=(question == _WAITLESS) & state.solved & (state.cost == cost),
-            stuck=results.stuck | stuck,
-            layers=results.layers + jnp.where(answered, state.cost, 0),
+            waitless=(objective == _WAITLESS) & state.solved & (state.cost == cost),
+            unsolvable=results.unsolvable | unsolvable,
+            num_sets=results.num_sets + jnp.where(is_final, state.cost, 0),
             buffers=buffers,
         ), None
 
-    attempts = np.array(_WHOLE_SETS if buffers is None else _BY_BLOCKS, np.int32).T
+    attempts = np.array(_ATTEMPTS if buffers is None else _BLOCK_ATTEMPTS, np.int32).T
     zero, false = jnp.int32(0), jnp.bool_(False)
     plan = jnp.zeros((horizon, K), jnp.int8)
-    initial = _Results(zero, plan, zero, plan, zero, false, false, zero, buffers)
-    results, _ = jax.lax.scan(attempt, initial, tuple(jnp.asarray(x) for x in attempts))
+    initial = _Progress(zero, plan, zero, plan, zero, false, false, zero, buffers)
+    results, _ = jax.lax.scan(search, initial, tuple(jnp.asarray(x) for x in attempts))
     makespan, cost = results.makespan, results.cost
-    optimal = (board.timed | (makespan > 0)) & (cost > 0) & (results.length <= horizon)
-    return DenseAnswers(
+    optimal = (board.has_makespan | (makespan > 0)) & (cost > 0) & (results.length <= horizon)
+    return DenseResults(
         optimal=optimal,
-        unsolvable=results.stuck,
+        unsolvable=results.unsolvable,
         sum_of_costs=cost.astype(jnp.int16),
         makespan=makespan.astype(jnp.int16),
         needs_wait=optimal & (cost > distances) & ~results.waitless,
         plan=results.plan,
         makespan_plan=results.makespan_plan,
-        layers=results.layers,
+        num_sets=results.num_sets,
     ), results.buffers
 
 
-def _distances(board: DenseBoards, components: Components) -> jax.Array:
-    """Return distances from all cells to the goals, int32 (K, radix); 0 if retired or absent."""
+def _goal_distances(board: DenseBoards, components: Components) -> jax.Array:
+    """Return distances from all cells to the goals, int32 (K, A); 0 if retired or absent."""
     K, N = board.starts.shape[0], board.free.shape[0]
     grid = np.indices((N, N))[..., None]
     at_goal = jnp.all(grid == board.goals.T[:, None, None], axis=0)
     steps = flood(jnp.broadcast_to(board.free[..., None], (N, N, K)), at_goal).reshape(N * N, K)
-    place = components.place
-    distance = steps[jnp.maximum(place, 0), np.arange(K)[:, None]].astype(jnp.int32)
-    return jnp.where(place >= 0, distance, 0).at[:, 0].set(0)
+    positions = components.positions
+    distance = steps[jnp.maximum(positions, 0), np.arange(K)[:, None]].astype(jnp.int32)
+    return jnp.where(positions >= 0, distance, 0).at[:, 0].set(0)
 
 
-class _Search(NamedTuple):
+class _SetSearch(NamedTuple):
     cost: jax.Array  # int32 (), c of the last set
-    half: jax.Array  # bool (), one colour of the next set is done; only without waits
-    recent: jax.Array  # uint32 (K + 1, W, radix, ...), D_c at c % (K + 1)
-    planes: jax.Array  # uint32 (8, W, radix, ...), bits of 1 + the least cost of each state
+    half_done: jax.Array  # bool (), one colour of the next set is done; only without waits
+    recent: jax.Array  # uint32 (K + 1, W, A, ...), [c % (K + 1)]: D_c
+    cost_bits: jax.Array  # uint32 (8, W, A, ...), bits of 1 + the least cost of each state
     solved: jax.Array  # bool ()
     stuck: jax.Array  # bool (), the sets stopped growing
 
 
-def _origins(recent: jax.Array, c: jax.Array) -> jax.Array:
-    """Return the states from which a step reaches cost c: c - a for a agents not retired."""
-    K, radix = recent.shape[0] - 1, recent.shape[-1]
+def _find_origins(recent: jax.Array, cost: jax.Array) -> jax.Array:
+    """Return the states from which a step reaches `cost`.
+
+    A step costs as much as the number of agents that have not retired.
+    """
+    K, axis_size = recent.shape[0] - 1, recent.shape[-1]
     retired = jnp.where(np.arange(recent.shape[1]) == 0, jnp.uint32(1), jnp.uint32(0))
-    first = broadcast_words(retired, K - 1)  # the bit that marks the last agent as retired
-    on_axes = sum(
-        broadcast_agent(jnp.arange(radix) > 0, i, K).astype(jnp.int32) for i in range(K - 1)
+    last_retired = broadcast_words(retired, K - 1)  # the bit of the retired last agent
+    num_active = sum(  # of the agents with axes
+        broadcast_agent(jnp.arange(axis_size) > 0, i, K).astype(jnp.int32) for i in range(K - 1)
     )
     origins = jnp.zeros(recent.shape[1:], recent.dtype)
-    for active in range(1, K + 1):
-        mask = jnp.where(on_axes == active, first, jnp.uint32(0))
-        mask |= jnp.where(on_axes == active - 1, ~first, jnp.uint32(0))
-        origins |= recent[(c - active) % (K + 1)] & mask
+    for a in range(1, K + 1):
+        mask = jnp.where(num_active == a, last_retired, jnp.uint32(0))
+        mask |= jnp.where(num_active == a - 1, ~last_retired, jnp.uint32(0))
+        origins |= recent[(cost - a) % (K + 1)] & mask
     return origins
 
 
-def _search(
-    components: Components, N: int, total: jax.Array, waits: jax.Array, max_cost: jax.Array
-) -> _Search:
-    """Compute set after set until one holds the goal, none grows any more, or c is `max_cost`."""
-    K, radix = components.place.shape
-    last = last_agent(components, N)
-    sets = (num_words(radix), *(radix,) * (K - 1))
+def _search_sets(
+    components: Components,
+    N: int,
+    minimise_cost: jax.Array,
+    may_wait: jax.Array,
+    max_cost: jax.Array,
+) -> _SetSearch:
+    """Compute D_c until it holds the goal, it stops growing, or c reaches `max_cost`."""
+    K, axis_size = components.positions.shape
+    last = make_last_agent(components, N)
+    shape = (num_words(axis_size), *(axis_size,) * (K - 1))
 
-    begin = single_state(components.start, radix)
-    end = jnp.where(total, jnp.zeros(K, jnp.int32), components.goal)
+    start = single_state(components.start, axis_size)
+    goal_numbers = jnp.where(minimise_cost, jnp.zeros(K, jnp.int32), components.goal)
     # As a set, because on a TPU a look-up of one word would copy all words to another layout.
-    goal = single_state(end, radix)
+    goal = single_state(goal_numbers, axis_size)
 
     def states_of_colour(colour: jax.Array) -> jax.Array:
-        """Return all joint states of one colour, as needed without waits."""
-        agrees = [
-            broadcast_agent((components.colour[i] == colour) | (np.arange(radix) == 0), i, K)
+        """Return the joint states in which all agents are on cells of one colour, or retired."""
+        has_colour = [
+            broadcast_agent((components.colours[i] == colour) | (np.arange(axis_size) == 0), i, K)
             for i in range(K - 1)
         ]
         cells = broadcast_words(last.colours[:, colour], K - 1)
-        return jnp.where(reduce(jnp.logical_and, agrees), cells, jnp.uint32(0))
+        return jnp.where(reduce(jnp.logical_and, has_colour), cells, jnp.uint32(0))
 
-    def advance(state: _Search) -> _Search:
-        # With waits, colours do not matter and a single step suffices; without, it takes two.
-        c, colour = state.cost + 1, state.half.astype(jnp.int32)
-        complete = waits | state.half
+    def advance(state: _SetSearch) -> _SetSearch:
+        # Without waits, all agents change colour in every step. A set then takes two steps, one
+        # from the states of each colour.
+        cost, colour = state.cost + 1, state.half_done.astype(jnp.int32)
+        complete = may_wait | state.half_done
         origins = jax.lax.cond(
-            total,
-            lambda recent: _origins(recent, c),
-            lambda recent: recent[(c - 1) % (K + 1)],
+            minimise_cost,
+            lambda recent: _find_origins(recent, cost),
+            lambda recent: recent[(cost - 1) % (K + 1)],
             state.recent,
         )
-        origins = jax.lax.cond(waits, lambda x: x, lambda x: x & states_of_colour(colour), origins)
-        reached = step(origins, components, last, total)
+        origins = jax.lax.cond(
+            may_wait, lambda x: x, lambda x: x & states_of_colour(colour), origins
+        )
+        reached = take_step(origins, components, last, minimise_cost)
 
-        def unite(reached: jax.Array, recent: jax.Array) -> tuple[jax.Array, jax.Array]:
-            before = recent[(c - 1) % (K + 1)]
-            half_done = jnp.where(state.half, recent[c % (K + 1)], jnp.uint32(0))
-            so_far = jnp.where(waits, before, half_done)
-            states = so_far | (
-                reached & jnp.where(waits, ~jnp.uint32(0), states_of_colour(1 - colour))
+        def add_states(reached: jax.Array, recent: jax.Array) -> tuple[jax.Array, jax.Array]:
+            previous = recent[(cost - 1) % (K + 1)]
+            half = jnp.where(state.half_done, recent[cost % (K + 1)], jnp.uint32(0))
+            states = jnp.where(may_wait, previous, half) | (
+                reached & jnp.where(may_wait, ~jnp.uint32(0), states_of_colour(1 - colour))
             )
-            return states, states & ~before
+            return states, states & ~previous
 
-        # Both at once, so that `recent` is not read after it is changed.
-        states, new = materialize_call(unite, components.fits, reached, state.recent)
+        # Compute both results at once, so that `recent` is not read after it is changed.
+        states, new = materialize_call(add_states, components.fits, reached, state.recent)
 
-        def note(rest_and_planes: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            rest, planes = rest_and_planes
-            lowest = rest & -rest
-            plane = jax.lax.population_count(lowest - 1)
-            return rest ^ lowest, planes.at[plane].set(planes[plane] | new)
+        def add_cost_bit(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            """Set the lowest remaining bit of 1 + cost for the new states."""
+            remaining_bits, cost_bits = carry
+            lowest_bit = remaining_bits & -remaining_bits
+            i = jax.lax.population_count(lowest_bit - 1)
+            return remaining_bits ^ lowest_bit, cost_bits.at[i].set(cost_bits[i] | new)
 
-        # One plane for each bit of c + 1.
-        cost_bits = jnp.where(waits, c + 1, 0)
-        _, planes = jax.lax.while_loop(lambda state: state[0] > 0, note, (cost_bits, state.planes))
-        return _Search(
-            cost=jnp.where(complete, c, state.cost),
-            half=~complete,
-            recent=state.recent.at[c % (K + 1)].set(states),
-            planes=planes,
+        stored_cost = jnp.where(may_wait, cost + 1, 0)
+        _, cost_bits = jax.lax.while_loop(
+            lambda carry: carry[0] > 0, add_cost_bit, (stored_cost, state.cost_bits)
+        )
+        return _SetSearch(
+            cost=jnp.where(complete, cost, state.cost),
+            half_done=~complete,
+            recent=state.recent.at[cost % (K + 1)].set(states),
+            cost_bits=cost_bits,
             solved=complete & jnp.any(states & goal != 0),
-            stuck=~total & waits & ~jnp.any(new != 0),
+            stuck=~minimise_cost & may_wait & ~jnp.any(new != 0),
         )
 
-    planes = jnp.zeros((PLANES, *sets), jnp.uint32).at[0].set(begin)
-    recent = jnp.zeros((K + 1, *sets), jnp.uint32).at[0].set(begin)
+    cost_bits = jnp.zeros((COST_BITS, *shape), jnp.uint32).at[0].set(start)
+    recent = jnp.zeros((K + 1, *shape), jnp.uint32).at[0].set(start)
     false = jnp.bool_(False)
-    start = _Search(jnp.int32(0), false, recent, planes, false, false)
+    initial = _SetSearch(jnp.int32(0), false, recent, cost_bits, false, false)
     return jax.lax.while_loop(
-        lambda state: (state.cost < max_cost) & ~state.solved & ~state.stuck, advance, start
+        lambda state: (state.cost < max_cost) & ~state.solved & ~state.stuck, advance, initial
     )
 
 
-def _least_costs(planes: jax.Array, states: jax.Array) -> jax.Array:
-    """Return the least costs of joint states, int32 (K, S) numbers of cells; -1 if not reached."""
+def _least_costs(cost_bits: jax.Array, states: jax.Array) -> jax.Array:
+    """Return the least costs of joint states, as `blocks.least_costs`."""
     word, bit = states[-1] // 32, (states[-1] % 32).astype(jnp.uint32)
-    return decode_costs((planes[:, word, *states[:-1]] >> bit) & 1)
+    return decode_costs((cost_bits[:, word, *states[:-1]] >> bit) & 1)
 
 
-def _plan(
+def _trace_plan(
     components: Components,
-    least_costs: Callable[[jax.Array], jax.Array],
+    look_up: Callable[[jax.Array], jax.Array],
     N: int,
-    total: jax.Array,
+    minimise_cost: jax.Array,
     cost: jax.Array,
     horizon: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """Return a plan, int8 (T, K), traced back from the goal at cost > 0, and its length.
+    """Trace a plan back from the goal, given its cost and a look-up of the least costs of states.
 
-    Plans longer than T = `horizon` are cut off.
+    Returns:
+        The plan, int8 (T, K), cut off after T = `horizon` steps, and its length, int32 (). Both
+        are 0 if the cost is 0.
     """
-    # Among the predecessors of a joint state, choose one in which as few agents as possible wait.
-    K, radix = components.place.shape
-    unused = np.int32(radix - 1)
+    K, axis_size = components.positions.shape
+    unused = np.int32(axis_size - 1)
     k = np.arange(K)
     # The cells that an agent can come from: four neighbours, its own, and 0 if it had retired.
-    numbers = np.arange(radix, dtype=np.int32)
-    at = jnp.broadcast_to(numbers, (K, radix)).at[:, 0].set(components.goal)
-    edges = components.edges_at[:, :4]
-    neighbours = jnp.take_along_axis(components.ends[:, :1], edges, axis=2)
-    neighbours += jnp.take_along_axis(components.ends[:, 1:], edges, axis=2) - at[:, None]
+    numbers = np.arange(axis_size, dtype=np.int32)
+    cells = jnp.broadcast_to(numbers, (K, axis_size)).at[:, 0].set(components.goal)
+    edges = components.cell_edges[:, :4]
+    neighbours = jnp.take_along_axis(components.edge_ends[:, :1], edges, axis=2)
+    neighbours += jnp.take_along_axis(components.edge_ends[:, 1:], edges, axis=2) - cells[:, None]
     neighbours = jnp.where(edges == unused, unused, neighbours)
-    retired = jnp.broadcast_to(np.where(numbers == 0, np.int32(0), unused), (K, 1, radix))
-    origins = jnp.concatenate([neighbours, at[:, None], retired], axis=1)
+    retired = jnp.broadcast_to(np.where(numbers == 0, np.int32(0), unused), (K, 1, axis_size))
+    origins = jnp.concatenate([neighbours, cells[:, None], retired], axis=1)
     choices = np.indices((6,) * K).reshape(K, -1)
+    # Prefer the predecessors from which the fewest agents wait.
     choices = choices[:, np.argsort(np.sum(choices == 4, axis=0), kind="stable")]
 
     State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
     def step_back(state: State) -> State:
-        cost, steps, position, actions = state
-        before = origins[k[:, None], choices, position[:, None]]
-        legal = jnp.all(before != unused, axis=0)
-        now = components.place[k, position]
-        then = components.place[k[:, None], before]
+        cost, steps, numbers, actions = state
+        previous = origins[k[:, None], choices, numbers[:, None]]
+        legal = jnp.all(previous != unused, axis=0)
+        new = components.positions[k, numbers]
+        old = components.positions[k[:, None], previous]
         for i in range(K):
             for j in range(i):
-                # Absent agents have place -1.
-                legal &= (then[i] != now[j]) | (then[j] != now[i]) | (now[i] < 0)
-        least = least_costs(before)
-        step_cost = jnp.where(total, jnp.sum(before > 0, axis=0, dtype=jnp.int32), 1)
+                # Two agents must not swap cells. Absent agents have position -1.
+                legal &= (old[i] != new[j]) | (old[j] != new[i]) | (new[i] < 0)
+        least = look_up(previous)
+        step_cost = jnp.where(minimise_cost, jnp.sum(previous > 0, axis=0, dtype=jnp.int32), 1)
         choice = jnp.argmax(legal & (least == cost - step_cost))
-        change = now - then[:, choice]
+        change = new - old[:, choice]
         deltas = ACTION_DELTAS @ np.array([N, 1])
         action = jnp.argmax(change[:, None] == deltas, axis=1).astype(jnp.int8)
         return (
             cost - step_cost[choice],
             steps + 1,
-            before[:, choice],
+            previous[:, choice],
             actions.at[steps].set(action, mode="drop"),
         )
 
-    end = jnp.where(total, jnp.zeros(K, jnp.int32), components.goal)
-    initial = (cost, jnp.int32(0), end, jnp.zeros((horizon, K), jnp.int8))
+    goal = jnp.where(minimise_cost, jnp.zeros(K, jnp.int32), components.goal)
+    initial = (cost, jnp.int32(0), goal, jnp.zeros((horizon, K), jnp.int8))
     _, length, _, actions = jax.lax.while_loop(lambda state: state[0] > 0, step_back, initial)
-    back = length - 1 - np.arange(horizon)
-    plan = jnp.where((back >= 0)[:, None], actions[jnp.maximum(back, 0)], jnp.int8(0))
+    index = length - 1 - np.arange(horizon)  # the actions are in reverse
+    plan = jnp.where((index >= 0)[:, None], actions[jnp.maximum(index, 0)], jnp.int8(0))
     return plan, length

@@ -10,7 +10,7 @@ from jaxlake.board.instance import Instance
 from jaxlake.solver.chunks import Widths
 from jaxlake.solver.dense import joint
 from jaxlake.solver.dense.components import DenseBoards
-from jaxlake.solver.dense.joint import DenseAnswers
+from jaxlake.solver.dense.joint import DenseResults
 from jaxlake.solver.solution import Solution, Status
 
 DENSE_BUDGETS = {
@@ -18,76 +18,77 @@ DENSE_BUDGETS = {
     4: ((14, 64), (18, 128), (26, 256), (58, 16384)),
     5: ((14, 1024), (18, 2048), (22, 4096), (26, 16384)),
 }
-"""Number of replanned agents after which `joint` takes over, by slots and largest component size in
-cells or edges. Larger components take longer."""
+"""By number of slots: pairs of a component size (see `component_sizes`) and the number of agents
+that the tree search may replan on boards up to this size before `dense.joint` takes over."""
 
-DENSE_RADIXES = {3: (32, 64, 96), 4: (20, 28, 60), 5: (20, 28)}
-"""By slots: radixes of `joint`; a board uses the smallest one that fits."""
+DENSE_AXIS_SIZES = {3: (32, 64, 96), 4: (20, 28, 60), 5: (20, 28)}
+"""By number of slots: axis sizes of `dense.joint`. A board uses the smallest one that fits."""
 
 
 def split_by_size(sizes: jax.Array, limits: Sequence[int]) -> list[jax.Array]:
-    """Return, per limit, the sizes up to it that exceed the previous limit, bool (B,) each."""
+    """Return one mask, bool (B,), per limit: sizes up to it and above the previous limit."""
     return [
-        (sizes > below) & (sizes <= limit)
-        for below, limit in zip([-1, *limits[:-1]], limits, strict=True)
+        (sizes > previous) & (sizes <= limit)
+        for previous, limit in zip([-1, *limits[:-1]], limits, strict=True)
     ]
 
 
 class ShortestPlans(NamedTuple):
-    """Plans of least makespan, including boards whose optimal sum of costs is unknown."""
+    """Plans of least makespan, also for boards whose optimal sum of costs is unknown."""
 
-    proved: jax.Array  # bool (B,)
+    proved: jax.Array  # bool (B,), the makespan is proved to be optimal
     makespan: jax.Array  # int16 (B,)
     plan: jax.Array  # int8 (B, T, K)
 
 
 class TreeResults(NamedTuple):
-    """Boards after the search of constraint trees, in batch order."""
+    """Results of the search of constraint trees."""
 
     solution: Solution  # leaves (B, ...)
     shortest: ShortestPlans
-    bounds: jax.Array  # int32 (2, 2, B), bounds on the least makespan and on the least cost
-    remaining: jax.Array  # bool (C, B), boards left for each of the C `DENSE_RADIXES`
+    bounds: jax.Array  # int32 (2, 2, B): lower and upper bound on the least makespan, then on the
+    #   least sum of costs
+    remaining: jax.Array  # bool (C, B), unsolved boards for each of the C `DENSE_AXIS_SIZES`
 
 
 def solve_remaining(
-    batch: Instance, results: TreeResults, radix_index: int, horizon: int, widths: Widths
+    batch: Instance, results: TreeResults, size_index: int, horizon: int, widths: Widths
 ) -> TreeResults:
-    """Solve the boards that the trees left for one of the radixes (static)."""
+    """Solve the remaining boards of one of the axis sizes; `size_index` is static."""
     solution, shortest, bounds, remaining = results
     boards = DenseBoards(
         free=jnp.moveaxis(~batch.holes, 0, -1),
         starts=jnp.moveaxis(batch.starts.astype(jnp.int32), 0, -1),
         goals=jnp.moveaxis(batch.goals.astype(jnp.int32), 0, -1),
-        mask=batch.agent_mask.T,
-        timed=shortest.proved,
-        makespans=bounds[0],
-        costs=bounds[1],
+        agent_mask=batch.agent_mask.T,
+        has_makespan=shortest.proved,
+        makespan_bounds=bounds[0],
+        cost_bounds=bounds[1],
     )
-    radix = DENSE_RADIXES[batch.agent_mask.shape[1]][radix_index]
-    answers = joint.solve_dense(boards, remaining[radix_index], horizon, radix, widths)
-    return results._replace(solution=_merge_dense_answers(solution, shortest, answers))
+    axis_size = DENSE_AXIS_SIZES[batch.agent_mask.shape[1]][size_index]
+    new = joint.solve_dense(boards, remaining[size_index], horizon, axis_size, widths)
+    return results._replace(solution=_merge_results(solution, shortest, new))
 
 
-def _merge_dense_answers(
-    solution: Solution, shortest: ShortestPlans, answers: DenseAnswers
-) -> Solution:
-    optimal, proved = answers.optimal, answers.optimal | answers.unsolvable
+def _merge_results(solution: Solution, shortest: ShortestPlans, results: DenseResults) -> Solution:
+    optimal, proved = results.optimal, results.optimal | results.unsolvable
     status = jnp.where(optimal, jnp.int8(Status.OPTIMAL), jnp.int8(Status.UNSOLVABLE))
 
-    timed = shortest.proved[:, None, None]
-    makespan = jnp.where(shortest.proved, shortest.makespan, answers.makespan)
-    plan, makespan_plan = (jnp.moveaxis(x, -1, 0) for x in (answers.plan, answers.makespan_plan))
+    has_makespan = shortest.proved[:, None, None]
+    makespan = jnp.where(shortest.proved, shortest.makespan, results.makespan)
+    plan, makespan_plan = (jnp.moveaxis(x, -1, 0) for x in (results.plan, results.makespan_plan))
 
     def merge(new: jax.Array, old: jax.Array) -> jax.Array:
         return jnp.where(optimal.reshape(-1, *(1,) * (old.ndim - 1)), new, old)
 
     return Solution(
         status=jnp.where(proved, status, solution.status),
-        sum_of_costs=merge(answers.sum_of_costs, solution.sum_of_costs),
+        sum_of_costs=merge(results.sum_of_costs, solution.sum_of_costs),
         makespan=merge(makespan, solution.makespan),
-        needs_wait=merge(answers.needs_wait, solution.needs_wait),
+        needs_wait=merge(results.needs_wait, solution.needs_wait),
         plan=merge(plan, solution.plan),
-        makespan_plan=merge(jnp.where(timed, shortest.plan, makespan_plan), solution.makespan_plan),
-        expansions=solution.expansions + answers.layers,
+        makespan_plan=merge(
+            jnp.where(has_makespan, shortest.plan, makespan_plan), solution.makespan_plan
+        ),
+        expansions=solution.expansions + results.num_sets,
     )

@@ -20,7 +20,7 @@ from tests.jaxlake.solver.boards import (
 )
 
 HORIZON = 24
-RADIX = 32
+AXIS_SIZE = 32
 
 SNAKE = [
     "S s A B F F F F",
@@ -45,7 +45,7 @@ def solved():
 
 def _solve(grids, size, slots, horizon=HORIZON, **chunks):
     boards, active, sizes = _prepare(grids, size, slots)
-    return active, sizes, _solver(RADIX, horizon, **chunks)(boards, active)
+    return active, sizes, _solver(AXIS_SIZE, horizon, **chunks)(boards, active)
 
 
 def _prepare(grids, size, slots):
@@ -55,10 +55,10 @@ def _prepare(grids, size, slots):
         free=jnp.moveaxis(~batch.holes, 0, -1),
         starts=jnp.moveaxis(batch.starts.astype(jnp.int32), 0, -1),
         goals=jnp.moveaxis(batch.goals.astype(jnp.int32), 0, -1),
-        mask=batch.agent_mask.T,
-        timed=jnp.zeros(len(grids), bool),
-        makespans=bounds,
-        costs=bounds,
+        agent_mask=batch.agent_mask.T,
+        has_makespan=jnp.zeros(len(grids), bool),
+        makespan_bounds=bounds,
+        cost_bounds=bounds,
     )
     prepared = prepare_boards(batch, widths_for())
     active = jnp.all(prepared.solo_distances < NEVER, axis=0)
@@ -66,10 +66,10 @@ def _prepare(grids, size, slots):
     return boards, np.asarray(active), np.asarray(sizes)
 
 
-def _solver(radix, horizon=HORIZON, **chunks):
+def _solver(axis_size, horizon=HORIZON, **chunks):
     widths = widths_for(**chunks)
     solver = jax.jit(
-        lambda boards, active: joint.solve_dense(boards, active, horizon, radix, widths)
+        lambda boards, active: joint.solve_dense(boards, active, horizon, axis_size, widths)
     )
     return lambda boards, active: jax.device_get(solver(boards, active))
 
@@ -93,7 +93,7 @@ def test_dense_search_matches_all_oracles(solved):
         truth = oracles.judge(grid)
         answer = _answer(answers, i, len(oracles.read(grid).starts))
         assert oracles.mistakes(grid, truth, answer) == []
-        assert (answer.status != "UNKNOWN") == (active[i] and sizes[i] <= RADIX - 2)
+        assert (answer.status != "UNKNOWN") == (active[i] and sizes[i] <= AXIS_SIZE - 2)
         kinds |= {answer.status, oracles.kind_of_board(grid, truth)}
     assert kinds >= {"OPTIMAL", "UNSOLVABLE", "UNKNOWN", "blocked by each other"}
     assert kinds >= {f"needs_wait={wait}, excess 2" for wait in (True, False)}
@@ -171,7 +171,8 @@ def test_blocks_match_whole_sets_and_oracles(slots):
             return np.where(answers.optimal, bounds, np.array([[0], [NEVER]]))
 
         close = boards._replace(
-            makespans=make_bounds(answers.makespan), costs=make_bounds(answers.sum_of_costs)
+            makespan_bounds=make_bounds(answers.makespan),
+            cost_bounds=make_bounds(answers.sum_of_costs),
         )
         for actual, expected in zip(answers, by_blocks(close, active), strict=True):
             np.testing.assert_array_equal(actual, expected)
